@@ -1,0 +1,68 @@
+# Every task of a developer and of CI; `make` alone lists them. All Python lives in .venv, all C++
+# output in build/. pip's own variables (index, cache, proxy) are respected.
+PYTHON ?= python3
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+SETUP := $(VENV)/.setup-done
+BUILD := $(VENV)/.build-done
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+NATIVE_SOURCES := CMakeLists.txt $(shell find core bindings -name '*.[ch]pp' -o -name CMakeLists.txt)
+CXX_SOURCES := $(shell find core bindings tests/core -name '*.[ch]pp')
+
+# ThreadSanitizer does not start where the kernel randomises addresses widely, so the tests that
+# it watches run without that where the system lets us.
+FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build test core-tests lint format sanitize demo clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
+
+setup: $(SETUP)  ## make .venv with everything that building, testing and checking need
+
+build: $(BUILD)  ## compile the native module where its sources changed
+
+test: build core-tests  ## run the C++ and the Python tests (PYTEST_ARGS="-k name" selects)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+core-tests: $(SETUP)  ## run the C++ tests alone
+	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/core-tests build/core-tests
+
+lint: $(SETUP)  ## check style and types, Python and C++
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES)
+
+format: $(SETUP)  ## rewrite the sources in the project's style
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_SOURCES)
+
+sanitize: $(SETUP)  ## run the C++ tests under the address, undefined behaviour and thread sanitizers
+	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/core-tests build/sanitize-address address,undefined
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(FIXED_ADDRESSES) .ci/core-tests build/sanitize-thread thread
+
+demo: build  ## show the difference that sparse communication makes, on this machine
+	$(BIN)/sparsewire demo
+
+clean:  ## remove what was built; .venv stays
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis $(BUILD)
+	find src tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(SETUP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "sparsewire needs Python 3.10 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) scikit-build-core nanobind cmake ninja
+	$(PIP_INSTALL) --no-build-isolation --editable ".[torch,dev]"
+	@touch $@
+
+# Editable: Python files are read from src/, so that only C++ ever needs this step again.
+$(BUILD): $(SETUP) $(NATIVE_SOURCES)
+	$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
+	@touch $@

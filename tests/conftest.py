@@ -1,0 +1,22 @@
+"""Settings for every test: how hypothesis searches, and what it prints to repeat a failure."""
+
+import os
+import socket
+
+import pytest
+from hypothesis import settings
+
+# No deadline: a busy machine is no bug. CI draws the same examples every time, so that its verdict
+# depends on the commit alone; elsewhere each run draws new ones and prints how to repeat a failure.
+settings.register_profile(
+    "sparsewire", deadline=None, print_blob=True, derandomize=bool(os.environ.get("CI"))
+)
+settings.load_profile("sparsewire")
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port on 127.0.0.1 that nobody uses at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

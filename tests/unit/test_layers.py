@@ -1,0 +1,186 @@
+"""Dependencies point down only: includes in core/, imports in sparsewire, symbols of proto."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CORE = ROOT / "core"
+PACKAGE = ROOT / "src" / "sparsewire"
+
+# What each layer of the core may include of the others.
+ALLOWED_INCLUDES = {
+    "base": set(),
+    "kernels": {"base"},
+    "wire": {"base"},
+    "proto": {"wire", "kernels", "base"},
+    "net": {"wire", "base"},
+    "comm": {"base", "kernels", "wire", "proto", "net"},
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+FOREIGN_INCLUDE = re.compile(r"(Python\.h|nanobind/|pybind11/|torch/|ATen/|c10/)")
+
+# Packages of sparsewire from the bottom up; those in one row do not know each other. The modules
+# right below sparsewire, the NumPy API, are under all of them.
+PACKAGE_ROWS = [{"torch", "lab"}, {"bench"}, {"demo"}, {"cli"}]
+
+# A pure state machine has no sockets, files, clock, threads, environment or randomness.
+IMPURE_SYMBOL = re.compile(
+    r"""^(
+        socket | socketpair | connect | bind | listen | accept4? | shutdown | [gs]etsockopt
+      | (send|recv)(to|from|msg|mmsg)? | p?poll | p?select | epoll_\w+ | eventfd\w*
+      | p?(read|write)v?\d* | open(at)?(64)? | f(open|read|write|printf|puts)\w* | v?printf | puts
+      | time | gettimeofday | clock\w* | u?sleep | nanosleep
+      | pthread_\w+ | sem_\w+ | getenv | secure_getenv | setenv
+      | s?rand(om|_r)? | [dejlmn]rand48\w* | getrandom | getentropy
+      | std::chrono::_V2::.* | std::(this_)?(thread|random_device|condition_variable|mutex)\b.*
+      | std::(cout|cerr|clog|cin) | std::basic_[io]?fstream.*
+    )(@.*)?$""",
+    re.VERBOSE,
+)
+
+
+def core_sources() -> list[Path]:
+    return sorted(path for path in CORE.rglob("*") if path.suffix in {".hpp", ".cpp"})
+
+
+def layer_of_include(source: Path, name: str) -> str | None:
+    """The layer of the core that an include names, or None for a file that is not ours."""
+    for base in (source.parent, CORE):
+        target = (base / name).resolve()
+        if target.is_file() and target.is_relative_to(CORE):
+            return target.relative_to(CORE).parts[0]
+    return None
+
+
+@pytest.mark.parametrize("layer", ALLOWED_INCLUDES)
+def test_core_layer_includes_only_layers_below(layer: str) -> None:
+    problems = []
+    for source in core_sources():
+        if source.relative_to(CORE).parts[0] != layer:
+            continue
+        for quote, name in INCLUDE.findall(source.read_text()):
+            target = layer_of_include(source, name)
+            if target is None and quote == '"':
+                problems.append(f"{source.relative_to(ROOT)}: {name} is not in core/")
+            elif target not in {None, layer} | ALLOWED_INCLUDES[layer]:
+                problems.append(f"{source.relative_to(ROOT)}: includes {name} of layer {target}")
+    assert not problems
+
+
+def test_core_has_no_other_layers() -> None:
+    layers = {source.relative_to(CORE).parts[0] for source in core_sources()}
+    assert layers <= ALLOWED_INCLUDES.keys()
+
+
+def test_core_knows_neither_python_nor_torch() -> None:
+    problems = [
+        f"{source.relative_to(ROOT)}: {name}"
+        for source in core_sources()
+        for _, name in INCLUDE.findall(source.read_text())
+        if FOREIGN_INCLUDE.match(name)
+    ]
+    assert not problems
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def python_modules() -> dict[str, Path]:
+    return {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def imported_names(node: ast.AST, module: str, is_package: bool) -> list[str]:
+    """Absolute dotted names that one import statement asks for; empty for other statements."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    base = node.module or ""
+    if node.level:
+        parents = module.split(".")
+        keep = len(parents) - node.level + is_package
+        base = ".".join([*parents[:keep], *filter(None, [node.module])])
+    return [f"{base}.{alias.name}" for alias in node.names]
+
+
+def imports_of(module: str, nodes: Iterator[ast.AST]) -> set[str]:
+    """Modules of sparsewire that these statements of `module` import, itself left out."""
+    modules = python_modules()
+    is_package = modules[module].name == "__init__.py"
+    found = set()
+    for node in nodes:
+        for name in imported_names(node, module, is_package):
+            # What is no module is a name inside the module before its last dot.
+            target = name if name in modules else name.rpartition(".")[0]
+            if target in modules:
+                found.add(target)
+    return found - {module}
+
+
+def package_row(module: str) -> int:
+    parts = module.split(".")
+    package = parts[1] if len(parts) > 1 else ""
+    return next((i for i, row in enumerate(PACKAGE_ROWS, 1) if package in row), 0)
+
+
+def package_of(module: str) -> str:
+    return module.split(".")[1] if package_row(module) else ""
+
+
+def test_python_imports_point_down() -> None:
+    problems = []
+    for module, path in python_modules().items():
+        for target in imports_of(module, ast.walk(ast.parse(path.read_text(), str(path)))):
+            inside = package_of(module) == package_of(target)
+            if not inside and package_row(target) >= package_row(module):
+                problems.append(f"{module} imports {target}")
+    assert not problems
+
+
+def test_python_imports_have_no_cycle() -> None:
+    # Imports inside functions are left out: they run when every module is complete.
+    graph = {
+        module: imports_of(module, iter(ast.parse(path.read_text(), str(path)).body))
+        for module, path in python_modules().items()
+    }
+    TopologicalSorter(graph).prepare()
+
+
+def newest_library(name: str) -> Path:
+    """The static library of one layer, of whichever build of the core is the latest."""
+    found = (ROOT / "build").rglob(f"libsparsewire_{name}.a")
+    newest = max(found, key=lambda path: path.stat().st_mtime, default=None)
+    if newest is None:
+        pytest.skip(f"no build of core/{name} under build/: run `make build` first")
+    return newest
+
+
+def impure_symbols(library: Path) -> set[str]:
+    nm = shutil.which("nm")
+    if nm is None:
+        pytest.skip("nm (binutils) is not installed")
+    command = [nm, "--undefined-only", "--demangle", str(library)]
+    listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    symbols = re.findall(r"^\s+U (.+)$", listing, re.MULTILINE)
+    assert symbols, f"{library} refers to no symbol at all: is it empty?"
+    return {symbol for symbol in symbols if IMPURE_SYMBOL.match(symbol)}
+
+
+def test_proto_library_is_pure() -> None:
+    assert impure_symbols(newest_library("proto")) == set()
+
+
+def test_symbol_check_finds_what_is_impure() -> None:
+    # The same check must not pass on the layer whose work is sockets.
+    assert impure_symbols(newest_library("net"))
