@@ -1,0 +1,67 @@
+// Bitmaps over blocks: one bit per block in 64-bit words, block i at bit i % 64 of word i / 64.
+// Bits from `count` on are ignored here, but whoever writes a bitmap leaves them zero.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace sparsewire {
+
+inline constexpr std::size_t kBitmapWordBits = 64;
+
+constexpr std::size_t bitmap_words(std::size_t count) {
+  return (count + kBitmapWordBits - 1) / kBitmapWordBits;
+}
+
+constexpr bool test_bit(const std::uint64_t* bitmap, std::size_t index) {
+  return (bitmap[index / kBitmapWordBits] >> (index % kBitmapWordBits)) & 1;
+}
+
+// Position of the first bit equal to `value` in [from, count), or `count` if there is none.
+constexpr std::size_t find_bit(const std::uint64_t* bitmap, std::size_t from, std::size_t count,
+                               bool value) {
+  const std::uint64_t flip = value ? 0 : ~std::uint64_t{0};
+  while (from < count) {
+    const std::uint64_t rest = (bitmap[from / kBitmapWordBits] ^ flip) >> (from % kBitmapWordBits);
+    if (rest != 0) {
+      return std::min(count, from + static_cast<std::size_t>(std::countr_zero(rest)));
+    }
+    from = (from / kBitmapWordBits + 1) * kBitmapWordBits;
+  }
+  return count;
+}
+
+// Calls visit(first, length) for every maximal run of bits equal to `value`, in order.
+template <bool value = true, typename Visit>
+constexpr void for_each_run(const std::uint64_t* bitmap, std::size_t count, Visit&& visit) {
+  std::size_t first = find_bit(bitmap, 0, count, value);
+  while (first < count) {
+    const std::size_t last = find_bit(bitmap, first, count, !value);
+    visit(first, last - first);
+    first = find_bit(bitmap, last, count, value);
+  }
+}
+
+constexpr bool any_set(const std::uint64_t* bitmap, std::size_t count) {
+  return find_bit(bitmap, 0, count, true) < count;
+}
+
+constexpr bool all_set(const std::uint64_t* bitmap, std::size_t count) {
+  return find_bit(bitmap, 0, count, false) == count;
+}
+
+constexpr std::size_t count_set(const std::uint64_t* bitmap, std::size_t count) {
+  std::size_t total = 0;
+  for (std::size_t word = 0; word < count / kBitmapWordBits; ++word) {
+    total += static_cast<std::size_t>(std::popcount(bitmap[word]));
+  }
+  if (const std::size_t rest = count % kBitmapWordBits; rest != 0) {
+    const std::uint64_t low = (std::uint64_t{1} << rest) - 1;
+    total += static_cast<std::size_t>(std::popcount(bitmap[count / kBitmapWordBits] & low));
+  }
+  return total;
+}
+
+}  // namespace sparsewire

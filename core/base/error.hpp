@@ -1,0 +1,52 @@
+// Errors as values: what went wrong, who caused it, and a Result that carries either.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "base/types.hpp"
+
+namespace sparsewire {
+
+enum class ErrorCode : std::uint8_t { peer_lost = 0, timeout, protocol, mismatch, aborted, closed };
+inline constexpr std::uint8_t kErrorCodeCount = 6;
+
+constexpr std::string_view name_of(ErrorCode code) {
+  constexpr std::string_view names[kErrorCodeCount] = {"peer_lost", "timeout", "protocol",
+                                                       "mismatch",  "aborted", "closed"};
+  return names[static_cast<std::size_t>(code)];
+}
+
+struct Error {
+  ErrorCode code = ErrorCode::protocol;
+  Rank rank = kNoRank;  // The rank to blame, where there is one.
+  std::string message;
+};
+
+inline Error protocol_error(std::string message) {
+  return Error{ErrorCode::protocol, kNoRank, std::move(message)};
+}
+
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : state_(std::move(value)) {}      // NOLINT(google-explicit-constructor)
+  Result(Error error) : state_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
+
+  explicit operator bool() const { return state_.index() == 0; }
+  T& operator*() { return std::get<0>(state_); }
+  const T& operator*() const { return std::get<0>(state_); }
+  T* operator->() { return &std::get<0>(state_); }
+  const T* operator->() const { return &std::get<0>(state_); }
+  const Error& error() const { return std::get<1>(state_); }
+
+ private:
+  std::variant<T, Error> state_;
+};
+
+// The outcome of an action that yields nothing: an error, or none.
+using Status = std::optional<Error>;
+
+}  // namespace sparsewire

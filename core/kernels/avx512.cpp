@@ -1,0 +1,9 @@
+// The kernels as the compiler makes them for the level "avx512"; the flags are in CMakeLists.txt.
+#include "kernels/levels.hpp"
+#include "kernels/table.hpp"
+
+namespace sparsewire {
+
+constinit const Kernels kAvx512Kernels = make_table(SimdLevel::avx512);
+
+}  // namespace sparsewire

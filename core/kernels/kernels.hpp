@@ -1,0 +1,65 @@
+// The loops that touch every element: scan and accumulate, compiled once per instruction set and
+// chosen at run time. Results are the same to the last bit at every level. No pointer needs to be
+// aligned.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/types.hpp"
+
+namespace sparsewire {
+
+enum class SimdLevel : std::uint8_t { portable = 0, avx2, avx512 };
+
+constexpr std::string_view name_of(SimdLevel level) {
+  constexpr std::string_view names[] = {"portable", "avx2", "avx512"};
+  return names[static_cast<std::size_t>(level)];
+}
+
+// Sums of half types are kept in float32; all other types accumulate in themselves.
+constexpr DType accumulator_of(DType dtype) {
+  return dtype == DType::float16 || dtype == DType::bfloat16 ? DType::float32 : dtype;
+}
+
+struct ScanResult {
+  std::size_t nonzero_blocks;
+  bool negative_zeros;  // A block that counts as zero holds a -0.0.
+};
+
+// In `start`, `add` and `finish`, `acc` holds `count` elements of accumulator_of(dtype) and `x` and
+// `out` hold `count` elements of dtype. Integers wrap around. A NaN stays a NaN.
+struct Kernels {
+  SimdLevel level;
+
+  // Sets bit i of `bitmap` where block i of `data` has a non-zero element, and clears it elsewhere,
+  // up to the end of the last word. -0.0 counts as zero; NaN and subnormal numbers do not. `block`
+  // is a power of two from 16 on, in elements; the last block may be partial.
+  ScanResult (*scan)(const std::byte* data, std::size_t count, DType dtype, std::size_t block,
+                     std::uint64_t* bitmap);
+
+  // acc = 0 + x for sum and avg, which turns -0.0 into +0.0; acc = x for the others. `acc` may be
+  // `x` where the two types are the same.
+  void (*start)(std::byte* acc, const std::byte* x, std::size_t count, DType dtype, ReduceOp op);
+
+  // acc = acc op x. In a sum or product the NaN that came first stays, in min and max the last.
+  void (*add)(std::byte* acc, const std::byte* x, std::size_t count, DType dtype, ReduceOp op);
+
+  // out = acc, divided by `world_size` for avg (integers truncate), rounded to nearest even. `out`
+  // may be `acc`; nothing is to be done then unless op is avg or the two types differ.
+  void (*finish)(std::byte* out, const std::byte* acc, std::size_t count, DType dtype, ReduceOp op,
+                 std::int32_t world_size);
+};
+
+// What this processor can run, from the slowest level to the fastest.
+std::span<const Kernels* const> available_kernels();
+
+// The level in use: the fastest that this processor has, unless select_kernels chose another.
+const Kernels& kernels();
+
+// Makes kernels() return this level; false, without effect, where the processor lacks it.
+bool select_kernels(SimdLevel level);
+
+}  // namespace sparsewire

@@ -1,0 +1,9 @@
+// The kernels as compiled for any processor of the architecture.
+#include "kernels/levels.hpp"
+#include "kernels/table.hpp"
+
+namespace sparsewire {
+
+constinit const Kernels kPortableKernels = make_table(SimdLevel::portable);
+
+}  // namespace sparsewire
