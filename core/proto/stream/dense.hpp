@@ -1,0 +1,55 @@
+// Source and sink over dense memory: what an ordinary tensor feeds into a stream and takes out.
+#pragma once
+
+#include "kernels/kernels.hpp"
+#include "proto/stream/plan.hpp"
+#include "proto/stream/source.hpp"
+#include "wire/segment.hpp"
+
+namespace sparsewire::proto {
+
+// The tensor of one operation; source and target are the same memory where it runs in place.
+struct DenseTensor {
+  const std::byte* source;
+  std::byte* target;
+  wire::Descriptor descriptor;
+  ChunkGrid grid;
+
+  bool in_place() const { return source == target; }
+};
+
+// Leaves out zero blocks where the operation allows it and a sample says that it pays. It also
+// makes the target's zeros ready: results never name them, so they must hold +0.0 already.
+class DenseSource final : public Source {
+ public:
+  explicit DenseSource(const DenseTensor& tensor);
+
+  std::optional<Segment> segment(std::uint64_t chunk) override;
+
+  bool scans() const { return scans_; }
+
+ private:
+  Segment dense_segment(std::uint64_t chunk) const;
+  Segment blocks_segment(std::uint64_t chunk, const wire::BlockBitmap& bitmap) const;
+  void clear_zero_blocks(std::uint64_t chunk, const wire::BlockBitmap& bitmap) const;
+  const std::byte* at(std::uint64_t chunk) const;
+
+  DenseTensor tensor_;
+  bool scans_;
+};
+
+class DenseSink final : public Sink {
+ public:
+  explicit DenseSink(const DenseTensor& tensor) : tensor_(tensor) {}
+
+  std::byte* place(std::uint64_t chunk, std::size_t size) override;
+  Status write(std::uint64_t chunk, wire::Format format,
+               std::span<const std::byte> payload) override;
+
+ private:
+  std::byte* at(std::uint64_t chunk) const;
+
+  DenseTensor tensor_;
+};
+
+}  // namespace sparsewire::proto

@@ -1,0 +1,56 @@
+// The plan of an operation: how its tensor is cut into chunks, and which owner gets which chunk.
+// A pure function of what all ranks agree on, so no rank ever has to ask.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/block_layout.hpp"
+#include "wire/descriptor.hpp"
+#include "wire/limits.hpp"
+#include "wire/topology.hpp"
+
+namespace sparsewire::proto {
+
+// What an open operation counts in a window: it bounds how many may wait at an owner.
+inline constexpr std::size_t kOpenCost = 64;
+
+// The chunks of one tensor. A tensor without elements still has one chunk, of no elements: every
+// operation then has at least one stream, and ranks that disagree on the size meet there.
+struct ChunkGrid {
+  std::uint64_t count = 0;  // elements
+  std::uint64_t chunk_elements = 1;
+  std::size_t element_size = 4;  // bytes
+  std::size_t block = 256;       // elements
+
+  std::uint64_t chunks() const { return count == 0 ? 1 : ceil_div(count, chunk_elements); }
+  std::uint64_t offset_bytes(std::uint64_t chunk) const {
+    return chunk * chunk_elements * element_size;
+  }
+  BlockLayout layout(std::uint64_t chunk) const;
+};
+
+ChunkGrid make_grid(const wire::Descriptor& descriptor, const wire::Topology& topology);
+
+// The chunks that one lane carries to one owner: first, first + step, ... below `chunks`.
+struct ChunkSequence {
+  std::uint64_t first = 0;
+  std::uint64_t step = 1;
+  std::uint64_t chunks = 0;
+
+  bool empty() const { return first >= chunks; }
+  bool contains(std::uint64_t chunk) const {
+    return chunk >= first && chunk < chunks && (chunk - first) % step == 0;
+  }
+  // The chunk behind this one, or kNoChunk.
+  std::uint64_t after(std::uint64_t chunk) const {
+    return chunk + step < chunks ? chunk + step : wire::kNoChunk;
+  }
+};
+
+// Chunk 0 starts at a stream that moves on with every operation, so that the many operations of a
+// single chunk load all owners alike.
+ChunkSequence chunks_of(std::uint32_t lane, std::uint32_t owner, std::uint64_t seq,
+                        const ChunkGrid& grid, const wire::Topology& topology);
+
+}  // namespace sparsewire::proto

@@ -1,0 +1,128 @@
+// Sends this rank's segments in order of their chunks and applies what comes back.
+#include "proto/stream/worker_stream.hpp"
+
+#include <array>
+
+namespace sparsewire::proto {
+namespace {
+
+// Chunks read per call: enough to find the next non-zero soon, few enough not to starve the
+// connections meanwhile.
+constexpr int kChunksPerLook = 16;
+
+Bytes encode_open(const wire::Descriptor& descriptor) {
+  std::array<std::byte, wire::kDescriptorBytes> payload;
+  wire::encode(descriptor, payload);
+  return Bytes::copy_of(payload);
+}
+
+}  // namespace
+
+WorkerStream::WorkerStream(std::uint64_t seq, const wire::Descriptor& descriptor,
+                           const ChunkSequence& chunks, Source& source, Sink& sink)
+    : seq_(seq),
+      descriptor_(descriptor),
+      chunks_(chunks),
+      source_(source),
+      sink_(sink),
+      cursor_(descriptor.count == 0 ? wire::kNoChunk : chunks.first) {}
+
+std::optional<wire::Message> WorkerStream::poll() {
+  if (sent_all() || !look_ahead()) return {};
+  wire::Message message = opened_ ? segment_message() : open_message();
+  count_in_flight(message);
+  opened_ = true;
+  pending_ = std::move(ahead_);
+  ahead_.reset();
+  return message;
+}
+
+// True once the next non-zero chunk is found, or known not to exist.
+bool WorkerStream::look_ahead() {
+  for (int looked = 0; !ahead_ && cursor_ != wire::kNoChunk; ++looked) {
+    if (looked == kChunksPerLook) return false;
+    const std::uint64_t chunk = cursor_;
+    cursor_ = chunks_.after(chunk);
+    if (auto segment = source_.segment(chunk)) {
+      ahead_ = Ahead{chunk, *std::move(segment)};
+    } else {
+      ++chunks_empty_;
+    }
+  }
+  return true;
+}
+
+wire::Message WorkerStream::open_message() const {
+  wire::Message message{.header = {.kind = wire::FrameKind::open,
+                                   .payload = wire::kDescriptorBytes,
+                                   .seq = seq_,
+                                   .next = ahead_chunk()},
+                        .payload = encode_open(descriptor_)};
+  return message;
+}
+
+wire::Message WorkerStream::segment_message() const {
+  return {.header = {.kind = wire::FrameKind::segment,
+                     .format = pending_->segment.format,
+                     .payload = static_cast<std::uint32_t>(pending_->segment.payload.size()),
+                     .seq = seq_,
+                     .chunk = pending_->chunk,
+                     .next = ahead_chunk()},
+          .payload = pending_->segment.payload};
+}
+
+void WorkerStream::count_in_flight(const wire::Message& message) {
+  if (message.header.kind == wire::FrameKind::open) {
+    bytes_in_flight_ += kOpenCost;
+    return;
+  }
+  const std::size_t bytes = wire::kHeaderBytes + message.payload.size();
+  in_flight_.push_back({message.header.chunk, bytes});
+  bytes_in_flight_ += bytes;
+}
+
+Status WorkerStream::check_order(const wire::FrameHeader& header) const {
+  const auto in_stream = [&](std::uint64_t chunk) {
+    return chunk == wire::kNoChunk || chunks_.contains(chunk);
+  };
+  if (!opened_ || finished_) return protocol_error("result: none was due");
+  if (expected_ && header.chunk != *expected_) return protocol_error("result: out of order");
+  if (!in_stream(header.chunk) || !in_stream(header.next)) {
+    return protocol_error("result: its chunk is not of this stream");
+  }
+  const bool has_values = header.format != wire::Format::empty;
+  if (has_values != (header.chunk != wire::kNoChunk)) {
+    return protocol_error("result: chunk and format do not fit");
+  }
+  return {};
+}
+
+Result<std::size_t> WorkerStream::on_result(const wire::FrameHeader& header,
+                                            std::span<const std::byte> payload) {
+  if (Status error = check_order(header)) return *std::move(error);
+  if (header.format != wire::Format::empty) {
+    if (Status error = sink_.write(header.chunk, header.format, payload)) return *std::move(error);
+  }
+  expected_ = header.next;
+  finished_ = header.next == wire::kNoChunk;
+  if (finished_ && !sent_all()) return protocol_error("result: ended before all was sent");
+  return release_up_to(header.chunk);
+}
+
+std::size_t WorkerStream::release_up_to(std::uint64_t chunk) {
+  std::size_t released = 0;
+  while (!in_flight_.empty() && in_flight_.front().chunk <= chunk) {
+    released += in_flight_.front().bytes;
+    in_flight_.pop_front();
+  }
+  if (finished_) released += kOpenCost;
+  bytes_in_flight_ -= released;
+  return released;
+}
+
+std::byte* WorkerStream::place(const wire::FrameHeader& header) const {
+  if (header.format != wire::Format::dense || check_order(header)) return nullptr;
+  return sink_.place(header.chunk, header.payload);
+}
+
+}  // namespace sparsewire::proto

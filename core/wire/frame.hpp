@@ -1,0 +1,56 @@
+// The frame header: 32 bytes in front of everything that crosses a connection.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/bytes.hpp"
+#include "base/error.hpp"
+#include "wire/limits.hpp"
+
+namespace sparsewire::wire {
+
+enum class FrameKind : std::uint8_t {
+  hello = 1,  // worker -> dedicated owner, first of all: the topology that all ranks must share.
+  open,       // worker -> owner: what the operation is, and the first chunk it will contribute to.
+  segment,    // worker -> owner: its values of one chunk, and the next chunk it will contribute to.
+  result,     // owner -> worker: the union's values of one chunk, and the next chunk to expect.
+  fail,       // owner -> worker: the operation cannot be done; the payload is a Fault.
+  cancel,     // worker -> owner: nothing more will come for this operation.
+  abort,      // either way: nothing more will come at all; the payload is a Fault.
+  goodbye,    // either way: rank `chunk` has issued `seq` operations and leaves in good order.
+};
+inline constexpr std::uint8_t kFrameKindLast = static_cast<std::uint8_t>(FrameKind::goodbye);
+
+enum class Format : std::uint8_t {
+  empty = 0,  // no values
+  dense,      // every element of the chunk
+  blocks,     // a bitmap over the chunk's blocks, then the blocks whose bit is set
+};
+inline constexpr std::uint8_t kFormatCount = 3;
+
+// Byte layout, little endian: kind u8, format u8, zero u16, payload u32, seq u64, chunk u64,
+// next u64.
+struct FrameHeader {
+  FrameKind kind = FrameKind::goodbye;
+  Format format = Format::empty;
+  std::uint32_t payload = 0;  // bytes that follow the header
+  std::uint64_t seq = 0;
+  std::uint64_t chunk = kNoChunk;
+  std::uint64_t next = kNoChunk;
+
+  bool operator==(const FrameHeader&) const = default;
+};
+inline constexpr std::size_t kHeaderBytes = 32;
+
+struct Message {
+  FrameHeader header;
+  Bytes payload;
+};
+
+void encode(const FrameHeader& header, std::span<std::byte, kHeaderBytes> out);
+
+// Every field is checked against its bounds and against what its kind allows.
+Result<FrameHeader> decode_header(std::span<const std::byte, kHeaderBytes> in);
+
+}  // namespace sparsewire::wire
