@@ -1,0 +1,187 @@
+// The native module sparsewire._core: a thin face of core/comm for the Python layers.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdlib>
+#include <stdexcept>
+
+#include "comm/aggregator.hpp"
+#include "comm/communicator.hpp"
+#include "kernels/kernels.hpp"
+#include "wire/limits.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace sparsewire;
+
+namespace {
+
+std::chrono::nanoseconds nanoseconds_of(double seconds) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double>(seconds));
+}
+
+// Python's view of a failed operation.
+struct Failure {
+  Error error;
+  std::string op;
+  std::uint64_t seq;
+};
+
+std::optional<Failure> failure_of(const comm::Operation& operation) {
+  auto error = operation.failure();
+  if (!error) return {};
+  return Failure{*std::move(error), "all_reduce", operation.seq()};
+}
+
+bool wait(const comm::Operation& operation, std::optional<double> timeout) {
+  const nb::gil_scoped_release release;
+  if (!timeout) return operation.wait({});
+  return operation.wait(nanoseconds_of(*timeout));
+}
+
+template <typename Enum>
+Enum checked_code(int code, int count, const char* what) {
+  if (code < 0 || code >= count) throw std::invalid_argument(std::string("unknown ") + what);
+  return static_cast<Enum>(code);
+}
+
+std::shared_ptr<comm::Operation> submit(comm::Communicator& self, std::uintptr_t source,
+                                        std::uintptr_t target, std::uint64_t count, int dtype,
+                                        int op, double timeout) {
+  if (count > wire::kMaxCount) throw std::invalid_argument("too many elements");
+  comm::Operation::Arguments arguments{
+      .source = reinterpret_cast<const std::byte*>(source),
+      .target = reinterpret_cast<std::byte*>(target),
+      .descriptor = {checked_code<DType>(dtype, kDTypeCount, "dtype"),
+                     checked_code<ReduceOp>(op, kReduceOpCount, "operation"), count}};
+  if (timeout > 0) arguments.deadline = comm::Clock::now() + nanoseconds_of(timeout);
+  const nb::gil_scoped_release release;
+  return self.submit(arguments);
+}
+
+std::uint32_t default_window(std::size_t world_size) {
+  // An owner holds a window for every rank, so the window shrinks as the ranks become many.
+  constexpr std::size_t for_all_ranks = 64u << 20;
+  return static_cast<std::uint32_t>(
+      std::clamp<std::size_t>(for_all_ranks / world_size, 1u << 20, 4u << 20));
+}
+
+void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_size,
+                       const std::vector<std::vector<int>>& links, bool dedicated,
+                       std::uint32_t block, std::uint32_t window) {
+  if (links.empty() || links[0].empty()) throw std::invalid_argument("links: none given");
+  const wire::Topology topology{.world_size = world_size,
+                                .lanes = static_cast<std::uint32_t>(links.size()),
+                                .owners = static_cast<std::uint32_t>(links[0].size()),
+                                .block = block,
+                                .window_bytes = window != 0 ? window : default_window(world_size)};
+  if (const Status error = wire::check(topology)) throw std::invalid_argument(error->message);
+  new (self) comm::Communicator(topology, rank, dedicated, links);
+}
+
+nb::dict stats_dict(const comm::Communicator& self) {
+  const comm::Stats stats = self.stats();
+  nb::dict dict;
+  dict["operations"] = stats.operations;
+  dict["operations_failed"] = stats.operations_failed;
+  dict["bytes_sent"] = stats.bytes_sent;
+  dict["bytes_received"] = stats.bytes_received;
+  dict["segments_sent"] = stats.segments_sent;
+  dict["results_received"] = stats.results_received;
+  dict["chunks_empty"] = stats.chunks_empty;
+  return dict;
+}
+
+nb::dict aggregator_stats_dict(const comm::Aggregator& self) {
+  const comm::AggregatorStats stats = self.stats();
+  nb::dict dict;
+  dict["jobs"] = stats.jobs;
+  dict["jobs_served"] = stats.jobs_served;
+  dict["workers"] = stats.workers;
+  dict["bytes_sent"] = stats.bytes_sent;
+  dict["bytes_received"] = stats.bytes_received;
+  return dict;
+}
+
+template <typename Enum>
+nb::dict codes(int count) {
+  nb::dict dict;
+  for (int code = 0; code < count; ++code) {
+    const std::string_view name = name_of(static_cast<Enum>(code));
+    dict[nb::str(name.data(), name.size())] = code;
+  }
+  return dict;
+}
+
+void select_level_from_environment() {
+  const char* wanted = std::getenv("SPARSEWIRE_SIMD");
+  if (!wanted || !*wanted) return;
+  for (const Kernels* level : available_kernels()) {
+    if (name_of(level->level) == wanted) {
+      select_kernels(level->level);
+      return;
+    }
+  }
+  throw std::invalid_argument(std::string("SPARSEWIRE_SIMD=") + wanted +
+                              ": this processor has no such level");
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  select_level_from_environment();
+  m.attr("DTYPES") = codes<DType>(kDTypeCount);
+  m.attr("OPS") = codes<ReduceOp>(kReduceOpCount);
+  m.attr("WIRE_VERSION") = wire::kVersion;
+  m.def("simd_level", [] { return std::string(name_of(kernels().level)); });
+
+  nb::class_<Failure>(m, "Failure")
+      .def_prop_ro("code",
+                   [](const Failure& self) { return std::string(name_of(self.error.code)); })
+      .def_prop_ro("rank", [](const Failure& self) { return self.error.rank; })
+      .def_prop_ro("op", [](const Failure& self) { return self.op; })
+      .def_prop_ro("seq", [](const Failure& self) { return self.seq; })
+      .def_prop_ro("message", [](const Failure& self) { return self.error.message; });
+
+  nb::class_<comm::Operation>(m, "Operation")
+      .def_prop_ro("seq", &comm::Operation::seq)
+      .def("wait", &wait, "timeout"_a = nb::none())
+      .def("done", &comm::Operation::ended)
+      .def("failure", &failure_of);
+
+  nb::class_<comm::Communicator>(m, "Communicator")
+      .def("__init__", &init_communicator, "rank"_a, "world_size"_a, "links"_a, nb::kw_only(),
+           "dedicated"_a = false, "block"_a = 256, "window"_a = 0)
+      .def("submit", &submit, "source"_a, "target"_a, "count"_a, "dtype"_a, "op"_a, "timeout"_a)
+      .def("watch", &comm::Communicator::watch, "operation"_a,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("next_completed", &comm::Communicator::next_completed,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("expire", &comm::Communicator::expire, "operation"_a,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("abort", &comm::Communicator::abort, "message"_a,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("stats", &stats_dict)
+      .def(
+          "close",
+          [](comm::Communicator& self, double linger) {
+            const nb::gil_scoped_release release;
+            self.close(nanoseconds_of(linger));
+          },
+          "linger"_a = 5.0);
+
+  nb::class_<comm::Aggregator>(m, "Aggregator")
+      .def(nb::init<>())
+      .def(
+          "add_worker",
+          [](comm::Aggregator& self, std::uint64_t job, std::uint32_t world_size, Rank rank,
+             std::uint32_t lane, int fd) { self.add_worker({job, world_size, rank, lane}, fd); },
+          "job"_a, "world_size"_a, "rank"_a, "lane"_a, "fd"_a)
+      .def("workers", [](const comm::Aggregator& self) { return self.stats().workers; })
+      .def("stats", &aggregator_stats_dict)
+      .def("close", &comm::Aggregator::close, nb::call_guard<nb::gil_scoped_release>());
+}

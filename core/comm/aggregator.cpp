@@ -1,0 +1,201 @@
+// Dispatches each worker's frames to its job's owner half and the answers to all of its workers.
+#include "comm/aggregator.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "comm/abort_message.hpp"
+#include "net/tcp/connection.hpp"
+
+namespace sparsewire::comm {
+
+class Aggregator::Link final : public net::FrameHandler {
+ public:
+  Link(Aggregator& aggregator, const Identity& identity, int fd)
+      : connection(fd), identity(identity), aggregator_(aggregator) {}
+
+  std::byte* place(const wire::FrameHeader&) override { return nullptr; }
+  Status on_message(wire::Message message) override {
+    return aggregator_.on_message(*this, std::move(message));
+  }
+
+  net::Connection connection;
+  const Identity identity;
+  bool greeted = false;   // its hello was taken
+  bool departed = false;  // it said goodbye
+
+ private:
+  Aggregator& aggregator_;
+};
+
+Aggregator::Aggregator() : thread_(*this) { thread_.start(); }
+
+Aggregator::~Aggregator() { close(); }
+
+void Aggregator::add_worker(const Identity& identity, int fd) {
+  // Shared, so that the socket is closed even where the thread has ended and drops the call.
+  auto link = std::make_shared<std::unique_ptr<Link>>(std::make_unique<Link>(*this, identity, fd));
+  thread_.post([this, link] {
+    thread_.watch((*link)->connection);
+    const auto [at, is_new] = jobs_.try_emplace((*link)->identity.job);
+    at->second.links.push_back(std::move(*link));
+    const std::lock_guard lock(stats_mutex_);
+    stats_.jobs_served += is_new;
+  });
+}
+
+void Aggregator::close() {
+  thread_.post([this] { closing_ = true; });
+  thread_.join();
+}
+
+AggregatorStats Aggregator::stats() const {
+  const std::lock_guard lock(stats_mutex_);
+  return stats_;
+}
+
+void Aggregator::progress(Clock::time_point) {
+  for (auto& [id, job] : jobs_) {
+    for (const auto& link : job.links) {
+      if (!link->connection.is_readable()) continue;
+      if (Status error = link->connection.receive(*link)) lose(*link, *error);
+    }
+  }
+  for (auto& [id, job] : jobs_) {
+    for (const auto& link : job.links) {
+      if (Status error = link->connection.flush()) lose(*link, *error);
+    }
+  }
+  forget_closed();
+  publish_stats();
+}
+
+std::optional<std::chrono::milliseconds> Aggregator::patience(Clock::time_point) {
+  for (const auto& [id, job] : jobs_) {
+    for (const auto& link : job.links) {
+      if (link->connection.is_readable()) return std::chrono::milliseconds{0};
+    }
+  }
+  return {};
+}
+
+Status Aggregator::on_message(Link& link, wire::Message message) {
+  if (jobs_.at(link.identity.job).broken) return {};
+  if (message.header.kind == wire::FrameKind::hello) return on_hello(link, message);
+  if (!link.greeted) return protocol_error("frame: a hello must come first");
+  switch (message.header.kind) {
+    case wire::FrameKind::open:
+    case wire::FrameKind::segment:
+    case wire::FrameKind::cancel:
+      message.payload = message.payload.owned();
+      return on_owner_message(link, std::move(message));
+    case wire::FrameKind::goodbye:
+      return on_goodbye(link, message);
+    case wire::FrameKind::abort: {
+      const auto fault = wire::decode_fault(message.payload.view());
+      if (!fault) return fault.error();
+      break_job(jobs_.at(link.identity.job), fault->error);
+      return {};
+    }
+    default:
+      return protocol_error("frame: an aggregator does not take this kind");
+  }
+}
+
+// The first worker of a lane says what is to be served; the others must say the same.
+Status Aggregator::on_hello(Link& link, const wire::Message& message) {
+  const auto hello = wire::decode_hello(message.payload.view());
+  if (!hello) return hello.error();
+  const bool fits = hello->topology.world_size == link.identity.world_size &&
+                    hello->lane == link.identity.lane && !link.greeted;
+  if (!fits) return protocol_error("hello: it does not fit what the handshake proved");
+
+  Job& job = jobs_.at(link.identity.job);
+  const auto [at, is_new] = job.lanes.try_emplace(hello->lane);
+  LanePart& part = at->second;
+  if (is_new) {
+    part = {hello->topology, hello->owner,
+            std::make_unique<proto::Owner>(hello->topology, hello->lane, hello->owner)};
+  } else if (part.topology != hello->topology || part.owner_index != hello->owner) {
+    return protocol_error("hello: the ranks disagree on the topology");
+  }
+  link.greeted = true;
+  return {};
+}
+
+Status Aggregator::on_owner_message(Link& link, wire::Message message) {
+  Job& job = jobs_.at(link.identity.job);
+  proto::Owner::Outbox outbox;
+  proto::Owner& owner = *job.lanes.at(link.identity.lane).owner;
+  if (Status error = owner.on_message(link.identity.rank, std::move(message), outbox)) {
+    return error;
+  }
+  for (const wire::Message& answer : outbox) {
+    send_to_lane(job, link.identity.lane, answer, nullptr);
+  }
+  return {};
+}
+
+// The workers of a job have no connections among themselves, so the goodbye is passed on.
+Status Aggregator::on_goodbye(Link& link, const wire::Message& message) {
+  if (message.header.chunk != static_cast<std::uint64_t>(link.identity.rank)) {
+    return protocol_error("goodbye: of another rank");
+  }
+  link.departed = true;
+  send_to_lane(jobs_.at(link.identity.job), link.identity.lane, message, &link);
+  return {};
+}
+
+void Aggregator::send_to_lane(Job& job, std::uint32_t lane, const wire::Message& message,
+                              const Link* except) {
+  for (const auto& link : job.links) {
+    if (link.get() != except && link->identity.lane == lane) link->connection.send(message);
+  }
+}
+
+void Aggregator::lose(Link& link, const Error& error) {
+  link.connection.close();
+  Job& job = jobs_.at(link.identity.job);
+  if (job.broken || link.departed) return;
+  break_job(job, {error.code, link.identity.rank,
+                  "rank " + std::to_string(link.identity.rank) + ": " + error.message});
+}
+
+void Aggregator::break_job(Job& job, const Error& error) {
+  job.broken = true;
+  job.lanes.clear();
+  for (const auto& link : job.links) {
+    link->connection.drop_unsent();
+    link->connection.send(abort_message(error));
+  }
+}
+
+void Aggregator::forget_closed() {
+  const auto forget = [this](const std::unique_ptr<Link>& link) {
+    if (link->connection.is_open()) return false;
+    bytes_sent_closed_ += link->connection.bytes_sent();
+    bytes_received_closed_ += link->connection.bytes_received();
+    return true;
+  };
+  for (auto at = jobs_.begin(); at != jobs_.end();) {
+    at->second.links.remove_if(forget);
+    at = at->second.links.empty() ? jobs_.erase(at) : std::next(at);
+  }
+}
+
+void Aggregator::publish_stats() {
+  const std::lock_guard lock(stats_mutex_);
+  stats_.jobs = jobs_.size();
+  stats_.workers = 0;
+  stats_.bytes_sent = bytes_sent_closed_;
+  stats_.bytes_received = bytes_received_closed_;
+  for (const auto& [id, job] : jobs_) {
+    stats_.workers += job.links.size();
+    for (const auto& link : job.links) {
+      stats_.bytes_sent += link->connection.bytes_sent();
+      stats_.bytes_received += link->connection.bytes_received();
+    }
+  }
+}
+
+}  // namespace sparsewire::comm

@@ -1,0 +1,84 @@
+// A dedicated aggregator: owner halves for many jobs at once, in one progress thread. It knows
+// nothing of a job but what the job's workers tell it, and forgets it when the last of them leaves.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+
+#include "comm/progress_thread.hpp"
+#include "proto/stream/owner.hpp"
+
+namespace sparsewire::comm {
+
+struct AggregatorStats {
+  std::uint64_t jobs = 0;     // being served now
+  std::uint64_t workers = 0;  // connections now
+  std::uint64_t jobs_served = 0;
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_received = 0;
+};
+
+class Aggregator final : private ProgressClient {
+ public:
+  // What the handshake has proved about a connection.
+  struct Identity {
+    std::uint64_t job;
+    std::uint32_t world_size;
+    Rank rank;
+    std::uint32_t lane;
+  };
+
+  Aggregator();
+  ~Aggregator() override;
+
+  // Serves a connected, authenticated socket, which it takes over.
+  void add_worker(const Identity& identity, int fd);
+
+  // Drops all jobs and ends the thread.
+  void close();
+
+  AggregatorStats stats() const;
+
+ private:
+  class Link;
+  struct LanePart {
+    wire::Topology topology;
+    std::uint32_t owner_index;
+    std::unique_ptr<proto::Owner> owner;
+  };
+  struct Job {
+    std::map<std::uint32_t, LanePart> lanes;
+    std::list<std::unique_ptr<Link>> links;
+    bool broken = false;
+  };
+
+  void progress(Clock::time_point now) override;
+  std::optional<std::chrono::milliseconds> patience(Clock::time_point now) override;
+  bool finished() const override { return closing_; }
+
+  Status on_message(Link& link, wire::Message message);
+  Status on_hello(Link& link, const wire::Message& message);
+  Status on_goodbye(Link& link, const wire::Message& message);
+  Status on_owner_message(Link& link, wire::Message message);
+  void lose(Link& link, const Error& error);
+  void break_job(Job& job, const Error& error);
+  static void send_to_lane(Job& job, std::uint32_t lane, const wire::Message& message,
+                           const Link* except);
+  void forget_closed();
+  void publish_stats();
+
+  std::map<std::uint64_t, Job> jobs_;
+  bool closing_ = false;
+  std::uint64_t bytes_sent_closed_ = 0;
+  std::uint64_t bytes_received_closed_ = 0;
+
+  mutable std::mutex stats_mutex_;
+  AggregatorStats stats_;
+
+  ProgressThread thread_;  // Last, so that it ends before what it works on.
+};
+
+}  // namespace sparsewire::comm

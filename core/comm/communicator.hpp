@@ -1,0 +1,85 @@
+// The engine of one rank: numbers the operations, spreads each over the lanes, ends them in issue
+// order, and turns whatever breaks into an error that every waiter gets.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "comm/lane.hpp"
+#include "comm/operation.hpp"
+
+namespace sparsewire::comm {
+
+struct Stats {
+  std::uint64_t operations = 0;
+  std::uint64_t operations_failed = 0;
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_received = 0;
+  std::uint64_t segments_sent = 0;
+  std::uint64_t results_received = 0;
+  std::uint64_t chunks_empty = 0;
+};
+
+class Communicator final : public LaneListener {
+ public:
+  // Takes over sockets[lane][owner].
+  Communicator(const wire::Topology& topology, Rank rank, bool dedicated,
+               const std::vector<std::vector<int>>& sockets);
+  ~Communicator() override;
+
+  // Queues an all_reduce. Its memory must stay valid until the operation has ended, which it
+  // always does, whatever happens.
+  std::shared_ptr<Operation> submit(const Operation::Arguments& arguments);
+
+  // Has next_completed() return the operation once it has ended.
+  void watch(std::shared_ptr<Operation> operation);
+
+  // Blocks for the next watched operation that ended; null once the communicator is closed.
+  std::shared_ptr<Operation> next_completed();
+
+  // Lets the operation run into its deadline now.
+  void expire(const Operation& operation);
+
+  // Fails all that is in flight and all that comes, here and on every peer.
+  void abort(const std::string& message);
+
+  // Leaves in good order, flushing what peers still need, for `linger` at most.
+  void close(Clock::duration linger);
+
+  Stats stats() const;
+
+  void operation_left(std::uint64_t seq) override;
+  void operation_failed(std::uint64_t seq, Error error) override;
+  void broken(Error error) override;
+
+ private:
+  struct InFlight {
+    std::shared_ptr<Operation> operation;
+    std::size_t lanes_left;
+    Status failure;
+    bool watched = false;
+  };
+
+  void fail_locked(std::uint64_t seq, const Error& error);
+  void break_locked(const Error& error);
+  void end_in_order_locked();
+
+  const Rank rank_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable completed_changed_;
+  std::uint64_t next_seq_ = 0;
+  std::map<std::uint64_t, InFlight> in_flight_;
+  std::map<std::uint64_t, Error> early_failures_;  // of operations that are not issued here yet
+  std::deque<std::shared_ptr<Operation>> completed_;
+  Status broken_;
+  bool closed_ = false;
+  std::uint64_t failed_ = 0;
+};
+
+}  // namespace sparsewire::comm

@@ -1,0 +1,118 @@
+// A lane: one progress thread with its own connection to every peer, this rank's worker half of
+// the protocol and, unless the owners are dedicated, its owner half. Lanes share nothing.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "comm/operation.hpp"
+#include "comm/progress_thread.hpp"
+#include "proto/stream/owner.hpp"
+#include "proto/stream/worker.hpp"
+
+namespace sparsewire::comm {
+
+// What a lane tells its communicator, from the lane's thread.
+class LaneListener {
+ public:
+  virtual ~LaneListener() = default;
+
+  // The lane is done with the operation, well or not, and touches its memory no more.
+  virtual void operation_left(std::uint64_t seq) = 0;
+  // This one operation cannot be done; others go on.
+  virtual void operation_failed(std::uint64_t seq, Error error) = 0;
+  // Nothing can go on.
+  virtual void broken(Error error) = 0;
+};
+
+struct LaneCounters {
+  std::atomic<std::uint64_t> bytes_sent{0};
+  std::atomic<std::uint64_t> bytes_received{0};
+  std::atomic<std::uint64_t> segments_sent{0};
+  std::atomic<std::uint64_t> results_received{0};
+  std::atomic<std::uint64_t> chunks_empty{0};
+};
+
+class Lane final : private ProgressClient {
+ public:
+  struct Place {
+    wire::Topology topology;
+    std::uint32_t lane;
+    Rank rank;
+    bool dedicated;
+  };
+
+  // Takes over one connected socket per owner; -1 at the own rank where owners are colocated.
+  Lane(const Place& place, std::span<const int> sockets, LaneListener& listener);
+  ~Lane() override;
+
+  // All of these only ask; they may be called from any thread.
+  void start() { thread_.start(); }
+  void submit(std::shared_ptr<Operation> operation);
+  void fail(std::uint64_t seq);
+  void expire(std::uint64_t seq);
+  void break_off(Error error);
+  void leave(std::uint64_t issued, Clock::duration linger);
+
+  // Blocks until the thread has ended, after leave().
+  void join() { thread_.join(); }
+
+  const LaneCounters& counters() const { return counters_; }
+
+ private:
+  class Link;
+  struct InFlight {
+    std::shared_ptr<Operation> operation;
+    Clock::time_point deadline;
+  };
+
+  void progress(Clock::time_point now) override;
+  std::optional<std::chrono::milliseconds> patience(Clock::time_point now) override;
+  bool finished() const override;
+
+  void receive();
+  void produce();
+  void flush();
+  void publish_counters();
+  void finish_leaving(Clock::time_point now);
+
+  Status on_message(Link& link, wire::Message message);
+  Status on_owner_message(Rank rank, wire::Message message);
+  Status on_worker_message(std::uint32_t owner, const wire::Message& message);
+  Status on_control_message(const wire::Message& message);
+  Status broadcast(proto::Owner::Outbox outbox);
+  void send_to_owner(std::uint32_t owner, wire::Message message);
+  void send_to_links(const wire::Message& message);
+  void end_operation(std::uint64_t seq);
+  void lose(Link& link, const Error& error);
+
+  void do_submit(std::shared_ptr<Operation> operation);
+  void do_fail(std::uint64_t seq);
+  void do_break_off(const Error& error);
+  void do_leave(std::uint64_t issued, Clock::duration linger);
+  void check_deadlines(Clock::time_point now);
+  void check_departures();
+  Error timeout_error(std::uint64_t seq, const std::vector<Rank>& missing) const;
+  bool is_self(std::uint32_t owner) const;
+
+  const Place place_;
+  LaneListener& listener_;
+  LaneCounters counters_;
+
+  std::vector<std::unique_ptr<Link>> links_;  // per owner; null at the own rank
+  proto::Worker worker_;
+  std::unique_ptr<proto::Owner> owner_;  // null where the owners are dedicated
+  std::map<std::uint64_t, InFlight> in_flight_;
+  std::map<Rank, std::uint64_t> departed_;  // rank -> operations it issued before it left
+  Clock::time_point next_deadline_ = Clock::time_point::max();
+  bool broken_ = false;
+  std::optional<Clock::time_point> leaving_until_;
+  bool finished_ = false;
+
+  ProgressThread thread_;  // Last, so that it ends before what it works on.
+};
+
+}  // namespace sparsewire::comm

@@ -1,0 +1,58 @@
+// A thread that waits for sockets, for posted calls and for the clock, and lets its client get on.
+// All of the client's state belongs to this thread, so it needs no locks.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "net/tcp/connection.hpp"
+#include "net/tcp/poller.hpp"
+
+namespace sparsewire::comm {
+
+using Clock = std::chrono::steady_clock;
+
+class ProgressClient {
+ public:
+  virtual ~ProgressClient() = default;
+
+  // Called in every round, after the sockets were noted and the posted calls were run.
+  virtual void progress(Clock::time_point now) = 0;
+
+  // How long to wait for the next round; none for "until something happens".
+  virtual std::optional<std::chrono::milliseconds> patience(Clock::time_point now) = 0;
+
+  // True once the thread may end.
+  virtual bool finished() const = 0;
+};
+
+class ProgressThread {
+ public:
+  explicit ProgressThread(ProgressClient& client) : client_(client) {}
+  ~ProgressThread() { join(); }
+
+  void start();
+  void join();
+
+  // Runs the call on the thread. From any thread; dropped without being run after the end.
+  void post(std::function<void()> call);
+
+  // Only from the thread itself, or before it starts.
+  void watch(net::Connection& connection);
+
+ private:
+  void run();
+  void run_posted();
+
+  ProgressClient& client_;
+  net::Poller poller_;
+  std::thread thread_;
+  std::mutex mutex_;
+  std::vector<std::function<void()>> posted_;
+};
+
+}  // namespace sparsewire::comm

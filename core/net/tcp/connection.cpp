@@ -1,0 +1,202 @@
+// Batches messages into large writes; receives large payloads straight into their place.
+#include "net/tcp/connection.hpp"
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace sparsewire::net {
+namespace {
+
+constexpr std::size_t kStagingBytes = 64 * 1024;
+constexpr std::size_t kBytesPerReceive = 1024 * 1024;  // before other connections get their turn
+constexpr std::size_t kVectorsPerWrite = 64;
+
+Error peer_gone(const char* doing) {
+  return {ErrorCode::peer_lost, kNoRank, std::string(doing) + ": " + std::strerror(errno)};
+}
+
+bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
+
+}  // namespace
+
+Connection::Connection(int fd) : fd_(fd), staging_(kStagingBytes) {}
+
+Connection::~Connection() { close(); }
+
+void Connection::close() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+  queue_.clear();
+  readable_ = writable_ = false;
+}
+
+void Connection::note_ready(bool readable, bool writable) {
+  readable_ |= readable;
+  writable_ |= writable;
+}
+
+void Connection::send(wire::Message message) {
+  if (!is_open()) return;
+  Outgoing outgoing{.header = {}, .payload = std::move(message.payload)};
+  wire::encode(message.header, outgoing.header);
+  queue_.push_back(std::move(outgoing));
+}
+
+std::size_t Connection::gather(std::span<iovec> out) const {
+  std::size_t used = 0;
+  std::size_t skip = sent_of_front_;
+  const auto put = [&](std::span<const std::byte> bytes) {
+    const std::size_t skipped = std::min(skip, bytes.size());
+    skip -= skipped;
+    if (skipped == bytes.size()) return;
+    out[used++] = {const_cast<std::byte*>(bytes.data() + skipped), bytes.size() - skipped};
+  };
+  for (const Outgoing& outgoing : queue_) {
+    if (used + 2 > out.size()) break;
+    put(outgoing.header);
+    put(outgoing.payload.view());
+  }
+  return used;
+}
+
+void Connection::drop_sent(std::size_t bytes) {
+  bytes_sent_ += bytes;
+  sent_of_front_ += bytes;
+  while (!queue_.empty() && sent_of_front_ >= queue_.front().size()) {
+    sent_of_front_ -= queue_.front().size();
+    queue_.pop_front();
+  }
+}
+
+Status Connection::flush() {
+  while (writable_ && !queue_.empty()) {
+    std::array<iovec, kVectorsPerWrite> vectors;
+    msghdr header{};
+    header.msg_iov = vectors.data();
+    header.msg_iovlen = gather(vectors);
+    const ssize_t sent = ::sendmsg(fd_, &header, MSG_NOSIGNAL);
+    if (sent >= 0) {
+      drop_sent(static_cast<std::size_t>(sent));
+    } else if (would_block()) {
+      writable_ = false;
+    } else if (errno != EINTR) {
+      return peer_gone("send");
+    }
+  }
+  return {};
+}
+
+// One read fills the rest of the large payload first and then the staging area behind it, so that
+// neither costs a call of its own. Zero bytes: nothing more is there.
+Result<std::size_t> Connection::read_some() {
+  std::array<iovec, 2> vectors;
+  std::size_t used = 0;
+  const std::size_t large = receiving_large_ ? incoming_.missing() : 0;
+  if (large != 0) vectors[used++] = {incoming_.memory + incoming_.filled, large};
+  vectors[used++] = {staging_.data() + staged_end_, staging_.size() - staged_end_};
+  const ssize_t got = ::readv(fd_, vectors.data(), static_cast<int>(used));
+  if (got == 0) return Error{ErrorCode::peer_lost, kNoRank, "the connection was closed"};
+  if (got < 0) {
+    if (errno == EINTR) return std::size_t{0};
+    if (!would_block()) return peer_gone("receive");
+    readable_ = false;
+    return std::size_t{0};
+  }
+  const auto bytes = static_cast<std::size_t>(got);
+  const std::size_t to_large = std::min(bytes, large);
+  incoming_.filled += to_large;
+  staged_end_ += bytes - to_large;
+  bytes_received_ += bytes;
+  return bytes;
+}
+
+Status Connection::receive(FrameHandler& handler) {
+  std::size_t total = 0;
+  while (is_open() && readable_ && total < kBytesPerReceive) {
+    const auto bytes = read_some();
+    if (!bytes) return bytes.error();
+    total += *bytes;
+    if (receiving_large_ && incoming_.missing() == 0) {
+      if (Status error = finish_large(handler)) return error;
+    }
+    if (Status error = consume_staging(handler)) return error;
+  }
+  return {};
+}
+
+std::span<const std::byte> Connection::staged() const {
+  return std::span(staging_).subspan(staged_begin_, staged_end_ - staged_begin_);
+}
+
+Status Connection::consume_staging(FrameHandler& handler) {
+  while (is_open() && !receiving_large_ && staged().size() >= wire::kHeaderBytes) {
+    const auto header = wire::decode_header(staged().first<wire::kHeaderBytes>());
+    if (!header) return header.error();
+    const auto rest = staged().subspan(wire::kHeaderBytes);
+    if (rest.size() < header->payload) {
+      if (Status error = begin_large(*header, handler)) return error;
+      break;
+    }
+    staged_begin_ += wire::kHeaderBytes + header->payload;
+    if (Status error =
+            handler.on_message({*header, Bytes::borrowed(rest.first(header->payload))})) {
+      return error;
+    }
+  }
+  const std::size_t left = staged().size();
+  std::memmove(staging_.data(), staged().data(), left);
+  staged_begin_ = 0;
+  staged_end_ = left;
+  return {};
+}
+
+Status Connection::begin_large(const wire::FrameHeader& header, FrameHandler& handler) {
+  incoming_ = {.header = header, .memory = handler.place(header), .owner = nullptr, .filled = 0};
+  if (!incoming_.memory) {
+    incoming_.owner = Bytes::allocate(header.payload);
+    incoming_.memory = incoming_.owner.get();
+  }
+  const auto have = staged().subspan(wire::kHeaderBytes);
+  std::memcpy(incoming_.memory, have.data(), have.size());
+  incoming_.filled = have.size();
+  staged_begin_ = staged_end_;
+  receiving_large_ = true;
+  return {};
+}
+
+Status Connection::finish_large(FrameHandler& handler) {
+  Incoming done = std::move(incoming_);
+  incoming_ = {};
+  receiving_large_ = false;
+  const std::size_t size = done.header.payload;
+  Bytes payload = done.owner ? Bytes::shared(std::move(done.owner), size)
+                             : Bytes::borrowed({done.memory, size});
+  return handler.on_message({done.header, std::move(payload)});
+}
+
+void Connection::detach() {
+  for (Outgoing& outgoing : queue_) outgoing.payload = outgoing.payload.owned();
+  if (!receiving_large_ || incoming_.owner) return;
+  incoming_.owner = Bytes::allocate(incoming_.header.payload);
+  std::memcpy(incoming_.owner.get(), incoming_.memory, incoming_.filled);
+  incoming_.memory = incoming_.owner.get();
+}
+
+void Connection::drop_unsent() {
+  if (queue_.size() > 1) queue_.erase(queue_.begin() + (sent_of_front_ != 0), queue_.end());
+  if (sent_of_front_ == 0) queue_.clear();
+}
+
+bool Connection::is_drained() const {
+  int unsent = 0;
+  return !is_open() || ::ioctl(fd_, SIOCOUTQ, &unsent) != 0 || unsent == 0;
+}
+
+}  // namespace sparsewire::net

@@ -1,0 +1,109 @@
+// One TCP connection: a queue of messages to send, and a reader that cuts what arrives into
+// frames. It moves bytes and knows headers; what the frames mean is the handler's business.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "base/error.hpp"
+#include "wire/frame.hpp"
+
+namespace sparsewire::net {
+
+class FrameHandler {
+ public:
+  virtual ~FrameHandler() = default;
+
+  // Where to receive this payload, or null to have the connection find memory for it.
+  virtual std::byte* place(const wire::FrameHeader& header) = 0;
+
+  // One whole frame. A borrowed payload is valid during the call only. An error closes the
+  // connection.
+  virtual Status on_message(wire::Message message) = 0;
+};
+
+class Connection {
+ public:
+  // Takes over a connected, non-blocking socket.
+  explicit Connection(int fd);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  int fd() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+  void close();
+
+  // Queues; flush() sends. A borrowed payload must stay valid until it is sent or detached.
+  void send(wire::Message message);
+
+  // Writes what the socket takes. An error means that the peer is gone.
+  Status flush();
+
+  // Reads what is there, up to a budget, and hands out frames. An error means that the peer is
+  // gone (peer_lost) or talks nonsense (protocol).
+  Status receive(FrameHandler& handler);
+
+  // Lets go of all memory that belongs to others: queued payloads are copied, and a payload that
+  // is being received goes to memory of our own.
+  void detach();
+
+  // Forgets what is queued, but for the rest of a message that is half sent.
+  void drop_unsent();
+
+  // The poller's notes: may the socket be read or written without blocking?
+  void note_ready(bool readable, bool writable);
+  bool is_readable() const { return readable_; }
+  bool has_output() const { return !queue_.empty(); }
+
+  // True once the peer's kernel has acknowledged everything that was sent.
+  bool is_drained() const;
+
+  std::uint64_t bytes_sent() const { return bytes_sent_; }
+  std::uint64_t bytes_received() const { return bytes_received_; }
+
+ private:
+  struct Outgoing {
+    std::array<std::byte, wire::kHeaderBytes> header;
+    Bytes payload;
+    std::size_t size() const { return header.size() + payload.size(); }
+  };
+  struct Incoming {
+    wire::FrameHeader header;
+    std::byte* memory = nullptr;
+    std::shared_ptr<std::byte[]> owner;  // null where the memory is the handler's
+    std::size_t filled = 0;
+    std::size_t missing() const { return header.payload - filled; }
+  };
+
+  std::size_t gather(std::span<iovec> out) const;
+  void drop_sent(std::size_t bytes);
+  Result<std::size_t> read_some();
+  Status consume_staging(FrameHandler& handler);
+  Status begin_large(const wire::FrameHeader& header, FrameHandler& handler);
+  Status finish_large(FrameHandler& handler);
+  std::span<const std::byte> staged() const;
+
+  int fd_;
+  bool readable_ = false;
+  bool writable_ = true;
+
+  std::deque<Outgoing> queue_;
+  std::size_t sent_of_front_ = 0;
+
+  std::vector<std::byte> staging_;
+  std::size_t staged_begin_ = 0;
+  std::size_t staged_end_ = 0;
+  bool receiving_large_ = false;
+  Incoming incoming_;
+
+  std::uint64_t bytes_sent_ = 0;
+  std::uint64_t bytes_received_ = 0;
+};
+
+}  // namespace sparsewire::net

@@ -1,0 +1,41 @@
+// Waits for any of many sockets, or for another thread's call to wake().
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <span>
+
+namespace sparsewire::net {
+
+class Poller {
+ public:
+  struct Event {
+    void* tag;
+    bool readable;
+    bool writable;
+  };
+
+  Poller();
+  ~Poller();
+  Poller(const Poller&) = delete;
+  Poller& operator=(const Poller&) = delete;
+
+  // Edge-triggered: each change is told once, with the tag; closing the socket removes it.
+  void add(int fd, void* tag);
+
+  // From any thread.
+  void wake();
+
+  // Blocks until an event, a wake() or the timeout (none: for ever); the span is valid until the
+  // next call.
+  std::span<const Event> wait(std::optional<std::chrono::milliseconds> timeout);
+
+ private:
+  static constexpr int kEventsPerWait = 64;
+
+  int epoll_fd_;
+  int wake_fd_;
+  Event events_[kEventsPerWait];
+};
+
+}  // namespace sparsewire::net
