@@ -1,0 +1,95 @@
+"""`sparsewire lab`: runs a command once per emulated host, with torchrun's variables set."""
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import NoReturn
+
+import typer
+
+COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
+
+
+def lab(
+    command: list[str] = typer.Argument(
+        ..., metavar="COMMAND...", help="What every host runs, such as: python train.py"
+    ),
+    hosts: int = typer.Option(4, min=1, max=200, help="Emulated hosts; each is one rank."),
+    link: str = typer.Option(
+        "1gbit", help="Speed of each host's link, both ways: 100mbit, 1gbit, 10gbit, ... or none."
+    ),
+    mtu: int = typer.Option(1500, min=576, max=65535, help="Largest packet, in bytes."),
+    grace: float = typer.Option(
+        30.0, min=0.0, help="Seconds that the other hosts are given once one has failed."
+    ),
+    prefix: bool = typer.Option(True, help="Start every line of output with its host."),
+) -> None:
+    """Run a command once per emulated host, on this machine.
+
+    The hosts are network namespaces, joined by links of the given speed to one switch. They reach
+    each other (as host0, host1, ...) and nothing else: download data sets before. Each is one
+    rank, with the variables that torchrun sets. Needs Linux and root.
+
+    Example: sparsewire lab --hosts 4 --link 1gbit -- python train.py
+
+    Exit status: that of the first host to fail, or 0; 2 where no lab is possible.
+    """
+    from sparsewire.lab import Lab, LabError
+    from sparsewire.lab.run import run
+
+    speed = None if link == "none" else _checked(link)
+    try:
+        with _ending_on_signals(), Lab(hosts, speed, mtu=mtu) as emulated:
+            emit = _writer() if prefix else None
+            status = run(emulated, command, grace=grace, report=_report, emit=emit)
+    except LabError as error:
+        _report(str(error))
+        status = 2
+    except OSError as error:
+        _report(f"cannot run {command[0]}: {error.strerror}")
+        status = 127
+    raise typer.Exit(status)
+
+
+def _checked(link: str) -> str:
+    from sparsewire.lab import parse_link
+
+    try:
+        parse_link(link)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--link") from None
+    return link
+
+
+def _report(message: str) -> None:
+    typer.secho(f"sparsewire lab: {message}", err=True, bold=True)
+
+
+def _writer() -> Callable[[int, str, bool], None]:
+    lock = threading.Lock()
+
+    def write(host: int, line: str, is_error: bool) -> None:
+        mark = typer.style(f"[host {host}]", fg=COLORS[host % len(COLORS)])
+        with lock:
+            typer.echo(f"{mark} {line}", err=is_error)
+
+    return write
+
+
+@contextlib.contextmanager
+def _ending_on_signals() -> Iterator[None]:
+    """Turn signals that would end the program at once into an orderly exit, with clean-up."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    previous = {number: signal.signal(number, _exit) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _exit(number: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)

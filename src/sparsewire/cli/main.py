@@ -1,0 +1,42 @@
+"""The `sparsewire` command: one application; every module of this package adds a command."""
+
+from importlib.metadata import version
+
+import typer
+
+from sparsewire.cli import aggregator, bench, demo, lab
+
+app = typer.Typer(
+    help="Sparse collective communication for distributed training: send only what is not zero.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"sparsewire {version('sparsewire')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    show_version: bool = typer.Option(
+        False,
+        "--version",
+        callback=_print_version,
+        is_eager=True,
+        help="Show the version and exit.",
+    ),
+) -> None:
+    pass
+
+
+app.command()(demo.demo)
+# Options after the command's name belong to the command that the hosts run.
+app.command(context_settings={"allow_interspersed_args": False})(lab.lab)
+app.add_typer(bench.app, name="bench")
+app.command()(aggregator.aggregator)

@@ -1,0 +1,6 @@
+"""Emulated hosts and links on one Linux machine: collectives tried and measured, no cluster."""
+
+from sparsewire.lab.lab import Lab, LabError, available
+from sparsewire.lab.link import parse_link
+
+__all__ = ["Lab", "LabError", "available", "parse_link"]

@@ -1,0 +1,178 @@
+"""The lab: hosts, each a network namespace, joined by shaped links to one switch."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from sparsewire.errors import Error
+from sparsewire.lab import names, reaper
+from sparsewire.lab.link import parse_link
+from sparsewire.lab.namespace import Namespace
+
+MAX_HOSTS = 200
+
+
+class LabError(Error):
+    """The lab cannot be set up here; the message says what is missing."""
+
+
+class Lab:
+    """Emulated hosts on this machine, for as long as the `with` block lasts.
+
+    Every host has a name (host0, host1, ...), a loopback interface, and one interface to a switch.
+    `link` is the speed of each host's link, both ways and full duplex ("1gbit"), or None for no
+    limit. Hosts reach each other and nothing else; the machine's own network is not touched.
+    Labs are independent of each other, so several can run side by side.
+
+    When the block ends, whichever way, every process in the lab ends too: it is asked to, and
+    killed after `grace` seconds. If this process is killed, they are killed at once.
+
+    Raises ValueError for bad arguments, and LabError on entry where no lab is possible.
+    """
+
+    interface = names.INTERFACE
+
+    def __init__(
+        self, hosts: int, link: str | None = None, *, mtu: int = 1500, grace: float = 5.0
+    ) -> None:
+        if not 1 <= hosts <= MAX_HOSTS:
+            raise ValueError(f"hosts is {hosts}: a lab has 1 to {MAX_HOSTS} hosts")
+        if not 576 <= mtu <= 65535:
+            raise ValueError(f"mtu is {mtu}: use 576 to 65535 bytes")
+        self.bits_per_second = None if link is None else parse_link(link)
+        self.mtu = mtu
+        self.addresses = [names.address(host) for host in range(hosts)]
+        self._grace = grace
+        self._namespaces: list[Namespace] = []
+        self._processes: list[subprocess.Popen[Any]] = []
+        self._exit = contextlib.ExitStack()
+
+    def __enter__(self) -> "Lab":
+        if missing := _missing():
+            raise LabError(missing)
+        with contextlib.ExitStack() as stack:
+            self._build(stack)
+            self._exit = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._exit.close()
+
+    def popen(
+        self, host: int, argv: Sequence[str], env: Mapping[str, str], **popen_kwargs: Any
+    ) -> subprocess.Popen[Any]:
+        """Start `argv` on `host`; like subprocess.Popen, in a session of its own by default.
+
+        `env` is the whole environment: usually `{**os.environ, **lab.environment(host)}`.
+        """
+        popen_kwargs.setdefault("start_new_session", True)
+        # A host's thread does not follow when this process changes its directory.
+        popen_kwargs.setdefault("cwd", os.getcwd())
+        process: subprocess.Popen[Any] = self._namespaces[host].call(
+            lambda: subprocess.Popen(list(argv), env=dict(env), **popen_kwargs)
+        )
+        self._processes.append(process)
+        return process
+
+    def environment(
+        self, host: int, *, world_size: int | None = None, master_port: int = 29500
+    ) -> dict[str, str]:
+        """Return the variables that torchrun sets, for one rank per host, and the interface's name.
+
+        With `world_size` below the number of hosts, the last hosts are no ranks: they are free for
+        aggregators. Raises ValueError if `host` is not a rank.
+        """
+        size = len(self.addresses) if world_size is None else world_size
+        if not 0 <= host < size <= len(self.addresses):
+            raise ValueError(f"host {host} is no rank: {size} ranks on {len(self.addresses)} hosts")
+        return {
+            "RANK": str(host),
+            "WORLD_SIZE": str(size),
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1",
+            "GROUP_RANK": str(host),
+            "GROUP_WORLD_SIZE": str(size),
+            "MASTER_ADDR": self.addresses[0],
+            "MASTER_PORT": str(master_port),
+            "SPARSEWIRE_IFNAME": self.interface,
+            "GLOO_SOCKET_IFNAME": self.interface,
+        }
+
+    def stop(self, grace: float | None = None) -> None:
+        """End every process in the lab, and those that they started; the network stays."""
+        reaper.end(
+            {namespace.identity for namespace in self._namespaces},
+            self._grace if grace is None else grace,
+        )
+        for process in self._processes:
+            process.kill()  # It may have left the namespace, and would be waited for in vain.
+            process.wait()
+        self._processes.clear()
+
+    def _build(self, stack: contextlib.ExitStack) -> None:
+        # Only Linux has this dependency, and elsewhere the lab should say so in its own words.
+        from sparsewire.lab import network
+
+        try:
+            switch = self._namespace(stack, "switch")
+            self._namespaces = [
+                self._namespace(stack, names.name(host)) for host in range(len(self.addresses))
+            ]
+            stack.callback(self._namespaces.clear)
+            stack.enter_context(_guardian(self._namespaces))
+            stack.callback(self.stop)
+            network.build(switch, self._namespaces, self.bits_per_second, self.mtu)
+            names.publish(self._namespaces)
+        except OSError as error:
+            raise LabError(
+                f"no lab is possible here: {error}. The kernel needs veth, bridge and sch_tbf; "
+                "a container needs --privileged"
+            ) from error
+
+    def _namespace(self, stack: contextlib.ExitStack, label: str) -> Namespace:
+        namespace = Namespace(label)
+        stack.callback(namespace.close)
+        return namespace
+
+
+def available() -> str | None:
+    """Return None if a lab works here, otherwise the reason why not, in words."""
+    try:
+        with Lab(hosts=1, link="1gbit"):
+            return None
+    except LabError as error:
+        return str(error)
+
+
+def _missing() -> str | None:
+    if sys.platform != "linux":
+        return "the lab needs Linux: it is made of network namespaces"
+    if os.geteuid() != 0:
+        return (
+            "the lab needs root, to create network namespaces: run it with sudo, "
+            "or start it with: unshare --map-root-user"
+        )
+    return None
+
+
+@contextlib.contextmanager
+def _guardian(namespaces: Sequence[Namespace]) -> Iterator[None]:
+    """Have another process end what is left in `namespaces` should this one be killed."""
+    descriptors = [namespace.descriptor for namespace in namespaces]
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", reaper.__file__, *map(str, descriptors)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        pass_fds=descriptors,
+        start_new_session=True,
+    ):
+        yield
