@@ -1,0 +1,168 @@
+"""A dedicated aggregator: lets workers of many jobs in, and hands them to the native aggregator."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sparsewire._core import Aggregator as Core
+from sparsewire.handshake import Guard, Hello, Reason, Refused, Role, worker_key
+from sparsewire.interface import is_loopback
+from sparsewire.listener import Listener
+from sparsewire.options import LANES_MAX, Address
+
+_log = logging.getLogger(__name__)
+
+JOBS_MAX_DEFAULT = 64
+RANKS_MAX_DEFAULT = 1024
+_POLL_S = 0.5
+
+Place = tuple[int, int]
+"""Rank and lane of one worker connection."""
+
+
+@dataclass
+class Job:
+    """One job: what its workers must prove, and where its connections are."""
+
+    key: bytes = field(repr=False)
+    world_size: int
+    workers: dict[Place, Descriptor | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A socket that the native aggregator owns, told apart from a later one of the same number."""
+
+    number: int
+    inode: int
+
+    @classmethod
+    def of(cls, connection: socket.socket) -> Descriptor:
+        return cls(connection.fileno(), os.fstat(connection.fileno()).st_ino)
+
+    def is_open(self) -> bool:
+        try:
+            return os.fstat(self.number).st_ino == self.inode
+        except OSError:
+            return False
+
+
+class WorkerGuard(Guard):
+    """Knows the jobs. Lets in each rank of a job once per lane.
+
+    With a secret, workers prove that. Without, the first worker of a job registers the job's key,
+    and all later ones prove it: whoever comes first is trusted.
+    """
+
+    def __init__(self, secret: bytes, jobs_max: int, ranks_max: int) -> None:
+        self._secret = secret
+        self._jobs_max = jobs_max
+        self._ranks_max = ranks_max
+        self.jobs: dict[int, Job] = {}
+
+    def key_for(self, hello: Hello) -> bytes | None:
+        if hello.role is not Role.WORKER or hello.peer != Hello.ANY_PEER:
+            raise Refused(Reason.WRONG_JOB)
+        if not (hello.rank < hello.world_size <= self._ranks_max and hello.lane < LANES_MAX):
+            raise Refused(Reason.WRONG_RANK)
+        if self._secret:
+            return worker_key(self._secret, hello.job)
+        job = self.jobs.get(hello.job)
+        return None if job is None else job.key
+
+    def enter(self, hello: Hello, key: bytes) -> None:
+        job = self.jobs.get(hello.job)
+        if job is None:
+            if len(self.jobs) >= self._jobs_max:
+                raise Refused(Reason.FULL)
+            job = self.jobs[hello.job] = Job(key, hello.world_size)
+        if not hmac.compare_digest(job.key, key):
+            raise Refused(Reason.WRONG_PROOF)
+        if job.world_size != hello.world_size:
+            raise Refused(Reason.WRONG_RANK)
+        if (hello.rank, hello.lane) in job.workers:
+            raise Refused(Reason.DUPLICATE)
+        job.workers[hello.rank, hello.lane] = None
+
+    def leave(self, hello: Hello) -> None:
+        job = self.jobs[hello.job]
+        del job.workers[hello.rank, hello.lane]
+        if not job.workers:
+            del self.jobs[hello.job]
+
+    def seat(self, hello: Hello, descriptor: Descriptor) -> None:
+        self.jobs[hello.job].workers[hello.rank, hello.lane] = descriptor
+
+    def forget_departed(self) -> None:
+        """Forget workers whose connections the native aggregator has closed, then empty jobs."""
+        for number, job in list(self.jobs.items()):
+            job.workers = {
+                place: descriptor
+                for place, descriptor in job.workers.items()
+                if descriptor is None or descriptor.is_open()
+            }
+            if not job.workers:
+                del self.jobs[number]
+                _log.info("job %016x ended", number)
+
+
+class AggregatorServer:
+    """Serves workers on one address until closed; several jobs at a time, one after another."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        secret: bytes = b"",
+        jobs_max: int = JOBS_MAX_DEFAULT,
+        ranks_max: int = RANKS_MAX_DEFAULT,
+    ) -> None:
+        """Listen at `address`, port 0 for a free one. Raises Error where that is not possible."""
+        self._guard = WorkerGuard(secret, jobs_max, ranks_max)
+        self._listener = Listener(*address, self._guard)
+        self._core = Core()
+        if not secret and not is_loopback(self.address.host):
+            _log.warning(
+                "listening on %s without a secret: whoever reaches it can start a job here. "
+                "Set SPARSEWIRE_SECRET, here and for the workers",
+                self.address,
+            )
+
+    @property
+    def address(self) -> Address:
+        return self._listener.address
+
+    @property
+    def jobs(self) -> int:
+        """Number of jobs that have workers here."""
+        return len(self._guard.jobs)
+
+    def serve(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Let workers in until `until()`, which is asked about twice a second, is true."""
+        while not until():
+            for connection, hello in self._listener.poll(_POLL_S):
+                self._add(connection, hello)
+            self._guard.forget_departed()
+
+    def stats(self) -> dict[str, int]:
+        return self._core.stats()
+
+    def close(self) -> None:
+        self._listener.close()
+        self._core.close()
+
+    def _add(self, connection: socket.socket, hello: Hello) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._guard.seat(hello, Descriptor.of(connection))
+        _log.info("job %016x: rank %d, lane %d is here", hello.job, hello.rank, hello.lane)
+        descriptor = connection.detach()
+        try:
+            self._core.add_worker(hello.job, hello.world_size, hello.rank, hello.lane, descriptor)
+        except (RuntimeError, ValueError):
+            # It has closed the connection; the other jobs go on.
+            _log.exception("job %016x: rank %d cannot be served", hello.job, hello.rank)

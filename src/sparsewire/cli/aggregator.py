@@ -1,0 +1,68 @@
+"""`sparsewire aggregator`: a process that adds up for the workers of other hosts."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from pathlib import Path
+
+import typer
+
+
+def aggregator(
+    bind: str = typer.Option(
+        "127.0.0.1:0", help="Address to listen on, HOST:PORT or [IPv6]:PORT; port 0 picks one."
+    ),
+    max_jobs: int = typer.Option(64, min=1, help="Jobs to serve at a time."),
+    max_ranks: int = typer.Option(1024, min=1, help="Ranks that one job may have."),
+    secret_file: Path | None = typer.Option(
+        None,
+        exists=True,
+        dir_okay=False,
+        help="File with the secret that workers must know, instead of SPARSEWIRE_SECRET.",
+    ),
+    verbose: bool = typer.Option(
+        False, "--verbose", "-v", help="Log workers that come and jobs that end."
+    ),
+) -> None:
+    """Serve as a dedicated aggregator for any number of jobs, until interrupted.
+
+    Workers find it with `SPARSEWIRE_AGGREGATORS=host:port`, or several of them, with commas.
+    """
+    from sparsewire.aggregator import AggregatorServer
+    from sparsewire.errors import Error
+    from sparsewire.options import parse_address
+
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    # A service manager stops it with SIGTERM: end as after Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        server = AggregatorServer(
+            parse_address(bind),
+            secret=_secret(secret_file),
+            jobs_max=max_jobs,
+            ranks_max=max_ranks,
+        )
+    except (Error, ValueError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    try:
+        print(f"listening on {server.address}", flush=True)
+        server.serve()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.close()
+
+
+def _secret(file: Path | None) -> bytes:
+    if file is None:
+        return os.environ.get("SPARSEWIRE_SECRET", "").encode()
+    secret = file.read_bytes().strip()
+    if not secret:
+        raise ValueError(f"{file} is empty: write the secret into it")
+    return secret

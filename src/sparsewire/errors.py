@@ -1,0 +1,66 @@
+"""The errors users see: one typed exception for each way a collective can fail."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sparsewire._core import Failure
+
+
+class Error(RuntimeError):
+    """Base of every error that sparsewire raises about communication."""
+
+
+class PeerLost(Error):
+    """A rank (or, with rank -1, an aggregator) went away during operation `op` number `seq`."""
+
+    def __init__(self, rank: int, op: str, seq: int, message: str | None = None) -> None:
+        self.rank = rank
+        self.op = op
+        self.seq = seq
+        self.message = message or _peer_lost_message(rank, op, seq)
+        super().__init__(self.message)
+
+    def __reduce__(self) -> tuple[type[PeerLost], tuple[int, str, int, str]]:
+        return type(self), (self.rank, self.op, self.seq, self.message)
+
+
+class Timeout(Error):
+    """Something that other ranks had to do did not happen in time."""
+
+
+class ProtocolError(Error):
+    """Bytes arrived that no correct peer of the same version sends."""
+
+
+class AuthenticationError(Error):
+    """A peer could not prove that it belongs to this job."""
+
+
+class MismatchError(Error):
+    """Ranks disagree: on sizes, dtypes or operations of a collective, or on settings."""
+
+
+def _peer_lost_message(rank: int, op: str, seq: int) -> str:
+    who = f"rank {rank}" if rank >= 0 else "an aggregator"
+    return (
+        f"lost {who} during {op} (operation {seq}): its process ended or the network to it broke. "
+        "See its own log for the first error, then restart the job."
+    )
+
+
+_BY_CODE: dict[str, type[Error]] = {
+    "timeout": Timeout,
+    "protocol": ProtocolError,
+    "mismatch": MismatchError,
+    "aborted": Error,
+    "closed": Error,
+}
+
+
+def from_failure(failure: Failure) -> Error:
+    """Turn the native module's description of a failure into the exception to raise."""
+    if failure.code == "peer_lost":
+        return PeerLost(failure.rank, failure.op, failure.seq, failure.message)
+    return _BY_CODE.get(failure.code, Error)(failure.message)

@@ -1,0 +1,235 @@
+"""How two ends of a fresh connection prove to each other that they know the same key.
+
+Four messages of fixed size: hello, challenge, proof, verdict. Each end proves the key by an
+HMAC-SHA256 over its own role, the hello and both nonces, so that nothing that was ever sent is of
+use in another session or in the other direction. Both ends are generators that yield
+`(bytes to send, number of bytes to read next)`: this file never touches a socket.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import struct
+from collections.abc import Generator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar, NoReturn, Protocol, TypeVar
+
+from sparsewire._core import WIRE_VERSION
+from sparsewire.errors import AuthenticationError, ProtocolError
+
+MAGIC = b"spwr"
+KEY_SIZE = 32
+NONCE_SIZE = 32
+MAC_SIZE = 32
+PROOF_SIZE = MAC_SIZE + KEY_SIZE
+VERDICT_SIZE = 1
+NO_KEY = bytes(KEY_SIZE)
+
+T = TypeVar("T")
+Handshake = Generator[tuple[bytes, int], bytes, T]
+
+
+class Role(IntEnum):
+    """What the connecting side wants to be to the listening side."""
+
+    PEER = 1
+    WORKER = 2
+
+
+class Reason(IntEnum):
+    """Why a listener refuses a connection; ACCEPTED where it does not."""
+
+    ACCEPTED = 0
+    WRONG_VERSION = 1
+    WRONG_JOB = 2
+    WRONG_RANK = 3
+    DUPLICATE = 4
+    WRONG_PROOF = 5
+    FULL = 6
+
+
+_ADVICE = {
+    Reason.WRONG_VERSION: "it speaks another wire version: install the same sparsewire everywhere",
+    Reason.WRONG_JOB: "it serves another job or another epoch of this job",
+    Reason.WRONG_RANK: "rank, lane or world size do not fit the job",
+    Reason.DUPLICATE: "this rank and lane are connected already: start each rank once",
+    Reason.WRONG_PROOF: "the secrets differ: set the same SPARSEWIRE_SECRET everywhere",
+    Reason.FULL: "it serves as many jobs as it may: raise --max-jobs or add an aggregator",
+}
+
+
+class Refused(AuthenticationError):
+    """The listening side turned the connection down; `reason` says why."""
+
+    def __init__(self, reason: Reason) -> None:
+        self.reason = reason
+        super().__init__(f"the connection was refused: {_ADVICE[reason]}")
+
+    def __reduce__(self) -> tuple[type[Refused], tuple[Reason]]:
+        return type(self), (self.reason,)
+
+
+@dataclass(frozen=True)
+class Hello:
+    """Who is calling. `peer` is the rank that is called, ANY_PEER for an aggregator."""
+
+    role: Role
+    job: int
+    epoch: int
+    rank: int
+    peer: int
+    lane: int
+    world_size: int
+    nonce: bytes
+
+    ANY_PEER: ClassVar[int] = 0xFFFFFFFF
+    FORMAT: ClassVar[struct.Struct] = struct.Struct(f"!4sHBxQIIIHxxI{NONCE_SIZE}s")
+    SIZE: ClassVar[int] = FORMAT.size
+
+    def encode(self) -> bytes:
+        return self.FORMAT.pack(
+            MAGIC,
+            WIRE_VERSION,
+            self.role,
+            self.job,
+            self.epoch,
+            self.rank,
+            self.peer,
+            self.lane,
+            self.world_size,
+            self.nonce,
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Hello:
+        """Raises ProtocolError for what is no hello, Refused for one of another version."""
+        if len(data) != cls.SIZE or not data.startswith(MAGIC):
+            raise ProtocolError("a connection did not open with a sparsewire hello")
+        fields = cls.FORMAT.unpack(data)
+        _, version, role, job, epoch, rank, peer, lane, world_size, nonce = fields
+        if version != WIRE_VERSION:
+            raise Refused(Reason.WRONG_VERSION)
+        try:
+            known_role = Role(role)
+        except ValueError:
+            raise ProtocolError(f"a hello names the unknown role {role}") from None
+        return cls(known_role, job, epoch, rank, peer, lane, world_size, nonce)
+
+
+@dataclass(frozen=True)
+class Challenge:
+    """The listener's answer. With `register` it does not know the job yet and asks for its key."""
+
+    reason: Reason
+    register: bool
+    nonce: bytes
+    mac: bytes
+
+    FORMAT: ClassVar[struct.Struct] = struct.Struct(f"!4sBB{NONCE_SIZE}s{MAC_SIZE}s")
+    SIZE: ClassVar[int] = FORMAT.size
+
+    def encode(self) -> bytes:
+        return self.FORMAT.pack(MAGIC, self.reason, self.register, self.nonce, self.mac)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Challenge:
+        """Raises ProtocolError for what is no challenge."""
+        if len(data) != cls.SIZE or not data.startswith(MAGIC):
+            raise ProtocolError("the other end is not a sparsewire listener")
+        _, reason, register, nonce, mac = cls.FORMAT.unpack(data)
+        if register > 1:
+            raise ProtocolError(f"a challenge has the unknown mode {register}")
+        return cls(_reason(reason), bool(register), nonce, mac)
+
+
+class Guard(Protocol):
+    """What a listener knows about who may come in."""
+
+    def key_for(self, hello: Hello) -> bytes | None:
+        """The key that this caller must prove; None to have it register one. Raises Refused."""
+
+    def enter(self, hello: Hello, key: bytes) -> None:
+        """Take note of a caller that has proved `key`. Raises Refused."""
+
+    def leave(self, hello: Hello) -> None:
+        """Forget a caller that entered, but was gone before it could be told."""
+
+
+def derive(secret: bytes, label: str, context: bytes = b"") -> bytes:
+    """A key for one purpose only, from which `secret` cannot be found."""
+    return hmac.digest(secret, b"sparsewire " + label.encode() + b"\0" + context, "sha256")
+
+
+def worker_key(shared_secret: bytes, job: int) -> bytes:
+    """The key of a job's workers where aggregator and workers share a secret."""
+    return derive(shared_secret, "worker", job.to_bytes(8, "big"))
+
+
+def new_nonce() -> bytes:
+    return secrets.token_bytes(NONCE_SIZE)
+
+
+def introduce(hello: Hello, key: bytes, *, may_register: bool = False) -> Handshake[None]:
+    """The connecting side; raises AuthenticationError or ProtocolError."""
+    mine = hello.encode()
+    challenge = Challenge.decode((yield mine, Challenge.SIZE))
+    if challenge.reason is not Reason.ACCEPTED:
+        _refused(challenge.reason)
+    if challenge.register and not may_register:
+        raise AuthenticationError(
+            "the other end asks for the key instead of proving it: "
+            "an aggregator needs the same SPARSEWIRE_SECRET as its workers"
+        )
+    expected = _prove(key, "listener", mine, challenge.nonce)
+    if not challenge.register and not hmac.compare_digest(challenge.mac, expected):
+        _refused(Reason.WRONG_PROOF)
+    proof = _prove(key, "caller", mine, challenge.nonce)
+    verdict = yield proof + (key if challenge.register else NO_KEY), VERDICT_SIZE
+    if (reason := _reason(verdict[0])) is not Reason.ACCEPTED:
+        _refused(reason)
+
+
+def receive(guard: Guard) -> Handshake[Hello]:
+    """The listening side; returns the hello of a caller that `guard` let in."""
+    theirs = yield b"", Hello.SIZE
+    try:
+        hello = Hello.decode(theirs)
+        key = guard.key_for(hello)
+    except Refused as refusal:
+        yield Challenge(refusal.reason, False, bytes(NONCE_SIZE), bytes(MAC_SIZE)).encode(), 0
+        raise
+    nonce = new_nonce()
+    mac = bytes(MAC_SIZE) if key is None else _prove(key, "listener", theirs, nonce)
+    proof = yield Challenge(Reason.ACCEPTED, key is None, nonce, mac).encode(), PROOF_SIZE
+    if key is None:
+        key = proof[MAC_SIZE:]
+    try:
+        if not hmac.compare_digest(proof[:MAC_SIZE], _prove(key, "caller", theirs, nonce)):
+            _refused(Reason.WRONG_PROOF)
+        guard.enter(hello, key)
+    except Refused as refusal:
+        yield bytes([refusal.reason]), 0
+        raise
+    try:
+        yield bytes([Reason.ACCEPTED]), 0
+    except GeneratorExit:
+        guard.leave(hello)
+        raise
+    return hello
+
+
+def _prove(key: bytes, side: str, hello: bytes, nonce: bytes) -> bytes:
+    return derive(key, side, hello + nonce)
+
+
+def _refused(reason: Reason) -> NoReturn:
+    raise Refused(reason)
+
+
+def _reason(value: int) -> Reason:
+    try:
+        return Reason(value)
+    except ValueError:
+        raise ProtocolError(f"a listener answered with the unknown code {value}") from None

@@ -1,0 +1,169 @@
+"""Accepts connections on one address and runs all their handshakes at once, none trusted yet."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import socket
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from sparsewire.errors import Error
+from sparsewire.handshake import Guard, Handshake, Hello, receive
+from sparsewire.options import Address
+from sparsewire.sockets import bind, local_end
+
+_log = logging.getLogger(__name__)
+
+PATIENCE_S = 5.0
+STRANGERS_MAX = 128
+_ACCEPT_PAUSE_S = 0.05
+
+
+@dataclass
+class _Stranger:
+    """A connection whose handshake is under way; it has until `expires` to finish it."""
+
+    handshake: Handshake[Hello]
+    missing: int
+    received: bytes
+    expires: float
+
+
+class Listener:
+    """A listening socket with the handshakes of those who connected.
+
+    A stranger costs one descriptor and fewer than 200 bytes until it has proved itself. One that
+    is silent, slow or talks nonsense is dropped, and never holds up the others.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        guard: Guard,
+        *,
+        patience: float = PATIENCE_S,
+        strangers_max: int = STRANGERS_MAX,
+    ) -> None:
+        """Bind to `host`, a name or an IP address; port 0 picks a free one. Raises Error."""
+        self._guard = guard
+        self._patience = patience
+        self._strangers_max = strangers_max
+        self._strangers: OrderedDict[socket.socket, _Stranger] = OrderedDict()
+        self._socket = bind(host, port)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._socket, selectors.EVENT_READ)
+
+    @property
+    def address(self) -> Address:
+        return local_end(self._socket)
+
+    def poll(self, timeout: float) -> list[tuple[socket.socket, Hello]]:
+        """Wait up to `timeout` seconds; return the connections that proved themselves.
+
+        They are non-blocking and belong to the caller.
+        """
+        welcome: list[tuple[socket.socket, Hello]] = []
+        for key, _ in self._selector.select(self._wait_limit(timeout)):
+            if key.fileobj is self._socket:
+                self._accept()
+            # An accept may have pushed out a stranger whose event is still in this list.
+            elif isinstance(key.fileobj, socket.socket) and key.fileobj in self._strangers:
+                hello = self._advance(key.fileobj)
+                if hello is not None:
+                    welcome.append((key.fileobj, hello))
+        self._drop_expired()
+        return welcome
+
+    def close(self) -> None:
+        for connection in list(self._strangers):
+            self._drop(connection)
+        self._selector.close()
+        self._socket.close()
+
+    def _wait_limit(self, timeout: float) -> float:
+        if not self._strangers:
+            return timeout
+        oldest = next(iter(self._strangers.values()))
+        return max(0.0, min(timeout, oldest.expires - time.monotonic()))
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._socket.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            # Most likely out of descriptors: make room, and do not spin.
+            _log.warning("cannot accept a connection: %s", error)
+            self._drop_oldest()
+            time.sleep(_ACCEPT_PAUSE_S)
+            return
+        if len(self._strangers) >= self._strangers_max:
+            self._drop_oldest()
+        connection.setblocking(False)
+        handshake = receive(self._guard)
+        _, missing = next(handshake)
+        expires = time.monotonic() + self._patience
+        self._strangers[connection] = _Stranger(handshake, missing, b"", expires)
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def _advance(self, connection: socket.socket) -> Hello | None:
+        """Read what is there and answer it; returns the hello once the handshake is complete."""
+        stranger = self._strangers[connection]
+        try:
+            data = connection.recv(stranger.missing - len(stranger.received))
+            if not data:
+                self._drop(connection)
+                return None
+            stranger.received += data
+            if len(stranger.received) < stranger.missing:
+                return None
+            return self._answer(connection, stranger)
+        except BlockingIOError:
+            return None
+        except (Error, OSError) as error:
+            _log.warning("dropped a connection from %s: %s", _name(connection), error)
+            self._drop(connection)
+            return None
+
+    def _answer(self, connection: socket.socket, stranger: _Stranger) -> Hello | None:
+        try:
+            reply, stranger.missing = stranger.handshake.send(stranger.received)
+            stranger.received = b""
+            # All replies together are far smaller than any socket buffer.
+            connection.sendall(reply)
+            if stranger.missing == 0:
+                next(stranger.handshake)
+        except StopIteration as finished:
+            self._forget(connection)
+            hello: Hello = finished.value
+            return hello
+        return None
+
+    def _drop_expired(self) -> None:
+        now = time.monotonic()
+        while self._strangers and next(iter(self._strangers.values())).expires <= now:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        if self._strangers:
+            connection = next(iter(self._strangers))
+            _log.warning("dropped a connection from %s: no handshake", _name(connection))
+            self._drop(connection)
+
+    def _drop(self, connection: socket.socket) -> None:
+        self._forget(connection).handshake.close()
+        connection.close()
+
+    def _forget(self, connection: socket.socket) -> _Stranger:
+        self._selector.unregister(connection)
+        return self._strangers.pop(connection)
+
+
+def _name(connection: socket.socket) -> str:
+    with contextlib.suppress(OSError):
+        return str(Address(*connection.getpeername()[:2]))
+    return "an unknown address"

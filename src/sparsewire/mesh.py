@@ -1,0 +1,233 @@
+"""Connects the ranks of a job with each other, or with its aggregators, over proved connections."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from sparsewire.errors import AuthenticationError, Timeout
+from sparsewire.handshake import (
+    Guard,
+    Handshake,
+    Hello,
+    Reason,
+    Refused,
+    Role,
+    introduce,
+    new_nonce,
+)
+from sparsewire.listener import Listener
+from sparsewire.options import Address
+from sparsewire.sockets import connect, receive_exactly
+
+_POLL_S = 0.1
+_ATTEMPT_MAX_S = 10.0
+_RETRY_FIRST_S = 0.01
+_RETRY_MAX_S = 0.5
+
+Links = list[list[int]]
+"""Descriptors as `links[lane][peer]`, connected and non-blocking; -1 at the own rank."""
+
+
+@dataclass(frozen=True)
+class Membership:
+    """This rank's place in one job, and the key that all members share."""
+
+    job: int
+    epoch: int
+    rank: int
+    world_size: int
+    lanes: int
+    key: bytes = field(repr=False)
+
+    def hello(self, role: Role, peer: int, lane: int) -> Hello:
+        return Hello(
+            role, self.job, self.epoch, self.rank, peer, lane, self.world_size, new_nonce()
+        )
+
+
+class MemberGuard(Guard):
+    """Lets in each higher rank of the job once per lane, and nobody else."""
+
+    def __init__(self, member: Membership) -> None:
+        self._member = member
+        self._inside: set[tuple[int, int]] = set()
+
+    def key_for(self, hello: Hello) -> bytes:
+        member = self._member
+        if (hello.role, hello.job, hello.epoch) != (Role.PEER, member.job, member.epoch):
+            raise Refused(Reason.WRONG_JOB)
+        known = member.rank < hello.rank < member.world_size and hello.lane < member.lanes
+        if not known or (hello.peer, hello.world_size) != (member.rank, member.world_size):
+            raise Refused(Reason.WRONG_RANK)
+        return member.key
+
+    def enter(self, hello: Hello, key: bytes) -> None:
+        place = (hello.rank, hello.lane)
+        if place in self._inside:
+            raise Refused(Reason.DUPLICATE)
+        self._inside.add(place)
+
+    def leave(self, hello: Hello) -> None:
+        self._inside.discard((hello.rank, hello.lane))
+
+
+class Reception(threading.Thread):
+    """Receives the connections of all higher ranks in the background, while this rank dials."""
+
+    def __init__(self, host: str, member: Membership) -> None:
+        super().__init__(name="sparsewire-reception", daemon=True)
+        self._listener = Listener(host, 0, MemberGuard(member))
+        self._member = member
+        self._leaving = threading.Event()
+        self._failure: BaseException | None = None
+        self._arrived: dict[tuple[int, int], socket.socket] = {}
+        self.address = self._listener.address
+
+    def run(self) -> None:
+        try:
+            while not self._leaving.is_set() and self.missing():
+                for connection, hello in self._listener.poll(_POLL_S):
+                    self._arrived[hello.rank, hello.lane] = connection
+        except BaseException as failure:
+            self._failure = failure
+
+    def missing(self) -> list[int]:
+        """Higher ranks of which at least one lane has not arrived."""
+        member = self._member
+        return [
+            rank
+            for rank in range(member.rank + 1, member.world_size)
+            if any((rank, lane) not in self._arrived for lane in range(member.lanes))
+        ]
+
+    def connections(self, deadline: float) -> dict[tuple[int, int], socket.socket]:
+        """All connections by (rank, lane), for the caller to own; raises Timeout."""
+        while self.is_alive() and time.monotonic() < deadline:
+            self.join(_POLL_S)
+        if self._failure is not None:
+            raise self._failure
+        if missing := self.missing():
+            raise Timeout(
+                f"{name_ranks(missing)} did not connect to rank {self._member.rank} at "
+                f"{self.address}: look there for an earlier error, or for a firewall"
+            )
+        arrived, self._arrived = self._arrived, {}
+        return arrived
+
+    def close(self) -> None:
+        """Stop listening and drop whatever `connections` has not handed out."""
+        self._leaving.set()
+        if self.is_alive():
+            self.join()
+        self._listener.close()
+        for connection in self._arrived.values():
+            connection.close()
+
+
+def connect_ranks(
+    member: Membership, reception: Reception, addresses: Sequence[Address], deadline: float
+) -> Links:
+    """Dial every lower rank, await every higher one; `addresses` by rank.
+
+    Raises Timeout (naming ranks) at `deadline` on the monotonic clock, or AuthenticationError.
+    """
+    table: dict[tuple[int, int], socket.socket] = {}
+    with _closed_on_error(table):
+        for rank in range(member.rank):
+            for lane in range(member.lanes):
+                greeting = member.hello(Role.PEER, rank, lane)
+                table[rank, lane] = dial(
+                    f"rank {rank}", addresses[rank], greeting, member.key, deadline
+                )
+        table.update(reception.connections(deadline))
+        return _links(table, member.lanes, member.world_size)
+
+
+def connect_aggregators(
+    member: Membership, aggregators: Sequence[Address], deadline: float, *, may_register: bool
+) -> Links:
+    """Dial every lane of every aggregator; `links[lane][aggregator]`. Raises like connect_ranks.
+
+    `member.key` is the key for aggregators. With `may_register` an aggregator that does not know
+    the job is given the key; without, it must prove that it knows it already.
+    """
+    table: dict[tuple[int, int], socket.socket] = {}
+    with _closed_on_error(table):
+        for index, address in enumerate(aggregators):
+            for lane in range(member.lanes):
+                greeting = member.hello(Role.WORKER, Hello.ANY_PEER, lane)
+                table[index, lane] = dial(
+                    "aggregator", address, greeting, member.key, deadline, may_register=may_register
+                )
+        return _links(table, member.lanes, len(aggregators))
+
+
+def dial(
+    name: str,
+    address: Address,
+    hello: Hello,
+    key: bytes,
+    deadline: float,
+    *,
+    may_register: bool = False,
+) -> socket.socket:
+    """Connect and introduce, again and again until `deadline`; a refusal is final."""
+    pause = _RETRY_FIRST_S
+    while True:
+        remaining = deadline - time.monotonic()
+        try:
+            return _attempt(address, introduce(hello, key, may_register=may_register), remaining)
+        except AuthenticationError as error:
+            raise AuthenticationError(f"{name} at {address}: {error}") from error
+        except OSError as error:
+            if remaining <= pause:
+                raise Timeout(f"{name} cannot be reached at {address}: {error}") from error
+        time.sleep(pause)
+        pause = min(2 * pause, _RETRY_MAX_S)
+
+
+def _attempt(address: Address, handshake: Handshake[None], limit: float) -> socket.socket:
+    """One connection with a finished handshake; raises OSError where trying again may help."""
+    connection = connect(address, min(max(limit, 0.001), _ATTEMPT_MAX_S))
+    try:
+        reply, size = next(handshake)
+        while True:
+            connection.sendall(reply)
+            reply, size = handshake.send(receive_exactly(connection, size))
+    except StopIteration:
+        return connection
+    except BaseException:
+        connection.close()
+        raise
+
+
+@contextmanager
+def _closed_on_error(table: dict[tuple[int, int], socket.socket]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        for connection in table.values():
+            with contextlib.suppress(OSError):
+                connection.close()
+        raise
+
+
+def _links(table: dict[tuple[int, int], socket.socket], lanes: int, peers: int) -> Links:
+    links = [[-1] * peers for _ in range(lanes)]
+    for (peer, lane), connection in table.items():
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setblocking(False)
+        links[lane][peer] = connection.detach()
+    return links
+
+
+def name_ranks(ranks: Sequence[int]) -> str:
+    named = ", ".join(str(rank) for rank in ranks[:16])
+    more = f" and {len(ranks) - 16} more" if len(ranks) > 16 else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {named}{more}"

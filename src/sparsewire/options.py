@@ -1,0 +1,145 @@
+"""Settings of one communicator: arguments first, then environment variables, checked once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+TIMEOUT_DEFAULT_S = 1800.0
+START_TIMEOUT_MAX_S = 300.0
+LANES_DEFAULT = 1
+LANES_MAX = 16
+BLOCK_DEFAULT = 256
+BLOCK_MIN = 16
+BLOCK_MAX = 4096
+
+# Torchrun's names first, then what mpirun, other process managers and srun set.
+RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+WORLD_SIZE_NAMES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+
+T = TypeVar("T")
+
+
+class Address(NamedTuple):
+    """A host name or IP address, and a TCP port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """Read `host:port` or `[ipv6]:port`; raises ValueError."""
+    host, separator, port = text.strip().rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not separator or not host or (":" in host and not bracketed):
+        raise ValueError(f"{text!r} is not an address: write host:port, or [address]:port for IPv6")
+    if not (port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise ValueError(f"{text!r} has no valid port: give a number from 0 to 65535")
+    return Address(host[1:-1] if bracketed else host, int(port))
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings of one rank. `timeout` in seconds, `window` in bytes (0: chosen by the engine)."""
+
+    rank: int
+    world_size: int
+    timeout: float = TIMEOUT_DEFAULT_S
+    lanes: int = LANES_DEFAULT
+    block: int = BLOCK_DEFAULT
+    window: int = 0
+    aggregators: tuple[Address, ...] = ()
+    secret: bytes = field(default=b"", repr=False)
+
+    def __post_init__(self) -> None:
+        _require(self.world_size >= 1, f"world_size must be at least 1, not {self.world_size}")
+        _require(
+            0 <= self.rank < self.world_size,
+            f"rank must be from 0 to {self.world_size - 1}, not {self.rank}",
+        )
+        check_timeout(self.timeout)
+        _require(1 <= self.lanes <= LANES_MAX, f"lanes must be 1 to {LANES_MAX}, not {self.lanes}")
+        power_of_two = self.block > 0 and self.block & (self.block - 1) == 0
+        _require(
+            power_of_two and BLOCK_MIN <= self.block <= BLOCK_MAX,
+            f"block must be a power of two from {BLOCK_MIN} to {BLOCK_MAX}, not {self.block}",
+        )
+        _require(self.window >= 0, f"window must not be negative, not {self.window}")
+        _require(
+            len(set(self.aggregators)) == len(self.aggregators),
+            "an aggregator is listed twice: name each address once",
+        )
+
+    @property
+    def start_timeout(self) -> float:
+        """Seconds that all ranks have to find and connect to each other."""
+        return min(self.timeout, START_TIMEOUT_MAX_S)
+
+
+def resolve(
+    environment: Mapping[str, str],
+    *,
+    rank: int | None = None,
+    world_size: int | None = None,
+    timeout: float | None = None,
+    lanes: int | None = None,
+    aggregators: Sequence[str] | None = None,
+) -> Options:
+    """Join arguments and environment variables; raises ValueError that names the wrong one."""
+    if aggregators is None:
+        named = environment.get("SPARSEWIRE_AGGREGATORS", "")
+        aggregators = [part for part in named.split(",") if part.strip()]
+
+    def setting(argument: T | None, name: str, read: Callable[[str], T], default: T) -> T:
+        if argument is not None:
+            return argument
+        text = environment.get(name, "")
+        return _read(name, text, read) if text else default
+
+    return Options(
+        rank=_of_launcher(environment, "rank", rank, RANK_NAMES),
+        world_size=_of_launcher(environment, "world_size", world_size, WORLD_SIZE_NAMES),
+        timeout=setting(timeout, "SPARSEWIRE_TIMEOUT", float, TIMEOUT_DEFAULT_S),
+        lanes=setting(lanes, "SPARSEWIRE_LANES", int, LANES_DEFAULT),
+        block=setting(None, "SPARSEWIRE_BLOCK", int, BLOCK_DEFAULT),
+        window=setting(None, "SPARSEWIRE_WINDOW", int, 0),
+        aggregators=tuple(parse_address(text) for text in aggregators),
+        secret=environment.get("SPARSEWIRE_SECRET", "").encode(),
+    )
+
+
+def check_timeout(seconds: float) -> None:
+    """Refuse what cannot be a time limit; infinity means none."""
+    if math.isnan(seconds) or seconds <= 0:
+        raise ValueError(f"timeout must be a positive number of seconds, not {seconds}")
+
+
+def _of_launcher(
+    environment: Mapping[str, str], name: str, argument: int | None, variables: tuple[str, ...]
+) -> int:
+    if argument is not None:
+        return argument
+    for variable in variables:
+        if variable in environment:
+            return _read(variable, environment[variable], int)
+    raise ValueError(
+        f"{name} is not known: start the program with torchrun, mpirun or srun, "
+        f"set {variables[0]}, or pass {name}="
+    )
+
+
+def _read(name: str, text: str, read: Callable[[str], T]) -> T:
+    try:
+        return read(text)
+    except ValueError:
+        raise ValueError(f"{name}={text!r} is not a number") from None
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)

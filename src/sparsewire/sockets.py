@@ -1,0 +1,54 @@
+"""Small helpers around TCP sockets: listen, connect, and read an exact number of bytes."""
+
+from __future__ import annotations
+
+import socket
+
+from sparsewire.errors import Error
+from sparsewire.options import Address
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A non-blocking listening socket on the first address of `host` that is local."""
+    reason: OSError | None = None
+    try:
+        candidates = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise Error(f"cannot listen on {host}: {error}") from None
+    for family, kind, *_, target in candidates:
+        listener = socket.socket(family, kind)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(target)
+            listener.listen(socket.SOMAXCONN)
+            listener.setblocking(False)
+            return listener
+        except OSError as error:
+            reason = error
+            listener.close()
+    raise Error(f"cannot listen on {Address(host, port)}: {reason}") from reason
+
+
+def local_end(connection: socket.socket) -> Address:
+    return Address(*connection.getsockname()[:2])
+
+
+def connect(address: Address, timeout: float) -> socket.socket:
+    """A blocking connection whose every step may take `timeout` seconds; raises OSError."""
+    connection = socket.create_connection(address, timeout)
+    # Dialling a free local port can meet itself: TCP's simultaneous open.
+    if connection.getsockname() == connection.getpeername():
+        connection.close()
+        raise ConnectionRefusedError(f"nobody listens at {address}")
+    return connection
+
+
+def receive_exactly(connection: socket.socket, size: int) -> bytes:
+    """Read `size` bytes and not one more; raises OSError where the connection ends before."""
+    data = bytearray()
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            raise ConnectionResetError("the other end closed the connection")
+        data += part
+    return bytes(data)

@@ -1,0 +1,177 @@
+"""Dedicated aggregators: a process of their own that serves several jobs, guarded by a key."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import run_ranks
+
+import sparsewire
+from sparsewire.aggregator import AggregatorServer
+from sparsewire.options import Address
+
+LOOPBACK = Address("127.0.0.1", 0)
+
+
+@contextmanager
+def serving(**settings: bytes | int) -> Iterator[AggregatorServer]:
+    """An aggregator in a thread of this process."""
+    stop = threading.Event()
+    with closing(AggregatorServer(LOOPBACK, **settings)) as server:
+        thread = threading.Thread(target=server.serve, args=(stop.is_set,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            stop.set()
+            thread.join()
+
+
+def reduce_some(times: int) -> list[float]:
+    with sparsewire.init() as comm:
+        results = []
+        for n in range(times):
+            x = np.zeros(300_000, np.float32)
+            x[1000 * comm.rank : 1000 * comm.rank + 1500] = n + 1
+            results.append(float(comm.all_reduce(x).sum()))
+        return results
+
+
+def run_job(world_size: int, *servers: AggregatorServer, **environment: str) -> None:
+    addresses = ",".join(str(server.address) for server in servers)
+    results = run_ranks(
+        world_size, reduce_some, 3, environment={"SPARSEWIRE_AGGREGATORS": addresses, **environment}
+    )
+    assert results == [[1500.0 * (n + 1) * world_size for n in range(3)]] * world_size
+
+
+def wait_until_empty(server: AggregatorServer) -> None:
+    for _ in range(100):
+        if server.jobs == 0:
+            return
+        threading.Event().wait(0.1)
+    raise AssertionError("the aggregator still has jobs")
+
+
+def test_two_aggregators_and_two_lanes() -> None:
+    with serving() as first, serving() as second:
+        run_job(3, first, second, SPARSEWIRE_LANES="2")
+        for server in (first, second):
+            assert server.stats()["bytes_received"] > 0
+            wait_until_empty(server)
+
+
+def test_two_jobs_at_once_and_one_after() -> None:
+    with serving() as server:
+        with ThreadPoolExecutor() as pool:
+            for job in [pool.submit(run_job, size, server) for size in (2, 3)]:
+                job.result()
+        wait_until_empty(server)
+        run_job(2, server)
+        wait_until_empty(server)
+
+
+def test_shared_secret() -> None:
+    with serving(secret=b"word") as server:
+        run_job(2, server, SPARSEWIRE_SECRET="word")
+
+
+def fail_to_start() -> str:
+    with pytest.raises(sparsewire.AuthenticationError) as refused:
+        sparsewire.init(timeout=10)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("secret", "environment", "message"),
+    [
+        (b"word", {"SPARSEWIRE_SECRET": "other"}, "the secrets differ"),
+        (b"word", {}, "the secrets differ"),
+        (b"", {"SPARSEWIRE_SECRET": "word"}, "asks for the key instead of proving it"),
+    ],
+)
+def test_secrets_that_differ(secret: bytes, environment: dict[str, str], message: str) -> None:
+    with serving(secret=secret) as server:
+        environment = {**environment, "SPARSEWIRE_AGGREGATORS": str(server.address)}
+        for text in run_ranks(2, fail_to_start, environment=environment):
+            assert message in text
+            assert str(server.address) in text
+        assert server.jobs == 0
+
+
+def test_limits_are_kept() -> None:
+    with serving(ranks_max=1) as server:
+        environment = {"SPARSEWIRE_AGGREGATORS": str(server.address)}
+        for text in run_ranks(2, fail_to_start, environment=environment):
+            assert "do not fit the job" in text
+
+
+def fail_when_it_dies(process_id: int) -> Exception:
+    with sparsewire.init() as comm:
+        comm.barrier()
+        if comm.rank == 0:
+            os.kill(process_id, signal.SIGKILL)
+        try:
+            while True:
+                comm.all_reduce(np.ones(100_000, np.float32), timeout=20)
+        except sparsewire.Error as error:
+            return error
+
+
+@contextmanager
+def command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`sparsewire aggregator` as a process, and the address that it printed."""
+    program = [sys.executable, "-c", "from sparsewire.cli.main import app; app()", "aggregator"]
+    with subprocess.Popen([*program, *arguments], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            line = process.stdout.readline()
+            assert re.fullmatch(r"listening on \S+:\d+\n", line)
+            yield process, line.split()[-1]
+        finally:
+            process.kill()
+
+
+@pytest.mark.chaos
+def test_killed_aggregator_is_an_error_on_every_rank() -> None:
+    with command() as (process, address):
+        environment = {"SPARSEWIRE_AGGREGATORS": address}
+        for error in run_ranks(2, fail_when_it_dies, process.pid, environment=environment):
+            assert isinstance(error, sparsewire.PeerLost)
+            assert error.rank == -1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_command_ends_when_told_to(number: signal.Signals, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("word\n")
+    with command("--bind", "127.0.0.1:0", "--secret-file", str(secret)) as (process, address):
+        environment = {"SPARSEWIRE_AGGREGATORS": address, "SPARSEWIRE_SECRET": "word"}
+        assert run_ranks(2, reduce_some, 1, environment=environment) == [[3000.0]] * 2
+        process.send_signal(number)
+        assert process.wait(10) == 0
+
+
+def test_aggregator_may_start_after_its_workers(free_port: int) -> None:
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
+        environment = {"SPARSEWIRE_AGGREGATORS": f"127.0.0.1:{free_port}"}
+        job = pool.submit(run_ranks, 2, reduce_some, 1, environment=environment)
+        threading.Event().wait(1.0)
+        stack.enter_context(command("--bind", f"127.0.0.1:{free_port}"))
+        assert job.result() == [[3000.0]] * 2
+
+
+def test_wrong_bind_is_refused() -> None:
+    with pytest.raises(sparsewire.Error, match=r"cannot listen on 192\.0\.2\.1:0"):
+        AggregatorServer(Address("192.0.2.1", 0))

@@ -1,0 +1,59 @@
+"""The typed errors: what they carry, and how failures of the engine become them."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+
+import pytest
+
+from sparsewire import errors
+
+
+@dataclass
+class Failure:
+    code: str
+    message: str = "what happened"
+    rank: int = -1
+    op: str = "all_reduce"
+    seq: int = 7
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("timeout", errors.Timeout),
+        ("protocol", errors.ProtocolError),
+        ("mismatch", errors.MismatchError),
+        ("aborted", errors.Error),
+        ("closed", errors.Error),
+        ("a code of a later version", errors.Error),
+    ],
+)
+def test_failure_becomes_its_error(code: str, kind: type[errors.Error]) -> None:
+    error = errors.from_failure(Failure(code))
+    assert type(error) is kind
+    assert str(error) == "what happened"
+
+
+def test_peer_lost_names_rank_op_and_seq() -> None:
+    error = errors.from_failure(Failure("peer_lost", rank=3))
+    assert isinstance(error, errors.PeerLost)
+    assert (error.rank, error.op, error.seq) == (3, "all_reduce", 7)
+    assert str(error) == "what happened"
+
+
+def test_peer_lost_has_a_message_of_its_own() -> None:
+    assert "rank 2 during barrier (operation 5)" in str(errors.PeerLost(2, "barrier", 5))
+    assert "an aggregator" in str(errors.PeerLost(-1, "barrier", 5))
+
+
+def test_errors_survive_pickling() -> None:
+    error = pickle.loads(pickle.dumps(errors.PeerLost(2, "all_reduce", 5, "gone")))
+    assert (error.rank, error.op, error.seq, str(error)) == (2, "all_reduce", 5, "gone")
+
+
+def test_every_error_is_a_runtime_error() -> None:
+    for kind in (errors.PeerLost, errors.Timeout, errors.MismatchError, errors.ProtocolError):
+        assert issubclass(kind, errors.Error)
+    assert issubclass(errors.Error, RuntimeError)

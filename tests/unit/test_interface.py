@@ -1,0 +1,80 @@
+"""Which address a rank listens on, and that it is never loopback by accident."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from sparsewire.interface import (
+    address_of_interface,
+    address_towards,
+    host_identity,
+    is_loopback,
+    local_address,
+)
+
+
+def test_named_interface_comes_first() -> None:
+    environment = {
+        "SPARSEWIRE_IFNAME": "lo",
+        "GLOO_SOCKET_IFNAME": "nonsense",
+        "MASTER_ADDR": "192.0.2.1",
+    }
+    assert local_address(environment) == "127.0.0.1"
+
+
+def test_first_of_gloo_interfaces() -> None:
+    assert local_address({"GLOO_SOCKET_IFNAME": "lo,nonsense"}) == "127.0.0.1"
+
+
+def test_unknown_interface_lists_those_there_are() -> None:
+    with pytest.raises(ValueError, match=r"SPARSEWIRE_IFNAME=nonsense: no such .* lo"):
+        local_address({"SPARSEWIRE_IFNAME": "nonsense"})
+
+
+def test_address_reaches_the_master() -> None:
+    assert local_address({"MASTER_ADDR": "127.0.0.1"}) == "127.0.0.1"
+
+
+def test_address_reaches_an_ipv6_master() -> None:
+    if not has_ipv6():
+        pytest.skip("no IPv6 here")
+    assert address_towards("::1") == "::1"
+
+
+def test_unknown_master_is_named() -> None:
+    with pytest.raises(ValueError, match=r"MASTER_ADDR=.*cannot be resolved"):
+        address_towards("no such host")
+
+
+def test_loopback_without_any_hint() -> None:
+    assert is_loopback(local_address({}))
+
+
+@pytest.mark.parametrize(
+    ("address", "loopback"),
+    [("127.0.1.1", True), ("::1", True), ("10.0.0.1", False), ("fe80::1%eth0", False)],
+)
+def test_is_loopback(address: str, loopback: bool) -> None:
+    assert is_loopback(address) is loopback
+
+
+def test_identity_is_stable() -> None:
+    assert host_identity() == host_identity()
+    assert socket.gethostname() in host_identity()
+
+
+def test_interface_without_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(9, "bare")])
+    with pytest.raises(ValueError, match="bare: the interface has no IP address"):
+        address_of_interface("bare")
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True

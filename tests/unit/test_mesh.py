@@ -1,0 +1,270 @@
+"""Ranks that connect over real sockets, with strangers at the door."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sparsewire import mesh, startup
+from sparsewire.errors import AuthenticationError, Error, MismatchError, ProtocolError, Timeout
+from sparsewire.handshake import Hello, Reason, Refused, Role
+from sparsewire.listener import Listener
+from sparsewire.mesh import Links, MemberGuard, Membership, Reception, connect_ranks, dial
+from sparsewire.options import Address, Options
+from sparsewire.rendezvous import FileStore
+
+KEY = bytes(range(32))
+MEMBER = Membership(job=7, epoch=0, rank=0, world_size=3, lanes=2, key=KEY)
+
+
+def join_all(directory: Path, *options: Options, environment: dict[str, str] | None = None):
+    """Join as every rank at once, in threads; returns links or errors, by rank."""
+
+    def join(one: Options) -> Links | Exception:
+        try:
+            return startup.join(one, FileStore(directory, 2), environment or {})
+        except Exception as error:
+            return error
+
+    with ThreadPoolExecutor(len(options)) as pool:
+        return list(pool.map(join, options))
+
+
+@contextmanager
+def opened(all_links: list[Links]) -> Iterator[list[list[list[socket.socket]]]]:
+    """The links as sockets, closed at the end."""
+    sockets = [
+        [[socket.socket(fileno=fd) if fd >= 0 else None for fd in lane] for lane in links]
+        for links in all_links
+    ]
+    try:
+        yield sockets
+    finally:
+        for link in (link for links in sockets for lane in links for link in lane if link):
+            link.close()
+
+
+@pytest.mark.parametrize(("world_size", "lanes"), [(2, 1), (4, 2)])
+def test_every_lane_connects_its_two_ranks(tmp_path: Path, world_size: int, lanes: int) -> None:
+    results = join_all(
+        tmp_path, *[Options(rank, world_size, lanes=lanes) for rank in range(world_size)]
+    )
+    with opened(results) as links:
+        for rank in range(world_size):
+            for lane in range(lanes):
+                assert links[rank][lane][rank] is None
+                for peer in set(range(world_size)) - {rank}:
+                    mine, theirs = links[rank][lane][peer], links[peer][lane][rank]
+                    assert mine.getpeername() == theirs.getsockname()
+                    assert not os.get_blocking(mine.fileno())
+                    assert mine.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_settings_that_differ_are_named_on_every_rank(tmp_path: Path) -> None:
+    results = join_all(tmp_path, Options(0, 3), Options(1, 3), Options(2, 3, lanes=2))
+    for rank, error in enumerate(results):
+        assert isinstance(error, MismatchError)
+        other = "2 on rank 2" if rank < 2 else "1 on rank 0"
+        assert "ranks disagree on lanes" in str(error)
+        assert other in str(error)
+
+
+def test_missing_ranks_are_named(tmp_path: Path) -> None:
+    (error,) = join_all(tmp_path, Options(0, 4))
+    assert isinstance(error, Timeout)
+    assert "ranks 1, 2, 3 did not show up" in str(error)
+
+
+def test_secrets_that_differ_are_refused(tmp_path: Path) -> None:
+    results = join_all(tmp_path, Options(0, 2, timeout=2), Options(1, 2, secret=b"x", timeout=2))
+    assert isinstance(results[1], AuthenticationError)
+    assert "rank 0 at 127.0.0.1" in str(results[1])
+    assert isinstance(results[0], Timeout)
+    assert "rank 1 did not connect" in str(results[0])
+
+
+def test_loopback_is_refused_between_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = iter(["first host", "second host"])
+    monkeypatch.setattr(startup, "host_identity", lambda: next(names))
+    for error in join_all(tmp_path, Options(0, 2), Options(1, 2)):
+        assert isinstance(error, Error)
+        assert "rank 0 listens on 127.0.0.1" in str(error)
+        assert "set SPARSEWIRE_IFNAME" in str(error)
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"port": "x"}', b'{"unknown": 1}']
+)
+def test_wrong_record_in_the_store(tmp_path: Path, value: bytes) -> None:
+    FileStore(tmp_path).set("sparsewire/0/rank/0", value)
+    (error,) = join_all(tmp_path, Options(1, 2))
+    assert isinstance(error, ProtocolError)
+
+
+@contextmanager
+def reception(**settings: float) -> Iterator[Reception]:
+    with closing(Reception("127.0.0.1", MEMBER)) as door:
+        for name, value in settings.items():
+            setattr(door._listener, name, value)
+        door.start()
+        yield door
+
+
+def member(rank: int, **changes: int | bytes) -> Membership:
+    return replace(MEMBER, rank=rank, **changes)
+
+
+def call(
+    address: Address, who: Membership, lane: int = 0, peer: int = 0, role: Role = Role.PEER
+) -> socket.socket:
+    return dial("rank 0", address, who.hello(role, peer, lane), who.key, time.monotonic() + 3)
+
+
+def arrive(address: Address) -> list[socket.socket]:
+    """Connect every rank and lane that rank 0 waits for."""
+    return [call(address, member(rank), lane) for rank in (1, 2) for lane in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("who", "reason"),
+    [
+        ({"rank": 1, "key": bytes(32)}, Reason.WRONG_PROOF),
+        ({"rank": 1, "job": 8}, Reason.WRONG_JOB),
+        ({"rank": 1, "epoch": 1}, Reason.WRONG_JOB),
+        ({"rank": 0}, Reason.WRONG_RANK),
+        ({"rank": 3}, Reason.WRONG_RANK),
+        ({"rank": 1, "world_size": 4}, Reason.WRONG_RANK),
+    ],
+)
+def test_wrong_callers_are_refused(who: dict[str, int], reason: Reason) -> None:
+    with reception() as door:
+        with pytest.raises(AuthenticationError) as refused:
+            call(door.address, replace(MEMBER, **who))
+        assert isinstance(refused.value.__cause__, Refused)
+        assert refused.value.__cause__.reason is reason
+        assert door.missing() == [1, 2]
+
+
+def test_wrong_place_is_refused() -> None:
+    with reception() as door:
+        for place in ({"lane": 2}, {"peer": 1}, {"role": Role.WORKER}):
+            with pytest.raises(AuthenticationError):
+                call(door.address, member(1), **place)
+
+
+def test_second_connection_of_a_lane_is_refused() -> None:
+    with reception() as door, call(door.address, member(1)):
+        with pytest.raises(AuthenticationError, match="connected already"):
+            call(door.address, member(1))
+        assert door.is_alive()
+
+
+def test_strangers_delay_nobody() -> None:
+    """Silent, babbling and vanishing strangers are there first; all ranks get in all the same."""
+    with reception() as door, contextlib.ExitStack() as strangers:
+        for opening in (b"", b"x", b"GET / HTTP/1.1\r\n\r\n" * 9, b"spwr" + bytes(64)):
+            for _ in range(8):
+                stranger = strangers.enter_context(socket.create_connection(door.address, 3))
+                stranger.sendall(opening)
+        socket.create_connection(door.address, 3).close()
+        for connection in arrive(door.address):
+            strangers.enter_context(connection)
+        arrived = door.connections(time.monotonic() + 3)
+        assert sorted(arrived) == [(1, 0), (1, 1), (2, 0), (2, 1)]
+        for connection in arrived.values():
+            connection.close()
+
+
+def test_stranger_is_cut_off_in_time() -> None:
+    with reception(_patience=0.1) as door, socket.create_connection(door.address, 3) as stranger:
+        stranger.sendall(b"s")
+        assert stranger.recv(1) == b""
+
+
+def test_more_strangers_than_allowed_push_out_the_oldest() -> None:
+    with reception(_strangers_max=2) as door, contextlib.ExitStack() as strangers:
+        crowd = [
+            strangers.enter_context(socket.create_connection(door.address, 3)) for _ in range(5)
+        ]
+        for early in crowd[:3]:
+            assert early.recv(1) == b""
+        for connection in arrive(door.address):
+            strangers.enter_context(connection)
+        for connection in door.connections(time.monotonic() + 3).values():
+            connection.close()
+
+
+def test_missing_callers_are_named() -> None:
+    with reception() as door:
+        both = [call(door.address, member(1), lane) for lane in (0, 1)]
+        with pytest.raises(Timeout, match="rank 2 did not connect to rank 0"):
+            door.connections(time.monotonic() + 0.3)
+        for connection in both:
+            connection.close()
+
+
+def test_failed_mesh_leaves_no_descriptor() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    silent = member(2)
+    with closing(Listener("127.0.0.1", 0, MemberGuard(MEMBER))) as first:
+        stop = threading.Event()
+        serving = threading.Thread(target=serve_until, args=(first, stop))
+        serving.start()
+        with closing(Reception("127.0.0.1", silent)) as door:
+            door.start()
+            with socket.socket() as nobody:
+                nobody.bind(("127.0.0.1", 0))
+                addresses = [first.address, Address(*nobody.getsockname())]
+                with pytest.raises(Timeout, match="rank 1 cannot be reached"):
+                    connect_ranks(silent, door, addresses, time.monotonic() + 0.3)
+        stop.set()
+        serving.join()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def serve_until(listener: Listener, stop: threading.Event) -> None:
+    while not stop.is_set():
+        for connection, _ in listener.poll(0.05):
+            connection.close()
+
+
+def test_caller_tries_again_until_the_listener_is_there() -> None:
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        address = Address(*place.getsockname())
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(call, address, member(1))
+        with closing(Listener(*address, MemberGuard(MEMBER))) as listener:
+            connections = []
+            while not connections:
+                connections = listener.poll(0.1)
+            waiting.result(5).close()
+            connections[0][0].close()
+
+
+def test_caller_knows_a_listener_of_another_kind() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as pool:
+        waiting = pool.submit(call, Address(*listener.getsockname()), member(1))
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"SSH-2.0-OpenSSH_9.2" + bytes(200))
+            with pytest.raises(ProtocolError, match="not a sparsewire listener"):
+                waiting.result(5)
+
+
+def test_hello_of_a_member() -> None:
+    first, second = (member(1).hello(Role.PEER, 0, 1) for _ in range(2))
+    assert isinstance(first, Hello)
+    assert first.nonce != second.nonce
+    assert mesh.name_ranks([4]) == "rank 4"
+    assert mesh.name_ranks(list(range(20))).endswith("14, 15 and 4 more")

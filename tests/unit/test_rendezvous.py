@@ -1,0 +1,175 @@
+"""The stores: what one rank sets all get, and hostile clients harm nobody."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparsewire import tcp_store
+from sparsewire.errors import Error, ProtocolError, Timeout
+from sparsewire.options import Options
+from sparsewire.rendezvous import FileStore, default_store, next_use
+from sparsewire.tcp_store import TcpStore
+
+
+@pytest.fixture
+def server() -> Iterator[TcpStore]:
+    with closing(TcpStore("127.0.0.1", 0, is_server=True, timeout=10)) as store:
+        yield store
+
+
+def client(server: TcpStore, timeout: float = 10) -> TcpStore:
+    return TcpStore(*server.address, is_server=False, timeout=timeout)
+
+
+def test_tcp_store_shares_values(server: TcpStore) -> None:
+    with closing(client(server)) as other:
+        server.set("a/b", b"\x00\xff")
+        assert other.get("a/b") == b"\x00\xff"
+        assert other.check(["a/b"])
+        assert not other.check(["a/b", "c"])
+
+
+def test_tcp_store_waits_for_a_value(server: TcpStore) -> None:
+    with closing(client(server)) as other, ThreadPoolExecutor() as pool:
+        waiting = pool.submit(other.get, "late")
+        server.set("late", b"1")
+        assert waiting.result(10) == b"1"
+
+
+def test_tcp_store_gives_up(server: TcpStore) -> None:
+    with closing(client(server, timeout=0.1)) as other:
+        with pytest.raises(Timeout, match="nobody wrote 'missing'"):
+            other.get("missing")
+        server.set("there", b"1")
+        assert other.get("there") == b"1"
+
+
+def test_tcp_store_keys_are_written_once(server: TcpStore) -> None:
+    server.set("key", b"1")
+    with pytest.raises(Error, match="MASTER_PORT of its own"):
+        server.set("key", b"2")
+    assert server.get("key") == b"1"
+
+
+def test_tcp_store_bounds(server: TcpStore) -> None:
+    with pytest.raises(ValueError, match="bytes"):
+        server.set("key", bytes(tcp_store.VALUE_MAX + 1))
+    with pytest.raises(ValueError, match="bytes"):
+        server.get("k" * (tcp_store.KEY_MAX + 1))
+
+
+def test_tcp_store_server_may_come_later() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with ThreadPoolExecutor() as pool, closing(TcpStore("127.0.0.1", port, False, 10)) as early:
+        waiting = pool.submit(early.get, "key")
+        with closing(TcpStore("127.0.0.1", port, True, 10)) as late:
+            late.set("key", b"1")
+            assert waiting.result(10) == b"1"
+
+
+def test_tcp_store_unreachable() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        lost = TcpStore("127.0.0.1", probe.getsockname()[1], False, timeout=0.1)
+        with pytest.raises(Timeout, match="MASTER_ADDR and MASTER_PORT"):
+            lost.get("key")
+
+
+def test_port_in_use_is_named(server: TcpStore) -> None:
+    with pytest.raises(Error, match=f"cannot listen on {server.address}"):
+        TcpStore(*server.address, is_server=True)
+
+
+def test_client_finds_out_that_it_is_no_store() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=shout, args=(listener,), daemon=True).start()
+        stray = TcpStore(*listener.getsockname(), is_server=False, timeout=5)
+        with closing(stray), pytest.raises(ProtocolError, match="not a sparsewire store"):
+            stray.get("key")
+
+
+def shout(listener: socket.socket) -> None:
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(64)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+@settings(max_examples=50)
+@given(st.binary(max_size=200) | st.binary(max_size=64).map(b"spws".__add__))
+def test_garbage_leaves_the_store_alone(data: bytes) -> None:
+    with (
+        closing(TcpStore("127.0.0.1", 0, is_server=True, timeout=10)) as store,
+        socket.create_connection(store.address, 5) as stranger,
+    ):
+        stranger.sendall(data)
+        store.set("key", b"1")
+        assert store.get("key") == b"1"
+
+
+def test_file_store(tmp_path: Path) -> None:
+    store, other = FileStore(tmp_path, 10), FileStore(tmp_path, 10)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(other.get, "a/../b")
+        store.set("a/../b", b"\x00\xff")
+        assert waiting.result(10) == b"\x00\xff"
+    assert store.check(["a/../b"])
+    assert not store.check(["c"])
+    assert [path.stat().st_mode & 0o077 for path in tmp_path.iterdir()] == [0]
+
+
+def test_file_store_gives_up(tmp_path: Path) -> None:
+    with pytest.raises(Timeout, match="missing did not appear"):
+        FileStore(tmp_path, 0.05).get("missing")
+
+
+def test_file_store_of_an_earlier_job_is_refused(tmp_path: Path) -> None:
+    FileStore(tmp_path).set("key", b"1")
+    with pytest.raises(Error, match="fresh directory"):
+        FileStore(tmp_path).set("key", b"2")
+
+
+def test_uses_are_counted_per_store(tmp_path: Path) -> None:
+    first, second = FileStore(tmp_path), FileStore(tmp_path)
+    assert [next_use(first), next_use(first), next_use(second)] == [0, 1, 0]
+
+
+def test_environment_names_the_store(tmp_path: Path) -> None:
+    environment = {"SPARSEWIRE_RENDEZVOUS": f"file://{tmp_path}/with%20space"}
+    store = default_store(Options(0, 2), environment)
+    assert isinstance(store, FileStore)
+    assert (tmp_path / "with space").is_dir()
+    assert default_store(Options(0, 2), environment) is store
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({}, "SPARSEWIRE_RENDEZVOUS=file:///directory"),
+        ({"MASTER_ADDR": "127.0.0.1"}, "MASTER_ADDR and MASTER_PORT"),
+        ({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "x"}, "MASTER_ADDR and MASTER_PORT"),
+        ({"SPARSEWIRE_RENDEZVOUS": "http://x/y"}, "not of the form file:///directory"),
+        ({"SPARSEWIRE_RENDEZVOUS": "file://host/y"}, "not of the form file:///directory"),
+    ],
+)
+def test_environment_that_names_no_store(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        default_store(Options(0, 2), environment)
+
+
+def test_import_leaves_torch_alone() -> None:
+    code = "import sys, sparsewire; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=30, check=False).returncode == 0
