@@ -1,0 +1,1 @@
+"""The benchmark behind `sparsewire bench`: real processes, checked results, compared with gloo."""

@@ -1,0 +1,76 @@
+"""What the bench process and its workers tell each other, as JSON: a job in, events out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Case:
+    """One point to measure: a size, a pattern and a density."""
+
+    pattern: str
+    elements: int
+    density: float
+    iterations: int
+    warmup: int
+    burst: int
+    """Calls between two barriers: 1 for large buffers, more where a barrier would dominate."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything a worker needs besides its rank, which the environment tells."""
+
+    cases: list[Case]
+    backends: list[str]
+    dtype: str
+    op: str
+    seed: int
+    timeout_s: float
+    lanes: int | None = None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        fields = json.loads(text)
+        return cls(**{**fields, "cases": [Case(**case) for case in fields["cases"]]})
+
+
+@dataclass
+class Sample:
+    """What one rank measured of one backend in one case."""
+
+    seconds: list[float] = field(default_factory=list)
+    user_cpu_s: float = 0.0
+    system_cpu_s: float = 0.0
+    counted_bytes_sent: int | None = None
+    interface_bytes_sent: int = 0
+
+
+@dataclass(frozen=True)
+class CaseReport:
+    """What one rank found in one case; every result in it was checked."""
+
+    case: int
+    density_mean: float
+    density_union: float
+    samples: dict[str, Sample]
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> CaseReport:
+        samples = {name: Sample(**sample) for name, sample in fields["samples"].items()}
+        return cls(**{**fields, "samples": samples})
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a rank is: `done` of `total` calls of a case, over all backends and warm-up."""
+
+    case: int
+    done: int
+    total: int

@@ -1,0 +1,113 @@
+"""One case on one rank: prepare data, call the backends in turn, check every result."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from sparsewire.bench.backends import Backend, Call
+from sparsewire.bench.errors import BenchError
+from sparsewire.bench.job import Case, CaseReport, Job, Sample
+from sparsewire.bench.patterns import (
+    Array,
+    Contribution,
+    Pattern,
+    contribute,
+    expand,
+    nonzero_blocks,
+    numpy_dtype,
+)
+from sparsewire.bench.reference import first_difference, reduce_in_rank_order
+from sparsewire.bench.usage import Usage
+from sparsewire.bench.wire_limit import BLOCK, Density
+
+Report = Callable[[int, int], None]
+
+
+class CaseRun:
+    """Holds one rank's input, the expected result, and `burst` buffers that are reduced."""
+
+    def __init__(self, job: Job, index: int) -> None:
+        self.job, self.index, self.case = job, index, job.cases[index]
+        self.interface = os.environ["SPARSEWIRE_IFNAME"]
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self.input, self.expected = _prepare(job, self.case, self.rank, self.ranks)
+        self.buffers = [np.empty_like(self.input) for _ in range(self.case.burst)]
+        self.samples = {name: Sample() for name in job.backends}
+
+    def run(self, backends: dict[str, Backend], report: Report) -> CaseReport:
+        """Alternate the backends burst by burst, so that disturbances hit all of them alike."""
+        density = _measure_density(self.input)
+        calls = {name: [b.bind(buffer) for buffer in self.buffers] for name, b in backends.items()}
+        warmup, measured = (
+            -(-n // self.case.burst) for n in (self.case.warmup, self.case.iterations)
+        )
+        for burst in range(warmup + measured):
+            report(burst, warmup + measured)
+            # Each order in turn: no backend always follows the same one.
+            for name in list(backends)[:: 1 if burst % 2 else -1]:
+                sample = Sample() if burst < warmup else self.samples[name]
+                self._burst(name, backends[name], calls[name], sample)
+        return CaseReport(self.index, density.mean, density.union, self.samples)
+
+    def _burst(self, name: str, backend: Backend, calls: list[Call], sample: Sample) -> None:
+        for buffer in self.buffers:
+            np.copyto(buffer, self.input)
+        dist.barrier()
+        usage, sent = Usage.now(self.interface), backend.counted_bytes_sent()
+        seconds = [_timed(call) for call in calls]
+        # A rank still serves others after its own call; the second barrier waits for that work.
+        dist.barrier()
+        _add_usage(sample, usage, Usage.now(self.interface))
+        if sent is not None:
+            now_sent = backend.counted_bytes_sent() or 0
+            sample.counted_bytes_sent = (sample.counted_bytes_sent or 0) + now_sent - sent
+        sample.seconds += seconds
+        self._check(name, exact=backend.exact)
+
+    def _check(self, name: str, *, exact: bool) -> None:
+        for buffer in self.buffers:
+            at = first_difference(buffer, self.expected, exact=exact, ranks=self.ranks)
+            if at is not None:
+                raise BenchError(
+                    f"{name} gave a wrong result on rank {self.rank} for {self.case}: element {at} "
+                    f"is {buffer[at]!r}, expected {self.expected[at]!r}"
+                )
+
+
+def _timed(call: Call) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _add_usage(sample: Sample, before: Usage, after: Usage) -> None:
+    sample.user_cpu_s += after.user_cpu_s - before.user_cpu_s
+    sample.system_cpu_s += after.system_cpu_s - before.system_cpu_s
+    sample.interface_bytes_sent += after.interface_bytes_sent - before.interface_bytes_sent
+
+
+def _prepare(job: Job, case: Case, rank: int, ranks: int) -> tuple[Array, Array]:
+    """This rank's input and the expected result; every rank makes all ranks' data itself."""
+    pattern, dtype = Pattern.parse(case.pattern), numpy_dtype(job.dtype)
+
+    def part(of: int) -> Contribution:
+        return contribute(pattern, case.elements, case.density, dtype, job.seed, of)
+
+    own = expand(part(rank), pattern, case.elements).reshape(-1)[: case.elements]
+    parts = (part(of) for of in range(ranks))
+    return own, reduce_in_rank_order(parts, pattern, case.elements, job.op, ranks)
+
+
+def _measure_density(vector: Array) -> Density:
+    """Block densities over all ranks, from what the buffers hold. Collective."""
+    mask = torch.from_numpy(nonzero_blocks(vector, BLOCK).astype(np.uint8))
+    mean = mask.double().mean()
+    dist.all_reduce(mean)
+    dist.all_reduce(mask, dist.ReduceOp.MAX)
+    return Density(mean.item() / dist.get_world_size(), mask.double().mean().item())

@@ -1,0 +1,144 @@
+"""What was measured, per case and backend, with bandwidths as nccl-tests defines them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sparsewire.bench.job import Case, Sample
+from sparsewire.bench.launch import Outcome
+from sparsewire.bench.wire_limit import Density, ring_bytes, sparse_bytes
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The cluster that was measured."""
+
+    ranks: int
+    aggregators: int
+    item_bytes: int
+    own_interfaces: bool
+    """Whether every rank has a network interface to itself, whose counters then mean something."""
+    link_bits_per_s: int | None
+    """Rate of each host's link, None where it is unknown."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One backend in one case, per call. A call takes as long as its slowest rank."""
+
+    median_s: float
+    p99_s: float
+    mean_s: float
+    min_s: float
+    algbw_bytes_per_s: float
+    busbw_bytes_per_s: float
+    counted_bytes_sent_per_rank: float | None
+    """Mean over ranks, as the backend counts them; None where it does not count."""
+    interface_bytes_sent_per_rank: float | None
+    """Mean over ranks, with headers and acknowledgements; None where interfaces are shared."""
+    limit_bytes_per_host: float
+    """Payload that the ideal algorithm moves over a host's link, in its busiest direction."""
+    limit_s: float | None
+    limit_ratio: float | None
+    user_cpu_s: float
+    """Sum over ranks."""
+    system_cpu_s: float
+    aggregator_cpu_s: float
+    speedup_over_gloo: float | None
+    times_s: list[float]
+
+    @property
+    def bytes_sent_per_rank(self) -> float | None:
+        """The interface's count where there is one, so that backends are measured alike."""
+        if self.interface_bytes_sent_per_rank is not None:
+            return self.interface_bytes_sent_per_rank
+        return self.counted_bytes_sent_per_rank
+
+    @property
+    def cpu_s(self) -> float:
+        """All CPU time of all ranks and aggregators."""
+        return self.user_cpu_s + self.system_cpu_s + self.aggregator_cpu_s
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One case over all ranks; every result behind it was checked against the reference."""
+
+    pattern: str
+    elements: int
+    bytes: int
+    density: float
+    block_density_mean: float
+    block_density_union: float
+    gloo_limit_s: float | None
+    backends: dict[str, Measurement]
+
+
+def summarise(case: Case, outcome: Outcome, setup: Setup) -> CaseResult:
+    """Join what all ranks measured in one case."""
+    reports, payload = outcome.reports, case.elements * setup.item_bytes
+    density = Density(reports[0].density_mean, reports[0].density_union)
+    samples = {name: [r.samples[name] for r in reports] for name in reports[0].samples}
+    gloo_s = float(np.median(slowest(samples["gloo"]))) if "gloo" in samples else None
+    dense_bytes = ring_bytes(payload, setup.ranks)
+    limit_bytes = sparse_bytes(payload, setup.ranks, setup.aggregators, density)
+    aggregator_s = outcome.aggregator_cpu_s / (case.warmup + case.iterations)
+    return CaseResult(
+        pattern=case.pattern,
+        elements=case.elements,
+        bytes=payload,
+        density=case.density,
+        block_density_mean=density.mean,
+        block_density_union=density.union,
+        gloo_limit_s=_seconds(dense_bytes, setup),
+        backends={
+            name: measure(of_ranks, payload, dense_bytes, setup, gloo_s)
+            if name == "gloo"
+            else measure(of_ranks, payload, limit_bytes, setup, gloo_s, aggregator_s)
+            for name, of_ranks in samples.items()
+        },
+    )
+
+
+def slowest(samples: list[Sample]) -> list[float]:
+    """Seconds per call: a collective is over when its last rank is."""
+    return [max(times) for times in zip(*(sample.seconds for sample in samples), strict=True)]
+
+
+def measure(
+    samples: list[Sample],
+    payload: int,
+    limit_bytes: float,
+    setup: Setup,
+    gloo_s: float | None,
+    aggregator_cpu_s: float = 0.0,
+) -> Measurement:
+    """Join what the ranks measured of one backend; `payload` is the size of one rank's buffer."""
+    times = slowest(samples)
+    median, calls, ranks = float(np.median(times)), len(times), setup.ranks
+    limit_s = _seconds(limit_bytes, setup)
+    counted = [s.counted_bytes_sent for s in samples if s.counted_bytes_sent is not None]
+    on_interface = sum(s.interface_bytes_sent for s in samples) / ranks / calls
+    return Measurement(
+        median_s=median,
+        p99_s=float(np.percentile(times, 99)),
+        mean_s=float(np.mean(times)),
+        min_s=min(times),
+        algbw_bytes_per_s=payload / median,
+        busbw_bytes_per_s=payload / median * 2 * (ranks - 1) / ranks,
+        counted_bytes_sent_per_rank=sum(counted) / ranks / calls if counted else None,
+        interface_bytes_sent_per_rank=on_interface if setup.own_interfaces else None,
+        limit_bytes_per_host=limit_bytes,
+        limit_s=limit_s,
+        limit_ratio=None if limit_s is None else median / limit_s,
+        user_cpu_s=sum(s.user_cpu_s for s in samples) / calls,
+        system_cpu_s=sum(s.system_cpu_s for s in samples) / calls,
+        aggregator_cpu_s=aggregator_cpu_s,
+        speedup_over_gloo=None if gloo_s is None else gloo_s / median,
+        times_s=times,
+    )
+
+
+def _seconds(bytes_per_host: float, setup: Setup) -> float | None:
+    link = setup.link_bits_per_s
+    return None if link is None else bytes_per_host * 8 / link

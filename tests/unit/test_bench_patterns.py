@@ -1,0 +1,63 @@
+"""The data that a pattern and a seed make."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sparsewire.bench.errors import BenchError
+from sparsewire.bench.patterns import Pattern, contribute, expand, nonzero_blocks
+
+FLOAT32 = np.dtype(np.float32)
+ELEMENTS = 256 * 100 + 7
+
+
+def dense(pattern: Pattern, density: float, rank: int, elements: int = ELEMENTS) -> np.ndarray:
+    part = contribute(pattern, elements, density, FLOAT32, 1, rank)
+    return expand(part, pattern, elements).reshape(-1)[:elements]
+
+
+@pytest.mark.parametrize("text", ["blocks:256", "blocks:256,same", "random", "random,same"])
+def test_patterns_read_back_as_written(text: str) -> None:
+    assert str(Pattern.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "blocks", "blocks:0", "blocks:x", "random:4", "rows", "a,b"])
+def test_unknown_patterns_are_refused(text: str) -> None:
+    with pytest.raises(BenchError):
+        Pattern.parse(text)
+
+
+def test_block_density_is_met_exactly() -> None:
+    blocks = nonzero_blocks(dense(Pattern(256), 0.1, 0), 256)
+    assert len(blocks) == 101
+    assert blocks.sum() == 10
+
+
+def test_a_full_vector_has_no_empty_block() -> None:
+    assert nonzero_blocks(dense(Pattern(256), 1.0, 0), 256).all()
+
+
+def test_random_elements_touch_many_blocks() -> None:
+    vector = dense(Pattern(1), 0.01, 0)
+    assert np.count_nonzero(vector) == round(0.01 * ELEMENTS)
+    assert nonzero_blocks(vector, 256).mean() > 0.5
+
+
+def test_ranks_differ_in_positions_unless_the_same_are_wanted() -> None:
+    def positions(pattern: Pattern, rank: int) -> list[int]:
+        return np.flatnonzero(dense(pattern, 0.1, rank)).tolist()
+
+    assert positions(Pattern(256), 0) != positions(Pattern(256), 1)
+    assert positions(Pattern(256, same=True), 0) == positions(Pattern(256, same=True), 1)
+    assert (dense(Pattern(256, same=True), 0.1, 0) != dense(Pattern(256, same=True), 0.1, 1)).any()
+
+
+def test_any_process_makes_the_same_data() -> None:
+    assert (dense(Pattern(256), 0.1, 3) == dense(Pattern(256), 0.1, 3)).all()
+
+
+def test_a_short_last_block_counts() -> None:
+    vector = np.zeros(300, np.float32)
+    vector[299] = 1
+    assert nonzero_blocks(vector, 256).tolist() == [False, True]

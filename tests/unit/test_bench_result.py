@@ -1,0 +1,100 @@
+"""Wire limits, and what is made of the ranks' measurements."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from sparsewire.bench import wire_limit
+from sparsewire.bench.job import Case, CaseReport, Sample
+from sparsewire.bench.launch import Outcome
+from sparsewire.bench.plot import write_plot
+from sparsewire.bench.result import CaseResult, Setup, summarise
+from sparsewire.bench.table import number, print_tables
+from sparsewire.bench.wire_limit import Density
+
+MB = 1_000_000
+
+
+def test_a_dense_colocated_reduction_moves_what_a_ring_moves() -> None:
+    assert wire_limit.sparse_bytes(MB, 4, 0, wire_limit.DENSE) == 2 * 3 / 4 * MB
+    assert wire_limit.ring_bytes(MB, 4) == 2 * 3 / 4 * MB
+
+
+def test_colocated_ranks_send_their_own_blocks_and_the_union() -> None:
+    assert wire_limit.colocated_bytes(MB, 4, Density(0.1, 0.3)) == pytest.approx(0.75 * 0.4 * MB)
+
+
+def test_few_aggregators_are_the_bottleneck_and_many_are_not() -> None:
+    density = Density(0.1, 0.3)
+    assert wire_limit.sparse_bytes(MB, 4, 1, density) == pytest.approx(4 * 0.3 * MB)
+    assert wire_limit.sparse_bytes(MB, 4, 8, density) == pytest.approx(0.3 * MB)
+
+
+def report(seconds: list[float], gloo_seconds: list[float]) -> CaseReport:
+    samples = {
+        "gloo": Sample(gloo_seconds, 0.5, 0.5, 12 * MB, 15 * MB),
+        "sparsewire": Sample(seconds, 0.2, 0.4, 2 * MB, 3 * MB),
+    }
+    return CaseReport(0, 0.1, 0.3, samples)
+
+
+def result(own_interfaces: bool = True, link: int | None = 10**9) -> CaseResult:
+    case = Case("blocks:256", MB, 0.1, iterations=2, warmup=0, burst=1)
+    outcome = Outcome(
+        [report([0.1, 0.3], [0.8, 0.8]), report([0.2, 0.2], [0.7, 0.9])], aggregator_cpu_s=1.0
+    )
+    return summarise(case, outcome, Setup(2, 0, 4, own_interfaces, link))
+
+
+def test_a_call_takes_as_long_as_its_slowest_rank() -> None:
+    measured = result().backends["sparsewire"]
+    assert measured.times_s == [0.2, 0.3]
+    assert measured.median_s == pytest.approx(0.25)
+    assert measured.algbw_bytes_per_s == pytest.approx(16 * MB)
+    assert measured.busbw_bytes_per_s == pytest.approx(16 * MB)
+    assert measured.speedup_over_gloo == pytest.approx(0.85 / 0.25)
+
+
+def test_limits_follow_from_the_measured_densities() -> None:
+    measured = result()
+    assert measured.backends["sparsewire"].limit_s == pytest.approx(0.5 * 0.4 * 4 * MB * 8 / 1e9)
+    assert measured.gloo_limit_s == measured.backends["gloo"].limit_s == pytest.approx(0.032)
+    assert measured.backends["gloo"].limit_ratio == pytest.approx(0.85 / 0.032)
+    assert result(link=None).backends["gloo"].limit_ratio is None
+
+
+def test_processor_time_is_summed_over_ranks_and_aggregators_per_call() -> None:
+    measured = result().backends
+    assert measured["sparsewire"].cpu_s == pytest.approx((2 * 0.6 + 1.0) / 2)
+    assert measured["gloo"].cpu_s == pytest.approx(1.0)
+
+
+def test_sent_bytes_come_from_the_interface_only_where_it_is_not_shared() -> None:
+    assert result().backends["sparsewire"].bytes_sent_per_rank == 1.5 * MB
+    assert result(own_interfaces=False).backends["sparsewire"].bytes_sent_per_rank == MB
+
+
+def test_tables_fit_into_100_columns() -> None:
+    console = Console(file=io.StringIO(), width=100)
+    print_tables(console, [result()])
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "sparsewire" in text
+    assert "3.40x" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "-"), (1234.5, "1234"), (12.34, "12.3"), (0.0123, "0.012")]
+)
+def test_numbers_have_three_digits(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+def test_the_plot_is_a_picture(tmp_path: Path) -> None:
+    write_plot([result()], "title", tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")

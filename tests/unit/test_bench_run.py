@@ -1,0 +1,107 @@
+"""Requests, plans, the command, and whole runs on loopback."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sparsewire.bench.cluster import Cluster
+from sparsewire.bench.errors import BenchError
+from sparsewire.bench.job import Case, Job, Progress
+from sparsewire.bench.request import Request
+from sparsewire.cli.bench import app
+
+
+def test_a_request_becomes_every_combination() -> None:
+    request = Request(sizes="4KiB,1e6", densities="1,0.1", patterns="random|blocks:256,same")
+    job = request.job(ranks=2)
+    assert len({(c.pattern, c.elements, c.density) for c in job.cases}) == 8
+    assert job.backends == ["sparsewire"]
+    assert Job.from_json(job.to_json()) == job
+
+
+def test_small_buffers_are_called_often_and_in_bursts() -> None:
+    small, large = Request(sizes="4KiB,25e6").job(ranks=2).cases
+    assert small.iterations >= 200
+    assert small.burst > 1
+    assert small.warmup >= small.burst
+    assert (large.iterations, large.burst) == (10, 1)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"dtype": "int32", "op": "avg"}, {"sizes": "1e15"}, {"sizes": "1,"}, {"densities": "2"}],
+)
+def test_bad_requests_are_refused(fields: dict[str, str]) -> None:
+    with pytest.raises(BenchError):
+        Request(**{"sizes": "1000", **fields}).job(ranks=4)  # type: ignore[arg-type]
+
+
+def test_bad_clusters_are_refused() -> None:
+    with pytest.raises(BenchError):
+        Cluster(ranks=1)
+    with pytest.raises(BenchError):
+        Cluster(ranks=2, link="1gbit")
+
+
+def gloo_job(*cases: Case, backends: tuple[str, ...] = ("gloo",)) -> Job:
+    return Job(list(cases), list(backends), "float32", "sum", seed=1, timeout_s=30.0)
+
+
+def test_a_run_measures_every_case_on_every_rank() -> None:
+    pytest.importorskip("torch")
+    from sparsewire.bench.all_reduce import run_all_reduce
+
+    steps: list[Progress] = []
+    case = Case("blocks:256", 2560, 0.5, iterations=4, warmup=2, burst=2)
+    job = gloo_job(case, dataclasses.replace(case, pattern="random", density=1.0))
+    first, second = run_all_reduce(job, Cluster(ranks=2), steps.append)
+    assert first.block_density_mean == 0.5
+    assert 0.5 <= first.block_density_union <= 1.0
+    assert second.block_density_union == 1.0
+    assert len(first.backends["gloo"].times_s) == 4
+    assert first.backends["gloo"].counted_bytes_sent_per_rank == 2560 * 4
+    assert [step.case for step in steps] == [0, 0, 0, 1, 1, 1]
+
+
+def test_what_a_failed_worker_wrote_is_in_the_error() -> None:
+    pytest.importorskip("torch")
+    from sparsewire.bench.all_reduce import run_all_reduce
+
+    job = gloo_job(Case("blocks:256", 256, 1.0, 1, 0, 1), backends=("nccl",))
+    with pytest.raises(BenchError, match="backend 'nccl' is unknown"):
+        run_all_reduce(job, Cluster(ranks=2), lambda step: None)
+
+
+@pytest.mark.parametrize("aggregators", ["0", "2"])
+def test_the_command_writes_record_and_plot(tmp_path: Path, aggregators: str) -> None:
+    pytest.importorskip("torch")
+    record, plot = tmp_path / "record.json", tmp_path / "plot.png"
+    options = "--ranks 2 --elements 5000 --density 0.2 --iterations 3 --warmup 1 --against gloo"
+    files = ["--json", str(record), "--plot", str(plot), "--aggregators", aggregators]
+    outcome = CliRunner().invoke(app, ["all_reduce", *options.split(), *files])
+    assert outcome.exit_code == 0, outcome.output
+    (result,) = json.loads(record.read_text())["results"]
+    assert result["block_density_mean"] == 0.2
+    assert set(result["backends"]) == {"gloo", "sparsewire"}
+    assert result["backends"]["sparsewire"]["counted_bytes_sent_per_rank"] > 0
+    assert plot.exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--hosts", "2", "--ranks", "2"],
+        ["--elements", "1", "--bytes", "4"],
+        ["--pattern", "x"],
+        ["--hosts", "2", "--link", "fast"],
+    ],
+)
+def test_the_command_refuses_bad_options_in_words(options: list[str]) -> None:
+    outcome = CliRunner().invoke(app, ["all_reduce", *options])
+    assert outcome.exit_code == 1
+    assert "error: " in outcome.output
