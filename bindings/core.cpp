@@ -181,7 +181,11 @@ NB_MODULE(_core, m) {
           [](comm::Aggregator& self, std::uint64_t job, std::uint32_t world_size, Rank rank,
              std::uint32_t lane, int fd) { self.add_worker({job, world_size, rank, lane}, fd); },
           "job"_a, "world_size"_a, "rank"_a, "lane"_a, "fd"_a)
-      .def("workers", [](const comm::Aggregator& self) { return self.stats().workers; })
+      .def(
+          "serves",
+          [](const comm::Aggregator& self, std::uint64_t job, std::uint32_t world_size, Rank rank,
+             std::uint32_t lane) { return self.serves({job, world_size, rank, lane}); },
+          "job"_a, "world_size"_a, "rank"_a, "lane"_a)
       .def("stats", &aggregator_stats_dict)
       .def("close", &comm::Aggregator::close, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -34,14 +34,23 @@ Aggregator::~Aggregator() { close(); }
 
 void Aggregator::add_worker(const Identity& identity, int fd) {
   // Shared, so that the socket is closed even where the thread has ended and drops the call.
+  {
+    const std::lock_guard lock(mutex_);
+    serving_.insert(identity);
+  }
   auto link = std::make_shared<std::unique_ptr<Link>>(std::make_unique<Link>(*this, identity, fd));
   thread_.post([this, link] {
     thread_.watch((*link)->connection);
     const auto [at, is_new] = jobs_.try_emplace((*link)->identity.job);
     at->second.links.push_back(std::move(*link));
-    const std::lock_guard lock(stats_mutex_);
+    const std::lock_guard lock(mutex_);
     stats_.jobs_served += is_new;
   });
+}
+
+bool Aggregator::serves(const Identity& identity) const {
+  const std::lock_guard lock(mutex_);
+  return serving_.contains(identity);
 }
 
 void Aggregator::close() {
@@ -50,7 +59,7 @@ void Aggregator::close() {
 }
 
 AggregatorStats Aggregator::stats() const {
-  const std::lock_guard lock(stats_mutex_);
+  const std::lock_guard lock(mutex_);
   return stats_;
 }
 
@@ -175,6 +184,8 @@ void Aggregator::forget_closed() {
     if (link->connection.is_open()) return false;
     bytes_sent_closed_ += link->connection.bytes_sent();
     bytes_received_closed_ += link->connection.bytes_received();
+    const std::lock_guard lock(mutex_);
+    serving_.erase(link->identity);
     return true;
   };
   for (auto at = jobs_.begin(); at != jobs_.end();) {
@@ -184,7 +195,7 @@ void Aggregator::forget_closed() {
 }
 
 void Aggregator::publish_stats() {
-  const std::lock_guard lock(stats_mutex_);
+  const std::lock_guard lock(mutex_);
   stats_.jobs = jobs_.size();
   stats_.workers = 0;
   stats_.bytes_sent = bytes_sent_closed_;

@@ -7,6 +7,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "comm/progress_thread.hpp"
 #include "proto/stream/owner.hpp"
@@ -29,6 +30,8 @@ class Aggregator final : private ProgressClient {
     std::uint32_t world_size;
     Rank rank;
     std::uint32_t lane;
+
+    auto operator<=>(const Identity&) const = default;
   };
 
   Aggregator();
@@ -36,6 +39,9 @@ class Aggregator final : private ProgressClient {
 
   // Serves a connected, authenticated socket, which it takes over.
   void add_worker(const Identity& identity, int fd);
+
+  // Whether the connection is still here; from any thread.
+  bool serves(const Identity& identity) const;
 
   // Drops all jobs and ends the thread.
   void close();
@@ -75,8 +81,9 @@ class Aggregator final : private ProgressClient {
   std::uint64_t bytes_sent_closed_ = 0;
   std::uint64_t bytes_received_closed_ = 0;
 
-  mutable std::mutex stats_mutex_;
+  mutable std::mutex mutex_;  // guards these two
   AggregatorStats stats_;
+  std::set<Identity> serving_;
 
   ProgressThread thread_;  // Last, so that it ends before what it works on.
 };

@@ -272,9 +272,9 @@ void Lane::end_operation(std::uint64_t seq) {
 void Lane::lose(Link& link, const Error& error) {
   link.connection.close();
   if (broken_ || leaving_until_ || departed_.contains(link.rank())) return;
-  const std::string who = place_.dedicated ? "aggregator " + std::to_string(link.owner())
+  const std::string who = place_.dedicated ? "aggregator " + link.connection.peer()
                                            : "rank " + std::to_string(link.rank());
-  listener_.broken({error.code, link.rank(), who + ": " + error.message});
+  listener_.broken({error.code, link.rank(), "lost " + who + ": " + error.message});
 }
 
 void Lane::do_submit(std::shared_ptr<Operation> operation) {
@@ -364,11 +364,14 @@ Error Lane::timeout_error(std::uint64_t seq, const std::vector<Rank>& missing) c
     return {ErrorCode::timeout, missing.front(),
             text + "nothing more came from rank(s) " + list_of(missing)};
   }
-  const auto owners = worker_.waiting_for(seq);
-  const std::vector<Rank> silent(owners.begin(), owners.end());
-  return {ErrorCode::timeout, kNoRank,
-          text + (place_.dedicated ? "no result from aggregator(s) " : "no result from rank(s) ") +
-              list_of(silent)};
+  std::string silent;
+  for (const std::uint32_t owner : worker_.waiting_for(seq)) {
+    const std::string name =
+        place_.dedicated ? links_[owner]->connection.peer() : std::to_string(owner);
+    silent += (silent.empty() ? "" : ", ") + name;
+  }
+  const char* kind = place_.dedicated ? "aggregator(s) " : "rank(s) ";
+  return {ErrorCode::timeout, kNoRank, text + "no result came from " + kind + silent};
 }
 
 }  // namespace sparsewire::comm

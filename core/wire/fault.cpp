@@ -1,15 +1,27 @@
 // Encodes and decodes faults.
 #include "wire/fault.hpp"
 
-#include <algorithm>
-
 #include "wire/limits.hpp"
 #include "wire/little_endian.hpp"
 
 namespace sparsewire::wire {
+namespace {
+
+// How much of a text fits the limit without a character being cut in two.
+std::size_t length_that_fits(const std::string& text) {
+  if (text.size() <= kMaxFaultText) return text.size();
+  const auto continues = [&](std::size_t at) {
+    return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
+  };
+  std::size_t length = kMaxFaultText;
+  while (length != 0 && continues(length)) --length;
+  return length;
+}
+
+}  // namespace
 
 Bytes encode_fault(const Error& error) {
-  const std::size_t text = std::min(error.message.size(), kMaxFaultText);
+  const std::size_t text = length_that_fits(error.message);
   auto owner = Bytes::allocate(kFaultHeaderBytes + text);
   std::byte* at = owner.get();
   store(at, static_cast<std::uint8_t>(error.code));
@@ -26,6 +38,9 @@ Result<Fault> decode_fault(std::span<const std::byte> in) {
   }
   const auto code = load<std::uint8_t>(in.data());
   if (code >= kErrorCodeCount) return protocol_error("fault: unknown code");
+  if (load<std::uint8_t>(in.data() + 1) != 0 || load<std::uint16_t>(in.data() + 2) != 0) {
+    return protocol_error("fault: reserved bits are set");
+  }
   const auto rank = static_cast<Rank>(load<std::uint32_t>(in.data() + 4));
   if (rank < kNoRank) return protocol_error("fault: rank out of range");
   const auto text = in.subspan(kFaultHeaderBytes);

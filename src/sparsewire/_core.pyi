@@ -88,7 +88,7 @@ class Aggregator:
     def add_worker(self, job: int, world_size: int, rank: int, lane: int, fd: int) -> None:
         """Serve one authenticated worker connection of job `job` (64-bit id). Owns `fd` from here."""
 
-    def workers(self) -> int:
-        """Number of live worker connections."""
+    def serves(self, job: int, world_size: int, rank: int, lane: int) -> bool:
+        """Whether this connection is still here."""
     def stats(self) -> dict[str, int]: ...
     def close(self) -> None: ...

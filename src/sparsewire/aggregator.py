@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import logging
-import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,25 +30,8 @@ class Job:
 
     key: bytes = field(repr=False)
     world_size: int
-    workers: dict[Place, Descriptor | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Descriptor:
-    """A socket that the native aggregator owns, told apart from a later one of the same number."""
-
-    number: int
-    inode: int
-
-    @classmethod
-    def of(cls, connection: socket.socket) -> Descriptor:
-        return cls(connection.fileno(), os.fstat(connection.fileno()).st_ino)
-
-    def is_open(self) -> bool:
-        try:
-            return os.fstat(self.number).st_ino == self.inode
-        except OSError:
-            return False
+    workers: set[Place] = field(default_factory=set)
+    arriving: set[Place] = field(default_factory=set)
 
 
 class WorkerGuard(Guard):
@@ -85,28 +67,31 @@ class WorkerGuard(Guard):
             raise Refused(Reason.WRONG_PROOF)
         if job.world_size != hello.world_size:
             raise Refused(Reason.WRONG_RANK)
-        if (hello.rank, hello.lane) in job.workers:
+        place = (hello.rank, hello.lane)
+        if place in job.workers | job.arriving:
             raise Refused(Reason.DUPLICATE)
-        job.workers[hello.rank, hello.lane] = None
+        job.arriving.add(place)
 
     def leave(self, hello: Hello) -> None:
+        self.jobs[hello.job].arriving.discard((hello.rank, hello.lane))
+        self._forget_empty()
+
+    def seat(self, hello: Hello) -> None:
         job = self.jobs[hello.job]
-        del job.workers[hello.rank, hello.lane]
-        if not job.workers:
-            del self.jobs[hello.job]
+        job.arriving.discard((hello.rank, hello.lane))
+        job.workers.add((hello.rank, hello.lane))
 
-    def seat(self, hello: Hello, descriptor: Descriptor) -> None:
-        self.jobs[hello.job].workers[hello.rank, hello.lane] = descriptor
-
-    def forget_departed(self) -> None:
+    def forget_departed(self, core: Core) -> None:
         """Forget workers whose connections the native aggregator has closed, then empty jobs."""
-        for number, job in list(self.jobs.items()):
+        for number, job in self.jobs.items():
             job.workers = {
-                place: descriptor
-                for place, descriptor in job.workers.items()
-                if descriptor is None or descriptor.is_open()
+                place for place in job.workers if core.serves(number, job.world_size, *place)
             }
-            if not job.workers:
+        self._forget_empty()
+
+    def _forget_empty(self) -> None:
+        for number, job in list(self.jobs.items()):
+            if not job.workers and not job.arriving:
                 del self.jobs[number]
                 _log.info("job %016x ended", number)
 
@@ -147,7 +132,7 @@ class AggregatorServer:
         while not until():
             for connection, hello in self._listener.poll(_POLL_S):
                 self._add(connection, hello)
-            self._guard.forget_departed()
+            self._guard.forget_departed(self._core)
 
     def stats(self) -> dict[str, int]:
         return self._core.stats()
@@ -158,11 +143,13 @@ class AggregatorServer:
 
     def _add(self, connection: socket.socket, hello: Hello) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._guard.seat(hello, Descriptor.of(connection))
-        _log.info("job %016x: rank %d, lane %d is here", hello.job, hello.rank, hello.lane)
         descriptor = connection.detach()
         try:
             self._core.add_worker(hello.job, hello.world_size, hello.rank, hello.lane, descriptor)
         except (RuntimeError, ValueError):
             # It has closed the connection; the other jobs go on.
             _log.exception("job %016x: rank %d cannot be served", hello.job, hello.rank)
+            self._guard.leave(hello)
+            return
+        self._guard.seat(hello)
+        _log.info("job %016x: rank %d, lane %d is here", hello.job, hello.rank, hello.lane)

@@ -42,25 +42,25 @@ class MismatchError(Error):
     """Ranks disagree: on sizes, dtypes or operations of a collective, or on settings."""
 
 
+_SEE_LOG = "Its own log has the first error; restart the job."
+_BY_CODE: dict[str, tuple[type[Error], str]] = {
+    "timeout": (Timeout, "Find out what they wait for, or allow more time with timeout=."),
+    "protocol": (ProtocolError, "Do all ranks run the same version of sparsewire?"),
+    "mismatch": (MismatchError, "All ranks must make the same calls in the same order."),
+    "aborted": (Error, "Restart the job."),
+    "closed": (Error, "Make a new one with sparsewire.init()."),
+}
+
+
 def _peer_lost_message(rank: int, op: str, seq: int) -> str:
     who = f"rank {rank}" if rank >= 0 else "an aggregator"
-    return (
-        f"lost {who} during {op} (operation {seq}): its process ended or the network to it broke. "
-        "See its own log for the first error, then restart the job."
-    )
-
-
-_BY_CODE: dict[str, type[Error]] = {
-    "timeout": Timeout,
-    "protocol": ProtocolError,
-    "mismatch": MismatchError,
-    "aborted": Error,
-    "closed": Error,
-}
+    return f"lost {who}, in {op} (operation {seq}). {_SEE_LOG}"
 
 
 def from_failure(failure: Failure) -> Error:
     """Turn the native module's description of a failure into the exception to raise."""
+    what = f"{failure.message}, in {failure.op} (operation {failure.seq})."
     if failure.code == "peer_lost":
-        return PeerLost(failure.rank, failure.op, failure.seq, failure.message)
-    return _BY_CODE.get(failure.code, Error)(failure.message)
+        return PeerLost(failure.rank, failure.op, failure.seq, f"{what} {_SEE_LOG}")
+    kind, advice = _BY_CODE[failure.code]
+    return kind(f"{what} {advice}")

@@ -2,6 +2,7 @@
 #include "net/tcp/connection.hpp"
 
 #include <linux/sockios.h>
+#include <netdb.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -22,11 +23,27 @@ Error peer_gone(const char* doing) {
   return {ErrorCode::peer_lost, kNoRank, std::string(doing) + ": " + std::strerror(errno)};
 }
 
+std::string peer_address(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  std::array<char, NI_MAXHOST> host;
+  std::array<char, NI_MAXSERV> port;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (::getpeername(fd, generic, &size) != 0 ||
+      ::getnameinfo(generic, size, host.data(), host.size(), port.data(), port.size(),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "unknown";
+  }
+  const std::string name = host.data();
+  const bool is_ipv6 = name.find(':') != std::string::npos;
+  return (is_ipv6 ? "[" + name + "]" : name) + ":" + port.data();
+}
+
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
 }  // namespace
 
-Connection::Connection(int fd) : fd_(fd), staging_(kStagingBytes) {}
+Connection::Connection(int fd) : fd_(fd), peer_(peer_address(fd)), staging_(kStagingBytes) {}
 
 Connection::~Connection() { close(); }
 

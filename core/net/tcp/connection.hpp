@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/error.hpp"
@@ -36,6 +37,8 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
   int fd() const { return fd_; }
+  // The other end's address as "host:port", also after close().
+  const std::string& peer() const { return peer_; }
   bool is_open() const { return fd_ >= 0; }
   void close();
 
@@ -90,6 +93,7 @@ class Connection {
   std::span<const std::byte> staged() const;
 
   int fd_;
+  std::string peer_;
   bool readable_ = false;
   bool writable_ = true;
 
