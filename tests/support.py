@@ -1,15 +1,22 @@
-"""What several tests need: a function run as every rank of a job, in processes of their own."""
+"""What several tests need: a function run as every rank of a job, and an aggregator beside it."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import tempfile
+import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import Any
+
+from sparsewire.aggregator import AggregatorServer
+from sparsewire.options import Address
+
+LOOPBACK = Address("127.0.0.1", 0)
 
 _context = multiprocessing.get_context("forkserver")
 # Ranks start much faster when they need not import these again.
@@ -102,3 +109,17 @@ def _be_rank(
         pipe.send(("returned", function(*args)))
     except BaseException:
         pipe.send(("raised", traceback.format_exc()))
+
+
+@contextmanager
+def serving(**settings: bytes | int) -> Iterator[AggregatorServer]:
+    """An aggregator in a thread of this process."""
+    stop = threading.Event()
+    with closing(AggregatorServer(LOOPBACK, **settings)) as server:
+        thread = threading.Thread(target=server.serve, args=(stop.is_set,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            stop.set()
+            thread.join()

@@ -10,32 +10,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support import run_ranks
+from support import run_ranks, serving
 
 import sparsewire
 from sparsewire.aggregator import AggregatorServer
 from sparsewire.options import Address
-
-LOOPBACK = Address("127.0.0.1", 0)
-
-
-@contextmanager
-def serving(**settings: bytes | int) -> Iterator[AggregatorServer]:
-    """An aggregator in a thread of this process."""
-    stop = threading.Event()
-    with closing(AggregatorServer(LOOPBACK, **settings)) as server:
-        thread = threading.Thread(target=server.serve, args=(stop.is_set,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            stop.set()
-            thread.join()
 
 
 def reduce_some(times: int) -> list[float]:

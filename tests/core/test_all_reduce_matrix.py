@@ -1,0 +1,91 @@
+"""all_reduce over real connections: transport x ranks x dtype x density x size against the plain
+reference, to the last bit, alike on all ranks and in every run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from reference import DTYPES, bits, block_sparse, reduce_in_rank_order
+from support import run_ranks, serving
+
+import sparsewire
+
+# Around the smallest and the largest chunk, and one of several chunks.
+SIZES = [0, 1, 8191, 8192, 8193, 65535, 65536, 65537, 300_001]
+TRANSPORTS = ["colocated", "colocated-3-lanes", "dedicated"]
+
+
+def densities(world_size: int) -> list[float]:
+    return sorted({0.0, 1 / world_size, 0.1, 0.5, 1.0})
+
+
+def reduce_cases(dtypes: list[str], ops: list[str]) -> str:
+    """Reduce every case; rank 0 compares with the reference. Returns a digest of all results."""
+    digest = hashlib.sha256()
+    with sparsewire.init() as comm:
+        for dtype in dtypes:
+            for density in densities(comm.world_size):
+                for size in SIZES:
+                    for op in ops:
+                        check_case(comm, dtype, density, size, op, digest)
+    return digest.hexdigest()
+
+
+def check_case(comm, dtype, density, size, op, digest) -> None:
+    x = block_sparse(comm.rank, size, dtype, density)
+    comm.all_reduce(x, op=op)
+    digest.update(bits(x))
+    if comm.rank == 0:
+        parts = [block_sparse(rank, size, dtype, density) for rank in range(comm.world_size)]
+        same = bits(x) == bits(reduce_in_rank_order(parts, op))
+        assert same, f"{op} of {size} {dtype} at block density {density}"
+
+
+@contextmanager
+def environment_of(transport: str) -> Iterator[dict[str, str]]:
+    if transport == "dedicated":
+        with serving() as one, serving() as other:
+            yield {"SPARSEWIRE_AGGREGATORS": f"{one.address},{other.address}"}
+    else:
+        yield {"SPARSEWIRE_LANES": "3" if transport == "colocated-3-lanes" else "1"}
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7])
+def test_sums_equal_the_reference(world_size: int, transport: str) -> None:
+    with environment_of(transport) as environment:
+        digests = run_ranks(
+            world_size,
+            reduce_cases,
+            list(DTYPES),
+            ["sum"],
+            environment=environment,
+            deadline_s=200,
+        )
+    assert len(set(digests)) == 1
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("world_size", [1, 3, 4])
+def test_other_operations_equal_the_reference(world_size: int) -> None:
+    floats = [dtype for dtype in DTYPES if not dtype.startswith("int")]
+    for dtypes, ops in ((floats, ["avg"]), (list(DTYPES), ["min", "max", "product"])):
+        digests = run_ranks(world_size, reduce_cases, dtypes, ops, deadline_s=200)
+        assert len(set(digests)) == 1
+
+
+@pytest.mark.timeout(240)
+def test_two_runs_and_all_transports_give_the_same_bits() -> None:
+    digests = set()
+    for transport in [TRANSPORTS[0], *TRANSPORTS]:
+        with environment_of(transport) as environment:
+            digests |= set(
+                run_ranks(
+                    3, reduce_cases, ["float32", "bfloat16"], ["sum"], environment=environment
+                )
+            )
+    assert len(digests) == 1
