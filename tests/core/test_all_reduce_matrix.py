@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from reference import DTYPES, bits, block_sparse, reduce_in_rank_order
+from rank_order import DTYPES, bits, block_sparse, reduce_in_rank_order
 from support import run_ranks, serving
 
 import sparsewire

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "wire/fault.hpp"
 
@@ -69,6 +70,7 @@ Status Owner::on_open(Rank rank, const wire::FrameHeader& header,
   }
   opened_up_to_[r] = header.seq + 1;
   Operation& operation = find_or_create(header.seq);
+  if (operation.ranks[r].cancelled) return protocol_error("open: operation cancelled before");
   if (operation.failed) return {};
 
   const ChunkGrid grid = make_grid(descriptor, topology_);
@@ -144,8 +146,8 @@ Status Owner::on_cancel(Rank rank, std::uint64_t seq) {
   RankState& state = operation.ranks[static_cast<std::size_t>(rank)];
   if (state.cancelled) return protocol_error("cancel: sent twice");
   state.cancelled = true;
-  opened_up_to_[static_cast<std::size_t>(rank)] =
-      std::max(opened_up_to_[static_cast<std::size_t>(rank)], seq + 1);
+  // The rank's window counts the operation no more. Older ones may still wait for their open.
+  open_operations_[static_cast<std::size_t>(rank)] -= std::exchange(state.opened, false);
   operation.failed = true;
   release(operation);
   if (std::ranges::all_of(operation.ranks, &RankState::cancelled)) close(seq);

@@ -40,6 +40,9 @@ class Worker {
   // Owners that have not yet answered for an operation.
   std::vector<std::uint32_t> waiting_for(std::uint64_t seq) const;
 
+  // What of an owner's window is in use.
+  std::size_t bytes_in_flight(std::uint32_t owner) const { return owners_[owner].in_flight; }
+
   std::uint64_t chunks_empty() const { return chunks_empty_; }
 
  private:
