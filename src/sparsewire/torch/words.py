@@ -1,0 +1,28 @@
+"""Memory of any dtype as 32-bit words, for a collective that moves bits and does not compute."""
+
+from __future__ import annotations
+
+import torch
+
+WORD = torch.int32
+_WORD_BYTES = 4
+
+
+def as_words(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Words that hold `tensor`, and the same memory in the dtype and shape of `tensor`.
+
+    That memory is the tensor itself where its layout allows, else a padded copy.
+    """
+    size = tensor.numel() * tensor.element_size()
+    if _is_whole_words(tensor, size):
+        return tensor.detach().view(-1).view(WORD), tensor
+    memory = torch.zeros(-(-size // _WORD_BYTES) * _WORD_BYTES, dtype=torch.uint8)
+    copy = memory[:size].view(tensor.dtype).view(tensor.shape)
+    copy.copy_(tensor.detach())
+    return memory.view(WORD), copy
+
+
+def _is_whole_words(tensor: torch.Tensor, size: int) -> bool:
+    offset = tensor.storage_offset() * tensor.element_size()
+    aligned = not any(n % _WORD_BYTES for n in (size, offset, tensor.data_ptr()))
+    return aligned and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()

@@ -1,0 +1,171 @@
+"""Life of process groups: registration, subgroups, composite backends, destruction."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Ranks
+
+import sparsewire.torch
+
+NewRanks = Callable[..., Ranks]
+
+
+def test_registering_twice_is_harmless() -> None:
+    sparsewire.torch.register()
+    assert "SPARSEWIRE" in dist.Backend._plugins
+
+
+def identity() -> None:
+    group: Any = dist.group.WORLD
+    assert dist.get_backend() == "sparsewire"
+    assert group.name() == group._get_backend_name() == "sparsewire"
+    assert dist.get_process_group_ranks(group) == list(range(dist.get_world_size()))
+    assert dist.get_group_rank(group, dist.get_rank()) == group.rank()
+    assert group._device_types == [torch.device("cpu")]
+    group.get_group_store().set(f"key {group.rank()}", "value")
+    assert isinstance(group._get_sequence_number_for_group(), int)
+
+
+def test_names_and_ranks(ranks: Ranks) -> None:
+    ranks.run(identity)
+
+
+def overlapping_subgroups() -> None:
+    rank = dist.get_rank()
+    members = [[0, 1], [1, 2], [0, 2], [2]]
+    groups = [dist.new_group(group) for group in members]
+    for group, ranks in zip(groups, members, strict=True):
+        if rank not in ranks:
+            assert group is dist.GroupMember.NON_GROUP_MEMBER
+            continue
+        assert dist.get_backend(group) == "sparsewire"
+        tensor = torch.tensor([10.0**rank])
+        works = [dist.all_reduce(tensor, group=group, async_op=True)]
+        whole = torch.ones(1)
+        works[0].wait()
+        assert tensor.item() == sum(10.0**member for member in ranks)
+        dist.broadcast(whole, src=ranks[0], group=group)
+    for group in groups:
+        dist.destroy_process_group(group)
+    dist.barrier()
+
+
+def test_subgroups(ranks: Ranks) -> None:
+    ranks.run(overlapping_subgroups)
+
+
+def split_evenly() -> None:
+    mine, groups = dist.new_subgroups_by_enumeration([[0, 2], [1]])
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor, group=mine)
+    assert tensor.item() == dist.get_world_size(mine)
+    assert len(groups) == 2
+
+
+def test_subgroups_by_enumeration(ranks: Ranks) -> None:
+    ranks.run(split_evenly)
+
+
+def with_options() -> None:
+    with pytest.raises(TypeError, match="pg_options"):
+        dist.new_group([0, 1, 2], pg_options=dist.ProcessGroup.BackendType.GLOO)
+
+
+def test_options_are_refused(ranks: Ranks) -> None:
+    ranks.run(with_options)
+
+
+def timeouts() -> None:
+    group = dist.new_group(timeout=timedelta(seconds=17))
+    assert group._timeout == timedelta(seconds=17)
+    group.set_timeout(timedelta(seconds=18))
+    assert group._timeout == timedelta(seconds=18)
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=19), group)
+    assert group._timeout == timedelta(seconds=19)
+    dist.destroy_process_group(group)
+
+
+def test_timeouts(ranks: Ranks) -> None:
+    ranks.run(timeouts)
+
+
+def debugging_calls() -> None:
+    dist.group.WORLD.monitored_barrier(timedelta(seconds=10))
+    with pytest.raises(ValueError, match="GLOO"):
+        dist.monitored_barrier()
+
+
+def test_monitored_barrier(ranks: Ranks) -> None:
+    ranks.run(debugging_calls)
+
+
+def destroy_and_start_again() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    group: Any = dist.group.WORLD
+    store = dist.PrefixStore("again", dist.distributed_c10d._get_default_store())
+    future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+    future.wait()
+    dist.destroy_process_group()
+    group.shutdown()
+    assert future.then(lambda done: done.value()[0].item()).wait() == size
+    with pytest.raises(sparsewire.Error):
+        group.allreduce([torch.ones(1)]).wait()
+    dist.init_process_group("sparsewire", store=store, rank=rank, world_size=size)
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    assert tensor.item() == size
+
+
+def test_destroying_is_idempotent_and_frees_the_name(new_ranks: NewRanks) -> None:
+    new_ranks(2).run(destroy_and_start_again)
+
+
+@pytest.mark.parametrize("backend", ["cpu:gloo,cuda:sparsewire", "cpu:sparsewire,cuda:gloo"])
+def test_composite_backends_are_sparsewire_for_all_devices(
+    new_ranks: NewRanks, backend: str
+) -> None:
+    new_ranks(2, backend).run(reduce_and_broadcast)
+
+
+def reduce_and_broadcast() -> None:
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    dist.broadcast(tensor, src=0)
+    assert tensor.eq(dist.get_world_size()).all()
+    assert type(dist.group.WORLD).__name__ == "Group"
+
+
+def on_loopback() -> None:
+    os.environ["SPARSEWIRE_IFNAME"] = "lo"
+    gathered = [torch.zeros(2) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, torch.ones(2), group=dist.new_group())
+    assert all(tensor.eq(1).all() for tensor in gathered)
+
+
+def test_the_named_interface_is_for_the_inner_backend_too(new_ranks: NewRanks) -> None:
+    new_ranks(2).run(on_loopback)
+
+
+FORGETFUL = """
+import torch, torch.distributed as dist, sparsewire.torch
+dist.init_process_group("sparsewire", store=dist.HashStore(), rank=0, world_size=1)
+future = dist.all_reduce(torch.ones(3), async_op=True).get_future()
+print(future.then(lambda done: done.value()[0].sum().item()).wait())
+"""
+
+
+def test_a_program_that_does_not_destroy_its_group_ends_well() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORGETFUL], capture_output=True, text=True, timeout=50
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "3.0\n"
