@@ -150,11 +150,20 @@ class _Board:
                 )
 
     def wait_for_connected(self) -> None:
-        """Keep rank 0, and the store it may host, alive until all ranks have read everything."""
+        """Return once all ranks are connected: what an aggregator sends to all must reach all.
+
+        Rank 0 leaves last, because the store that it may host must outlive every reader.
+        """
         self._store.set(self._key("connected", self._rank), b"1")
-        if self._rank == 0:
-            for rank in range(self._world_size):
-                self._get("connected", rank)
+        if self._rank != 0:
+            self._get("ready", 0)
+            self._store.set(self._key("left", self._rank), b"1")
+            return
+        for rank in range(self._world_size):
+            self._get("connected", rank)
+        self._store.set(self._key("ready", 0), b"1")
+        for rank in range(1, self._world_size):
+            self._get("left", rank)
 
     def _get(self, what: str, rank: int) -> bytes:
         try:
