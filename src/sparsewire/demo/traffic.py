@@ -1,0 +1,35 @@
+"""Counts the bytes that a rank of the demo sends, by the fairest means there is."""
+
+from collections.abc import Callable
+from typing import Any
+
+Meter = Callable[[], int]
+
+
+def meter(backend: str, interface: str | None) -> Meter | None:
+    """Return a function that tells the bytes sent so far, or None where nothing counts them.
+
+    An interface of the rank's own counts everything, for every backend alike. Without one, only
+    sparsewire itself counts, and only what it sends.
+    """
+    if interface is not None:
+        return _interface_meter(interface)
+    return _engine_meter() if backend == "sparsewire" else None
+
+
+def ring_bytes(parameters: int, world_size: int) -> float:
+    """Return the bytes that each rank sends in a dense ring all_reduce of float32 gradients."""
+    return 2 * (world_size - 1) / world_size * 4 * parameters
+
+
+def _interface_meter(interface: str) -> Meter:
+    from sparsewire.bench.usage import Usage
+
+    return lambda: Usage.now(interface).interface_bytes_sent
+
+
+def _engine_meter() -> Meter:
+    import torch.distributed as dist
+
+    group: Any = dist.group.WORLD
+    return lambda: int(group.stats()["bytes_sent"])
