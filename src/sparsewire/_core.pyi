@@ -86,7 +86,7 @@ class Aggregator:
 
     def __init__(self) -> None: ...
     def add_worker(self, job: int, world_size: int, rank: int, lane: int, fd: int) -> None:
-        """Serve one authenticated worker connection of job `job` (64-bit id). Owns `fd` from here."""
+        """Serve one authenticated connection of job `job` (64-bit id). Owns `fd` from here."""
 
     def serves(self, job: int, world_size: int, rank: int, lane: int) -> bool:
         """Whether this connection is still here."""
