@@ -63,22 +63,26 @@ std::shared_ptr<comm::Operation> submit(comm::Communicator& self, std::uintptr_t
   return self.submit(arguments);
 }
 
-std::uint32_t default_window(std::size_t world_size) {
-  // An owner holds a window for every rank, so the window shrinks as the ranks become many.
-  constexpr std::size_t for_all_ranks = 64u << 20;
-  return static_cast<std::uint32_t>(
-      std::clamp<std::size_t>(for_all_ranks / world_size, 1u << 20, 4u << 20));
+// Enough in flight to keep links busy, little enough that ranks stay in step: one that runs far
+// ahead at one owner ends early there and leaves its link idle at the end. An owner holds a window
+// for every rank, so it shrinks as the ranks become many.
+std::uint32_t default_window(std::size_t owners, std::size_t world_size) {
+  constexpr std::size_t mib = 1u << 20;
+  const std::size_t window =
+      std::min(std::clamp(4 * mib / owners, mib, 4 * mib), 64 * mib / world_size);
+  return static_cast<std::uint32_t>(std::max(window, wire::kMaxPayload));
 }
 
 void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_size,
                        const std::vector<std::vector<int>>& links, bool dedicated,
                        std::uint32_t block, std::uint32_t window) {
   if (links.empty() || links[0].empty()) throw std::invalid_argument("links: none given");
-  const wire::Topology topology{.world_size = world_size,
-                                .lanes = static_cast<std::uint32_t>(links.size()),
-                                .owners = static_cast<std::uint32_t>(links[0].size()),
-                                .block = block,
-                                .window_bytes = window != 0 ? window : default_window(world_size)};
+  const wire::Topology topology{
+      .world_size = world_size,
+      .lanes = static_cast<std::uint32_t>(links.size()),
+      .owners = static_cast<std::uint32_t>(links[0].size()),
+      .block = block,
+      .window_bytes = window != 0 ? window : default_window(links[0].size(), world_size)};
   if (const Status error = wire::check(topology)) throw std::invalid_argument(error->message);
   new (self) comm::Communicator(topology, rank, dedicated, links);
 }

@@ -42,7 +42,9 @@ void Aggregator::add_worker(const Identity& identity, int fd) {
   thread_.post([this, link] {
     thread_.watch((*link)->connection);
     const auto [at, is_new] = jobs_.try_emplace((*link)->identity.job);
-    at->second.links.push_back(std::move(*link));
+    Job& job = at->second;
+    if (job.broken) (*link)->connection.send(abort_message(*job.broken));
+    job.links.push_back(std::move(*link));
     const std::lock_guard lock(mutex_);
     stats_.jobs_served += is_new;
   });
@@ -171,7 +173,7 @@ void Aggregator::lose(Link& link, const Error& error) {
 }
 
 void Aggregator::break_job(Job& job, const Error& error) {
-  job.broken = true;
+  job.broken = error;
   job.lanes.clear();
   for (const auto& link : job.links) {
     link->connection.drop_unsent();

@@ -58,7 +58,7 @@ class Aggregator final : private ProgressClient {
   struct Job {
     std::map<std::uint32_t, LanePart> lanes;
     std::list<std::unique_ptr<Link>> links;
-    bool broken = false;
+    Status broken;
   };
 
   void progress(Clock::time_point now) override;

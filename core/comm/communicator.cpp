@@ -3,11 +3,13 @@
 
 #include <utility>
 
+#include "proto/stream/dense.hpp"
+
 namespace sparsewire::comm {
 
 Communicator::Communicator(const wire::Topology& topology, Rank rank, bool dedicated,
                            const std::vector<std::vector<int>>& sockets)
-    : rank_(rank) {
+    : topology_(topology), rank_(rank) {
   for (std::uint32_t lane = 0; lane < sockets.size(); ++lane) {
     lanes_.push_back(
         std::make_unique<Lane>(Lane::Place{topology, lane, rank, dedicated}, sockets[lane], *this));
@@ -18,9 +20,12 @@ Communicator::Communicator(const wire::Topology& topology, Rank rank, bool dedic
 Communicator::~Communicator() { close(std::chrono::seconds{0}); }
 
 std::shared_ptr<Operation> Communicator::submit(const Operation::Arguments& arguments) {
+  const bool leaves_out_zeros =
+      proto::leaves_out_zeros({arguments.source, arguments.target, arguments.descriptor,
+                               proto::make_grid(arguments.descriptor, topology_)});
   const std::lock_guard lock(mutex_);
   const std::uint64_t seq = next_seq_++;
-  auto operation = std::make_shared<Operation>(seq, arguments);
+  auto operation = std::make_shared<Operation>(seq, arguments, leaves_out_zeros);
   if (broken_) {
     ++failed_;
     operation->end(broken_);

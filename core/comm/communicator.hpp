@@ -68,6 +68,7 @@ class Communicator final : public LaneListener {
   void break_locked(const Error& error);
   void end_in_order_locked();
 
+  const wire::Topology topology_;
   const Rank rank_;
   std::vector<std::unique_ptr<Lane>> lanes_;
 

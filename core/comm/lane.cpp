@@ -284,7 +284,8 @@ void Lane::do_submit(std::shared_ptr<Operation> operation) {
 
   const proto::ChunkGrid grid = proto::make_grid(arguments.descriptor, place_.topology);
   const proto::DenseTensor tensor{arguments.source, arguments.target, arguments.descriptor, grid};
-  if (!worker_.submit(seq, arguments.descriptor, grid, std::make_unique<proto::DenseSource>(tensor),
+  auto source = std::make_unique<proto::DenseSource>(tensor, operation->leaves_out_zeros());
+  if (!worker_.submit(seq, arguments.descriptor, grid, std::move(source),
                       std::make_unique<proto::DenseSink>(tensor))) {
     return listener_.operation_left(seq);
   }

@@ -22,10 +22,12 @@ class Operation {
     Clock::time_point deadline = Clock::time_point::max();
   };
 
-  Operation(std::uint64_t seq, const Arguments& arguments) : seq_(seq), arguments_(arguments) {}
+  Operation(std::uint64_t seq, const Arguments& arguments, bool leaves_out_zeros)
+      : seq_(seq), arguments_(arguments), leaves_out_zeros_(leaves_out_zeros) {}
 
   std::uint64_t seq() const { return seq_; }
   const Arguments& arguments() const { return arguments_; }
+  bool leaves_out_zeros() const { return leaves_out_zeros_; }
 
   // Blocks until the end, or for so long; true where it has ended.
   bool wait(std::optional<std::chrono::nanoseconds> patience) const;
@@ -40,6 +42,7 @@ class Operation {
  private:
   const std::uint64_t seq_;
   const Arguments arguments_;
+  const bool leaves_out_zeros_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   bool ended_ = false;

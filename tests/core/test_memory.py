@@ -13,7 +13,7 @@ from support import run_ranks
 import sparsewire
 
 MIB = 1024 * 1024
-WINDOW = 4 * MIB
+WINDOW = 1 * MIB
 
 
 def resident_peak() -> int:

@@ -28,20 +28,18 @@ bool is_nonzero(const DenseTensor& tensor, std::uint64_t block) {
              .nonzero_blocks != 0;
 }
 
-bool looks_dense(const DenseTensor& tensor) {
+}  // namespace
+
+bool leaves_out_zeros(const DenseTensor& tensor) {
+  if (!skips_zeros(tensor.descriptor.op)) return false;
   const std::uint64_t blocks = ceil_div(tensor.grid.count, std::uint64_t{tensor.grid.block});
-  if (blocks < kSampleBlocks) return false;
+  if (blocks < kSampleBlocks) return true;
   std::uint64_t nonzero = 0;
   for (std::uint64_t i = 0; i < kSampleBlocks; ++i) {
     nonzero += is_nonzero(tensor, sample_position(i, blocks));
   }
-  return nonzero * 100 >= kSampleBlocks * kDensePercent;
+  return nonzero * 100 < kSampleBlocks * kDensePercent;
 }
-
-}  // namespace
-
-DenseSource::DenseSource(const DenseTensor& tensor)
-    : tensor_(tensor), scans_(skips_zeros(tensor.descriptor.op) && !looks_dense(tensor)) {}
 
 std::optional<Segment> DenseSource::segment(std::uint64_t chunk) {
   if (!scans_) return dense_segment(chunk);

@@ -18,15 +18,17 @@ struct DenseTensor {
   bool in_place() const { return source == target; }
 };
 
-// Leaves out zero blocks where the operation allows it and a sample says that it pays. It also
-// makes the target's zeros ready: results never name them, so they must hold +0.0 already.
+// Whether the operation allows to leave out zero blocks and a sample says that it pays. The sample
+// is of the whole tensor, so it must be taken before any lane writes results into it.
+bool leaves_out_zeros(const DenseTensor& tensor);
+
+// Leaves out zero blocks where it is told to scan for them. It then also makes the target's zeros
+// ready: results never name them, so they must hold +0.0 already.
 class DenseSource final : public Source {
  public:
-  explicit DenseSource(const DenseTensor& tensor);
+  DenseSource(const DenseTensor& tensor, bool scans) : tensor_(tensor), scans_(scans) {}
 
   std::optional<Segment> segment(std::uint64_t chunk) override;
-
-  bool scans() const { return scans_; }
 
  private:
   Segment dense_segment(std::uint64_t chunk) const;

@@ -90,6 +90,10 @@ Status WorkerStream::check_order(const wire::FrameHeader& header) const {
   if (!in_stream(header.chunk) || !in_stream(header.next)) {
     return protocol_error("result: its chunk is not of this stream");
   }
+  const bool is_early = pending_ && header.chunk == pending_->chunk;
+  if (is_early || header.chunk > oldest_unanswered()) {
+    return protocol_error("result: it comes before this rank's own values");
+  }
   const bool has_values = header.format != wire::Format::empty;
   if (has_values != (header.chunk != wire::kNoChunk)) {
     return protocol_error("result: chunk and format do not fit");
@@ -105,8 +109,16 @@ Result<std::size_t> WorkerStream::on_result(const wire::FrameHeader& header,
   }
   expected_ = header.next;
   finished_ = header.next == wire::kNoChunk;
-  if (finished_ && !sent_all()) return protocol_error("result: ended before all was sent");
-  return release_up_to(header.chunk);
+  const std::size_t released = release_up_to(header.chunk);
+  if (header.next > oldest_unanswered()) {
+    return protocol_error("result: a chunk that this rank contributes to is left out");
+  }
+  return released;
+}
+
+std::uint64_t WorkerStream::oldest_unanswered() const {
+  if (!in_flight_.empty()) return in_flight_.front().chunk;
+  return pending_ ? pending_->chunk : wire::kNoChunk;
 }
 
 std::size_t WorkerStream::release_up_to(std::uint64_t chunk) {

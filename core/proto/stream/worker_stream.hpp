@@ -51,6 +51,8 @@ class WorkerStream {
   void count_in_flight(const wire::Message& message);
   std::size_t release_up_to(std::uint64_t chunk);
   Status check_order(const wire::FrameHeader& header) const;
+  // The first chunk that this rank has announced and that no result has come for, or kNoChunk.
+  std::uint64_t oldest_unanswered() const;
   std::uint64_t ahead_chunk() const { return ahead_ ? ahead_->chunk : wire::kNoChunk; }
 
   std::uint64_t seq_;

@@ -1,0 +1,453 @@
+// A connection gives every frame to its handler, whole and in order, however the bytes arrive, and
+// lets go of other people's memory when told to.
+#include "net/tcp/connection.hpp"
+
+#include <doctest/doctest.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+
+#include "random.hpp"
+#include "sockets.hpp"
+#include "wire/fault.hpp"
+
+namespace {
+
+using namespace sparsewire;
+using namespace sparsewire::test;
+using net::Connection;
+using wire::FrameKind;
+
+struct Frame {
+  wire::FrameHeader header;
+  Buffer payload;
+
+  bool operator==(const Frame&) const = default;
+  Buffer bytes() const {
+    Buffer all(wire::kHeaderBytes);
+    wire::encode(header, std::span<std::byte, wire::kHeaderBytes>(all));
+    all.insert(all.end(), payload.begin(), payload.end());
+    return all;
+  }
+  wire::Message lent() const { return {header, Bytes::borrowed(payload)}; }
+};
+
+Frame frame_of(std::uint64_t seq, std::size_t size, Random& random) {
+  wire::FrameHeader header{.kind = FrameKind::cancel, .seq = seq};
+  if (size != 0) {
+    header = {.kind = one_in(2, random) ? FrameKind::segment : FrameKind::result,
+              .format = wire::Format::dense,
+              .payload = static_cast<std::uint32_t>(size),
+              .seq = seq,
+              .chunk = 1,
+              .next = 2};
+  }
+  return {header, random_bytes(size, random)};
+}
+
+// Of sizes around what makes a difference: nothing, a staging buffer, the largest payload.
+Frame random_frame(std::uint64_t seq, Random& random) {
+  const std::size_t size = pick<std::size_t>(
+      {0, 0, 1, 100, 5000, 65'535 - wire::kHeaderBytes, 65'536, 65'537, below(200'000, random),
+       below(1000, random), below(1000, random), wire::kMaxPayload},
+      random);
+  return frame_of(seq, size, random);
+}
+
+// Keeps what arrives; frames with an even sequence are received in a place of its own.
+class Recorder : public net::FrameHandler {
+ public:
+  std::byte* place(const wire::FrameHeader& header) override {
+    if (header.seq % 2 != 0) return nullptr;
+    place_ = std::make_unique<std::byte[]>(header.payload);
+    return place_.get();
+  }
+
+  Status on_message(wire::Message message) override {
+    const auto view = message.payload.view();
+    placed += place_ && view.data() == place_.get();
+    frames.push_back({message.header, Buffer(view.begin(), view.end())});
+    return {};
+  }
+
+  void drop_place() { place_.reset(); }
+
+  std::vector<Frame> frames;
+  std::size_t placed = 0;
+
+ private:
+  std::unique_ptr<std::byte[]> place_;
+};
+
+// What a poller would note; true if there is something to read or the peer is gone.
+bool note(Connection& connection) {
+  pollfd ready{connection.fd(), POLLIN | POLLOUT, 0};
+  REQUIRE(::poll(&ready, 1, 0) >= 0);
+  const bool readable = ready.revents & (POLLIN | POLLHUP | POLLERR);
+  connection.note_ready(readable, ready.revents & POLLOUT);
+  return readable;
+}
+
+// Receives all that is there by now, or until an error.
+Status receive_all(Connection& connection, net::FrameHandler& handler) {
+  while (connection.is_open() && note(connection)) {
+    if (Status error = connection.receive(handler)) return error;
+  }
+  return {};
+}
+
+// Waits up to a second, because what is sent over loopback arrives soon but not at once.
+void wait_readable(const Connection& connection) {
+  pollfd ready{connection.fd(), POLLIN, 0};
+  REQUIRE(::poll(&ready, 1, 1000) == 1);
+}
+
+void write_all(int fd, std::span<const std::byte> bytes) {
+  REQUIRE(::write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+}
+
+Buffer read_all(int fd) {
+  Buffer all;
+  Buffer part(100'000);
+  while (true) {
+    const ssize_t got = ::read(fd, part.data(), part.size());
+    if (got <= 0) return all;
+    all.insert(all.end(), part.begin(), part.begin() + got);
+  }
+}
+
+SocketPair local_pair() {
+  int fds[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
+  return {Socket(fds[0]), Socket(fds[1])};
+}
+
+// --- Receiving ---
+
+TEST_CASE("frames arrive whole, however they are cut") {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    CAPTURE(seed);
+    Random random(seed);
+    SocketPair pair = local_pair();
+    Connection connection(pair.b.release());
+    Recorder recorder;
+    std::vector<Frame> sent;
+    Buffer bytes;
+    for (std::uint64_t seq = 0; seq < 8; ++seq) {
+      sent.push_back(random_frame(seq, random));
+      const Buffer more = sent.back().bytes();
+      bytes.insert(bytes.end(), more.begin(), more.end());
+    }
+    const std::size_t longest = pick<std::size_t>({50, 5000, 100'000}, random);
+    for (std::size_t at = 0; at < bytes.size();) {
+      const std::size_t part = std::min(bytes.size() - at, 1 + below(longest, random));
+      write_all(pair.a.fd(), std::span(bytes).subspan(at, part));
+      at += part;
+      if (!one_in(3, random) || longest > 5000) {
+        REQUIRE_FALSE(receive_all(connection, recorder));
+      } else if (at % 20 == 0) {
+        REQUIRE_FALSE(receive_all(connection, recorder));
+      }
+    }
+    REQUIRE_FALSE(receive_all(connection, recorder));
+    REQUIRE((recorder.frames == sent));
+    REQUIRE(connection.bytes_received() == bytes.size());
+  }
+}
+
+TEST_CASE("a large payload is received in its place") {
+  Random random(1);
+  SocketPair pair = local_pair();
+  Connection connection(pair.b.release());
+  Recorder recorder;
+  const Frame frame = frame_of(2, 150'000, random);
+  const Buffer bytes = frame.bytes();
+  write_all(pair.a.fd(), std::span(bytes).first(100'000));
+  CHECK_FALSE(receive_all(connection, recorder));
+  write_all(pair.a.fd(), std::span(bytes).subspan(100'000));
+  CHECK_FALSE(receive_all(connection, recorder));
+  CHECK(recorder.placed == 1);
+  CHECK((recorder.frames == std::vector{frame}));
+}
+
+TEST_CASE("a place that is taken away in the middle is not touched any more") {
+  Random random(2);
+  for (const std::size_t cut :
+       {wire::kHeaderBytes, std::size_t{40}, std::size_t{70'000}, std::size_t{99'999}}) {
+    CAPTURE(cut);
+    SocketPair pair = local_pair();
+    Connection connection(pair.b.release());
+    Recorder recorder;
+    const Frame frame = frame_of(2, 100'000, random);
+    const Buffer bytes = frame.bytes();
+    write_all(pair.a.fd(), std::span(bytes).first(cut));
+    CHECK_FALSE(receive_all(connection, recorder));
+    connection.detach();
+    recorder.drop_place();
+    write_all(pair.a.fd(), std::span(bytes).subspan(cut));
+    CHECK_FALSE(receive_all(connection, recorder));
+    CHECK(recorder.placed == 0);
+    CHECK((recorder.frames == std::vector{frame}));
+  }
+}
+
+TEST_CASE("one call reads a bounded amount, so that others get their turn") {
+  Random random(3);
+  SocketPair pair = connected_pair();
+  Connection from(pair.a.release());
+  Connection to(pair.b.release());
+  const Frame frame = frame_of(1, wire::kMaxPayload, random);
+  for (int i = 0; i < 40; ++i) from.send(frame.lent());
+  Recorder recorder;
+  std::size_t most = 0;
+  while (recorder.frames.size() < 40) {
+    note(from);
+    REQUIRE_FALSE(from.flush());
+    note(to);
+    const std::uint64_t before = to.bytes_received();
+    REQUIRE_FALSE(to.receive(recorder));
+    most = std::max<std::size_t>(most, to.bytes_received() - before);
+  }
+  CHECK(most < 2 * 1024 * 1024 + wire::kMaxPayload);
+}
+
+// --- Sending ---
+
+TEST_CASE("two connections talk over a socket that is often full") {
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    CAPTURE(seed);
+    Random random(seed);
+    SocketPair pair = local_pair();
+    const int small = 4096;
+    REQUIRE(::setsockopt(pair.a.fd(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small) == 0);
+    Connection a(pair.a.release());
+    Connection b(pair.b.release());
+    Recorder at_a;
+    Recorder at_b;
+    std::deque<Frame> from_a;  // A deque: what is lent must stay where it is.
+    std::deque<Frame> from_b;
+    const auto turn = [&](Connection& connection, std::deque<Frame>& sent, Recorder& received) {
+      if (sent.size() < 30 && one_in(2, random)) {
+        sent.push_back(random_frame(sent.size(), random));
+        connection.send(sent.back().lent());
+      }
+      note(connection);
+      REQUIRE_FALSE(connection.flush());
+      if (!one_in(3, random)) REQUIRE_FALSE(connection.receive(received));
+    };
+    while (at_a.frames.size() < 30 || at_b.frames.size() < 30) {
+      turn(a, from_a, at_a);
+      turn(b, from_b, at_b);
+    }
+    CHECK(std::ranges::equal(at_b.frames, from_a));
+    CHECK(std::ranges::equal(at_a.frames, from_b));
+    CHECK(a.bytes_sent() == b.bytes_received());
+    CHECK(b.bytes_sent() == a.bytes_received());
+    CHECK_FALSE(a.has_output());
+  }
+}
+
+TEST_CASE("what is queued can be detached from the lender's memory") {
+  Random random(4);
+  SocketPair pair = local_pair();
+  Connection connection(pair.a.release());
+  std::vector<std::unique_ptr<Frame>> lent;
+  Buffer expected;
+  for (std::uint64_t seq = 0; seq < 5; ++seq) {
+    lent.push_back(std::make_unique<Frame>(frame_of(seq, 300'000, random)));
+    const Buffer bytes = lent.back()->bytes();
+    expected.insert(expected.end(), bytes.begin(), bytes.end());
+    connection.send(lent.back()->lent());
+  }
+  CHECK_FALSE(connection.flush());  // Leaves the socket full, in the middle of a frame.
+  REQUIRE(connection.has_output());
+  connection.detach();
+  lent.clear();
+  Buffer received;
+  while (received.size() < expected.size()) {
+    const Buffer more = read_all(pair.b.fd());
+    received.insert(received.end(), more.begin(), more.end());
+    note(connection);
+    REQUIRE_FALSE(connection.flush());
+  }
+  CHECK((received == expected));
+}
+
+// Sends five frames until the socket is full, drops the rest, sends another and returns what came.
+std::vector<Frame> receive_after_drop(bool flush_first, const Frame& large, const Frame& last) {
+  SocketPair pair = local_pair();
+  Connection from(pair.a.release());
+  Connection to(pair.b.release());
+  for (int i = 0; i < 5; ++i) from.send(large.lent());
+  if (flush_first) CHECK_FALSE(from.flush());
+  from.drop_unsent();
+  from.send(last.lent());
+  Recorder recorder;
+  while (from.has_output() || note(to)) {
+    note(from);
+    REQUIRE_FALSE(from.flush());
+    REQUIRE_FALSE(receive_all(to, recorder));
+  }
+  return recorder.frames;
+}
+
+TEST_CASE("what is not sent can be dropped, and the stream stays whole") {
+  Random random(5);
+  const Frame large = frame_of(1, 300'000, random);
+  const Frame last = frame_of(9, 0, random);
+  CHECK((receive_after_drop(false, large, last) == std::vector{last}));
+  const std::vector<Frame> after_half = receive_after_drop(true, large, last);
+  REQUIRE(after_half.size() >= 2);
+  CHECK(after_half.size() < 6);
+  CHECK((after_half.front() == large));
+  CHECK((after_half.back() == last));
+}
+
+// --- Peers that go, and peers that talk nonsense ---
+
+TEST_CASE("a peer that closes is lost, after all that it sent whole") {
+  Random random(6);
+  const Frame whole = frame_of(1, 1000, random);
+  const Buffer bytes = whole.bytes();
+  const Frame large = frame_of(2, 200'000, random);
+  const Buffer large_bytes = large.bytes();
+  for (const std::size_t extra : {0u, 1u, 31u, 32u, 100u, 90'000u}) {
+    CAPTURE(extra);
+    SocketPair pair = local_pair();
+    Connection connection(pair.b.release());
+    write_all(pair.a.fd(), bytes);
+    write_all(pair.a.fd(), std::span(large_bytes).first(extra));
+    pair.a.close();
+    Recorder recorder;
+    const Status error = receive_all(connection, recorder);
+    REQUIRE(error);
+    CHECK(error->code == ErrorCode::peer_lost);
+    CHECK((recorder.frames == std::vector{whole}));
+  }
+}
+
+TEST_CASE("a peer that resets is lost to both reader and writer") {
+  Random random(7);
+  for (const bool by_writing : {false, true}) {
+    SocketPair pair = connected_pair();
+    Connection connection(pair.b.release());
+    const linger at_once{1, 0};
+    REQUIRE(::setsockopt(pair.a.fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
+    pair.a.close();
+    wait_readable(connection);
+    Recorder recorder;
+    const Frame frame = frame_of(1, 1000, random);
+    connection.send(frame.lent());
+    const Status error = by_writing ? connection.flush() : receive_all(connection, recorder);
+    REQUIRE(error);
+    CHECK(error->code == ErrorCode::peer_lost);
+    CHECK_FALSE(error->message.empty());
+  }
+}
+
+TEST_CASE("garbage is a protocol error") {
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    CAPTURE(seed);
+    Random random(seed);
+    SocketPair pair = local_pair();
+    Connection connection(pair.b.release());
+    Buffer bytes = random_bytes(1 + below(3000, random), random);
+    if (one_in(2, random)) {
+      bytes = random_frame(seed, random).bytes();
+      bytes.resize(std::min<std::size_t>(bytes.size(), 100'000));
+      mutate(std::span(bytes).first(wire::kHeaderBytes), random);
+    }
+    write_all(pair.a.fd(), bytes);
+    pair.a.close();
+    Recorder recorder;
+    const Status error = receive_all(connection, recorder);
+    REQUIRE(error);
+    const bool is_typed = error->code == ErrorCode::protocol || error->code == ErrorCode::peer_lost;
+    REQUIRE(is_typed);
+  }
+}
+
+// --- Handlers ---
+
+class Refuser final : public Recorder {
+ public:
+  Status on_message(wire::Message message) override {
+    Recorder::on_message(std::move(message));
+    return Error{ErrorCode::protocol, kNoRank, "enough"};
+  }
+};
+
+class Closer final : public Recorder {
+ public:
+  explicit Closer(Connection& connection) : connection_(connection) {}
+  Status on_message(wire::Message message) override {
+    Recorder::on_message(std::move(message));
+    connection_.close();
+    return {};
+  }
+
+ private:
+  Connection& connection_;
+};
+
+TEST_CASE("a handler's error, and a handler that closes, end the reading") {
+  Random random(8);
+  for (const std::size_t size : {0u, 1000u, 100'000u}) {
+    CAPTURE(size);
+    const Frame frame = frame_of(2, size, random);
+    SocketPair refused = local_pair();
+    SocketPair closed = local_pair();
+    for (const SocketPair* pair : {&refused, &closed}) {
+      write_all(pair->a.fd(), frame.bytes());
+      write_all(pair->a.fd(), frame_of(4, 10, random).bytes());
+    }
+    Connection to_refuse(refused.b.release());
+    Refuser refuser;
+    const Status error = receive_all(to_refuse, refuser);
+    REQUIRE(error);
+    CHECK(error->message == "enough");
+    CHECK((refuser.frames == std::vector{frame}));
+
+    Connection to_close(closed.b.release());
+    Closer closer(to_close);
+    CHECK_FALSE(receive_all(to_close, closer));
+    CHECK_FALSE(to_close.is_open());
+    CHECK((closer.frames == std::vector{frame}));
+  }
+}
+
+TEST_CASE("a closed connection takes nothing and has nothing") {
+  Random random(9);
+  SocketPair pair = connected_pair();
+  Connection connection(pair.b.release());
+  const Frame frame = frame_of(1, 1000, random);
+  connection.send(frame.lent());
+  connection.close();
+  connection.close();
+  connection.send(frame.lent());
+  connection.detach();
+  connection.drop_unsent();
+  CHECK_FALSE(connection.has_output());
+  CHECK_FALSE(connection.is_readable());
+  CHECK(connection.is_drained());
+  CHECK_FALSE(connection.flush());
+  Recorder recorder;
+  CHECK_FALSE(connection.receive(recorder));
+}
+
+TEST_CASE("a connection is drained once the peer's kernel has everything") {
+  Random random(10);
+  SocketPair pair = local_pair();
+  Connection from(pair.a.release());
+  const Frame frame = frame_of(1, 1000, random);
+  CHECK(from.is_drained());
+  from.send(frame.lent());
+  CHECK_FALSE(from.flush());
+  CHECK_FALSE(from.has_output());
+  read_all(pair.b.fd());
+  CHECK(from.is_drained());
+}
+
+}  // namespace
