@@ -37,6 +37,12 @@ std::optional<Failure> failure_of(const comm::Operation& operation) {
   return Failure{*std::move(error), "all_reduce", operation.seq()};
 }
 
+// A peer's words need not be valid UTF-8.
+nb::str text_of(const std::string& text) {
+  return nb::steal<nb::str>(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+}
+
 bool wait(const comm::Operation& operation, std::optional<double> timeout) {
   const nb::gil_scoped_release release;
   if (!timeout) return operation.wait({});
@@ -149,7 +155,7 @@ NB_MODULE(_core, m) {
       .def_prop_ro("rank", [](const Failure& self) { return self.error.rank; })
       .def_prop_ro("op", [](const Failure& self) { return self.op; })
       .def_prop_ro("seq", [](const Failure& self) { return self.seq; })
-      .def_prop_ro("message", [](const Failure& self) { return self.error.message; });
+      .def_prop_ro("message", [](const Failure& self) { return text_of(self.error.message); });
 
   nb::class_<comm::Operation>(m, "Operation")
       .def_prop_ro("seq", &comm::Operation::seq)
@@ -164,8 +170,6 @@ NB_MODULE(_core, m) {
       .def("watch", &comm::Communicator::watch, "operation"_a,
            nb::call_guard<nb::gil_scoped_release>())
       .def("next_completed", &comm::Communicator::next_completed,
-           nb::call_guard<nb::gil_scoped_release>())
-      .def("expire", &comm::Communicator::expire, "operation"_a,
            nb::call_guard<nb::gil_scoped_release>())
       .def("abort", &comm::Communicator::abort, "message"_a,
            nb::call_guard<nb::gil_scoped_release>())

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "comm/abort_message.hpp"
+#include "comm/sending.hpp"
 #include "net/tcp/connection.hpp"
 
 namespace sparsewire::comm {
@@ -77,8 +77,22 @@ void Aggregator::progress(Clock::time_point) {
       if (Status error = link->connection.flush()) lose(*link, *error);
     }
   }
+  for (auto& [id, job] : jobs_) pace_owners(job);
   forget_closed();
   publish_stats();
+}
+
+// As in a lane: no results while a rank of theirs is behind with reading them.
+void Aggregator::pace_owners(Job& job) {
+  for (auto& [lane, part] : job.lanes) {
+    const bool is_behind = std::ranges::any_of(job.links, [lane = lane](const auto& link) {
+      return link->identity.lane == lane && link->connection.queued_bytes() > kMaxQueuedBytes;
+    });
+    if (is_behind == part.owner->is_paused()) continue;
+    proto::Owner::Outbox outbox;
+    part.owner->pause(is_behind, outbox);
+    for (const wire::Message& answer : outbox) send_to_lane(job, lane, answer, nullptr);
+  }
 }
 
 std::optional<std::chrono::milliseconds> Aggregator::patience(Clock::time_point) {
@@ -165,6 +179,10 @@ void Aggregator::send_to_lane(Job& job, std::uint32_t lane, const wire::Message&
 }
 
 void Aggregator::lose(Link& link, const Error& error) {
+  if (error.code == ErrorCode::protocol) {
+    link.connection.send(abort_message(error));
+    link.connection.flush();
+  }
   link.connection.close();
   Job& job = jobs_.at(link.identity.job);
   if (job.broken || link.departed) return;

@@ -73,6 +73,7 @@ class Aggregator final : private ProgressClient {
   void break_job(Job& job, const Error& error);
   static void send_to_lane(Job& job, std::uint32_t lane, const wire::Message& message,
                            const Link* except);
+  static void pace_owners(Job& job);
   void forget_closed();
   void publish_stats();
 

@@ -57,15 +57,12 @@ std::shared_ptr<Operation> Communicator::next_completed() {
   return operation;
 }
 
-void Communicator::expire(const Operation& operation) {
-  for (const auto& lane : lanes_) lane->expire(operation.seq());
-}
-
 void Communicator::abort(const std::string& message) {
   broken({ErrorCode::aborted, rank_, "rank " + std::to_string(rank_) + " aborted: " + message});
 }
 
 void Communicator::close(Clock::duration linger) {
+  const std::lock_guard closing(closing_);
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return;

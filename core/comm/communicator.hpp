@@ -41,9 +41,6 @@ class Communicator final : public LaneListener {
   // Blocks for the next watched operation that ended; null once the communicator is closed.
   std::shared_ptr<Operation> next_completed();
 
-  // Lets the operation run into its deadline now.
-  void expire(const Operation& operation);
-
   // Fails all that is in flight and all that comes, here and on every peer.
   void abort(const std::string& message);
 
@@ -72,6 +69,7 @@ class Communicator final : public LaneListener {
   const Rank rank_;
   std::vector<std::unique_ptr<Lane>> lanes_;
 
+  std::mutex closing_;  // held through close(), so that a second caller waits for the first
   mutable std::mutex mutex_;
   std::condition_variable completed_changed_;
   std::uint64_t next_seq_ = 0;

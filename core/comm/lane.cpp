@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "comm/abort_message.hpp"
+#include "comm/sending.hpp"
 #include "net/tcp/connection.hpp"
 #include "proto/stream/dense.hpp"
 #include "wire/fault.hpp"
@@ -87,13 +87,6 @@ void Lane::fail(std::uint64_t seq) {
   thread_.post([this, seq] { do_fail(seq); });
 }
 
-void Lane::expire(std::uint64_t seq) {
-  thread_.post([this, seq] {
-    const auto at = in_flight_.find(seq);
-    if (at != in_flight_.end()) at->second.deadline = next_deadline_ = Clock::now();
-  });
-}
-
 void Lane::break_off(Error error) {
   thread_.post([this, error = std::move(error)] { do_break_off(error); });
 }
@@ -106,6 +99,7 @@ void Lane::progress(Clock::time_point now) {
   receive();
   produce();
   flush();
+  pace_owner();
   check_deadlines(now);
   publish_counters();
   if (leaving_until_) finish_leaving(now);
@@ -206,6 +200,19 @@ Status Lane::on_owner_message(Rank rank, wire::Message message) {
   return broadcast(std::move(outbox));
 }
 
+// Results for a rank that reads slowly must not pile up, so the owner half pauses while they do. It
+// goes on reading meanwhile: two ranks that both stopped could wait for each other for ever.
+void Lane::pace_owner() {
+  if (!owner_) return;
+  const bool is_behind = std::ranges::any_of(links_, [](const auto& link) {
+    return link && link->connection.queued_bytes() > kMaxQueuedBytes;
+  });
+  if (is_behind == owner_->is_paused()) return;
+  proto::Owner::Outbox outbox;
+  owner_->pause(is_behind, outbox);
+  if (Status error = broadcast(std::move(outbox))) listener_.broken(*error);
+}
+
 Status Lane::broadcast(proto::Owner::Outbox outbox) {
   for (const wire::Message& message : outbox) {
     send_to_links(message);
@@ -270,6 +277,11 @@ void Lane::end_operation(std::uint64_t seq) {
 
 // A peer that has said goodbye may close; any other that goes, or that talks nonsense, ends all.
 void Lane::lose(Link& link, const Error& error) {
+  if (error.code == ErrorCode::protocol) {
+    // Whoever sent nonsense is told so; the close may cut this short, which does no harm.
+    link.connection.send(abort_message(error));
+    link.connection.flush();
+  }
   link.connection.close();
   if (broken_ || leaving_until_ || departed_.contains(link.rank())) return;
   const std::string who = place_.dedicated ? "aggregator " + link.connection.peer()
@@ -290,7 +302,7 @@ void Lane::do_submit(std::shared_ptr<Operation> operation) {
     return listener_.operation_left(seq);
   }
   next_deadline_ = std::min(next_deadline_, arguments.deadline);
-  in_flight_.emplace(seq, InFlight{std::move(operation), arguments.deadline});
+  in_flight_.emplace(seq, std::move(operation));
   check_departures();
 }
 
@@ -348,8 +360,8 @@ void Lane::check_departures() {
 void Lane::check_deadlines(Clock::time_point now) {
   if (now < next_deadline_) return;
   next_deadline_ = Clock::time_point::max();
-  for (const auto& [seq, in_flight] : in_flight_) {
-    auto due = in_flight.deadline;
+  for (const auto& [seq, operation] : in_flight_) {
+    auto due = operation->arguments().deadline;
     if (due <= now) {
       const auto missing = owner_ ? owner_->missing(seq) : std::vector<Rank>{};
       due += kTimeoutGrace;

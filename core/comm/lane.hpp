@@ -53,7 +53,6 @@ class Lane final : private ProgressClient {
   void start() { thread_.start(); }
   void submit(std::shared_ptr<Operation> operation);
   void fail(std::uint64_t seq);
-  void expire(std::uint64_t seq);
   void break_off(Error error);
   void leave(std::uint64_t issued, Clock::duration linger);
 
@@ -64,11 +63,6 @@ class Lane final : private ProgressClient {
 
  private:
   class Link;
-  struct InFlight {
-    std::shared_ptr<Operation> operation;
-    Clock::time_point deadline;
-  };
-
   void progress(Clock::time_point now) override;
   std::optional<std::chrono::milliseconds> patience(Clock::time_point now) override;
   bool finished() const override;
@@ -76,6 +70,7 @@ class Lane final : private ProgressClient {
   void receive();
   void produce();
   void flush();
+  void pace_owner();
   void publish_counters();
   void finish_leaving(Clock::time_point now);
 
@@ -105,7 +100,7 @@ class Lane final : private ProgressClient {
   std::vector<std::unique_ptr<Link>> links_;  // per owner; null at the own rank
   proto::Worker worker_;
   std::unique_ptr<proto::Owner> owner_;  // null where the owners are dedicated
-  std::map<std::uint64_t, InFlight> in_flight_;
+  std::map<std::uint64_t, std::shared_ptr<Operation>> in_flight_;
   std::map<Rank, std::uint64_t> departed_;  // rank -> operations it issued before it left
   Clock::time_point next_deadline_ = Clock::time_point::max();
   bool broken_ = false;

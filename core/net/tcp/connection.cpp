@@ -51,6 +51,7 @@ void Connection::close() {
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
   queue_.clear();
+  sent_of_front_ = queued_bytes_ = 0;
   readable_ = writable_ = false;
 }
 
@@ -63,6 +64,7 @@ void Connection::send(wire::Message message) {
   if (!is_open()) return;
   Outgoing outgoing{.header = {}, .payload = std::move(message.payload)};
   wire::encode(message.header, outgoing.header);
+  queued_bytes_ += outgoing.size();
   queue_.push_back(std::move(outgoing));
 }
 
@@ -86,6 +88,7 @@ std::size_t Connection::gather(std::span<iovec> out) const {
 void Connection::drop_sent(std::size_t bytes) {
   bytes_sent_ += bytes;
   sent_of_front_ += bytes;
+  queued_bytes_ -= bytes;
   while (!queue_.empty() && sent_of_front_ >= queue_.front().size()) {
     sent_of_front_ -= queue_.front().size();
     queue_.pop_front();
@@ -207,8 +210,9 @@ void Connection::detach() {
 }
 
 void Connection::drop_unsent() {
-  if (queue_.size() > 1) queue_.erase(queue_.begin() + (sent_of_front_ != 0), queue_.end());
-  if (sent_of_front_ == 0) queue_.clear();
+  const bool keeps_front = sent_of_front_ != 0;
+  queue_.erase(queue_.begin() + keeps_front, queue_.end());
+  queued_bytes_ = keeps_front ? queue_.front().size() - sent_of_front_ : 0;
 }
 
 bool Connection::is_drained() const {

@@ -63,6 +63,7 @@ class Connection {
   void note_ready(bool readable, bool writable);
   bool is_readable() const { return readable_; }
   bool has_output() const { return !queue_.empty(); }
+  std::size_t queued_bytes() const { return queued_bytes_; }
 
   // True once the peer's kernel has acknowledged everything that was sent.
   bool is_drained() const;
@@ -99,6 +100,7 @@ class Connection {
 
   std::deque<Outgoing> queue_;
   std::size_t sent_of_front_ = 0;
+  std::size_t queued_bytes_ = 0;
 
   std::vector<std::byte> staging_;
   std::size_t staged_begin_ = 0;

@@ -187,6 +187,7 @@ void Owner::close(std::uint64_t seq) {
 // A chunk is complete once every rank has announced a later one. The smallest announcement is also
 // the next chunk that the union will hold, unless a segment that waits comes before it.
 void Owner::emit_complete(std::uint64_t seq, Operation& operation, Outbox& outbox) {
+  if (paused_ || operation.failed) return;
   if (!std::ranges::all_of(operation.ranks, &RankState::opened)) return;
   const std::uint64_t announced = std::ranges::min(operation.ranks, {}, &RankState::next).next;
   auto& pending = operation.pending;
@@ -197,6 +198,14 @@ void Owner::emit_complete(std::uint64_t seq, Operation& operation, Outbox& outbo
     outbox.push_back(reduce_first(seq, operation, announced));
   }
   if (announced == wire::kNoChunk) close(seq);
+}
+
+void Owner::pause(bool paused, Outbox& outbox) {
+  paused_ = paused;
+  for (auto at = operations_.begin(); at != operations_.end();) {
+    const auto current = at++;  // It may close.
+    emit_complete(current->first, current->second, outbox);
+  }
 }
 
 wire::Message Owner::reduce_first(std::uint64_t seq, Operation& operation,

@@ -25,6 +25,11 @@ class Owner {
   // every rank has cancelled it.
   Status on_message(Rank rank, wire::Message message, Outbox& outbox);
 
+  // A paused owner takes everything in but makes no results; its ranks' windows then stop them. On
+  // resuming, the outbox gets what has become complete.
+  void pause(bool paused, Outbox& outbox);
+  bool is_paused() const { return paused_; }
+
   // The ranks that an operation waits for here; all that have not opened it, or else all that
   // still owe a chunk.
   std::vector<Rank> missing(std::uint64_t seq) const;
@@ -65,6 +70,7 @@ class Owner {
   wire::Topology topology_;
   std::uint32_t lane_;
   std::uint32_t owner_;
+  bool paused_ = false;
   std::map<std::uint64_t, Operation> operations_;
   std::vector<std::size_t> buffered_;         // bytes, per rank
   std::vector<std::size_t> open_operations_;  // per rank

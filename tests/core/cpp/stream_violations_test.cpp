@@ -66,6 +66,7 @@ class OwnerBench {
   bool refuses(Rank rank, wire::Message message) {
     return is_violation(send(rank, std::move(message)));
   }
+  void pause(bool paused) { owner_.pause(paused, outbox_); }
   const proto::Owner& owner() const { return owner_; }
   const proto::Owner::Outbox& outbox() const { return outbox_; }
 
@@ -79,6 +80,26 @@ class OwnerBench {
   proto::Owner owner_;
   proto::Owner::Outbox outbox_;
 };
+
+// --- Owner: pausing ---
+
+TEST_CASE("a paused owner takes segments within the window, and answers when it goes on") {
+  OwnerBench bench;
+  bench.pause(true);
+  for (const Rank rank : {0, 1}) {
+    CHECK(bench.takes(rank, open(0, kSum, 0)));
+    CHECK(bench.takes(rank, segment(0, 0, 2)));
+    CHECK(bench.takes(rank, segment(0, 2, kNoChunk)));
+  }
+  CHECK(bench.outbox().empty());
+  CHECK(bench.owner().buffered_bytes() == 4 * kChunkBytes);
+
+  bench.pause(false);
+  REQUIRE(bench.outbox().size() == 2);
+  CHECK(bench.outbox()[1].header.next == kNoChunk);
+  CHECK(bench.owner().buffered_bytes() == 0);
+  CHECK(bench.owner().operations() == 0);
+}
 
 // --- Owner: frames and opens ---
 
