@@ -17,7 +17,8 @@ measure() {
 }
 
 lab4="--hosts 4 --link 1gbit --elements 25e6"
-measure colocated $lab4 --density 1,0.1,0.01 --pattern 'blocks:256|blocks:256,same|random'
+measure colocated $lab4 --density 1,0.1,0.01 --pattern 'blocks:256|blocks:256,same'
+measure scattered $lab4 --density 0.1,0.01 --pattern random --iterations 3
 measure dedicated $lab4 --density 1,0.1,0.01 --aggregators 4
 measure eight-hosts --hosts 8 --link 1gbit --elements 25e6 --density 1,0.01 \
     --pattern 'blocks:256|blocks:256,same'
