@@ -21,6 +21,14 @@ HALVES = ("float16", "bfloat16")
 BLOCK = 256
 
 
+def element_sparse(rank: int, count: int, dtype: str, density: float) -> Array:
+    """`count` elements, about `density` of them non-zero, anywhere; -0.0 among the zeros."""
+    values = block_sparse(rank, count, dtype, 1.0, seed=1)
+    keep = np.random.default_rng([2, rank, count]).random(count) < density
+    zeros = block_sparse(rank, count, dtype, 0.0, seed=3)
+    return np.where(keep, values, zeros)
+
+
 def block_sparse(rank: int, count: int, dtype: str, density: float, seed: int = 0) -> Array:
     """`count` elements, about `density` of the blocks non-zero, and -0.0 among the zeros."""
     random = np.random.default_rng([seed, rank, count, int(density * 1000)])

@@ -44,6 +44,18 @@ constexpr void for_each_run(const std::uint64_t* bitmap, std::size_t count, Visi
   }
 }
 
+// Sets the bits [first, first + length).
+constexpr void set_range(std::uint64_t* bitmap, std::size_t first, std::size_t length) {
+  const std::size_t end = first + length;
+  while (first < end) {
+    const std::size_t from = first % kBitmapWordBits;
+    const std::size_t bits = std::min(kBitmapWordBits - from, end - first);
+    const std::uint64_t ones = ~std::uint64_t{0} >> (kBitmapWordBits - bits);
+    bitmap[first / kBitmapWordBits] |= ones << from;
+    first += bits;
+  }
+}
+
 constexpr bool any_set(const std::uint64_t* bitmap, std::size_t count) {
   return find_bit(bitmap, 0, count, true) < count;
 }

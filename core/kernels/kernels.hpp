@@ -40,12 +40,19 @@ struct Kernels {
   ScanResult (*scan)(const std::byte* data, std::size_t count, DType dtype, std::size_t block,
                      std::uint64_t* bitmap);
 
+  // The same with blocks of one element.
+  ScanResult (*mark)(const std::byte* data, std::size_t count, DType dtype, std::uint64_t* bitmap);
+
   // acc = 0 + x for sum and avg, which turns -0.0 into +0.0; acc = x for the others. `acc` may be
   // `x` where the two types are the same.
   void (*start)(std::byte* acc, const std::byte* x, std::size_t count, DType dtype, ReduceOp op);
 
   // acc = acc op x. In a sum or product the NaN that came first stays, in min and max the last.
   void (*add)(std::byte* acc, const std::byte* x, std::size_t count, DType dtype, ReduceOp op);
+
+  // acc[i] = acc[i] + x[k] for the k-th set bit i of the bitmap: a sum over few elements.
+  void (*add_at)(std::byte* acc, const std::byte* x, std::size_t words, const std::uint64_t* bitmap,
+                 DType dtype);
 
   // out = acc, divided by `world_size` for avg (integers truncate), rounded to nearest even. `out`
   // may be `acc`; nothing is to be done then unless op is avg or the two types differ.

@@ -3,12 +3,16 @@
 
 #include "kernels/accumulate.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/mark.hpp"
 #include "kernels/scan.hpp"
+#include "kernels/scatter.hpp"
 
 namespace sparsewire {
 namespace {
 
-constexpr Kernels make_table(SimdLevel level) { return {level, scan, start, add, finish}; }
+constexpr Kernels make_table(SimdLevel level) {
+  return {level, scan, mark, start, add, add_at, finish};
+}
 
 }  // namespace
 }  // namespace sparsewire

@@ -23,11 +23,18 @@ enum class FrameKind : std::uint8_t {
 inline constexpr std::uint8_t kFrameKindLast = static_cast<std::uint8_t>(FrameKind::goodbye);
 
 enum class Format : std::uint8_t {
-  empty = 0,  // no values
-  dense,      // every element of the chunk
-  blocks,     // a bitmap over the chunk's blocks, then the blocks whose bit is set
+  empty = 0,    // no values
+  dense,        // every element of the chunk
+  blocks,       // a bitmap over the chunk's blocks, then the blocks whose bit is set
+  bitmap,       // a bitmap over the chunk's elements, then the elements whose bit is set
+  coordinates,  // 16-bit indices inside the chunk, ascending, then as many elements
 };
-inline constexpr std::uint8_t kFormatCount = 3;
+inline constexpr std::uint8_t kFormatCount = 5;
+
+// Whether single elements are left out, and not whole blocks only.
+constexpr bool is_by_element(Format format) {
+  return format == Format::bitmap || format == Format::coordinates;
+}
 
 // Byte layout, little endian: kind u8, format u8, zero u16, payload u32, seq u64, chunk u64,
 // next u64.

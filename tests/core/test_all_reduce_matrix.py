@@ -4,11 +4,19 @@ reference, to the last bit, alike on all ranks and in every run."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import pytest
-from rank_order import DTYPES, bits, block_sparse, reduce_in_rank_order
+from rank_order import (
+    DTYPES,
+    Array,
+    bits,
+    block_sparse,
+    element_sparse,
+    reduce_in_rank_order,
+)
 from support import run_ranks, serving
 
 import sparsewire
@@ -18,8 +26,18 @@ SIZES = [0, 1, 8191, 8192, 8193, 65535, 65536, 65537, 300_001]
 TRANSPORTS = ["colocated", "colocated-3-lanes", "dedicated"]
 
 
-def densities(world_size: int) -> list[float]:
-    return sorted({0.0, 1 / world_size, 0.1, 0.5, 1.0})
+class Fill(NamedTuple):
+    """How a tensor is filled: whole blocks, or elements anywhere."""
+
+    make: Callable[[int, int, str, float], Array]
+    density: float
+
+
+def fills(world_size: int) -> list[Fill]:
+    blocks = sorted({0.0, 1 / world_size, 0.1, 0.5, 1.0})
+    return [Fill(block_sparse, density) for density in blocks] + [
+        Fill(element_sparse, density) for density in (0.001, 0.1, 0.4)
+    ]
 
 
 def reduce_cases(dtypes: list[str], ops: list[str]) -> str:
@@ -27,21 +45,24 @@ def reduce_cases(dtypes: list[str], ops: list[str]) -> str:
     digest = hashlib.sha256()
     with sparsewire.init() as comm:
         for dtype in dtypes:
-            for density in densities(comm.world_size):
+            for fill in fills(comm.world_size):
                 for size in SIZES:
                     for op in ops:
-                        check_case(comm, dtype, density, size, op, digest)
+                        digest.update(bits(checked(comm, dtype, fill, size, op)))
     return digest.hexdigest()
 
 
-def check_case(comm, dtype, density, size, op, digest) -> None:
-    x = block_sparse(comm.rank, size, dtype, density)
+def checked(comm: sparsewire.Communicator, dtype: str, fill: Fill, size: int, op: str) -> Array:
+    def part(rank: int) -> Array:
+        return fill.make(rank, size, dtype, fill.density)
+
+    x = part(comm.rank)
     comm.all_reduce(x, op=op)
-    digest.update(bits(x))
     if comm.rank == 0:
-        parts = [block_sparse(rank, size, dtype, density) for rank in range(comm.world_size)]
-        same = bits(x) == bits(reduce_in_rank_order(parts, op))
-        assert same, f"{op} of {size} {dtype} at block density {density}"
+        expected = reduce_in_rank_order([part(rank) for rank in range(comm.world_size)], op)
+        same = bits(x) == bits(expected)
+        assert same, f"{op} of {size} {dtype}, {fill.make.__name__} at {fill.density}"
+    return x
 
 
 @contextmanager

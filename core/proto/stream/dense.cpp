@@ -3,42 +3,55 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
+#include "base/bitmap.hpp"
 #include "kernels/blocks.hpp"
+#include "kernels/gather.hpp"
+#include "proto/stream/by_element.hpp"
 
 namespace sparsewire::proto {
 namespace {
 
-// The sample: so many blocks, and the share of non-zero ones from which scanning cannot pay.
+// The sample: so many blocks, and the shares of non-zero blocks and elements from which, together,
+// scanning cannot pay.
 constexpr std::uint64_t kSampleBlocks = 128;
-constexpr std::uint64_t kDensePercent = 95;
+constexpr std::uint64_t kDenseBlocksPercent = 95;
+constexpr std::uint64_t kDenseElementsPercent = 50;
+
+// Blocks of a chunk that are looked into before all of its elements are.
+constexpr std::size_t kProbedBlocks = 4;
 
 // Spreads the sample over the tensor without the regular stride that a pattern could hide from.
 std::uint64_t sample_position(std::uint64_t index, std::uint64_t blocks) {
   return (index + 1) * 0x9E3779B97F4A7C15u % blocks;
 }
 
-bool is_nonzero(const DenseTensor& tensor, std::uint64_t block) {
-  const std::uint64_t begin = block * tensor.grid.block;
-  const std::uint64_t count = std::min<std::uint64_t>(tensor.grid.block, tensor.grid.count - begin);
-  std::uint64_t bit = 0;
-  return kernels()
-             .scan(tensor.source + begin * tensor.grid.element_size, count, tensor.descriptor.dtype,
-                   tensor.grid.block, &bit)
-             .nonzero_blocks != 0;
+// Non-zero elements of one block.
+std::size_t nonzeros_in(const std::byte* data, std::size_t count, DType dtype) {
+  std::array<std::uint64_t, wire::kMaxBlock / 64> marks;
+  return kernels().mark(data, count, dtype, marks.data()).nonzero_blocks;
 }
 
 }  // namespace
 
 bool leaves_out_zeros(const DenseTensor& tensor) {
   if (!skips_zeros(tensor.descriptor.op)) return false;
-  const std::uint64_t blocks = ceil_div(tensor.grid.count, std::uint64_t{tensor.grid.block});
+  const ChunkGrid& grid = tensor.grid;
+  const std::uint64_t blocks = ceil_div(grid.count, std::uint64_t{grid.block});
   if (blocks < kSampleBlocks) return true;
-  std::uint64_t nonzero = 0;
+  std::uint64_t nonzero_blocks = 0;
+  std::uint64_t nonzeros = 0;
   for (std::uint64_t i = 0; i < kSampleBlocks; ++i) {
-    nonzero += is_nonzero(tensor, sample_position(i, blocks));
+    const std::uint64_t begin = sample_position(i, blocks) * grid.block;
+    const auto count = std::min<std::uint64_t>(grid.block, grid.count - begin);
+    const std::size_t found =
+        nonzeros_in(tensor.source + begin * grid.element_size, count, tensor.descriptor.dtype);
+    nonzero_blocks += found != 0;
+    nonzeros += found;
   }
-  return nonzero * 100 < kSampleBlocks * kDensePercent;
+  return nonzero_blocks * 100 < kSampleBlocks * kDenseBlocksPercent ||
+         nonzeros * 100 < kSampleBlocks * grid.block * kDenseElementsPercent;
 }
 
 std::optional<Segment> DenseSource::segment(std::uint64_t chunk) {
@@ -47,11 +60,64 @@ std::optional<Segment> DenseSource::segment(std::uint64_t chunk) {
   wire::BlockBitmap bitmap{};
   const ScanResult scan = kernels().scan(at(chunk), layout.count, tensor_.descriptor.dtype,
                                          layout.block, bitmap.data());
+  if (scan.nonzero_blocks != 0) {
+    if (auto segment = segment_by_element(chunk, bitmap)) return segment;
+  }
   if (scan.nonzero_blocks == layout.blocks()) return dense_segment(chunk);
   std::optional<Segment> segment;
   if (scan.nonzero_blocks != 0) segment = blocks_segment(chunk, bitmap);
   if (scan.negative_zeros || !tensor_.in_place()) clear_zero_blocks(chunk, bitmap);
   return segment;
+}
+
+std::optional<Segment> DenseSource::segment_by_element(std::uint64_t chunk,
+                                                       const wire::BlockBitmap& bitmap) const {
+  if (!is_scattered(chunk, bitmap)) return {};
+  const BlockLayout layout = tensor_.grid.layout(chunk);
+  wire::ElementBitmap elements{};
+  const ScanResult marks =
+      kernels().mark(at(chunk), layout.count, tensor_.descriptor.dtype, elements.data());
+  const auto format =
+      format_by_element(layout, marks.nonzero_blocks, wire::packed_bytes(bitmap, layout));
+  if (!format) return {};
+
+  const std::size_t head = wire::positions_bytes(*format, layout, marks.nonzero_blocks);
+  const std::size_t size = head + marks.nonzero_blocks * layout.element_size;
+  auto owner = Bytes::allocate(size);
+  wire::encode_positions(*format, elements, layout, owner.get());
+  gather(owner.get() + head, at(chunk), layout.element_size, bitmap_words(layout.count),
+         elements.data());
+  if (marks.negative_zeros || !tensor_.in_place()) {
+    keep_elements_only(chunk, elements, owner.get() + head);
+  }
+  return Segment{*format, Bytes::shared(std::move(owner), size)};
+}
+
+// Whether blocks that are not zero hold mostly zeros, judged by the first few.
+bool DenseSource::is_scattered(std::uint64_t chunk, const wire::BlockBitmap& bitmap) const {
+  const BlockLayout layout = tensor_.grid.layout(chunk);
+  std::size_t looked = 0;
+  std::size_t nonzeros = 0;
+  std::size_t probes = 0;
+  for (std::size_t block = find_bit(bitmap.data(), 0, layout.blocks(), true);
+       block < layout.blocks() && probes < kProbedBlocks; ++probes) {
+    const std::size_t begin = block * layout.block;
+    const std::size_t count = std::min(layout.block, layout.count - begin);
+    nonzeros +=
+        nonzeros_in(at(chunk) + begin * layout.element_size, count, tensor_.descriptor.dtype);
+    looked += count;
+    block = find_bit(bitmap.data(), block + 1, layout.blocks(), true);
+  }
+  return nonzeros * 2 < looked;
+}
+
+// Makes the target's other elements +0.0: the results will not name them.
+void DenseSource::keep_elements_only(std::uint64_t chunk, const wire::ElementBitmap& elements,
+                                     const std::byte* values) const {
+  const BlockLayout layout = tensor_.grid.layout(chunk);
+  std::memset(target_at(chunk), 0, layout.bytes());
+  scatter(target_at(chunk), values, layout.element_size, bitmap_words(layout.count),
+          elements.data());
 }
 
 Segment DenseSource::dense_segment(std::uint64_t chunk) const {
@@ -72,12 +138,15 @@ Segment DenseSource::blocks_segment(std::uint64_t chunk, const wire::BlockBitmap
 
 void DenseSource::clear_zero_blocks(std::uint64_t chunk, const wire::BlockBitmap& bitmap) const {
   const BlockLayout layout = tensor_.grid.layout(chunk);
-  clear(tensor_.target + tensor_.grid.offset_bytes(chunk), layout.count, layout.element_size,
-        layout.block, bitmap.data());
+  clear(target_at(chunk), layout.count, layout.element_size, layout.block, bitmap.data());
 }
 
 const std::byte* DenseSource::at(std::uint64_t chunk) const {
   return tensor_.source + tensor_.grid.offset_bytes(chunk);
+}
+
+std::byte* DenseSource::target_at(std::uint64_t chunk) const {
+  return tensor_.target + tensor_.grid.offset_bytes(chunk);
 }
 
 std::byte* DenseSink::at(std::uint64_t chunk) const {
@@ -94,6 +163,12 @@ Status DenseSink::write(std::uint64_t chunk, wire::Format format,
   const BlockLayout layout = tensor_.grid.layout(chunk);
   const auto segment = wire::decode_segment(format, payload, layout);
   if (!segment) return segment.error();
+  if (wire::is_by_element(format)) {
+    const wire::ElementBitmap elements = wire::elements_of(*segment, layout);
+    scatter(at(chunk), segment->values.data(), layout.element_size, bitmap_words(layout.count),
+            elements.data());
+    return {};
+  }
   unpack(at(chunk), segment->values.data(), layout.count, layout.element_size, layout.block,
          segment->bitmap.data());
   return {};

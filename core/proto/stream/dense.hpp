@@ -18,12 +18,12 @@ struct DenseTensor {
   bool in_place() const { return source == target; }
 };
 
-// Whether the operation allows to leave out zero blocks and a sample says that it pays. The sample
-// is of the whole tensor, so it must be taken before any lane writes results into it.
+// Whether the operation allows to leave out zeros and a sample says that it pays to look for them.
+// The sample is of the whole tensor, so it must be taken before any lane writes results into it.
 bool leaves_out_zeros(const DenseTensor& tensor);
 
-// Leaves out zero blocks where it is told to scan for them. It then also makes the target's zeros
-// ready: results never name them, so they must hold +0.0 already.
+// Leaves out zeros, whole blocks or single ones, where it is told to scan for them. It then also
+// makes the target's zeros ready: results never name them, so they must hold +0.0 already.
 class DenseSource final : public Source {
  public:
   DenseSource(const DenseTensor& tensor, bool scans) : tensor_(tensor), scans_(scans) {}
@@ -31,10 +31,16 @@ class DenseSource final : public Source {
   std::optional<Segment> segment(std::uint64_t chunk) override;
 
  private:
+  std::optional<Segment> segment_by_element(std::uint64_t chunk,
+                                            const wire::BlockBitmap& bitmap) const;
+  bool is_scattered(std::uint64_t chunk, const wire::BlockBitmap& bitmap) const;
+  void keep_elements_only(std::uint64_t chunk, const wire::ElementBitmap& elements,
+                          const std::byte* values) const;
   Segment dense_segment(std::uint64_t chunk) const;
   Segment blocks_segment(std::uint64_t chunk, const wire::BlockBitmap& bitmap) const;
   void clear_zero_blocks(std::uint64_t chunk, const wire::BlockBitmap& bitmap) const;
   const std::byte* at(std::uint64_t chunk) const;
+  std::byte* target_at(std::uint64_t chunk) const;
 
   DenseTensor tensor_;
   bool scans_;

@@ -1,8 +1,13 @@
-// Works on the packed blocks of the union: a run of a rank's blocks is one run there too.
+// Reduces contributions of blocks among each other: a run of a rank's blocks is one run among the
+// union's packed blocks too.
 #include "proto/stream/reduce.hpp"
+
+#include <algorithm>
+#include <cstring>
 
 #include "base/bitmap.hpp"
 #include "kernels/kernels.hpp"
+#include "proto/stream/reduce_elements.hpp"
 
 namespace sparsewire::proto {
 namespace {
@@ -73,10 +78,8 @@ class Accumulator {
   const wire::BlockBitmap& all_;
 };
 
-}  // namespace
-
-Segment reduce(std::span<const Contribution> contributions, const Reduction& reduction,
-               const BlockLayout& layout) {
+Segment reduce_blocks(std::span<const Contribution> contributions, const Reduction& reduction,
+                      const BlockLayout& layout) {
   const wire::BlockBitmap all = union_of(contributions);
   const bool dense = all_set(all.data(), layout.blocks());
   const std::size_t head = dense ? 0 : wire::bitmap_bytes(layout);
@@ -100,6 +103,17 @@ Segment reduce(std::span<const Contribution> contributions, const Reduction& red
   }
   return {dense ? wire::Format::dense : wire::Format::blocks,
           Bytes::shared(std::move(owner), size)};
+}
+
+}  // namespace
+
+Segment reduce(std::span<const Contribution> contributions, const Reduction& reduction,
+               const BlockLayout& layout) {
+  const bool by_element = std::ranges::any_of(contributions, [](const Contribution& contribution) {
+    return wire::is_by_element(contribution.values.format);
+  });
+  return by_element ? reduce_elements(contributions, reduction, layout)
+                    : reduce_blocks(contributions, reduction, layout);
 }
 
 }  // namespace sparsewire::proto

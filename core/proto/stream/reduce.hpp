@@ -1,5 +1,5 @@
 // Adds up what the ranks contributed to one chunk, in rank order, so that the same input gives the
-// same bits in every run; the result holds the union of their blocks and nothing else.
+// same bits in every run. The result holds the union of what they named and nothing else.
 #pragma once
 
 #include <span>

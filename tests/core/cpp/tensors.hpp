@@ -10,12 +10,21 @@
 
 namespace sparsewire::test {
 
-// How many blocks are not zero: a share of them, or just one.
+// How many blocks are not zero, a share of them or just one, and how many elements of these.
 struct Density {
   double share = 1;
   bool one_block = false;
+  double elements = 1;
 };
-inline constexpr Density kDensities[] = {{0}, {0, true}, {0.1}, {0.5}, {1}};
+inline constexpr Density kDensities[] = {{0},
+                                         {0, true},
+                                         {0.1},
+                                         {0.5},
+                                         {1},
+                                         {0, true, 0.02},
+                                         {1, false, 0.01},
+                                         {1, false, 0.2},
+                                         {0.5, false, 0.1}};
 
 inline bool is_zero(const std::byte* data, std::size_t index, DType dtype) {
   const std::size_t size = element_size(dtype);
@@ -44,7 +53,13 @@ inline Buffer random_tensor(const wire::Descriptor& descriptor, std::size_t bloc
   for (std::size_t first = 0; first < count; first += block) {
     const std::size_t end = std::min(count, first + block);
     if (density.one_block ? first / block == the_one : uniform(random) < density.share) {
-      for (std::size_t i = first; i < end; ++i) elements.put(data.data(), i, random);
+      for (std::size_t i = first; i < end; ++i) {
+        if (density.elements == 1 || uniform(random) < density.elements) {
+          elements.put(data.data(), i, random);
+        } else if (is_floating(descriptor.dtype) && one_in(50, random)) {
+          store_pattern(data.data(), i, descriptor.dtype, negative_zero);
+        }
+      }
     } else if (is_floating(descriptor.dtype) && one_in(8, random)) {
       const std::size_t at = first + below(end - first, random);
       store_pattern(data.data(), at, descriptor.dtype, negative_zero);

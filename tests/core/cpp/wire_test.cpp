@@ -416,6 +416,101 @@ TEST_CASE("a segment of blocks outside its bounds is refused") {
   CHECK(segment_is_refused(Format::blocks, nothing, layout));
 }
 
+wire::ElementBitmap random_elements(const BlockLayout& layout, Random& random) {
+  wire::ElementBitmap elements{};
+  elements[0] = 1;
+  for (std::size_t i = 0; i < layout.count; ++i) {
+    if (one_in(7, random)) elements[i / 64] |= std::uint64_t{1} << (i % 64);
+  }
+  return elements;
+}
+
+Buffer elements_payload(Format format, const wire::ElementBitmap& elements,
+                        const BlockLayout& layout) {
+  const std::size_t count = count_set(elements.data(), layout.count);
+  const std::size_t head = wire::positions_bytes(format, layout, count);
+  Buffer payload(head + count * layout.element_size, std::byte{7});
+  wire::encode_positions(format, elements, layout, payload.data());
+  return payload;
+}
+
+TEST_CASE("a segment of elements comes back as it was sent") {
+  for (int seed = 0; seed < 2000; ++seed) {
+    CAPTURE(seed);
+    Random random(static_cast<std::uint64_t>(seed));
+    const BlockLayout layout = random_layout(random);
+    const wire::ElementBitmap elements = random_elements(layout, random);
+    for (const Format format : {Format::bitmap, Format::coordinates}) {
+      const Buffer payload = elements_payload(format, elements, layout);
+      const auto view = wire::decode_segment(format, payload, layout);
+      REQUIRE(view);
+      REQUIRE((wire::elements_of(*view, layout) == elements));
+      REQUIRE(view->values.size() ==
+              count_set(elements.data(), layout.count) * layout.element_size);
+      REQUIRE(view->values.data() + view->values.size() == payload.data() + payload.size());
+    }
+  }
+}
+
+TEST_CASE("blocks and dense segments name all elements of their blocks") {
+  const BlockLayout layout{1000, 4, 256};
+  const Buffer payload = blocks_payload({0b1010}, layout);
+  const auto blocks = wire::decode_segment(Format::blocks, payload, layout);
+  REQUIRE(blocks);
+  const wire::ElementBitmap elements = wire::elements_of(*blocks, layout);
+  for (std::size_t i = 0; i < 1024; ++i) {
+    CHECK(test_bit(elements.data(), i) == (i < layout.count && (i / 256) % 2 == 1));
+  }
+}
+
+TEST_CASE("a segment of elements outside its bounds is refused") {
+  const BlockLayout layout{100, 4, 16};
+  for (const Format format : {Format::bitmap, Format::coordinates}) {
+    const Buffer valid = elements_payload(format, {0b1011}, layout);
+    CHECK_FALSE(segment_is_refused(format, valid, layout));
+    for (std::size_t size = 0; size < valid.size(); ++size) {
+      const bool whole = format == Format::coordinates && size % 6 == 0 && size != 0;
+      if (whole) continue;  // As long as fewer coordinates, which the indices then show.
+      CHECK(segment_is_refused(format, Buffer(valid.begin(), valid.begin() + size), layout));
+    }
+    CHECK(segment_is_refused(format, valid, BlockLayout{0, 4, 16}));
+  }
+  const auto indices = [&](std::uint8_t a, std::uint8_t b) {
+    Buffer payload(12);
+    payload[0] = std::byte{a};
+    payload[2] = std::byte{b};
+    return payload;
+  };
+  CHECK_FALSE(segment_is_refused(Format::coordinates, indices(0, 99), layout));
+  CHECK(segment_is_refused(Format::coordinates, indices(0, 100), layout));
+  CHECK(segment_is_refused(Format::coordinates, indices(5, 5), layout));
+  CHECK(segment_is_refused(Format::coordinates, indices(6, 5), layout));
+  Buffer beyond = elements_payload(Format::bitmap, {0b11}, layout);
+  beyond[100 / 8] |= std::byte{1 << (100 % 8)};
+  CHECK(segment_is_refused(Format::bitmap, beyond, layout));
+}
+
+TEST_CASE("any bytes are a segment of elements or refused") {
+  for (int seed = 0; seed < kInputs / 2; ++seed) {
+    CAPTURE(seed);
+    Random random(static_cast<std::uint64_t>(seed));
+    BlockLayout layout = random_layout(random);
+    layout.count = std::min<std::size_t>(layout.count, 2000);
+    const Format format = pick({Format::bitmap, Format::coordinates}, random);
+    const Buffer input =
+        mutated(elements_payload(format, random_elements(layout, random), layout), random);
+    const auto view = wire::decode_segment(format, input, layout);
+    if (!view) {
+      REQUIRE(is_refused(view));
+      continue;
+    }
+    const wire::ElementBitmap elements = wire::elements_of(*view, layout);
+    REQUIRE(view->values.size() == count_set(elements.data(), layout.count) * layout.element_size);
+    REQUIRE(count_set(elements.data(), 64 * elements.size()) ==
+            count_set(elements.data(), layout.count));
+  }
+}
+
 TEST_CASE("any bytes are a segment or refused") {
   for (int seed = 0; seed < kInputs / 2; ++seed) {
     CAPTURE(seed);

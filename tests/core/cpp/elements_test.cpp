@@ -1,0 +1,99 @@
+// Kernels over single elements: which are not zero, and moving and adding those that a bitmap
+// names.
+#include <doctest/doctest.h>
+
+#include "base/bitmap.hpp"
+#include "kernels/gather.hpp"
+#include "kernels/kernels.hpp"
+#include "tensors.hpp"
+
+namespace {
+
+using namespace sparsewire;
+using namespace sparsewire::test;
+
+constexpr std::size_t kCounts[] = {0, 1, 15, 63, 64, 65, 127, 1000, 8192};
+
+Buffer sparse(std::size_t count, DType dtype, Random& random) {
+  return random_tensor({dtype, ReduceOp::sum, count}, 16, {0.7, false, 0.3}, random);
+}
+
+std::vector<std::uint64_t> marks_of(const Kernels& level, const Buffer& data, std::size_t count,
+                                    DType dtype) {
+  std::vector<std::uint64_t> marks(bitmap_words(count), ~std::uint64_t{0});
+  level.mark(data.data(), count, dtype, marks.data());
+  return marks;
+}
+
+template <typename Visit>
+void for_each_case(Visit visit) {
+  Random random(1);
+  for (const Kernels* level : available_kernels()) {
+    for (const DType dtype : kDTypes) {
+      for (const std::size_t count : kCounts) {
+        CAPTURE(name_of(level->level));
+        CAPTURE(name_of(dtype));
+        CAPTURE(count);
+        visit(*level, dtype, count, sparse(count, dtype, random));
+      }
+    }
+  }
+}
+
+TEST_CASE("mark names the elements that are not zero") {
+  for_each_case([](const Kernels& level, DType dtype, std::size_t count, const Buffer& data) {
+    std::vector<std::uint64_t> marks(bitmap_words(count), ~std::uint64_t{0});
+    const ScanResult result = level.mark(data.data(), count, dtype, marks.data());
+    bool negative_zeros = false;
+    const Buffer zero(8);
+    for (std::size_t i = 0; i < marks.size() * 64; ++i) {
+      const bool nonzero = i < count && !is_zero(data.data(), i, dtype);
+      REQUIRE(test_bit(marks.data(), i) == nonzero);
+      if (i >= count || nonzero) continue;
+      const std::size_t size = element_size(dtype);
+      negative_zeros |= std::memcmp(data.data() + i * size, zero.data(), size) != 0;
+    }
+    CHECK(result.nonzero_blocks == count_set(marks.data(), count));
+    CHECK(result.negative_zeros == negative_zeros);
+  });
+}
+
+TEST_CASE("gather and scatter move exactly the elements they should") {
+  for_each_case([](const Kernels& level, DType dtype, std::size_t count, const Buffer& data) {
+    auto marks = marks_of(level, data, count, dtype);
+    if (count >= 128) marks[1] = ~std::uint64_t{0};  // A word that is moved whole.
+    const std::size_t size = element_size(dtype);
+    Buffer expected(data.size());
+    Buffer expected_packed;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!test_bit(marks.data(), i)) continue;
+      const auto at = data.begin() + static_cast<std::ptrdiff_t>(i * size);
+      std::copy_n(at, size, expected.begin() + static_cast<std::ptrdiff_t>(i * size));
+      expected_packed.insert(expected_packed.end(), at, at + static_cast<std::ptrdiff_t>(size));
+    }
+    Buffer packed(expected_packed.size());
+    gather(packed.data(), data.data(), size, marks.size(), marks.data());
+    CHECK((packed == expected_packed));
+    Buffer scattered(data.size());
+    scatter(scattered.data(), packed.data(), size, marks.size(), marks.data());
+    CHECK((scattered == expected));
+  });
+}
+
+TEST_CASE("adding named elements is adding the whole, where the rest is zero") {
+  for_each_case([](const Kernels& level, DType dtype, std::size_t count, const Buffer& data) {
+    const auto marks = marks_of(level, data, count, dtype);
+    Buffer packed(count_set(marks.data(), count) * element_size(dtype));
+    gather(packed.data(), data.data(), element_size(dtype), marks.size(), marks.data());
+    const std::size_t bytes = count * element_size(accumulator_of(dtype));
+    Buffer named(bytes);
+    Buffer whole(bytes);
+    for (int twice = 0; twice < 2; ++twice) {
+      level.add_at(named.data(), packed.data(), marks.size(), marks.data(), dtype);
+      level.add(whole.data(), data.data(), count, dtype, ReduceOp::sum);
+    }
+    CHECK((named == whole));
+  });
+}
+
+}  // namespace
