@@ -13,6 +13,7 @@ from sparsewire.handshake import Guard, Hello, Reason, Refused, Role, worker_key
 from sparsewire.interface import is_loopback
 from sparsewire.listener import Listener
 from sparsewire.options import LANES_MAX, Address
+from sparsewire.sockets import prepare
 
 _log = logging.getLogger(__name__)
 
@@ -142,7 +143,7 @@ class AggregatorServer:
         self._core.close()
 
     def _add(self, connection: socket.socket, hello: Hello) -> None:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        prepare(connection)
         descriptor = connection.detach()
         try:
             self._core.add_worker(hello.job, hello.world_size, hello.rank, hello.lane, descriptor)

@@ -23,7 +23,7 @@ from sparsewire.handshake import (
 )
 from sparsewire.listener import Listener
 from sparsewire.options import Address
-from sparsewire.sockets import connect, receive_exactly
+from sparsewire.sockets import connect, prepare, receive_exactly
 
 _POLL_S = 0.1
 _ATTEMPT_MAX_S = 10.0
@@ -221,7 +221,7 @@ def _closed_on_error(table: dict[tuple[int, int], socket.socket]) -> Iterator[No
 def _links(table: dict[tuple[int, int], socket.socket], lanes: int, peers: int) -> Links:
     links = [[-1] * peers for _ in range(lanes)]
     for (peer, lane), connection in table.items():
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        prepare(connection)
         connection.setblocking(False)
         links[lane][peer] = connection.detach()
     return links

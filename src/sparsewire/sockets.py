@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 
 from sparsewire.errors import Error
@@ -41,6 +42,21 @@ def connect(address: Address, timeout: float) -> socket.socket:
         connection.close()
         raise ConnectionRefusedError(f"nobody listens at {address}")
     return connection
+
+
+def prepare(connection: socket.socket) -> None:
+    """Make a connection fit to carry collectives: no delays, and a fair share of the link."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    option = getattr(socket, "TCP_CONGESTION", None)
+    if option is None:
+        return
+    # Every rank's link carries a connection to each peer. BBR finds their shares slowly, so links
+    # idle in short collectives; what the kernel offers instead shares at once.
+    if connection.getsockopt(socket.IPPROTO_TCP, option, 16).rstrip(b"\0") == b"bbr":
+        for algorithm in (b"cubic", b"reno"):
+            with contextlib.suppress(OSError):
+                connection.setsockopt(socket.IPPROTO_TCP, option, algorithm)
+                return
 
 
 def receive_exactly(connection: socket.socket, size: int) -> bytes:

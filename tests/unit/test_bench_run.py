@@ -60,9 +60,9 @@ def test_a_run_measures_every_case_on_every_rank() -> None:
     case = Case("blocks:256", 2560, 0.5, iterations=4, warmup=2, burst=2)
     job = gloo_job(case, dataclasses.replace(case, pattern="random", density=1.0))
     first, second = run_all_reduce(job, Cluster(ranks=2), steps.append)
-    assert first.block_density_mean == 0.5
-    assert 0.5 <= first.block_density_union <= 1.0
-    assert second.block_density_union == 1.0
+    assert first.share_mean == 0.5
+    assert 0.5 <= first.share_union <= 1.0
+    assert second.share_union == 1.0
     assert len(first.backends["gloo"].times_s) == 4
     assert first.backends["gloo"].counted_bytes_sent_per_rank == 2560 * 4
     assert [step.case for step in steps] == [0, 0, 0, 1, 1, 1]
@@ -86,7 +86,7 @@ def test_the_command_writes_record_and_plot(tmp_path: Path, aggregators: str) ->
     outcome = CliRunner().invoke(app, ["all_reduce", *options.split(), *files])
     assert outcome.exit_code == 0, outcome.output
     (result,) = json.loads(record.read_text())["results"]
-    assert result["block_density_mean"] == 0.2
+    assert result["share_mean"] == 0.2
     assert set(result["backends"]) == {"gloo", "sparsewire"}
     assert result["backends"]["sparsewire"]["counted_bytes_sent_per_rank"] > 0
     assert plot.exists()

@@ -57,8 +57,8 @@ class CaseReport:
     """What one rank found in one case; every result in it was checked."""
 
     case: int
-    density_mean: float
-    density_union: float
+    share_mean: float
+    share_union: float
     samples: dict[str, Sample]
 
     @classmethod

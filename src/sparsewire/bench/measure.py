@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
@@ -24,7 +25,7 @@ from sparsewire.bench.patterns import (
 )
 from sparsewire.bench.reference import first_difference, reduce_in_rank_order
 from sparsewire.bench.usage import Usage
-from sparsewire.bench.wire_limit import BLOCK, Density
+from sparsewire.bench.wire_limit import BLOCK, Share, share
 
 Report = Callable[[int, int], None]
 
@@ -42,7 +43,7 @@ class CaseRun:
 
     def run(self, backends: dict[str, Backend], report: Report) -> CaseReport:
         """Alternate the backends burst by burst, so that disturbances hit all of them alike."""
-        density = _measure_density(self.input)
+        needed = _measure_share(self.input)
         calls = {name: [b.bind(buffer) for buffer in self.buffers] for name, b in backends.items()}
         warmup, measured = (
             -(-n // self.case.burst) for n in (self.case.warmup, self.case.iterations)
@@ -53,7 +54,7 @@ class CaseRun:
             for name in list(backends)[:: 1 if burst % 2 else -1]:
                 sample = Sample() if burst < warmup else self.samples[name]
                 self._burst(name, backends[name], calls[name], sample)
-        return CaseReport(self.index, density.mean, density.union, self.samples)
+        return CaseReport(self.index, needed.mean, needed.union, self.samples)
 
     def _burst(self, name: str, backend: Backend, calls: list[Call], sample: Sample) -> None:
         for buffer in self.buffers:
@@ -104,10 +105,18 @@ def _prepare(job: Job, case: Case, rank: int, ranks: int) -> tuple[Array, Array]
     return own, reduce_in_rank_order(parts, pattern, case.elements, job.op, ranks)
 
 
-def _measure_density(vector: Array) -> Density:
-    """Block densities over all ranks, from what the buffers hold. Collective."""
-    mask = torch.from_numpy(nonzero_blocks(vector, BLOCK).astype(np.uint8))
+def _measure_share(vector: Array) -> Share:
+    """What the buffers of all ranks hold. Collective."""
+    blocks = _densities(nonzero_blocks(vector, BLOCK))
+    elements = _densities(vector != 0)
+    shares = [share(*pair, 8 * vector.itemsize) for pair in zip(blocks, elements, strict=True)]
+    return Share(*shares)
+
+
+def _densities(nonzero: npt.NDArray[np.bool_]) -> tuple[float, float]:
+    """Share of what is marked: the mean over ranks, and of the union."""
+    mask = torch.from_numpy(nonzero.astype(np.uint8))
     mean = mask.double().mean()
     dist.all_reduce(mean)
     dist.all_reduce(mask, dist.ReduceOp.MAX)
-    return Density(mean.item() / dist.get_world_size(), mask.double().mean().item())
+    return mean.item() / dist.get_world_size(), mask.double().mean().item()

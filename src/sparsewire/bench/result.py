@@ -6,7 +6,7 @@ import numpy as np
 
 from sparsewire.bench.job import Case, Sample
 from sparsewire.bench.launch import Outcome
-from sparsewire.bench.wire_limit import Density, ring_bytes, sparse_bytes
+from sparsewire.bench.wire_limit import Share, ring_bytes, sparse_bytes
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class CaseResult:
     elements: int
     bytes: int
     density: float
-    block_density_mean: float
-    block_density_union: float
+    share_mean: float
+    share_union: float
     gloo_limit_s: float | None
     backends: dict[str, Measurement]
 
@@ -77,19 +77,19 @@ class CaseResult:
 def summarise(case: Case, outcome: Outcome, setup: Setup) -> CaseResult:
     """Join what all ranks measured in one case."""
     reports, payload = outcome.reports, case.elements * setup.item_bytes
-    density = Density(reports[0].density_mean, reports[0].density_union)
+    share = Share(reports[0].share_mean, reports[0].share_union)
     samples = {name: [r.samples[name] for r in reports] for name in reports[0].samples}
     gloo_s = float(np.median(slowest(samples["gloo"]))) if "gloo" in samples else None
     dense_bytes = ring_bytes(payload, setup.ranks)
-    limit_bytes = sparse_bytes(payload, setup.ranks, setup.aggregators, density)
+    limit_bytes = sparse_bytes(payload, setup.ranks, setup.aggregators, share)
     aggregator_s = outcome.aggregator_cpu_s / (case.warmup + case.iterations)
     return CaseResult(
         pattern=case.pattern,
         elements=case.elements,
         bytes=payload,
         density=case.density,
-        block_density_mean=density.mean,
-        block_density_union=density.union,
+        share_mean=share.mean,
+        share_union=share.union,
         gloo_limit_s=_seconds(dense_bytes, setup),
         backends={
             name: measure(of_ranks, payload, dense_bytes, setup, gloo_s)

@@ -1,5 +1,6 @@
 """The least time that links allow: payload bytes of the ideal algorithm over the link's rate."""
 
+import math
 from dataclasses import dataclass
 
 BLOCK = 256
@@ -7,36 +8,43 @@ BLOCK = 256
 
 
 @dataclass(frozen=True)
-class Density:
-    """Block densities of the actual data: the mean over ranks, and of the union of all ranks."""
+class Share:
+    """Shares of the tensor's bytes that its non-zeros need: the mean over ranks, and the union."""
 
     mean: float
     union: float
 
 
-DENSE = Density(1.0, 1.0)
+DENSE = Share(1.0, 1.0)
 
 
-def colocated_bytes(payload: int, ranks: int, density: Density) -> float:
+def share(block_density: float, element_density: float, item_bits: int) -> float:
+    """The least share of bytes: whole blocks, or elements whose positions take their entropy."""
+    rest = 1 - element_density
+    entropy = -sum(p * math.log2(p) for p in (element_density, rest) if p > 0)
+    return min(block_density, element_density + entropy / item_bits)
+
+
+def colocated_bytes(payload: int, ranks: int, share: Share) -> float:
     """Bytes that each host sends, and receives, where every rank owns 1/n of the positions.
 
     It sends its non-zero blocks to the other owners and its share of the union to all others.
     """
-    return (ranks - 1) / ranks * payload * (density.mean + density.union)
+    return (ranks - 1) / ranks * payload * (share.mean + share.union)
 
 
-def dedicated_bytes(payload: int, ranks: int, aggregators: int, density: Density) -> float:
+def dedicated_bytes(payload: int, ranks: int, aggregators: int, share: Share) -> float:
     """Bytes in the busiest direction of the busiest host: a worker's or an aggregator's."""
-    worker = payload * max(density.mean, density.union)
-    aggregator = ranks * payload * max(density.mean, density.union) / aggregators
+    worker = payload * max(share.mean, share.union)
+    aggregator = ranks * payload * max(share.mean, share.union) / aggregators
     return max(worker, aggregator)
 
 
-def sparse_bytes(payload: int, ranks: int, aggregators: int, density: Density) -> float:
+def sparse_bytes(payload: int, ranks: int, aggregators: int, share: Share) -> float:
     """Bytes per host direction of sparsewire's ideal, with or without dedicated aggregators."""
     if aggregators:
-        return dedicated_bytes(payload, ranks, aggregators, density)
-    return colocated_bytes(payload, ranks, density)
+        return dedicated_bytes(payload, ranks, aggregators, share)
+    return colocated_bytes(payload, ranks, share)
 
 
 def ring_bytes(payload: int, ranks: int) -> float:
