@@ -25,7 +25,7 @@ constexpr DType accumulator_of(DType dtype) {
 }
 
 struct ScanResult {
-  std::size_t nonzero_blocks;
+  std::size_t nonzero;  // blocks
   bool negative_zeros;  // A block that counts as zero holds a -0.0.
 };
 
@@ -40,7 +40,7 @@ struct Kernels {
   ScanResult (*scan)(const std::byte* data, std::size_t count, DType dtype, std::size_t block,
                      std::uint64_t* bitmap);
 
-  // The same with blocks of one element.
+  // The same with blocks of one element each.
   ScanResult (*mark)(const std::byte* data, std::size_t count, DType dtype, std::uint64_t* bitmap);
 
   // acc = 0 + x for sum and avg, which turns -0.0 into +0.0; acc = x for the others. `acc` may be

@@ -74,7 +74,7 @@ ScanResult mark_all(const std::byte* data, std::size_t count, std::uint64_t mask
                             ? mark_some<Bits>(at, count - first, static_cast<Bits>(mask))
                             : mark_64<Bits>(at, static_cast<Bits>(mask));
     bitmap[first / 64] = marks.nonzero;
-    result.nonzero_blocks += static_cast<std::size_t>(__builtin_popcountll(marks.nonzero));
+    result.nonzero += static_cast<std::size_t>(__builtin_popcountll(marks.nonzero));
     result.negative_zeros |= marks.negative_zeros;
   }
   return result;

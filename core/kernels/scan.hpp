@@ -72,7 +72,7 @@ ScanResult scan_blocks(const std::byte* data, std::size_t bytes, std::size_t blo
       result.negative_zeros |= !nonzero & (merged != 0);
     }
     bitmap[first / 64] = word;
-    result.nonzero_blocks += static_cast<std::size_t>(__builtin_popcountll(word));
+    result.nonzero += static_cast<std::size_t>(__builtin_popcountll(word));
   }
   return result;
 }

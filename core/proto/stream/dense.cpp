@@ -30,7 +30,7 @@ std::uint64_t sample_position(std::uint64_t index, std::uint64_t blocks) {
 // Non-zero elements of one block.
 std::size_t nonzeros_in(const std::byte* data, std::size_t count, DType dtype) {
   std::array<std::uint64_t, wire::kMaxBlock / 64> marks;
-  return kernels().mark(data, count, dtype, marks.data()).nonzero_blocks;
+  return kernels().mark(data, count, dtype, marks.data()).nonzero;
 }
 
 }  // namespace
@@ -60,12 +60,12 @@ std::optional<Segment> DenseSource::segment(std::uint64_t chunk) {
   wire::BlockBitmap bitmap{};
   const ScanResult scan = kernels().scan(at(chunk), layout.count, tensor_.descriptor.dtype,
                                          layout.block, bitmap.data());
-  if (scan.nonzero_blocks != 0) {
+  if (scan.nonzero != 0) {
     if (auto segment = segment_by_element(chunk, bitmap)) return segment;
   }
-  if (scan.nonzero_blocks == layout.blocks()) return dense_segment(chunk);
+  if (scan.nonzero == layout.blocks()) return dense_segment(chunk);
   std::optional<Segment> segment;
-  if (scan.nonzero_blocks != 0) segment = blocks_segment(chunk, bitmap);
+  if (scan.nonzero != 0) segment = blocks_segment(chunk, bitmap);
   if (scan.negative_zeros || !tensor_.in_place()) clear_zero_blocks(chunk, bitmap);
   return segment;
 }
@@ -78,11 +78,11 @@ std::optional<Segment> DenseSource::segment_by_element(std::uint64_t chunk,
   const ScanResult marks =
       kernels().mark(at(chunk), layout.count, tensor_.descriptor.dtype, elements.data());
   const auto format =
-      format_by_element(layout, marks.nonzero_blocks, wire::packed_bytes(bitmap, layout));
+      format_by_element(layout, marks.nonzero, wire::packed_bytes(bitmap, layout));
   if (!format) return {};
 
-  const std::size_t head = wire::positions_bytes(*format, layout, marks.nonzero_blocks);
-  const std::size_t size = head + marks.nonzero_blocks * layout.element_size;
+  const std::size_t head = wire::positions_bytes(*format, layout, marks.nonzero);
+  const std::size_t size = head + marks.nonzero * layout.element_size;
   auto owner = Bytes::allocate(size);
   wire::encode_positions(*format, elements, layout, owner.get());
   gather(owner.get() + head, at(chunk), layout.element_size, bitmap_words(layout.count),

@@ -53,7 +53,7 @@ TEST_CASE("mark names the elements that are not zero") {
       const std::size_t size = element_size(dtype);
       negative_zeros |= std::memcmp(data.data() + i * size, zero.data(), size) != 0;
     }
-    CHECK(result.nonzero_blocks == count_set(marks.data(), count));
+    CHECK(result.nonzero == count_set(marks.data(), count));
     CHECK(result.negative_zeros == negative_zeros);
   });
 }

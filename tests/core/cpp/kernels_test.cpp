@@ -33,7 +33,7 @@ struct Unaligned {
 
 struct Scanned {
   std::vector<std::uint64_t> bitmap;
-  std::size_t nonzero_blocks = 0;
+  std::size_t nonzero = 0;
   bool negative_zeros = false;
 
   bool operator==(const Scanned&) const = default;
@@ -55,7 +55,7 @@ Scanned reference_scan(const Buffer& data, DType dtype, std::size_t block) {
       nonzero |= pattern != 0 && !only_sign;
     }
     result.bitmap[b / 64] |= std::uint64_t{nonzero} << (b % 64);
-    result.nonzero_blocks += nonzero;
+    result.nonzero += nonzero;
     result.negative_zeros |= negative_zero && !nonzero;
   }
   return result;
@@ -69,7 +69,7 @@ Scanned scan_with(const Kernels& table, const Buffer& data, DType dtype, std::si
   const ScanResult result = table.scan(input.data(), count, dtype, block, bitmap.data());
   CHECK(bitmap.back() == kGuard);
   bitmap.pop_back();
-  return {bitmap, result.nonzero_blocks, result.negative_zeros};
+  return {bitmap, result.nonzero, result.negative_zeros};
 }
 
 // Zeros of both signs where `negative` says so, and some special values at random places.
