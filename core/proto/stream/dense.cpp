@@ -77,8 +77,7 @@ std::optional<Segment> DenseSource::segment_by_element(std::uint64_t chunk,
   wire::ElementBitmap elements{};
   const ScanResult marks =
       kernels().mark(at(chunk), layout.count, tensor_.descriptor.dtype, elements.data());
-  const auto format =
-      format_by_element(layout, marks.nonzero, wire::packed_bytes(bitmap, layout));
+  const auto format = format_by_element(layout, marks.nonzero, wire::packed_bytes(bitmap, layout));
   if (!format) return {};
 
   const std::size_t head = wire::positions_bytes(*format, layout, marks.nonzero);
