@@ -1,0 +1,66 @@
+"""Prints the records that benchmarks/run.sh left as the Markdown tables of docs/benchmarks.md.
+
+python benchmarks/tables.py FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+NAMES = (
+    "colocated",
+    "dedicated",
+    "eight-hosts",
+    "slow-link",
+    "small-lab",
+    "small-loopback",
+    "loopback",
+    "scattered",
+    "scattered-loopback",
+)
+HEAD = (
+    "| size | pattern | density | gloo ms | sparsewire ms (p99) | speed-up | limit ms | "
+    "of the limit | sent MB | CPU ms |\n|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def main(folder: Path) -> None:
+    for name in NAMES:
+        record = json.loads((folder / f"{name}.json").read_text())
+        print(f"\n### {name}\n\n{HEAD}")
+        for result in record["results"]:
+            print(row(result))
+
+
+def row(result: dict[str, Any]) -> str:
+    gloo, ours = result["backends"]["gloo"], result["backends"]["sparsewire"]
+    limit = ours["limit_s"]
+    sent = ours["interface_bytes_sent_per_rank"] or ours["counted_bytes_sent_per_rank"]
+    cells = (
+        size(result["bytes"]),
+        result["pattern"],
+        f"{result['density']:g}",
+        milliseconds(gloo["median_s"]),
+        f"{milliseconds(ours['median_s'])} ({milliseconds(ours['p99_s'])})",
+        f"{ours['speedup_over_gloo']:.3g}x",
+        milliseconds(limit) if limit else "-",
+        f"{limit / ours['median_s']:.0%}" if limit else "-",
+        f"{sent / 1e6:.3g}",
+        milliseconds(ours["user_cpu_s"] + ours["system_cpu_s"] + ours["aggregator_cpu_s"]),
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.0f}" if seconds >= 0.1 else f"{seconds * 1e3:.3g}"
+
+
+def size(count: int) -> str:
+    return f"{count // 1024} KiB" if count < 10_000_000 else f"{count / 1e6:.0f} MB"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
