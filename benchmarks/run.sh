@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures every table of docs/benchmarks.md; as root on Linux, about fifteen minutes.
+# Measures every table of docs/benchmarks.md; as root on Linux, about ten minutes.
 #
 #     benchmarks/run.sh [FOLDER]
 #
@@ -16,12 +16,12 @@ measure() {
     sparsewire bench all_reduce "$@" --against gloo --json "$out/$name.json" --plot "$out/$name.png"
 }
 
-lab4="--hosts 4 --link 1gbit --elements 25e6"
+lab4="--hosts 4 --link 1gbit --elements 25e6 --iterations 5 --warmup 1"
 measure colocated $lab4 --density 1,0.1,0.01 --pattern 'blocks:256|blocks:256,same'
 measure dedicated $lab4 --density 1,0.1 --aggregators 4
-measure eight-hosts --hosts 8 --link 1gbit --elements 25e6 --density 1,0.01 \
+measure eight-hosts --hosts 8 --link 1gbit --elements 25e6 --iterations 5 --warmup 1 --density 1,0.01 \
     --pattern 'blocks:256|blocks:256,same'
-measure slow-link --hosts 4 --link 100mbit --elements 25e6 --density 0.01 --iterations 5
+measure slow-link --hosts 4 --link 100mbit --elements 25e6 --density 0.01 --iterations 5 --warmup 1
 measure small-lab --hosts 4 --link 1gbit --bytes 4KiB,64KiB,1MiB --density 1,0.01
 measure small-loopback --bytes 4KiB,64KiB,1MiB --density 1,0.01
 measure loopback --elements 25e6 --density 1,0.5,0.2,0.1,0.01

@@ -69,14 +69,11 @@ std::shared_ptr<comm::Operation> submit(comm::Communicator& self, std::uintptr_t
   return self.submit(arguments);
 }
 
-// Enough in flight to keep links busy, little enough that ranks stay in step: one that runs far
-// ahead at one owner ends early there and leaves its link idle at the end. An owner holds a window
-// for every rank, so it shrinks as the ranks become many.
-std::uint32_t default_window(std::size_t owners, std::size_t world_size) {
-  constexpr std::size_t mib = 1u << 20;
-  const std::size_t window =
-      std::min(std::clamp(4 * mib / owners, mib, 4 * mib), 64 * mib / world_size);
-  return static_cast<std::uint32_t>(std::max(window, wire::kMaxPayload));
+// Little in flight keeps the ranks in step: one that runs far ahead at one owner ends early there
+// and leaves its link idle at the end. A few owners need larger windows to keep a link busy.
+std::uint32_t default_window(std::size_t owners) {
+  constexpr std::size_t kib = 1024;
+  return static_cast<std::uint32_t>(std::max(256 * kib / owners, 64 * kib));
 }
 
 void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_size,
@@ -88,7 +85,7 @@ void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_
       .lanes = static_cast<std::uint32_t>(links.size()),
       .owners = static_cast<std::uint32_t>(links[0].size()),
       .block = block,
-      .window_bytes = window != 0 ? window : default_window(links[0].size(), world_size)};
+      .window_bytes = window != 0 ? window : default_window(links[0].size())};
   if (const Status error = wire::check(topology)) throw std::invalid_argument(error->message);
   new (self) comm::Communicator(topology, rank, dedicated, links);
 }

@@ -12,6 +12,7 @@ namespace {
 constexpr std::uint32_t kMaxWorldSize = 65536;
 constexpr std::uint32_t kMaxLanes = 64;
 constexpr std::uint32_t kMaxOwners = 65536;
+constexpr std::uint32_t kMinWindowBytes = 1u << 14;
 constexpr std::uint32_t kMaxWindowBytes = 1u << 30;
 
 Status in_range(const char* name, std::uint32_t value, std::uint32_t min, std::uint32_t max) {
@@ -30,7 +31,7 @@ Status check(const Topology& topology) {
   if ((topology.block & (topology.block - 1)) != 0) {
     return protocol_error("topology: block is not a power of two");
   }
-  return in_range("window_bytes", topology.window_bytes, kMaxPayload, kMaxWindowBytes);
+  return in_range("window_bytes", topology.window_bytes, kMinWindowBytes, kMaxWindowBytes);
 }
 
 Bytes encode_hello(const Hello& hello) {

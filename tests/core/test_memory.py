@@ -13,6 +13,7 @@ from support import run_ranks
 import sparsewire
 
 MIB = 1024 * 1024
+# Three dense segments of float32 and one that overshoots.
 WINDOW = 1 * MIB
 
 

@@ -132,7 +132,10 @@ Status Owner::on_segment(Rank rank, const wire::FrameHeader& header, Bytes paylo
   auto values =
       wire::decode_segment(header.format, payload.view(), operation.grid.layout(header.chunk));
   if (!values) return values.error();
-  if (buffered_[r] > topology_.window_bytes) return protocol_error("segment: beyond the window");
+  if (buffered_[r] >
+      std::max<std::size_t>(topology_.window_bytes, kSegmentsInWindow * wire::kMaxPayload)) {
+    return protocol_error("segment: beyond the window");
+  }
 
   buffered_[r] += payload.size();
   state.next = header.next;

@@ -12,6 +12,11 @@
 
 namespace sparsewire::proto {
 
+// Segments that every window has room for: a segment costs its bytes in the window, but at most
+// this part of it. So a window may be small, which keeps the ranks in step, and large segments
+// still follow each other without a pause.
+inline constexpr std::size_t kSegmentsInWindow = 3;
+
 // What an open operation counts in a window: it bounds how many may wait at an owner.
 inline constexpr std::size_t kOpenCost = 64;
 

@@ -13,8 +13,8 @@ bool Worker::submit(std::uint64_t seq, const wire::Descriptor& descriptor, const
   for (std::uint32_t owner = 0; owner < topology_.owners; ++owner) {
     const ChunkSequence chunks = chunks_of(lane_, owner, seq, grid, topology_);
     if (chunks.empty()) continue;
-    operation.streams[owner] =
-        std::make_unique<WorkerStream>(seq, descriptor, chunks, *operation.source, *operation.sink);
+    operation.streams[owner] = std::make_unique<WorkerStream>(
+        seq, descriptor, chunks, topology_.window_bytes, *operation.source, *operation.sink);
     ++operation.unfinished;
   }
   if (operation.unfinished == 0) return false;

@@ -1,6 +1,7 @@
 // Sends this rank's segments in order of their chunks and applies what comes back.
 #include "proto/stream/worker_stream.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace sparsewire::proto {
@@ -19,10 +20,12 @@ Bytes encode_open(const wire::Descriptor& descriptor) {
 }  // namespace
 
 WorkerStream::WorkerStream(std::uint64_t seq, const wire::Descriptor& descriptor,
-                           const ChunkSequence& chunks, Source& source, Sink& sink)
+                           const ChunkSequence& chunks, std::size_t window_bytes, Source& source,
+                           Sink& sink)
     : seq_(seq),
       descriptor_(descriptor),
       chunks_(chunks),
+      segment_cost_max_(window_bytes / kSegmentsInWindow + 1),
       source_(source),
       sink_(sink),
       cursor_(descriptor.count == 0 ? wire::kNoChunk : chunks.first) {}
@@ -76,7 +79,8 @@ void WorkerStream::count_in_flight(const wire::Message& message) {
     bytes_in_flight_ += kOpenCost;
     return;
   }
-  const std::size_t bytes = wire::kHeaderBytes + message.payload.size();
+  const std::size_t bytes =
+      std::min(wire::kHeaderBytes + message.payload.size(), segment_cost_max_);
   in_flight_.push_back({message.header.chunk, bytes});
   bytes_in_flight_ += bytes;
 }

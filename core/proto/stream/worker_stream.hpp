@@ -17,7 +17,7 @@ namespace sparsewire::proto {
 class WorkerStream {
  public:
   WorkerStream(std::uint64_t seq, const wire::Descriptor& descriptor, const ChunkSequence& chunks,
-               Source& source, Sink& sink);
+               std::size_t window_bytes, Source& source, Sink& sink);
 
   // The next message for the owner. None: everything is sent, or, while sent_all() is false, the
   // look-ahead needs another call; each call reads a bounded number of chunks.
@@ -58,6 +58,7 @@ class WorkerStream {
   std::uint64_t seq_;
   wire::Descriptor descriptor_;
   ChunkSequence chunks_;
+  std::size_t segment_cost_max_;  // bytes
   Source& source_;
   Sink& sink_;
 
@@ -66,8 +67,8 @@ class WorkerStream {
   std::optional<Ahead> ahead_;    // found, not yet announced
   bool opened_ = false;
 
-  std::deque<InFlight> in_flight_;  // sent and without a result
-  std::size_t bytes_in_flight_ = 0;
+  std::deque<InFlight> in_flight_;   // sent and without a result
+  std::size_t bytes_in_flight_ = 0;  // as they cost in the window
   std::uint64_t chunks_empty_ = 0;
   std::optional<std::uint64_t> expected_;  // the chunk that the last result announced
   bool finished_ = false;

@@ -207,10 +207,15 @@ TEST_CASE("a segment must hold what its format says") {
 }
 
 TEST_CASE("a rank cannot send beyond its window") {
+  constexpr std::uint64_t chunks = 32;
+  constexpr std::size_t bytes = wire::kMaxChunkElements * 4;
   OwnerBench bench(65);
-  CHECK(bench.takes(0, open(0, kSum, 0)));
-  CHECK(bench.takes(0, segment(0, 0, 2)));
-  CHECK(bench.refuses(0, segment(0, 2, kNoChunk)));
+  CHECK(bench.takes(0, open(0, {kFloat, ReduceOp::sum, chunks * wire::kMaxChunkElements}, 0)));
+  std::uint64_t taken = 0;
+  while (2 * taken < chunks && bench.takes(0, segment(0, 2 * taken, 2 * taken + 2, bytes))) ++taken;
+  // Room for a few segments of the largest size, and one more that may overshoot.
+  CHECK(taken * bytes > proto::kSegmentsInWindow * wire::kMaxPayload);
+  CHECK(taken * bytes <= (proto::kSegmentsInWindow + 1) * wire::kMaxPayload);
 }
 
 TEST_CASE("a failed operation takes what is on its way and ends with the last cancel") {
