@@ -1,10 +1,15 @@
 """Settings for every test: how hypothesis searches, and what it prints to repeat a failure."""
 
 import os
+import signal
 import socket
 
 import pytest
 from hypothesis import settings
+
+# A shell's background jobs ignore Ctrl-C, and so would every process that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 # No deadline: a busy machine is no bug. CI draws the same examples every time, so that its verdict
 # depends on the commit alone; elsewhere each run draws new ones and prints how to repeat a failure.
