@@ -59,7 +59,7 @@ $(SETUP): pyproject.toml constraints.txt
 	  { echo "sparsewire needs Python 3.10 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) scikit-build-core nanobind cmake ninja
-	$(PIP_INSTALL) --no-build-isolation --editable ".[torch,dev]"
+	$(PIP_INSTALL) --no-build-isolation --editable ".[torch,mpi,dev]"
 	@touch $@
 
 # Editable: Python files are read from src/, so that only C++ ever needs this step again.

@@ -79,6 +79,23 @@ void bench_accumulate(const Kernels& table, DType dtype) {
   line("finish avg ", [&] { table.finish(x.data(), acc.data(), count, dtype, ReduceOp::avg, 3); });
 }
 
+// On a chunk of 64K values; the rates are those of the float32 side in both directions.
+void bench_codec(const Kernels& table, Codec codec) {
+  constexpr std::size_t count = 65536;
+  constexpr int rounds = 20;
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(i % 1001) - 500;
+  std::vector<std::byte> encoded(count * sizeof(float));
+  const auto line = [&](std::string_view kernel, auto&& run) {
+    const double rate = gigabytes_per_second(rounds * count * sizeof(float), [&] {
+      for (int i = 0; i < rounds; ++i) run();
+    });
+    report(name_of(table.level), std::string(kernel) + std::string(name_of(codec)), rate);
+  };
+  line("encode ", [&] { table.encode(codec, values.data(), count, 1, encoded.data()); });
+  line("decode ", [&] { table.decode(codec, encoded.data(), count, values.data()); });
+}
+
 void bench_blocks(std::vector<std::byte>& data) {
   const std::size_t count = data.size() / 4;
   const std::vector<std::uint64_t> every_other(bitmap_words(count / kBlock) + 1,
@@ -106,6 +123,9 @@ int main(int argc, char** argv) {
     bench_scan(*table, data);
     for (std::uint8_t dtype = 0; dtype < kDTypeCount; ++dtype) {
       bench_accumulate(*table, static_cast<DType>(dtype));
+    }
+    for (std::uint8_t codec = 1; codec < kCodecCount; ++codec) {
+      bench_codec(*table, static_cast<Codec>(codec));
     }
   }
   bench_blocks(data);

@@ -6,23 +6,21 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdlib>
-#include <stdexcept>
 
 #include "comm/aggregator.hpp"
 #include "comm/communicator.hpp"
+#include "conversions.hpp"
 #include "kernels/kernels.hpp"
+#include "sparse.hpp"
+#include "topk.hpp"
 #include "wire/limits.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 using namespace sparsewire;
+using namespace sparsewire::bindings;
 
 namespace {
-
-std::chrono::nanoseconds nanoseconds_of(double seconds) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-      std::chrono::duration<double>(seconds));
-}
 
 // Python's view of a failed operation.
 struct Failure {
@@ -34,7 +32,8 @@ struct Failure {
 std::optional<Failure> failure_of(const comm::Operation& operation) {
   auto error = operation.failure();
   if (!error) return {};
-  return Failure{*std::move(error), "all_reduce", operation.seq()};
+  const auto collective = operation.arguments().join.collective;
+  return Failure{*std::move(error), std::string(wire::name_of(collective)), operation.seq()};
 }
 
 // A peer's words need not be valid UTF-8.
@@ -49,21 +48,21 @@ bool wait(const comm::Operation& operation, std::optional<double> timeout) {
   return operation.wait(nanoseconds_of(*timeout));
 }
 
-template <typename Enum>
-Enum checked_code(int code, int count, const char* what) {
-  if (code < 0 || code >= count) throw std::invalid_argument(std::string("unknown ") + what);
-  return static_cast<Enum>(code);
-}
-
 std::shared_ptr<comm::Operation> submit(comm::Communicator& self, std::uintptr_t source,
                                         std::uintptr_t target, std::uint64_t count, int dtype,
-                                        int op, double timeout) {
+                                        int op, double timeout, int segment_codec, int result_codec,
+                                        std::uint32_t seed) {
   if (count > wire::kMaxCount) throw std::invalid_argument("too many elements");
   comm::Operation::Arguments arguments{
       .source = reinterpret_cast<const std::byte*>(source),
       .target = reinterpret_cast<std::byte*>(target),
-      .descriptor = {checked_code<DType>(dtype, kDTypeCount, "dtype"),
-                     checked_code<ReduceOp>(op, kReduceOpCount, "operation"), count}};
+      .join = {
+          .descriptor = {.dtype = checked_code<DType>(dtype, kDTypeCount, "dtype"),
+                         .op = checked_code<ReduceOp>(op, kReduceOpCount, "operation"),
+                         .count = count,
+                         .segment_codec = checked_code<Codec>(segment_codec, kCodecCount, "codec"),
+                         .result_codec = checked_code<Codec>(result_codec, kCodecCount, "codec"),
+                         .seed = seed}}};
   if (timeout > 0) arguments.deadline = comm::Clock::now() + nanoseconds_of(timeout);
   const nb::gil_scoped_release release;
   return self.submit(arguments);
@@ -114,16 +113,6 @@ nb::dict aggregator_stats_dict(const comm::Aggregator& self) {
   return dict;
 }
 
-template <typename Enum>
-nb::dict codes(int count) {
-  nb::dict dict;
-  for (int code = 0; code < count; ++code) {
-    const std::string_view name = name_of(static_cast<Enum>(code));
-    dict[nb::str(name.data(), name.size())] = code;
-  }
-  return dict;
-}
-
 void select_level_from_environment() {
   const char* wanted = std::getenv("SPARSEWIRE_SIMD");
   if (!wanted || !*wanted) return;
@@ -154,16 +143,22 @@ NB_MODULE(_core, m) {
       .def_prop_ro("seq", [](const Failure& self) { return self.seq; })
       .def_prop_ro("message", [](const Failure& self) { return text_of(self.error.message); });
 
-  nb::class_<comm::Operation>(m, "Operation")
-      .def_prop_ro("seq", &comm::Operation::seq)
+  bind_sparse(m);
+  bind_topk(m);
+  nb::class_<comm::Operation> operation(m, "Operation");
+  bind_results(operation);
+  operation.def_prop_ro("seq", &comm::Operation::seq)
       .def("wait", &wait, "timeout"_a = nb::none())
       .def("done", &comm::Operation::ended)
       .def("failure", &failure_of);
 
-  nb::class_<comm::Communicator>(m, "Communicator")
+  nb::class_<comm::Communicator> communicator(m, "Communicator");
+  bind_collectives(communicator);
+  communicator
       .def("__init__", &init_communicator, "rank"_a, "world_size"_a, "links"_a, nb::kw_only(),
            "dedicated"_a = false, "block"_a = 256, "window"_a = 0)
-      .def("submit", &submit, "source"_a, "target"_a, "count"_a, "dtype"_a, "op"_a, "timeout"_a)
+      .def("submit", &submit, "source"_a, "target"_a, "count"_a, "dtype"_a, "op"_a, "timeout"_a,
+           "segment_codec"_a = 0, "result_codec"_a = 0, "seed"_a = 0)
       .def("watch", &comm::Communicator::watch, "operation"_a,
            nb::call_guard<nb::gil_scoped_release>())
       .def("next_completed", &comm::Communicator::next_completed,

@@ -64,14 +64,23 @@ constexpr bool all_set(const std::uint64_t* bitmap, std::size_t count) {
   return find_bit(bitmap, 0, count, false) == count;
 }
 
+// Bits set in a word. Without the processor's own instruction, which not every one has, the library
+// call behind std::popcount is slower than this, and a loop over it is no loop for the vectoriser.
+constexpr std::uint64_t bits_set(std::uint64_t word) {
+  word -= (word >> 1) & 0x5555555555555555u;
+  word = (word & 0x3333333333333333u) + ((word >> 2) & 0x3333333333333333u);
+  word = (word + (word >> 4)) & 0x0F0F0F0F0F0F0F0Fu;
+  return (word * 0x0101010101010101u) >> 56;
+}
+
 constexpr std::size_t count_set(const std::uint64_t* bitmap, std::size_t count) {
   std::size_t total = 0;
   for (std::size_t word = 0; word < count / kBitmapWordBits; ++word) {
-    total += static_cast<std::size_t>(std::popcount(bitmap[word]));
+    total += bits_set(bitmap[word]);
   }
   if (const std::size_t rest = count % kBitmapWordBits; rest != 0) {
     const std::uint64_t low = (std::uint64_t{1} << rest) - 1;
-    total += static_cast<std::size_t>(std::popcount(bitmap[count / kBitmapWordBits] & low));
+    total += bits_set(bitmap[count / kBitmapWordBits] & low);
   }
   return total;
 }

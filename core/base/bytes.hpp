@@ -38,6 +38,11 @@ class Bytes {
   // True where the memory belongs to somebody else, who may take it back.
   bool is_borrowed() const { return !owner_ && !view_.empty(); }
 
+  // A stretch of it, which shares its memory.
+  Bytes part(std::size_t first, std::size_t size) const {
+    return Bytes(owner_, view_.subspan(first, size));
+  }
+
   // The same content in memory that stays: what a holder that outlives the lender must call.
   Bytes owned() const { return is_borrowed() ? copy_of(view_) : *this; }
 

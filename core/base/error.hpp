@@ -10,12 +10,20 @@
 
 namespace sparsewire {
 
-enum class ErrorCode : std::uint8_t { peer_lost = 0, timeout, protocol, mismatch, aborted, closed };
-inline constexpr std::uint8_t kErrorCodeCount = 6;
+enum class ErrorCode : std::uint8_t {
+  peer_lost = 0,
+  timeout,
+  protocol,
+  mismatch,
+  aborted,
+  closed,
+  input
+};
+inline constexpr std::uint8_t kErrorCodeCount = 7;
 
 constexpr std::string_view name_of(ErrorCode code) {
-  constexpr std::string_view names[kErrorCodeCount] = {"peer_lost", "timeout", "protocol",
-                                                       "mismatch",  "aborted", "closed"};
+  constexpr std::string_view names[kErrorCodeCount] = {
+      "peer_lost", "timeout", "protocol", "mismatch", "aborted", "closed", "input"};
   return names[static_cast<std::size_t>(code)];
 }
 

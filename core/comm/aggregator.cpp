@@ -112,6 +112,7 @@ Status Aggregator::on_message(Link& link, wire::Message message) {
     case wire::FrameKind::open:
     case wire::FrameKind::segment:
     case wire::FrameKind::cancel:
+    case wire::FrameKind::refuse:
       message.payload = message.payload.owned();
       return on_owner_message(link, std::move(message));
     case wire::FrameKind::goodbye:

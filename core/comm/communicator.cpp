@@ -4,12 +4,13 @@
 #include <utility>
 
 #include "proto/stream/dense.hpp"
+#include "proto/stream/plan.hpp"
 
 namespace sparsewire::comm {
 
 Communicator::Communicator(const wire::Topology& topology, Rank rank, bool dedicated,
                            const std::vector<std::vector<int>>& sockets)
-    : topology_(topology), rank_(rank) {
+    : topology_(topology), rank_(rank), dedicated_(dedicated) {
   for (std::uint32_t lane = 0; lane < sockets.size(); ++lane) {
     lanes_.push_back(
         std::make_unique<Lane>(Lane::Place{topology, lane, rank, dedicated}, sockets[lane], *this));
@@ -20,9 +21,12 @@ Communicator::Communicator(const wire::Topology& topology, Rank rank, bool dedic
 Communicator::~Communicator() { close(std::chrono::seconds{0}); }
 
 std::shared_ptr<Operation> Communicator::submit(const Operation::Arguments& arguments) {
+  const wire::Descriptor& descriptor = arguments.descriptor();
   const bool leaves_out_zeros =
-      proto::leaves_out_zeros({arguments.source, arguments.target, arguments.descriptor,
-                               proto::make_grid(arguments.descriptor, topology_)});
+      !descriptor.is_sparse &&
+      proto::leaves_out_zeros({arguments.source, arguments.target, descriptor,
+                               proto::make_grid(descriptor, topology_)});
+  const Status bad_input = descriptor.is_sparse ? proto::check(arguments.tensor) : Status{};
   const std::lock_guard lock(mutex_);
   const std::uint64_t seq = next_seq_++;
   auto operation = std::make_shared<Operation>(seq, arguments, leaves_out_zeros);
@@ -31,10 +35,78 @@ std::shared_ptr<Operation> Communicator::submit(const Operation::Arguments& argu
     operation->end(broken_);
     return operation;
   }
-  in_flight_.emplace(seq, InFlight{operation, lanes_.size(), {}});
-  for (const auto& lane : lanes_) lane->submit(operation);
+  if (bad_input) {
+    const std::string text = "rank " + std::to_string(rank_) + ": " + bad_input->message;
+    in_flight_.emplace(seq, InFlight{operation, 1, InFlight::State::running, {}});
+    lanes_.front()->refuse(operation, {ErrorCode::input, rank_, text});
+  } else {
+    issue_locked(operation);
+  }
   if (const auto early = early_failures_.extract(seq)) fail_locked(seq, early.mapped());
   return operation;
+}
+
+// All ranks must join what may run as an exchange; the rest are streams from the start.
+bool Communicator::needs_agreement(const Operation::Arguments& arguments) const {
+  if (dedicated_ || !arguments.descriptor().is_sparse) return false;
+  // A stream does not tell rows that were cut from a vector of as many elements; a join does.
+  const bool is_settled = arguments.join.unit == 1 &&
+                          arguments.join.algorithm == wire::Algorithm::automatic &&
+                          proto::is_short(arguments.descriptor());
+  if (is_settled && arguments.join.collective == wire::Collective::all_reduce) return false;
+  return arguments.join.collective != wire::Collective::all_reduce ||
+         !proto::runs_as_stream(arguments.join.algorithm);
+}
+
+void Communicator::issue_locked(const std::shared_ptr<Operation>& operation) {
+  using State = InFlight::State;
+  const std::uint64_t seq = operation->seq();
+  if (needs_agreement(operation->arguments())) {
+    in_flight_.emplace(seq, InFlight{operation, 1, State::agreeing, {}});
+    lanes_.front()->join(operation);
+    return;
+  }
+  in_flight_.emplace(seq, InFlight{operation, lanes_.size(), State::waiting, {}});
+  lanes_.front()->announce(seq, operation->stream_descriptor());
+  run_waiting_locked();
+}
+
+void Communicator::run_waiting_locked() {
+  for (auto& [seq, in_flight] : in_flight_) {
+    if (in_flight.state == InFlight::State::agreeing) return;
+    if (in_flight.state == InFlight::State::waiting) run_stream_locked(in_flight);
+  }
+}
+
+void Communicator::run_stream_locked(InFlight& in_flight) {
+  Operation& operation = *in_flight.operation;
+  const wire::Descriptor& descriptor = operation.stream_descriptor();
+  if (descriptor.is_sparse) operation.open_stream(proto::make_grid(descriptor, topology_));
+  in_flight.state = InFlight::State::running;
+  in_flight.lanes_left = lanes_.size();
+  for (const auto& lane : lanes_) lane->submit(in_flight.operation);
+}
+
+void Communicator::operation_chosen(std::uint64_t seq, Choice choice) {
+  const std::lock_guard lock(mutex_);
+  const auto at = in_flight_.find(seq);
+  if (at == in_flight_.end() || broken_) return;
+  InFlight& in_flight = at->second;
+  if (choice == Choice::stream) in_flight.operation->leave_out_stripes();
+  in_flight.state =
+      choice == Choice::exchange ? InFlight::State::running : InFlight::State::waiting;
+  run_waiting_locked();
+}
+
+void Communicator::set_link(const proto::LinkModel& link) {
+  const std::lock_guard lock(mutex_);
+  link_ = link;
+  for (const auto& lane : lanes_) lane->set_link(link);
+}
+
+proto::LinkModel Communicator::link() const {
+  const std::lock_guard lock(mutex_);
+  return link_;
 }
 
 void Communicator::watch(std::shared_ptr<Operation> operation) {
@@ -74,7 +146,7 @@ void Communicator::close(Clock::duration linger) {
     if (!broken_) broken_ = Error{ErrorCode::closed, kNoRank, "the communicator is closed"};
     for (const auto& lane : lanes_) lane->leave(next_seq_, linger);
   }
-  for (const auto& lane : lanes_) lane->join();
+  for (const auto& lane : lanes_) lane->await_end();
   const std::lock_guard lock(mutex_);
   closed_ = true;
   completed_changed_.notify_all();
@@ -128,6 +200,11 @@ void Communicator::fail_locked(std::uint64_t seq, const Error& error) {
   if (at == in_flight_.end() || at->second.failure) return;
   at->second.failure = error;
   for (const auto& lane : lanes_) lane->fail(seq);
+  // What no lane has got yet, no lane will end.
+  if (at->second.state == InFlight::State::waiting) at->second.lanes_left = 0;
+  at->second.state = InFlight::State::running;
+  run_waiting_locked();
+  end_in_order_locked();
 }
 
 void Communicator::broken(Error error) {
@@ -140,8 +217,10 @@ void Communicator::break_locked(const Error& error) {
   broken_ = error;
   for (auto& [seq, in_flight] : in_flight_) {
     if (!in_flight.failure) in_flight.failure = error;
+    if (in_flight.state == InFlight::State::waiting) in_flight.lanes_left = 0;
   }
   for (const auto& lane : lanes_) lane->break_off(error);
+  end_in_order_locked();
 }
 
 }  // namespace sparsewire::comm

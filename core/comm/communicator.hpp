@@ -31,9 +31,14 @@ class Communicator final : public LaneListener {
                const std::vector<std::vector<int>>& sockets);
   ~Communicator() override;
 
-  // Queues an all_reduce. Its memory must stay valid until the operation has ended, which it
+  // Queues a collective. Its memory must stay valid until the operation has ended, which it
   // always does, whatever happens.
   std::shared_ptr<Operation> submit(const Operation::Arguments& arguments);
+
+  // The figures by which algorithms and formats are chosen from the next collective on; the same
+  // on every rank.
+  void set_link(const proto::LinkModel& link);
+  proto::LinkModel link() const;
 
   // Has next_completed() return the operation once it has ended.
   void watch(std::shared_ptr<Operation> operation);
@@ -51,27 +56,39 @@ class Communicator final : public LaneListener {
 
   void operation_left(std::uint64_t seq) override;
   void operation_failed(std::uint64_t seq, Error error) override;
+  void operation_chosen(std::uint64_t seq, Choice choice) override;
   void broken(Error error) override;
 
  private:
   struct InFlight {
+    // Streams reach the lanes in issue order, so one that all ranks must agree on first holds up
+    // those behind it.
+    enum class State : std::uint8_t { agreeing, waiting, running };
+
     std::shared_ptr<Operation> operation;
     std::size_t lanes_left;
+    State state;
     Status failure;
     bool watched = false;
   };
 
+  void issue_locked(const std::shared_ptr<Operation>& operation);
+  void run_waiting_locked();
+  void run_stream_locked(InFlight& in_flight);
+  bool needs_agreement(const Operation::Arguments& arguments) const;
   void fail_locked(std::uint64_t seq, const Error& error);
   void break_locked(const Error& error);
   void end_in_order_locked();
 
   const wire::Topology topology_;
   const Rank rank_;
+  const bool dedicated_;
   std::vector<std::unique_ptr<Lane>> lanes_;
 
   std::mutex closing_;  // held through close(), so that a second caller waits for the first
   mutable std::mutex mutex_;
   std::condition_variable completed_changed_;
+  proto::LinkModel link_;
   std::uint64_t next_seq_ = 0;
   std::map<std::uint64_t, InFlight> in_flight_;
   std::map<std::uint64_t, Error> early_failures_;  // of operations that are not issued here yet

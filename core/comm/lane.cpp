@@ -1,12 +1,11 @@
-// Carries messages between the protocol's halves and the connections, in the lane's own thread.
+// Carries messages between the protocols' halves and the connections, in the lane's own thread.
 #include "comm/lane.hpp"
 
 #include <algorithm>
 #include <utility>
 
+#include "comm/link.hpp"
 #include "comm/sending.hpp"
-#include "net/tcp/connection.hpp"
-#include "proto/stream/dense.hpp"
 #include "wire/fault.hpp"
 
 namespace sparsewire::comm {
@@ -14,9 +13,6 @@ namespace {
 
 // Messages produced per owner and round, before the connections get their turn again.
 constexpr int kMessagesPerRound = 8;
-
-// How long a rank that cannot tell who is late waits for a peer that can.
-constexpr std::chrono::milliseconds kTimeoutGrace{250};
 
 constexpr std::chrono::milliseconds kDrainInterval{1};
 
@@ -26,43 +22,17 @@ wire::Message hello_message(const Lane::Place& place, std::uint32_t owner) {
   return {{.kind = wire::FrameKind::hello, .payload = size}, std::move(payload)};
 }
 
-std::string list_of(std::span<const Rank> ranks) {
-  std::string text;
-  for (const Rank rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return text;
-}
-
 }  // namespace
-
-// A connection and whose it is: the owner's index, which is its rank where owners are colocated.
-class Lane::Link final : public net::FrameHandler {
- public:
-  Link(Lane& lane, std::uint32_t owner, int fd) : lane_(lane), owner_(owner), connection(fd) {}
-
-  std::uint32_t owner() const { return owner_; }
-  Rank rank() const { return lane_.place_.dedicated ? kNoRank : static_cast<Rank>(owner_); }
-
-  std::byte* place(const wire::FrameHeader& header) override {
-    if (header.kind != wire::FrameKind::result) return nullptr;
-    return lane_.worker_.place(owner_, header);
-  }
-  Status on_message(wire::Message message) override {
-    return lane_.on_message(*this, std::move(message));
-  }
-
- private:
-  Lane& lane_;
-  std::uint32_t owner_;
-
- public:
-  net::Connection connection;
-};
 
 Lane::Lane(const Place& place, std::span<const int> sockets, LaneListener& listener)
     : place_(place), listener_(listener), worker_(place.topology, place.lane), thread_(*this) {
   if (!place.dedicated) {
     owner_ = std::make_unique<proto::Owner>(place.topology, place.lane,
                                             static_cast<std::uint32_t>(place.rank));
+    if (place.lane == 0) {
+      peer_ =
+          std::make_unique<proto::Peer>(place.rank, static_cast<Rank>(place.topology.world_size));
+    }
   }
   links_.resize(sockets.size());
   for (std::uint32_t owner = 0; owner < sockets.size(); ++owner) {
@@ -79,24 +49,9 @@ bool Lane::is_self(std::uint32_t owner) const {
   return !place_.dedicated && static_cast<Rank>(owner) == place_.rank;
 }
 
-void Lane::submit(std::shared_ptr<Operation> operation) {
-  thread_.post([this, operation = std::move(operation)] { do_submit(operation); });
-}
-
-void Lane::fail(std::uint64_t seq) {
-  thread_.post([this, seq] { do_fail(seq); });
-}
-
-void Lane::break_off(Error error) {
-  thread_.post([this, error = std::move(error)] { do_break_off(error); });
-}
-
-void Lane::leave(std::uint64_t issued, Clock::duration linger) {
-  thread_.post([this, issued, linger] { do_leave(issued, linger); });
-}
-
 void Lane::progress(Clock::time_point now) {
   receive();
+  run_exchanges();
   produce();
   flush();
   pace_owner();
@@ -105,21 +60,10 @@ void Lane::progress(Clock::time_point now) {
   if (leaving_until_) finish_leaving(now);
 }
 
-void Lane::finish_leaving(Clock::time_point now) {
-  const bool drained = std::ranges::all_of(links_, [](const auto& link) {
-    return !link || (!link->connection.has_output() && link->connection.is_drained());
-  });
-  finished_ = drained || now >= *leaving_until_;
-  if (!finished_) return;
-  for (const auto& link : links_) {
-    if (link) link->connection.close();
-  }
-}
-
 std::optional<std::chrono::milliseconds> Lane::patience(Clock::time_point now) {
   const bool readable = std::ranges::any_of(
       links_, [](const auto& link) { return link && link->connection.is_readable(); });
-  if (readable) return std::chrono::milliseconds{0};
+  if (readable || (peer_ && peer_->has_work())) return std::chrono::milliseconds{0};
   for (std::uint32_t owner = 0; owner < links_.size(); ++owner) {
     if (worker_.has_work(owner)) return std::chrono::milliseconds{0};
   }
@@ -156,7 +100,11 @@ void Lane::produce() {
 void Lane::flush() {
   for (const auto& link : links_) {
     if (!link || !link->connection.has_output()) continue;
-    if (Status error = link->connection.flush()) lose(*link, *error);
+    const Status error = link->connection.flush();
+    if (!error) continue;
+    // What the peer has said before it went names the cause better than a broken pipe does.
+    if (link->connection.is_open()) (void)link->connection.receive(*link);
+    lose(*link, *error);
   }
 }
 
@@ -185,6 +133,10 @@ Status Lane::on_message(Link& link, wire::Message message) {
     case wire::FrameKind::result:
     case wire::FrameKind::fail:
       return on_worker_message(link.owner(), message);
+    case wire::FrameKind::refuse:
+    case wire::FrameKind::join:
+    case wire::FrameKind::part:
+      return on_peer_message(link.rank(), message);
     case wire::FrameKind::abort:
     case wire::FrameKind::goodbye:
       return on_control_message(message);
@@ -232,10 +184,54 @@ Status Lane::on_worker_message(std::uint32_t owner, const wire::Message& message
     return {};
   }
   counters_.results_received.fetch_add(1, std::memory_order_relaxed);
-  const auto ended = worker_.on_result(owner, message.header, message.payload.view());
+  const auto ended = worker_.on_result(owner, message.header, message.payload);
   if (!ended) return ended.error();
   if (*ended) end_operation(seq);
   return {};
+}
+
+Status Lane::on_peer_message(Rank rank, const wire::Message& message) {
+  if (!peer_) return protocol_error("frame: this rank takes part in no exchange here");
+  proto::Peer::Effects effects;
+  if (Status error = peer_->on_message(rank, message, effects)) return error;
+  apply(std::move(effects));
+  return {};
+}
+
+void Lane::run_exchanges() {
+  if (!peer_ || broken_) return;
+  bool is_behind = false;
+  for (int round = 0; round < kMessagesPerRound && !is_behind; ++round) {
+    proto::Peer::Effects effects;
+    const auto worked = peer_->poll(effects);
+    if (!worked) return listener_.broken(worked.error());
+    apply(std::move(effects));
+    if (!*worked) return;
+    is_behind = std::ranges::any_of(links_, [](const auto& link) {
+      return link && link->connection.queued_bytes() > kMaxQueuedBytes;
+    });
+  }
+}
+
+void Lane::apply(proto::Peer::Effects effects) {
+  for (proto::Outgoing& outgoing : effects.messages) {
+    if (outgoing.to == kNoRank) {
+      send_to_links(outgoing.message);
+    } else {
+      links_[static_cast<std::size_t>(outgoing.to)]->connection.send(std::move(outgoing.message));
+    }
+  }
+  for (const proto::PeerEvent& event : effects.events) {
+    using Kind = proto::PeerEvent::Kind;
+    if (event.kind == Kind::failed) listener_.operation_failed(event.seq, event.error);
+    if (event.kind == Kind::ended) end_operation(event.seq);
+    using Choice = LaneListener::Choice;
+    if (event.kind == Kind::exchanges) listener_.operation_chosen(event.seq, Choice::exchange);
+    if (event.kind == Kind::streams) {
+      listener_.operation_chosen(event.seq,
+                                 event.is_even ? Choice::stream : Choice::striped_stream);
+    }
+  }
 }
 
 Status Lane::on_control_message(const wire::Message& message) {
@@ -268,123 +264,6 @@ void Lane::send_to_links(const wire::Message& message) {
   for (const auto& link : links_) {
     if (link) link->connection.send(message);
   }
-}
-
-void Lane::end_operation(std::uint64_t seq) {
-  in_flight_.erase(seq);
-  listener_.operation_left(seq);
-}
-
-// A peer that has said goodbye may close; any other that goes, or that talks nonsense, ends all.
-void Lane::lose(Link& link, const Error& error) {
-  if (error.code == ErrorCode::protocol) {
-    // Whoever sent nonsense is told so; the close may cut this short, which does no harm.
-    link.connection.send(abort_message(error));
-    link.connection.flush();
-  }
-  link.connection.close();
-  if (broken_ || leaving_until_ || departed_.contains(link.rank())) return;
-  const std::string who = place_.dedicated ? "aggregator " + link.connection.peer()
-                                           : "rank " + std::to_string(link.rank());
-  listener_.broken({error.code, link.rank(), "lost " + who + ": " + error.message});
-}
-
-void Lane::do_submit(std::shared_ptr<Operation> operation) {
-  const std::uint64_t seq = operation->seq();
-  const Operation::Arguments& arguments = operation->arguments();
-  if (broken_) return listener_.operation_left(seq);
-
-  const proto::ChunkGrid grid = proto::make_grid(arguments.descriptor, place_.topology);
-  const proto::DenseTensor tensor{arguments.source, arguments.target, arguments.descriptor, grid};
-  auto source = std::make_unique<proto::DenseSource>(tensor, operation->leaves_out_zeros());
-  if (!worker_.submit(seq, arguments.descriptor, grid, std::move(source),
-                      std::make_unique<proto::DenseSink>(tensor))) {
-    return listener_.operation_left(seq);
-  }
-  next_deadline_ = std::min(next_deadline_, arguments.deadline);
-  in_flight_.emplace(seq, std::move(operation));
-  check_departures();
-}
-
-void Lane::do_fail(std::uint64_t seq) {
-  if (broken_) return;
-  for (const auto& link : links_) {
-    if (link) link->connection.detach();
-  }
-  for (std::uint32_t owner = 0; owner < links_.size(); ++owner) {
-    send_to_owner(owner, {{.kind = wire::FrameKind::cancel, .seq = seq}, {}});
-  }
-  if (worker_.drop(seq)) end_operation(seq);
-}
-
-void Lane::do_break_off(const Error& error) {
-  if (broken_) return;
-  broken_ = true;
-  owner_.reset();
-  for (const auto& link : links_) {
-    if (!link) continue;
-    link->connection.drop_unsent();
-    link->connection.detach();
-    link->connection.send(abort_message(error));
-  }
-  while (!in_flight_.empty()) {
-    const std::uint64_t seq = in_flight_.begin()->first;
-    worker_.drop(seq);
-    end_operation(seq);
-  }
-}
-
-void Lane::do_leave(std::uint64_t issued, Clock::duration linger) {
-  if (!broken_) {
-    send_to_links({{.kind = wire::FrameKind::goodbye,
-                    .seq = issued,
-                    .chunk = static_cast<std::uint64_t>(place_.rank)},
-                   {}});
-  }
-  leaving_until_ = Clock::now() + linger;
-}
-
-// A rank that left can contribute to nothing that it did not issue before.
-void Lane::check_departures() {
-  if (in_flight_.empty()) return;
-  const std::uint64_t newest = in_flight_.rbegin()->first;
-  for (const auto& [rank, issued] : departed_) {
-    if (newest < issued) continue;
-    listener_.broken({ErrorCode::peer_lost, rank,
-                      "rank " + std::to_string(rank) + " closed its communicator after " +
-                          std::to_string(issued) + " operations"});
-    return;
-  }
-}
-
-void Lane::check_deadlines(Clock::time_point now) {
-  if (now < next_deadline_) return;
-  next_deadline_ = Clock::time_point::max();
-  for (const auto& [seq, operation] : in_flight_) {
-    auto due = operation->arguments().deadline;
-    if (due <= now) {
-      const auto missing = owner_ ? owner_->missing(seq) : std::vector<Rank>{};
-      due += kTimeoutGrace;
-      if (!missing.empty() || due <= now) return listener_.broken(timeout_error(seq, missing));
-    }
-    next_deadline_ = std::min(next_deadline_, due);
-  }
-}
-
-Error Lane::timeout_error(std::uint64_t seq, const std::vector<Rank>& missing) const {
-  const std::string text = "rank " + std::to_string(place_.rank) + " gave up waiting: ";
-  if (!missing.empty()) {
-    return {ErrorCode::timeout, missing.front(),
-            text + "nothing more came from rank(s) " + list_of(missing)};
-  }
-  std::string silent;
-  for (const std::uint32_t owner : worker_.waiting_for(seq)) {
-    const std::string name =
-        place_.dedicated ? links_[owner]->connection.peer() : std::to_string(owner);
-    silent += (silent.empty() ? "" : ", ") + name;
-  }
-  const char* kind = place_.dedicated ? "aggregator(s) " : "rank(s) ";
-  return {ErrorCode::timeout, kNoRank, text + "no result came from " + kind + silent};
 }
 
 }  // namespace sparsewire::comm

@@ -10,6 +10,7 @@
 
 #include "comm/operation.hpp"
 #include "comm/progress_thread.hpp"
+#include "proto/exchange/peer.hpp"
 #include "proto/stream/owner.hpp"
 #include "proto/stream/worker.hpp"
 
@@ -24,6 +25,10 @@ class LaneListener {
   virtual void operation_left(std::uint64_t seq) = 0;
   // This one operation cannot be done; others go on.
   virtual void operation_failed(std::uint64_t seq, Error error) = 0;
+  // All ranks have joined the operation, and it is to run as a stream, striped or not, or stays an
+  // exchange.
+  enum class Choice : std::uint8_t { exchange, stream, striped_stream };
+  virtual void operation_chosen(std::uint64_t seq, Choice choice) = 0;
   // Nothing can go on.
   virtual void broken(Error error) = 0;
 };
@@ -51,13 +56,20 @@ class Lane final : private ProgressClient {
 
   // All of these only ask; they may be called from any thread.
   void start() { thread_.start(); }
+  // Runs this lane's part of the operation as a stream.
   void submit(std::shared_ptr<Operation> operation);
+  // Only of lane 0, which carries all exchanges: an operation was issued that will be a stream,
+  // one that all ranks join first, or one that this rank refuses to take part in.
+  void announce(std::uint64_t seq, const wire::Descriptor& descriptor);
+  void join(std::shared_ptr<Operation> operation);
+  void refuse(std::shared_ptr<Operation> operation, Error error);
+  void set_link(const proto::LinkModel& link);
   void fail(std::uint64_t seq);
   void break_off(Error error);
   void leave(std::uint64_t issued, Clock::duration linger);
 
   // Blocks until the thread has ended, after leave().
-  void join() { thread_.join(); }
+  void await_end() { thread_.join(); }
 
   const LaneCounters& counters() const { return counters_; }
 
@@ -77,14 +89,25 @@ class Lane final : private ProgressClient {
   Status on_message(Link& link, wire::Message message);
   Status on_owner_message(Rank rank, wire::Message message);
   Status on_worker_message(std::uint32_t owner, const wire::Message& message);
+  Status on_peer_message(Rank rank, const wire::Message& message);
   Status on_control_message(const wire::Message& message);
   Status broadcast(proto::Owner::Outbox outbox);
+  void apply(proto::Peer::Effects effects);
+  void run_exchanges();
   void send_to_owner(std::uint32_t owner, wire::Message message);
   void send_to_links(const wire::Message& message);
+  std::vector<Rank> missing(std::uint64_t seq) const;
   void end_operation(std::uint64_t seq);
   void lose(Link& link, const Error& error);
 
   void do_submit(std::shared_ptr<Operation> operation);
+  bool submit_dense(const std::shared_ptr<Operation>& operation);
+  bool submit_sparse(const std::shared_ptr<Operation>& operation);
+  bool submit_source(const std::shared_ptr<Operation>& operation, const proto::ChunkGrid& grid,
+                     std::unique_ptr<proto::Source> source, std::shared_ptr<proto::Sink> sink);
+  void do_join(std::shared_ptr<Operation> operation);
+  void do_refuse(std::shared_ptr<Operation> operation, const Error& error);
+  void track(std::shared_ptr<Operation> operation);
   void do_fail(std::uint64_t seq);
   void do_break_off(const Error& error);
   void do_leave(std::uint64_t issued, Clock::duration linger);
@@ -100,6 +123,8 @@ class Lane final : private ProgressClient {
   std::vector<std::unique_ptr<Link>> links_;  // per owner; null at the own rank
   proto::Worker worker_;
   std::unique_ptr<proto::Owner> owner_;  // null where the owners are dedicated
+  std::unique_ptr<proto::Peer> peer_;    // null there, too, and in all lanes but the first
+  proto::Costs costs_;
   std::map<std::uint64_t, std::shared_ptr<Operation>> in_flight_;
   std::map<Rank, std::uint64_t> departed_;  // rank -> operations it issued before it left
   Clock::time_point next_deadline_ = Clock::time_point::max();

@@ -4,6 +4,32 @@
 #include <utility>
 
 namespace sparsewire::comm {
+namespace {
+
+// Lets several lanes write to one sink.
+class LockedSink final : public proto::Sink {
+ public:
+  explicit LockedSink(proto::Sink& sink) : sink_(sink) {}
+
+  std::byte* place(std::uint64_t chunk, std::size_t size) override {
+    return sink_.place(chunk, size);
+  }
+  Status write(std::uint64_t chunk, const proto::Segment& segment) override {
+    const std::lock_guard lock(mutex_);
+    return sink_.write(chunk, segment);
+  }
+
+ private:
+  proto::Sink& sink_;
+  std::mutex mutex_;
+};
+
+}  // namespace
+
+void Operation::open_stream(const proto::ChunkGrid& grid) {
+  stream_sink_ =
+      std::make_shared<LockedSink>(*outputs_.open({{arguments_.descriptor().count, grid}}).front());
+}
 
 bool Operation::wait(std::optional<std::chrono::nanoseconds> patience) const {
   std::unique_lock lock(mutex_);

@@ -1,6 +1,6 @@
-// The loops that touch every element: scan and accumulate, compiled once per instruction set and
-// chosen at run time. Results are the same to the last bit at every level. No pointer needs to be
-// aligned.
+// The loops that touch every element: scan, accumulate and encode, compiled once per instruction
+// set and chosen at run time. Results are the same to the last bit at every level. No pointer needs
+// to be aligned, except those to float.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/codec.hpp"
 #include "base/types.hpp"
 
 namespace sparsewire {
@@ -58,6 +59,11 @@ struct Kernels {
   // may be `acc`; nothing is to be done then unless op is avg or the two types differ.
   void (*finish)(std::byte* out, const std::byte* acc, std::size_t count, DType dtype, ReduceOp op,
                  std::int32_t world_size);
+
+  // Values of float32 to those of a codec and back: see kernels/quantise.hpp.
+  bool (*encode)(Codec codec, const float* in, std::size_t count, std::uint64_t key,
+                 std::byte* out);
+  void (*decode)(Codec codec, const std::byte* in, std::size_t count, float* out);
 };
 
 // What this processor can run, from the slowest level to the fastest.

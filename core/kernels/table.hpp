@@ -4,6 +4,7 @@
 #include "kernels/accumulate.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/mark.hpp"
+#include "kernels/quantise_loops.hpp"
 #include "kernels/scan.hpp"
 #include "kernels/scatter.hpp"
 
@@ -11,7 +12,7 @@ namespace sparsewire {
 namespace {
 
 constexpr Kernels make_table(SimdLevel level) {
-  return {level, scan, mark, start, add, add_at, finish};
+  return {level, scan, mark, start, add, add_at, finish, encode, decode};
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/bytes.hpp"
+#include "base/codec.hpp"
 #include "base/error.hpp"
 #include "wire/limits.hpp"
 
@@ -19,8 +20,11 @@ enum class FrameKind : std::uint8_t {
   cancel,     // worker -> owner: nothing more will come for this operation.
   abort,      // either way: nothing more will come at all; the payload is a Fault.
   goodbye,    // either way: rank `chunk` has issued `seq` operations and leaves in good order.
+  refuse,     // worker -> all: it cannot take part in the operation; the payload is a Fault.
+  join,       // worker -> worker: it has called a sparse collective; the payload is a Join.
+  part,       // worker -> worker: a Bundle of part `chunk`; `next` is kNoChunk in the last one.
 };
-inline constexpr std::uint8_t kFrameKindLast = static_cast<std::uint8_t>(FrameKind::goodbye);
+inline constexpr std::uint8_t kFrameKindLast = static_cast<std::uint8_t>(FrameKind::part);
 
 enum class Format : std::uint8_t {
   empty = 0,    // no values
@@ -28,19 +32,21 @@ enum class Format : std::uint8_t {
   blocks,       // a bitmap over the chunk's blocks, then the blocks whose bit is set
   bitmap,       // a bitmap over the chunk's elements, then the elements whose bit is set
   coordinates,  // 16-bit indices inside the chunk, ascending, then as many elements
+  packed,       // coordinates of many chunks; only in bundles
 };
-inline constexpr std::uint8_t kFormatCount = 5;
+inline constexpr std::uint8_t kFormatCount = 6;
 
 // Whether single elements are left out, and not whole blocks only.
 constexpr bool is_by_element(Format format) {
   return format == Format::bitmap || format == Format::coordinates;
 }
 
-// Byte layout, little endian: kind u8, format u8, zero u16, payload u32, seq u64, chunk u64,
-// next u64.
+// Byte layout, little endian: kind u8, format u8, codec u8, zero u8, payload u32, seq u64,
+// chunk u64, next u64.
 struct FrameHeader {
   FrameKind kind = FrameKind::goodbye;
   Format format = Format::empty;
+  Codec codec = Codec::raw;   // of the values
   std::uint32_t payload = 0;  // bytes that follow the header
   std::uint64_t seq = 0;
   std::uint64_t chunk = kNoChunk;

@@ -2,6 +2,7 @@
 #include "wire/segment.hpp"
 
 #include "base/bitmap.hpp"
+#include "wire/codec.hpp"
 #include "wire/little_endian.hpp"
 
 namespace sparsewire::wire {
@@ -20,54 +21,75 @@ bool stays_inside(const BlockBitmap& bitmap, std::size_t blocks) {
          count_set(bitmap.data(), blocks);
 }
 
-Result<SegmentView> decode_blocks(std::span<const std::byte> payload, const BlockLayout& layout) {
+// Splits the payload behind its first `head` bytes and checks what must be `count` values.
+Result<SegmentView> with_values(SegmentView view, std::span<const std::byte> payload,
+                                std::size_t head, const BlockLayout& layout) {
+  if (payload.size() != head + values_bytes(view.codec, layout.element_size, view.count)) {
+    return protocol_error("segment: its length does not fit what it names");
+  }
+  if (is_by_element(view.format)) view.positions = payload.first(head);
+  view.values = payload.subspan(head);
+  if (Status error = check_values(view.codec, view.values, view.count)) return *std::move(error);
+  return view;
+}
+
+Result<SegmentView> decode_blocks(Codec codec, std::span<const std::byte> payload,
+                                  const BlockLayout& layout) {
   const std::size_t head = bitmap_bytes(layout);
   if (payload.size() <= head) return protocol_error("segment: shorter than its bitmap");
-  const SegmentView view{
-      Format::blocks, load_bitmap(payload.data(), head / 8), {}, payload.subspan(head)};
+  SegmentView view{
+      .format = Format::blocks, .bitmap = load_bitmap(payload.data(), head / 8), .codec = codec};
   if (!stays_inside(view.bitmap, layout.blocks())) {
     return protocol_error("segment: a bit is set beyond the last block");
   }
-  if (view.values.size() != packed_bytes(view.bitmap, layout)) {
-    return protocol_error("segment: its length does not fit its bitmap");
-  }
-  return view;
+  view.count = packed_bytes(view.bitmap, layout) / layout.element_size;
+  return with_values(view, payload, head, layout);
 }
 
 std::size_t element_words(const BlockLayout& layout) { return bitmap_words(layout.count); }
 
-Result<SegmentView> decode_bitmap(std::span<const std::byte> payload, const BlockLayout& layout) {
+Result<SegmentView> decode_bitmap(Codec codec, std::span<const std::byte> payload,
+                                  const BlockLayout& layout) {
   const std::size_t head = positions_bytes(Format::bitmap, layout, 0);
   if (payload.size() <= head) return protocol_error("segment: shorter than its bitmap");
-  std::size_t count = 0;
+  SegmentView view{.format = Format::bitmap, .codec = codec};
   for (std::size_t at = 0; at < head; at += 8) {
-    count += static_cast<std::size_t>(std::popcount(load<std::uint64_t>(payload.data() + at)));
+    view.count += bits_set(load<std::uint64_t>(payload.data() + at));
   }
   const auto last = load<std::uint64_t>(payload.data() + head - 8);
   const std::size_t used = (layout.count - 1) % 64 + 1;
   if (used < 64 && (last >> used) != 0) {
     return protocol_error("segment: a bit is set beyond the last element");
   }
-  if (payload.size() != head + count * layout.element_size) {
-    return protocol_error("segment: its length does not fit its bitmap");
-  }
-  return SegmentView{Format::bitmap, {}, payload.first(head), payload.subspan(head)};
+  return with_values(view, payload, head, layout);
 }
 
-Result<SegmentView> decode_coordinates(std::span<const std::byte> payload,
+// How many coordinates take so many bytes. Their size rises with their number, but not evenly,
+// where a codec puts them in buckets.
+std::size_t coordinates_in(std::size_t bytes, Codec codec, const BlockLayout& layout) {
+  std::size_t low = 0;
+  std::size_t high = layout.count;
+  while (low < high) {
+    const std::size_t middle = (low + high) / 2;
+    const bool fits = 2 * middle + values_bytes(codec, layout.element_size, middle) >= bytes;
+    (fits ? high : low) = fits ? middle : middle + 1;
+  }
+  return low;
+}
+
+Result<SegmentView> decode_coordinates(Codec codec, std::span<const std::byte> payload,
                                        const BlockLayout& layout) {
-  const std::size_t count = payload.size() / (2 + layout.element_size);
-  if (count == 0 || payload.size() != count * (2 + layout.element_size)) {
+  const std::size_t count = coordinates_in(payload.size(), codec, layout);
+  if (count == 0 || 2 * count > payload.size()) {
     return protocol_error("segment: its length is no whole number of coordinates");
   }
-  std::size_t next = 0;  // the smallest index that may follow
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t index = load<std::uint16_t>(payload.data() + 2 * i);
-    if (index < next) return protocol_error("segment: its indices do not ascend");
-    next = index + 1;
-  }
-  if (next > layout.count) return protocol_error("segment: an index is out of range");
-  return SegmentView{Format::coordinates, {}, payload.first(2 * count), payload.subspan(2 * count)};
+  const auto local = [&](std::size_t i) { return load<std::uint16_t>(payload.data() + 2 * i); };
+  bool ascends = true;
+  for (std::size_t i = 1; i < count; ++i) ascends &= local(i - 1) < local(i);
+  if (!ascends) return protocol_error("segment: its indices do not ascend");
+  if (local(count - 1) >= layout.count) return protocol_error("segment: an index is out of range");
+  return with_values({.format = Format::coordinates, .count = count, .codec = codec}, payload,
+                     2 * count, layout);
 }
 
 }  // namespace
@@ -136,18 +158,20 @@ std::size_t packed_bytes(const BlockBitmap& bitmap, const BlockLayout& layout) {
   return test_bit(bitmap.data(), blocks - 1) ? all - short_of : all;
 }
 
-Result<SegmentView> decode_segment(Format format, std::span<const std::byte> payload,
+Result<SegmentView> decode_segment(Format format, Codec codec, std::span<const std::byte> payload,
                                    const BlockLayout& layout) {
   if (is_by_element(format) && layout.count == 0) {
     return protocol_error("segment: its chunk has no elements");
   }
-  if (format == Format::blocks) return decode_blocks(payload, layout);
-  if (format == Format::bitmap) return decode_bitmap(payload, layout);
-  if (format == Format::coordinates) return decode_coordinates(payload, layout);
-  if (format == Format::empty || payload.size() != layout.bytes()) {
-    return protocol_error("segment: a dense one must hold every element of its chunk");
-  }
-  return SegmentView{Format::dense, full_bitmap(layout), {}, payload};
+  if (format == Format::blocks) return decode_blocks(codec, payload, layout);
+  if (format == Format::bitmap) return decode_bitmap(codec, payload, layout);
+  if (format == Format::coordinates) return decode_coordinates(codec, payload, layout);
+  if (format != Format::dense) return protocol_error("segment: not the format of one chunk");
+  return with_values({.format = Format::dense,
+                      .bitmap = full_bitmap(layout),
+                      .count = layout.count,
+                      .codec = codec},
+                     payload, 0, layout);
 }
 
 }  // namespace sparsewire::wire

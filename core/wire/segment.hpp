@@ -36,14 +36,16 @@ struct SegmentView {
   Format format;
   BlockBitmap bitmap;                    // all ones where dense; not used by element
   std::span<const std::byte> positions;  // by element: what encode_positions wrote
-  std::span<const std::byte> values;     // the packed blocks or elements
+  std::span<const std::byte> values;     // the packed blocks or elements, as the codec has them
+  std::size_t count = 0;                 // of the values
+  Codec codec = Codec::raw;
 };
 
 // The elements that the segment names, in any format: all of a block where it names blocks.
 ElementBitmap elements_of(const SegmentView& segment, const BlockLayout& layout);
 
 // Checks that the payload is exactly what its format says; the view points into `payload`.
-Result<SegmentView> decode_segment(Format format, std::span<const std::byte> payload,
+Result<SegmentView> decode_segment(Format format, Codec codec, std::span<const std::byte> payload,
                                    const BlockLayout& layout);
 
 }  // namespace sparsewire::wire

@@ -2,17 +2,21 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from sparsewire.communicator import Communicator, Work, init
+from sparsewire.communicator import Communicator
+from sparsewire.connect import init
 from sparsewire.errors import (
     AuthenticationError,
     Error,
+    InputError,
     MismatchError,
     PeerLost,
     ProtocolError,
     Timeout,
 )
 from sparsewire.rendezvous import FileStore, Store
+from sparsewire.sparse_vector import SparseVector
 from sparsewire.tcp_store import TcpStore
+from sparsewire.work import Work
 
 try:
     __version__ = version("sparsewire")
@@ -25,9 +29,11 @@ __all__ = [
     "Communicator",
     "Error",
     "FileStore",
+    "InputError",
     "MismatchError",
     "PeerLost",
     "ProtocolError",
+    "SparseVector",
     "Store",
     "TcpStore",
     "Timeout",

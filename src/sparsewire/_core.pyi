@@ -9,18 +9,92 @@ DTYPES: Final[dict[str, int]]
 OPS: Final[dict[str, int]]
 """Codes of "sum", "avg", "min", "max", "product"."""
 
+CODECS: Final[dict[str, int]]
+"""Codes of "raw", "bfloat16", "float16", "int8", "int4", "int2"."""
+
+COLLECTIVES: Final[dict[str, int]]
+"""Codes of "all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather"."""
+
+ALGORITHMS: Final[dict[str, int]]
+"""Codes of "auto", "stream" and SparCML's algorithms."""
+
+ROW_MIN: Final[int]
+ROW_MAX: Final[int]
+"""Elements that a row may have where it travels as one."""
+
 WIRE_VERSION: Final[int]
 """Version of the wire format; both ends of a connection must have the same one."""
 
 def simd_level() -> str:
     """Instruction set that the kernels chose at run time: "avx512", "avx2" or "portable"."""
 
+def predict(
+    algorithm: int,
+    length: int,
+    element_bytes: int,
+    elements: Sequence[int],
+    latency_s: float,
+    byte_s: float,
+    merge_s: float,
+) -> float:
+    """Seconds that a sparse all_reduce is predicted to take; `elements` named by each rank."""
+
+def choose(
+    length: int,
+    element_bytes: int,
+    elements: Sequence[int],
+    latency_s: float,
+    byte_s: float,
+    merge_s: float,
+) -> int:
+    """Code of the algorithm that is predicted to be the fastest."""
+
+class SparseCall:
+    """Arguments of a sparse collective. Addresses are of memory that stays until the end."""
+
+    indices: int
+    is_wide: bool
+    """Whether indices are int64, and not int32."""
+    named: int
+    """How many indices there are."""
+    values: int
+    length: int
+    """Positions of the vector; each holds `row` elements."""
+    row: int
+    dtype: int
+    op: int
+    collective: int
+    algorithm: int
+    root: int
+    unit: int
+    """Positions that a reduce_scatter must not divide."""
+    segment_codec: int
+    result_codec: int
+    seed: int
+    target: int
+    """Address of a dense array for the result, or 0 to keep it in the operation."""
+
+class TopK:
+    """Top-k sparsification with error feedback of float32 vectors: one record per bucket."""
+
+    def __init__(self, bucket: int, k: int, bits: int) -> None:
+        """Keep `k` of each `bucket` elements, in 32, 8, 4 or 2 bits; raises ValueError."""
+
+    def bytes(self, count: int) -> int:
+        """Bytes of the records of `count` elements."""
+
+    def compress(self, gradient: int, residual: int, count: int, records: int) -> None:
+        """Write the largest of gradient + residual to `records`; the rest is the new residual."""
+
+    def mean(self, records: int, stride: int, ranks: int, count: int, out: int) -> None:
+        """Write the mean over the records of `ranks` ranks, `stride` bytes apart, to `out`."""
+
 class Failure:
     """Why an operation failed."""
 
     @property
     def code(self) -> str:
-        """One of "peer_lost", "timeout", "protocol", "mismatch", "aborted", "closed"."""
+        """One of "peer_lost", "timeout", "protocol", "mismatch", "aborted", "closed", "input"."""
     @property
     def rank(self) -> int:
         """The rank that caused it, or -1 where no rank is to blame."""
@@ -40,6 +114,14 @@ class Operation:
         """Block without the GIL until the end, or for `timeout` seconds; True if it has ended."""
     def done(self) -> bool: ...
     def failure(self) -> Failure | None: ...
+    def named(self, list: int = 0) -> int:
+        """Positions that a list of the results names, or a few more."""
+    def write_sparse(self, indices: int, values: int, list: int = 0) -> int:
+        """Write int64 indices and their values to memory for `named` of them; returns how many."""
+    def write_dense(self, target: int, list: int = 0) -> None:
+        """Write every element of a list of the results."""
+    def finish(self) -> None:
+        """Fill a dense target with zeros where no result went."""
 
 class Communicator:
     """The engine of one rank: lanes, progress threads, and the colocated owner."""
@@ -61,12 +143,30 @@ class Communicator:
         """
 
     def submit(
-        self, source: int, target: int, count: int, dtype: int, op: int, timeout: float
+        self,
+        source: int,
+        target: int,
+        count: int,
+        dtype: int,
+        op: int,
+        timeout: float,
+        segment_codec: int = 0,
+        result_codec: int = 0,
+        seed: int = 0,
     ) -> Operation:
         """Queue one all_reduce of `count` elements at address `source` into address `target`.
 
         The memory must stay valid until the operation has ended. `timeout` in seconds, 0 for none.
         """
+
+    def submit_sparse(self, call: SparseCall, timeout: float) -> Operation:
+        """Queue a sparse collective; `timeout` in seconds, 0 for none."""
+
+    def set_link(self, latency_s: float, byte_s: float, merge_s: float) -> None:
+        """Choose algorithms by these figures, the same on every rank, from now on."""
+
+    def link(self) -> tuple[float, float, float]:
+        """The figures in use: latency_s, byte_s, merge_s."""
 
     def next_completed(self) -> Operation | None:
         """Block without the GIL for the next watched operation that ended; None once closed."""

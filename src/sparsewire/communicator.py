@@ -1,85 +1,32 @@
-"""The public face: a communicator of one rank, its collectives, and the handle of one in flight."""
+"""The public face: a communicator of one rank, and its collectives."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import math
-import multiprocessing.util
-import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
-from typing import Any, Literal, TypeVar, overload
+from typing import Any
 
 import numpy as np
 
+from sparsewire import closing
 from sparsewire._core import DTYPES, OPS, Operation
 from sparsewire._core import Communicator as Core
 from sparsewire.arrays import View, check_target, dtype_name, view
-from sparsewire.completion import CallbackPool, wait
+from sparsewire.completion import CallbackPool
 from sparsewire.errors import Error, Timeout, from_failure
-from sparsewire.options import Options, check_timeout, resolve
-from sparsewire.rendezvous import Store, default_store
-from sparsewire.startup import join
+from sparsewire.options import Options, check_timeout
+from sparsewire.precision import Precision, codecs
+from sparsewire.sparse_collectives import Request, build_call, check_dense, check_request
+from sparsewire.sparse_input import coalesced, is_sparse, read
+from sparsewire.sparse_results import Results
+from sparsewire.work import Work
 
 _INTEGERS = {DTYPES["int32"], DTYPES["int64"]}
-
-T = TypeVar("T")
-
-
-class Work:
-    """One collective in flight. It keeps the arrays alive until the engine is done with them."""
-
-    def __init__(
-        self, communicator: Communicator, operation: Operation, result: Any, memory: object
-    ) -> None:
-        self._communicator = communicator
-        self._operation = operation
-        self._result = result
-        self._memory = memory
-
-    def wait(self, timeout: float | None = None) -> Any:
-        """Block until the end and return the array written; raises the typed error.
-
-        Raises Timeout after `timeout` seconds; the collective is still in flight then.
-        """
-        limit = math.inf if timeout is None else timeout
-        if not wait(self._operation, limit):
-            raise Timeout(
-                f"operation {self._operation.seq} has not ended after {timeout} s: "
-                "wait longer, or find out which rank has not called it"
-            )
-        if (error := self.exception()) is not None:
-            raise error
-        return self._result
-
-    def is_completed(self) -> bool:
-        """Whether the collective has ended, well or not."""
-        return self._operation.done()
-
-    def exception(self) -> Error | None:
-        """Why the collective failed; None if it did not, or has not ended."""
-        failure = self._operation.failure()
-        return None if failure is None else from_failure(failure)
-
-    def add_done_callback(self, callback: Callable[[Work], object]) -> None:
-        """Call `callback(self)` on a thread of the callback pool, once the collective has ended.
-
-        It may wait for other collectives. What it raises is logged.
-        """
-
-        def call() -> None:
-            callback(self)
-
-        self._communicator.watch(self._operation, call)
-
-    def __del__(self) -> None:
-        # Nobody waits any more, but the engine still reads and writes the arrays.
-        if not self._operation.done():
-            self._communicator._hold(self._operation, self._memory)
 
 
 class Communicator:
@@ -94,8 +41,8 @@ class Communicator:
         self._pool = CallbackPool(core)
         self._held: deque[tuple[Operation, object]] = deque()
         self._closing = threading.Lock()
-        _open.append(self)
-        _close_at_exit(os.getpid())
+        self._uncounted = dict.fromkeys(core.stats(), 0)
+        closing.register(self)
 
     @property
     def rank(self) -> int:
@@ -105,35 +52,6 @@ class Communicator:
     def world_size(self) -> int:
         return self._options.world_size
 
-    @overload
-    def all_reduce(
-        self,
-        x: T,
-        op: str = ...,
-        out: None = ...,
-        async_op: Literal[False] = ...,
-        timeout: float | None = ...,
-    ) -> T: ...
-    @overload
-    def all_reduce(
-        self,
-        x: object,
-        op: str = ...,
-        *,
-        out: T,
-        async_op: Literal[False] = ...,
-        timeout: float | None = ...,
-    ) -> T: ...
-    @overload
-    def all_reduce(
-        self,
-        x: object,
-        op: str = ...,
-        out: object = ...,
-        *,
-        async_op: bool,
-        timeout: float | None = ...,
-    ) -> Any: ...
     def all_reduce(
         self,
         x: Any,
@@ -141,31 +59,170 @@ class Communicator:
         out: Any = None,
         async_op: bool = False,
         timeout: float | None = None,
+        *,
+        algorithm: str = "auto",
+        precision: Precision = None,
+        result: str = "auto",
+        seed: int = 0,
     ) -> Any:
-        """Combine `x` of all ranks, element by element, into `x`, or into `out` where given.
+        """Combine `x` of all ranks, element by element.
 
-        `x` and `out`: C-contiguous NumPy arrays, torch CPU tensors, or anything with DLPack (CPU)
-        or the buffer protocol, of any shape, with dtype float32, float64, float16, bfloat16, int32
-        or int64. All ranks pass the same dtype and number of elements. `op` is "sum", "avg" (not
-        for integers), "min", "max" or "product". `out` has the dtype and size of `x`; it may be
-        `x`, but not overlap it otherwise. `timeout` in seconds replaces the communicator's.
+        Dense `x`: a C-contiguous NumPy array, a torch CPU tensor, or anything with DLPack (CPU) or
+        the buffer protocol, of any shape, with dtype float32, float64, float16, bfloat16, int32 or
+        int64. All ranks pass the same dtype and number of elements. `op` is "sum", "avg" (not for
+        integers), "min", "max" or "product". The result goes into `x`, or into `out` where given:
+        an array with the dtype and size of `x`, which may be `x`, but not overlap it otherwise.
 
-        Returns the array written, or with `async_op` a `Work`; leave the arrays alone until it has
-        ended. Raises TypeError and ValueError for arrays it cannot use, which are left unchanged;
-        otherwise PeerLost, Timeout, MismatchError, ProtocolError, or Error after abort or close.
+        Sparse `x`: a `SparseVector` or a torch sparse_coo tensor, hybrid ones included; duplicate
+        positions are summed first. All ranks pass the same dtype and shape; `op` is "sum" or "avg".
+        `result` is "sparse", "dense", or "auto": whichever takes less memory. `out` is a dense
+        array to write to. `algorithm` is "auto", "stream" (OmniReduce), or one of SparCML's:
+        "ssar_recursive_double", "ssar_split_allgather", "dsar_split_allgather", "ring",
+        "allgather"; see docs/sparse.md.
+
+        `precision` sends float32 values as "bfloat16", "float16", "int8", "int4" or "int2" (QSGD:
+        unbiased, rounded at random from `seed`, which all ranks share); a pair gives one for what
+        ranks send and one for sums that owners send back. NaN and infinities cannot be quantised:
+        in sparse input they raise InputError, in dense input what is around them is sent in full.
+        `timeout` in seconds replaces the communicator's.
+
+        Returns the array written or the result, or with `async_op` a `Work`; leave the arrays alone
+        until it has ended. Raises TypeError and ValueError for arrays it cannot use, which are left
+        unchanged; on every rank InputError where a rank's indices do not ascend or are out of
+        range; otherwise PeerLost, Timeout, MismatchError, ProtocolError, or Error after abort or
+        close.
         """
+        if is_sparse(x):
+            request = Request("all_reduce", op, 0, algorithm, precision, seed)
+            return self._sparse(x, request, async_op, timeout, result=result, out=out)
+        check_dense(algorithm, result, seed)
+        work = self._dense(x, op, out, timeout, precision, seed)
+        return work if async_op else work.wait()
+
+    def all_gather(
+        self,
+        x: Any,
+        async_op: bool = False,
+        timeout: float | None = None,
+        *,
+        precision: Precision = None,
+        seed: int = 0,
+    ) -> Any:
+        """Give every rank the sparse `x` of all ranks: a list in the order of the ranks.
+
+        `x` is a SparseVector or a torch sparse_coo tensor; all ranks pass the same dtype and shape,
+        but each its own positions. Otherwise like `all_reduce`.
+        """
+        request = Request("all_gather", precision=precision, seed=seed)
+        return self._sparse(x, request, async_op, timeout, result="sparse")
+
+    def reduce_scatter(
+        self,
+        x: Any,
+        op: str = "sum",
+        async_op: bool = False,
+        timeout: float | None = None,
+        *,
+        precision: Precision = None,
+        seed: int = 0,
+    ) -> Any:
+        """Combine the sparse `x` of all ranks and give each rank its part, counted from 0.
+
+        Rank r of n gets the positions from r * length // n up to (r + 1) * length // n. `x` is a
+        SparseVector or a torch sparse_coo tensor with one sparse dimension. Otherwise like
+        `all_reduce`.
+        """
+        request = Request("reduce_scatter", op, precision=precision, seed=seed)
+        return self._sparse(x, request, async_op, timeout, result="sparse")
+
+    def reduce(
+        self,
+        x: Any,
+        op: str = "sum",
+        root: int = 0,
+        async_op: bool = False,
+        timeout: float | None = None,
+        *,
+        precision: Precision = None,
+        seed: int = 0,
+    ) -> Any:
+        """Combine the sparse `x` of all ranks at rank `root`; the others get None.
+
+        Otherwise like `all_reduce`.
+        """
+        request = Request("reduce", op, root, precision=precision, seed=seed)
+        return self._sparse(x, request, async_op, timeout, result="sparse")
+
+    def broadcast(
+        self,
+        x: Any,
+        root: int = 0,
+        async_op: bool = False,
+        timeout: float | None = None,
+        *,
+        precision: Precision = None,
+        seed: int = 0,
+    ) -> Any:
+        """Give every rank the sparse `x` of rank `root`.
+
+        The other ranks pass one of the same dtype and shape, such as `SparseVector.empty`; what it
+        holds does not matter. Otherwise like `all_reduce`.
+        """
+        request = Request("broadcast", "sum", root, precision=precision, seed=seed)
+        return self._sparse(x, request, async_op, timeout, result="sparse")
+
+    def _dense(
+        self, x: Any, op: str, out: Any, timeout: float | None, precision: Precision, seed: int
+    ) -> Work:
         source = view(x, writable=out is None)
         target = source
         if out is not None:
             target = view(out, writable=True)
             check_target(source, target)
-        code = _op_code(op, source)
         operation = self.submit(
-            source.pointer, target.pointer, source.size, source.dtype, code, timeout
+            source.pointer,
+            target.pointer,
+            source.size,
+            source.dtype,
+            _op_code(op, source),
+            timeout,
+            codecs(precision, source.dtype, op),
+            seed,
         )
         result = x if out is None else out
-        work = Work(self, operation, result, (source.owner, target.owner))
+        return Work(self, operation, lambda: result, (source.owner, target.owner))
+
+    def _sparse(
+        self,
+        x: Any,
+        request: Request,
+        async_op: bool,
+        timeout: float | None,
+        result: str = "auto",
+        out: Any = None,
+    ) -> Any:
+        dedicated = bool(self._options.aggregators) and self.world_size > 1
+        check_request(request, x, result, out, self.world_size, dedicated)
+        x = coalesced(x)
+        given = read(x)
+        call = build_call(request, given, out)
+        operation = self._core.submit_sparse(call, self._seconds(timeout))
+        results = Results(operation, x, given)
+        deliver = partial(self._deliver, results, request, result, out)
+        work = Work(self, operation, deliver, (given.indices, given.values.owner, out))
         return work if async_op else work.wait()
+
+    def _deliver(self, results: Results, request: Request, form: str, out: Any) -> Any:
+        if out is not None:
+            results.finish()
+            return out
+        if request.collective == "all_gather":
+            return [results.sparse(rank) for rank in range(self.world_size)]
+        if request.collective == "reduce_scatter":
+            return results.part(self.rank, self.world_size)
+        if request.collective == "reduce" and self.rank != request.root:
+            return None
+        return results.in_form(form)
 
     def barrier(self, timeout: float | None = None) -> None:
         """Return once every rank has called it. Raises like `all_reduce`."""
@@ -173,7 +230,29 @@ class Communicator:
 
     def stats(self) -> dict[str, int]:
         """Counters since the start: operations, bytes and segments sent and received, chunks."""
-        return self._core.stats()
+        counters = self._core.stats()
+        return {name: count - self._uncounted[name] for name, count in counters.items()}
+
+    def start_counting(self) -> None:
+        """Leave what was done so far, to set up, out of `stats` and of the numbers in errors."""
+        self._uncounted = self._core.stats()
+
+    @property
+    def first_operation(self) -> int:
+        """The engine's number of the operation that counts as number 0."""
+        return self._uncounted["operations"]
+
+    def failure_of(self, operation: Operation) -> Error | None:
+        """Why an operation failed; None if it did not, or has not ended."""
+        failure = operation.failure()
+        return None if failure is None else from_failure(failure, self.first_operation)
+
+    def not_ended(self, operation: Operation, timeout: float | None) -> Timeout:
+        """What to raise where an operation is still in flight after `timeout` seconds."""
+        return Timeout(
+            f"operation {operation.seq - self.first_operation} has not ended after {timeout} s: "
+            "wait longer, or find out which rank has not called it"
+        )
 
     def abort(self, message: str) -> None:
         """Fail every collective in flight or to come, on all ranks, with an Error that says why."""
@@ -187,16 +266,25 @@ class Communicator:
         dtype_code: int,
         op_code: int,
         timeout_s: float | None = None,
+        codec_codes: tuple[int, int] = (0, 0),
+        seed: int = 0,
     ) -> Operation:
         """Start an all_reduce on raw memory, which must stay valid until the operation has ended.
 
-        Nothing is checked. For glue to frameworks; codes are in `_core.DTYPES` and `_core.OPS`.
+        Nothing is checked. For glue to frameworks; codes are in `_core.DTYPES`,
+        `_core.OPS` and `_core.CODECS`.
         """
+        seconds = self._seconds(timeout_s)
+        return self._core.submit(
+            source_ptr, target_ptr, count, dtype_code, op_code, seconds, *codec_codes, seed
+        )
+
+    def _seconds(self, timeout: float | None) -> float:
+        """The limit of a call as the engine takes it, where 0 is none."""
         self._release()
-        limit = self._options.timeout if timeout_s is None else timeout_s
+        limit = self._options.timeout if timeout is None else timeout
         check_timeout(limit)
-        seconds = 0.0 if math.isinf(limit) else limit
-        return self._core.submit(source_ptr, target_ptr, count, dtype_code, op_code, seconds)
+        return 0.0 if math.isinf(limit) else limit
 
     def watch(self, operation: Operation, callback: Callable[[], None]) -> None:
         """Run `callback` on the callback pool once `operation` has ended."""
@@ -205,9 +293,8 @@ class Communicator:
     def close(self) -> None:
         """Send what peers still need and leave. What is in flight fails. Idempotent."""
         with self._closing:
-            if self in _open:
+            if closing.unregister(self):
                 self._core.close()
-                _open.remove(self)
         self._release()
 
     def __enter__(self) -> Communicator:
@@ -235,67 +322,6 @@ class Communicator:
                 held = self._held.popleft()
                 if not held[0].done():
                     self._held.append(held)
-
-
-_open: list[Communicator] = []
-
-
-@cache
-def _close_at_exit(process_id: int) -> None:
-    """Have this process close what it forgot to; children of multiprocessing run no atexit."""
-    atexit.register(_close_all)
-    if multiprocessing.parent_process() is not None:
-        multiprocessing.util.Finalize(None, _close_all, exitpriority=100)
-
-
-def _close_all() -> None:
-    for communicator in list(_open):
-        with contextlib.suppress(Exception):
-            communicator.close()
-
-
-def init(
-    store: Store | None = None,
-    *,
-    rank: int | None = None,
-    world_size: int | None = None,
-    timeout: float | None = None,
-    lanes: int | None = None,
-    aggregators: Sequence[str] | None = None,
-) -> Communicator:
-    """Connect this process with the other ranks; a collective call.
-
-    `store` is a key-value store that all ranks share, such as one of torch.distributed; without,
-    the ranks meet at MASTER_ADDR:MASTER_PORT, or in the directory of SPARSEWIRE_RENDEZVOUS.
-    `rank` and `world_size` are those of the launcher where not given. `timeout` in seconds is the
-    limit for each collective (default 1800), and at most 300 of them for connecting. `lanes` is
-    the number of progress threads, alike on all ranks. `aggregators` are addresses "host:port" of
-    dedicated aggregators; without, the ranks share the work of aggregation.
-
-    Raises ValueError for wrong settings, Timeout that names the ranks that are missing,
-    MismatchError where ranks have different settings, AuthenticationError, or Error.
-    """
-    options = resolve(
-        os.environ,
-        rank=rank,
-        world_size=world_size,
-        timeout=timeout,
-        lanes=lanes,
-        aggregators=aggregators,
-    )
-    # A single rank has nobody to meet and nothing to send, not even to an aggregator.
-    links = [[-1]] * options.lanes
-    if options.world_size > 1:
-        links = join(options, store or default_store(options, os.environ), os.environ)
-    core = Core(
-        options.rank,
-        options.world_size,
-        links,
-        dedicated=bool(options.aggregators) and options.world_size > 1,
-        block=options.block,
-        window=options.window,
-    )
-    return Communicator(core, options)
 
 
 def _op_code(op: str, source: View) -> int:

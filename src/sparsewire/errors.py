@@ -42,11 +42,16 @@ class MismatchError(Error):
     """Ranks disagree: on sizes, dtypes or operations of a collective, or on settings."""
 
 
+class InputError(Error, ValueError):
+    """A rank passed what no rank can use, such as indices out of range; all ranks are told."""
+
+
 _SEE_LOG = "Its own log has the first error; restart the job."
 _BY_CODE: dict[str, tuple[type[Error], str]] = {
     "timeout": (Timeout, "Find out what they wait for, or allow more time with timeout=."),
     "protocol": (ProtocolError, "Do all ranks run the same version of sparsewire?"),
     "mismatch": (MismatchError, "All ranks must make the same calls in the same order."),
+    "input": (InputError, "Correct it on that rank; the communicator goes on."),
     "aborted": (Error, "Restart the job."),
     "closed": (Error, "Make a new one with sparsewire.init()."),
 }
@@ -57,10 +62,14 @@ def _peer_lost_message(rank: int, op: str, seq: int) -> str:
     return f"lost {who}, in {op} (operation {seq}). {_SEE_LOG}"
 
 
-def from_failure(failure: Failure) -> Error:
-    """Turn the native module's description of a failure into the exception to raise."""
-    what = f"{failure.message}, in {failure.op} (operation {failure.seq})."
+def from_failure(failure: Failure, first_operation: int = 0) -> Error:
+    """Turn the native module's description of a failure into the exception to raise.
+
+    `first_operation` is the engine's number of the operation that counts as number 0.
+    """
+    seq = failure.seq - first_operation
+    what = f"{failure.message}, in {failure.op} (operation {seq})."
     if failure.code == "peer_lost":
-        return PeerLost(failure.rank, failure.op, failure.seq, f"{what} {_SEE_LOG}")
+        return PeerLost(failure.rank, failure.op, seq, f"{what} {_SEE_LOG}")
     kind, advice = _BY_CODE[failure.code]
     return kind(f"{what} {advice}")

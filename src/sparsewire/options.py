@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from sparsewire.link_figures import LinkFigures, parse_link_figures
+
 TIMEOUT_DEFAULT_S = 1800.0
 START_TIMEOUT_MAX_S = 300.0
 LANES_DEFAULT = 1
@@ -45,7 +47,10 @@ def parse_address(text: str) -> Address:
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of one rank. `timeout` in seconds, `window` in bytes (0: chosen by the engine)."""
+    """Settings of one rank. `timeout` in seconds, `window` in bytes (0: chosen by the engine).
+
+    `link` are figures to choose algorithms by, instead of measured ones.
+    """
 
     rank: int
     world_size: int
@@ -55,6 +60,7 @@ class Options:
     window: int = 0
     aggregators: tuple[Address, ...] = ()
     secret: bytes = field(default=b"", repr=False)
+    link: LinkFigures | None = None
 
     def __post_init__(self) -> None:
         _require(self.world_size >= 1, f"world_size must be at least 1, not {self.world_size}")
@@ -110,6 +116,7 @@ def resolve(
         window=setting(None, "SPARSEWIRE_WINDOW", int, 0),
         aggregators=tuple(parse_address(text) for text in aggregators),
         secret=environment.get("SPARSEWIRE_SECRET", "").encode(),
+        link=parse_link_figures(given) if (given := environment.get("SPARSEWIRE_LINK")) else None,
     )
 
 

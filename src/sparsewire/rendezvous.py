@@ -9,12 +9,16 @@ import weakref
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import quote, unquote, urlsplit
 
 from sparsewire.errors import Error, Timeout
+from sparsewire.mpi_store import as_mpi, mpi_store
 from sparsewire.options import Options
 from sparsewire.tcp_store import TcpStore
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
 
 _POLL_FIRST_S = 0.001
 _POLL_MAX_S = 0.1
@@ -86,6 +90,15 @@ def next_use(store: Store) -> int:
         use = _uses.get(store, 0)
         _uses[store] = use + 1
         return use
+
+
+def open_store(
+    store: Store | Intracomm | None, options: Options, environment: Mapping[str, str]
+) -> Store:
+    """Where the ranks meet: in `store`, over it if it is an MPI communicator, or by default."""
+    if (mpi := as_mpi(store)) is not None:
+        return mpi_store(mpi, options.start_timeout)
+    return cast(Store, store) if store else default_store(options, environment)
 
 
 def default_store(options: Options, environment: Mapping[str, str]) -> Store:

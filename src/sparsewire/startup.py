@@ -30,6 +30,7 @@ _SETTINGS = {
     "lanes": "set SPARSEWIRE_LANES, or pass lanes=, alike on all ranks",
     "block": "set SPARSEWIRE_BLOCK alike on all ranks",
     "window": "set SPARSEWIRE_WINDOW alike on all ranks",
+    "link": "set SPARSEWIRE_LINK alike on all ranks",
     "aggregators": "set SPARSEWIRE_AGGREGATORS alike on all ranks, in the same order",
 }
 
@@ -45,6 +46,7 @@ class Record:
     window: int
     aggregators: str
     identity: str
+    link: str = ""
     host: str = ""
     port: int = 0
     job: int = 0
@@ -195,6 +197,7 @@ def _record(options: Options) -> Record:
         window=options.window,
         aggregators=",".join(map(str, options.aggregators)),
         identity=host_identity(),
+        link=str(options.link) if options.link else "",
     )
 
 

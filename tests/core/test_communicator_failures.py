@@ -24,6 +24,11 @@ def failure_of(comm: sparsewire.Communicator, *args: Any, **kwargs: Any) -> Exce
     raise AssertionError("all_reduce did not fail")
 
 
+def let_others_end() -> None:
+    """Give the other ranks time to end a collective that has ended here."""
+    time.sleep(0.5)
+
+
 def disagree(what: str) -> tuple[Exception, list[float]]:
     with sparsewire.init() as comm:
         odd = comm.rank == 1
@@ -47,6 +52,7 @@ def die(victim: int, size: int) -> Exception | None:
         x = np.ones(size, np.float32)
         comm.all_reduce(x)
         if comm.rank == victim:
+            let_others_end()
             os.kill(os.getpid(), signal.SIGKILL)
         return failure_of(comm, x, timeout=30)
 
@@ -113,6 +119,7 @@ def abort() -> Exception:
     with sparsewire.init() as comm:
         comm.barrier()
         if comm.rank == 1:
+            let_others_end()
             comm.abort("the loss is not a number")
         return failure_of(comm, np.ones(10), timeout=20)
 

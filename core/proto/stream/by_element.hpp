@@ -3,13 +3,30 @@
 
 #include <optional>
 
+#include "wire/descriptor.hpp"
 #include "wire/segment.hpp"
 
 namespace sparsewire::proto {
 
-// The smaller format by element for so many of the chunk's elements, or none where it does not pay
-// against `bytes_of_blocks`.
+// What time costs on this link. Single elements take time to pick, add and place; blocks do not.
+struct Costs {
+  // The bytes that cross the link in the time that one element takes. This default suits links of
+  // several Gbit/s; a communicator measures its own.
+  double bytes_per_pick = 4;
+};
+
+// The costs to choose formats by. Rounding at random depends on the format, and the same seed must
+// give the same bits in another run, where other costs were measured.
+inline Costs costs_for(const wire::Descriptor& descriptor, const Costs& costs) {
+  return descriptor.is_stochastic() ? Costs{} : costs;
+}
+
+// The smaller of the two formats by element.
+wire::Format smaller_by_element(const BlockLayout& layout, std::size_t elements);
+
+// That format for so many of the chunk's elements, or none where it does not pay against
+// `bytes_of_blocks`.
 std::optional<wire::Format> format_by_element(const BlockLayout& layout, std::size_t elements,
-                                              std::size_t bytes_of_blocks);
+                                              std::size_t bytes_of_blocks, const Costs& costs);
 
 }  // namespace sparsewire::proto

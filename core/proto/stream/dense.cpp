@@ -77,7 +77,8 @@ std::optional<Segment> DenseSource::segment_by_element(std::uint64_t chunk,
   wire::ElementBitmap elements{};
   const ScanResult marks =
       kernels().mark(at(chunk), layout.count, tensor_.descriptor.dtype, elements.data());
-  const auto format = format_by_element(layout, marks.nonzero, wire::packed_bytes(bitmap, layout));
+  const auto format =
+      format_by_element(layout, marks.nonzero, wire::packed_bytes(bitmap, layout), costs_);
   if (!format) return {};
 
   const std::size_t head = wire::positions_bytes(*format, layout, marks.nonzero);
@@ -89,7 +90,7 @@ std::optional<Segment> DenseSource::segment_by_element(std::uint64_t chunk,
   if (marks.negative_zeros || !tensor_.in_place()) {
     keep_elements_only(chunk, elements, owner.get() + head);
   }
-  return Segment{*format, Bytes::shared(std::move(owner), size)};
+  return Segment{*format, Codec::raw, Bytes::shared(std::move(owner), size)};
 }
 
 // Whether blocks that are not zero hold mostly zeros, judged by the first few.
@@ -114,14 +115,14 @@ bool DenseSource::is_scattered(std::uint64_t chunk, const wire::BlockBitmap& bit
 void DenseSource::keep_elements_only(std::uint64_t chunk, const wire::ElementBitmap& elements,
                                      const std::byte* values) const {
   const BlockLayout layout = tensor_.grid.layout(chunk);
-  std::memset(target_at(chunk), 0, layout.bytes());
-  scatter(target_at(chunk), values, layout.element_size, bitmap_words(layout.count),
+  std::memset(tensor_.at(chunk), 0, layout.bytes());
+  scatter(tensor_.at(chunk), values, layout.element_size, bitmap_words(layout.count),
           elements.data());
 }
 
 Segment DenseSource::dense_segment(std::uint64_t chunk) const {
   const std::size_t size = tensor_.grid.layout(chunk).bytes();
-  return {wire::Format::dense, Bytes::borrowed({at(chunk), size})};
+  return {wire::Format::dense, Codec::raw, Bytes::borrowed({at(chunk), size})};
 }
 
 Segment DenseSource::blocks_segment(std::uint64_t chunk, const wire::BlockBitmap& bitmap) const {
@@ -132,44 +133,36 @@ Segment DenseSource::blocks_segment(std::uint64_t chunk, const wire::BlockBitmap
   wire::encode_bitmap(bitmap, layout, owner.get());
   pack(owner.get() + head, at(chunk), layout.count, layout.element_size, layout.block,
        bitmap.data());
-  return {wire::Format::blocks, Bytes::shared(std::move(owner), size)};
+  return {wire::Format::blocks, Codec::raw, Bytes::shared(std::move(owner), size)};
 }
 
 void DenseSource::clear_zero_blocks(std::uint64_t chunk, const wire::BlockBitmap& bitmap) const {
   const BlockLayout layout = tensor_.grid.layout(chunk);
-  clear(target_at(chunk), layout.count, layout.element_size, layout.block, bitmap.data());
+  clear(tensor_.at(chunk), layout.count, layout.element_size, layout.block, bitmap.data());
 }
 
 const std::byte* DenseSource::at(std::uint64_t chunk) const {
   return tensor_.source + tensor_.grid.offset_bytes(chunk);
 }
 
-std::byte* DenseSource::target_at(std::uint64_t chunk) const {
-  return tensor_.target + tensor_.grid.offset_bytes(chunk);
-}
-
-std::byte* DenseSink::at(std::uint64_t chunk) const {
-  return tensor_.target + tensor_.grid.offset_bytes(chunk);
-}
-
 std::byte* DenseSink::place(std::uint64_t chunk, std::size_t size) {
-  return size == tensor_.grid.layout(chunk).bytes() ? at(chunk) : nullptr;
+  return size == tensor_.grid.layout(chunk).bytes() ? tensor_.at(chunk) : nullptr;
 }
 
-Status DenseSink::write(std::uint64_t chunk, wire::Format format,
-                        std::span<const std::byte> payload) {
-  if (payload.data() == at(chunk)) return {};  // It was received in its place.
+Status DenseSink::write(std::uint64_t chunk, const Segment& segment) {
+  if (segment.payload.data() == tensor_.at(chunk)) return {};  // It was received in its place.
   const BlockLayout layout = tensor_.grid.layout(chunk);
-  const auto segment = wire::decode_segment(format, payload, layout);
-  if (!segment) return segment.error();
-  if (wire::is_by_element(format)) {
-    const wire::ElementBitmap elements = wire::elements_of(*segment, layout);
-    scatter(at(chunk), segment->values.data(), layout.element_size, bitmap_words(layout.count),
+  const auto contribution = read_segment(kNoRank, segment, layout);
+  if (!contribution) return contribution.error();
+  const wire::SegmentView& view = contribution->values;
+  if (wire::is_by_element(view.format)) {
+    const wire::ElementBitmap elements = wire::elements_of(view, layout);
+    scatter(tensor_.at(chunk), view.values.data(), layout.element_size, bitmap_words(layout.count),
             elements.data());
-    return {};
+  } else {
+    unpack(tensor_.at(chunk), view.values.data(), layout.count, layout.element_size, layout.block,
+           view.bitmap.data());
   }
-  unpack(at(chunk), segment->values.data(), layout.count, layout.element_size, layout.block,
-         segment->bitmap.data());
   return {};
 }
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "kernels/kernels.hpp"
+#include "proto/stream/by_element.hpp"
+#include "proto/stream/contribution.hpp"
 #include "proto/stream/plan.hpp"
-#include "proto/stream/source.hpp"
-#include "wire/segment.hpp"
 
 namespace sparsewire::proto {
 
@@ -16,6 +16,7 @@ struct DenseTensor {
   ChunkGrid grid;
 
   bool in_place() const { return source == target; }
+  std::byte* at(std::uint64_t chunk) const { return target + grid.offset_bytes(chunk); }
 };
 
 // Whether the operation allows to leave out zeros and a sample says that it pays to look for them.
@@ -26,7 +27,8 @@ bool leaves_out_zeros(const DenseTensor& tensor);
 // makes the target's zeros ready: results never name them, so they must hold +0.0 already.
 class DenseSource final : public Source {
  public:
-  DenseSource(const DenseTensor& tensor, bool scans) : tensor_(tensor), scans_(scans) {}
+  DenseSource(const DenseTensor& tensor, bool scans, const Costs& costs = {})
+      : tensor_(tensor), scans_(scans), costs_(costs) {}
 
   std::optional<Segment> segment(std::uint64_t chunk) override;
 
@@ -40,10 +42,10 @@ class DenseSource final : public Source {
   Segment blocks_segment(std::uint64_t chunk, const wire::BlockBitmap& bitmap) const;
   void clear_zero_blocks(std::uint64_t chunk, const wire::BlockBitmap& bitmap) const;
   const std::byte* at(std::uint64_t chunk) const;
-  std::byte* target_at(std::uint64_t chunk) const;
 
   DenseTensor tensor_;
   bool scans_;
+  Costs costs_;
 };
 
 class DenseSink final : public Sink {
@@ -51,12 +53,9 @@ class DenseSink final : public Sink {
   explicit DenseSink(const DenseTensor& tensor) : tensor_(tensor) {}
 
   std::byte* place(std::uint64_t chunk, std::size_t size) override;
-  Status write(std::uint64_t chunk, wire::Format format,
-               std::span<const std::byte> payload) override;
+  Status write(std::uint64_t chunk, const Segment& segment) override;
 
  private:
-  std::byte* at(std::uint64_t chunk) const;
-
   DenseTensor tensor_;
 };
 

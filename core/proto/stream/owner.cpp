@@ -22,6 +22,7 @@ wire::Message result_message(std::uint64_t seq, std::uint64_t chunk, std::uint64
                              Segment segment) {
   const wire::FrameHeader header{.kind = wire::FrameKind::result,
                                  .format = segment.format,
+                                 .codec = segment.codec,
                                  .payload = static_cast<std::uint32_t>(segment.payload.size()),
                                  .seq = seq,
                                  .chunk = chunk,
@@ -56,6 +57,12 @@ Status Owner::on_message(Rank rank, wire::Message message, Outbox& outbox) {
       return on_segment(rank, header, std::move(message.payload), outbox);
     case wire::FrameKind::cancel:
       return on_cancel(rank, header.seq);
+    case wire::FrameKind::refuse: {
+      const auto fault = wire::decode_fault(message.payload.view());
+      if (!fault) return fault.error();
+      on_refuse(header.seq, fault->error, outbox);
+      return {};
+    }
     default:
       return protocol_error("owner: this kind of frame is not for an owner");
   }
@@ -129,17 +136,17 @@ Status Owner::on_segment(Rank rank, const wire::FrameHeader& header, Bytes paylo
   if (!skips_zeros(state.descriptor.op) && header.format != wire::Format::dense) {
     return protocol_error("segment: this operation takes dense ones only");
   }
-  auto values =
-      wire::decode_segment(header.format, payload.view(), operation.grid.layout(header.chunk));
-  if (!values) return values.error();
+  const BlockLayout layout = operation.grid.layout(header.chunk);
+  auto contribution = read_segment(rank, {header.format, header.codec, std::move(payload)}, layout);
+  if (!contribution) return contribution.error();
   if (buffered_[r] >
       std::max<std::size_t>(topology_.window_bytes, kSegmentsInWindow * wire::kMaxPayload)) {
     return protocol_error("segment: beyond the window");
   }
 
-  buffered_[r] += payload.size();
+  buffered_[r] += contribution->bytes();
   state.next = header.next;
-  operation.pending[header.chunk].push_back({rank, std::move(payload), *std::move(values)});
+  operation.pending[header.chunk].push_back(*std::move(contribution));
   emit_complete(header.seq, operation, outbox);
   return {};
 }
@@ -157,15 +164,20 @@ Status Owner::on_cancel(Rank rank, std::uint64_t seq) {
   return {};
 }
 
+void Owner::on_refuse(std::uint64_t seq, const Error& error, Outbox& outbox) {
+  Operation& operation = find_or_create(seq);
+  if (operation.failed) return;
+  outbox.push_back(fail_message(seq, error));
+  operation.failed = true;
+  release(operation);
+}
+
 void Owner::fail(std::uint64_t seq, Operation& operation, Rank a, Rank b, Outbox& outbox) {
   const auto says = [&](Rank rank) {
     return "rank " + std::to_string(rank) + " called " +
            wire::describe(operation.ranks[static_cast<std::size_t>(rank)].descriptor);
   };
-  outbox.push_back(
-      fail_message(seq, {ErrorCode::mismatch, b, "ranks disagree: " + says(a) + ", " + says(b)}));
-  operation.failed = true;
-  release(operation);
+  on_refuse(seq, {ErrorCode::mismatch, b, "ranks disagree: " + says(a) + ", " + says(b)}, outbox);
 }
 
 void Owner::release(Operation& operation) {
@@ -175,7 +187,7 @@ void Owner::release(Operation& operation) {
 
 void Owner::give_back(const std::vector<Contribution>& contributions) {
   for (const Contribution& contribution : contributions) {
-    buffered_[static_cast<std::size_t>(contribution.rank)] -= contribution.payload.size();
+    buffered_[static_cast<std::size_t>(contribution.rank)] -= contribution.bytes();
   }
 }
 
@@ -219,14 +231,20 @@ wire::Message Owner::reduce_first(std::uint64_t seq, Operation& operation,
   std::ranges::sort(contributions, {}, &Contribution::rank);
 
   const wire::Descriptor& descriptor = operation.ranks.front().descriptor;
-  Segment sum =
-      reduce(contributions,
-             {descriptor.dtype, descriptor.op, static_cast<std::int32_t>(topology_.world_size)},
-             operation.grid.layout(chunk));
+  const BlockLayout layout = operation.grid.layout(chunk);
+  const Segment sum = reduce(contributions,
+                             {.dtype = descriptor.dtype,
+                              .op = descriptor.op,
+                              .world_size = static_cast<std::int32_t>(topology_.world_size),
+                              .form = descriptor.form,
+                              .costs = costs_for(descriptor, costs_)},
+                             layout, scratch_);
   give_back(contributions);
   const std::uint64_t waiting =
       operation.pending.empty() ? wire::kNoChunk : operation.pending.begin()->first;
-  return result_message(seq, chunk, std::min(announced, waiting), std::move(sum));
+  return result_message(seq, chunk, std::min(announced, waiting),
+                        encode_segment(sum, descriptor.result_codec, layout,
+                                       rounding_key(descriptor.seed, seq, kNoRank, chunk)));
 }
 
 std::vector<Rank> Owner::missing(std::uint64_t seq) const {

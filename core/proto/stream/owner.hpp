@@ -20,15 +20,18 @@ class Owner {
 
   Owner(const wire::Topology& topology, std::uint32_t lane, std::uint32_t owner);
 
-  // Takes an open, segment or cancel frame. An error means that the rank broke the protocol. Ranks
-  // that disagree do not: the outbox gets a fail message, and the operation is forgotten once
-  // every rank has cancelled it.
+  // Takes an open, segment, cancel or refuse frame. An error means that the rank broke the
+  // protocol. Ranks that disagree do not: the outbox gets a fail message, and the operation is
+  // forgotten once every rank has cancelled it.
   Status on_message(Rank rank, wire::Message message, Outbox& outbox);
 
   // A paused owner takes everything in but makes no results; its ranks' windows then stop them. On
   // resuming, the outbox gets what has become complete.
   void pause(bool paused, Outbox& outbox);
   bool is_paused() const { return paused_; }
+
+  // What the choice of formats for results rests on.
+  void set_costs(const Costs& costs) { costs_ = costs; }
 
   // The ranks that an operation waits for here; all that have not opened it, or else all that
   // still owe a chunk.
@@ -56,6 +59,7 @@ class Owner {
                  Outbox& outbox);
   Status on_segment(Rank rank, const wire::FrameHeader& header, Bytes payload, Outbox& outbox);
   Status on_cancel(Rank rank, std::uint64_t seq);
+  void on_refuse(std::uint64_t seq, const Error& error, Outbox& outbox);
   Operation& find_or_create(std::uint64_t seq);
   static Rank first_disagreeing(const Operation& operation, const wire::Descriptor& descriptor);
   static Status check_next(const wire::Descriptor& descriptor, const ChunkSequence& chunks,
@@ -71,6 +75,8 @@ class Owner {
   std::uint32_t lane_;
   std::uint32_t owner_;
   bool paused_ = false;
+  Costs costs_;
+  Scratch scratch_;
   std::map<std::uint64_t, Operation> operations_;
   std::vector<std::size_t> buffered_;         // bytes, per rank
   std::vector<std::size_t> open_operations_;  // per rank

@@ -15,20 +15,28 @@ constexpr std::uint64_t kChunksPerStream = 4;
 }  // namespace
 
 BlockLayout ChunkGrid::layout(std::uint64_t chunk) const {
-  const std::uint64_t begin = chunk * chunk_elements;
+  const std::uint64_t begin = chunk / columns * chunk_elements;
   return {static_cast<std::size_t>(std::min(chunk_elements, count - begin)), element_size, block};
 }
 
 ChunkGrid make_grid(const wire::Descriptor& descriptor, const wire::Topology& topology) {
+  const std::uint64_t block = descriptor.row == 1 ? topology.block : descriptor.row;
   const std::uint64_t even = ceil_div(descriptor.count, topology.streams() * kChunksPerStream);
-  const std::uint64_t whole_blocks = ceil_div(even, std::uint64_t{topology.block}) * topology.block;
-  return {
+  const std::uint64_t clamped =
+      std::clamp(ceil_div(even, block) * block, ceil_div(kMinChunkElements, block) * block,
+                 wire::kMaxChunkElements / block * block);
+  ChunkGrid grid{
       .count = descriptor.count,
-      .chunk_elements =
-          std::clamp(whole_blocks, kMinChunkElements, std::uint64_t{wire::kMaxChunkElements}),
+      .chunk_elements = clamped,
       .element_size = element_size(descriptor.dtype),
-      .block = topology.block,
+      .block = static_cast<std::size_t>(block),
   };
+  const std::uint64_t columns = std::min(topology.streams(), grid.chunks());
+  if (descriptor.is_striped && columns > 1) {
+    grid.columns = columns;
+    grid.count = ceil_div(ceil_div(descriptor.count, block), grid.columns) * block;
+  }
+  return grid;
 }
 
 ChunkSequence chunks_of(std::uint32_t lane, std::uint32_t owner, std::uint64_t seq,
@@ -38,6 +46,11 @@ ChunkSequence chunks_of(std::uint32_t lane, std::uint32_t owner, std::uint64_t s
   return {.first = (stream + streams - seq % streams) % streams,
           .step = streams,
           .chunks = grid.chunks()};
+}
+
+std::uint32_t lane_of(std::uint64_t chunk, std::uint64_t seq, const wire::Topology& topology) {
+  const std::uint64_t streams = topology.streams();
+  return static_cast<std::uint32_t>((chunk % streams + seq % streams) % streams % topology.lanes);
 }
 
 }  // namespace sparsewire::proto

@@ -21,14 +21,20 @@ inline constexpr std::size_t kSegmentsInWindow = 3;
 inline constexpr std::size_t kOpenCost = 64;
 
 // The chunks of one tensor. A tensor without elements still has one chunk, of no elements: every
-// operation then has at least one stream, and ranks that disagree on the size meet there.
+// operation then has at least one stream, and ranks that disagree on the size meet there. A sparse
+// vector is dealt out by stripes (see proto/sparse/stripes.hpp) into columns, and each column is
+// cut into chunks: chunk c is piece c / columns of column c % columns.
 struct ChunkGrid {
-  std::uint64_t count = 0;  // elements
+  std::uint64_t count = 0;  // elements of one column
   std::uint64_t chunk_elements = 1;
   std::size_t element_size = 4;  // bytes
   std::size_t block = 256;       // elements
+  std::uint64_t columns = 1;
 
-  std::uint64_t chunks() const { return count == 0 ? 1 : ceil_div(count, chunk_elements); }
+  std::uint64_t chunks() const {
+    return count == 0 ? 1 : columns * ceil_div(count, chunk_elements);
+  }
+  // Only where there is one column.
   std::uint64_t offset_bytes(std::uint64_t chunk) const {
     return chunk * chunk_elements * element_size;
   }
@@ -57,5 +63,8 @@ struct ChunkSequence {
 // single chunk load all owners alike.
 ChunkSequence chunks_of(std::uint32_t lane, std::uint32_t owner, std::uint64_t seq,
                         const ChunkGrid& grid, const wire::Topology& topology);
+
+// The lane that carries a chunk.
+std::uint32_t lane_of(std::uint64_t chunk, std::uint64_t seq, const wire::Topology& topology);
 
 }  // namespace sparsewire::proto

@@ -7,7 +7,7 @@
 
 #include "base/bitmap.hpp"
 #include "kernels/kernels.hpp"
-#include "proto/stream/reduce_elements.hpp"
+#include "proto/stream/element_sum.hpp"
 
 namespace sparsewire::proto {
 namespace {
@@ -80,7 +80,9 @@ class Accumulator {
 
 Segment reduce_blocks(std::span<const Contribution> contributions, const Reduction& reduction,
                       const BlockLayout& layout) {
-  const wire::BlockBitmap all = union_of(contributions);
+  const wire::BlockBitmap all = reduction.form == wire::ResultForm::dense
+                                    ? wire::full_bitmap(layout)
+                                    : union_of(contributions);
   const bool dense = all_set(all.data(), layout.blocks());
   const std::size_t head = dense ? 0 : wire::bitmap_bytes(layout);
   const std::size_t count = elements_in(all, layout);
@@ -101,19 +103,21 @@ Segment reduce_blocks(std::span<const Contribution> contributions, const Reducti
   if (separate || reduction.op == ReduceOp::avg) {
     kernels().finish(out, memory, count, reduction.dtype, reduction.op, reduction.world_size);
   }
-  return {dense ? wire::Format::dense : wire::Format::blocks,
+  return {dense ? wire::Format::dense : wire::Format::blocks, Codec::raw,
           Bytes::shared(std::move(owner), size)};
 }
 
 }  // namespace
 
 Segment reduce(std::span<const Contribution> contributions, const Reduction& reduction,
-               const BlockLayout& layout) {
+               const BlockLayout& layout, Scratch& scratch) {
   const bool by_element = std::ranges::any_of(contributions, [](const Contribution& contribution) {
     return wire::is_by_element(contribution.values.format);
   });
-  return by_element ? reduce_elements(contributions, reduction, layout)
-                    : reduce_blocks(contributions, reduction, layout);
+  if (!by_element) return reduce_blocks(contributions, reduction, layout);
+  ElementSum sum(reduction, layout, scratch);
+  for (const Contribution& contribution : contributions) sum.add(contribution.values);
+  return sum.pack();
 }
 
 }  // namespace sparsewire::proto

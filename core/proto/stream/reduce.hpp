@@ -5,26 +5,31 @@
 #include <span>
 
 #include "base/types.hpp"
-#include "proto/stream/source.hpp"
-#include "wire/segment.hpp"
+#include "proto/stream/by_element.hpp"
+#include "proto/stream/contribution.hpp"
+#include "proto/stream/scratch.hpp"
+#include "wire/descriptor.hpp"
 
 namespace sparsewire::proto {
-
-struct Contribution {
-  Rank rank;
-  Bytes payload;  // keeps the values in place
-  wire::SegmentView values;
-};
 
 struct Reduction {
   DType dtype;
   ReduceOp op;
   std::int32_t world_size;
+  wire::ResultForm form = wire::ResultForm::cheapest;
+  Costs costs = {};
 };
+
+// acc + x, but of two NaN the first stays: the compiler may swap the operands of a sum.
+template <typename A>
+constexpr A first_nan_or_sum(A acc, A x) {
+  const A sum = static_cast<A>(acc + x);
+  return acc != acc ? acc : sum;
+}
 
 // `contributions` is not empty and sorted by rank; operations that do not skip zeros need a dense
 // one from every rank.
 Segment reduce(std::span<const Contribution> contributions, const Reduction& reduction,
-               const BlockLayout& layout);
+               const BlockLayout& layout, Scratch& scratch);
 
 }  // namespace sparsewire::proto

@@ -12,6 +12,7 @@ namespace sparsewire::proto {
 
 struct Segment {
   wire::Format format = wire::Format::empty;
+  Codec codec = Codec::raw;
   Bytes payload;
 };
 
@@ -33,8 +34,7 @@ class Sink {
   virtual std::byte* place(std::uint64_t chunk, std::size_t size) = 0;
 
   // Takes the result of a chunk; an error where the payload is not what its format says.
-  virtual Status write(std::uint64_t chunk, wire::Format format,
-                       std::span<const std::byte> payload) = 0;
+  virtual Status write(std::uint64_t chunk, const Segment& segment) = 0;
 };
 
 }  // namespace sparsewire::proto

@@ -7,7 +7,7 @@ Worker::Worker(const wire::Topology& topology, std::uint32_t lane)
     : topology_(topology), lane_(lane), owners_(topology.owners) {}
 
 bool Worker::submit(std::uint64_t seq, const wire::Descriptor& descriptor, const ChunkGrid& grid,
-                    std::unique_ptr<Source> source, std::unique_ptr<Sink> sink) {
+                    std::unique_ptr<Source> source, std::shared_ptr<Sink> sink) {
   Operation operation{.source = std::move(source), .sink = std::move(sink), .streams = {}};
   operation.streams.resize(topology_.owners);
   for (std::uint32_t owner = 0; owner < topology_.owners; ++owner) {
@@ -51,7 +51,7 @@ std::optional<wire::Message> Worker::poll(std::uint32_t owner) {
 }
 
 Result<bool> Worker::on_result(std::uint32_t owner, const wire::FrameHeader& header,
-                               std::span<const std::byte> payload) {
+                               const Bytes& payload) {
   WorkerStream* stream = stream_of(header.seq, owner);
   // An operation that failed here meanwhile: its results are of no use any more.
   if (!stream) return false;

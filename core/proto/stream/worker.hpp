@@ -19,7 +19,7 @@ class Worker {
   // Starts an operation. False where this lane has no part in it; source and sink are not kept
   // then. Sequence numbers rise.
   bool submit(std::uint64_t seq, const wire::Descriptor& descriptor, const ChunkGrid& grid,
-              std::unique_ptr<Source> source, std::unique_ptr<Sink> sink);
+              std::unique_ptr<Source> source, std::shared_ptr<Sink> sink);
 
   // The next message for an owner. None does not mean that all is sent: see has_work().
   std::optional<wire::Message> poll(std::uint32_t owner);
@@ -29,7 +29,7 @@ class Worker {
 
   // Takes a result frame; true where it ended its operation on this lane.
   Result<bool> on_result(std::uint32_t owner, const wire::FrameHeader& header,
-                         std::span<const std::byte> payload);
+                         const Bytes& payload);
 
   // Where the payload of a result may be received directly, or null.
   std::byte* place(std::uint32_t owner, const wire::FrameHeader& header) const;
@@ -48,7 +48,7 @@ class Worker {
  private:
   struct Operation {
     std::unique_ptr<Source> source;
-    std::unique_ptr<Sink> sink;
+    std::shared_ptr<Sink> sink;
     std::vector<std::unique_ptr<WorkerStream>> streams;  // per owner; null where it has no chunk
     std::size_t unfinished = 0;
   };

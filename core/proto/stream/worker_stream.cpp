@@ -67,6 +67,7 @@ wire::Message WorkerStream::open_message() const {
 wire::Message WorkerStream::segment_message() const {
   return {.header = {.kind = wire::FrameKind::segment,
                      .format = pending_->segment.format,
+                     .codec = pending_->segment.codec,
                      .payload = static_cast<std::uint32_t>(pending_->segment.payload.size()),
                      .seq = seq_,
                      .chunk = pending_->chunk,
@@ -105,11 +106,11 @@ Status WorkerStream::check_order(const wire::FrameHeader& header) const {
   return {};
 }
 
-Result<std::size_t> WorkerStream::on_result(const wire::FrameHeader& header,
-                                            std::span<const std::byte> payload) {
+Result<std::size_t> WorkerStream::on_result(const wire::FrameHeader& header, const Bytes& payload) {
   if (Status error = check_order(header)) return *std::move(error);
   if (header.format != wire::Format::empty) {
-    if (Status error = sink_.write(header.chunk, header.format, payload)) return *std::move(error);
+    const Segment segment{header.format, header.codec, payload};
+    if (Status error = sink_.write(header.chunk, segment)) return *std::move(error);
   }
   expected_ = header.next;
   finished_ = header.next == wire::kNoChunk;
@@ -137,7 +138,8 @@ std::size_t WorkerStream::release_up_to(std::uint64_t chunk) {
 }
 
 std::byte* WorkerStream::place(const wire::FrameHeader& header) const {
-  if (header.format != wire::Format::dense || check_order(header)) return nullptr;
+  const bool is_plain = header.format == wire::Format::dense && header.codec == Codec::raw;
+  if (!is_plain || check_order(header)) return nullptr;
   return sink_.place(header.chunk, header.payload);
 }
 

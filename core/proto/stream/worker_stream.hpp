@@ -24,8 +24,7 @@ class WorkerStream {
   std::optional<wire::Message> poll();
 
   // Checks and applies a result; returns the bytes of the window that it gives back.
-  Result<std::size_t> on_result(const wire::FrameHeader& header,
-                                std::span<const std::byte> payload);
+  Result<std::size_t> on_result(const wire::FrameHeader& header, const Bytes& payload);
 
   // Where the payload of this result may be received directly, or null.
   std::byte* place(const wire::FrameHeader& header) const;

@@ -155,7 +155,7 @@ class MuteRank final : public comm::LaneListener {
   ~MuteRank() override {
     for (const auto& lane : lanes_) lane->break_off({ErrorCode::closed, kNoRank, ""});
     for (const auto& lane : lanes_) lane->leave(0, std::chrono::seconds{0});
-    for (const auto& lane : lanes_) lane->join();
+    for (const auto& lane : lanes_) lane->await_end();
   }
 
   void submit(std::uint64_t seq, const comm::Operation::Arguments& arguments) {
@@ -171,6 +171,7 @@ class MuteRank final : public comm::LaneListener {
 
   void operation_left(std::uint64_t) override {}
   void operation_failed(std::uint64_t, Error) override {}
+  void operation_chosen(std::uint64_t, Choice) override {}
   void broken(Error) override {}
 
  private:
@@ -192,7 +193,7 @@ void wait_until(Condition holds) {
 
 inline comm::Operation::Arguments arguments_of(Collective& collective, std::size_t rank) {
   RankTensor& tensor = collective.ranks[rank];
-  return {tensor.source(), tensor.target(), collective.descriptor};
+  return {tensor.source(), tensor.target(), {.descriptor = collective.descriptor}};
 }
 
 inline OperationPtr submit(Cluster& cluster, Collective& collective, std::size_t rank) {

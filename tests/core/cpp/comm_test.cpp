@@ -100,7 +100,7 @@ TEST_CASE("several threads may submit at once") {
           const std::size_t at = (rank * threads + t) * each + i;
           tensors[at].assign(count, static_cast<std::int32_t>(rank + 1));
           auto* const memory = reinterpret_cast<std::byte*>(tensors[at].data());
-          operations[at] = cluster[rank].submit({memory, memory, descriptor});
+          operations[at] = cluster[rank].submit({memory, memory, {.descriptor = descriptor}});
           if (i % 5 == 0) operations[at]->wait(kPatience);
         }
       });

@@ -1,6 +1,7 @@
 // Seeded choices, so that whatever fails can be run again, and the damage that fuzzing does.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <random>

@@ -244,7 +244,7 @@ class Simulator {
       REQUIRE(fault);
       return fail(rank, header.seq, fault->error);
     }
-    const auto ended = port(lane, rank).worker.on_result(owner, header, payload);
+    const auto ended = port(lane, rank).worker.on_result(owner, header, Bytes::borrowed(payload));
     REQUIRE(ended);
     if (*ended) leave(rank, header.seq);
   }

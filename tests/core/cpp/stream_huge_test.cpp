@@ -53,7 +53,7 @@ class MadeUpSource final : public proto::Source {
     Buffer payload(wire::bitmap_bytes(layout) + layout.block_bytes());
     wire::encode_bitmap({1}, layout, payload.data());
     store(payload.data() + wire::bitmap_bytes(layout), 7, at->second);
-    return proto::Segment{wire::Format::blocks, Bytes::copy_of(payload)};
+    return proto::Segment{wire::Format::blocks, Codec::raw, Bytes::copy_of(payload)};
   }
 
  private:
@@ -66,9 +66,9 @@ class RememberingSink final : public proto::Sink {
   RememberingSink(Chunks& chunks, const proto::ChunkGrid& grid) : chunks_(chunks), grid_(grid) {}
 
   std::byte* place(std::uint64_t, std::size_t) override { return nullptr; }
-  Status write(std::uint64_t chunk, wire::Format format,
-               std::span<const std::byte> payload) override {
-    const auto view = wire::decode_segment(format, payload, grid_.layout(chunk));
+  Status write(std::uint64_t chunk, const proto::Segment& segment) override {
+    const auto view = wire::decode_segment(segment.format, segment.codec, segment.payload.view(),
+                                           grid_.layout(chunk));
     REQUIRE(view);
     REQUIRE(view->values.size() == grid_.layout(chunk).block_bytes());
     REQUIRE(chunks_.emplace(chunk, load<float>(view->values.data(), 7)).second);
@@ -157,7 +157,7 @@ TEST_CASE("dense memory is read and written far out") {
     CHECK_FALSE(source.segment(chunk));
 
     proto::DenseSink sink(tensor);
-    CHECK_FALSE(sink.write(chunk, segment->format, segment->payload.view()));
+    CHECK_FALSE(sink.write(chunk, *segment));
     CHECK(load<float>(memory.data(), element) == value);
     CHECK(sink.place(chunk, grid.layout(chunk).bytes()) == memory.data() + chunk * 65536 * 4);
     store(memory.data(), element, 0.0f);

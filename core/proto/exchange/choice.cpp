@@ -1,0 +1,184 @@
+// Predicts times. Positions are taken as independent among ranks, which is the case that sends
+// most.
+#include "proto/exchange/choice.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace sparsewire::proto {
+namespace {
+
+using wire::Algorithm;
+
+constexpr std::array kCandidates{Algorithm::allgather, Algorithm::ssar_recursive_double,
+                                 Algorithm::ssar_split_allgather, Algorithm::stream};
+
+// What the fullest range may have more than its share.
+constexpr double kEvenWithin = 1.15;
+
+constexpr std::uint64_t kShortBytes = 4096;
+
+// The constants were fitted to grids of 1 KiB to 100 MB, 0.01% to 100% dense, with 2, 4 and 8 ranks
+// on loopback and 4 hosts on links of 1 Gbit/s (`sparsewire bench grid`).
+
+// The figure of an element stands for three steps: it is picked, added, and put in its place. An
+// algorithm takes some of these steps more often than others.
+constexpr double kStepsPerMerge = 3;
+
+// What of an element's time depends on the format that it comes in.
+constexpr double kFormatParts = 4;
+
+// In a full vector, a step takes this much less than in a nearly empty one: it goes through values
+// that lie side by side, by vector instructions, and not from position to position.
+constexpr double kSavedWhenDense = 0.75;
+
+// A stream goes to owners and back. That is two messages one behind the other, but each rank sends
+// only two, and not one to every other rank.
+constexpr double kStreamLatencies = 1.5;
+
+// What a stream does per chunk, whatever it holds, in merged elements: two messages through every
+// rank, and an owner that keeps book of who is to come.
+constexpr double kMergesPerChunk = 800;
+
+// A copy, in steps, and the density up to which coordinates are packed.
+constexpr double kStepsToCopy = 0.5;
+constexpr double kStepsToBundle = 2;
+constexpr double kPackedDensity = 1.0 / 32;
+
+// How the engine cuts vectors of this many elements; short ones are cut finer.
+constexpr double kChunk = 65536;
+constexpr double kSmallChunk = 8192;
+
+// What the formula of every algorithm is made of.
+struct Terms {
+  double ranks;
+  double length;
+  double element_bytes;
+  double density;  // of one rank, on average
+
+  explicit Terms(const Load& load)
+      : ranks(static_cast<double>(load.elements.size())),
+        length(static_cast<double>(load.length)),
+        element_bytes(static_cast<double>(load.element_size)) {
+    const double named = static_cast<double>(
+        std::accumulate(load.elements.begin(), load.elements.end(), std::uint64_t{0}));
+    density = std::min(1.0, named / ranks / std::max(length, 1.0));
+  }
+
+  // Density of the union of so many ranks.
+  double joined(double count) const { return 1 - std::pow(1 - density, count); }
+
+  // Bytes of the whole vector at a density, in the cheapest format.
+  double bytes(double at_density) const {
+    const double elements = length * at_density;
+    const double positions = std::min(2 * elements, length / 8);
+    return std::min(elements * element_bytes + positions, length * element_bytes);
+  }
+
+  // One step over the whole vector at a density, in elements of a nearly empty one.
+  double step(double at_density) const {
+    return length * at_density * (1 - kSavedWhenDense * at_density);
+  }
+
+  // Chunks that some rank has an element in.
+  double chunks() const {
+    const double cut = std::max(length / kChunk, std::min(length / kSmallChunk, ranks));
+    return std::min(std::max(cut, 1.0), ranks * density * length);
+  }
+};
+
+double step_seconds(const LinkModel& link) { return link.merge_s / kStepsPerMerge; }
+
+// Every rank picks its own elements, adds those of all, and places the union.
+double predict_allgather(const Terms& terms, const LinkModel& link) {
+  const double sent = (terms.ranks - 1) * terms.bytes(terms.density);
+  const double steps =
+      (1 + terms.ranks) * terms.step(terms.density) + terms.step(terms.joined(terms.ranks));
+  return link.latency_s + sent * link.byte_s + steps * step_seconds(link);
+}
+
+// In every round two ranks exchange what they hold, and add it up.
+double predict_doubling(const Terms& terms, const LinkModel& link) {
+  double steps = terms.step(terms.density) + terms.step(terms.joined(terms.ranks));
+  double seconds = 0;
+  for (double joined = 1; joined < terms.ranks; joined *= 2) {
+    const double density = terms.joined(joined);
+    seconds += link.latency_s + terms.bytes(density) * link.byte_s;
+    steps += 2 * terms.step(density);
+  }
+  return seconds + steps * step_seconds(link);
+}
+
+// Every rank picks its own elements, adds up its share of the positions, and places the union.
+double predict_stream(const Terms& terms, const LinkModel& link) {
+  const double others = (terms.ranks - 1) / terms.ranks;
+  const double sum = terms.joined(terms.ranks);
+  const double sent = others * (terms.bytes(terms.density) + terms.bytes(sum));
+  const double steps = 2 * terms.step(terms.density) + (1 + 1 / terms.ranks) * terms.step(sum);
+  return kStreamLatencies * link.latency_s + sent * link.byte_s + steps * step_seconds(link) +
+         terms.chunks() * kMergesPerChunk * link.merge_s;
+}
+
+// As a stream, but with whole parts instead of chunks while they are nearly empty; and sums come
+// in order, so that placing them is copying.
+double predict_split(const Terms& terms, const LinkModel& link) {
+  const double others = (terms.ranks - 1) / terms.ranks;
+  const double sum = terms.joined(terms.ranks);
+  const double sent = others * (terms.bytes(terms.density) + terms.bytes(sum));
+  double steps = 2 * terms.step(terms.density) + (kStepsToCopy + 1 / terms.ranks) * terms.step(sum);
+  double chunks = 0;
+  if (terms.density > kPackedDensity) {
+    // Chunk by chunk again, and bundles of them are copied once more at both ends.
+    steps += kStepsToBundle * (terms.step(terms.density) + terms.step(sum));
+    chunks = terms.chunks();
+  }
+  return 2 * link.latency_s + sent * link.byte_s + steps * step_seconds(link) +
+         chunks * kMergesPerChunk * link.merge_s;
+}
+
+bool is_short(std::uint64_t length, std::size_t element_size) {
+  return length * element_size <= kShortBytes;
+}
+
+}  // namespace
+
+Costs costs_of(const LinkModel& link) { return {link.merge_s / kFormatParts / link.byte_s}; }
+
+double predict(Algorithm algorithm, const Load& load, const LinkModel& link) {
+  const Terms terms(load);
+  switch (algorithm) {
+    case Algorithm::allgather:
+      return predict_allgather(terms, link);
+    case Algorithm::ssar_recursive_double:
+      return predict_doubling(terms, link);
+    case Algorithm::ssar_split_allgather:
+      return predict_split(terms, link);
+    default:
+      return predict_stream(terms, link);
+  }
+}
+
+Algorithm choose(const Load& load, const LinkModel& link) {
+  if (is_short(load.length, load.element_size)) return Algorithm::stream;
+  return *std::ranges::min_element(kCandidates, {}, [&](Algorithm algorithm) {
+    const bool is_out = algorithm == Algorithm::ssar_split_allgather && !load.is_even;
+    return is_out ? std::numeric_limits<double>::infinity() : predict(algorithm, load, link);
+  });
+}
+
+bool is_even(std::uint64_t named, std::uint64_t crowded) {
+  return static_cast<double>(crowded) * 16 <= kEvenWithin * static_cast<double>(named);
+}
+
+bool runs_as_stream(Algorithm algorithm) {
+  return algorithm == Algorithm::stream || algorithm == Algorithm::dsar_split_allgather;
+}
+
+bool is_short(const wire::Descriptor& descriptor) {
+  return is_short(descriptor.count, element_size(descriptor.dtype));
+}
+
+}  // namespace sparsewire::proto

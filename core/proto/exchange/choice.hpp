@@ -1,0 +1,47 @@
+// The choice of an algorithm for a sparse all_reduce: the one that a model of the link predicts to
+// be the fastest.
+#pragma once
+
+#include <span>
+
+#include "proto/stream/by_element.hpp"
+#include "wire/join.hpp"
+
+namespace sparsewire::proto {
+
+// What a link and a processor take, as measured between the ranks; the same numbers on every rank,
+// because all must choose alike.
+struct LinkModel {
+  double latency_s = 50e-6;  // of one small message to all ranks, both ends included
+  double byte_s = 1e-9;      // of one byte that a rank sends, while all ranks send
+  double merge_s = 12e-9;    // of one element: to pick it, to add it, and to place it
+};
+
+// What that means for the choice of formats.
+Costs costs_of(const LinkModel& link);
+
+struct Load {
+  std::uint64_t length;                     // elements
+  std::size_t element_size;                 // bytes
+  std::span<const std::uint64_t> elements;  // named by each rank
+  bool is_even = true;                      // equal ranges of the vector hold about equally much
+};
+
+// Whether that may be said where so many elements are named, and so many of them in the fullest
+// sixteenth of each rank.
+bool is_even(std::uint64_t named, std::uint64_t crowded);
+
+// Seconds that the algorithm is predicted to take.
+double predict(wire::Algorithm algorithm, const Load& load, const LinkModel& link);
+
+// The fastest by prediction; for short vectors always a stream. A pure function: equal
+// arguments give equal answers.
+wire::Algorithm choose(const Load& load, const LinkModel& link);
+
+// Whether the algorithm goes through owners, and not from worker to worker.
+bool runs_as_stream(wire::Algorithm algorithm);
+
+// Vectors so short that the choice does not depend on what they hold, and so needs no agreement.
+bool is_short(const wire::Descriptor& descriptor);
+
+}  // namespace sparsewire::proto

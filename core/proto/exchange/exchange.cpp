@@ -1,0 +1,356 @@
+// Walks parts through their schedules.
+#include "proto/exchange/exchange.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "kernels/kernels.hpp"
+
+namespace sparsewire::proto {
+namespace {
+
+// Parts on their way at once: enough to overlap, few enough to bound what waits in memory.
+constexpr std::uint64_t kPartsInFlight = 8;
+
+// The part of the caller's vector that a list covers, with indices from 0.
+SparseTensor slice_of(const SparseTensor& tensor, std::uint64_t begin, std::uint64_t end) {
+  SparseTensor slice = tensor;
+  const std::uint64_t row = tensor.descriptor.row;
+  const std::uint64_t first = lower_bound(tensor, 0, begin / row);
+  slice.named = lower_bound(tensor, first, end / row) - first;
+  slice.indices =
+      with_indices(tensor, [&](const auto* indices) -> const void* { return indices + first; });
+  slice.values = tensor.values + first * tensor.row_bytes();
+  slice.base = begin / row;
+  slice.descriptor.count = end - begin;
+  return slice;
+}
+
+// The segment with its values passed through `convert`, which may change their size.
+template <typename Convert>
+Segment with_values(const Segment& segment, const BlockLayout& layout, std::size_t element_size,
+                    Convert&& convert) {
+  const std::span<const std::byte> payload = segment.payload.view();
+  const auto view = wire::decode_segment(segment.format, segment.codec, payload, layout);
+  const std::size_t head = payload.size() - view->values.size();
+  const std::size_t size = head + view->count * element_size;
+  auto owner = Bytes::allocate(size);
+  std::memcpy(owner.get(), payload.data(), head);
+  convert(owner.get() + head, view->values.data(), view->count);
+  return {segment.format, segment.codec, Bytes::shared(std::move(owner), size)};
+}
+
+// Half types travel in their accumulator's type while sums are partial, to be rounded only once.
+Segment widened(const Segment& segment, const BlockLayout& layout, DType dtype, DType to) {
+  if (dtype == to) return segment;
+  return with_values(segment, layout, element_size(to),
+                     [&](std::byte* out, const std::byte* in, std::size_t count) {
+                       kernels().start(out, in, count, dtype, ReduceOp::sum);
+                     });
+}
+
+wire::Piece widened(const wire::Piece& packed, const ChunkGrid& grid, const ChunkRange& range,
+                    DType dtype, DType to) {
+  if (dtype == to) return packed;
+  Scratch scratch;
+  return add_packed({*read_packed(packed, grid, range)}, dtype, {to, ReduceOp::sum, 1}, range,
+                    scratch);
+}
+
+DType partial_dtype(const PartPlan& plan, DType dtype) {
+  return plan.has_partial_sums() ? accumulator_of(dtype) : dtype;
+}
+
+}  // namespace
+
+Exchange::Exchange(const PartPlan& plan, const wire::Join& join, std::uint64_t seq, Rank rank,
+                   Rank world_size, const SparseTensor& tensor, std::vector<PartSink*> sinks,
+                   const Costs& costs)
+    : plan_(plan),
+      join_(join),
+      seq_(seq),
+      rank_(rank),
+      world_size_(world_size),
+      partial_dtype_(partial_dtype(plan, join.descriptor.dtype)),
+      costs_(costs),
+      tensor_(tensor),
+      sinks_(std::move(sinks)) {}
+
+Result<bool> Exchange::start_next(Outgoings& out) {
+  if (next_part_ == plan_.parts() || next_part_ - parts_finished_ >= kPartsInFlight) return false;
+  const std::uint64_t number = next_part_++;
+  Part& part = parts_[number];
+  part.schedule = plan_.schedule(number);
+  part.is_started = true;
+  if (plan_.contributes(number)) part.held = own_pieces(number);
+  if (Status error = advance(number, part, out)) return *std::move(error);
+  return true;
+}
+
+Exchange::Pieces Exchange::own_pieces(std::uint64_t number) {
+  const std::uint64_t list = plan_.list_of(number);
+  const ChunkGrid grid = plan_.grid(list);
+  if (!splitter_ || splitting_ != list) {
+    slice_ = slice_of(tensor_, plan_.begin(list), plan_.end(list));
+    splitter_ = std::make_unique<Splitter>(slice_, grid);
+    splitting_ = list;
+  }
+  const ChunkRange range = range_of(number);
+  const std::uint64_t row = tensor_.descriptor.row;
+  const std::uint64_t first = lower_bound(slice_, 0, range.first * grid.chunk_elements / row);
+  const std::uint64_t last = lower_bound(slice_, first, range.end * grid.chunk_elements / row);
+  if (first == last) return {};
+  const DType dtype = join_.descriptor.dtype;
+  if (row == 1 && suits_packing(last - first, range)) {
+    return {widened(pack_elements(slice_, first, last, grid, range), grid, range, dtype,
+                    partial_dtype_)};
+  }
+  Pieces pieces;
+  splitter_->seek(first);
+  for (auto at = splitter_->next_row(); at && *at < range.end; at = splitter_->next_row()) {
+    Segment segment = *std::move(splitter_->split(*at).front());
+    segment = widened(segment, grid.layout(*at), dtype, partial_dtype_);
+    pieces.push_back({*at, segment.format, segment.codec, std::move(segment.payload)});
+  }
+  return pieces;
+}
+
+Status Exchange::on_part(Rank from, const wire::FrameHeader& header, const Bytes& payload,
+                         Outgoings& out) {
+  const std::uint64_t number = header.chunk;
+  if (number >= plan_.parts()) return protocol_error("part: its number is out of range");
+  Part& part = parts_[number];
+  Inbox& inbox = part.inboxes[from];
+  if (Status error = wire::decode_bundle(payload, inbox.arriving)) return error;
+  if (Status error = check_chunks(number, inbox.arriving)) return error;
+  if (header.next != wire::kNoChunk) return {};
+  inbox.whole.push_back(std::exchange(inbox.arriving, {}));
+  return part.is_started ? advance(number, part, out) : Status{};
+}
+
+Status Exchange::check_chunks(std::uint64_t number, const Pieces& pieces) const {
+  if (pieces.empty()) return {};
+  const ChunkRange range = range_of(number);
+  if (pieces.front().chunk < range.first || pieces.back().chunk >= range.end) {
+    return protocol_error("part: a chunk of another part");
+  }
+  const bool has_packed = std::ranges::any_of(
+      pieces, [](const wire::Piece& piece) { return piece.format == wire::Format::packed; });
+  if (has_packed && (pieces.size() > 1 || pieces.front().chunk != range.first)) {
+    return protocol_error("part: packed coordinates must be all of it");
+  }
+  if (has_packed && join_.descriptor.row != 1) {
+    return protocol_error("part: packed coordinates of rows");
+  }
+  return {};
+}
+
+Status Exchange::advance(std::uint64_t number, Part& part, Outgoings& out) {
+  for (; part.step < part.schedule.size(); ++part.step) {
+    const Step& step = part.schedule[part.step];
+    if (!is_ready(part, step)) return {};
+    if (Status error = run(number, part, step, out)) return error;
+  }
+  if (Status error = deliver(number, part)) return error;
+  parts_.erase(number);
+  ++parts_finished_;
+  return {};
+}
+
+bool Exchange::is_ready(const Part& part, const Step& step) const {
+  if (step.kind == Step::Kind::send) return true;
+  return std::ranges::all_of(step.ranks, [&](Rank rank) {
+    const auto at = part.inboxes.find(rank);
+    return rank == rank_ || (at != part.inboxes.end() && !at->second.whole.empty());
+  });
+}
+
+Status Exchange::run(std::uint64_t number, Part& part, const Step& step, Outgoings& out) {
+  if (step.kind == Step::Kind::send) {
+    send(number, part, step, out);
+    return {};
+  }
+  if (step.kind == Step::Kind::add) return add(number, part, step);
+  auto& messages = part.inboxes.at(step.ranks.front()).whole;
+  part.held = std::move(messages.front());
+  messages.pop_front();
+  part.is_complete = true;
+  part.is_taken = true;
+  return {};
+}
+
+void Exchange::send(std::uint64_t number, Part& part, const Step& step, Outgoings& out) {
+  if (!part.is_taken) encode(number, part, step.label);
+  if (step.ranks.empty()) return;
+  std::size_t first = 0;
+  do {
+    const Bytes bundle = wire::encode_bundle(part.held, first);
+    const bool is_last = first == part.held.size();
+    const wire::FrameHeader header{.kind = wire::FrameKind::part,
+                                   .payload = static_cast<std::uint32_t>(bundle.size()),
+                                   .seq = seq_,
+                                   .chunk = number,
+                                   .next = is_last ? wire::kNoChunk : number};
+    for (const Rank to : step.ranks) out.push_back({to, {header, bundle}});
+  } while (first < part.held.size());
+}
+
+// From here on this rank, too, holds what the others get: all must add the same values.
+void Exchange::encode(std::uint64_t number, Part& part, Rank label) {
+  const wire::Descriptor& descriptor = join_.descriptor;
+  const Codec codec = part.is_complete ? descriptor.result_codec : descriptor.segment_codec;
+  if (codec == Codec::raw) return;
+  const ChunkGrid grid = grid_of(number, part.is_complete);
+  for (wire::Piece& piece : part.held) {
+    const std::uint64_t key = rounding_key(descriptor.seed, seq_, label, piece.chunk);
+    if (piece.format == wire::Format::packed) {
+      piece = encode_packed(piece, codec, grid, range_of(number), key);
+      continue;
+    }
+    const Segment encoded = encode_segment({piece.format, piece.codec, piece.payload}, codec,
+                                           grid.layout(piece.chunk), key);
+    piece.codec = encoded.codec;
+    piece.payload = encoded.payload;
+  }
+}
+
+std::vector<Exchange::Held> Exchange::take_all(Part& part, const Step& step) {
+  std::vector<Held> all;
+  for (const Rank rank : step.ranks) {
+    if (rank == rank_) {
+      all.push_back({rank, std::exchange(part.held, {})});
+      continue;
+    }
+    auto& messages = part.inboxes.at(rank).whole;
+    all.push_back({rank, std::move(messages.front())});
+    messages.pop_front();
+  }
+  return all;
+}
+
+Status Exchange::add(std::uint64_t number, Part& part, const Step& step) {
+  std::vector<Held> all = take_all(part, step);
+  const bool is_packed = std::ranges::all_of(all, [](const Held& held) {
+    return held.pieces.empty() || held.pieces.front().format == wire::Format::packed;
+  });
+  Status error = is_packed ? add_packed_all(number, part, all, step.completes)
+                           : add_by_chunk(number, part, std::move(all), step.completes);
+  part.is_complete = step.completes;
+  return error;
+}
+
+Status Exchange::add_packed_all(std::uint64_t number, Part& part, const std::vector<Held>& all,
+                                bool completes) {
+  const ChunkRange range = range_of(number);
+  const ChunkGrid grid = grid_of(number, false);
+  std::vector<PackedRead> parts;
+  for (const Held& held : all) {
+    if (held.pieces.empty()) continue;
+    auto read = read_packed(held.pieces.front(), grid, range);
+    if (!read) return read.error();
+    parts.push_back(*std::move(read));
+  }
+  if (parts.empty()) return {};
+  const Reduction reduction{.dtype = completes ? join_.descriptor.dtype : partial_dtype_,
+                            .op = completes ? join_.descriptor.op : ReduceOp::sum,
+                            .world_size = world_size_};
+  part.held = {add_packed(parts, partial_dtype_, reduction, range, scratch_)};
+  return {};
+}
+
+// Where some rank has too many elements for packing, all go chunk by chunk.
+Status Exchange::unpack_all(std::uint64_t number, std::vector<Held>& all) const {
+  const ChunkGrid grid = grid_of(number, false);
+  for (Held& held : all) {
+    if (held.pieces.empty() || held.pieces.front().format != wire::Format::packed) continue;
+    const auto read = read_packed(held.pieces.front(), grid, range_of(number));
+    if (!read) return read.error();
+    held.pieces = unpack(*read, range_of(number), grid.element_size);
+  }
+  return {};
+}
+
+Status Exchange::add_by_chunk(std::uint64_t number, Part& part, std::vector<Held> all,
+                              bool completes) {
+  if (Status error = unpack_all(number, all)) return error;
+  const ChunkGrid grid = grid_of(number, false);
+  std::map<std::uint64_t, std::vector<Contribution>> chunks;
+  for (const Held& held : all) {
+    for (const wire::Piece& piece : held.pieces) {
+      auto read = read_segment(held.rank, {piece.format, piece.codec, piece.payload},
+                               grid.layout(piece.chunk));
+      if (!read) return read.error();
+      chunks[piece.chunk].push_back(*std::move(read));
+    }
+  }
+  for (const auto& [chunk, contributions] : chunks) {
+    auto sum = add_chunk(chunk, grid.layout(chunk), contributions, completes);
+    if (!sum) return sum.error();
+    part.held.push_back(*std::move(sum));
+  }
+  return {};
+}
+
+Result<wire::Piece> Exchange::add_chunk(std::uint64_t chunk, const BlockLayout& layout,
+                                        const std::vector<Contribution>& contributions,
+                                        bool completes) {
+  const bool is_partial = plan_.has_partial_sums();
+  Segment sum = reduce(contributions,
+                       {.dtype = partial_dtype_,
+                        .op = is_partial ? ReduceOp::sum : join_.descriptor.op,
+                        .world_size = world_size_,
+                        .costs = costs_},
+                       layout, scratch_);
+  if (is_partial && completes) sum = finished_sum(sum, layout);
+  return wire::Piece{chunk, sum.format, sum.codec, std::move(sum.payload)};
+}
+
+// Divides for avg, and rounds to the vector's own type, once.
+Segment Exchange::finished_sum(const Segment& sum, const BlockLayout& layout) const {
+  const wire::Descriptor& descriptor = join_.descriptor;
+  if (descriptor.op == ReduceOp::sum && descriptor.dtype == partial_dtype_) return sum;
+  return with_values(sum, layout, element_size(descriptor.dtype),
+                     [&](std::byte* out, const std::byte* in, std::size_t count) {
+                       kernels().finish(out, in, count, descriptor.dtype, descriptor.op,
+                                        world_size_);
+                     });
+}
+
+Status Exchange::deliver(std::uint64_t number, const Part& part) {
+  if (!plan_.receives(number)) return {};
+  PartSink* const sink = sinks_[plan_.lists() == 1 ? 0 : plan_.list_of(number)];
+  for (const wire::Piece& piece : part.held) {
+    Status error = piece.format == wire::Format::packed
+                       ? sink->write_packed(piece, range_of(number))
+                       : sink->write(piece.chunk, {piece.format, piece.codec, piece.payload});
+    if (error) return error;
+  }
+  return {};
+}
+
+ChunkRange Exchange::range_of(std::uint64_t number) const {
+  return {plan_.first_chunk(number), plan_.end_chunk(number)};
+}
+
+ChunkGrid Exchange::grid_of(std::uint64_t number, bool is_complete) const {
+  ChunkGrid grid = plan_.grid(plan_.list_of(number));
+  if (!is_complete) grid.element_size = element_size(partial_dtype_);
+  return grid;
+}
+
+std::vector<Rank> Exchange::missing() const {
+  std::set<Rank> missing;
+  for (const auto& [number, part] : parts_) {
+    if (!part.is_started) continue;
+    for (const Rank rank : part.schedule[part.step].ranks) {
+      const auto at = part.inboxes.find(rank);
+      const bool has_come = at != part.inboxes.end() && !at->second.whole.empty();
+      if (rank != rank_ && !has_come) missing.insert(rank);
+    }
+  }
+  return {missing.begin(), missing.end()};
+}
+
+}  // namespace sparsewire::proto

@@ -1,0 +1,104 @@
+// One sparse collective at one rank: its parts walk through their schedules, as far as what has
+// come from the other ranks lets them.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "proto/exchange/part_plan.hpp"
+#include "proto/sparse/packed_part.hpp"
+#include "proto/sparse/splitter.hpp"
+#include "proto/stream/reduce.hpp"
+#include "wire/bundle.hpp"
+
+namespace sparsewire::proto {
+
+// A message for one rank, or for all others where `to` is kNoRank.
+struct Outgoing {
+  Rank to;
+  wire::Message message;
+};
+using Outgoings = std::vector<Outgoing>;
+
+class Exchange {
+ public:
+  // `sinks` has one entry per list; null where the results of a list are not wanted.
+  Exchange(const PartPlan& plan, const wire::Join& join, std::uint64_t seq, Rank rank,
+           Rank world_size, const SparseTensor& tensor, std::vector<PartSink*> sinks,
+           const Costs& costs);
+
+  // Starts the next part. False where there is none, or enough are on their way.
+  Result<bool> start_next(Outgoings& out);
+
+  // Takes a part frame, perhaps of a part that has not been started here yet.
+  Status on_part(Rank from, const wire::FrameHeader& header, const Bytes& payload, Outgoings& out);
+
+  bool finished() const { return parts_finished_ == plan_.parts(); }
+
+  // The ranks whose messages the started parts wait for.
+  std::vector<Rank> missing() const;
+
+ private:
+  using Pieces = std::vector<wire::Piece>;
+  // What one rank brings into a sum.
+  struct Held {
+    Rank rank;
+    Pieces pieces;
+  };
+  struct Inbox {
+    Pieces arriving;  // of a message whose last frame has not come
+    std::deque<Pieces> whole;
+  };
+  struct Part {
+    Schedule schedule;
+    std::size_t step = 0;
+    bool is_started = false;
+    bool is_complete = false;  // what this rank holds is no partial sum
+    bool is_taken = false;     // what it holds is final, and as another rank has encoded it
+    Pieces held;
+    std::map<Rank, Inbox> inboxes;
+  };
+
+  Pieces own_pieces(std::uint64_t number);
+  Status advance(std::uint64_t number, Part& part, Outgoings& out);
+  Status run(std::uint64_t number, Part& part, const Step& step, Outgoings& out);
+  bool is_ready(const Part& part, const Step& step) const;
+  void send(std::uint64_t number, Part& part, const Step& step, Outgoings& out);
+  Status add(std::uint64_t number, Part& part, const Step& step);
+  std::vector<Held> take_all(Part& part, const Step& step);
+  Status add_packed_all(std::uint64_t number, Part& part, const std::vector<Held>& all,
+                        bool completes);
+  Status add_by_chunk(std::uint64_t number, Part& part, std::vector<Held> all, bool completes);
+  Status unpack_all(std::uint64_t number, std::vector<Held>& all) const;
+  Result<wire::Piece> add_chunk(std::uint64_t chunk, const BlockLayout& layout,
+                                const std::vector<Contribution>& contributions, bool completes);
+  Segment finished_sum(const Segment& sum, const BlockLayout& layout) const;
+  Status deliver(std::uint64_t number, const Part& part);
+  void encode(std::uint64_t number, Part& part, Rank label);
+  ChunkRange range_of(std::uint64_t number) const;
+  // The chunks of the part's list, with elements as they are before or after the last addition.
+  ChunkGrid grid_of(std::uint64_t number, bool is_complete) const;
+  Status check_chunks(std::uint64_t number, const Pieces& pieces) const;
+
+  const PartPlan plan_;
+  const wire::Join join_;
+  const std::uint64_t seq_;
+  const Rank rank_;
+  const Rank world_size_;
+  const DType partial_dtype_;  // of what is passed on before it is complete
+  const Costs costs_;
+  SparseTensor tensor_;
+  std::vector<PartSink*> sinks_;
+  std::unique_ptr<Splitter> splitter_;
+  SparseTensor slice_;           // of the tensor, that the splitter is for
+  std::uint64_t splitting_ = 0;  // the list that it is for
+  Scratch scratch_;
+
+  std::uint64_t next_part_ = 0;
+  std::uint64_t parts_finished_ = 0;
+  std::map<std::uint64_t, Part> parts_;  // started and not finished, or with early messages
+};
+
+}  // namespace sparsewire::proto

@@ -1,0 +1,128 @@
+// Lays out lists and parts.
+#include "proto/exchange/part_plan.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace sparsewire::proto {
+namespace {
+
+using wire::Algorithm;
+using wire::Collective;
+
+// A part covers a million elements, which pipelines large vectors. Of huge ones there are no more
+// parts than this, and none is for less than so many elements that a rank names.
+constexpr std::uint64_t kPartChunks = 16;
+constexpr std::uint64_t kMaxParts = 64;
+constexpr std::uint64_t kPartElements = 8192;
+
+std::vector<Rank> all_ranks(Rank world_size) {
+  std::vector<Rank> ranks(static_cast<std::size_t>(world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+ChunkGrid contiguous_grid(const wire::Descriptor& descriptor, std::uint64_t count) {
+  const std::uint64_t block = descriptor.row == 1 ? 256 : descriptor.row;
+  return {.count = count,
+          .chunk_elements = wire::kMaxChunkElements / block * block,
+          .element_size = element_size(descriptor.dtype),
+          .block = static_cast<std::size_t>(block)};
+}
+
+}  // namespace
+
+PartPlan::PartPlan(const wire::Join& join, wire::Algorithm algorithm, Rank rank, Rank world_size,
+                   std::uint64_t seq, std::uint64_t most_elements)
+    : join_(join), algorithm_(algorithm), rank_(rank), world_size_(world_size), seq_(seq) {
+  const bool has_lists =
+      join.collective == Collective::all_gather || join.collective == Collective::reduce_scatter;
+  lists_ = has_lists ? static_cast<std::uint64_t>(world_size) : 1;
+  std::uint64_t chunks = 0;
+  for (std::uint64_t list = 0; list < lists_; ++list) {
+    chunks = std::max(chunks, grid(list).chunks());
+  }
+  const bool has_owners =
+      algorithm == Algorithm::ring || algorithm == Algorithm::ssar_split_allgather;
+  const std::uint64_t worth = std::max(most_elements / lists_ / kPartElements, std::uint64_t{1});
+  chunks_per_part_ = std::max(kPartChunks, ceil_div(chunks, std::min(kMaxParts, worth)));
+  // Every rank gets something to own, if there is enough.
+  const std::uint64_t share = ceil_div(chunks, static_cast<std::uint64_t>(world_size));
+  if (has_owners) chunks_per_part_ = std::min(chunks_per_part_, share);
+  parts_per_list_ = ceil_div(chunks, chunks_per_part_);
+  has_partial_sums_ =
+      join.collective == Collective::all_reduce &&
+      (algorithm == Algorithm::ssar_recursive_double || algorithm == Algorithm::ring);
+}
+
+std::uint64_t PartPlan::lists() const {
+  return join_.collective == Collective::all_gather ? lists_ : 1;
+}
+
+std::uint64_t PartPlan::begin(std::uint64_t list) const {
+  if (join_.collective != Collective::reduce_scatter) return 0;
+  const std::uint64_t unit = std::uint64_t{join_.descriptor.row} * join_.unit;  // elements
+  const std::uint64_t units = join_.descriptor.count / unit;
+  // Split so that no product exceeds 64 bits: the bound is units * list / lists.
+  return (units / lists_ * list + units % lists_ * list / lists_) * unit;
+}
+
+std::uint64_t PartPlan::end(std::uint64_t list) const {
+  if (join_.collective != Collective::reduce_scatter) return join_.descriptor.count;
+  return begin(list + 1);
+}
+
+ChunkGrid PartPlan::grid(std::uint64_t list) const {
+  return contiguous_grid(join_.descriptor, end(list) - begin(list));
+}
+
+std::uint64_t PartPlan::first_chunk(std::uint64_t part) const {
+  return part % parts_per_list_ * chunks_per_part_;
+}
+
+std::uint64_t PartPlan::end_chunk(std::uint64_t part) const {
+  return std::min(first_chunk(part) + chunks_per_part_,
+                  std::max(first_chunk(part), grid(list_of(part)).chunks()));
+}
+
+Rank PartPlan::owner(std::uint64_t part) const {
+  const auto world_size = static_cast<std::uint64_t>(world_size_);
+  if (lists_ != 1) return static_cast<Rank>(list_of(part));
+  return static_cast<Rank>((part + seq_) % world_size);
+}
+
+Schedule PartPlan::schedule(std::uint64_t part) const {
+  const auto root = static_cast<Rank>(join_.root);
+  switch (join_.collective) {
+    case Collective::reduce:
+      return split_schedule(rank_, world_size_, owner(part), {root});
+    case Collective::reduce_scatter:
+      return split_schedule(rank_, world_size_, owner(part), {owner(part)});
+    case Collective::broadcast:
+      return broadcast_schedule(rank_, world_size_, root);
+    case Collective::all_gather:
+      return gather_schedule(rank_, world_size_, owner(part));
+    case Collective::all_reduce:
+      break;
+  }
+  if (algorithm_ == Algorithm::ssar_split_allgather) {
+    return split_schedule(rank_, world_size_, owner(part), all_ranks(world_size_));
+  }
+  if (algorithm_ == Algorithm::ring) return ring_schedule(rank_, world_size_, owner(part));
+  if (algorithm_ == Algorithm::ssar_recursive_double) {
+    return recursive_double_schedule(rank_, world_size_);
+  }
+  return allgather_schedule(rank_, world_size_);
+}
+
+bool PartPlan::contributes(std::uint64_t part) const {
+  if (join_.collective == Collective::broadcast) return rank_ == static_cast<Rank>(join_.root);
+  return join_.collective != Collective::all_gather || owner(part) == rank_;
+}
+
+bool PartPlan::receives(std::uint64_t part) const {
+  if (join_.collective == Collective::reduce) return rank_ == static_cast<Rank>(join_.root);
+  return join_.collective != Collective::reduce_scatter || owner(part) == rank_;
+}
+
+}  // namespace sparsewire::proto

@@ -1,0 +1,57 @@
+// The parts of a sparse collective: stretches of the index range that run through a schedule each,
+// one behind the other, so that sending, adding and receiving overlap.
+#pragma once
+
+#include "proto/exchange/schedule.hpp"
+#include "proto/sparse/sparse_tensor.hpp"
+#include "proto/stream/plan.hpp"
+
+namespace sparsewire::proto {
+
+class PartPlan {
+ public:
+  // The algorithm is one of those that run by schedules. `most_elements` is what the rank that
+  // names the most of them names.
+  PartPlan(const wire::Join& join, wire::Algorithm algorithm, Rank rank, Rank world_size,
+           std::uint64_t seq, std::uint64_t most_elements);
+
+  // Results come in lists: one per rank in an all_gather, one otherwise.
+  std::uint64_t lists() const;
+  // The chunks of one list, and of one rank's part of a vector in a reduce_scatter.
+  ChunkGrid grid(std::uint64_t list) const;
+
+  std::uint64_t parts() const { return lists_ * parts_per_list_; }
+  std::uint64_t list_of(std::uint64_t part) const { return part / parts_per_list_; }
+  std::uint64_t first_chunk(std::uint64_t part) const;
+  std::uint64_t end_chunk(std::uint64_t part) const;
+
+  Schedule schedule(std::uint64_t part) const;
+  // Whether this rank brings values of its own, and whether it keeps what comes out.
+  bool contributes(std::uint64_t part) const;
+  bool receives(std::uint64_t part) const;
+
+  // The list that this rank gets where it gets one of several.
+  std::uint64_t own_list() const { return lists_ == 1 ? 0 : static_cast<std::uint64_t>(rank_); }
+
+  // What of the whole vector, in elements, a list covers.
+  std::uint64_t begin(std::uint64_t list) const;
+  std::uint64_t end(std::uint64_t list) const;
+
+  // Whether sums are passed on before they are complete.
+  bool has_partial_sums() const { return has_partial_sums_; }
+
+ private:
+  Rank owner(std::uint64_t part) const;
+
+  wire::Join join_;
+  wire::Algorithm algorithm_;
+  Rank rank_;
+  Rank world_size_;
+  std::uint64_t seq_;
+  std::uint64_t lists_;
+  std::uint64_t chunks_per_part_ = 1;
+  std::uint64_t parts_per_list_ = 1;
+  bool has_partial_sums_;
+};
+
+}  // namespace sparsewire::proto

@@ -1,0 +1,270 @@
+// Joins, agreement, and frames on their way to and from exchanges.
+#include "proto/exchange/peer.hpp"
+
+#include <algorithm>
+
+#include "wire/fault.hpp"
+
+namespace sparsewire::proto {
+namespace {
+
+using wire::Algorithm;
+using wire::Collective;
+
+// Failures that are remembered: more than are ever on their way at once.
+constexpr std::size_t kFailuresKept = 1024;
+
+// The algorithm, where it does not depend on what the other ranks bring.
+std::optional<Algorithm> settled(const wire::Join& join) {
+  if (join.collective != Collective::all_reduce) return Algorithm::allgather;
+  if (join.algorithm != Algorithm::automatic) return join.algorithm;
+  if (is_short(join.descriptor)) return Algorithm::allgather;
+  return {};
+}
+
+}  // namespace
+
+Peer::Operation* Peer::find_or_create(std::uint64_t seq) {
+  const auto at = operations_.find(seq);
+  if (at != operations_.end()) return &at->second;
+  return seq < issued_ ? nullptr : &operations_[seq];
+}
+
+void Peer::submit(std::uint64_t seq, const wire::Join& join, const SparseTensor& tensor,
+                  Outputs& outputs, Effects& effects) {
+  Operation& operation = operations_[seq];
+  issued_ = seq + 1;
+  if (operation.has_failed) return;  // Another rank has refused it.
+  operation.own = join;
+  operation.tensor = tensor;
+  operation.outputs = &outputs;
+  operation.own->crowded = crowded(tensor) * join.descriptor.row;
+  auto payload = Bytes::allocate(wire::kJoinBytes);
+  wire::encode(*operation.own,
+               std::span<std::byte, wire::kJoinBytes>(payload.get(), wire::kJoinBytes));
+  tell_all(wire::FrameKind::join, seq, Bytes::shared(std::move(payload), wire::kJoinBytes),
+           effects);
+  // Short vectors do not wait for all to join, which bounds what waits for those who come late.
+  if (is_short(join.descriptor)) {
+    start(seq, operation, {*settled(join), join.descriptor.count, false}, effects);
+  }
+  check_agreement(seq, operation, effects);
+}
+
+void Peer::issue_stream(std::uint64_t seq, const wire::Descriptor& descriptor, Effects& effects) {
+  Operation& operation = operations_[seq];
+  issued_ = seq + 1;
+  operation.stream = descriptor;
+  check_agreement(seq, operation, effects);
+}
+
+void Peer::refuse(std::uint64_t seq, const Error& error, Effects& effects) {
+  issued_ = seq + 1;
+  operations_.erase(seq);
+  tell_all(wire::FrameKind::refuse, seq, wire::encode_fault(error), effects);
+  note_failure(seq, error, effects);
+}
+
+Status Peer::on_message(Rank from, const wire::Message& message, Effects& effects) {
+  const std::uint64_t seq = message.header.seq;
+  Operation* const operation = find_or_create(seq);
+  if (!operation) return on_late(from, message, effects);
+  if (operation->has_failed) return {};
+  switch (message.header.kind) {
+    case wire::FrameKind::join: {
+      const auto join = wire::decode_join(message.payload.view());
+      return join ? on_join(from, seq, *join, effects) : join.error();
+    }
+    case wire::FrameKind::refuse: {
+      const auto fault = wire::decode_fault(message.payload.view());
+      if (!fault) return fault.error();
+      fail(seq, *operation, fault->error, effects);
+      return {};
+    }
+    default:
+      return on_part(from, *operation, message, effects);
+  }
+}
+
+// Late frames are of an operation that has failed here. Whoever joins it may hear of that from
+// nobody else, and must not wait for ever.
+Status Peer::on_late(Rank from, const wire::Message& message, Effects& effects) {
+  if (message.header.kind != wire::FrameKind::join) return {};
+  const auto known = failures_.find(message.header.seq);
+  Bytes payload = wire::encode_fault(
+      known != failures_.end()
+          ? known->second
+          : Error{ErrorCode::mismatch, rank_,
+                  "ranks disagree: rank " + std::to_string(rank_) + " called another collective"});
+  const auto size = static_cast<std::uint32_t>(payload.size());
+  effects.messages.push_back(
+      {from,
+       {{.kind = wire::FrameKind::refuse, .payload = size, .seq = message.header.seq},
+        std::move(payload)}});
+  return {};
+}
+
+Status Peer::on_join(Rank from, std::uint64_t seq, const wire::Join& join, Effects& effects) {
+  Operation& operation = operations_.at(seq);
+  if (!operation.joins.emplace(from, join).second) return protocol_error("join: sent twice");
+  if (join.root >= static_cast<std::uint32_t>(world_size_)) {
+    return protocol_error("join: its root is out of range");
+  }
+  check_agreement(seq, operation, effects);
+  return {};
+}
+
+// Compares what has come; once all is there and alike, the operation may run.
+void Peer::check_agreement(std::uint64_t seq, Operation& operation, Effects& effects) {
+  if (!operation.own && !operation.stream) return;
+  for (const auto& [rank, join] : operation.joins) {
+    if (operation.own && join.agrees_with(*operation.own)) continue;
+    const std::string own =
+        operation.own ? wire::describe(*operation.own)
+                      : "all_reduce by stream (" + wire::describe(*operation.stream) + ")";
+    const Error error{ErrorCode::mismatch, rank,
+                      "ranks disagree: rank " + std::to_string(rank_) + " called " + own +
+                          ", rank " + std::to_string(rank) + " called " + wire::describe(join)};
+    // Those who wait for a join of this rank would wait for ever.
+    if (operation.stream) {
+      tell_all(wire::FrameKind::refuse, seq, wire::encode_fault(error), effects);
+    }
+    return fail(seq, operation, error, effects);
+  }
+  if (operation.own && static_cast<Rank>(operation.joins.size()) == world_size_ - 1) {
+    proceed(seq, operation, effects);
+  }
+}
+
+void Peer::proceed(std::uint64_t seq, Operation& operation, Effects& effects) {
+  if (!operation.exchange) {
+    start(seq, operation, choice(operation), effects);
+  }
+  has_work_ = true;
+}
+
+// The same on every rank, because all know all joins.
+Peer::Choice Peer::choice(const Operation& operation) const {
+  std::vector<std::uint64_t> elements{operation.own->elements};
+  std::uint64_t named = operation.own->elements;
+  std::uint64_t crowded = operation.own->crowded;
+  for (const auto& [rank, join] : operation.joins) {
+    elements.push_back(join.elements);
+    named += join.elements;
+    crowded += join.crowded;
+  }
+  std::ranges::sort(elements);  // So that sums over them are the same, too.
+  const wire::Descriptor& descriptor = operation.own->descriptor;
+  const Load load{.length = descriptor.count,
+                  .element_size = element_size(descriptor.dtype),
+                  .elements = elements,
+                  .is_even = is_even(named, crowded)};
+  Algorithm algorithm = settled(*operation.own).value_or(Algorithm::automatic);
+  if (algorithm == Algorithm::automatic) algorithm = choose(load, link_);
+  // The exchange would split the vector into equal ranges, which suits even loads alone.
+  const bool is_split = algorithm == Algorithm::ssar_split_allgather;
+  if (is_split && !load.is_even) algorithm = Algorithm::stream;
+  return {algorithm, elements.back(), load.is_even};
+}
+
+void Peer::start(std::uint64_t seq, Operation& operation, const Choice& choice, Effects& effects) {
+  if (runs_as_stream(choice.algorithm)) {
+    effects.events.push_back({PeerEvent::Kind::streams, seq, {}, choice.is_even});
+    operations_.erase(seq);
+    return;
+  }
+  const PartPlan plan(*operation.own, choice.algorithm, rank_, world_size_, seq,
+                      choice.most_elements);
+  operation.exchange = std::make_unique<Exchange>(
+      plan, *operation.own, seq, rank_, world_size_, operation.tensor,
+      open_sinks(plan, *operation.outputs), costs_for(operation.own->descriptor, costs_of(link_)));
+  has_work_ = true;
+  effects.events.push_back({PeerEvent::Kind::exchanges, seq});
+}
+
+std::vector<PartSink*> Peer::open_sinks(const PartPlan& plan, Outputs& outputs) const {
+  std::vector<Outputs::List> lists;
+  for (std::uint64_t i = 0; i < plan.lists(); ++i) {
+    const std::uint64_t list = plan.lists() == 1 ? plan.own_list() : i;
+    lists.push_back({plan.end(list) - plan.begin(list), plan.grid(list)});
+  }
+  return outputs.open(lists);
+}
+
+Status Peer::on_part(Rank from, Operation& operation, const wire::Message& message,
+                     Effects& effects) {
+  if (operation.stream) return protocol_error("part: its operation is a stream here");
+  if (!operation.joins.contains(from)) return protocol_error("part: its rank has not joined");
+  has_work_ = true;
+  // Behind older ones that still wait, this one must wait, too.
+  if (!operation.exchange || !operation.early.empty()) {
+    operation.early.push_back({from, {message.header, message.payload.owned()}});
+    return {};
+  }
+  return operation.exchange->on_part(from, message.header, message.payload.owned(),
+                                     effects.messages);
+}
+
+Result<bool> Peer::poll(Effects& effects) {
+  for (auto at = operations_.begin(); at != operations_.end();) {
+    auto& [seq, operation] = *at++;  // It may end.
+    if (!operation.exchange) continue;
+    for (const Early& early : std::exchange(operation.early, {})) {
+      if (Status error = operation.exchange->on_part(early.from, early.message.header,
+                                                     early.message.payload, effects.messages)) {
+        return *std::move(error);
+      }
+    }
+    const auto started = operation.exchange->start_next(effects.messages);
+    if (!started) return started.error();
+    const bool has_all_joined = static_cast<Rank>(operation.joins.size()) == world_size_ - 1;
+    if (operation.exchange->finished() && has_all_joined) {
+      effects.events.push_back({PeerEvent::Kind::ended, seq});
+      operations_.erase(seq);
+      return true;
+    }
+    if (*started) return true;
+  }
+  has_work_ = false;
+  return false;
+}
+
+void Peer::fail(std::uint64_t seq, Operation& operation, const Error& error, Effects& effects) {
+  operation.has_failed = true;
+  operation.exchange.reset();
+  note_failure(seq, error, effects);
+}
+
+void Peer::note_failure(std::uint64_t seq, const Error& error, Effects& effects) {
+  failures_.emplace(seq, error);
+  if (failures_.size() > kFailuresKept) failures_.erase(failures_.begin());
+  effects.events.push_back({PeerEvent::Kind::failed, seq, error});
+}
+
+bool Peer::drop(std::uint64_t seq) {
+  const auto at = operations_.find(seq);
+  if (at == operations_.end()) return false;
+  const bool was_mine = at->second.own.has_value();
+  if (seq < issued_) operations_.erase(at);
+  return was_mine;
+}
+
+std::vector<Rank> Peer::missing(std::uint64_t seq) const {
+  const auto at = operations_.find(seq);
+  if (at == operations_.end() || !at->second.own) return {};
+  std::vector<Rank> missing;
+  for (Rank rank = 0; rank < world_size_; ++rank) {
+    if (rank != rank_ && !at->second.joins.contains(rank)) missing.push_back(rank);
+  }
+  if (missing.empty() && at->second.exchange) return at->second.exchange->missing();
+  return missing;
+}
+
+void Peer::tell_all(wire::FrameKind kind, std::uint64_t seq, Bytes payload,
+                    Effects& effects) const {
+  const auto size = static_cast<std::uint32_t>(payload.size());
+  effects.messages.push_back(
+      {kNoRank, {{.kind = kind, .payload = size, .seq = seq}, std::move(payload)}});
+}
+
+}  // namespace sparsewire::proto

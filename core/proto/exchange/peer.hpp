@@ -1,0 +1,106 @@
+// A rank's half of the exchange protocol: sparse collectives between workers, without owners. Every
+// rank joins an operation by telling all others what it has called; once all have joined and
+// agree, the parts go their ways.
+#pragma once
+
+#include <optional>
+
+#include "proto/exchange/choice.hpp"
+#include "proto/exchange/exchange.hpp"
+#include "proto/sparse/outputs.hpp"
+
+namespace sparsewire::proto {
+
+struct PeerEvent {
+  enum class Kind : std::uint8_t {
+    streams,    // all have joined, and the operation is to run as a stream; it is dropped here
+    exchanges,  // all have joined, and the operation runs here
+    ended,      // the operation is done
+    failed,     // the operation cannot be done; it may not have been issued here yet
+  };
+  Kind kind;
+  std::uint64_t seq;
+  Error error = {};
+  bool is_even = false;  // of a stream: the vector needs no stripes
+};
+
+class Peer {
+ public:
+  struct Effects {
+    Outgoings messages;
+    std::vector<PeerEvent> events;
+  };
+
+  Peer(Rank rank, Rank world_size) : rank_(rank), world_size_(world_size) {}
+
+  // Issues a collective. The tensor and the outputs must stay until it has ended or was dropped.
+  // Sequence numbers rise.
+  void submit(std::uint64_t seq, const wire::Join& join, const SparseTensor& tensor,
+              Outputs& outputs, Effects& effects);
+
+  // Tells that the operation was issued here as one that all ranks must issue as a stream.
+  void issue_stream(std::uint64_t seq, const wire::Descriptor& descriptor, Effects& effects);
+
+  // Tells all ranks that this one cannot take part in the operation, which was just issued.
+  void refuse(std::uint64_t seq, const Error& error, Effects& effects);
+
+  // Takes a join, part or refuse frame. An error means that the rank broke the protocol.
+  Status on_message(Rank from, const wire::Message& message, Effects& effects);
+
+  // Gets on with the parts of the oldest operation that can. False where there is nothing to do.
+  Result<bool> poll(Effects& effects);
+  bool has_work() const { return has_work_; }
+
+  // Forgets an operation, whatever its state; false where it runs no exchange here.
+  bool drop(std::uint64_t seq);
+
+  // The ranks that an operation waits for.
+  std::vector<Rank> missing(std::uint64_t seq) const;
+
+  void set_link(const LinkModel& link) { link_ = link; }
+
+ private:
+  struct Early {
+    Rank from;
+    wire::Message message;
+  };
+  struct Operation {
+    std::optional<wire::Join> own;
+    std::optional<wire::Descriptor> stream;  // where it was issued as a stream
+    std::map<Rank, wire::Join> joins;        // of the others
+    SparseTensor tensor;
+    Outputs* outputs = nullptr;
+    std::vector<Early> early;  // parts that came before the exchange was set up
+    std::unique_ptr<Exchange> exchange;
+    bool has_failed = false;
+  };
+
+  Operation* find_or_create(std::uint64_t seq);
+  Status on_late(Rank from, const wire::Message& message, Effects& effects);
+  Status on_join(Rank from, std::uint64_t seq, const wire::Join& join, Effects& effects);
+  void check_agreement(std::uint64_t seq, Operation& operation, Effects& effects);
+  Status on_part(Rank from, Operation& operation, const wire::Message& message, Effects& effects);
+  void fail(std::uint64_t seq, Operation& operation, const Error& error, Effects& effects);
+  void note_failure(std::uint64_t seq, const Error& error, Effects& effects);
+  // What all ranks make of all joins.
+  struct Choice {
+    wire::Algorithm algorithm;
+    std::uint64_t most_elements;
+    bool is_even;
+  };
+  Choice choice(const Operation& operation) const;
+  void start(std::uint64_t seq, Operation& operation, const Choice& choice, Effects& effects);
+  void proceed(std::uint64_t seq, Operation& operation, Effects& effects);
+  std::vector<PartSink*> open_sinks(const PartPlan& plan, Outputs& outputs) const;
+  void tell_all(wire::FrameKind kind, std::uint64_t seq, Bytes payload, Effects& effects) const;
+
+  Rank rank_;
+  Rank world_size_;
+  LinkModel link_;
+  std::uint64_t issued_ = 0;  // operations below it are issued here
+  std::map<std::uint64_t, Operation> operations_;
+  std::map<std::uint64_t, Error> failures_;  // the latest, for those who join too late
+  bool has_work_ = false;
+};
+
+}  // namespace sparsewire::proto

@@ -1,0 +1,51 @@
+// Schedules: what one rank does for one part of a sparse collective, step by step. They are the
+// algorithms of SparCML (Renggli et al., SC'19), for any number of ranks.
+#pragma once
+
+#include <vector>
+
+#include "base/types.hpp"
+#include "wire/join.hpp"
+
+namespace sparsewire::proto {
+
+struct Step {
+  enum class Kind : std::uint8_t {
+    send,  // what this rank holds goes to `ranks`
+    add,   // the sum of what `ranks` hold, in this order, replaces what this rank holds
+    take,  // what the one of `ranks` holds replaces what this rank holds; it is final
+  };
+  Kind kind;
+  std::vector<Rank> ranks;  // in `add`, this rank itself stands for what it holds
+  bool completes = false;   // an addition after which nothing is missing from the sum
+  // In `send`: numbers what this rank holds, the same on all ranks that hold the same. Those that
+  // send it to nobody have a step for it, too, where others must not see it rounded differently.
+  Rank label = kNoRank;
+};
+using Schedule = std::vector<Step>;
+
+// Sums are the same to the last bit on every rank, because each is computed by one rank, or by
+// several in the same order. That order is the one of the ranks, 0 first, but for the ring.
+
+// Every rank sends to every other, and all add up what they have got.
+Schedule allgather_schedule(Rank rank, Rank world_size);
+
+// Recursive doubling over a balanced tree of ranks. Where a half has one rank more, one of the
+// other half's serves it too, so that no number of ranks needs an extra fold:
+// ceil(log2(world_size)) rounds.
+Schedule recursive_double_schedule(Rank rank, Rank world_size);
+
+// Around the ring to `owner`, growing; then around again, complete. The order of the sum starts
+// behind the owner.
+Schedule ring_schedule(Rank rank, Rank world_size, Rank owner);
+
+// All send to `owner`, who adds up and sends to `receivers`.
+Schedule split_schedule(Rank rank, Rank world_size, Rank owner, const std::vector<Rank>& receivers);
+
+// From `owner` straight to all others: of a gather, in which every rank is busy anyway.
+Schedule gather_schedule(Rank rank, Rank world_size, Rank owner);
+
+// From `root` down a binomial tree.
+Schedule broadcast_schedule(Rank rank, Rank world_size, Rank root);
+
+}  // namespace sparsewire::proto

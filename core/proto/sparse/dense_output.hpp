@@ -1,0 +1,39 @@
+// Writes the results of a sparse operation into a dense array as they come.
+#pragma once
+
+#include <vector>
+
+#include "proto/sparse/packed_part.hpp"
+#include "proto/sparse/stripes.hpp"
+#include "proto/stream/contribution.hpp"
+
+namespace sparsewire::proto {
+
+class DenseOutput final : public PartSink {
+ public:
+  // `target` has room for the descriptor's count; what it holds before does not matter.
+  DenseOutput(const wire::Descriptor& descriptor, const ChunkGrid& grid, std::byte* target);
+
+  std::byte* place(std::uint64_t chunk, std::size_t size) override;
+  // From several lanes at once, for different chunks.
+  Status write(std::uint64_t chunk, const Segment& segment) override;
+  Status write_packed(const wire::Piece& piece, const ChunkRange& range) override;
+
+  // Fills with zeros what no result named; after the end of the operation.
+  void finish();
+
+ private:
+  Status write_in_place(std::uint64_t chunk, const Segment& segment);
+  // Calls visit(from, to, bytes) for every stripe of the chunk: its place in the chunk and in the
+  // target, both in bytes. What the grid has beyond the end of the vector is left out.
+  template <typename Visit>
+  void for_each_stripe(std::uint64_t chunk, Visit&& visit) const;
+
+  std::uint64_t bytes_;  // of the target
+  ChunkGrid grid_;
+  Stripes stripes_;
+  std::byte* target_;
+  std::vector<std::uint8_t> is_written_;  // per chunk; bytes, because lanes share no bits
+};
+
+}  // namespace sparsewire::proto

@@ -1,0 +1,23 @@
+// What one result names, as a list: the form in which a sparse vector takes it over.
+#pragma once
+
+#include <vector>
+
+#include "proto/stream/contribution.hpp"
+
+namespace sparsewire::proto {
+
+struct Named {
+  std::vector<std::uint16_t> locals;  // elements of the chunk, or rows, ascending
+  const std::byte* values = nullptr;  // one element, or row, for each
+  Contribution memory;                // keeps the values in place
+};
+
+// Where the format names more than it must, only what is not zero is taken. `row` is in elements.
+Named list_named(Contribution contribution, const BlockLayout& layout, DType dtype,
+                 std::uint32_t row);
+
+// Writes the chunk's every element to `target`.
+void write_chunk(const Contribution& contribution, const BlockLayout& layout, std::byte* target);
+
+}  // namespace sparsewire::proto

@@ -1,0 +1,245 @@
+// Works chunk by chunk through memory that the whole part shares.
+#include "proto/sparse/packed_part.hpp"
+
+#include <bit>
+#include <cstring>
+
+#include "base/bitmap.hpp"
+#include "kernels/kernels.hpp"
+#include "kernels/quantise.hpp"
+#include "wire/codec.hpp"
+#include "wire/little_endian.hpp"
+
+namespace sparsewire::proto {
+namespace {
+
+wire::Piece packed_piece(const ChunkRange& range, std::shared_ptr<std::byte[]> owner,
+                         std::size_t size) {
+  return {range.first, wire::Format::packed, Codec::raw, Bytes::shared(std::move(owner), size)};
+}
+
+// Adds values of the accumulator's own type, chunk after chunk, and lists what was named.
+template <typename A>
+class PackedSum {
+ public:
+  struct Source {
+    const std::byte* locals;
+    const std::byte* values;
+  };
+
+  PackedSum(A* accumulators, std::vector<Source> sources)
+      : acc_(accumulators), sources_(std::move(sources)) {}
+
+  void add(std::size_t source, std::size_t count) {
+    Source& at = sources_[source];
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t local = wire::load<std::uint16_t>(at.locals + 2 * i);
+      A value;
+      std::memcpy(&value, at.values + i * sizeof value, sizeof value);
+      acc_[local] = first_nan_or_sum(acc_[local], value);
+      named_[local / 64] |= std::uint64_t{1} << (local % 64);
+    }
+    at.locals += 2 * count;
+    at.values += count * sizeof(A);
+  }
+
+  // Moves the sums to `out`, and leaves zeros; returns how many.
+  std::size_t take(std::uint16_t* locals, A* out) {
+    std::size_t count = 0;
+    const std::size_t words = list_words();
+    for (std::size_t i = 0; i < words; ++i) {
+      const std::size_t word = words_[i];
+      std::uint64_t bits = std::exchange(named_[word], 0);
+      do {
+        const std::size_t local = word * 64 + static_cast<std::size_t>(std::countr_zero(bits));
+        locals[count] = static_cast<std::uint16_t>(local);
+        out[count++] = std::exchange(acc_[local], A{0});
+        bits &= bits - 1;
+      } while (bits != 0);
+    }
+    return count;
+  }
+
+ private:
+  // Lists the words that name something. Where few do, no branch predictor knows which: so there is
+  // no branch.
+  std::size_t list_words() {
+    std::size_t count = 0;
+    for (std::size_t word = 0; word < named_.size(); ++word) {
+      words_[count] = static_cast<std::uint16_t>(word);
+      count += named_[word] != 0;
+    }
+    return count;
+  }
+
+  A* acc_;
+  std::vector<Source> sources_;
+  wire::ElementBitmap named_{};
+  std::array<std::uint16_t, std::tuple_size_v<wire::ElementBitmap> + 1> words_;
+};
+
+// What a sum of packed parts consists of.
+template <typename A>
+struct SumOf {
+  std::vector<std::uint32_t> counts;
+  std::vector<std::uint16_t> locals;
+  std::vector<A> values;
+  std::size_t count = 0;
+};
+
+// The values of a part in the accumulator's type; `memory` keeps them where they had to be widened.
+const std::byte* widened(const PackedRead& part, DType dtype,
+                         std::vector<std::vector<std::byte>>& memory) {
+  const DType accumulator = accumulator_of(dtype);
+  if (accumulator == dtype) return part.view.values.data();
+  std::vector<std::byte>& wide = memory.emplace_back(part.view.count * element_size(accumulator));
+  kernels().start(wide.data(), part.view.values.data(), part.view.count, dtype, ReduceOp::sum);
+  return wide.data();
+}
+
+template <typename A>
+SumOf<A> sum_of(const std::vector<PackedRead>& parts, DType dtype, std::size_t chunks,
+                Scratch& scratch) {
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<typename PackedSum<A>::Source> sources;
+  std::size_t most = 0;
+  for (const PackedRead& part : parts) {
+    sources.push_back({part.view.locals.data(), widened(part, dtype, memory)});
+    most += part.view.count;
+  }
+  PackedSum<A> adder(reinterpret_cast<A*>(scratch.zeros()), std::move(sources));
+  SumOf<A> sum{.counts = std::vector<std::uint32_t>(chunks),
+               .locals = std::vector<std::uint16_t>(most),
+               .values = std::vector<A>(most)};
+  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+    for (std::size_t i = 0; i < parts.size(); ++i) adder.add(i, parts[i].view.count_in(chunk));
+    const std::size_t count =
+        adder.take(sum.locals.data() + sum.count, sum.values.data() + sum.count);
+    sum.counts[chunk] = static_cast<std::uint32_t>(count);
+    sum.count += count;
+  }
+  return sum;
+}
+
+template <typename A>
+wire::Piece add_as(const std::vector<PackedRead>& parts, DType dtype, const Reduction& reduction,
+                   const ChunkRange& range, Scratch& scratch) {
+  const SumOf<A> sum = sum_of<A>(parts, dtype, range.chunks(), scratch);
+  const std::size_t head = wire::packed_positions_bytes(range.chunks(), sum.count);
+  const std::size_t size = head + sum.count * element_size(reduction.dtype);
+  auto owner = Bytes::allocate(size);
+  std::memcpy(owner.get(), sum.counts.data(), 4 * range.chunks());
+  std::memcpy(owner.get() + 4 * range.chunks(), sum.locals.data(), 2 * sum.count);
+  kernels().finish(owner.get() + head, reinterpret_cast<const std::byte*>(sum.values.data()),
+                   sum.count, reduction.dtype, reduction.op, reduction.world_size);
+  return packed_piece(range, std::move(owner), size);
+}
+
+PackedRead with_plain_values(PackedRead read) {
+  if (read.view.codec == Codec::raw) return read;
+  const std::size_t size = read.view.count * sizeof(float);
+  auto owner = Bytes::allocate(size);
+  decode_values(read.view.codec, read.view.values.data(), read.view.count,
+                reinterpret_cast<float*>(owner.get()));
+  read.decoded = Bytes::shared(std::move(owner), size);
+  read.view.values = read.decoded.view();
+  read.view.codec = Codec::raw;
+  return read;
+}
+
+template <typename Index>
+void fill_positions(const Index* indices, std::uint64_t count, std::uint64_t base,
+                    std::uint64_t chunk_elements, std::byte* counts, std::byte* locals) {
+  auto begin = static_cast<Index>(base);
+  std::uint64_t first = 0;
+  for (; first < count; counts += 4) {
+    std::uint64_t i = first;
+    for (; i < count && static_cast<std::uint64_t>(indices[i] - begin) < chunk_elements; ++i) {
+      wire::store(locals + 2 * i, static_cast<std::uint16_t>(indices[i] - begin));
+    }
+    wire::store(counts, static_cast<std::uint32_t>(i - first));
+    first = i;
+    begin = static_cast<Index>(static_cast<std::uint64_t>(begin) + chunk_elements);
+  }
+}
+
+}  // namespace
+
+wire::Piece pack_elements(const SparseTensor& tensor, std::uint64_t from, std::uint64_t to,
+                          const ChunkGrid& grid, const ChunkRange& range) {
+  const std::size_t count = to - from;
+  const std::size_t head = wire::packed_positions_bytes(range.chunks(), count);
+  const std::size_t size = head + count * grid.element_size;
+  auto owner = Bytes::allocate(size);
+  std::memset(owner.get(), 0, 4 * range.chunks());
+  with_indices(tensor, [&](const auto* indices) {
+    fill_positions(indices + from, count, tensor.base + range.first * grid.chunk_elements,
+                   grid.chunk_elements, owner.get(), owner.get() + 4 * range.chunks());
+  });
+  std::memcpy(owner.get() + head, tensor.values + from * grid.element_size,
+              count * grid.element_size);
+  return packed_piece(range, std::move(owner), size);
+}
+
+Result<PackedRead> read_packed(const wire::Piece& piece, const ChunkGrid& grid,
+                               const ChunkRange& range) {
+  auto view = wire::decode_packed(piece.codec, piece.payload.view(), range.chunks(),
+                                  grid.chunk_elements, grid.layout(range.end - 1));
+  if (!view) return view.error();
+  return with_plain_values({*std::move(view), piece.payload, {}});
+}
+
+PackedRead read_packed_again(const wire::Piece& piece, const ChunkRange& range) {
+  return with_plain_values(
+      {wire::view_packed(piece.codec, piece.payload.view(), range.chunks()), piece.payload, {}});
+}
+
+wire::Piece add_packed(const std::vector<PackedRead>& parts, DType dtype,
+                       const Reduction& reduction, const ChunkRange& range, Scratch& scratch) {
+  switch (accumulator_of(reduction.dtype)) {
+    case DType::float64:
+      return add_as<double>(parts, dtype, reduction, range, scratch);
+    case DType::int32:  // Unsigned, because integers wrap around.
+      return add_as<std::uint32_t>(parts, dtype, reduction, range, scratch);
+    case DType::int64:
+      return add_as<std::uint64_t>(parts, dtype, reduction, range, scratch);
+    default:
+      return add_as<float>(parts, dtype, reduction, range, scratch);
+  }
+}
+
+wire::Piece encode_packed(const wire::Piece& piece, Codec codec, const ChunkGrid& grid,
+                          const ChunkRange& range, std::uint64_t key) {
+  if (codec == Codec::raw || piece.codec != Codec::raw) return piece;
+  const auto view = wire::decode_packed(piece.codec, piece.payload.view(), range.chunks(),
+                                        grid.chunk_elements, grid.layout(range.end - 1));
+  const std::size_t head = wire::packed_positions_bytes(range.chunks(), view->count);
+  const std::size_t size = head + wire::values_bytes(codec, sizeof(float), view->count);
+  auto owner = Bytes::allocate(size);
+  std::memcpy(owner.get(), piece.payload.data(), head);
+  std::vector<float> values(view->count);
+  std::memcpy(values.data(), view->values.data(), view->values.size());
+  if (!encode_values(codec, values.data(), view->count, key, owner.get() + head)) return piece;
+  return {piece.chunk, piece.format, codec, Bytes::shared(std::move(owner), size)};
+}
+
+std::vector<wire::Piece> unpack(const PackedRead& packed, const ChunkRange& range,
+                                std::size_t element_size) {
+  std::vector<wire::Piece> pieces;
+  const std::byte* locals = packed.view.locals.data();
+  const std::byte* values = packed.view.values.data();
+  for (std::size_t chunk = 0; chunk < range.chunks(); ++chunk) {
+    const std::size_t count = packed.view.count_in(chunk);
+    if (count == 0) continue;
+    auto owner = Bytes::allocate(count * (2 + element_size));
+    std::memcpy(owner.get(), locals, 2 * count);
+    std::memcpy(owner.get() + 2 * count, values, count * element_size);
+    pieces.push_back({range.first + chunk, wire::Format::coordinates, Codec::raw,
+                      Bytes::shared(std::move(owner), count * (2 + element_size))});
+    locals += 2 * count;
+    values += count * element_size;
+  }
+  return pieces;
+}
+
+}  // namespace sparsewire::proto

@@ -1,0 +1,62 @@
+// Packed coordinates in use: making them from a sparse vector, adding them up, and unpacking them.
+#pragma once
+
+#include "proto/sparse/sparse_tensor.hpp"
+#include "proto/stream/plan.hpp"
+#include "proto/stream/reduce.hpp"
+#include "wire/bundle.hpp"
+#include "wire/packed.hpp"
+
+namespace sparsewire::proto {
+
+// The chunks that a piece of packed coordinates covers: `first` up to, not including, `end` of a
+// grid of one column.
+struct ChunkRange {
+  std::uint64_t first;
+  std::uint64_t end;
+
+  constexpr std::size_t chunks() const { return static_cast<std::size_t>(end - first); }
+};
+
+// Whether packing pays for so many elements. With more, a bitmap is smaller; with fewer than
+// chunks, the counts would be most of it.
+constexpr bool suits_packing(std::uint64_t elements, const ChunkRange& range) {
+  return elements <= range.chunks() * (wire::kMaxChunkElements / 32) &&
+         elements >= range.chunks() / 4;
+}
+
+// Packs the indices [from, to) of the tensor, all of which lie in the range.
+wire::Piece pack_elements(const SparseTensor& tensor, std::uint64_t from, std::uint64_t to,
+                          const ChunkGrid& grid, const ChunkRange& range);
+
+// A sink that takes packed coordinates, too.
+class PartSink : public Sink {
+ public:
+  virtual Status write_packed(const wire::Piece& piece, const ChunkRange& range) = 0;
+};
+
+// Packed values that were checked and are as the vector has them, whatever codec they came in.
+struct PackedRead {
+  wire::PackedView view;
+  Bytes payload;  // keeps it all in place
+  Bytes decoded;  // keeps values of a codec in place
+};
+Result<PackedRead> read_packed(const wire::Piece& piece, const ChunkGrid& grid,
+                               const ChunkRange& range);
+
+// The same for a piece that was checked before.
+PackedRead read_packed_again(const wire::Piece& piece, const ChunkRange& range);
+
+// Adds values of `dtype` in the order given; the sums get the type of the reduction.
+wire::Piece add_packed(const std::vector<PackedRead>& parts, DType dtype,
+                       const Reduction& reduction, const ChunkRange& range, Scratch& scratch);
+
+// As encode_segment().
+wire::Piece encode_packed(const wire::Piece& piece, Codec codec, const ChunkGrid& grid,
+                          const ChunkRange& range, std::uint64_t key);
+
+// The same as one piece of coordinates per chunk.
+std::vector<wire::Piece> unpack(const PackedRead& packed, const ChunkRange& range,
+                                std::size_t element_size);
+
+}  // namespace sparsewire::proto

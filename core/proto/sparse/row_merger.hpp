@@ -1,0 +1,40 @@
+// Hands out what one row of chunks names, in the order of the whole vector.
+#pragma once
+
+#include "proto/sparse/named.hpp"
+#include "proto/sparse/stripes.hpp"
+
+namespace sparsewire::proto {
+
+// Where ascending indices and their values are written.
+struct SparseCursor {
+  std::int64_t* indices;
+  std::byte* values;
+};
+
+class RowMerger {
+ public:
+  // One entry per column; `row` is in elements.
+  RowMerger(std::vector<Named> columns, const ChunkGrid& grid, std::uint32_t row);
+
+  // Appends all of row number `number`.
+  void merge(std::uint64_t number, SparseCursor& out);
+
+ private:
+  template <std::size_t size>
+  void merge_sized(std::uint64_t number, SparseCursor& out);
+
+  // Appends what a column names below the local index `end`; `shift` makes an index of a local
+  // one. A `size` of 0 stands for one that is known only at run time.
+  template <std::size_t size>
+  void append(std::size_t column, std::size_t end, std::int64_t shift, SparseCursor& out);
+
+  std::vector<Named> columns_;
+  std::vector<std::size_t> cursors_;
+  ChunkGrid grid_;
+  Stripes stripes_;
+  std::size_t value_bytes_;
+  std::int64_t width_;  // of a stripe, in indices
+};
+
+}  // namespace sparsewire::proto

@@ -1,0 +1,128 @@
+"""The sparse collectives: how a call becomes an operation of the engine."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any, SupportsIndex
+
+from sparsewire._core import ALGORITHMS, COLLECTIVES, DTYPES, OPS, SparseCall
+from sparsewire.arrays import dtype_name, view
+from sparsewire.precision import Precision, codecs
+from sparsewire.sparse_input import SparseInput, is_sparse
+
+FORMS = ("auto", "sparse", "dense")
+_OWNER_ALGORITHMS = {"auto", "stream", "ssar_split_allgather", "dsar_split_allgather"}
+_SEEDS = 2**32
+_INTEGERS = {DTYPES["int32"], DTYPES["int64"]}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a caller of a sparse collective asks for."""
+
+    collective: str
+    op: str = "sum"
+    root: int = 0
+    algorithm: str = "auto"
+    precision: Precision = None
+    seed: int = 0
+
+
+def check_request(
+    request: Request, x: object, result: str, out: object, world_size: int, dedicated: bool
+) -> None:
+    """Raise TypeError or ValueError for what no rank can do."""
+    if not is_sparse(x):
+        raise TypeError(
+            f"{request.collective} takes a SparseVector or a torch sparse_coo tensor, not "
+            f"{type(x).__name__}: make one with SparseVector.from_dense(x) or x.to_sparse()"
+        )
+    if out is not None and result == "sparse":
+        raise ValueError('out= is a dense array, but result="sparse": leave one of them away')
+    if result not in FORMS:
+        raise ValueError(f"result {result!r} is not known: use one of {', '.join(FORMS)}")
+    if request.algorithm not in ALGORITHMS:
+        raise ValueError(
+            f"algorithm {request.algorithm!r} is not known: use one of {', '.join(ALGORITHMS)}"
+        )
+    _check_integer("root", request.root, world_size)
+    _check_integer("seed", request.seed, _SEEDS)
+    if dedicated:
+        _check_dedicated(request)
+
+
+def check_dense(algorithm: str, result: str, seed: int) -> None:
+    """Raise TypeError or ValueError for options that dense arrays do not have."""
+    if algorithm not in {"auto", "stream"}:
+        raise ValueError(f"algorithm {algorithm!r} is for sparse vectors: leave it away")
+    if result not in {"auto", "dense"}:
+        raise ValueError(f"result {result!r} is for sparse vectors: leave it away")
+    _check_integer("seed", seed, _SEEDS)
+
+
+def _check_integer(name: str, value: object, count: int) -> None:
+    if not isinstance(value, SupportsIndex):
+        raise TypeError(f"{name} must be an integer, not {value!r}")
+    if not 0 <= operator.index(value) < count:
+        raise ValueError(f"{name} must be from 0 to {count - 1}, not {value}")
+
+
+def _check_dedicated(request: Request) -> None:
+    if request.collective != "all_reduce":
+        raise ValueError(
+            f"{request.collective} needs connections between the workers, and with dedicated "
+            "aggregators there are none: leave aggregators= away, or use all_reduce"
+        )
+    if request.algorithm not in _OWNER_ALGORITHMS:
+        raise ValueError(
+            f"algorithm {request.algorithm!r} needs connections between the workers, and with "
+            f"dedicated aggregators there are none: use {', '.join(sorted(_OWNER_ALGORITHMS))}"
+        )
+
+
+def build_call(request: Request, given: SparseInput, out: Any = None) -> SparseCall:
+    """The engine's form of a request; `out` is a dense array to write to."""
+    call = SparseCall()
+    call.indices, call.is_wide = given.indices.ctypes.data, given.indices.itemsize == 8
+    call.named, call.values = len(given.indices), given.values.pointer
+    call.length, call.row = given.positions, given.row
+    call.dtype, call.op = given.values.dtype, _op_code(request.op, given.values.dtype)
+    call.collective = COLLECTIVES[request.collective]
+    call.algorithm = ALGORITHMS[request.algorithm]
+    call.root, call.unit, call.seed = request.root, given.pieces, request.seed
+    call.segment_codec, call.result_codec = codecs(
+        request.precision, given.values.dtype, request.op
+    )
+    if out is not None:
+        call.target = _target(out, given)
+    return call
+
+
+def _op_code(op: str, dtype: int) -> int:
+    if op not in {"sum", "avg"}:
+        raise ValueError(f"op {op!r} is not for sparse vectors: use sum or avg")
+    if op == "avg" and dtype in _INTEGERS:
+        raise TypeError(
+            f'op "avg" of {dtype_name(dtype)} would lose fractions: '
+            'use "sum" and divide, or pass floating-point numbers'
+        )
+    return OPS[op]
+
+
+def _target(out: Any, given: SparseInput) -> int:
+    target = view(out, writable=True)
+    inputs = [
+        (given.values.pointer, given.values.nbytes),
+        (given.indices.ctypes.data, given.indices.nbytes),
+    ]
+    for begin, nbytes in inputs:
+        if begin < target.pointer + target.nbytes and target.pointer < begin + nbytes:
+            raise ValueError("out overlaps x: pass memory of its own, or leave out= away")
+    size = given.length * given.width
+    if (target.dtype, target.size) != (given.values.dtype, size):
+        raise ValueError(
+            f"out must be a dense array of {size} elements of {dtype_name(given.values.dtype)}, "
+            f"not {target.size} of {dtype_name(target.dtype)}"
+        )
+    return target.pointer

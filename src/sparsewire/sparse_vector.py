@@ -1,0 +1,100 @@
+"""A sparse vector of NumPy arrays: what the sparse collectives take and give."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+_INDEX_TYPES = (np.dtype(np.int32), np.dtype(np.int64))
+
+
+class SparseVector:
+    """Positions and their values; all other positions are zero.
+
+    `indices`: int32 or int64, shape (n,), ascending, each only once, in [0, length). `values`:
+    shape (n,), or (n, row) where each position holds a row, dtype float32, float64, float16,
+    bfloat16 (of ml_dtypes), int32 or int64. `length`: number of positions. NumPy arrays are kept,
+    not copied. Order and range are checked by the collectives, so that every rank learns of it.
+
+    Raises TypeError for wrong types, ValueError for shapes that do not fit.
+    """
+
+    __slots__ = ("indices", "length", "values")
+
+    def __init__(self, indices: ArrayLike, values: ArrayLike, length: int) -> None:
+        shapes = np.shape(indices), np.shape(values)
+        if len(shapes[0]) != 1 or len(shapes[1]) not in (1, 2):
+            raise ValueError(
+                "indices must have shape (n,) and values (n,) or (n, row), "
+                f"not {shapes[0]} and {shapes[1]}"
+            )
+        self.indices = _as_indices(indices)
+        self.values: NDArray[Any] = np.ascontiguousarray(values)
+        self.length = operator.index(length)
+        if len(self.indices) != len(self.values):
+            raise ValueError(
+                f"there must be one value, or row, per index, but there are {len(self.indices)} "
+                f"indices and {len(self.values)} values"
+            )
+        if self.values.ndim == 2 and self.values.shape[1] == 0:
+            raise ValueError("rows of values must not be empty")
+        if self.length < 0:
+            raise ValueError(f"length must not be negative, not {self.length}")
+
+    @classmethod
+    def from_dense(cls, array: ArrayLike) -> SparseVector:
+        """Take what is not zero of an array of shape (length,) or (length, row)."""
+        dense = np.asarray(array)
+        if dense.ndim not in (1, 2):
+            raise ValueError(f"the array must have one or two dimensions, not {dense.ndim}")
+        nonzero = dense != 0
+        indices = np.flatnonzero(nonzero if dense.ndim == 1 else nonzero.any(axis=1))
+        return cls(indices.astype(np.int64, copy=False), dense[indices], len(dense))
+
+    @classmethod
+    def empty(
+        cls, length: int, dtype: DTypeLike = np.float32, row: int | None = None
+    ) -> SparseVector:
+        """Make a vector of zeros; with `row`, each position holds so many."""
+        shape = (0,) if row is None else (0, row)
+        return cls(np.empty(0, np.int64), np.empty(shape, dtype), length)
+
+    @property
+    def nnz(self) -> int:
+        """How many positions are named; their values may be zero."""
+        return len(self.indices)
+
+    @property
+    def density(self) -> float:
+        """The share of the positions that are named."""
+        return self.nnz / self.length if self.length else 0.0
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.values.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the dense array: (length,), or (length, row)."""
+        return (self.length, *self.values.shape[1:])
+
+    def to_dense(self) -> NDArray[Any]:
+        """Make a new array of shape (length,) or (length, row)."""
+        dense = np.zeros(self.shape, self.values.dtype)
+        dense[self.indices] = self.values
+        return dense
+
+    def __repr__(self) -> str:
+        return f"SparseVector({self.nnz} of {self.shape}, {self.dtype})"
+
+
+def _as_indices(indices: ArrayLike) -> NDArray[Any]:
+    array = np.asarray(indices)
+    if array.size == 0 and array.dtype not in _INDEX_TYPES:
+        array = array.astype(np.int64)  # An empty list is an array of floats.
+    if array.dtype not in _INDEX_TYPES:
+        raise TypeError(f"indices must be int32 or int64, not {array.dtype}")
+    return np.ascontiguousarray(array)

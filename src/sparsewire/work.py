@@ -1,0 +1,76 @@
+"""The handle of one collective in flight."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sparsewire._core import Operation
+from sparsewire.completion import wait
+from sparsewire.errors import Error
+
+if TYPE_CHECKING:
+    from sparsewire.communicator import Communicator
+
+
+class Work:
+    """One collective in flight. It keeps the arrays alive until the engine is done with them."""
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        operation: Operation,
+        result: Callable[[], Any],
+        memory: object,
+    ) -> None:
+        self._communicator = communicator
+        self._operation = operation
+        self._result = result
+        self._memory = memory
+        self._delivering = threading.Lock()
+        self._delivered: list[Any] = []
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Block until the end and return the result; raises the typed error.
+
+        Raises Timeout after `timeout` seconds; the collective is still in flight then.
+        """
+        limit = math.inf if timeout is None else timeout
+        if not wait(self._operation, limit):
+            raise self._communicator.not_ended(self._operation, timeout)
+        if (error := self.exception()) is not None:
+            raise error
+        return self._deliver()
+
+    def is_completed(self) -> bool:
+        """Whether the collective has ended, well or not."""
+        return self._operation.done()
+
+    def exception(self) -> Error | None:
+        """Why the collective failed; None if it did not, or has not ended."""
+        return self._communicator.failure_of(self._operation)
+
+    def add_done_callback(self, callback: Callable[[Work], object]) -> None:
+        """Call `callback(self)` on a thread of the callback pool, once the collective has ended.
+
+        It may wait for other collectives. What it raises is logged.
+        """
+
+        def call() -> None:
+            callback(self)
+
+        self._communicator.watch(self._operation, call)
+
+    def _deliver(self) -> Any:
+        """Make the result, once."""
+        with self._delivering:
+            if not self._delivered:
+                self._delivered.append(self._result())
+            return self._delivered[0]
+
+    def __del__(self) -> None:
+        # Nobody waits any more, but the engine still reads and writes the arrays.
+        if not self._operation.done():
+            self._communicator._hold(self._operation, self._memory)

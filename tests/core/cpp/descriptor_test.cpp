@@ -1,0 +1,244 @@
+// Descriptors and joins: their bytes, the rules between their fields, and decoders that stand any
+// input.
+#include "decoding.hpp"
+
+namespace {
+
+using namespace sparsewire;
+using namespace sparsewire::test;
+using wire::Algorithm;
+using wire::Collective;
+using wire::Descriptor;
+using wire::Join;
+using wire::ResultForm;
+
+constexpr Descriptor kLossy{.dtype = DType::float32,
+                            .op = ReduceOp::avg,
+                            .count = 0x0a0b0c0000,
+                            .is_sparse = true,
+                            .row = 64,
+                            .form = ResultForm::dense,
+                            .segment_codec = Codec::int8,
+                            .result_codec = Codec::bfloat16,
+                            .seed = 0x01020304};
+
+constexpr Join kJoin{.descriptor = kLossy,
+                     .collective = Collective::reduce_scatter,
+                     .algorithm = Algorithm::ring,
+                     .root = 0x11121314,
+                     .unit = 0x100,
+                     .elements = 0x0102030405,
+                     .crowded = 0x0203};
+
+bool is_taken(const Descriptor& descriptor) {
+  const auto decoded = wire::decode_descriptor(encoded(descriptor));
+  if (!decoded) REQUIRE(is_refused(decoded));
+  return static_cast<bool>(decoded);
+}
+
+bool is_taken(const Join& join) {
+  const auto decoded = wire::decode_join(encoded(join));
+  if (!decoded) REQUIRE(is_refused(decoded));
+  return static_cast<bool>(decoded);
+}
+
+// With one change.
+template <typename T, typename Change>
+bool takes(T value, Change change) {
+  change(value);
+  return is_taken(value);
+}
+
+// --- Descriptors ---
+
+TEST_CASE("a descriptor has the bytes it should") {
+  CHECK((encoded(Descriptor{DType::bfloat16, ReduceOp::max, 0x010203}) ==
+         bytes_of({3, 3, 0, 0, 1, 0, 0, 0, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})));
+  CHECK((encoded(kLossy) == bytes_of({0,    1, 1, 2, 64, 0, 0, 0, 0, 0, 0x0c, 0x0b,
+                                      0x0a, 0, 0, 0, 3,  1, 0, 0, 4, 3, 2,    1})));
+}
+
+TEST_CASE("a descriptor comes back as it was sent") {
+  for (const DType dtype : kDTypes) {
+    for (const ReduceOp op : kOps) {
+      for (const std::uint64_t count : {std::uint64_t{0}, std::uint64_t{1}, wire::kMaxCount}) {
+        const Descriptor descriptor{dtype, op, count};
+        const auto decoded = wire::decode_descriptor(encoded(descriptor));
+        REQUIRE(decoded);
+        CHECK((*decoded == descriptor));
+      }
+    }
+  }
+  const auto lossy = wire::decode_descriptor(encoded(kLossy));
+  REQUIRE(lossy);
+  CHECK((*lossy == kLossy));
+}
+
+TEST_CASE("a descriptor is worded for people") {
+  CHECK(wire::describe(Descriptor{DType::float32, ReduceOp::sum, 1000}) == "sum of 1000 float32");
+  CHECK(wire::describe(Descriptor{.count = 640, .is_sparse = true, .row = 64}) ==
+        "sparse sum of 640 float32 in rows of 64");
+  CHECK(wire::describe(Descriptor{
+            .count = 1, .form = ResultForm::sparse, .result_codec = Codec::int4, .seed = 7}) ==
+        "sum of 1 float32 with sparse results as raw/int4 with seed 7");
+}
+
+TEST_CASE("unknown values and reserved bits of a descriptor are refused") {
+  const Buffer valid = encoded(Descriptor{DType::int64, ReduceOp::product, 9});
+  for (const Change change : {Change{0, 6},
+                              {0, 255},
+                              {1, 5},
+                              {1, 255},
+                              {2, 2},
+                              {2, 255},
+                              {3, 3},
+                              {3, 255},
+                              {14, 2},
+                              {16, 6},
+                              {16, 255},
+                              {17, 6},
+                              {17, 255},
+                              {18, 1},
+                              {19, 1},
+                              {19, 128}}) {
+    CAPTURE(change.at);
+    CHECK(is_refused(wire::decode_descriptor(changed(valid, {change}))));
+  }
+  for (std::size_t size = 0; size < 60; ++size) {
+    if (size != 24) CHECK(is_refused(wire::decode_descriptor(Buffer(size))));
+  }
+}
+
+TEST_CASE("the fields of a descriptor must fit each other") {
+  const Descriptor plain{DType::float32, ReduceOp::sum, 64 * 100};
+  const auto fits = [&](auto change) { return takes(plain, change); };
+  CHECK(fits([](Descriptor& d) { d.count = wire::kMaxCount; }));
+  CHECK_FALSE(fits([](Descriptor& d) { d.count = wire::kMaxCount + 1; }));
+  for (const std::uint32_t row : {1u, 16u, 64u, 100u, 3200u}) {
+    CAPTURE(row);
+    const bool is_plain = row == 1;
+    CHECK(fits([&](Descriptor& d) { d.row = row, d.is_sparse = true; }));
+    CHECK(fits([&](Descriptor& d) { d.row = row; }) == is_plain);  // rows are of sparse vectors
+    CHECK(fits([&](Descriptor& d) { d.row = row, d.is_sparse = true, ++d.count; }) == is_plain);
+  }
+  for (const std::uint32_t row : {0u, 2u, 15u, 4097u, UINT32_MAX}) {
+    CHECK_FALSE(fits([&](Descriptor& d) { d.row = row, d.is_sparse = true, d.count = 0; }));
+  }
+  for (const DType dtype : kDTypes) {
+    for (const ReduceOp op : kOps) {
+      const bool adds = skips_zeros(op);
+      const bool may_be_lossy = dtype == DType::float32 && adds;
+      CHECK(fits([&](Descriptor& d) { d = {dtype, op, 1, true}; }) == adds);
+      CHECK(fits([&](Descriptor& d) { d = {dtype, op, 1}, d.segment_codec = Codec::float16; }) ==
+            may_be_lossy);
+      CHECK(fits([&](Descriptor& d) { d = {dtype, op, 1}, d.result_codec = Codec::int2; }) ==
+            may_be_lossy);
+    }
+  }
+}
+
+TEST_CASE("any bytes are a descriptor or refused") {
+  const std::vector<Buffer> valid{encoded(Descriptor{DType::float16, ReduceOp::avg, 1u << 20}),
+                                  encoded(kLossy)};
+  const auto decode = [](const Buffer& input) { return wire::decode_descriptor(input); };
+  check_any_input(valid, 32, decode);
+  check_any_bit_flip(valid, decode);
+}
+
+// --- Joins ---
+
+TEST_CASE("a join has the bytes it should") {
+  Buffer expected = encoded(kLossy);
+  const Buffer tail = bytes_of({2, 5, 0, 0, 0x14, 0x13, 0x12, 0x11, 5, 4, 3, 2, 1, 0, 0, 0,
+                                0, 1, 0, 0, 0,    0,    0,    0,    3, 2, 0, 0, 0, 0, 0, 0});
+  expected.insert(expected.end(), tail.begin(), tail.end());
+  CHECK(wire::kJoinBytes == 56);
+  CHECK((encoded(kJoin) == expected));
+}
+
+TEST_CASE("a join comes back as it was sent") {
+  for (int collective = 0; collective < wire::kCollectiveCount; ++collective) {
+    for (int algorithm = 0; algorithm < wire::kAlgorithmCount; ++algorithm) {
+      Join join = kJoin;
+      join.collective = static_cast<Collective>(collective);
+      join.algorithm = static_cast<Algorithm>(algorithm);
+      const auto decoded = wire::decode_join(encoded(join));
+      REQUIRE(decoded);
+      CHECK(decoded->agrees_with(join));
+      CHECK(decoded->elements == join.elements);
+      CHECK((encoded(*decoded) == encoded(join)));
+    }
+  }
+}
+
+TEST_CASE("ranks agree on all of a join but what each brings") {
+  const auto agrees = [](auto change) {
+    Join other = kJoin;
+    change(other);
+    return kJoin.agrees_with(other);
+  };
+  CHECK(agrees([](Join& join) { join.elements = 1; }));
+  CHECK(agrees([](Join& join) { join.crowded = 1; }));
+  CHECK_FALSE(agrees([](Join& join) { join.collective = Collective::all_gather; }));
+  CHECK_FALSE(agrees([](Join& join) { join.algorithm = Algorithm::automatic; }));
+  CHECK_FALSE(agrees([](Join& join) { join.root = 0; }));
+  CHECK_FALSE(agrees([](Join& join) { join.unit = 1; }));
+  CHECK_FALSE(agrees([](Join& join) { join.descriptor.count += 64; }));
+  CHECK_FALSE(agrees([](Join& join) { join.descriptor.op = ReduceOp::sum; }));
+  CHECK_FALSE(agrees([](Join& join) { join.descriptor.form = ResultForm::sparse; }));
+  CHECK_FALSE(agrees([](Join& join) { join.descriptor.result_codec = Codec::raw; }));
+  CHECK_FALSE(agrees([](Join& join) { join.descriptor.seed = 0; }));
+}
+
+TEST_CASE("a join is worded for people") {
+  const Descriptor descriptor{.count = 10, .is_sparse = true};
+  const std::string what = " (sparse sum of 10 float32)";
+  CHECK(wire::describe(Join{.descriptor = descriptor}) == "all_reduce" + what);
+  CHECK(wire::describe(Join{.descriptor = descriptor, .algorithm = Algorithm::ring}) ==
+        "all_reduce by ring" + what);
+  CHECK(
+      wire::describe(Join{.descriptor = descriptor, .collective = Collective::reduce, .root = 2}) ==
+      "reduce with root 2" + what);
+  CHECK(wire::describe(Join{.descriptor = descriptor, .collective = Collective::all_gather}) ==
+        "all_gather" + what);
+}
+
+TEST_CASE("each malformed field of a join is refused") {
+  const Buffer valid = encoded(kJoin);
+  CHECK(is_taken(kJoin));
+  for (const Change change : {Change{0, 6},
+                              {16, 255},
+                              {24, 5},
+                              {24, 255},
+                              {25, 7},
+                              {25, 255},
+                              {26, 1},
+                              {27, 1},
+                              {44, 1},
+                              {45, 1},
+                              {46, 1},
+                              {47, 255}}) {
+    CAPTURE(change.at);
+    CHECK(is_refused(wire::decode_join(changed(valid, {change}))));
+  }
+  const auto fits = [](auto change) { return takes(kJoin, change); };
+  CHECK_FALSE(fits([](Join& join) { join.unit = 0; }));
+  CHECK_FALSE(fits([](Join& join) { join.unit = 0xffff; }));  // does not divide the rows
+  CHECK_FALSE(fits([](Join& join) { join.descriptor.row = 1, join.descriptor.is_sparse = false; }));
+  CHECK(fits([](Join& join) { join.elements = join.descriptor.count; }));
+  CHECK_FALSE(fits([](Join& join) { join.elements = join.descriptor.count + 1; }));
+  for (std::size_t size = 0; size < 100; ++size) {
+    if (size != 48) CHECK(is_refused(wire::decode_join(Buffer(size))));
+  }
+}
+
+TEST_CASE("any bytes are a join or refused") {
+  const std::vector<Buffer> valid{
+      encoded(kJoin),
+      encoded(Join{.descriptor = {.count = 1000, .is_sparse = true}, .elements = 9})};
+  const auto decode = [](const Buffer& input) { return wire::decode_join(input); };
+  check_any_input(valid, 60, decode);
+  check_any_bit_flip(valid, decode);
+}
+
+}  // namespace

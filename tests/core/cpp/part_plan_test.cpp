@@ -1,0 +1,116 @@
+// Plans of parts: every element of every list is in exactly one chunk of one part, and the ranks
+// agree on who brings and who gets what.
+#include "proto/exchange/part_plan.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "sparse_collectives.hpp"
+
+namespace {
+
+using namespace sparsewire;
+using namespace sparsewire::test;
+using proto::PartPlan;
+using wire::Algorithm;
+using wire::Collective;
+using wire::Join;
+
+constexpr std::uint64_t kLengths[] = {0,      1,         6,          1000,
+                                      65'536, 1'048'577, 70'000'000, std::uint64_t{1} << 40};
+
+template <typename Visit>
+void for_each_join(Visit visit) {
+  for (const Collective collective : kCollectives) {
+    for (const std::uint32_t row : {1u, 300u}) {
+      for (const std::uint64_t length : kLengths) {
+        for (const std::uint32_t unit : {1u, 6u}) {
+          if (length % unit != 0) continue;
+          const Join join{.descriptor = {.count = length * row, .is_sparse = true, .row = row},
+                          .collective = collective,
+                          .root = 1,
+                          .unit = unit};
+          CAPTURE(wire::describe(join));
+          visit(join);
+        }
+      }
+    }
+  }
+}
+
+PartPlan plan_of(const Join& join, Rank rank, Rank world_size, std::uint64_t most) {
+  return {join, Algorithm::allgather, rank, world_size, 5, most};
+}
+
+TEST_CASE("the parts of a list hold each of its chunks once") {
+  for_each_join([](const Join& join) {
+    for (const std::uint64_t most :
+         {std::uint64_t{0}, join.descriptor.count / 1000, join.descriptor.count}) {
+      const PartPlan plan = plan_of(join, 0, 3, most);
+      std::vector<std::uint64_t> next(3);  // chunk, per list
+      for (std::uint64_t part = 0; part < plan.parts(); ++part) {
+        const std::uint64_t list = plan.list_of(part);
+        REQUIRE(list < next.size());
+        if (plan.end_chunk(part) == plan.first_chunk(part)) continue;  // beyond a shorter list
+        REQUIRE(plan.first_chunk(part) == next[list]);
+        next[list] = plan.end_chunk(part);
+      }
+      for (std::uint64_t list = 0; list < plan.list_of(plan.parts() - 1) + 1; ++list) {
+        CHECK(next[list] == plan.grid(list).chunks());
+      }
+    }
+  });
+}
+
+TEST_CASE("the ranks' shares of a reduce_scatter make up the vector, in whole units") {
+  for_each_join([](const Join& join) {
+    const bool scatters = join.collective == Collective::reduce_scatter;
+    const std::uint64_t unit = std::uint64_t{join.descriptor.row} * join.unit;
+    for (const Rank world_size : {1, 3, 7}) {
+      const PartPlan plan = plan_of(join, 0, world_size, 0);
+      std::uint64_t at = 0;
+      for (std::uint64_t list = 0; list < static_cast<std::uint64_t>(world_size); ++list) {
+        if (!scatters) {
+          CHECK(plan.begin(list) == 0);
+          CHECK(plan.end(list) == join.descriptor.count);
+          continue;
+        }
+        CHECK(plan.begin(list) == at);
+        CHECK(plan.begin(list) % unit == 0);
+        at = plan.end(list);
+        const std::uint64_t share = join.descriptor.count / unit / world_size;
+        CHECK(at - plan.begin(list) >= share * unit);
+        CHECK(at - plan.begin(list) <= (share + 1) * unit);
+      }
+      if (scatters) CHECK(at == join.descriptor.count);
+    }
+  });
+}
+
+TEST_CASE("who brings and who gets what") {
+  constexpr Rank n = 4;
+  for_each_join([](const Join& join) {
+    const Collective what = join.collective;
+    const std::uint64_t parts = plan_of(join, 0, n, 0).parts();
+    for (std::uint64_t part = 0; part < parts; ++part) {
+      Rank bringing = 0;
+      Rank getting = 0;
+      for (Rank rank = 0; rank < n; ++rank) {
+        const PartPlan plan = plan_of(join, rank, n, 0);
+        REQUIRE(plan.parts() == parts);
+        bringing += plan.contributes(part);
+        getting += plan.receives(part);
+        if (what == Collective::reduce_scatter) {
+          CHECK(plan.receives(part) == (plan.own_list() == plan.list_of(part)));
+        }
+      }
+      const bool has_one_source = what == Collective::broadcast || what == Collective::all_gather;
+      const bool has_one_sink = what == Collective::reduce || what == Collective::reduce_scatter;
+      CHECK(bringing == (has_one_source ? 1 : n));
+      CHECK(getting == (has_one_sink ? 1 : n));
+    }
+  });
+}
+
+}  // namespace

@@ -1,0 +1,213 @@
+// The peers of all ranks in a single thread and without sockets: seeded chance decides who does
+// what next. Connections deliver in order, as TCP does, and at any time.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "proto/exchange/peer.hpp"
+#include "random.hpp"
+
+namespace sparsewire::test {
+
+class PeerWorld {
+ public:
+  struct Counters {
+    std::uint64_t messages = 0;     // every copy counts
+    std::uint64_t bytes = 0;        // payloads
+    std::uint64_t early_parts = 0;  // parts that came before the rank had issued the operation
+  };
+
+  PeerWorld(Rank world_size, std::uint64_t seed) : random_(seed) {
+    for (Rank rank = 0; rank < world_size; ++rank) {
+      ranks_.push_back(std::make_unique<RankState>(rank, world_size));
+    }
+  }
+
+  // Has the rank issue its next operation at some time, after those it was told of before. What it
+  // refers to must stay.
+  void will_submit(Rank rank, const wire::Join& join, const proto::SparseTensor& tensor,
+                   proto::Outputs& outputs) {
+    at(rank).script.push_back([=, this, &outputs](std::uint64_t seq, Effects& effects) {
+      at(rank).peer.submit(seq, join, tensor, outputs, effects);
+    });
+  }
+
+  void will_refuse(Rank rank, const Error& error) {
+    at(rank).script.push_back([=, this](std::uint64_t seq, Effects& effects) {
+      at(rank).peer.refuse(seq, error, effects);
+    });
+  }
+
+  void will_stream(Rank rank, const wire::Descriptor& descriptor) {
+    at(rank).script.push_back([=, this](std::uint64_t seq, Effects& effects) {
+      at(rank).peer.issue_stream(seq, descriptor, effects);
+    });
+  }
+
+  // Ranks that come late issue nothing before the others have nothing more to do.
+  void set_late(Rank rank) { at(rank).is_late = true; }
+
+  // Lets things happen until nothing more can.
+  void run() {
+    run_all();
+    for (const auto& state : ranks_) state->is_late = false;
+    run_all();
+  }
+
+  bool has_ended(Rank rank, std::uint64_t seq) { return at(rank).ended.contains(seq); }
+  bool has_chosen_stream(Rank rank, std::uint64_t seq) { return at(rank).streams.contains(seq); }
+  // None where it ended well, or not at all.
+  Status failure(Rank rank, std::uint64_t seq) {
+    const auto at_seq = at(rank).failures.find(seq);
+    return at_seq == at(rank).failures.end() ? Status{} : at_seq->second;
+  }
+  std::vector<Rank> missing(Rank rank, std::uint64_t seq) { return at(rank).peer.missing(seq); }
+  const Counters& counters() const { return counters_; }
+
+  // Nothing is on its way, and no peer has anything to do or to forget.
+  void check_nothing_left() {
+    for (const auto& state : ranks_) {
+      REQUIRE(state->calls.empty());
+      REQUIRE_FALSE(state->peer.has_work());
+      for (const auto& [from, queue] : state->inbox) REQUIRE(queue.empty());
+      for (std::uint64_t seq = 0; seq < state->next_seq; ++seq) {
+        REQUIRE_FALSE(state->peer.drop(seq));
+        REQUIRE(state->peer.missing(seq).empty());
+      }
+    }
+  }
+
+ private:
+  using Effects = proto::Peer::Effects;
+  struct RankState {
+    RankState(Rank rank, Rank world_size) : peer(rank, world_size) {}
+
+    proto::Peer peer;
+    bool is_late = false;
+    std::deque<std::function<void(std::uint64_t, Effects&)>> script;
+    std::deque<std::function<void()>> calls;  // what the communicator asked of the lane
+    std::map<Rank, std::deque<wire::Message>> inbox;
+    std::uint64_t next_seq = 0;
+    std::map<std::uint64_t, bool> in_flight;
+    std::map<std::uint64_t, bool> ended;
+    std::map<std::uint64_t, bool> streams;
+    std::map<std::uint64_t, Error> failures;
+  };
+
+  RankState& at(Rank rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
+
+  void run_all() {
+    const std::size_t kinds = 3 + ranks_.size();
+    const std::size_t actors = ranks_.size() * kinds;
+    std::size_t idle = 0;
+    std::size_t actor = 0;
+    while (idle < actors) {
+      actor = idle == 0 ? below(actors, random_) : (actor + 1) % actors;
+      const auto rank = static_cast<Rank>(actor / kinds);
+      idle = act(rank, actor % kinds) ? 0 : idle + 1;
+    }
+  }
+
+  bool act(Rank rank, std::size_t kind) {
+    if (kind == 0) return issue(rank);
+    if (kind == 1) return poll(rank);
+    if (kind == 2) return call(rank);
+    return deliver(static_cast<Rank>(kind - 3), rank);
+  }
+
+  bool issue(Rank rank) {
+    RankState& state = at(rank);
+    if (state.script.empty() || state.is_late) return false;
+    const auto submit = std::move(state.script.front());
+    state.script.pop_front();
+    const std::uint64_t seq = state.next_seq++;
+    state.in_flight[seq] = true;
+    Effects effects;
+    submit(seq, effects);
+    apply(rank, effects);
+    // An operation that failed before it was issued is dropped behind that.
+    if (state.failures.contains(seq)) fail_later(rank, seq);
+    return true;
+  }
+
+  bool poll(Rank rank) {
+    Effects effects;
+    const auto worked = at(rank).peer.poll(effects);
+    REQUIRE_MESSAGE(worked, (worked ? "" : worked.error().message));
+    apply(rank, effects);
+    return *worked;
+  }
+
+  bool call(Rank rank) {
+    auto& calls = at(rank).calls;
+    if (calls.empty()) return false;
+    const auto next = std::move(calls.front());
+    calls.pop_front();
+    next();
+    return true;
+  }
+
+  // The payload lies in memory of the connection, which is gone afterwards.
+  bool deliver(Rank from, Rank rank) {
+    auto& queue = at(rank).inbox[from];
+    if (queue.empty()) return false;
+    const wire::Message message = std::move(queue.front());
+    queue.pop_front();
+    const bool is_part = message.header.kind == wire::FrameKind::part;
+    counters_.early_parts += is_part && message.header.seq >= at(rank).next_seq;
+    const auto view = message.payload.view();
+    const Buffer memory(view.begin(), view.end());
+    Effects effects;
+    const Status error =
+        at(rank).peer.on_message(from, {message.header, Bytes::borrowed(memory)}, effects);
+    REQUIRE_MESSAGE(!error, (error ? error->message : ""));
+    apply(rank, effects);
+    return true;
+  }
+
+  void apply(Rank rank, const Effects& effects) {
+    for (const proto::Outgoing& outgoing : effects.messages) {
+      for (Rank to = 0; to < static_cast<Rank>(ranks_.size()); ++to) {
+        if (to == rank || (outgoing.to != kNoRank && outgoing.to != to)) continue;
+        ++counters_.messages;
+        counters_.bytes += outgoing.message.payload.size();
+        at(to).inbox[rank].push_back(outgoing.message);
+      }
+      REQUIRE(outgoing.to != rank);
+    }
+    for (const proto::PeerEvent& event : effects.events) note(rank, event);
+  }
+
+  void note(Rank rank, const proto::PeerEvent& event) {
+    using Kind = proto::PeerEvent::Kind;
+    RankState& state = at(rank);
+    if (event.kind == Kind::failed) {
+      if (!state.failures.emplace(event.seq, event.error).second) return;
+      if (event.seq < state.next_seq) fail_later(rank, event.seq);
+      return;
+    }
+    REQUIRE(state.in_flight.contains(event.seq));
+    if (event.kind == Kind::streams) state.streams[event.seq] = true;
+    if (event.kind == Kind::exchanges) return;
+    REQUIRE(state.ended.emplace(event.seq, true).second);
+    state.in_flight.erase(event.seq);
+    state.peer.drop(event.seq);
+  }
+
+  void fail_later(Rank rank, std::uint64_t seq) {
+    at(rank).calls.push_back([=, this] {
+      if (at(rank).in_flight.erase(seq) != 0) at(rank).peer.drop(seq);
+    });
+  }
+
+  Random random_;
+  std::vector<std::unique_ptr<RankState>> ranks_;
+  Counters counters_;
+};
+
+}  // namespace sparsewire::test

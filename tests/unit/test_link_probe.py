@@ -1,0 +1,174 @@
+"""The link's figures: settings, and what real ranks measure and agree on."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import run_ranks
+
+import sparsewire
+from sparsewire import link_probe
+from sparsewire._core import ALGORITHMS, choose, predict
+from sparsewire.link_figures import LinkFigures, parse_link_figures
+from sparsewire.options import resolve
+
+GIGABIT = LinkFigures(1e-4, 8e-9, 12e-9)
+RANK = {"RANK": "0", "WORLD_SIZE": "2"}
+
+
+def test_figures_read_back_as_written() -> None:
+    assert parse_link_figures("5e-5, 1e-9,4e-9") == LinkFigures(5e-5, 1e-9, 4e-9)
+    assert parse_link_figures(str(LinkFigures(5e-5, 1e-9, 4e-9))) == (5e-5, 1e-9, 4e-9)
+    assert resolve({**RANK, "SPARSEWIRE_LINK": "1,2,3"}).link == (1.0, 2.0, 3.0)
+    assert resolve(RANK).link is None
+
+
+@pytest.mark.parametrize("text", ["1", "1,2", "1,2,3,4", "a,1,1", "0,1,1", "1,-1,1", "1,1,inf"])
+def test_other_figures_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"SPARSEWIRE_LINK=.*three positive numbers"):
+        resolve({**RANK, "SPARSEWIRE_LINK": text})
+
+
+def link() -> tuple[tuple[float, float, float], dict[str, int]]:
+    with sparsewire.init() as comm:
+        return comm._core.link(), comm.stats()
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_ranks_measure_the_same_figures(world_size: int) -> None:
+    (first, _), *others = run_ranks(world_size, link)
+    assert all(math.isfinite(figure) and 0 < figure < 10 for figure in first)
+    assert all(figures == first for figures, _ in others)
+
+
+def test_counters_start_behind_the_measurement() -> None:
+    for _, stats in run_ranks(2, link):
+        assert stats["operations"] == 0
+        assert stats["segments_sent"] == 0
+
+
+def test_given_figures_are_taken_as_they_are() -> None:
+    environment = {"SPARSEWIRE_LINK": "1e-3,2e-9,3e-9"}
+    assert [figures for figures, _ in run_ranks(2, link, environment=environment)] == [
+        (1e-3, 2e-9, 3e-9)
+    ] * 2
+
+
+def link_of_own(number: int) -> str:
+    os.environ["SPARSEWIRE_LINK"] = f"1,1,{1 + number * int(os.environ['RANK'])}"
+    try:
+        sparsewire.init(timeout=10).close()
+    except sparsewire.MismatchError as error:
+        return str(error)
+    return "agreed"
+
+
+def test_ranks_must_be_given_the_same_figures() -> None:
+    assert run_ranks(2, link_of_own, 0) == ["agreed"] * 2
+    for message in run_ranks(2, link_of_own, 1):
+        assert "ranks disagree on link" in message
+        assert "SPARSEWIRE_LINK alike" in message
+
+
+def number_of_the_first_failure() -> tuple[int, int]:
+    with sparsewire.init(timeout=20) as comm:
+        x = np.ones(100 + comm.rank, np.float32)
+        works = [comm.all_reduce(x, async_op=True) for _ in range(2)]
+        numbers = []
+        for work in works:
+            work._operation.wait()
+            message = str(work.exception())
+            numbers.append(int(message.split("(operation ")[1].split(")")[0]))
+        return numbers[0], numbers[1]
+
+
+def test_numbers_in_errors_start_behind_the_measurement() -> None:
+    assert run_ranks(2, number_of_the_first_failure) == [(0, 1)] * 2
+
+
+def die_while_measuring(victim: int) -> Exception | None:
+    if int(os.environ["RANK"]) == victim:
+        # What comes behind the small messages.
+        link_probe._byte_seconds = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore
+    try:
+        sparsewire.init(timeout=20).close()
+    except sparsewire.Error as error:
+        return error
+    return None
+
+
+@pytest.mark.chaos
+def test_rank_that_dies_meanwhile_is_named() -> None:
+    for error in run_ranks(3, die_while_measuring, 1, dying=[1])[::2]:
+        assert isinstance(error, sparsewire.PeerLost)
+        assert "rank 1" in str(error)
+
+
+def stop_while_measuring() -> str:
+    if os.environ["RANK"] == "1":
+        link_probe._byte_seconds = lambda *_: time.sleep(2.5)  # type: ignore
+    try:
+        sparsewire.init(timeout=1.0).close()
+    except sparsewire.Timeout as error:
+        return str(error)
+    return ""
+
+
+def test_rank_that_stops_meanwhile_is_a_timeout() -> None:
+    assert all(run_ranks(2, stop_while_measuring))
+
+
+def test_one_rank_alone_measures_nothing() -> None:
+    with sparsewire.init(rank=0, world_size=1) as comm:
+        assert comm.first_operation == 0
+
+
+def chosen(length: int, density: float, ranks: int, link: LinkFigures = GIGABIT) -> str:
+    code = choose(length, 4, [max(1, round(density * length))] * ranks, *link)
+    return next(name for name, known in ALGORITHMS.items() if known == code)
+
+
+def test_what_is_short_needs_no_joins() -> None:
+    assert chosen(1000, 1.0, 8) == "stream"
+
+
+def test_what_is_nearly_empty_goes_straight_to_all() -> None:
+    assert chosen(25_000_000, 1e-6, 4) == "allgather"
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_what_is_full_goes_through_owners(ranks: int) -> None:
+    assert chosen(25_000_000, 1.0, ranks) == "stream"
+    assert chosen(25_000_000, 0.3, ranks) == "stream"
+
+
+def test_long_latency_favours_one_message() -> None:
+    near, far = LinkFigures(1e-6, 8e-9, 12e-9), LinkFigures(0.1, 8e-9, 12e-9)
+    assert chosen(200_000, 0.2, 4, near) == "stream"
+    assert chosen(200_000, 0.2, 4, far) == "allgather"
+
+
+@given(
+    length=st.integers(2000, 10**8),
+    density=st.floats(1e-6, 1.0),
+    ranks=st.integers(2, 64),
+    latency_s=st.floats(1e-6, 0.1),
+)
+def test_the_fastest_by_prediction_is_chosen(
+    length: int, density: float, ranks: int, latency_s: float
+) -> None:
+    load = (length, 4, [max(1, round(density * length))] * ranks, latency_s, 1e-9, 12e-9)
+    seconds = {
+        name: predict(ALGORITHMS[name], *load)
+        for name in ("allgather", "ssar_recursive_double", "ssar_split_allgather", "stream")
+    }
+    assert seconds[chosen(length, density, ranks, LinkFigures(latency_s, 1e-9, 12e-9))] == min(
+        seconds.values()
+    )
