@@ -31,6 +31,13 @@ def test_ddp(backend: str) -> None:
     assert "step 20: loss" in output
 
 
+@pytest.mark.parametrize("arguments", [[], ["topk"]])
+def test_sparse_embedding(arguments: list[str]) -> None:
+    script = str(EXAMPLES / "sparse_embedding_ddp.py")
+    output = run("torchrun", "--standalone", "--nproc-per-node", "2", script, *arguments)
+    assert "step 20: loss" in output
+
+
 def test_dedicated_aggregators() -> None:
     run(str(EXAMPLES / "dedicated_aggregators.sh"))
 

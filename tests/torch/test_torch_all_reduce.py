@@ -80,20 +80,12 @@ def test_other_dtypes_go_to_gloo(ranks: Ranks) -> None:
     ranks.run(inner_dtypes)
 
 
-def complex_and_sparse() -> None:
+def complex_numbers() -> None:
     assert_like_gloo(lambda group: reduced(torch.full((4,), 1 + 2j), group))
 
-    def sparse(group: Any) -> torch.Tensor:
-        rank = dist.get_rank()
-        return reduced(torch.eye(4)[rank : rank + 1].to_sparse(), group).to_dense()
 
-    before = engine_operations()
-    assert_like_gloo(sparse)
-    assert engine_operations() == before
-
-
-def test_complex_numbers_and_sparse_tensors(ranks: Ranks) -> None:
-    ranks.run(complex_and_sparse)
+def test_complex_numbers(ranks: Ranks) -> None:
+    ranks.run(complex_numbers)
 
 
 def strided_on_one_rank() -> None:

@@ -52,6 +52,16 @@ def test_ranks_that_disagree_all_learn_it(ranks: Ranks, task: Callable[[], None]
     ranks.run(task)
 
 
+def first_operation_fails() -> None:
+    group = dist.new_group()
+    with pytest.raises(sparsewire.MismatchError, match=r"\(operation 0\)"):
+        dist.all_reduce(torch.ones(5 + dist.get_rank()), group=group)
+
+
+def test_operations_are_counted_from_the_first_of_the_user(ranks: Ranks) -> None:
+    ranks.run(first_operation_fails)
+
+
 def group_timeout() -> None:
     group = dist.new_group(timeout=timedelta(seconds=1))
     if dist.get_rank() == 0:

@@ -1,73 +1,55 @@
-"""One call in flight in the engine: its operations and the memory they work on."""
+"""One call in flight in the engine: its parts, one for each collective that it consists of."""
 
 from __future__ import annotations
 
 import math
 import threading
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from sparsewire._core import DTYPES, OPS
 from sparsewire.completion import wait
-from sparsewire.errors import Error, Timeout, from_failure
-from sparsewire.torch.words import as_words
+from sparsewire.errors import Error
 
 if TYPE_CHECKING:
     from sparsewire import Communicator
     from sparsewire._core import Operation
 
 
-class Part(NamedTuple):
-    """One tensor of the call. `buffer` is what the engine works on: the tensor, or a copy of it."""
+class Part(Protocol):
+    """One collective of the call: what it works on, and the tensors that it writes."""
 
-    operation: Operation
-    tensor: torch.Tensor
-    buffer: torch.Tensor
+    @property
+    def operation(self) -> Operation: ...
+
+    @property
+    def tensors(self) -> list[torch.Tensor]: ...
+
+    @property
+    def memory(self) -> object:
+        """What must live until the operation has ended."""
+
+    def settle(self) -> None:
+        """Bring the result to the tensors, after the operation has ended well."""
 
 
 class EngineCall:
     """What a `Work` and its future share."""
 
     def __init__(self, communicator: Communicator) -> None:
-        self._communicator = communicator
+        self.communicator = communicator
         self._parts: list[Part] = []
         self._settling = threading.Lock()
         self._settled = False
 
-    def all_reduce(self, tensor: torch.Tensor, dtype: int, op: int, timeout: float) -> None:
-        """Start to reduce one more tensor in place; `timeout` in seconds."""
-        buffer = tensor if _is_plain(tensor) else tensor.detach().resolve_neg().contiguous()
-        self._submit(tensor, buffer, buffer, dtype, op, timeout)
-
-    def broadcast(self, tensor: torch.Tensor, is_source: bool, timeout: float) -> None:
-        """Start to send one more tensor, or to receive it; `timeout` in seconds.
-
-        A sum with zeros from everybody else leaves the bits of the source as they are, and zeros
-        cost nothing to send.
-        """
-        memory, buffer = as_words(tensor)
-        if not is_source:
-            memory.zero_()
-        self._submit(tensor, buffer, memory, DTYPES["int32"], OPS["sum"], timeout)
-
-    def _submit(
-        self,
-        tensor: torch.Tensor,
-        buffer: torch.Tensor,
-        memory: torch.Tensor,
-        dtype: int,
-        op: int,
-        timeout: float,
-    ) -> None:
-        address = memory.data_ptr()
-        operation = self._communicator.submit(address, address, memory.numel(), dtype, op, timeout)
-        self._parts.append(Part(operation, tensor, buffer))
+    def add(self, part: Part) -> None:
+        """Add a part that has just been started."""
+        self._parts.append(part)
 
     @property
     def tensors(self) -> list[torch.Tensor]:
-        return [part.tensor for part in self._parts]
+        return [tensor for part in self._parts for tensor in part.tensors]
 
     def done(self) -> bool:
         """Whether every operation has ended; if so, the results are in the tensors."""
@@ -79,9 +61,9 @@ class EngineCall:
     def error(self) -> Error | None:
         """Why the first failed operation failed, as far as is known by now."""
         for part in self._parts:
-            failure = part.operation.failure()
-            if failure is not None:
-                return from_failure(failure)
+            error = self.communicator.failure_of(part.operation)
+            if error is not None:
+                return error
         return None
 
     def wait(self, timeout: float = math.inf) -> None:
@@ -92,10 +74,7 @@ class EngineCall:
         deadline = time.monotonic() + timeout
         for part in self._parts:
             if not wait(part.operation, deadline - time.monotonic()):
-                raise Timeout(
-                    f"operation {part.operation.seq} has not ended after {timeout} s: "
-                    "wait longer, or find out which rank has not called it"
-                )
+                raise self.communicator.not_ended(part.operation, timeout)
         error = self.error()
         if error is not None:
             raise error
@@ -107,22 +86,17 @@ class EngineCall:
         return self.tensors
 
     def _settle(self) -> None:
-        """Copy results to where they belong, once."""
+        """Bring results to where they belong, once."""
         with self._settling:
             if self._settled:
                 return
             self._settled = True
             for part in self._parts:
-                if part.buffer is not part.tensor and part.operation.failure() is None:
-                    part.tensor.detach().copy_(part.buffer)
+                if part.operation.failure() is None:
+                    part.settle()
 
     def __del__(self) -> None:
-        # Nobody waits any more, but the engine still reads and writes the buffers.
+        # Nobody waits any more, but the engine still reads and writes the memory.
         for part in self._parts:
             if not part.operation.done():
-                self._communicator._hold(part.operation, part.buffer)
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether the memory at `data_ptr` is the tensor, element by element."""
-    return tensor.is_contiguous() and not tensor.is_neg()
+                self.communicator._hold(part.operation, part.memory)

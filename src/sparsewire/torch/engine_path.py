@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,31 +12,37 @@ import torch.distributed as dist
 from sparsewire import _core
 
 DTYPES = {getattr(torch, name): code for name, code in _core.DTYPES.items()}
-OPS = {getattr(dist.ReduceOp, name.upper()): code for name, code in _core.OPS.items()}
+OPS = {getattr(dist.ReduceOp, name.upper()): name for name in _core.OPS}
+SPARSE_OPS = {"sum", "avg"}
 
 
-def codes(tensors: list[torch.Tensor], op: Any) -> list[tuple[int, int]] | None:
-    """Codes of dtype and operation for each tensor, or None where the inner backend serves.
+def operation(tensors: Sequence[torch.Tensor], op: Any) -> str | None:
+    """The engine's name of the operation, or None where the inner backend serves.
 
     Depends only on what ranks must agree on anyway. Strides, for one, may differ between them.
     """
-    code = OPS.get(op)
-    if code is None or not all(_takes(tensor, op) for tensor in tensors):
+    name = OPS.get(op)
+    if name is None or not all(_takes(tensor, name) for tensor in tensors):
         return None
-    return [(DTYPES[tensor.dtype], code) for tensor in tensors]
+    return name
 
 
 def has_memory(tensor: torch.Tensor) -> bool:
-    """Whether the engine can read the tensor at all: on the CPU, and not sparse."""
+    """Whether the tensor is a piece of memory that the engine can read."""
     return tensor.is_cpu and tensor.layout is torch.strided
 
 
-def _takes(tensor: torch.Tensor, op: Any) -> bool:
-    return (
-        has_memory(tensor)
-        and tensor.dtype in DTYPES
-        and (op != dist.ReduceOp.AVG or tensor.dtype.is_floating_point)
-    )
+def is_sparse(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is a sparse one that the engine can read."""
+    return tensor.is_cpu and tensor.layout is torch.sparse_coo and tensor.dtype in DTYPES
+
+
+def _takes(tensor: torch.Tensor, op: str) -> bool:
+    if op == "avg" and not tensor.dtype.is_floating_point:
+        return False
+    if is_sparse(tensor):
+        return op in SPARSE_OPS
+    return has_memory(tensor) and tensor.dtype in DTYPES
 
 
 def require_dense(tensors: list[torch.Tensor]) -> None:

@@ -75,7 +75,7 @@ class Forwarding(dist.ProcessGroup):
         """The inner backend for tensors of this device type."""
         raise NotImplementedError
 
-    def _record(self, work: Any) -> Any:
+    def _record(self, work: dist.Work) -> dist.Work:
         """See every work on its way out."""
         raise NotImplementedError
 

@@ -15,15 +15,16 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 import sparsewire
-from sparsewire.torch import callbacks, engine_path, inner
-from sparsewire.torch.engine_call import EngineCall
-from sparsewire.torch.forwarding import Forwarding, device_type
+from sparsewire.torch import callbacks, dense_part, engine_path, inner, sparse_part
+from sparsewire.torch.engine_call import EngineCall, Part
+from sparsewire.torch.forwarding import device_type
 from sparsewire.torch.inner import Backend
+from sparsewire.torch.sparse_collectives import SparseCollectives
 from sparsewire.torch.untraced import untraced
 from sparsewire.torch.work import Together, Work
 
 
-class Group(Forwarding):
+class Group(SparseCollectives):
     """One rank's end of a process group. All members make it together.
 
     `level` is 0 for a group that users have. What callbacks of futures issue goes to a nested group
@@ -102,16 +103,17 @@ class Group(Forwarding):
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
         options = engine_path.broadcast_options(opts, timeout, root)
         group = self._serving()
-        work: dist.Work
+        root, seconds = options.rootRank, group._seconds(options.timeout)
         if len(tensors) == 1 and engine_path.has_memory(tensors[0]):
-            call = EngineCall(group._communicator)
-            is_source = options.rootRank == group.rank()
-            call.broadcast(tensors[0], is_source, group._seconds(options.timeout))
-            work = Work(call, group._callbacks)
-        else:
-            work = group._inner(device_type(tensors)).broadcast(tensors, options)
-        group._record(work)
-        return work
+            is_source = root == group.rank()
+            return group._start(
+                dense_part.broadcast(group._communicator, tensors[0], is_source, seconds)
+            )
+        if len(tensors) == 1 and engine_path.is_sparse(tensors[0]):
+            return group._start(
+                sparse_part.broadcast(group._communicator, tensors[0], root, seconds)
+            )
+        return group._record(group._inner(device_type(tensors)).broadcast(tensors, options))
 
     @untraced
     def barrier(  # type: ignore[override]
@@ -122,25 +124,28 @@ class Group(Forwarding):
         if opts is None or opts.device is None or opts.device.type == "cpu":
             options = engine_path.reduce_options(timeout=opts.timeout if opts else timeout)
             return group._reduce("allreduce", [torch.zeros(1, dtype=torch.int32)], options)
-        work: dist.Work = group._record(group._inner(opts.device.type).barrier(opts))
-        return work
+        return group._record(group._inner(opts.device.type).barrier(opts))
 
     def _reduce(
         self, name: str, tensors: list[torch.Tensor], options: Any, engine_takes: bool = True
     ) -> dist.Work:
         """Have the engine serve the call, or else method `name` of the inner backend."""
-        codes = engine_path.codes(tensors, options.reduceOp.op) if engine_takes else None
-        work: dist.Work
-        if codes is not None:
-            call = EngineCall(self._communicator)
-            for tensor, (dtype, op) in zip(tensors, codes, strict=True):
-                call.all_reduce(tensor, dtype, op, self._seconds(options.timeout))
-            work = Work(call, self._callbacks)
-        else:
+        op = engine_path.operation(tensors, options.reduceOp.op) if engine_takes else None
+        if op is None:
             engine_path.require_dense(tensors)
-            work = getattr(self._inner(device_type(tensors)), name)(tensors, options)
-        self._record(work)
-        return work
+            backend = self._inner(device_type(tensors))
+            return self._record(getattr(backend, name)(tensors, options))
+        call, seconds = EngineCall(self._communicator), self._seconds(options.timeout)
+        for tensor in tensors:
+            part = sparse_part if engine_path.is_sparse(tensor) else dense_part
+            call.add(part.all_reduce(self._communicator, tensor, op, seconds))
+        return self._record(Work(call, self._callbacks))
+
+    def _start(self, part: Part) -> dist.Work:
+        """The work of a call that consists of one part, which has just been started."""
+        call = EngineCall(self._communicator)
+        call.add(part)
+        return self._record(Work(call, self._callbacks))
 
     def _seconds(self, timeout: timedelta) -> float:
         """The limit of a call: its own, or the group's where it has none. Torch's zero is none."""
@@ -171,7 +176,7 @@ class Group(Forwarding):
                 )
             return self._nested
 
-    def _record(self, work: Any) -> Any:
+    def _record(self, work: dist.Work) -> dist.Work:
         if self._coalescing is not None and work is not None:
             self._coalescing.append(work)
         return work
