@@ -17,12 +17,29 @@ def dense(pattern: Pattern, density: float, rank: int, elements: int = ELEMENTS)
     return expand(part, pattern, elements).reshape(-1)[:elements]
 
 
-@pytest.mark.parametrize("text", ["blocks:256", "blocks:256,same", "random", "random,same"])
+@pytest.mark.parametrize(
+    "text",
+    ["blocks:256", "blocks:256,same", "random", "random,same", "zipf:1.1", "zipf:2,same"],
+)
 def test_patterns_read_back_as_written(text: str) -> None:
     assert str(Pattern.parse(text)) == text
 
 
-@pytest.mark.parametrize("text", ["", "blocks", "blocks:0", "blocks:x", "random:4", "rows", "a,b"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "blocks",
+        "blocks:0",
+        "blocks:x",
+        "random:4",
+        "rows",
+        "a,b",
+        "zipf",
+        "zipf:-1",
+        "zipf:1,x",
+    ],
+)
 def test_unknown_patterns_are_refused(text: str) -> None:
     with pytest.raises(BenchError):
         Pattern.parse(text)
@@ -61,3 +78,24 @@ def test_a_short_last_block_counts() -> None:
     vector = np.zeros(300, np.float32)
     vector[299] = 1
     assert nonzero_blocks(vector, 256).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("density", [0.001, 0.04, 0.06, 0.5, 0.999, 1.0])
+@pytest.mark.parametrize("text", ["random", "zipf:1.1"])
+def test_density_of_elements_is_met_exactly(text: str, density: float) -> None:
+    vector = dense(Pattern.parse(text), density, 2)
+    assert np.count_nonzero(vector) == round(density * ELEMENTS)
+
+
+def test_random_positions_are_spread_evenly() -> None:
+    places = np.flatnonzero(dense(Pattern(1), 0.2, 0))
+    halves = np.histogram(places, bins=2, range=(0, ELEMENTS))[0]
+    assert abs(halves[0] - halves[1]) < 6 * np.sqrt(len(places))
+
+
+def test_a_power_law_prefers_the_first_positions_of_every_rank() -> None:
+    zipf = Pattern.parse("zipf:1.1")
+    places = [np.flatnonzero(dense(zipf, 0.01, rank)) for rank in range(2)]
+    assert all(np.median(of_rank) < ELEMENTS / 10 for of_rank in places)
+    assert len(np.intersect1d(*places)) > 0.2 * len(places[0])
+    assert places[0].tolist() != places[1].tolist()

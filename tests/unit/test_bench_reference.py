@@ -64,3 +64,36 @@ def test_integers_have_no_tolerance() -> None:
 def test_nan_is_wrong() -> None:
     expected = np.zeros(3, np.float32)
     assert first_difference(expected * np.nan, expected, exact=False, ranks=2) == 0
+
+
+def rounded(values: np.ndarray, levels: int, seed: int) -> np.ndarray:
+    """Unbiased rounding to levels of a scale of one half, as QSGD does it."""
+    scaled = values.astype(np.float64) * levels / 0.5
+    noise = np.random.default_rng(seed).random(len(values))
+    return (np.floor(scaled + noise) * 0.5 / levels).astype(np.float32)
+
+
+@pytest.mark.parametrize(("precision", "levels"), [("int8", 127), ("int4", 7), ("int2", 1)])
+def test_a_precision_forgives_its_rounding_but_no_error(precision: str, levels: int) -> None:
+    values = np.random.default_rng(1).random((2, 50_000), dtype=np.float32) - np.float32(0.5)
+    expected = values[0] + values[1]
+    result = rounded(values[0], levels, 2) + rounded(values[1], levels, 3)
+
+    def is_right(found: np.ndarray, precision: str | None = precision) -> bool:
+        at = first_difference(found, expected, exact=False, ranks=2, precision=precision)
+        return at is None
+
+    assert is_right(result)
+    assert not is_right(result, None)
+    assert not is_right(np.zeros_like(expected))
+    assert not is_right(2 * result)
+    assert not is_right(np.roll(result, 1))
+
+
+def test_half_precision_on_the_wire_has_the_tolerance_of_its_type() -> None:
+    expected = np.linspace(0.5, 1, 100, dtype=np.float32)
+    result = expected.astype(np.float16).astype(np.float32)
+    assert first_difference(result, expected, exact=False, ranks=2) is not None
+    for precision in ("float16", "bfloat16,float16"):
+        at = first_difference(result, expected, exact=False, ranks=2, precision=precision)
+        assert at is None

@@ -95,6 +95,36 @@ def test_tables_fit_into_100_columns() -> None:
     assert max(map(len, text.splitlines())) <= 100
 
 
+def sparse_result() -> CaseResult:
+    case = Case("random", MB, 0.1, iterations=2, warmup=0, burst=1)
+    samples = {
+        "gloo-sparse": Sample([0.5, 0.5]),
+        "sparsewire": Sample([0.1, 0.1], algorithm="auto", chosen="stream", predicted_s=0.08),
+        "sparsewire/ssar_recursive_double": Sample(
+            [0.2, 0.2], algorithm="ssar_recursive_double", chosen="ssar_recursive_double"
+        ),
+    }
+    reports = [CaseReport(0, 0.1, 0.3, samples)] * 2
+    return summarise(case, Outcome(reports), Setup(2, 0, 4, False, 10**9))
+
+
+def test_what_was_chosen_and_predicted_is_told() -> None:
+    measured = sparse_result().backends["sparsewire"]
+    assert (measured.algorithm, measured.chosen, measured.predicted_s) == ("auto", "stream", 0.08)
+    assert measured.speedup_over_gloo_sparse == pytest.approx(5)
+    assert measured.speedup_over_gloo is None
+
+
+def test_tables_of_sparse_input_name_algorithms_within_100_columns() -> None:
+    console = Console(file=io.StringIO(), width=100)
+    print_tables(console, [sparse_result()])
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert all(name in text for name in ("gloo-sparse", "(stream)", "ssar_recursive_double "))
+    assert "80.0" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(None, "-"), (1234.5, "1234"), (12.34, "12.3"), (0.0123, "0.012")]
 )

@@ -41,6 +41,29 @@ def test_bad_requests_are_refused(fields: dict[str, str]) -> None:
         Request(**{"sizes": "1000", **fields}).job(ranks=4)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"against": "nccl"},
+        {"against": "gloo-sparse"},
+        {"algorithms": "stream"},
+        {"input": "sparse", "algorithms": "best"},
+        {"input": "sparse", "op": "max"},
+        {"input": "sparse", "through": "torch"},
+        {"precision": "int7"},
+        {"precision": "int8", "dtype": "float64"},
+    ],
+)
+def test_what_does_not_go_together_is_refused(fields: dict[str, str]) -> None:
+    with pytest.raises(BenchError):
+        Request(**{"sizes": "1000", **fields}).job(ranks=4)  # type: ignore[arg-type]
+
+
+def test_every_algorithm_is_a_backend_of_its_own() -> None:
+    request = Request("1000", input="sparse", algorithms="auto,ring", against="gloo,gloo-sparse")
+    assert request.job(4).backends == ["gloo", "gloo-sparse", "sparsewire", "sparsewire/ring"]
+
+
 def test_bad_clusters_are_refused() -> None:
     with pytest.raises(BenchError):
         Cluster(ranks=1)
@@ -90,6 +113,30 @@ def test_the_command_writes_record_and_plot(tmp_path: Path, aggregators: str) ->
     assert set(result["backends"]) == {"gloo", "sparsewire"}
     assert result["backends"]["sparsewire"]["counted_bytes_sent_per_rank"] > 0
     assert plot.exists()
+
+
+@pytest.mark.parametrize("extra", ["", "--precision int8,bfloat16 --result sparse --op avg"])
+def test_sparse_input_is_measured_by_every_algorithm(tmp_path: Path, extra: str) -> None:
+    pytest.importorskip("torch")
+    record = tmp_path / "record.json"
+    options = (
+        "--ranks 3 --elements 20000 --density 0.3,0.01 --pattern random|zipf:1.1 --input sparse "
+        "--algorithm auto,stream,allgather,ssar_recursive_double,ssar_split_allgather,ring "
+        f"--against gloo,gloo-sparse --iterations 2 --warmup 1 {extra} --json {record}"
+    )
+    outcome = CliRunner().invoke(app, ["all_reduce", *options.split()])
+    assert outcome.exit_code == 0, outcome.output
+    results = json.loads(record.read_text())["results"]
+    assert len(results) == 4
+    for result in results:
+        auto = result["backends"]["sparsewire"]
+        fixed = result["backends"][f"sparsewire/{auto['chosen']}"]
+        assert auto["predicted_s"] == fixed["predicted_s"] > 0
+        assert fixed["algorithm"] == auto["chosen"]
+        assert all(measured["median_s"] > 0 for measured in result["backends"].values())
+        assert result["backends"]["gloo-sparse"]["counted_bytes_sent_per_rank"] == pytest.approx(
+            2 * 12 * round(result["density"] * 20000)
+        )
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,9 @@ def run_all_reduce(
 def describe(job: Job, cluster: Cluster) -> str:
     """One line that says what was measured."""
     through = " through torch.distributed" if "sparsewire-torch" in job.backends else ""
-    return f"all_reduce {job.op} of {job.dtype}{through}, {cluster}"
+    kind = f"sparse {job.dtype}" if job.input == "sparse" else job.dtype
+    precision = f" sent as {job.precision}" if job.precision else ""
+    return f"all_reduce {job.op} of {kind}{precision}{through}, {cluster}"
 
 
 def write_record(file: Path, job: Job, cluster: Cluster, results: list[CaseResult]) -> None:

@@ -1,29 +1,32 @@
-"""The all_reduces under test behind one small face: bind a buffer once, then call without args."""
+"""The all_reduces under test behind one small face: bind a case's data once, then call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
+import sparsewire
+from sparsewire.bench.calls import Call, InPlace, OfCooTensor, OfVector
+from sparsewire.bench.case_data import CaseData
 from sparsewire.bench.errors import BenchError
+from sparsewire.bench.job import Job
+from sparsewire.bench.names import algorithm_of
 from sparsewire.bench.patterns import Array
-from sparsewire.bench.wire_limit import ring_bytes
+from sparsewire.bench.prediction import predict
+from sparsewire.bench.wire_limit import coo_gather_bytes, ring_bytes
 
-Call = Callable[[], object]
+# Those that add in another order than that of the ranks.
+_UNORDERED = {"ssar_recursive_double", "ring"}
 
 
 class Backend(Protocol):
     """One implementation of all_reduce on this rank."""
 
-    exact: bool
-    """Whether results must have the bits of a sum in rank order."""
-
-    def bind(self, buffer: Array) -> Call:
-        """A call without arguments that reduces this buffer in place."""
+    def bind(self, data: CaseData, buffer: Array) -> Call:
+        """A call that reduces the data; where it is dense, in this buffer."""
 
     def counted_bytes_sent(self) -> int | None:
         """Bytes sent so far as the backend counts them; None where it does not."""
@@ -39,28 +42,25 @@ def as_tensor(buffer: Array) -> torch.Tensor:
 
 
 class GlooBackend:
-    """torch.distributed's gloo group, the default group of the worker."""
-
-    exact = False
+    """torch.distributed's gloo group, the default group of the worker, on dense tensors."""
 
     def __init__(self, op: str) -> None:
         self._average = op == "avg"
         self._op = getattr(dist.ReduceOp, "SUM" if self._average else op.upper())
-
         self._sent = 0
 
-    def bind(self, buffer: Array) -> Call:
+    def bind(self, data: CaseData, buffer: Array) -> Call:
         tensor, ranks = as_tensor(buffer), dist.get_world_size()
         sends = round(ring_bytes(buffer.nbytes, ranks))
 
-        def call() -> None:
+        def reduce() -> None:
             dist.all_reduce(tensor, self._op)
             if self._average:
                 # Gloo has no average, so its users divide.
                 tensor.div_(ranks)
             self._sent += sends
 
-        return call
+        return InPlace(buffer, data.dense, reduce, exact=False)
 
     def counted_bytes_sent(self) -> int:
         """What its ring algorithm sends by design, for gloo does not count."""
@@ -70,25 +70,69 @@ class GlooBackend:
         """The default group also aligns the ranks, so the worker closes it."""
 
 
+class GlooSparseBackend:
+    """The same group's own all_reduce of sparse_coo tensors."""
+
+    def __init__(self, op: str) -> None:
+        self._average = op == "avg"
+        self._sent = 0
+
+    def bind(self, data: CaseData, buffer: Array) -> Call:
+        assert data.vector is not None
+        ranks = dist.get_world_size()
+        sends = coo_gather_bytes(data.vector.nnz, data.vector.dtype.itemsize, ranks)
+
+        def reduce(tensor: torch.Tensor) -> None:
+            dist.all_reduce(tensor)
+            if self._average:
+                tensor.div_(ranks)
+            self._sent += sends
+
+        return OfCooTensor(data.vector, reduce)
+
+    def counted_bytes_sent(self) -> int:
+        """What its allgather of positions and values sends by design."""
+        return self._sent
+
+    def close(self) -> None:
+        """Like gloo's."""
+
+
 class SparsewireBackend:
-    """A sparsewire communicator that meets its peers through the same store as gloo."""
+    """A sparsewire communicator on dense arrays, or on sparse vectors with one algorithm."""
 
-    exact = True
+    def __init__(self, communicator: sparsewire.Communicator, job: Job, algorithm: str) -> None:
+        self._communicator, self._op, self._algorithm = communicator, job.op, algorithm
+        names = job.precision.split(",") if job.precision else []
+        self._precision: Any = names[0] if len(names) == 1 else tuple(names) or None
 
-    def __init__(self, op: str, store: Store, lanes: int | None, timeout_s: float) -> None:
-        import sparsewire
+    def bind(self, data: CaseData, buffer: Array) -> Call:
+        return self._bind_dense(data, buffer) if data.vector is None else self._bind(data, buffer)
 
-        self._op = op
-        self._communicator = sparsewire.init(
-            store,
-            rank=dist.get_rank(),
-            world_size=dist.get_world_size(),
-            lanes=lanes,
-            timeout=timeout_s,
+    def _bind_dense(self, data: CaseData, buffer: Array) -> Call:
+        def reduce() -> None:
+            self._communicator.all_reduce(buffer, op=self._op, precision=self._precision)
+
+        return InPlace(buffer, data.dense, reduce, exact=self._precision is None)
+
+    def _bind(self, data: CaseData, buffer: Array) -> Call:
+        vector, out = data.vector, buffer if data.into_dense else None
+        prediction = predict(
+            self._communicator, self._algorithm, len(buffer), buffer.itemsize, data.named
         )
 
-    def bind(self, buffer: Array) -> Call:
-        return lambda: self._communicator.all_reduce(buffer, op=self._op)
+        def reduce() -> object:
+            return self._communicator.all_reduce(
+                vector,
+                op=self._op,
+                out=out,
+                algorithm=self._algorithm,
+                precision=self._precision,
+                result="dense" if data.into_dense else "sparse",
+            )
+
+        exact = self._precision is None and prediction.chosen not in _UNORDERED
+        return OfVector(reduce, out, prediction, exact)
 
     def counted_bytes_sent(self) -> int | None:
         return self._communicator.stats()["bytes_sent"]
@@ -100,17 +144,19 @@ class SparsewireBackend:
 class TorchBackend:
     """sparsewire as a process group of torch.distributed, as training scripts call it."""
 
-    exact = True
-
     def __init__(self, op: str) -> None:
         import sparsewire.torch  # noqa: F401
 
         self._op = getattr(dist.ReduceOp, op.upper())
         self._group: Any = dist.new_group(backend="sparsewire")
 
-    def bind(self, buffer: Array) -> Call:
+    def bind(self, data: CaseData, buffer: Array) -> Call:
         tensor = as_tensor(buffer)
-        return lambda: dist.all_reduce(tensor, self._op, group=self._group)
+
+        def reduce() -> None:
+            dist.all_reduce(tensor, self._op, group=self._group)
+
+        return InPlace(buffer, data.dense, reduce, exact=True)
 
     def counted_bytes_sent(self) -> int | None:
         return None
@@ -119,12 +165,41 @@ class TorchBackend:
         dist.destroy_process_group(self._group)
 
 
-def open_backend(name: str, op: str, store: Store, lanes: int | None, timeout_s: float) -> Backend:
-    """Open "gloo", "sparsewire" or "sparsewire-torch"; every rank must do so in the same order."""
+def open_backends(job: Job, store: Store) -> dict[str, Backend]:
+    """Open the job's backends; every rank must do so in the same order.
+
+    The sparsewire ones share a communicator, which meets its peers through the same store as gloo.
+    """
+    communicator: sparsewire.Communicator | None = None
+    backends: dict[str, Backend] = {}
+    for name in job.backends:
+        algorithm = algorithm_of(name)
+        if algorithm is None:
+            backends[name] = _open_other(name, job.op)
+            continue
+        if communicator is None:
+            communicator = _connect(job, PrefixStore("sparsewire", store))
+        backends[name] = SparsewireBackend(communicator, job, algorithm)
+    return backends
+
+
+def _connect(job: Job, store: Store) -> sparsewire.Communicator:
+    return sparsewire.init(
+        store,
+        rank=dist.get_rank(),
+        world_size=dist.get_world_size(),
+        lanes=job.lanes,
+        timeout=job.timeout_s,
+    )
+
+
+def _open_other(name: str, op: str) -> Backend:
     if name == "gloo":
         return GlooBackend(op)
-    if name == "sparsewire":
-        return SparsewireBackend(op, PrefixStore(name, store), lanes, timeout_s)
+    if name == "gloo-sparse":
+        return GlooSparseBackend(op)
     if name == "sparsewire-torch":
         return TorchBackend(op)
-    raise BenchError(f"backend {name!r} is unknown; use gloo, sparsewire or sparsewire-torch")
+    raise BenchError(
+        f"backend {name!r} is unknown; use gloo, gloo-sparse, sparsewire or sparsewire-torch"
+    )

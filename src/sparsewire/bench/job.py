@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -31,6 +32,14 @@ class Job:
     seed: int
     timeout_s: float
     lanes: int | None = None
+    input: str = "dense"
+    """"dense", or "sparse": a SparseVector of the non-zeros, which were found before."""
+    result: str = "auto"
+    """Of sparse input: "sparse", "dense", or "auto" by density."""
+    precision: str | None = None
+    """On the wire; two names with a comma for the two phases."""
+    case_s: float | None = None
+    """Seconds after which a case may end before all its iterations; slow backends end sooner."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -50,6 +59,12 @@ class Sample:
     system_cpu_s: float = 0.0
     counted_bytes_sent: int | None = None
     interface_bytes_sent: int = 0
+    algorithm: str | None = None
+    """That was asked for, of sparse input; `chosen` is the one that ran."""
+    chosen: str | None = None
+    predicted_s: float | None = None
+    link: Sequence[float] | None = None
+    """The figures behind the prediction: seconds of a message, of a byte, and of an element."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""One case on one rank: prepare data, call the backends in turn, check every result."""
+"""One case on one rank: call the backends in turn, check every result."""
 
 from __future__ import annotations
 
@@ -11,19 +11,14 @@ import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
-from sparsewire.bench.backends import Backend, Call
+from sparsewire.bench.backends import Backend
+from sparsewire.bench.calls import Call
+from sparsewire.bench.case_data import prepare
 from sparsewire.bench.errors import BenchError
-from sparsewire.bench.job import Case, CaseReport, Job, Sample
-from sparsewire.bench.patterns import (
-    Array,
-    Contribution,
-    Pattern,
-    contribute,
-    expand,
-    nonzero_blocks,
-    numpy_dtype,
-)
-from sparsewire.bench.reference import first_difference, reduce_in_rank_order
+from sparsewire.bench.job import CaseReport, Job, Sample
+from sparsewire.bench.pacing import Pacing
+from sparsewire.bench.patterns import Array, nonzero_blocks
+from sparsewire.bench.reference import first_difference
 from sparsewire.bench.usage import Usage
 from sparsewire.bench.wire_limit import BLOCK, Share, share
 
@@ -31,34 +26,42 @@ Report = Callable[[int, int], None]
 
 
 class CaseRun:
-    """Holds one rank's input, the expected result, and `burst` buffers that are reduced."""
+    """Holds one rank's data, and `burst` buffers that are reduced."""
 
     def __init__(self, job: Job, index: int) -> None:
         self.job, self.index, self.case = job, index, job.cases[index]
         self.interface = os.environ["SPARSEWIRE_IFNAME"]
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
-        self.input, self.expected = _prepare(job, self.case, self.rank, self.ranks)
-        self.buffers = [np.empty_like(self.input) for _ in range(self.case.burst)]
+        self.data = prepare(job, self.case, self.rank, self.ranks)
+        self.buffers = [np.empty_like(self.data.dense) for _ in range(self.case.burst)]
         self.samples = {name: Sample() for name in job.backends}
 
     def run(self, backends: dict[str, Backend], report: Report) -> CaseReport:
         """Alternate the backends burst by burst, so that disturbances hit all of them alike."""
-        needed = _measure_share(self.input)
-        calls = {name: [b.bind(buffer) for buffer in self.buffers] for name, b in backends.items()}
+        needed = _measure_share(self.data.dense)
+        calls = {
+            name: [backend.bind(self.data, buffer) for buffer in self.buffers]
+            for name, backend in backends.items()
+        }
+        for name, of_backend in calls.items():
+            _note_prediction(self.samples[name], of_backend[0])
         warmup, measured = (
             -(-n // self.case.burst) for n in (self.case.warmup, self.case.iterations)
         )
+        pacing = Pacing(list(backends), self.job.case_s)
         for burst in range(warmup + measured):
             report(burst, warmup + measured)
             # Each order in turn: no backend always follows the same one.
-            for name in list(backends)[:: 1 if burst % 2 else -1]:
+            for name in pacing.running[:: 1 if burst % 2 else -1]:
                 sample = Sample() if burst < warmup else self.samples[name]
                 self._burst(name, backends[name], calls[name], sample)
+            if burst >= warmup and pacing.is_over(self.samples):
+                break
         return CaseReport(self.index, needed.mean, needed.union, self.samples)
 
     def _burst(self, name: str, backend: Backend, calls: list[Call], sample: Sample) -> None:
-        for buffer in self.buffers:
-            np.copyto(buffer, self.input)
+        for call in calls:
+            call.prepare()
         dist.barrier()
         usage, sent = Usage.now(self.interface), backend.counted_bytes_sent()
         seconds = [_timed(call) for call in calls]
@@ -69,21 +72,30 @@ class CaseRun:
             now_sent = backend.counted_bytes_sent() or 0
             sample.counted_bytes_sent = (sample.counted_bytes_sent or 0) + now_sent - sent
         sample.seconds += seconds
-        self._check(name, exact=backend.exact)
+        for call in calls:
+            self._check(name, call.result(), exact=call.exact)
 
-    def _check(self, name: str, *, exact: bool) -> None:
-        for buffer in self.buffers:
-            at = first_difference(buffer, self.expected, exact=exact, ranks=self.ranks)
-            if at is not None:
-                raise BenchError(
-                    f"{name} gave a wrong result on rank {self.rank} for {self.case}: element {at} "
-                    f"is {buffer[at]!r}, expected {self.expected[at]!r}"
-                )
+    def _check(self, name: str, result: Array, *, exact: bool) -> None:
+        expected, precision = self.data.expected, self.job.precision
+        at = first_difference(result, expected, exact=exact, ranks=self.ranks, precision=precision)
+        if at is not None:
+            raise BenchError(
+                f"{name} gave a wrong result on rank {self.rank} for {self.case}: element {at} "
+                f"is {result[at]!r}, expected {expected[at]!r}"
+            )
+
+
+def _note_prediction(sample: Sample, call: Call) -> None:
+    if call.prediction is not None:
+        sample.algorithm = call.prediction.algorithm
+        sample.chosen = call.prediction.chosen
+        sample.predicted_s = call.prediction.seconds
+        sample.link = call.prediction.link
 
 
 def _timed(call: Call) -> float:
     start = time.perf_counter()
-    call()
+    call.run()
     return time.perf_counter() - start
 
 
@@ -91,18 +103,6 @@ def _add_usage(sample: Sample, before: Usage, after: Usage) -> None:
     sample.user_cpu_s += after.user_cpu_s - before.user_cpu_s
     sample.system_cpu_s += after.system_cpu_s - before.system_cpu_s
     sample.interface_bytes_sent += after.interface_bytes_sent - before.interface_bytes_sent
-
-
-def _prepare(job: Job, case: Case, rank: int, ranks: int) -> tuple[Array, Array]:
-    """This rank's input and the expected result; every rank makes all ranks' data itself."""
-    pattern, dtype = Pattern.parse(case.pattern), numpy_dtype(job.dtype)
-
-    def part(of: int) -> Contribution:
-        return contribute(pattern, case.elements, case.density, dtype, job.seed, of)
-
-    own = expand(part(rank), pattern, case.elements).reshape(-1)[: case.elements]
-    parts = (part(of) for of in range(ranks))
-    return own, reduce_in_rank_order(parts, pattern, case.elements, job.op, ranks)
 
 
 def _measure_share(vector: Array) -> Share:

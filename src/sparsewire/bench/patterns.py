@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,32 +14,47 @@ from sparsewire.bench.sizes import split_list
 
 Array = npt.NDArray[Any]
 
+# Below one place in so many, drawing places is faster than drawing a number for each place.
+_FEW = 20
+
 
 @dataclass(frozen=True)
 class Pattern:
     """Non-zeros come in aligned units of `unit` elements, on every rank at its own positions.
 
-    `same` puts them at the same positions on every rank. `random` is units of one element.
+    `same` puts them at the same positions on every rank. `random` is units of one element. With an
+    `exponent` s, single elements are drawn by Zipf's law: the odds of position i are (i+1)^-s, so
+    that all ranks share the first ones, as with words that are numbered by their frequency.
     """
 
     unit: int
     same: bool = False
+    exponent: float | None = None
 
     @classmethod
     def parse(cls, text: str) -> Pattern:
-        """Read "blocks:256", "blocks:256,same", "random"; raises BenchError for all else."""
+        """Read "blocks:256", "random", "zipf:1.1", all also with ",same"; raises BenchError."""
         kind, *flags = split_list(text)
-        name, _, unit = kind.partition(":")
-        shape_known = (name == "random" and not unit) or (name == "blocks" and unit.isdigit())
-        if not shape_known or flags not in ([], ["same"]) or unit == "0":
-            raise BenchError(
-                f"pattern {text!r} is unknown; use blocks:256, blocks:256,same or random"
-            )
-        return cls(int(unit or 1), bool(flags))
+        same = flags == ["same"]
+        if flags and not same:
+            raise BenchError(_unknown(text))
+        if kind == "random":
+            return cls(1, same)
+        if blocks := re.fullmatch(r"blocks:([1-9]\d*)", kind):
+            return cls(int(blocks[1]), same)
+        if zipf := re.fullmatch(r"zipf:(\d+\.?\d*)", kind):
+            return cls(1, same, float(zipf[1]))
+        raise BenchError(_unknown(text))
 
     def __str__(self) -> str:
         kind = "random" if self.unit == 1 else f"blocks:{self.unit}"
+        if self.exponent is not None:
+            kind = f"zipf:{self.exponent:g}"
         return f"{kind},same" if self.same else kind
+
+
+def _unknown(text: str) -> str:
+    return f"pattern {text!r} is unknown; use blocks:256, blocks:256,same, random or zipf:1.1"
 
 
 @dataclass(frozen=True)
@@ -74,9 +90,26 @@ def contribute(
     place = np.random.default_rng([seed, 0 if pattern.same else rank])
     units: npt.NDArray[np.int64] | slice = slice(None)
     if count < total:
-        units = np.sort(place.choice(total, count, replace=False, shuffle=False))
+        units = _choose(place, total, count, pattern.exponent)
     values = _values(np.random.default_rng([seed, rank, 1]), count, pattern.unit, dtype)
     return Contribution(units, values)
+
+
+def _choose(
+    rng: np.random.Generator, total: int, count: int, exponent: float | None
+) -> npt.NDArray[np.int64]:
+    """`count` of `total` places, each only once, ascending; with an exponent, by Zipf's law.
+
+    The smallest of exponential variables over their weights are a weighted sample without
+    replacement (Efraimidis and Spirakis, Information Processing Letters 97, 2006).
+    """
+    if exponent is None and count * _FEW < total:
+        return np.sort(rng.choice(total, count, replace=False, shuffle=False))
+    keys = rng.standard_exponential(total)
+    if exponent is not None:
+        keys *= np.arange(1, total + 1, dtype=np.float64) ** exponent
+    largest = np.partition(keys, count - 1)[count - 1]
+    return np.flatnonzero(keys <= largest)
 
 
 def _values(rng: np.random.Generator, count: int, unit: int, dtype: np.dtype[Any]) -> Array:

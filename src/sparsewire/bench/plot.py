@@ -31,7 +31,7 @@ def _draw(axes: Axes, results: list[CaseResult]) -> None:
         of_pattern = sorted(
             (r for r in results if r.pattern == pattern), key=lambda result: result.density
         )
-        for backend in of_pattern[0].backends:
+        for backend in dict.fromkeys(name for result in of_pattern for name in result.backends):
             _draw_backend(axes, of_pattern, backend)
     axes.set(xscale="log", yscale="log", xlabel="density", ylabel="time [ms]")
     axes.plot([], [], "k:", label="wire limit")
@@ -42,7 +42,7 @@ def _draw(axes: Axes, results: list[CaseResult]) -> None:
 def _draw_backend(axes: Axes, results: list[CaseResult], backend: str) -> None:
     densities = [result.density for result in results]
     measured = [result.backends[backend] for result in results]
-    style = "s--" if backend == "gloo" else "o-"
+    style = "s--" if backend.startswith("gloo") else "o-"
     label = f"{backend}, {results[0].pattern}"
     (line,) = axes.plot(densities, [m.median_s * 1e3 for m in measured], style, label=label)
     limits = [m.limit_s * 1e3 for m in measured if m.limit_s is not None]

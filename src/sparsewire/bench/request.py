@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from sparsewire._core import ALGORITHMS, DTYPES
 from sparsewire.bench.errors import BenchError
 from sparsewire.bench.job import Job
+from sparsewire.bench.names import backend_name
 from sparsewire.bench.patterns import Pattern, numpy_dtype
 from sparsewire.bench.plan import check_memory, plan_cases
 from sparsewire.bench.sizes import parse_density, parse_elements, split_list
+from sparsewire.precision import codecs
+
+_OTHERS = ("gloo", "gloo-sparse")
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,10 @@ class Request:
     op: str = "sum"
     against: str | None = None
     through: str = "numpy"
+    input: str = "dense"
+    algorithms: str = "auto"
+    precision: str | None = None
+    result: str = "auto"
     iterations: int | None = None
     warmup: int | None = None
     lanes: int | None = None
@@ -35,6 +44,8 @@ class Request:
         dtype = numpy_dtype(self.dtype)
         if self.op == "avg" and dtype.kind == "i":
             raise BenchError(f"an average of {self.dtype} is no {self.dtype}; use --op sum")
+        self._check_sparse()
+        self._check_precision()
         cases = plan_cases(
             patterns=[Pattern.parse(text) for text in split_list(self.patterns, "|")],
             sizes=[
@@ -47,13 +58,52 @@ class Request:
             warmup=self.warmup,
         )
         check_memory(cases, dtype.itemsize, ranks)
-        sparsewire = "sparsewire-torch" if self.through == "torch" else "sparsewire"
         return Job(
             cases=cases,
-            backends=[sparsewire] if self.against is None else [self.against, sparsewire],
+            backends=self._backends(),
             dtype=self.dtype,
             op=self.op,
             seed=self.seed,
             timeout_s=self.timeout_s,
             lanes=self.lanes,
+            input=self.input,
+            result=self.result,
+            precision=self.precision,
         )
+
+    def _backends(self) -> list[str]:
+        others = split_list(self.against) if self.against else []
+        for name in others:
+            if name not in _OTHERS:
+                raise BenchError(f"--against {name} is unknown; use {' or '.join(_OTHERS)}")
+        if "gloo-sparse" in others and self.input != "sparse":
+            raise BenchError("gloo-sparse reduces sparse tensors; give --input sparse too")
+        algorithms = split_list(self.algorithms)
+        for name in algorithms:
+            if name not in ALGORITHMS:
+                raise BenchError(f"algorithm {name!r} is unknown; use {', '.join(ALGORITHMS)}")
+        ours = [backend_name(name) for name in algorithms]
+        return list(dict.fromkeys(others + (["sparsewire-torch"] if self._by_torch else ours)))
+
+    @property
+    def _by_torch(self) -> bool:
+        return self.through == "torch"
+
+    def _check_sparse(self) -> None:
+        if self.input == "dense" and (self.algorithms, self.result) != ("auto", "auto"):
+            raise BenchError("--algorithm and --result are for sparse vectors; use --input sparse")
+        if self.input == "sparse" and self.op not in {"sum", "avg"}:
+            raise BenchError(f"--op {self.op} is not for sparse vectors; use sum or avg")
+        if self.input == "sparse" and self._by_torch:
+            raise BenchError("sparse vectors go to sparsewire directly; leave --through away")
+
+    def _check_precision(self) -> None:
+        if self.precision is None:
+            return
+        if self._by_torch:
+            raise BenchError("--precision is for sparsewire itself; leave --through away")
+        names = split_list(self.precision)
+        try:
+            codecs(names[0] if len(names) == 1 else names, DTYPES[self.dtype], self.op)
+        except (TypeError, ValueError) as error:
+            raise BenchError(str(error)) from None

@@ -1,5 +1,6 @@
 """What was measured, per case and backend, with bandwidths as nccl-tests defines them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +47,14 @@ class Measurement:
     aggregator_cpu_s: float
     speedup_over_gloo: float | None
     times_s: list[float]
+    speedup_over_gloo_sparse: float | None = None
+    algorithm: str | None = None
+    """That was asked for, of sparse input; `chosen` is the one that ran."""
+    chosen: str | None = None
+    predicted_s: float | None = None
+    """By the engine's cost model and the link's figures, which were measured at the start."""
+    link: Sequence[float] | None = None
+    """Those figures: seconds of a message, of a byte, and of an element."""
 
     @property
     def bytes_sent_per_rank(self) -> float | None:
@@ -79,7 +88,11 @@ def summarise(case: Case, outcome: Outcome, setup: Setup) -> CaseResult:
     reports, payload = outcome.reports, case.elements * setup.item_bytes
     share = Share(reports[0].share_mean, reports[0].share_union)
     samples = {name: [r.samples[name] for r in reports] for name in reports[0].samples}
-    gloo_s = float(np.median(slowest(samples["gloo"]))) if "gloo" in samples else None
+    others = {
+        name: float(np.median(slowest(of_ranks)))
+        for name, of_ranks in samples.items()
+        if name in {"gloo", "gloo-sparse"}
+    }
     dense_bytes = ring_bytes(payload, setup.ranks)
     limit_bytes = sparse_bytes(payload, setup.ranks, setup.aggregators, share)
     aggregator_s = outcome.aggregator_cpu_s / (case.warmup + case.iterations)
@@ -92,9 +105,9 @@ def summarise(case: Case, outcome: Outcome, setup: Setup) -> CaseResult:
         share_union=share.union,
         gloo_limit_s=_seconds(dense_bytes, setup),
         backends={
-            name: measure(of_ranks, payload, dense_bytes, setup, gloo_s)
+            name: measure(of_ranks, payload, dense_bytes, setup, others)
             if name == "gloo"
-            else measure(of_ranks, payload, limit_bytes, setup, gloo_s, aggregator_s)
+            else measure(of_ranks, payload, limit_bytes, setup, others, aggregator_s)
             for name, of_ranks in samples.items()
         },
     )
@@ -110,10 +123,13 @@ def measure(
     payload: int,
     limit_bytes: float,
     setup: Setup,
-    gloo_s: float | None,
+    others: dict[str, float],
     aggregator_cpu_s: float = 0.0,
 ) -> Measurement:
-    """Join what the ranks measured of one backend; `payload` is the size of one rank's buffer."""
+    """Join what the ranks measured of one backend; `payload` is the size of one rank's buffer.
+
+    `others` has the medians of the backends to compare with, in seconds.
+    """
     times = slowest(samples)
     median, calls, ranks = float(np.median(times)), len(times), setup.ranks
     limit_s = _seconds(limit_bytes, setup)
@@ -134,8 +150,15 @@ def measure(
         user_cpu_s=sum(s.user_cpu_s for s in samples) / calls,
         system_cpu_s=sum(s.system_cpu_s for s in samples) / calls,
         aggregator_cpu_s=aggregator_cpu_s,
-        speedup_over_gloo=None if gloo_s is None else gloo_s / median,
+        speedup_over_gloo=others["gloo"] / median if "gloo" in others else None,
         times_s=times,
+        speedup_over_gloo_sparse=(
+            others["gloo-sparse"] / median if "gloo-sparse" in others else None
+        ),
+        algorithm=samples[0].algorithm,
+        chosen=samples[0].chosen,
+        predicted_s=samples[0].predicted_s,
+        link=samples[0].link,
     )
 
 

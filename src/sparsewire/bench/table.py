@@ -1,4 +1,6 @@
-"""The table that people read: one per pattern and size, 100 columns wide."""
+"""The tables that people read: one per pattern and size, 100 columns wide."""
+
+from __future__ import annotations
 
 import itertools
 
@@ -8,7 +10,7 @@ from rich.table import Table
 
 from sparsewire.bench.result import CaseResult, Measurement
 
-_COLUMNS = (
+_DENSE_COLUMNS = (
     "density",
     "backend",
     "median\nms",
@@ -21,6 +23,19 @@ _COLUMNS = (
     "CPU\nms",
     "against\ngloo",
 )
+_SPARSE_COLUMNS = (
+    "density",
+    "algorithm",
+    "median\nms",
+    "model\nms",
+    "sent\nMB",
+    "limit\nms",
+    "times\nlimit",
+    "CPU\nms",
+    "against\ngloo",
+    "its\nsparse",
+)
+_TEXTS = {"backend", "algorithm"}
 
 
 def print_tables(console: Console, results: list[CaseResult]) -> None:
@@ -34,28 +49,57 @@ def _table_of(result: CaseResult) -> tuple[str, int]:
 
 
 def _table(title: str, results: list[CaseResult]) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE)
-    for name in _COLUMNS:
-        table.add_column(name, justify="left" if name == "backend" else "right", no_wrap=True)
+    is_sparse = any(m.algorithm for result in results for m in result.backends.values())
+    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
+    for name in _SPARSE_COLUMNS if is_sparse else _DENSE_COLUMNS:
+        table.add_column(name, justify="left" if name in _TEXTS else "right", no_wrap=True)
+    cells = _sparse_cells if is_sparse else _dense_cells
     for result in results:
         for name, measured in result.backends.items():
-            table.add_row(f"{result.density:g}", name.removesuffix("-torch"), *_cells(measured))
+            shown = algorithm(name, measured) if is_sparse else name.removesuffix("-torch")
+            table.add_row(f"{result.density:g}", shown, *cells(measured))
     return table
 
 
-def _cells(measured: Measurement) -> list[str]:
-    speedup = measured.speedup_over_gloo
+def _dense_cells(measured: Measurement) -> list[str]:
     return [
         number(measured.median_s, 1e3),
         number(measured.p99_s, 1e3),
         number(measured.algbw_bytes_per_s, 1e-6),
         number(measured.busbw_bytes_per_s, 1e-6),
+        *_costs(measured),
+        _times(measured.speedup_over_gloo),
+    ]
+
+
+def _sparse_cells(measured: Measurement) -> list[str]:
+    return [
+        number(measured.median_s, 1e3),
+        number(measured.predicted_s, 1e3),
+        *_costs(measured),
+        _times(measured.speedup_over_gloo),
+        _times(measured.speedup_over_gloo_sparse),
+    ]
+
+
+def _costs(measured: Measurement) -> list[str]:
+    return [
         number(measured.bytes_sent_per_rank, 1e-6),
         number(measured.limit_s, 1e3),
         number(measured.limit_ratio),
         number(measured.cpu_s, 1e3),
-        number(speedup) + ("" if speedup is None else "x"),
     ]
+
+
+def algorithm(backend: str, measured: Measurement) -> str:
+    """The algorithm that ran, in brackets where it was chosen; of others the backend."""
+    if measured.algorithm is None:
+        return backend
+    return f"({measured.chosen})" if measured.algorithm == "auto" else measured.algorithm
+
+
+def _times(speedup: float | None) -> str:
+    return number(speedup) + ("" if speedup is None else "x")
 
 
 def number(value: float | None, scale: float = 1.0) -> str:

@@ -47,6 +47,11 @@ def sparse_bytes(payload: int, ranks: int, aggregators: int, share: Share) -> fl
     return colocated_bytes(payload, ranks, share)
 
 
+def coo_gather_bytes(named: int, item_bytes: int, ranks: int) -> int:
+    """Bytes that a rank sends where each gives all others its 64-bit positions and values."""
+    return (ranks - 1) * named * (8 + item_bytes)
+
+
 def ring_bytes(payload: int, ranks: int) -> float:
     """Bytes per host direction of a dense ring all_reduce, gloo's ideal: 2(n-1)/n of the data."""
     return colocated_bytes(payload, ranks, DENSE)

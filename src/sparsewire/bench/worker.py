@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store, TCPStore
 
-from sparsewire.bench.backends import Backend, open_backend
+from sparsewire.bench.backends import Backend, open_backends
 from sparsewire.bench.job import Job, Progress
 from sparsewire.bench.measure import CaseRun
 
@@ -24,9 +24,7 @@ def main() -> None:
     job = Job.from_json(sys.argv[1])
     torch.set_num_threads(1)
     store = _join(job)
-    backends = {
-        name: open_backend(name, job.op, store, job.lanes, job.timeout_s) for name in job.backends
-    }
+    backends = open_backends(job, store)
     _run_cases(job, backends, events)
     for backend in backends.values():
         backend.close()

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from sparsewire.bench.cluster import Cluster
+    from sparsewire.bench.job import Job
     from sparsewire.bench.request import Request
+    from sparsewire.bench.result import CaseResult
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -44,7 +48,7 @@ Patterns = Annotated[
     str,
     typer.Option(
         help="Where the non-zeros lie: blocks:256, blocks:256,same (on every rank alike), "
-        "random (single elements); several separated by |."
+        "random (single elements), zipf:1.1 (by a power law); several separated by |."
     ),
 ]
 Dtype = Annotated[
@@ -53,7 +57,34 @@ Dtype = Annotated[
 ]
 Op = Annotated[Literal["sum", "avg", "min", "max", "product"], typer.Option(help="Reduction.")]
 Against = Annotated[
-    Literal["gloo"] | None, typer.Option(help="Measure this too, interleaved in the same run.")
+    str | None,
+    typer.Option(
+        help="Measure these too, interleaved in the same run: gloo (dense), gloo-sparse (its own "
+        "all_reduce of sparse tensors)."
+    ),
+]
+Input = Annotated[
+    Literal["dense", "sparse"],
+    typer.Option(
+        "--input", help="Pass arrays, or SparseVectors, whose positions are known before."
+    ),
+]
+Algorithms = Annotated[
+    str,
+    typer.Option(
+        "--algorithm", help="Algorithms for sparse input, a row for each: auto, stream, ..."
+    ),
+]
+Precision = Annotated[
+    str | None,
+    typer.Option(help="Precision on the wire, like bfloat16 or int8; two for the two phases."),
+]
+Result = Annotated[
+    Literal["auto", "sparse", "dense"],
+    typer.Option(
+        help="Form of the result of sparse input: a SparseVector, or a dense array that is used "
+        "again and again; auto: dense where sums name a third."
+    ),
 ]
 Through = Annotated[
     Literal["numpy", "torch"],
@@ -78,6 +109,10 @@ JsonFile = Annotated[
 ]
 Plot = Annotated[Path | None, typer.Option(help="Draw time against density into this PNG.")]
 
+HeatMap = Annotated[
+    Path | None, typer.Option("--plot", help="Draw time over the best time into this PNG.")
+]
+
 
 @app.callback()
 def bench() -> None:
@@ -95,6 +130,10 @@ def all_reduce(
     pattern: Patterns = "blocks:256",
     dtype: Dtype = "float32",
     op: Op = "sum",
+    form: Input = "dense",
+    algorithm: Algorithms = "auto",
+    precision: Precision = None,
+    result: Result = "auto",
     against: Against = None,
     through: Through = "numpy",
     iterations: Iterations = None,
@@ -113,18 +152,18 @@ def all_reduce(
     the links. CPU is the sum over all processes. In the lab, sent bytes are counted at the
     interface, headers included; on loopback, by the backend itself.
 
+    Of sparse input, the model's time is what the engine predicts from the link's figures, by which
+    "auto" chooses the algorithm in brackets.
+
     Example: sparsewire bench all_reduce --hosts 4 --link 1gbit --elements 25e6 --against gloo
     """
-    from sparsewire.bench.cluster import Cluster
     from sparsewire.bench.request import Request
     from sparsewire.errors import Error
 
     try:
-        if hosts and ranks:
-            raise ValueError("give --hosts (emulated) or --ranks (loopback), not both")
         if size and elements:
             raise ValueError("give --elements or --bytes, not both")
-        cluster = Cluster(hosts or ranks or _DEFAULT_RANKS, aggregators, hosts is not None, link)
+        cluster = _cluster(hosts, ranks, link, aggregators)
         request = Request(
             sizes=size or elements or _DEFAULT_SIZE,
             size_unit="bytes" if size else "elements",
@@ -132,6 +171,10 @@ def all_reduce(
             patterns=pattern,
             dtype=dtype,
             op=op,
+            input=form,
+            algorithms=algorithm,
+            precision=precision,
+            result=result,
             against=against,
             through=through,
             iterations=iterations,
@@ -146,25 +189,96 @@ def all_reduce(
         raise typer.Exit(1) from None
 
 
-def _run(request: Request, cluster: Cluster, json_file: Path | None, plot: Path | None) -> None:
-    from rich.console import Console
+@app.command("grid")
+def grid(
+    hosts: Hosts = None,
+    link: Link = None,
+    ranks: Ranks = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Measure a few cells only.")] = False,
+    seed: Seed = 1,
+    timeout: Timeout = 300.0,
+    json_file: JsonFile = None,
+    plot: HeatMap = None,
+) -> None:
+    """Compare "auto" with every algorithm that it may choose, over sizes and densities.
 
-    from sparsewire.bench.all_reduce import describe, run_all_reduce, write_record
+    Sparse float32 vectors from 1 KiB to 100 MB (as dense ones), 0.01% to 100% dense, with positions
+    of their own on every rank; where sums name a third, results go into a dense array. All
+    algorithms are measured in turn in the same run, and what is far behind is not measured again.
+
+    Example: sparsewire bench grid --ranks 4 --plot grid.png
+    """
+    from sparsewire.errors import Error
+
+    try:
+        _run_grid(_cluster(hosts, ranks, link), quick, seed, timeout, json_file, plot)
+    except (Error, ValueError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _cluster(
+    hosts: int | None, ranks: int | None, link: str | None, aggregators: int = 0
+) -> Cluster:
+    from sparsewire.bench.cluster import Cluster
+
+    if hosts and ranks:
+        raise ValueError("give --hosts (emulated) or --ranks (loopback), not both")
+    return Cluster(hosts or ranks or _DEFAULT_RANKS, aggregators, hosts is not None, link)
+
+
+def _run(request: Request, cluster: Cluster, json_file: Path | None, plot: Path | None) -> None:
+    from sparsewire.bench.all_reduce import describe, write_record
     from sparsewire.bench.plot import write_plot
-    from sparsewire.bench.progress import ProgressBar
     from sparsewire.bench.table import print_tables
 
-    # Asked to end, the bench ends its processes first, as it does on Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     job = request.job(cluster.ranks)
-    with ProgressBar(job.cases) as bar:
-        results = run_all_reduce(job, cluster, bar.show)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_TABLE_WIDTH)
+    results = _measure(job, cluster)
+    console = _console()
     console.print(describe(job, cluster), highlight=False)
     print_tables(console, results)
     if json_file:
         write_record(json_file, job, cluster, results)
     if plot:
         write_plot(results, describe(job, cluster), plot)
+
+
+def _run_grid(
+    cluster: Cluster,
+    quick: bool,
+    seed: int,
+    timeout: float,
+    json_file: Path | None,
+    plot: Path | None,
+) -> None:
+    from sparsewire.bench.all_reduce import describe
+    from sparsewire.bench.grid import FULL, QUICK, cell_of, grid_job
+    from sparsewire.bench.grid_report import grid_table, verdict, write_grid, write_heat_map
+
+    job = grid_job(QUICK if quick else FULL, cluster.ranks, seed, timeout)
+    cells = [cell_of(result) for result in _measure(job, cluster)]
+    console = _console()
+    console.print(f"{describe(job, cluster)}, times in ms", highlight=False)
+    console.print(grid_table(cells))
+    console.print(verdict(cells), highlight=False)
+    if json_file:
+        write_grid(json_file, job, cluster, cells)
+    if plot:
+        write_heat_map(cells, describe(job, cluster), plot)
+
+
+def _measure(job: Job, cluster: Cluster) -> list[CaseResult]:
+    from sparsewire.bench.all_reduce import run_all_reduce
+    from sparsewire.bench.progress import ProgressBar
+
+    # Asked to end, the bench ends its processes first, as it does on Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with ProgressBar(job.cases) as bar:
+        return run_all_reduce(job, cluster, bar.show)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=_TABLE_WIDTH)

@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 import typer
 
-from sparsewire.cli import aggregator, bench, demo, lab
+from sparsewire.cli import aggregator, bench, demo, doctor, lab, optimize
 
 app = typer.Typer(
     help="Sparse collective communication for distributed training: send only what is not zero.",
@@ -39,4 +39,6 @@ app.command()(demo.demo)
 # Options after the command's name belong to the command that the hosts run.
 app.command(context_settings={"allow_interspersed_args": False})(lab.lab)
 app.add_typer(bench.app, name="bench")
+app.command()(optimize.optimize)
+app.command()(doctor.doctor)
 app.command()(aggregator.aggregator)

@@ -1,0 +1,109 @@
+"""How well "auto" chooses: over a grid of sizes and densities, beside every fixed algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparsewire.bench.job import Job
+from sparsewire.bench.names import algorithm_of, backend_name
+from sparsewire.bench.patterns import Pattern
+from sparsewire.bench.plan import check_memory, plan_cases
+from sparsewire.bench.result import CaseResult
+
+AUTO = "auto"
+CANDIDATES = ("allgather", "ssar_recursive_double", "ssar_split_allgather", "stream")
+"""The algorithms among which "auto" chooses."""
+
+CLOSE = 1.15
+"""Up to so many times the best time counts as well chosen."""
+
+_ITEM_BYTES = 4
+_ITERATIONS = 400
+
+
+@dataclass(frozen=True)
+class GridPlan:
+    """What to measure: sizes in bytes, densities, and the seconds that a cell may take."""
+
+    sizes: tuple[int, ...]
+    densities: tuple[float, ...]
+    cell_s: float
+
+
+FULL = GridPlan(
+    (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23, 100_000_000),
+    (1e-4, 1e-3, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0),
+    cell_s=1.5,
+)
+QUICK = GridPlan((1 << 10, 1 << 17, 1 << 22), (1e-3, 0.01, 0.1, 1.0), cell_s=0.5)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One size and density: median seconds of each fixed algorithm and of "auto"."""
+
+    bytes: int
+    density: float
+    auto_s: float
+    chosen: str
+    predicted_s: float | None
+    seconds: dict[str, float]
+    link: Sequence[float] | None = None
+    """The link's figures behind the choice."""
+
+    @property
+    def best(self) -> str:
+        return min(self.seconds, key=lambda name: self.seconds[name])
+
+    @property
+    def ratio(self) -> float:
+        """The time of "auto" over the best."""
+        return self.auto_s / self.seconds[self.best]
+
+    @property
+    def is_close(self) -> bool:
+        return self.ratio <= CLOSE
+
+
+def grid_job(plan: GridPlan, ranks: int, seed: int, timeout_s: float) -> Job:
+    """All cells of the plan, float32, with positions of their own on every rank."""
+    sizes = [size // _ITEM_BYTES for size in plan.sizes]
+    cases = plan_cases(
+        [Pattern(1)], sizes, list(plan.densities), _ITEM_BYTES, _ITERATIONS, warmup=None
+    )
+    check_memory(cases, _ITEM_BYTES, ranks)
+    return Job(
+        cases=cases,
+        backends=[backend_name(name) for name in (AUTO, *CANDIDATES)],
+        dtype="float32",
+        op="sum",
+        seed=seed,
+        timeout_s=timeout_s,
+        input="sparse",
+        case_s=plan.cell_s,
+    )
+
+
+def cell_of(result: CaseResult) -> Cell:
+    """What a case says about the choice."""
+    auto = result.backends[backend_name(AUTO)]
+    assert auto.chosen is not None
+    return Cell(
+        bytes=result.bytes,
+        density=result.density,
+        auto_s=auto.median_s,
+        chosen=auto.chosen,
+        predicted_s=auto.predicted_s,
+        seconds={
+            algorithm: measured.median_s
+            for name, measured in result.backends.items()
+            if (algorithm := algorithm_of(name)) is not None and algorithm != AUTO
+        },
+        link=auto.link,
+    )
+
+
+def share_close(cells: list[Cell]) -> float:
+    """The share of the cells in which "auto" is close to the best."""
+    return sum(cell.is_close for cell in cells) / len(cells)

@@ -1,0 +1,16 @@
+"""Names of what is measured: gloo, gloo-sparse, sparsewire-torch, sparsewire, sparsewire/stream."""
+
+_OURS = "sparsewire"
+
+
+def backend_name(algorithm: str) -> str:
+    """The name of sparsewire's all_reduce with an algorithm; that of "auto" is plain."""
+    return _OURS if algorithm == "auto" else f"{_OURS}/{algorithm}"
+
+
+def algorithm_of(backend: str) -> str | None:
+    """The algorithm that such a name means, or None for other backends."""
+    if backend == _OURS:
+        return "auto"
+    ours, _, algorithm = backend.partition("/")
+    return algorithm if ours == _OURS and algorithm else None

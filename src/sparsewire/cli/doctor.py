@@ -1,0 +1,69 @@
+"""`sparsewire doctor`: what a machine, or all ranks of a job, have, and what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from sparsewire.doctor.diagnosis import Diagnosis
+
+_WIDTH = 100
+
+Workers = Annotated[
+    int | None,
+    typer.Option(min=2, max=64, help="Ranks to start here, on loopback. Default: this machine."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")]
+
+
+def doctor(workers: Workers = None, as_json: AsJson = False) -> None:
+    """Look at this machine or, under a launcher, at all ranks, and say what is wrong.
+
+    Ranks connect and measure the link: what a message, a byte and an element take, and which
+    algorithm "auto" chooses by that. Under torchrun, mpirun, srun or `sparsewire lab`, rank 0
+    prints.
+
+    Exit status: 1 where something keeps ranks from working.
+
+    Example: sparsewire lab --hosts 4 --link 1gbit -- sparsewire doctor
+    """
+    from sparsewire.errors import Error
+
+    try:
+        rank, diagnosis = _diagnose(workers)
+    except (Error, ValueError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    if rank == 0:
+        _print(diagnosis, as_json)
+    if any(finding.serious for finding in diagnosis.findings):
+        raise typer.Exit(1)
+
+
+def _diagnose(workers: int | None) -> tuple[int, Diagnosis]:
+    from sparsewire.doctor.diagnosis import of_machine, of_ranks
+    from sparsewire.doctor.launch import of_local_ranks
+    from sparsewire.optimize.join import is_launched
+
+    if is_launched():
+        if workers:
+            raise ValueError("a launcher has started the ranks: leave --workers away")
+        return of_ranks(os.environ)
+    return 0, of_local_ranks(workers) if workers else of_machine(os.environ)
+
+
+def _print(diagnosis: Diagnosis, as_json: bool) -> None:
+    from rich.console import Console
+
+    from sparsewire.doctor.tables import print_diagnosis
+
+    if as_json:
+        typer.echo(diagnosis.to_json(indent=1))
+        return
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(width=_WIDTH, highlight=False)
+    print_diagnosis(console, diagnosis)

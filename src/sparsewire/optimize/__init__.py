@@ -1,0 +1,1 @@
+"""What `sparsewire optimize` runs: linear models, trained over the sparse collectives."""

@@ -1,0 +1,192 @@
+"""The doctor: facts of a machine, findings about made-up ones, and whole runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from support import run_ranks
+from typer.testing import CliRunner
+
+from sparsewire.cli.main import app
+from sparsewire.doctor import device
+from sparsewire.doctor.choices import DENSITIES, SIZES, choices
+from sparsewire.doctor.diagnosis import Diagnosis, of_ranks
+from sparsewire.doctor.findings import Finding, findings
+from sparsewire.doctor.machine import Machine, look_at_machine
+from sparsewire.link_figures import LinkFigures
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")
+GIGABIT = LinkFigures(1e-4, 8e-9, 4e-9)
+
+
+def machine(number: int = 0, **facts: object) -> Machine:
+    healthy = Machine(
+        host=f"host{number}",
+        identity=f"host{number} boot net",
+        version="0.1.0",
+        simd="avx2",
+        processors=8,
+        interface="eth0",
+        address=f"10.0.0.{number + 1}",
+        address_problem=None,
+        is_loopback=False,
+        congestion_control="cubic",
+        mtu=1500,
+        speed_mbit=1000,
+        torch=None,
+        mpi4py=None,
+    )
+    return dataclasses.replace(healthy, **facts)  # type: ignore[arg-type]
+
+
+def only_finding(*machines: Machine, link: LinkFigures | None = GIGABIT) -> Finding:
+    (finding,) = findings(list(machines), link)
+    return finding
+
+
+def test_nothing_is_wrong_with_healthy_machines() -> None:
+    assert findings([machine(0), machine(1)], GIGABIT) == []
+
+
+def test_loopback_is_wrong_between_hosts_and_right_on_one() -> None:
+    on_loopback = {"is_loopback": True, "address": "127.0.0.1", "interface": "lo"}
+    finding = only_finding(machine(0), machine(1, **on_loopback))
+    assert finding.serious
+    assert "rank 1 " in finding.problem
+    assert "SPARSEWIRE_IFNAME" in finding.advice
+    same = machine(0, **on_loopback)
+    assert findings([same, same], None) == []
+
+
+@pytest.mark.parametrize(
+    ("fact", "value", "words"),
+    [
+        ("mtu", 9000, "MTUs: 1500 on rank 0; 9000 on rank 1"),
+        ("simd", "avx512", "SIMD levels"),
+        ("speed_mbit", 10_000, "link speeds"),
+        ("congestion_control", "bbr", "congestion controls"),
+    ],
+)
+def test_ranks_that_differ_are_told_apart(fact: str, value: object, words: str) -> None:
+    finding = only_finding(machine(0), machine(1, **{fact: value}))
+    assert not finding.serious
+    assert words in finding.problem
+
+
+def test_different_versions_are_serious() -> None:
+    assert only_finding(machine(0), machine(1, version="0.2.0")).serious
+
+
+def test_a_processor_without_avx2_is_told() -> None:
+    assert "without AVX2" in only_finding(machine(0, simd="portable"), link=None).problem
+
+
+def test_ranks_that_share_few_processors_are_told() -> None:
+    crowded = machine(0, processors=2)
+    assert "2 ranks share the 2 processors" in only_finding(crowded, crowded).problem
+
+
+def test_a_link_that_gives_less_than_it_should_is_told() -> None:
+    slow = LinkFigures(1e-4, 80e-9, 4e-9)
+    assert (
+        "100 Mbit/s of the 1000 Mbit/s" in only_finding(machine(0), machine(1), link=slow).problem
+    )
+
+
+def test_what_is_serious_comes_first() -> None:
+    machines = [machine(0, simd="portable", mtu=9000), machine(1, address_problem="eth9: none")]
+    serious = [finding.serious for finding in findings(machines, GIGABIT)]
+    assert serious == sorted(serious, reverse=True)
+    assert serious[0]
+    assert not serious[-1]
+
+
+def test_every_size_and_density_gets_an_algorithm() -> None:
+    made = choices(GIGABIT, 4)
+    assert [(c.bytes, c.density) for c in made] == [(s, d) for s in SIZES for d in DENSITIES]
+    assert all(choice.predicted_s > GIGABIT.latency_s for choice in made)
+
+
+@linux
+def test_loopback_is_known_by_its_address() -> None:
+    assert device.interface_of("127.0.0.1") == "lo"
+    assert device.interface_of("192.0.2.1") is None
+    assert device.mtu("lo") == int(Path("/sys/class/net/lo/mtu").read_text())
+    assert device.mtu("nothing") is None
+    assert device.speed_mbit("lo") is None
+
+
+@linux
+def test_a_machine_is_looked_at() -> None:
+    found = look_at_machine({"SPARSEWIRE_IFNAME": "lo"}, try_lab=False)
+    assert (found.interface, found.address, found.is_loopback) == ("lo", "127.0.0.1", True)
+    assert found.host == socket.gethostname()
+    assert found.address_problem is None
+    assert Machine.decode(found.encode()) == found
+
+
+def test_a_wrong_interface_is_a_problem_of_the_machine() -> None:
+    found = look_at_machine({"SPARSEWIRE_IFNAME": "nothing"}, try_lab=False)
+    assert found.address is None
+    assert "nothing: no such network interface" in str(found.address_problem)
+
+
+def diagnose() -> tuple[int, str]:
+    rank, diagnosis = of_ranks(os.environ)
+    return rank, diagnosis.to_json()
+
+
+def test_all_ranks_know_all_machines() -> None:
+    told = run_ranks(3, diagnose)
+    assert [rank for rank, _ in told] == [0, 1, 2]
+    texts = {text for _, text in told}
+    assert len(texts) == 1
+    diagnosis = Diagnosis.from_fields(json.loads(texts.pop()))
+    assert len(diagnosis.machines) == 3
+    assert diagnosis.link is not None
+    assert diagnosis.choices == choices(diagnosis.link, 3)
+
+
+@pytest.fixture
+def unlaunched(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "SPARSEWIRE_IFNAME"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("unlaunched")
+def test_the_command_measures_local_workers() -> None:
+    outcome = CliRunner().invoke(app, ["doctor", "--workers", "2"])
+    assert outcome.exit_code == 0, outcome.output
+    for words in ("rank 0, 1", "latency of a message", "Mbit/s", "100 MB", "SIMD level"):
+        assert words in outcome.output
+
+
+@pytest.mark.usefixtures("unlaunched")
+def test_the_command_writes_json_of_this_machine() -> None:
+    outcome = CliRunner().invoke(app, ["doctor", "--json"])
+    assert outcome.exit_code == 0, outcome.output
+    diagnosis = Diagnosis.from_fields(json.loads(outcome.output))
+    assert len(diagnosis.machines) == 1
+    assert diagnosis.link is None
+
+
+@pytest.mark.usefixtures("unlaunched")
+def test_what_is_wrong_sets_the_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARSEWIRE_IFNAME", "nothing")
+    outcome = CliRunner().invoke(app, ["doctor"])
+    assert outcome.exit_code == 1
+    assert "wrong: rank 0 has no address" in outcome.output
+    assert "what to do: set SPARSEWIRE_IFNAME" in outcome.output
+
+
+def test_workers_are_refused_under_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    outcome = CliRunner().invoke(app, ["doctor", "--workers", "2"])
+    assert outcome.exit_code == 1
+    assert "leave --workers away" in outcome.output
