@@ -20,10 +20,24 @@ NAMES = (
     "loopback",
     "scattered",
     "scattered-loopback",
+    "sparse-loopback",
+    "sparse-lab",
+    "sparse-eight-hosts",
+    "sparse-zipf",
+    "against-gloo-sparse",
+    "against-gloo-sparse-eight",
 )
+GRIDS = ("grid-loopback", "grid-lab")
 HEAD = (
     "| size | pattern | density | gloo ms | sparsewire ms (p99) | speed-up | limit ms | "
     "of the limit | sent MB | CPU ms |\n|---|---|---|---|---|---|---|---|---|---|"
+)
+
+CANDIDATES = ("allgather", "ssar_recursive_double", "ssar_split_allgather", "stream")
+GRID_HEAD = (
+    "| size | density | allgather ms | doubling ms | split ms | stream ms | auto ms | "
+    "over the best |\n"
+    "|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -33,6 +47,13 @@ def main(folder: Path) -> None:
         print(f"\n### {name}\n\n{HEAD}")
         for result in record["results"]:
             print(row(result))
+            if "gloo-sparse" in result["backends"]:
+                print(sparse_row(result))
+    for name in GRIDS:
+        record = json.loads((folder / f"{name}.json").read_text())
+        print(f"\n### {name}\n\n{GRID_HEAD}")
+        for cell in record["cells"]:
+            print(grid_row(cell))
 
 
 def row(result: dict[str, Any]) -> str:
@@ -41,7 +62,7 @@ def row(result: dict[str, Any]) -> str:
     sent = ours["interface_bytes_sent_per_rank"] or ours["counted_bytes_sent_per_rank"]
     cells = (
         size(result["bytes"]),
-        result["pattern"],
+        result["pattern"] + (f", by {ours['chosen']}" if ours.get("chosen") else ""),
         f"{result['density']:g}",
         milliseconds(gloo["median_s"]),
         f"{milliseconds(ours['median_s'])} ({milliseconds(ours['p99_s'])})",
@@ -50,6 +71,32 @@ def row(result: dict[str, Any]) -> str:
         f"{limit / ours['median_s']:.0%}" if limit else "-",
         f"{sent / 1e6:.3g}",
         milliseconds(ours["user_cpu_s"] + ours["system_cpu_s"] + ours["aggregator_cpu_s"]),
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def sparse_row(result: dict[str, Any]) -> str:
+    """The same case, beside gloo's own all_reduce of sparse tensors."""
+    theirs, ours = result["backends"]["gloo-sparse"], result["backends"]["sparsewire"]
+    cells = (
+        size(result["bytes"]),
+        "against gloo's sparse all_reduce",
+        f"{result['density']:g}",
+        milliseconds(theirs["median_s"]),
+        milliseconds(ours["median_s"]),
+        f"{ours['speedup_over_gloo_sparse']:.3g}x",
+    )
+    return "| " + " | ".join(cells) + " | | | | |"
+
+
+def grid_row(cell: dict[str, Any]) -> str:
+    times = (milliseconds(cell["seconds"][name]) for name in CANDIDATES)
+    cells = (
+        size(cell["bytes"]),
+        f"{cell['density']:g}",
+        *times,
+        f"{milliseconds(cell['auto_s'])} ({cell['chosen']})",
+        f"{cell['ratio']:.2f}",
     )
     return "| " + " | ".join(cells) + " |"
 
