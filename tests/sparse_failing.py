@@ -1,5 +1,5 @@
-"""A collective that fails among others that must not: what tests of errors that leave the
-communicator usable share."""
+"""What tests of sparse collectives that fail share: vectors and calls, and a failure among others
+that must not fail with it."""
 
 from __future__ import annotations
 

@@ -10,31 +10,16 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from sparse_failing import LENGTH, OFFENDER, error_of, vector
 from support import run_ranks
 
 import sparsewire
 from sparsewire import SparseVector
 
 ALGORITHMS = ["auto", "stream", "ssar_recursive_double", "ring", "allgather"]
-LENGTH = 100_000
-OFFENDER = 1
-
-
-def vector(length: int = LENGTH) -> SparseVector:
-    indices = np.arange(0, length, 7)
-    return SparseVector(indices, np.ones(len(indices), np.float32), length)
-
-
-def error_of(act: Callable[[], Any]) -> Exception:
-    try:
-        act()
-    except sparsewire.Error as error:
-        return error
-    raise AssertionError("it did not fail")
 
 
 def let_all_start(comm: sparsewire.Communicator) -> None:
