@@ -144,14 +144,15 @@ void bind_results(nb::class_<comm::Operation>& operation) {
           "list"_a = 0)
       .def(
           "write_sparse",
-          [](comm::Operation& self, std::uintptr_t indices, std::uintptr_t values,
+          [](comm::Operation& self, std::uintptr_t indices, bool is_wide, std::uintptr_t values,
              std::size_t list) {
             const nb::gil_scoped_release release;
-            return output(self, list)
-                .write_sparse(reinterpret_cast<std::int64_t*>(indices),
-                              reinterpret_cast<std::byte*>(values));
+            const proto::SparseOutput& from = output(self, list);
+            auto* const to = reinterpret_cast<std::byte*>(values);
+            return is_wide ? from.write_sparse(reinterpret_cast<std::int64_t*>(indices), to)
+                           : from.write_sparse(reinterpret_cast<std::int32_t*>(indices), to);
           },
-          "indices"_a, "values"_a, "list"_a = 0)
+          "indices"_a, "is_wide"_a, "values"_a, "list"_a = 0)
       .def(
           "write_dense",
           [](comm::Operation& self, std::uintptr_t target, std::size_t list) {

@@ -56,6 +56,23 @@ constexpr void set_range(std::uint64_t* bitmap, std::size_t first, std::size_t l
   }
 }
 
+// Sets the bits index(0) < ... < index(count - 1); those behind index(0) are clear before. A word
+// is stored for every bit of it, never read back: that would wait for the store before.
+template <typename Index>
+constexpr void set_ascending(std::uint64_t* bitmap, std::size_t count, Index&& index) {
+  if (count == 0) return;
+  std::size_t word = index(0) / kBitmapWordBits;
+  std::uint64_t bits = bitmap[word];
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t at = index(i);
+    const std::size_t next = at / kBitmapWordBits;
+    const std::uint64_t kept = next == word ? bits : 0;
+    bits = kept | std::uint64_t{1} << (at % kBitmapWordBits);
+    word = next;
+    bitmap[word] = bits;
+  }
+}
+
 constexpr bool any_set(const std::uint64_t* bitmap, std::size_t count) {
   return find_bit(bitmap, 0, count, true) < count;
 }

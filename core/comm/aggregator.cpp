@@ -6,6 +6,7 @@
 
 #include "comm/sending.hpp"
 #include "net/tcp/connection.hpp"
+#include "wire/fault.hpp"
 
 namespace sparsewire::comm {
 
@@ -43,7 +44,9 @@ void Aggregator::add_worker(const Identity& identity, int fd) {
     thread_.watch((*link)->connection);
     const auto [at, is_new] = jobs_.try_emplace((*link)->identity.job);
     Job& job = at->second;
-    if (job.broken) (*link)->connection.send(abort_message(*job.broken));
+    if (job.broken) {
+      (*link)->connection.send(wire::fault_message(wire::FrameKind::abort, *job.broken));
+    }
     job.links.push_back(std::move(*link));
     const std::lock_guard lock(mutex_);
     stats_.jobs_served += is_new;
@@ -85,12 +88,12 @@ void Aggregator::progress(Clock::time_point) {
 // As in a lane: no results while a rank of theirs is behind with reading them.
 void Aggregator::pace_owners(Job& job) {
   for (auto& [lane, part] : job.lanes) {
-    const bool is_behind = std::ranges::any_of(job.links, [lane = lane](const auto& link) {
-      return link->identity.lane == lane && link->connection.queued_bytes() > kMaxQueuedBytes;
+    const bool has_to_wait = std::ranges::any_of(job.links, [lane = lane](const auto& link) {
+      return link->identity.lane == lane && is_behind(link->connection);
     });
-    if (is_behind == part.owner->is_paused()) continue;
+    if (has_to_wait == part.owner->is_paused()) continue;
     proto::Owner::Outbox outbox;
-    part.owner->pause(is_behind, outbox);
+    part.owner->pause(has_to_wait, outbox);
     for (const wire::Message& answer : outbox) send_to_lane(job, lane, answer, nullptr);
   }
 }
@@ -181,7 +184,7 @@ void Aggregator::send_to_lane(Job& job, std::uint32_t lane, const wire::Message&
 
 void Aggregator::lose(Link& link, const Error& error) {
   if (error.code == ErrorCode::protocol) {
-    link.connection.send(abort_message(error));
+    link.connection.send(wire::fault_message(wire::FrameKind::abort, error));
     link.connection.flush();
   }
   link.connection.close();
@@ -196,7 +199,7 @@ void Aggregator::break_job(Job& job, const Error& error) {
   job.lanes.clear();
   for (const auto& link : job.links) {
     link->connection.drop_unsent();
-    link->connection.send(abort_message(error));
+    link->connection.send(wire::fault_message(wire::FrameKind::abort, error));
   }
 }
 

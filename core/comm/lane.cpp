@@ -156,13 +156,16 @@ Status Lane::on_owner_message(Rank rank, wire::Message message) {
 // goes on reading meanwhile: two ranks that both stopped could wait for each other for ever.
 void Lane::pace_owner() {
   if (!owner_) return;
-  const bool is_behind = std::ranges::any_of(links_, [](const auto& link) {
-    return link && link->connection.queued_bytes() > kMaxQueuedBytes;
-  });
-  if (is_behind == owner_->is_paused()) return;
+  const bool has_to_wait = is_any_behind();
+  if (has_to_wait == owner_->is_paused()) return;
   proto::Owner::Outbox outbox;
-  owner_->pause(is_behind, outbox);
+  owner_->pause(has_to_wait, outbox);
   if (Status error = broadcast(std::move(outbox))) listener_.broken(*error);
+}
+
+bool Lane::is_any_behind() const {
+  return std::ranges::any_of(links_,
+                             [](const auto& link) { return link && is_behind(link->connection); });
 }
 
 Status Lane::broadcast(proto::Owner::Outbox outbox) {
@@ -200,16 +203,12 @@ Status Lane::on_peer_message(Rank rank, const wire::Message& message) {
 
 void Lane::run_exchanges() {
   if (!peer_ || broken_) return;
-  bool is_behind = false;
-  for (int round = 0; round < kMessagesPerRound && !is_behind; ++round) {
+  for (int round = 0; round < kMessagesPerRound; ++round) {
     proto::Peer::Effects effects;
     const auto worked = peer_->poll(effects);
     if (!worked) return listener_.broken(worked.error());
     apply(std::move(effects));
-    if (!*worked) return;
-    is_behind = std::ranges::any_of(links_, [](const auto& link) {
-      return link && link->connection.queued_bytes() > kMaxQueuedBytes;
-    });
+    if (!*worked || is_any_behind()) return;
   }
 }
 

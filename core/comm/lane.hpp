@@ -83,6 +83,7 @@ class Lane final : private ProgressClient {
   void produce();
   void flush();
   void pace_owner();
+  bool is_any_behind() const;
   void publish_counters();
   void finish_leaving(Clock::time_point now);
 

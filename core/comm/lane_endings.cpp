@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "comm/link.hpp"
-#include "comm/sending.hpp"
+#include "wire/fault.hpp"
 
 namespace sparsewire::comm {
 namespace {
@@ -41,7 +41,7 @@ void Lane::finish_leaving(Clock::time_point now) {
 void Lane::lose(Link& link, const Error& error) {
   if (error.code == ErrorCode::protocol) {
     // Whoever sent nonsense is told so; the close may cut this short, which does no harm.
-    link.connection.send(abort_message(error));
+    link.connection.send(wire::fault_message(wire::FrameKind::abort, error));
     link.connection.flush();
   }
   link.connection.close();
@@ -60,7 +60,7 @@ void Lane::do_break_off(const Error& error) {
     if (!link) continue;
     link->connection.drop_unsent();
     link->connection.detach();
-    link->connection.send(abort_message(error));
+    link->connection.send(wire::fault_message(wire::FrameKind::abort, error));
   }
   while (!in_flight_.empty()) {
     const std::uint64_t seq = in_flight_.begin()->first;

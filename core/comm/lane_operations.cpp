@@ -109,9 +109,7 @@ void Lane::do_refuse(std::shared_ptr<Operation> operation, const Error& error) {
   if (peer_) {
     peer_->refuse(seq, error, effects);
   } else {
-    Bytes payload = wire::encode_fault(error);
-    const auto size = static_cast<std::uint32_t>(payload.size());
-    send_to_links({{.kind = wire::FrameKind::refuse, .payload = size, .seq = seq}, payload});
+    send_to_links(wire::fault_message(wire::FrameKind::refuse, error, seq));
     effects.events.push_back({proto::PeerEvent::Kind::failed, seq, error});
   }
   apply(std::move(effects));

@@ -1,18 +1,15 @@
-// What lanes and aggregators send alike: an error as a frame, and how much may wait to be sent.
+// When lanes and aggregators send no more: how much may wait on one connection.
 #pragma once
 
-#include "wire/fault.hpp"
-#include "wire/frame.hpp"
+#include "net/tcp/connection.hpp"
 
 namespace sparsewire::comm {
 
 // Results that may wait for one rank before its owner pauses.
 inline constexpr std::size_t kMaxQueuedBytes = 8u << 20;
 
-inline wire::Message abort_message(const Error& error) {
-  Bytes payload = wire::encode_fault(error);
-  const auto size = static_cast<std::uint32_t>(payload.size());
-  return {{.kind = wire::FrameKind::abort, .payload = size}, std::move(payload)};
+inline bool is_behind(const net::Connection& connection) {
+  return connection.queued_bytes() > kMaxQueuedBytes;
 }
 
 }  // namespace sparsewire::comm

@@ -51,7 +51,17 @@ struct Kernels {
   // acc = acc op x. In a sum or product the NaN that came first stays, in min and max the last.
   void (*add)(std::byte* acc, const std::byte* x, std::size_t count, DType dtype, ReduceOp op);
 
-  // acc[i] = acc[i] + x[k] for the k-th set bit i of the bitmap: a sum over few elements.
+  // Copies the elements of `src` whose bit is set to `dst`, one behind another. Elements have 2, 4
+  // or 8 bytes; the bitmap has `words` words.
+  void (*gather)(std::byte* dst, const std::byte* src, std::size_t element_size, std::size_t words,
+                 const std::uint64_t* bitmap);
+
+  // Copies the packed `src` to the elements of `dst` whose bit is set.
+  void (*scatter)(std::byte* dst, const std::byte* src, std::size_t element_size, std::size_t words,
+                  const std::uint64_t* bitmap);
+
+  // acc[i] = acc[i] + x[k] for the k-th set bit i of the bitmap: a sum over few elements. It began
+  // with zeros, so that `acc` holds no -0.0.
   void (*add_at)(std::byte* acc, const std::byte* x, std::size_t words, const std::uint64_t* bitmap,
                  DType dtype);
 

@@ -4,15 +4,15 @@
 #include "kernels/accumulate.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/mark.hpp"
+#include "kernels/pick.hpp"
 #include "kernels/quantise_loops.hpp"
 #include "kernels/scan.hpp"
-#include "kernels/scatter.hpp"
 
 namespace sparsewire {
 namespace {
 
 constexpr Kernels make_table(SimdLevel level) {
-  return {level, scan, mark, start, add, add_at, finish, encode, decode};
+  return {level, scan, mark, start, add, gather, scatter, add_at, finish, encode, decode};
 }
 
 }  // namespace

@@ -53,8 +53,12 @@ std::size_t values_bytes(Codec codec, std::size_t element_size, std::size_t coun
   return scale_count(codec, count) * kScaleBytes + ceil_div(bits, std::size_t{8});
 }
 
-Status check_values(Codec codec, std::span<const std::byte> values, std::size_t count) {
+Status check_values(Codec codec, std::size_t element_size, std::span<const std::byte> values,
+                    std::size_t count) {
   if (codec == Codec::raw) return {};
+  if (element_size != sizeof(float)) {
+    return protocol_error("values: a codec for other than float32");
+  }
   if (values.size() != values_bytes(codec, sizeof(float), count)) {
     return protocol_error("values: their length does not fit their number");
   }

@@ -13,9 +13,10 @@ namespace sparsewire::wire {
 // Bytes of `count` encoded values of a tensor whose elements have `element_size` bytes.
 std::size_t values_bytes(Codec codec, std::size_t element_size, std::size_t count);
 
-// Checks that `values` are `count` values that the codec may have written: the length is exact,
-// each scale is finite and not negative, no level is below the smallest. Any `raw` values are
-// legal.
-Status check_values(Codec codec, std::span<const std::byte> values, std::size_t count);
+// Checks that `values` are `count` values that the codec may have written: the elements are
+// float32, the length is exact, each scale is finite and not negative, no level is below the
+// smallest. Any `raw` values are legal.
+Status check_values(Codec codec, std::size_t element_size, std::span<const std::byte> values,
+                    std::size_t count);
 
 }  // namespace sparsewire::wire

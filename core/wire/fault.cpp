@@ -48,4 +48,10 @@ Result<Fault> decode_fault(std::span<const std::byte> in) {
                 std::string(reinterpret_cast<const char*>(text.data()), text.size())}};
 }
 
+Message fault_message(FrameKind kind, const Error& error, std::uint64_t seq) {
+  Bytes payload = encode_fault(error);
+  const auto size = static_cast<std::uint32_t>(payload.size());
+  return {{.kind = kind, .payload = size, .seq = seq}, std::move(payload)};
+}
+
 }  // namespace sparsewire::wire

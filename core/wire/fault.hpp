@@ -1,10 +1,9 @@
-// A fault: an error that travels, as the payload of fail and abort frames.
+// A fault: an error that travels, as the payload of fail, refuse and abort frames.
 #pragma once
 
 #include <span>
 
-#include "base/bytes.hpp"
-#include "base/error.hpp"
+#include "wire/frame.hpp"
 
 namespace sparsewire::wire {
 
@@ -18,5 +17,8 @@ struct Fault {
 // Text beyond the limit is cut.
 Bytes encode_fault(const Error& error);
 Result<Fault> decode_fault(std::span<const std::byte> in);
+
+// A frame of such a kind; an abort has no sequence number.
+Message fault_message(FrameKind kind, const Error& error, std::uint64_t seq = 0);
 
 }  // namespace sparsewire::wire

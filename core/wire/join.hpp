@@ -28,6 +28,9 @@ enum class Algorithm : std::uint8_t {
 inline constexpr std::uint8_t kAlgorithmCount = 7;
 std::string_view name_of(Algorithm algorithm);
 
+// Equal stretches of a vector, in which `crowded` of a join counts.
+inline constexpr std::uint64_t kCrowdStretches = 16;
+
 // Byte layout, little endian: the descriptor, collective u8, algorithm u8, zero u16, root u32,
 // elements u64, unit u32, zero u32, crowded u64.
 struct Join {

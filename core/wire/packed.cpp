@@ -67,7 +67,9 @@ Result<PackedView> decode_packed(Codec codec, std::span<const std::byte> payload
                             values_bytes(codec, last.element_size, view.count)) {
     return protocol_error("packed: its length does not fit its counts");
   }
-  if (Status error = check_values(codec, view.values, view.count)) return *std::move(error);
+  if (Status error = check_values(codec, last.element_size, view.values, view.count)) {
+    return *std::move(error);
+  }
   if (Status error = check_locals(view, chunk_elements, last.count)) return *std::move(error);
   return view;
 }

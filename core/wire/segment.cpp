@@ -29,7 +29,9 @@ Result<SegmentView> with_values(SegmentView view, std::span<const std::byte> pay
   }
   if (is_by_element(view.format)) view.positions = payload.first(head);
   view.values = payload.subspan(head);
-  if (Status error = check_values(view.codec, view.values, view.count)) return *std::move(error);
+  if (Status error = check_values(view.codec, layout.element_size, view.values, view.count)) {
+    return *std::move(error);
+  }
   return view;
 }
 
@@ -121,10 +123,8 @@ ElementBitmap elements_of(const SegmentView& segment, const BlockLayout& layout)
       elements[i] = load<std::uint64_t>(at + i * 8);
     }
   } else if (segment.format == Format::coordinates) {
-    for (std::size_t i = 0; i < segment.positions.size(); i += 2) {
-      const std::size_t index = load<std::uint16_t>(at + i);
-      elements[index / 64] |= std::uint64_t{1} << (index % 64);
-    }
+    set_ascending(elements.data(), segment.positions.size() / 2,
+                  [at](std::size_t i) { return load<std::uint16_t>(at + 2 * i); });
   } else {
     for_each_run(segment.bitmap.data(), layout.blocks(),
                  [&](std::size_t first, std::size_t length) {

@@ -116,7 +116,7 @@ class Operation:
     def failure(self) -> Failure | None: ...
     def named(self, list: int = 0) -> int:
         """Positions that a list of the results names, or a few more."""
-    def write_sparse(self, indices: int, values: int, list: int = 0) -> int:
+    def write_sparse(self, indices: int, is_wide: bool, values: int, list: int = 0) -> int:
         """Write int64 indices and their values to memory for `named` of them; returns how many."""
     def write_dense(self, target: int, list: int = 0) -> None:
         """Write every element of a list of the results."""

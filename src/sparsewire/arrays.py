@@ -53,11 +53,13 @@ def check_target(source: View, target: View) -> None:
             f"out must have the dtype and size of x: x has {source.size} elements of "
             f"{dtype_name(source.dtype)}, out has {target.size} of {dtype_name(target.dtype)}"
         )
-    apart = (
-        source.pointer + source.nbytes <= target.pointer
-        or target.pointer + target.nbytes <= source.pointer
-    )
-    if source.pointer != target.pointer and not apart:
+    if source.pointer != target.pointer:
+        check_apart(target, source.pointer, source.nbytes)
+
+
+def check_apart(target: View, begin: int, nbytes: int) -> None:
+    """Refuse an `out` that shares memory with `nbytes` bytes of `x` at address `begin`."""
+    if begin < target.pointer + target.nbytes and target.pointer < begin + nbytes:
         raise ValueError("out overlaps x: pass memory of its own, or leave out= away")
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import threading
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
@@ -14,19 +12,19 @@ from typing import Any
 import numpy as np
 
 from sparsewire import closing
-from sparsewire._core import DTYPES, OPS, Operation
 from sparsewire._core import Communicator as Core
-from sparsewire.arrays import View, check_target, dtype_name, view
+from sparsewire._core import Operation
+from sparsewire.abandoned import AbandonedMemory
+from sparsewire.arrays import check_target, view
 from sparsewire.completion import CallbackPool
 from sparsewire.errors import Error, Timeout, from_failure
 from sparsewire.options import Options, check_timeout
 from sparsewire.precision import Precision, codecs
+from sparsewire.reductions import dense_code
 from sparsewire.sparse_collectives import Request, build_call, check_dense, check_request
 from sparsewire.sparse_input import coalesced, is_sparse, read
 from sparsewire.sparse_results import Results
 from sparsewire.work import Work
-
-_INTEGERS = {DTYPES["int32"], DTYPES["int64"]}
 
 
 class Communicator:
@@ -39,7 +37,7 @@ class Communicator:
         self._core = core
         self._options = options
         self._pool = CallbackPool(core)
-        self._held: deque[tuple[Operation, object]] = deque()
+        self._abandoned = AbandonedMemory()
         self._closing = threading.Lock()
         self._uncounted = dict.fromkeys(core.stats(), 0)
         closing.register(self)
@@ -93,8 +91,8 @@ class Communicator:
         close.
         """
         if is_sparse(x):
-            request = Request("all_reduce", op, 0, algorithm, precision, seed)
-            return self._sparse(x, request, async_op, timeout, result=result, out=out)
+            request = Request("all_reduce", op, 0, algorithm, precision, seed, result, out)
+            return self._sparse(x, request, async_op, timeout)
         check_dense(algorithm, result, seed)
         work = self._dense(x, op, out, timeout, precision, seed)
         return work if async_op else work.wait()
@@ -114,7 +112,7 @@ class Communicator:
         but each its own positions. Otherwise like `all_reduce`.
         """
         request = Request("all_gather", precision=precision, seed=seed)
-        return self._sparse(x, request, async_op, timeout, result="sparse")
+        return self._sparse(x, request, async_op, timeout)
 
     def reduce_scatter(
         self,
@@ -133,7 +131,7 @@ class Communicator:
         `all_reduce`.
         """
         request = Request("reduce_scatter", op, precision=precision, seed=seed)
-        return self._sparse(x, request, async_op, timeout, result="sparse")
+        return self._sparse(x, request, async_op, timeout)
 
     def reduce(
         self,
@@ -151,7 +149,7 @@ class Communicator:
         Otherwise like `all_reduce`.
         """
         request = Request("reduce", op, root, precision=precision, seed=seed)
-        return self._sparse(x, request, async_op, timeout, result="sparse")
+        return self._sparse(x, request, async_op, timeout)
 
     def broadcast(
         self,
@@ -169,7 +167,7 @@ class Communicator:
         holds does not matter. Otherwise like `all_reduce`.
         """
         request = Request("broadcast", "sum", root, precision=precision, seed=seed)
-        return self._sparse(x, request, async_op, timeout, result="sparse")
+        return self._sparse(x, request, async_op, timeout)
 
     def _dense(
         self, x: Any, op: str, out: Any, timeout: float | None, precision: Precision, seed: int
@@ -184,7 +182,7 @@ class Communicator:
             target.pointer,
             source.size,
             source.dtype,
-            _op_code(op, source),
+            dense_code(op, source.dtype),
             timeout,
             codecs(precision, source.dtype, op),
             seed,
@@ -192,37 +190,17 @@ class Communicator:
         result = x if out is None else out
         return Work(self, operation, lambda: result, (source.owner, target.owner))
 
-    def _sparse(
-        self,
-        x: Any,
-        request: Request,
-        async_op: bool,
-        timeout: float | None,
-        result: str = "auto",
-        out: Any = None,
-    ) -> Any:
+    def _sparse(self, x: Any, request: Request, async_op: bool, timeout: float | None) -> Any:
         dedicated = bool(self._options.aggregators) and self.world_size > 1
-        check_request(request, x, result, out, self.world_size, dedicated)
+        check_request(request, x, self.world_size, dedicated)
         x = coalesced(x)
         given = read(x)
-        call = build_call(request, given, out)
+        call = build_call(request, given)
         operation = self._core.submit_sparse(call, self._seconds(timeout))
         results = Results(operation, x, given)
-        deliver = partial(self._deliver, results, request, result, out)
-        work = Work(self, operation, deliver, (given.indices, given.values.owner, out))
+        deliver = partial(results.of_rank, self.rank, self.world_size, request)
+        work = Work(self, operation, deliver, (given.indices, given.values.owner, request.out))
         return work if async_op else work.wait()
-
-    def _deliver(self, results: Results, request: Request, form: str, out: Any) -> Any:
-        if out is not None:
-            results.finish()
-            return out
-        if request.collective == "all_gather":
-            return [results.sparse(rank) for rank in range(self.world_size)]
-        if request.collective == "reduce_scatter":
-            return results.part(self.rank, self.world_size)
-        if request.collective == "reduce" and self.rank != request.root:
-            return None
-        return results.in_form(form)
 
     def barrier(self, timeout: float | None = None) -> None:
         """Return once every rank has called it. Raises like `all_reduce`."""
@@ -281,7 +259,7 @@ class Communicator:
 
     def _seconds(self, timeout: float | None) -> float:
         """The limit of a call as the engine takes it, where 0 is none."""
-        self._release()
+        self._abandoned.release()
         limit = self._options.timeout if timeout is None else timeout
         check_timeout(limit)
         return 0.0 if math.isinf(limit) else limit
@@ -295,7 +273,7 @@ class Communicator:
         with self._closing:
             if closing.unregister(self):
                 self._core.close()
-        self._release()
+        self._abandoned.release()
 
     def __enter__(self) -> Communicator:
         return self
@@ -312,25 +290,4 @@ class Communicator:
         return f"<sparsewire.Communicator rank {self.rank} of {self.world_size}>"
 
     def _hold(self, operation: Operation, memory: object) -> None:
-        self._held.append((operation, memory))
-
-    def _release(self) -> None:
-        """Let go of the arrays of abandoned operations that have ended."""
-        # One step at a time is safe against `__del__`, which adds from any thread at any moment.
-        with contextlib.suppress(IndexError):
-            for _ in range(len(self._held)):
-                held = self._held.popleft()
-                if not held[0].done():
-                    self._held.append(held)
-
-
-def _op_code(op: str, source: View) -> int:
-    code = OPS.get(op)
-    if code is None:
-        raise ValueError(f"op {op!r} is not known: use one of {', '.join(OPS)}")
-    if op == "avg" and source.dtype in _INTEGERS:
-        raise TypeError(
-            f'op "avg" of {dtype_name(source.dtype)} would lose fractions: '
-            'use "sum" and divide, or pass floating-point numbers'
-        )
-    return code
+        self._abandoned.hold(operation, memory)

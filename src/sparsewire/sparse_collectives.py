@@ -6,20 +6,20 @@ import operator
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
-from sparsewire._core import ALGORITHMS, COLLECTIVES, DTYPES, OPS, SparseCall
-from sparsewire.arrays import dtype_name, view
+from sparsewire._core import ALGORITHMS, COLLECTIVES, SparseCall
+from sparsewire.arrays import check_apart, dtype_name, view
 from sparsewire.precision import Precision, codecs
+from sparsewire.reductions import sparse_code
 from sparsewire.sparse_input import SparseInput, is_sparse
 
 FORMS = ("auto", "sparse", "dense")
 _OWNER_ALGORITHMS = {"auto", "stream", "ssar_split_allgather", "dsar_split_allgather"}
 _SEEDS = 2**32
-_INTEGERS = {DTYPES["int32"], DTYPES["int64"]}
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a caller of a sparse collective asks for."""
+    """What a caller of a sparse collective asks for; `out` is a dense array to write to."""
 
     collective: str
     op: str = "sum"
@@ -27,21 +27,21 @@ class Request:
     algorithm: str = "auto"
     precision: Precision = None
     seed: int = 0
+    result: str = "sparse"
+    out: Any = None
 
 
-def check_request(
-    request: Request, x: object, result: str, out: object, world_size: int, dedicated: bool
-) -> None:
+def check_request(request: Request, x: object, world_size: int, dedicated: bool) -> None:
     """Raise TypeError or ValueError for what no rank can do."""
     if not is_sparse(x):
         raise TypeError(
             f"{request.collective} takes a SparseVector or a torch sparse_coo tensor, not "
             f"{type(x).__name__}: make one with SparseVector.from_dense(x) or x.to_sparse()"
         )
-    if out is not None and result == "sparse":
+    if request.out is not None and request.result == "sparse":
         raise ValueError('out= is a dense array, but result="sparse": leave one of them away')
-    if result not in FORMS:
-        raise ValueError(f"result {result!r} is not known: use one of {', '.join(FORMS)}")
+    if request.result not in FORMS:
+        raise ValueError(f"result {request.result!r} is not known: use one of {', '.join(FORMS)}")
     if request.algorithm not in ALGORITHMS:
         raise ValueError(
             f"algorithm {request.algorithm!r} is not known: use one of {', '.join(ALGORITHMS)}"
@@ -81,44 +81,28 @@ def _check_dedicated(request: Request) -> None:
         )
 
 
-def build_call(request: Request, given: SparseInput, out: Any = None) -> SparseCall:
-    """The engine's form of a request; `out` is a dense array to write to."""
+def build_call(request: Request, given: SparseInput) -> SparseCall:
+    """The engine's form of a request."""
     call = SparseCall()
     call.indices, call.is_wide = given.indices.ctypes.data, given.indices.itemsize == 8
     call.named, call.values = len(given.indices), given.values.pointer
     call.length, call.row = given.positions, given.row
-    call.dtype, call.op = given.values.dtype, _op_code(request.op, given.values.dtype)
+    call.dtype, call.op = given.values.dtype, sparse_code(request.op, given.values.dtype)
     call.collective = COLLECTIVES[request.collective]
     call.algorithm = ALGORITHMS[request.algorithm]
     call.root, call.unit, call.seed = request.root, given.pieces, request.seed
     call.segment_codec, call.result_codec = codecs(
         request.precision, given.values.dtype, request.op
     )
-    if out is not None:
-        call.target = _target(out, given)
+    if request.out is not None:
+        call.target = _target(request.out, given)
     return call
-
-
-def _op_code(op: str, dtype: int) -> int:
-    if op not in {"sum", "avg"}:
-        raise ValueError(f"op {op!r} is not for sparse vectors: use sum or avg")
-    if op == "avg" and dtype in _INTEGERS:
-        raise TypeError(
-            f'op "avg" of {dtype_name(dtype)} would lose fractions: '
-            'use "sum" and divide, or pass floating-point numbers'
-        )
-    return OPS[op]
 
 
 def _target(out: Any, given: SparseInput) -> int:
     target = view(out, writable=True)
-    inputs = [
-        (given.values.pointer, given.values.nbytes),
-        (given.indices.ctypes.data, given.indices.nbytes),
-    ]
-    for begin, nbytes in inputs:
-        if begin < target.pointer + target.nbytes and target.pointer < begin + nbytes:
-            raise ValueError("out overlaps x: pass memory of its own, or leave out= away")
+    check_apart(target, given.values.pointer, given.values.nbytes)
+    check_apart(target, given.indices.ctypes.data, given.indices.nbytes)
     size = given.length * given.width
     if (target.dtype, target.size) != (given.values.dtype, size):
         raise ValueError(

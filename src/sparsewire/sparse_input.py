@@ -106,8 +106,8 @@ def row_for(width: int) -> int:
 
 
 def join_rows(
-    indices: NDArray[np.int64], values: NDArray[Any], given: SparseInput
-) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    indices: NDArray[Any], values: NDArray[Any], given: SparseInput
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Put positions of `given.row` elements together to rows of `given.width` again."""
     if given.pieces == 1:
         return indices, values

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from sparsewire._core import Operation
 from sparsewire.arrays import view
+from sparsewire.sparse_collectives import Request
 from sparsewire.sparse_input import SparseInput, join_rows
 from sparsewire.sparse_vector import SparseVector
 
-_INDEX_BYTES = 8
+_WIDE, _NARROW = np.dtype(np.int64), np.dtype(np.int32)
 
 
 class Results:
@@ -24,57 +25,69 @@ class Results:
         self._x = x
         self._given = given
 
-    def finish(self) -> None:
-        """Make a dense target whole."""
-        self._operation.finish()
+    def of_rank(self, rank: int, world_size: int, request: Request) -> Any:
+        """What the collective that was requested gives rank `rank` of `world_size`."""
+        if request.out is not None:
+            # The engine wrote only what was named.
+            self._operation.finish()
+            return request.out
+        if request.collective == "all_gather":
+            return [self._sparse(other) for other in range(world_size)]
+        if request.collective == "reduce_scatter":
+            return self._part(rank, world_size)
+        if request.collective == "reduce" and rank != request.root:
+            return None
+        return self._in_form(request.result)
 
-    def part(self, rank: int, world_size: int) -> Any:
+    def _part(self, rank: int, world_size: int) -> Any:
         """Part `rank` of `world_size` of a vector, as a sparse vector with indices from 0."""
         length = self._given.length
         begin, end = rank * length // world_size, (rank + 1) * length // world_size
-        return self.sparse(length=end - begin)
+        return self._sparse(length=end - begin)
 
-    def in_form(self, form: str) -> Any:
+    def _in_form(self, form: str) -> Any:
         """The result as "sparse" or "dense", or with "auto" as what takes less memory."""
         if form == "auto":
             item = self._given.values.nbytes // max(self._given.values.size, 1) or 1
             dense = self._given.positions * self._given.row * item
             named = self._operation.named()
-            sparse = named * (_INDEX_BYTES + self._given.row * item)
+            sparse = named * (
+                self._index_dtype(self._given.positions).itemsize + self._given.row * item
+            )
             form = "sparse" if sparse < dense else "dense"
-        return self.sparse() if form == "sparse" else self.dense()
+        return self._sparse() if form == "sparse" else self._dense()
 
-    def sparse(self, which: int = 0, length: int | None = None) -> Any:
+    def _sparse(self, which: int = 0, length: int | None = None) -> Any:
         """List `which` of the results as a SparseVector or a torch sparse_coo tensor."""
         bound = self._operation.named(which)
-        indices = np.empty(bound, np.int64)
+        index = self._index_dtype(self._given.positions)
+        indices = np.empty(bound, index)
         values = self._empty((bound * self._given.row,))
         pointer = view(values, writable=True).pointer if bound else 0
-        count = self._operation.write_sparse(indices.ctypes.data, pointer, which)
+        count = self._operation.write_sparse(indices.ctypes.data, index == _WIDE, pointer, which)
         values = values[: count * self._given.row]
         return self._wrap(indices[:count], values, self._given.length if length is None else length)
 
-    def dense(self) -> Any:
+    def _dense(self) -> Any:
         """The result as a new dense array or tensor, in the shape of the input."""
         dense = self._empty(self._shape(self._given.length))
         self._operation.write_dense(view(dense, writable=True).pointer)
         return dense
 
-    def _wrap(self, indices: NDArray[np.int64], values: Any, length: int) -> Any:
+    def _wrap(self, indices: NDArray[Any], values: Any, length: int) -> Any:
         if isinstance(self._x, SparseVector):
             indices, values = join_rows(indices, values, self._given)
             shape = (len(indices), *self._x.values.shape[1:])
-            return SparseVector(
-                indices.astype(self._index_dtype(length), copy=False), values.reshape(shape), length
-            )
+            indices = indices.astype(self._index_dtype(self._given.length), copy=False)
+            return SparseVector(indices, values.reshape(shape), length)
         return self._wrap_torch(indices, values, length)
 
     def _index_dtype(self, length: int) -> np.dtype[Any]:
         """That of the input, unless other ranks may name what it has no numbers for."""
-        given: np.dtype[Any] = self._x.indices.dtype
-        return given if length <= np.iinfo(given).max else np.dtype(np.int64)
+        is_narrow = isinstance(self._x, SparseVector) and self._x.indices.dtype == _NARROW
+        return _NARROW if is_narrow and length <= np.iinfo(_NARROW).max else _WIDE
 
-    def _wrap_torch(self, indices: NDArray[np.int64], values: Any, length: int) -> Any:
+    def _wrap_torch(self, indices: NDArray[Any], values: Any, length: int) -> Any:
         torch = sys.modules["torch"]
         x = self._x
         if self._given.pieces != 1:

@@ -46,13 +46,17 @@ class SparseVector:
 
     @classmethod
     def from_dense(cls, array: ArrayLike) -> SparseVector:
-        """Take what is not zero of an array of shape (length,) or (length, row)."""
+        """Take what is not zero of an array of shape (length,) or (length, row).
+
+        Indices are int32 where the length allows that, and int64 otherwise.
+        """
         dense = np.asarray(array)
         if dense.ndim not in (1, 2):
             raise ValueError(f"the array must have one or two dimensions, not {dense.ndim}")
         nonzero = dense != 0
         indices = np.flatnonzero(nonzero if dense.ndim == 1 else nonzero.any(axis=1))
-        return cls(indices.astype(np.int64, copy=False), dense[indices], len(dense))
+        index = np.int32 if len(dense) <= np.iinfo(np.int32).max else np.int64
+        return cls(indices.astype(index, copy=False), dense[indices], len(dense))
 
     @classmethod
     def empty(

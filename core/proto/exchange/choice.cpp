@@ -8,6 +8,8 @@
 #include <limits>
 #include <numeric>
 
+#include "proto/sparse/packed_part.hpp"
+
 namespace sparsewire::proto {
 namespace {
 
@@ -43,10 +45,9 @@ constexpr double kStreamLatencies = 1.5;
 // rank, and an owner that keeps book of who is to come.
 constexpr double kMergesPerChunk = 800;
 
-// A copy, in steps, and the density up to which coordinates are packed.
+// A copy, in steps.
 constexpr double kStepsToCopy = 0.5;
 constexpr double kStepsToBundle = 2;
-constexpr double kPackedDensity = 1.0 / 32;
 
 // How the engine cuts vectors of this many elements; short ones are cut finer.
 constexpr double kChunk = 65536;
@@ -170,7 +171,8 @@ Algorithm choose(const Load& load, const LinkModel& link) {
 }
 
 bool is_even(std::uint64_t named, std::uint64_t crowded) {
-  return static_cast<double>(crowded) * 16 <= kEvenWithin * static_cast<double>(named);
+  return static_cast<double>(crowded) * wire::kCrowdStretches <=
+         kEvenWithin * static_cast<double>(named);
 }
 
 bool runs_as_stream(Algorithm algorithm) {

@@ -2,7 +2,6 @@
 #include "proto/exchange/exchange.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 #include <utility>
 
@@ -28,27 +27,13 @@ SparseTensor slice_of(const SparseTensor& tensor, std::uint64_t begin, std::uint
   return slice;
 }
 
-// The segment with its values passed through `convert`, which may change their size.
-template <typename Convert>
-Segment with_values(const Segment& segment, const BlockLayout& layout, std::size_t element_size,
-                    Convert&& convert) {
-  const std::span<const std::byte> payload = segment.payload.view();
-  const auto view = wire::decode_segment(segment.format, segment.codec, payload, layout);
-  const std::size_t head = payload.size() - view->values.size();
-  const std::size_t size = head + view->count * element_size;
-  auto owner = Bytes::allocate(size);
-  std::memcpy(owner.get(), payload.data(), head);
-  convert(owner.get() + head, view->values.data(), view->count);
-  return {segment.format, segment.codec, Bytes::shared(std::move(owner), size)};
-}
-
 // Half types travel in their accumulator's type while sums are partial, to be rounded only once.
 Segment widened(const Segment& segment, const BlockLayout& layout, DType dtype, DType to) {
   if (dtype == to) return segment;
-  return with_values(segment, layout, element_size(to),
-                     [&](std::byte* out, const std::byte* in, std::size_t count) {
-                       kernels().start(out, in, count, dtype, ReduceOp::sum);
-                     });
+  return converted(segment, layout, to,
+                   [&](std::byte* out, const std::byte* in, std::size_t count) {
+                     kernels().start(out, in, count, dtype, ReduceOp::sum);
+                   });
 }
 
 wire::Piece widened(const wire::Piece& packed, const ChunkGrid& grid, const ChunkRange& range,
@@ -72,11 +57,17 @@ Exchange::Exchange(const PartPlan& plan, const wire::Join& join, std::uint64_t s
       join_(join),
       seq_(seq),
       rank_(rank),
-      world_size_(world_size),
       partial_dtype_(partial_dtype(plan, join.descriptor.dtype)),
-      costs_(costs),
       tensor_(tensor),
-      sinks_(std::move(sinks)) {}
+      sinks_(std::move(sinks)),
+      adder_(join.descriptor, plan.has_partial_sums(), partial_dtype_, world_size, costs) {}
+
+Exchange::Pieces Exchange::Part::take_message(Rank from) {
+  auto& messages = inboxes.at(from).whole;
+  Pieces message = std::move(messages.front());
+  messages.pop_front();
+  return message;
+}
 
 Result<bool> Exchange::start_next(Outgoings& out) {
   if (next_part_ == plan_.parts() || next_part_ - parts_finished_ >= kPartsInFlight) return false;
@@ -161,10 +152,12 @@ Status Exchange::advance(std::uint64_t number, Part& part, Outgoings& out) {
 
 bool Exchange::is_ready(const Part& part, const Step& step) const {
   if (step.kind == Step::Kind::send) return true;
-  return std::ranges::all_of(step.ranks, [&](Rank rank) {
-    const auto at = part.inboxes.find(rank);
-    return rank == rank_ || (at != part.inboxes.end() && !at->second.whole.empty());
-  });
+  return std::ranges::all_of(step.ranks, [&](Rank rank) { return has_come(part, rank); });
+}
+
+bool Exchange::has_come(const Part& part, Rank rank) const {
+  const auto at = part.inboxes.find(rank);
+  return rank == rank_ || (at != part.inboxes.end() && !at->second.whole.empty());
 }
 
 Status Exchange::run(std::uint64_t number, Part& part, const Step& step, Outgoings& out) {
@@ -173,9 +166,7 @@ Status Exchange::run(std::uint64_t number, Part& part, const Step& step, Outgoin
     return {};
   }
   if (step.kind == Step::Kind::add) return add(number, part, step);
-  auto& messages = part.inboxes.at(step.ranks.front()).whole;
-  part.held = std::move(messages.front());
-  messages.pop_front();
+  part.held = part.take_message(step.ranks.front());
   part.is_complete = true;
   part.is_taken = true;
   return {};
@@ -216,106 +207,16 @@ void Exchange::encode(std::uint64_t number, Part& part, Rank label) {
   }
 }
 
-std::vector<Exchange::Held> Exchange::take_all(Part& part, const Step& step) {
+Status Exchange::add(std::uint64_t number, Part& part, const Step& step) {
   std::vector<Held> all;
   for (const Rank rank : step.ranks) {
-    if (rank == rank_) {
-      all.push_back({rank, std::exchange(part.held, {})});
-      continue;
-    }
-    auto& messages = part.inboxes.at(rank).whole;
-    all.push_back({rank, std::move(messages.front())});
-    messages.pop_front();
+    all.push_back({rank, rank == rank_ ? std::exchange(part.held, {}) : part.take_message(rank)});
   }
-  return all;
-}
-
-Status Exchange::add(std::uint64_t number, Part& part, const Step& step) {
-  std::vector<Held> all = take_all(part, step);
-  const bool is_packed = std::ranges::all_of(all, [](const Held& held) {
-    return held.pieces.empty() || held.pieces.front().format == wire::Format::packed;
-  });
-  Status error = is_packed ? add_packed_all(number, part, all, step.completes)
-                           : add_by_chunk(number, part, std::move(all), step.completes);
+  auto sum = adder_.add(std::move(all), grid_of(number, false), range_of(number), step.completes);
+  if (!sum) return sum.error();
+  part.held = *std::move(sum);
   part.is_complete = step.completes;
-  return error;
-}
-
-Status Exchange::add_packed_all(std::uint64_t number, Part& part, const std::vector<Held>& all,
-                                bool completes) {
-  const ChunkRange range = range_of(number);
-  const ChunkGrid grid = grid_of(number, false);
-  std::vector<PackedRead> parts;
-  for (const Held& held : all) {
-    if (held.pieces.empty()) continue;
-    auto read = read_packed(held.pieces.front(), grid, range);
-    if (!read) return read.error();
-    parts.push_back(*std::move(read));
-  }
-  if (parts.empty()) return {};
-  const Reduction reduction{.dtype = completes ? join_.descriptor.dtype : partial_dtype_,
-                            .op = completes ? join_.descriptor.op : ReduceOp::sum,
-                            .world_size = world_size_};
-  part.held = {add_packed(parts, partial_dtype_, reduction, range, scratch_)};
   return {};
-}
-
-// Where some rank has too many elements for packing, all go chunk by chunk.
-Status Exchange::unpack_all(std::uint64_t number, std::vector<Held>& all) const {
-  const ChunkGrid grid = grid_of(number, false);
-  for (Held& held : all) {
-    if (held.pieces.empty() || held.pieces.front().format != wire::Format::packed) continue;
-    const auto read = read_packed(held.pieces.front(), grid, range_of(number));
-    if (!read) return read.error();
-    held.pieces = unpack(*read, range_of(number), grid.element_size);
-  }
-  return {};
-}
-
-Status Exchange::add_by_chunk(std::uint64_t number, Part& part, std::vector<Held> all,
-                              bool completes) {
-  if (Status error = unpack_all(number, all)) return error;
-  const ChunkGrid grid = grid_of(number, false);
-  std::map<std::uint64_t, std::vector<Contribution>> chunks;
-  for (const Held& held : all) {
-    for (const wire::Piece& piece : held.pieces) {
-      auto read = read_segment(held.rank, {piece.format, piece.codec, piece.payload},
-                               grid.layout(piece.chunk));
-      if (!read) return read.error();
-      chunks[piece.chunk].push_back(*std::move(read));
-    }
-  }
-  for (const auto& [chunk, contributions] : chunks) {
-    auto sum = add_chunk(chunk, grid.layout(chunk), contributions, completes);
-    if (!sum) return sum.error();
-    part.held.push_back(*std::move(sum));
-  }
-  return {};
-}
-
-Result<wire::Piece> Exchange::add_chunk(std::uint64_t chunk, const BlockLayout& layout,
-                                        const std::vector<Contribution>& contributions,
-                                        bool completes) {
-  const bool is_partial = plan_.has_partial_sums();
-  Segment sum = reduce(contributions,
-                       {.dtype = partial_dtype_,
-                        .op = is_partial ? ReduceOp::sum : join_.descriptor.op,
-                        .world_size = world_size_,
-                        .costs = costs_},
-                       layout, scratch_);
-  if (is_partial && completes) sum = finished_sum(sum, layout);
-  return wire::Piece{chunk, sum.format, sum.codec, std::move(sum.payload)};
-}
-
-// Divides for avg, and rounds to the vector's own type, once.
-Segment Exchange::finished_sum(const Segment& sum, const BlockLayout& layout) const {
-  const wire::Descriptor& descriptor = join_.descriptor;
-  if (descriptor.op == ReduceOp::sum && descriptor.dtype == partial_dtype_) return sum;
-  return with_values(sum, layout, element_size(descriptor.dtype),
-                     [&](std::byte* out, const std::byte* in, std::size_t count) {
-                       kernels().finish(out, in, count, descriptor.dtype, descriptor.op,
-                                        world_size_);
-                     });
 }
 
 Status Exchange::deliver(std::uint64_t number, const Part& part) {
@@ -345,9 +246,7 @@ std::vector<Rank> Exchange::missing() const {
   for (const auto& [number, part] : parts_) {
     if (!part.is_started) continue;
     for (const Rank rank : part.schedule[part.step].ranks) {
-      const auto at = part.inboxes.find(rank);
-      const bool has_come = at != part.inboxes.end() && !at->second.whole.empty();
-      if (rank != rank_ && !has_come) missing.insert(rank);
+      if (!has_come(part, rank)) missing.insert(rank);
     }
   }
   return {missing.begin(), missing.end()};

@@ -7,11 +7,9 @@
 #include <memory>
 #include <vector>
 
+#include "proto/exchange/part_adder.hpp"
 #include "proto/exchange/part_plan.hpp"
-#include "proto/sparse/packed_part.hpp"
 #include "proto/sparse/splitter.hpp"
-#include "proto/stream/reduce.hpp"
-#include "wire/bundle.hpp"
 
 namespace sparsewire::proto {
 
@@ -24,7 +22,7 @@ using Outgoings = std::vector<Outgoing>;
 
 class Exchange {
  public:
-  // `sinks` has one entry per list; null where the results of a list are not wanted.
+  // `sinks` has one entry per list of results.
   Exchange(const PartPlan& plan, const wire::Join& join, std::uint64_t seq, Rank rank,
            Rank world_size, const SparseTensor& tensor, std::vector<PartSink*> sinks,
            const Costs& costs);
@@ -42,11 +40,6 @@ class Exchange {
 
  private:
   using Pieces = std::vector<wire::Piece>;
-  // What one rank brings into a sum.
-  struct Held {
-    Rank rank;
-    Pieces pieces;
-  };
   struct Inbox {
     Pieces arriving;  // of a message whose last frame has not come
     std::deque<Pieces> whole;
@@ -59,22 +52,19 @@ class Exchange {
     bool is_taken = false;     // what it holds is final, and as another rank has encoded it
     Pieces held;
     std::map<Rank, Inbox> inboxes;
+
+    // The oldest whole message that no step has taken yet.
+    Pieces take_message(Rank from);
   };
 
   Pieces own_pieces(std::uint64_t number);
   Status advance(std::uint64_t number, Part& part, Outgoings& out);
   Status run(std::uint64_t number, Part& part, const Step& step, Outgoings& out);
   bool is_ready(const Part& part, const Step& step) const;
+  // Whether what the rank holds of the part is here; what this one holds always is.
+  bool has_come(const Part& part, Rank rank) const;
   void send(std::uint64_t number, Part& part, const Step& step, Outgoings& out);
   Status add(std::uint64_t number, Part& part, const Step& step);
-  std::vector<Held> take_all(Part& part, const Step& step);
-  Status add_packed_all(std::uint64_t number, Part& part, const std::vector<Held>& all,
-                        bool completes);
-  Status add_by_chunk(std::uint64_t number, Part& part, std::vector<Held> all, bool completes);
-  Status unpack_all(std::uint64_t number, std::vector<Held>& all) const;
-  Result<wire::Piece> add_chunk(std::uint64_t chunk, const BlockLayout& layout,
-                                const std::vector<Contribution>& contributions, bool completes);
-  Segment finished_sum(const Segment& sum, const BlockLayout& layout) const;
   Status deliver(std::uint64_t number, const Part& part);
   void encode(std::uint64_t number, Part& part, Rank label);
   ChunkRange range_of(std::uint64_t number) const;
@@ -86,15 +76,13 @@ class Exchange {
   const wire::Join join_;
   const std::uint64_t seq_;
   const Rank rank_;
-  const Rank world_size_;
   const DType partial_dtype_;  // of what is passed on before it is complete
-  const Costs costs_;
   SparseTensor tensor_;
   std::vector<PartSink*> sinks_;
   std::unique_ptr<Splitter> splitter_;
   SparseTensor slice_;           // of the tensor, that the splitter is for
   std::uint64_t splitting_ = 0;  // the list that it is for
-  Scratch scratch_;
+  PartAdder adder_;
 
   std::uint64_t next_part_ = 0;
   std::uint64_t parts_finished_ = 0;

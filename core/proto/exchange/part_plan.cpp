@@ -2,7 +2,6 @@
 #include "proto/exchange/part_plan.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 namespace sparsewire::proto {
 namespace {
@@ -15,12 +14,6 @@ using wire::Collective;
 constexpr std::uint64_t kPartChunks = 16;
 constexpr std::uint64_t kMaxParts = 64;
 constexpr std::uint64_t kPartElements = 8192;
-
-std::vector<Rank> all_ranks(Rank world_size) {
-  std::vector<Rank> ranks(static_cast<std::size_t>(world_size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
 
 ChunkGrid contiguous_grid(const wire::Descriptor& descriptor, std::uint64_t count) {
   const std::uint64_t block = descriptor.row == 1 ? 256 : descriptor.row;

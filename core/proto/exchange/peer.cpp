@@ -2,6 +2,7 @@
 #include "proto/exchange/peer.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "wire/fault.hpp"
 
@@ -22,6 +23,17 @@ std::optional<Algorithm> settled(const wire::Join& join) {
   return {};
 }
 
+wire::Message join_message(const wire::Join& join, std::uint64_t seq) {
+  std::array<std::byte, wire::kJoinBytes> payload;
+  wire::encode(join, payload);
+  return {{.kind = wire::FrameKind::join, .payload = wire::kJoinBytes, .seq = seq},
+          Bytes::copy_of(payload)};
+}
+
+wire::Message refuse_message(const Error& error, std::uint64_t seq) {
+  return wire::fault_message(wire::FrameKind::refuse, error, seq);
+}
+
 }  // namespace
 
 Peer::Operation* Peer::find_or_create(std::uint64_t seq) {
@@ -39,11 +51,7 @@ void Peer::submit(std::uint64_t seq, const wire::Join& join, const SparseTensor&
   operation.tensor = tensor;
   operation.outputs = &outputs;
   operation.own->crowded = crowded(tensor) * join.descriptor.row;
-  auto payload = Bytes::allocate(wire::kJoinBytes);
-  wire::encode(*operation.own,
-               std::span<std::byte, wire::kJoinBytes>(payload.get(), wire::kJoinBytes));
-  tell_all(wire::FrameKind::join, seq, Bytes::shared(std::move(payload), wire::kJoinBytes),
-           effects);
+  effects.messages.push_back({kNoRank, join_message(*operation.own, seq)});
   // Short vectors do not wait for all to join, which bounds what waits for those who come late.
   if (is_short(join.descriptor)) {
     start(seq, operation, {*settled(join), join.descriptor.count, false}, effects);
@@ -61,7 +69,7 @@ void Peer::issue_stream(std::uint64_t seq, const wire::Descriptor& descriptor, E
 void Peer::refuse(std::uint64_t seq, const Error& error, Effects& effects) {
   issued_ = seq + 1;
   operations_.erase(seq);
-  tell_all(wire::FrameKind::refuse, seq, wire::encode_fault(error), effects);
+  effects.messages.push_back({kNoRank, refuse_message(error, seq)});
   note_failure(seq, error, effects);
 }
 
@@ -91,16 +99,12 @@ Status Peer::on_message(Rank from, const wire::Message& message, Effects& effect
 Status Peer::on_late(Rank from, const wire::Message& message, Effects& effects) {
   if (message.header.kind != wire::FrameKind::join) return {};
   const auto known = failures_.find(message.header.seq);
-  Bytes payload = wire::encode_fault(
+  const Error error =
       known != failures_.end()
           ? known->second
           : Error{ErrorCode::mismatch, rank_,
-                  "ranks disagree: rank " + std::to_string(rank_) + " called another collective"});
-  const auto size = static_cast<std::uint32_t>(payload.size());
-  effects.messages.push_back(
-      {from,
-       {{.kind = wire::FrameKind::refuse, .payload = size, .seq = message.header.seq},
-        std::move(payload)}});
+                  "ranks disagree: rank " + std::to_string(rank_) + " called another collective"};
+  effects.messages.push_back({from, refuse_message(error, message.header.seq)});
   return {};
 }
 
@@ -126,9 +130,7 @@ void Peer::check_agreement(std::uint64_t seq, Operation& operation, Effects& eff
                       "ranks disagree: rank " + std::to_string(rank_) + " called " + own +
                           ", rank " + std::to_string(rank) + " called " + wire::describe(join)};
     // Those who wait for a join of this rank would wait for ever.
-    if (operation.stream) {
-      tell_all(wire::FrameKind::refuse, seq, wire::encode_fault(error), effects);
-    }
+    if (operation.stream) effects.messages.push_back({kNoRank, refuse_message(error, seq)});
     return fail(seq, operation, error, effects);
   }
   if (operation.own && static_cast<Rank>(operation.joins.size()) == world_size_ - 1) {
@@ -258,13 +260,6 @@ std::vector<Rank> Peer::missing(std::uint64_t seq) const {
   }
   if (missing.empty() && at->second.exchange) return at->second.exchange->missing();
   return missing;
-}
-
-void Peer::tell_all(wire::FrameKind kind, std::uint64_t seq, Bytes payload,
-                    Effects& effects) const {
-  const auto size = static_cast<std::uint32_t>(payload.size());
-  effects.messages.push_back(
-      {kNoRank, {{.kind = kind, .payload = size, .seq = seq}, std::move(payload)}});
 }
 
 }  // namespace sparsewire::proto

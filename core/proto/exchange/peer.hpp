@@ -92,7 +92,6 @@ class Peer {
   void start(std::uint64_t seq, Operation& operation, const Choice& choice, Effects& effects);
   void proceed(std::uint64_t seq, Operation& operation, Effects& effects);
   std::vector<PartSink*> open_sinks(const PartPlan& plan, Outputs& outputs) const;
-  void tell_all(wire::FrameKind kind, std::uint64_t seq, Bytes payload, Effects& effects) const;
 
   Rank rank_;
   Rank world_size_;

@@ -7,12 +7,6 @@
 namespace sparsewire::proto {
 namespace {
 
-std::vector<Rank> ranks_from(Rank first, Rank count) {
-  std::vector<Rank> ranks(static_cast<std::size_t>(count));
-  std::iota(ranks.begin(), ranks.end(), first);
-  return ranks;
-}
-
 std::vector<Rank> without(std::vector<Rank> ranks, Rank rank) {
   std::erase(ranks, rank);
   return ranks;
@@ -45,8 +39,14 @@ void append_doubling(Schedule& schedule, Rank rank, Rank first, Rank count, Rank
 
 }  // namespace
 
+std::vector<Rank> all_ranks(Rank world_size) {
+  std::vector<Rank> ranks(static_cast<std::size_t>(world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 Schedule allgather_schedule(Rank rank, Rank world_size) {
-  const std::vector<Rank> all = ranks_from(0, world_size);
+  const std::vector<Rank> all = all_ranks(world_size);
   Schedule schedule;
   append_send(schedule, without(all, rank), rank);
   schedule.push_back({Step::Kind::add, all, true});
@@ -80,7 +80,7 @@ Schedule split_schedule(Rank rank, Rank world_size, Rank owner,
                         const std::vector<Rank>& receivers) {
   Schedule schedule;
   if (rank == owner) {
-    schedule.push_back({Step::Kind::add, ranks_from(0, world_size), true});
+    schedule.push_back({Step::Kind::add, all_ranks(world_size), true});
     append_send(schedule, without(receivers, rank), world_size);
     return schedule;
   }
@@ -94,7 +94,7 @@ Schedule split_schedule(Rank rank, Rank world_size, Rank owner,
 Schedule gather_schedule(Rank rank, Rank world_size, Rank owner) {
   Schedule schedule;
   if (rank == owner) {
-    append_send(schedule, without(ranks_from(0, world_size), rank), owner);
+    append_send(schedule, without(all_ranks(world_size), rank), owner);
   } else {
     schedule.push_back({Step::Kind::take, {owner}});
   }

@@ -24,6 +24,8 @@ struct Step {
 };
 using Schedule = std::vector<Step>;
 
+std::vector<Rank> all_ranks(Rank world_size);
+
 // Sums are the same to the last bit on every rank, because each is computed by one rank, or by
 // several in the same order. That order is the one of the ranks, 0 first, but for the ring.
 

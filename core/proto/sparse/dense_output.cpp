@@ -35,8 +35,8 @@ std::byte* DenseOutput::place(std::uint64_t chunk, std::size_t size) {
 }
 
 Status DenseOutput::write(std::uint64_t chunk, const Segment& segment) {
-  const BlockLayout layout = grid_.layout(chunk);
   if (grid_.columns == 1) return write_in_place(chunk, segment);
+  const BlockLayout layout = grid_.layout(chunk);
   const auto contribution = read_segment(kNoRank, segment, layout);
   if (!contribution) return contribution.error();
   const std::byte* values = contribution->values.values.data();
@@ -55,10 +55,10 @@ Status DenseOutput::write(std::uint64_t chunk, const Segment& segment) {
 
 // Without stripes a chunk lies in the target as it does in the segment.
 Status DenseOutput::write_in_place(std::uint64_t chunk, const Segment& segment) {
-  const BlockLayout layout = grid_.layout(chunk);
   std::byte* const at = target_ + grid_.offset_bytes(chunk);
   is_written_[chunk] = 1;
   if (segment.payload.data() == at) return {};  // It was received there.
+  const BlockLayout layout = grid_.layout(chunk);
   const auto contribution = read_segment(kNoRank, segment, layout);
   if (!contribution) return contribution.error();
   write_chunk(*contribution, layout, at);

@@ -4,8 +4,6 @@
 #include <cstring>
 
 #include "base/bitmap.hpp"
-#include "kernels/blocks.hpp"
-#include "kernels/gather.hpp"
 #include "kernels/kernels.hpp"
 
 namespace sparsewire::proto {
@@ -34,8 +32,8 @@ void list_nonzeros(Named& named, const BlockLayout& layout, DType dtype) {
       kernels().mark(dense.get(), layout.count, dtype, elements.data()).nonzero;
   list_bits(elements.data(), bitmap_words(layout.count), named.locals);
   auto packed = Bytes::allocate(count * layout.element_size);
-  gather(packed.get(), dense.get(), layout.element_size, bitmap_words(layout.count),
-         elements.data());
+  kernels().gather(packed.get(), dense.get(), layout.element_size, bitmap_words(layout.count),
+                   elements.data());
   named.memory.decoded = Bytes::shared(std::move(packed), count * layout.element_size);
   named.values = named.memory.decoded.data();
 }
@@ -64,20 +62,9 @@ void list_rows(Named& named, const BlockLayout& layout) {
 }  // namespace
 
 void write_chunk(const Contribution& contribution, const BlockLayout& layout, std::byte* target) {
-  const wire::SegmentView& view = contribution.values;
-  if (view.format == wire::Format::dense) {
-    std::memcpy(target, view.values.data(), layout.bytes());
-    return;
-  }
-  std::memset(target, 0, layout.bytes());
-  if (wire::is_by_element(view.format)) {
-    const wire::ElementBitmap elements = wire::elements_of(view, layout);
-    scatter(target, view.values.data(), layout.element_size, bitmap_words(layout.count),
-            elements.data());
-  } else {
-    unpack(target, view.values.data(), layout.count, layout.element_size, layout.block,
-           view.bitmap.data());
-  }
+  const bool has_gaps = contribution.values.format != wire::Format::dense;
+  if (has_gaps) std::memset(target, 0, layout.bytes());
+  write_named(contribution, layout, target);
 }
 
 Named list_named(Contribution contribution, const BlockLayout& layout, DType dtype,

@@ -4,10 +4,8 @@
 #include <bit>
 #include <cstring>
 
-#include "base/bitmap.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/quantise.hpp"
-#include "wire/codec.hpp"
+#include "proto/stream/values.hpp"
 #include "wire/little_endian.hpp"
 
 namespace sparsewire::proto {
@@ -136,14 +134,7 @@ wire::Piece add_as(const std::vector<PackedRead>& parts, DType dtype, const Redu
 }
 
 PackedRead with_plain_values(PackedRead read) {
-  if (read.view.codec == Codec::raw) return read;
-  const std::size_t size = read.view.count * sizeof(float);
-  auto owner = Bytes::allocate(size);
-  decode_values(read.view.codec, read.view.values.data(), read.view.count,
-                reinterpret_cast<float*>(owner.get()));
-  read.decoded = Bytes::shared(std::move(owner), size);
-  read.view.values = read.decoded.view();
-  read.view.codec = Codec::raw;
+  read.decoded = decode_values_of(read.view);
   return read;
 }
 
@@ -213,14 +204,8 @@ wire::Piece encode_packed(const wire::Piece& piece, Codec codec, const ChunkGrid
   if (codec == Codec::raw || piece.codec != Codec::raw) return piece;
   const auto view = wire::decode_packed(piece.codec, piece.payload.view(), range.chunks(),
                                         grid.chunk_elements, grid.layout(range.end - 1));
-  const std::size_t head = wire::packed_positions_bytes(range.chunks(), view->count);
-  const std::size_t size = head + wire::values_bytes(codec, sizeof(float), view->count);
-  auto owner = Bytes::allocate(size);
-  std::memcpy(owner.get(), piece.payload.data(), head);
-  std::vector<float> values(view->count);
-  std::memcpy(values.data(), view->values.data(), view->values.size());
-  if (!encode_values(codec, values.data(), view->count, key, owner.get() + head)) return piece;
-  return {piece.chunk, piece.format, codec, Bytes::shared(std::move(owner), size)};
+  auto encoded = with_encoded_values(piece.payload, view->values, codec, key);
+  return encoded ? wire::Piece{piece.chunk, piece.format, codec, *std::move(encoded)} : piece;
 }
 
 std::vector<wire::Piece> unpack(const PackedRead& packed, const ChunkRange& range,

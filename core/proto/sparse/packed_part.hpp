@@ -18,11 +18,14 @@ struct ChunkRange {
   constexpr std::size_t chunks() const { return static_cast<std::size_t>(end - first); }
 };
 
+// The density up to which coordinates are packed.
+inline constexpr double kPackedDensity = 1.0 / 32;
+
 // Whether packing pays for so many elements. With more, a bitmap is smaller; with fewer than
 // chunks, the counts would be most of it.
 constexpr bool suits_packing(std::uint64_t elements, const ChunkRange& range) {
-  return elements <= range.chunks() * (wire::kMaxChunkElements / 32) &&
-         elements >= range.chunks() / 4;
+  const auto places = static_cast<double>(range.chunks() * wire::kMaxChunkElements);
+  return static_cast<double>(elements) <= kPackedDensity * places && elements >= range.chunks() / 4;
 }
 
 // Packs the indices [from, to) of the tensor, all of which lie in the range.

@@ -38,7 +38,7 @@ std::optional<Segment> SegmentBuilder::encode() {
 // More came than expected: a bitmap is smaller after all.
 void SegmentBuilder::mark_locals() {
   std::fill_n(bits_.begin(), bitmap_words(places_), 0);
-  for (std::size_t i = 0; i < count_; ++i) set_range(bits_.data(), locals_[i], 1);
+  set_ascending(bits_.data(), count_, [this](std::size_t i) { return locals_[i]; });
 }
 
 Segment SegmentBuilder::encode_bits() {

@@ -56,9 +56,7 @@ void SegmentBuilder::add(const Index* indices, std::size_t count, Index shift,
   } else if (local(count - 1) - local(0) + 1 == count) {
     set_range(bits_.data(), local(0), count);
   } else {
-    for (std::size_t i = 0; i < count; ++i) {
-      bits_[local(i) / 64] |= std::uint64_t{1} << (local(i) % 64);
-    }
+    set_ascending(bits_.data(), count, local);
   }
   count_ += count;
 }

@@ -29,8 +29,9 @@ Status SparseOutput::write_packed(const wire::Piece& piece, const ChunkRange& ra
   return {};
 }
 
-std::uint64_t SparseOutput::write_sparse(std::int64_t* indices, std::byte* values) const {
-  SparseCursor out{indices, values};
+template <typename Index>
+std::uint64_t SparseOutput::write_sparse(Index* indices, std::byte* values) const {
+  SparseCursor<Index> out{indices, values};
   for (At at = stored_.begin(); at != stored_.end();) {
     if (at->second.piece.format == wire::Format::packed) {
       write_range(at++->second, out);
@@ -41,8 +42,12 @@ std::uint64_t SparseOutput::write_sparse(std::int64_t* indices, std::byte* value
   return static_cast<std::uint64_t>(out.indices - indices);
 }
 
+template std::uint64_t SparseOutput::write_sparse(std::int32_t*, std::byte*) const;
+template std::uint64_t SparseOutput::write_sparse(std::int64_t*, std::byte*) const;
+
 // Takes all chunks of one row, and moves `at` behind them.
-void SparseOutput::write_row(At& at, SparseCursor& out) const {
+template <typename Index>
+void SparseOutput::write_row(At& at, SparseCursor<Index>& out) const {
   const std::uint64_t row = at->first / grid_.columns;
   std::vector<Named> columns(grid_.columns);
   for (; at != stored_.end() && at->first / grid_.columns == row; ++at) {
@@ -52,18 +57,18 @@ void SparseOutput::write_row(At& at, SparseCursor& out) const {
         list_named(*read_segment(kNoRank, {piece.format, piece.codec, piece.payload}, layout),
                    layout, descriptor_.dtype, descriptor_.row);
   }
-  RowMerger(std::move(columns), grid_, descriptor_.row).merge(row, out);
+  RowMerger<Index>(std::move(columns), grid_, descriptor_.row).merge(row, out);
 }
 
-void SparseOutput::write_range(const Stored& stored, SparseCursor& out) const {
+template <typename Index>
+void SparseOutput::write_range(const Stored& stored, SparseCursor<Index>& out) const {
   const PackedRead packed = read_packed_again(stored.piece, stored.range());
   const std::byte* locals = packed.view.locals.data();
   for (std::size_t chunk = 0; chunk < packed.view.chunks(); ++chunk) {
-    const auto base =
-        static_cast<std::int64_t>((stored.piece.chunk + chunk) * grid_.chunk_elements);
+    const auto base = static_cast<Index>((stored.piece.chunk + chunk) * grid_.chunk_elements);
     const std::size_t count = packed.view.count_in(chunk);
     for (std::size_t i = 0; i < count; ++i) {
-      out.indices[i] = base + wire::load<std::uint16_t>(locals + 2 * i);
+      out.indices[i] = base + static_cast<Index>(wire::load<std::uint16_t>(locals + 2 * i));
     }
     out.indices += count;
     locals += 2 * count;

@@ -24,8 +24,10 @@ class SparseOutput final : public PartSink {
   std::uint64_t named() const { return elements_ / descriptor_.row; }
 
   // Writes ascending indices and their values, a row each; returns how many. Where a segment names
-  // whole blocks, only what is not zero counts.
-  std::uint64_t write_sparse(std::int64_t* indices, std::byte* values) const;
+  // whole blocks, only what is not zero counts. Index is std::int32_t, where the vector is no
+  // longer than that allows, or std::int64_t.
+  template <typename Index>
+  std::uint64_t write_sparse(Index* indices, std::byte* values) const;
 
   // Writes every element of the vector.
   void write_dense(std::byte* target) const;
@@ -39,8 +41,10 @@ class SparseOutput final : public PartSink {
   };
   using At = std::map<std::uint64_t, Stored>::const_iterator;
 
-  void write_row(At& at, SparseCursor& out) const;
-  void write_range(const Stored& stored, SparseCursor& out) const;
+  template <typename Index>
+  void write_row(At& at, SparseCursor<Index>& out) const;
+  template <typename Index>
+  void write_range(const Stored& stored, SparseCursor<Index>& out) const;
 
   wire::Descriptor descriptor_;
   ChunkGrid grid_;

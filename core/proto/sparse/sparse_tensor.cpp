@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "wire/join.hpp"
+
 namespace sparsewire::proto {
 namespace {
-
-constexpr std::uint64_t kParts = 16;
 
 Error input_error(std::string message) { return {ErrorCode::input, kNoRank, std::move(message)}; }
 
@@ -69,9 +69,10 @@ std::uint64_t lower_bound(const SparseTensor& tensor, std::uint64_t from, std::u
 std::uint64_t crowded(const SparseTensor& tensor) {
   std::uint64_t most = 0;
   std::uint64_t first = 0;
-  for (std::uint64_t part = 1; part <= kParts; ++part) {
+  constexpr std::uint64_t parts = wire::kCrowdStretches;
+  for (std::uint64_t part = 1; part <= parts; ++part) {
     const std::uint64_t end =
-        part == kParts ? tensor.positions() : tensor.positions() / kParts * part;
+        part == parts ? tensor.positions() : tensor.positions() / parts * part;
     const std::uint64_t behind = lower_bound(tensor, first, end);
     most = std::max(most, behind - first);
     first = behind;

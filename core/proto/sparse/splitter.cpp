@@ -39,12 +39,23 @@ Splitter::Segments Splitter::split(std::uint64_t row) {
                             (last - first) / grid_.columns);
   }
   with_indices(tensor_, [&](const auto* indices) {
-    unit == 1 ? deal(indices, first, last, row) : deal_rows(indices, first, last, row);
+    if (unit != 1) return deal_rows(indices, first, last, row);
+    grid_.columns == 1 ? take_all(indices, first, last, row) : deal(indices, first, last, row);
   });
   for (std::uint64_t column = 0; column < grid_.columns; ++column) {
     segments[column] = builders_[column].encode();
   }
   return segments;
+}
+
+// One column has all of the row.
+template <typename Index>
+void Splitter::take_all(const Index* indices, std::uint64_t first, std::uint64_t last,
+                        std::uint64_t row) {
+  if (first == last) return;
+  builders_.front().add(indices + first, last - first,
+                        static_cast<Index>(0 - (row * positions_ + tensor_.base)),
+                        tensor_.values + first * grid_.element_size);
 }
 
 template <typename Index>

@@ -28,6 +28,8 @@ class Splitter {
 
  private:
   template <typename Index>
+  void take_all(const Index* indices, std::uint64_t first, std::uint64_t last, std::uint64_t row);
+  template <typename Index>
   void deal(const Index* indices, std::uint64_t first, std::uint64_t last, std::uint64_t row);
   template <typename Index>
   std::uint64_t end_of_stripe(const Index* indices, std::uint64_t first, std::uint64_t last,

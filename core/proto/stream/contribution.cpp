@@ -1,11 +1,9 @@
 // Decodes segments once, when they arrive, and encodes them once, before they go.
 #include "proto/stream/contribution.hpp"
 
-#include <cstring>
-#include <vector>
-
-#include "kernels/quantise.hpp"
-#include "wire/codec.hpp"
+#include "base/bitmap.hpp"
+#include "kernels/blocks.hpp"
+#include "kernels/kernels.hpp"
 
 namespace sparsewire::proto {
 namespace {
@@ -23,35 +21,29 @@ Result<Contribution> read_segment(Rank rank, Segment segment, const BlockLayout&
   auto view = wire::decode_segment(segment.format, segment.codec, segment.payload.view(), layout);
   if (!view) return view.error();
   Contribution contribution{rank, std::move(segment.payload), {}, *std::move(view)};
-  wire::SegmentView& values = contribution.values;
-  if (values.codec == Codec::raw) return contribution;
-  if (layout.element_size != sizeof(float)) {
-    return protocol_error("segment: a codec for other than float32");
-  }
-  const std::size_t size = values.count * sizeof(float);
-  auto owner = Bytes::allocate(size);
-  decode_values(values.codec, values.values.data(), values.count,
-                reinterpret_cast<float*>(owner.get()));
-  contribution.decoded = Bytes::shared(std::move(owner), size);
-  values.values = contribution.decoded.view();
-  values.codec = Codec::raw;
+  contribution.decoded = decode_values_of(contribution.values);
   return contribution;
+}
+
+void write_named(const Contribution& contribution, const BlockLayout& layout, std::byte* target) {
+  const wire::SegmentView& view = contribution.values;
+  if (wire::is_by_element(view.format)) {
+    const wire::ElementBitmap elements = wire::elements_of(view, layout);
+    kernels().scatter(target, view.values.data(), layout.element_size, bitmap_words(layout.count),
+                      elements.data());
+  } else {
+    unpack(target, view.values.data(), layout.count, layout.element_size, layout.block,
+           view.bitmap.data());
+  }
 }
 
 Segment encode_segment(const Segment& segment, Codec codec, const BlockLayout& layout,
                        std::uint64_t key) {
   if (codec == Codec::raw || segment.codec != Codec::raw) return segment;
-  const std::span<const std::byte> payload = segment.payload.view();
-  const auto view = wire::decode_segment(segment.format, segment.codec, payload, layout);
-  const std::size_t head = payload.size() - view->values.size();
-  const std::size_t size = head + wire::values_bytes(codec, layout.element_size, view->count);
-  auto owner = Bytes::allocate(size);
-  std::memcpy(owner.get(), payload.data(), head);
-  // Behind 16-bit indices the values need not be aligned, and there they are few.
-  std::vector<float> values(view->count);
-  std::memcpy(values.data(), view->values.data(), view->values.size());
-  if (!encode_values(codec, values.data(), view->count, key, owner.get() + head)) return segment;
-  return {segment.format, codec, Bytes::shared(std::move(owner), size)};
+  const auto view =
+      wire::decode_segment(segment.format, segment.codec, segment.payload.view(), layout);
+  auto encoded = with_encoded_values(segment.payload, view->values, codec, key);
+  return encoded ? Segment{segment.format, codec, *std::move(encoded)} : segment;
 }
 
 std::uint64_t rounding_key(std::uint32_t seed, std::uint64_t seq, Rank rank, std::uint64_t chunk) {

@@ -7,7 +7,7 @@
 
 #include "base/bitmap.hpp"
 #include "kernels/blocks.hpp"
-#include "kernels/gather.hpp"
+#include "kernels/kernels.hpp"
 #include "proto/stream/by_element.hpp"
 
 namespace sparsewire::proto {
@@ -85,8 +85,8 @@ std::optional<Segment> DenseSource::segment_by_element(std::uint64_t chunk,
   const std::size_t size = head + marks.nonzero * layout.element_size;
   auto owner = Bytes::allocate(size);
   wire::encode_positions(*format, elements, layout, owner.get());
-  gather(owner.get() + head, at(chunk), layout.element_size, bitmap_words(layout.count),
-         elements.data());
+  kernels().gather(owner.get() + head, at(chunk), layout.element_size, bitmap_words(layout.count),
+                   elements.data());
   if (marks.negative_zeros || !tensor_.in_place()) {
     keep_elements_only(chunk, elements, owner.get() + head);
   }
@@ -116,8 +116,8 @@ void DenseSource::keep_elements_only(std::uint64_t chunk, const wire::ElementBit
                                      const std::byte* values) const {
   const BlockLayout layout = tensor_.grid.layout(chunk);
   std::memset(tensor_.at(chunk), 0, layout.bytes());
-  scatter(tensor_.at(chunk), values, layout.element_size, bitmap_words(layout.count),
-          elements.data());
+  kernels().scatter(tensor_.at(chunk), values, layout.element_size, bitmap_words(layout.count),
+                    elements.data());
 }
 
 Segment DenseSource::dense_segment(std::uint64_t chunk) const {
@@ -154,15 +154,7 @@ Status DenseSink::write(std::uint64_t chunk, const Segment& segment) {
   const BlockLayout layout = tensor_.grid.layout(chunk);
   const auto contribution = read_segment(kNoRank, segment, layout);
   if (!contribution) return contribution.error();
-  const wire::SegmentView& view = contribution->values;
-  if (wire::is_by_element(view.format)) {
-    const wire::ElementBitmap elements = wire::elements_of(view, layout);
-    scatter(tensor_.at(chunk), view.values.data(), layout.element_size, bitmap_words(layout.count),
-            elements.data());
-  } else {
-    unpack(tensor_.at(chunk), view.values.data(), layout.count, layout.element_size, layout.block,
-           view.bitmap.data());
-  }
+  write_named(*contribution, layout, tensor_.at(chunk));
   return {};
 }
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "kernels/blocks.hpp"
-#include "kernels/gather.hpp"
 #include "kernels/kernels.hpp"
 
 namespace sparsewire::proto {
@@ -49,10 +48,11 @@ ElementSum::ElementSum(const Reduction& reduction, const BlockLayout& layout, Sc
       memory_(scratch.zeros()) {}
 
 void ElementSum::add(const wire::SegmentView& segment) {
-  if (segment.format == wire::Format::coordinates) return add_coordinates(segment);
   const wire::ElementBitmap elements = wire::elements_of(segment, layout_);
   for (std::size_t word = 0; word < words(); ++word) named_[word] |= elements[word];
-  if (segment.format == wire::Format::bitmap) {
+  if (segment.format == wire::Format::coordinates) {
+    add_coordinates(segment);
+  } else if (segment.format == wire::Format::bitmap) {
     kernels().add_at(memory_, segment.values.data(), words(), elements.data(), reduction_.dtype);
   } else {
     add_blocks(segment);
@@ -60,12 +60,6 @@ void ElementSum::add(const wire::SegmentView& segment) {
 }
 
 void ElementSum::add_coordinates(const wire::SegmentView& segment) {
-  const std::byte* const locals = segment.positions.data();
-  for (std::size_t i = 0; i < segment.count; ++i) {
-    std::uint16_t local;
-    std::memcpy(&local, locals + 2 * i, sizeof local);
-    named_[local / 64] |= std::uint64_t{1} << (local % 64);
-  }
   const std::byte* values = segment.values.data();
   std::vector<std::byte> widened;
   if (accumulator_ != reduction_.dtype) {
@@ -73,7 +67,7 @@ void ElementSum::add_coordinates(const wire::SegmentView& segment) {
     kernels().start(widened.data(), values, segment.count, reduction_.dtype, ReduceOp::sum);
     values = widened.data();
   }
-  add_at_locals(memory_, locals, values, segment.count, accumulator_);
+  add_at_locals(memory_, segment.positions.data(), values, segment.count, accumulator_);
 }
 
 void ElementSum::add_blocks(const wire::SegmentView& segment) {
@@ -131,7 +125,7 @@ Segment ElementSum::pack_elements(wire::Format format, std::size_t count) const 
   auto owner = Bytes::allocate(size);
   wire::encode_positions(format, named_, layout_, owner.get());
   auto packed = Bytes::allocate(count * size_);
-  gather(packed.get(), memory_, size_, words(), named_.data());
+  kernels().gather(packed.get(), memory_, size_, words(), named_.data());
   finish(owner.get() + head, packed.get(), count);
   return {format, Codec::raw, Bytes::shared(std::move(owner), size)};
 }

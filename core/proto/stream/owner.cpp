@@ -10,14 +10,6 @@
 namespace sparsewire::proto {
 namespace {
 
-wire::Message fail_message(std::uint64_t seq, const Error& error) {
-  Bytes payload = wire::encode_fault(error);
-  const wire::FrameHeader header{.kind = wire::FrameKind::fail,
-                                 .payload = static_cast<std::uint32_t>(payload.size()),
-                                 .seq = seq};
-  return {header, std::move(payload)};
-}
-
 wire::Message result_message(std::uint64_t seq, std::uint64_t chunk, std::uint64_t next,
                              Segment segment) {
   const wire::FrameHeader header{.kind = wire::FrameKind::result,
@@ -167,7 +159,7 @@ Status Owner::on_cancel(Rank rank, std::uint64_t seq) {
 void Owner::on_refuse(std::uint64_t seq, const Error& error, Outbox& outbox) {
   Operation& operation = find_or_create(seq);
   if (operation.failed) return;
-  outbox.push_back(fail_message(seq, error));
+  outbox.push_back(wire::fault_message(wire::FrameKind::fail, error, seq));
   operation.failed = true;
   release(operation);
 }

@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 
 from sparsewire import _core
+from sparsewire.reductions import SPARSE_OPS
 
 DTYPES = {getattr(torch, name): code for name, code in _core.DTYPES.items()}
 OPS = {getattr(dist.ReduceOp, name.upper()): name for name in _core.OPS}
-SPARSE_OPS = {"sum", "avg"}
 
 
 def operation(tensors: Sequence[torch.Tensor], op: Any) -> str | None:

@@ -96,7 +96,7 @@ inline Floats wild_floats(std::size_t count, Random& random) {
 }
 
 inline bool is_refused(Codec codec, std::span<const std::byte> values, std::size_t count) {
-  const Status status = wire::check_values(codec, values, count);
+  const Status status = wire::check_values(codec, sizeof(float), values, count);
   if (status) CHECK(status->code == ErrorCode::protocol);
   return status.has_value();
 }

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include "base/bitmap.hpp"
-#include "kernels/gather.hpp"
 #include "kernels/kernels.hpp"
 #include "tensors.hpp"
 
@@ -14,8 +13,11 @@ using namespace sparsewire::test;
 
 constexpr std::size_t kCounts[] = {0, 1, 15, 63, 64, 65, 127, 1000, 8192};
 
-Buffer sparse(std::size_t count, DType dtype, Random& random) {
-  return random_tensor({dtype, ReduceOp::sum, count}, 16, {0.7, false, 0.3}, random);
+// Words with few bits and with many take different ways.
+constexpr double kDensities[] = {0.05, 0.3, 0.95};
+
+Buffer sparse(std::size_t count, DType dtype, double density, Random& random) {
+  return random_tensor({dtype, ReduceOp::sum, count}, 16, {0.7, false, density}, random);
 }
 
 std::vector<std::uint64_t> marks_of(const Kernels& level, const Buffer& data, std::size_t count,
@@ -34,7 +36,10 @@ void for_each_case(Visit visit) {
         CAPTURE(name_of(level->level));
         CAPTURE(name_of(dtype));
         CAPTURE(count);
-        visit(*level, dtype, count, sparse(count, dtype, random));
+        for (const double density : kDensities) {
+          CAPTURE(density);
+          visit(*level, dtype, count, sparse(count, dtype, density, random));
+        }
       }
     }
   }
@@ -72,10 +77,10 @@ TEST_CASE("gather and scatter move exactly the elements they should") {
       expected_packed.insert(expected_packed.end(), at, at + static_cast<std::ptrdiff_t>(size));
     }
     Buffer packed(expected_packed.size());
-    gather(packed.data(), data.data(), size, marks.size(), marks.data());
+    level.gather(packed.data(), data.data(), size, marks.size(), marks.data());
     CHECK((packed == expected_packed));
     Buffer scattered(data.size());
-    scatter(scattered.data(), packed.data(), size, marks.size(), marks.data());
+    level.scatter(scattered.data(), packed.data(), size, marks.size(), marks.data());
     CHECK((scattered == expected));
   });
 }
@@ -84,7 +89,7 @@ TEST_CASE("adding named elements is adding the whole, where the rest is zero") {
   for_each_case([](const Kernels& level, DType dtype, std::size_t count, const Buffer& data) {
     const auto marks = marks_of(level, data, count, dtype);
     Buffer packed(count_set(marks.data(), count) * element_size(dtype));
-    gather(packed.data(), data.data(), element_size(dtype), marks.size(), marks.data());
+    level.gather(packed.data(), data.data(), element_size(dtype), marks.size(), marks.data());
     const std::size_t bytes = count * element_size(accumulator_of(dtype));
     Buffer named(bytes);
     Buffer whole(bytes);

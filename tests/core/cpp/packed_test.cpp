@@ -42,6 +42,31 @@ SparseVector random_vector(std::uint64_t count, DType dtype, Random& random) {
           pick({0u, 1u, 999u, 5000u}, random)};
 }
 
+// A vector, or several, of one random type and length.
+struct RandomCase {
+  explicit RandomCase(std::uint64_t seed)
+      : random(seed),
+        dtype(pick(kDTypes, random)),
+        count(1 + below(20'000, random)),
+        grid(grid_of(count, dtype)) {}
+
+  SparseVector vector() { return random_vector(count, dtype, random); }
+
+  Random random;
+  DType dtype;
+  std::uint64_t count;
+  ChunkGrid grid;
+};
+
+// About `named` values of float32.
+SparseVector random_float_vector(std::uint64_t count, std::uint64_t named, Random& random) {
+  auto positions = random_positions(count, named, random);
+  const Floats values = random_floats(positions.size(), random);
+  return {{.count = count, .is_sparse = true},
+          std::move(positions),
+          buffer_of(std::as_bytes(std::span(values)))};
+}
+
 Buffer dense_of(const Piece& piece, const Descriptor& descriptor, const ChunkGrid& grid,
                 const ChunkRange& range) {
   Buffer target(descriptor.count * element_size(descriptor.dtype), std::byte{0xcd});
@@ -70,12 +95,10 @@ TEST_CASE("packed coordinates have the bytes they should") {
 TEST_CASE("packed coordinates come back as they were sent, from any range of chunks") {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);
-    Random random(seed);
-    const DType dtype = pick(kDTypes, random);
-    const std::uint64_t count = 1 + below(20'000, random);
-    const SparseVector vector = random_vector(count, dtype, random);
-    const ChunkGrid grid = grid_of(count, dtype);
-    const std::uint64_t cut = below(grid.chunks() + 1, random);
+    RandomCase test(seed);
+    const SparseVector vector = test.vector();
+    const ChunkGrid& grid = test.grid;
+    const std::uint64_t cut = below(grid.chunks() + 1, test.random);
     proto::SparseOutput output(vector.descriptor(), grid);
     for (const ChunkRange range : {ChunkRange{0, cut}, {cut, grid.chunks()}}) {
       if (range.chunks() == 0) continue;
@@ -98,11 +121,9 @@ TEST_CASE("packed coordinates come back as they were sent, from any range of chu
 TEST_CASE("unpacked, they are the coordinates of each chunk") {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     CAPTURE(seed);
-    Random random(seed);
-    const DType dtype = pick(kDTypes, random);
-    const std::uint64_t count = 1 + below(20'000, random);
-    const SparseVector vector = random_vector(count, dtype, random);
-    const ChunkGrid grid = grid_of(count, dtype);
+    RandomCase test(seed);
+    const SparseVector vector = test.vector();
+    const ChunkGrid& grid = test.grid;
     const ChunkRange range = all_of(grid);
     const auto read = proto::read_packed(packed(vector, grid, range), grid, range);
     REQUIRE(read);
@@ -122,24 +143,22 @@ TEST_CASE("sums of packed parts are those of the plain reference, and leave the 
   proto::Scratch scratch;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);
-    Random random(seed);
-    const DType dtype = pick(kDTypes, random);
-    const std::uint64_t count = 1 + below(20'000, random);
-    const ChunkGrid grid = grid_of(count, dtype);
+    RandomCase test(seed);
+    const ChunkGrid& grid = test.grid;
     const ChunkRange range = all_of(grid);
-    const proto::Reduction reduction{dtype, pick({ReduceOp::sum, ReduceOp::avg}, random),
-                                     static_cast<std::int32_t>(1 + below(5, random))};
+    const proto::Reduction reduction{test.dtype, pick({ReduceOp::sum, ReduceOp::avg}, test.random),
+                                     static_cast<std::int32_t>(1 + below(5, test.random))};
     std::vector<Buffer> inputs;
     std::vector<proto::PackedRead> parts;
     for (std::int32_t rank = 0; rank < reduction.world_size; ++rank) {
-      const SparseVector vector = random_vector(count, dtype, random);
+      const SparseVector vector = test.vector();
       inputs.push_back(vector.dense());
       auto read = proto::read_packed(packed(vector, grid, range), grid, range);
       REQUIRE(read);
       parts.push_back(*std::move(read));
     }
-    const Piece sum = proto::add_packed(parts, dtype, reduction, range, scratch);
-    const Descriptor descriptor{.dtype = dtype, .op = reduction.op, .count = count};
+    const Piece sum = proto::add_packed(parts, test.dtype, reduction, range, scratch);
+    const Descriptor descriptor{.dtype = test.dtype, .op = reduction.op, .count = test.count};
     REQUIRE((dense_of(sum, descriptor, grid, range) == reference_all_reduce(descriptor, inputs)));
     const std::byte* const memory = scratch.zeros();
     REQUIRE(std::all_of(memory, memory + wire::kMaxChunkElements * 8,
@@ -154,10 +173,9 @@ TEST_CASE("packed values in a codec are what the codec makes of them") {
     Random random(1);
     const ChunkGrid grid = grid_of(20'000, DType::float32);
     const ChunkRange range = all_of(grid);
-    auto positions = random_positions(20'000, 3000, random);
-    const Floats values = random_floats(positions.size(), random);
-    const SparseVector vector({.count = 20'000, .is_sparse = true}, std::move(positions),
-                              buffer_of(std::as_bytes(std::span(values))));
+    const SparseVector vector = random_float_vector(20'000, 3000, random);
+    Floats values(vector.positions().size());
+    std::memcpy(values.data(), vector.values().data(), vector.values().size());
     const Piece piece = proto::encode_packed(packed(vector, grid, range), codec, grid, range, 7);
     CHECK(piece.codec == codec);
     const auto read = proto::read_packed(piece, grid, range);
@@ -221,10 +239,7 @@ TEST_CASE("any bytes are packed coordinates or refused") {
     CAPTURE(seed);
     Random random(static_cast<std::uint64_t>(seed));
     const Codec codec = pick(kCodecs, random);
-    auto positions = random_positions(3500, 1 + below(60, random), random);
-    const Floats values = random_floats(positions.size(), random);
-    const SparseVector vector({.count = 3500, .is_sparse = true}, std::move(positions),
-                              buffer_of(std::as_bytes(std::span(values))));
+    const SparseVector vector = random_float_vector(3500, 1 + below(60, random), random);
     const ChunkRange range = all_of(grid);
     const Piece valid = proto::encode_packed(packed(vector, grid, range), codec, grid, range, 1);
     const Buffer bytes = buffer_of(valid.payload.view());

@@ -192,10 +192,25 @@ TEST_CASE("the pieces of a part hold what their formats say") {
   CHECK_FALSE(outcome_of(kLong, piece(0, 8, Format::packed)));
   CHECK(is_violation(outcome_of(kLong, piece(1, 8, Format::packed))));
   CHECK(is_violation(outcome_of(kLong, piece(0, 6, Format::coordinates, Codec::int8))));
+}
+
+TEST_CASE("a codec is for float32 alone, whether values are added or passed on") {
   Join doubles = kLong;
   doubles.descriptor.dtype = DType::float64;
   CHECK_FALSE(outcome_of(doubles, piece(0, 10, Format::coordinates)));
-  CHECK(is_violation(outcome_of(doubles, piece(0, 4, Format::coordinates, Codec::bfloat16))));
+  Join broadcast = doubles;
+  broadcast.collective = Collective::broadcast;
+  broadcast.algorithm = Algorithm::automatic;
+  Buffer packed(8 + 2 + 2);
+  packed[0] = std::byte{1};
+  for (const Piece& bad : {piece(0, 4, Format::coordinates, Codec::bfloat16),
+                           Piece{0, Format::packed, Codec::bfloat16, Bytes::copy_of(packed)}}) {
+    CHECK(is_violation(outcome_of(doubles, bad)));
+    PeerBench bench(broadcast, 2);
+    bench.join(0);
+    bench.join(1);
+    CHECK(bench.refuses(0, part({bad})));
+  }
 }
 
 TEST_CASE("rows come neither packed nor cut") {

@@ -66,14 +66,15 @@ void for_each_segment(const SparseVector& vector, const ChunkGrid& grid, Visit&&
   }
 }
 
+template <typename Index>
 void check_sparse(const proto::SparseOutput& output, const SparseVector& vector) {
-  std::vector<std::int64_t> indices(output.named());
+  std::vector<Index> indices(output.named());
   Buffer values(indices.size() * vector.row_bytes());
   REQUIRE(output.write_sparse(indices.data(), values.data()) == vector.positions().size());
   for (std::size_t i = 0; i < vector.positions().size(); ++i) {
-    if (indices[i] == static_cast<std::int64_t>(vector.positions()[i])) continue;
+    if (indices[i] == static_cast<Index>(vector.positions()[i])) continue;
     CAPTURE(i);
-    REQUIRE(indices[i] == static_cast<std::int64_t>(vector.positions()[i]));
+    REQUIRE(indices[i] == static_cast<Index>(vector.positions()[i]));
   }
   values.resize(vector.values().size());
   REQUIRE((values == vector.values()));
@@ -95,7 +96,8 @@ void check_round_trip(const SparseVector& vector, const ChunkGrid& grid) {
     REQUIRE_FALSE(sparse.write(chunk, segment));
     if (dense) REQUIRE_FALSE(dense->write(chunk, segment));
   });
-  check_sparse(sparse, vector);
+  check_sparse<std::int64_t>(sparse, vector);
+  if (descriptor.count <= INT32_MAX) check_sparse<std::int32_t>(sparse, vector);
   if (!is_small) return;
   const Buffer expected = vector.dense();
   dense->finish();
@@ -266,7 +268,7 @@ TEST_CASE("a source gives every chunk to the lane that asks for it") {
         next[at] = streams[at].after(next[at]);
       }
     }
-    check_sparse(output, vector);
+    check_sparse<std::int64_t>(output, vector);
   }
 }
 
