@@ -1,4 +1,4 @@
-"""What several tests need: a function run as every rank of a job, and an aggregator beside it."""
+"""What several tests need: a function run as every rank of a job, and aggregators beside it."""
 
 from __future__ import annotations
 
@@ -123,3 +123,13 @@ def serving(**settings: bytes | int) -> Iterator[AggregatorServer]:
         finally:
             stop.set()
             thread.join()
+
+
+@contextmanager
+def environment_of(transport: str) -> Iterator[dict[str, str]]:
+    """The variables with which ranks take "colocated", "colocated-3-lanes" or "dedicated"."""
+    if transport == "dedicated":
+        with serving() as one, serving() as other:
+            yield {"SPARSEWIRE_AGGREGATORS": f"{one.address},{other.address}"}
+    else:
+        yield {"SPARSEWIRE_LANES": "3" if transport == "colocated-3-lanes" else "1"}

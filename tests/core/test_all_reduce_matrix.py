@@ -4,8 +4,7 @@ reference, to the last bit, alike on all ranks and in every run."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -17,7 +16,7 @@ from rank_order import (
     element_sparse,
     reduce_in_rank_order,
 )
-from support import run_ranks, serving
+from support import environment_of, run_ranks
 
 import sparsewire
 
@@ -63,15 +62,6 @@ def checked(comm: sparsewire.Communicator, dtype: str, fill: Fill, size: int, op
         same = bits(x) == bits(expected)
         assert same, f"{op} of {size} {dtype}, {fill.make.__name__} at {fill.density}"
     return x
-
-
-@contextmanager
-def environment_of(transport: str) -> Iterator[dict[str, str]]:
-    if transport == "dedicated":
-        with serving() as one, serving() as other:
-            yield {"SPARSEWIRE_AGGREGATORS": f"{one.address},{other.address}"}
-    else:
-        yield {"SPARSEWIRE_LANES": "3" if transport == "colocated-3-lanes" else "1"}
 
 
 @pytest.mark.timeout(240)

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from sparse_failing import PEER_ALGORITHMS, Call, vector
 from support import run_ranks, serving
 
 import sparsewire
 from sparsewire import Communicator, SparseVector
-
-PEER_ALGORITHMS = ["ssar_recursive_double", "ring", "allgather"]
-
-Call = Callable[[Communicator], Any]
-
-
-def vector(length: int = 100, dtype: Any = np.float32) -> SparseVector:
-    indices = np.arange(0, length, 7)
-    return SparseVector(indices, np.ones(len(indices), dtype), length)
 
 
 def over(memory: np.ndarray[Any, Any]) -> SparseVector:

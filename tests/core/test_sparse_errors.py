@@ -18,8 +18,7 @@ from sparse_failing import (
     fail_among_others,
     vector,
 )
-from support import run_ranks, serving
-from test_all_reduce_matrix import environment_of
+from support import environment_of, run_ranks, serving
 
 import sparsewire
 from sparsewire import Communicator, SparseVector, Work

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from rank_order import DTYPES, HALVES, Array, bits, reduce_in_rank_order
-from support import run_ranks
-from test_all_reduce_matrix import environment_of
+from support import environment_of, run_ranks
 
 import sparsewire
 from sparsewire import SparseVector

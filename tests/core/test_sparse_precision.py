@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rank_order import Array, bits
-from support import run_ranks
-from test_all_reduce_matrix import environment_of
+from support import environment_of, run_ranks
 
 import sparsewire
 from sparsewire import SparseVector

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from lost_rank import SURVIVED, assert_others_survived
 from models import FEATURES, batch_of
-from ranks import Failure, Ranks
+from ranks import Ranks
 from reference import gloo_group
 from torch import nn
 from torch.distributed import _functional_collectives as functional
@@ -139,7 +140,7 @@ def die_or_wait(lost: int) -> str:
     if dist.get_rank() == lost:
         os.kill(os.getpid(), signal.SIGKILL)
     assert_lost(lambda: dist.all_reduce(torch.ones(1000)), lost)
-    return "survived"
+    return SURVIVED
 
 
 def die_or_wait_for_futures(lost: int) -> str:
@@ -150,7 +151,7 @@ def die_or_wait_for_futures(lost: int) -> str:
     assert_lost(future.wait, lost)
     assert_lost(chained.wait, lost)
     assert_lost(lambda: functional.all_reduce(torch.ones(3), "sum", dist.group.WORLD) + 1, lost)
-    return "survived"
+    return SURVIVED
 
 
 def die_or_train(lost: int) -> str:
@@ -162,7 +163,7 @@ def die_or_train(lost: int) -> str:
         time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGKILL)
     assert_lost(lambda: model(batch_of(1)).sum().backward(), lost)
-    return "survived"
+    return SURVIVED
 
 
 def die_in_backward(lost: int, hook: Any) -> str:
@@ -176,41 +177,36 @@ def die_in_backward(lost: int, hook: Any) -> str:
         time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGKILL)
     assert_lost(loss.backward, lost)
-    return "survived"
-
-
-def survivors_of(outcomes: list[Any], lost: int) -> None:
-    assert isinstance(outcomes.pop(lost), Failure)
-    assert outcomes == ["survived"] * len(outcomes), [str(outcome) for outcome in outcomes]
+    return SURVIVED
 
 
 @pytest.mark.parametrize("lost", [0, 2])
 def test_a_killed_rank_is_named(new_ranks: NewRanks, lost: int) -> None:
-    survivors_of(new_ranks(3).outcomes(die_or_wait, lost), lost)
+    assert_others_survived(new_ranks(3).outcomes(die_or_wait, lost), lost)
 
 
 def die_or_meet(lost: int) -> str:
     if dist.get_rank() == lost:
         os.kill(os.getpid(), signal.SIGKILL)
     assert_lost(dist.barrier, lost)
-    return "survived"
+    return SURVIVED
 
 
 def test_a_killed_rank_is_named_by_barrier(new_ranks: NewRanks) -> None:
-    survivors_of(new_ranks(3).outcomes(die_or_meet, 1), 1)
+    assert_others_survived(new_ranks(3).outcomes(die_or_meet, 1), 1)
 
 
 def test_a_killed_rank_is_named_by_futures(new_ranks: NewRanks) -> None:
-    survivors_of(new_ranks(3).outcomes(die_or_wait_for_futures, 1), 1)
+    assert_others_survived(new_ranks(3).outcomes(die_or_wait_for_futures, 1), 1)
 
 
 @pytest.mark.parametrize("hook", [None, fp16_compress_hook])
 def test_a_killed_rank_is_named_by_backward(new_ranks: NewRanks, hook: Any) -> None:
-    survivors_of(new_ranks(3).outcomes(die_in_backward, 1, hook), 1)
+    assert_others_survived(new_ranks(3).outcomes(die_in_backward, 1, hook), 1)
 
 
 def test_a_killed_rank_is_named_by_a_training_step(new_ranks: NewRanks) -> None:
-    survivors_of(new_ranks(3).outcomes(die_or_train, 1), 1)
+    assert_others_survived(new_ranks(3).outcomes(die_or_train, 1), 1)
 
 
 def aborted() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from lost_rank import assert_others_survived, leave_or_go_backward
 from models import train
-from ranks import Failure, Ranks
+from ranks import Ranks
 from reference import assert_like_gloo, engine_operations, gloo_group
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -277,20 +278,11 @@ def test_sums_of_sparse_gradients_overlap_with_backward(ranks: Ranks) -> None:
     ranks.run(overlaps)
 
 
-def lost_in_backward() -> str:
+def lost_in_backward(lost: int) -> str:
     model = DistributedDataParallel(Tags())
     model(torch.randn(4, 16), 0).sum().backward()
-    loss = model(torch.randn(4, 16), 1).sum()
-    if dist.get_rank() == 1:
-        time.sleep(0.5)
-        raise SystemExit
-    with pytest.raises(sparsewire.PeerLost) as caught:
-        loss.backward()
-    assert caught.value.rank == 1
-    return "survived"
+    return leave_or_go_backward(model(torch.randn(4, 16), 1).sum(), lost)
 
 
 def test_a_lost_rank_is_named_by_backward(new_ranks: Callable[..., Ranks]) -> None:
-    outcomes = new_ranks(3).outcomes(lost_in_backward)
-    assert isinstance(outcomes.pop(1), Failure)
-    assert outcomes == ["survived"] * 2, [str(outcome) for outcome in outcomes]
+    assert_others_survived(new_ranks(3).outcomes(lost_in_backward, 1), 1)

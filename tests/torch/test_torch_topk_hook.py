@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from lost_rank import assert_others_survived, leave_or_go_backward
 from models import FEATURES, Embedding, Plain, batch_of, train
-from ranks import Failure, Ranks
+from ranks import Ranks
 from reference import gloo_group
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import sparsewire
 from sparsewire.torch import hooks
 
 PRECISIONS = [None, "int8", "int4", "int2"]
@@ -248,21 +248,12 @@ def test_overlaps_with_backward(ranks: Ranks) -> None:
     ranks.run(overlaps)
 
 
-def lost_in_backward() -> str:
+def lost_in_backward(lost: int) -> str:
     model = DistributedDataParallel(nn.Linear(FEATURES, 64))
     model.register_comm_hook(hooks.TopKState(), hooks.topk_hook)
     model(batch_of(0)).sum().backward()
-    loss = model(batch_of(1)).sum()
-    if dist.get_rank() == 1:
-        time.sleep(0.5)
-        raise SystemExit
-    with pytest.raises(sparsewire.PeerLost) as caught:
-        loss.backward()
-    assert caught.value.rank == 1
-    return "survived"
+    return leave_or_go_backward(model(batch_of(1)).sum(), lost)
 
 
 def test_a_lost_rank_is_named_by_backward(new_ranks: Callable[..., Ranks]) -> None:
-    outcomes = new_ranks(3).outcomes(lost_in_backward)
-    assert isinstance(outcomes.pop(1), Failure)
-    assert outcomes == ["survived"] * 2, [str(outcome) for outcome in outcomes]
+    assert_others_survived(new_ranks(3).outcomes(lost_in_backward, 1), 1)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import typer
 
+from sparsewire.cli.failure import exit_on_error
+
 
 def aggregator(
     bind: str = typer.Option(
@@ -31,7 +33,6 @@ def aggregator(
     Workers find it with `SPARSEWIRE_AGGREGATORS=host:port`, or several of them, with commas.
     """
     from sparsewire.aggregator import AggregatorServer
-    from sparsewire.errors import Error
     from sparsewire.options import parse_address
 
     logging.basicConfig(
@@ -40,16 +41,13 @@ def aggregator(
     )
     # A service manager stops it with SIGTERM: end as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
+    with exit_on_error():
         server = AggregatorServer(
             parse_address(bind),
             secret=_secret(secret_file),
             jobs_max=max_jobs,
             ranks_max=max_ranks,
         )
-    except (Error, ValueError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
     try:
         print(f"listening on {server.address}", flush=True)
         server.serve()

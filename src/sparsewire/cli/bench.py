@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from sparsewire.cli.failure import exit_on_error
 
+if TYPE_CHECKING:
     from sparsewire.bench.cluster import Cluster
     from sparsewire.bench.job import Job
     from sparsewire.bench.request import Request
@@ -20,8 +20,6 @@ app = typer.Typer(no_args_is_help=True)
 
 _DEFAULT_RANKS = 4
 _DEFAULT_SIZE = "25e6"
-_TABLE_WIDTH = 100
-
 
 Hosts = Annotated[
     int | None,
@@ -158,9 +156,8 @@ def all_reduce(
     Example: sparsewire bench all_reduce --hosts 4 --link 1gbit --elements 25e6 --against gloo
     """
     from sparsewire.bench.request import Request
-    from sparsewire.errors import Error
 
-    try:
+    with exit_on_error():
         if size and elements:
             raise ValueError("give --elements or --bytes, not both")
         cluster = _cluster(hosts, ranks, link, aggregators)
@@ -184,9 +181,6 @@ def all_reduce(
             timeout_s=timeout,
         )
         _run(request, cluster, json_file, plot)
-    except (Error, ValueError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
 
 
 @app.command("grid")
@@ -208,13 +202,8 @@ def grid(
 
     Example: sparsewire bench grid --ranks 4 --plot grid.png
     """
-    from sparsewire.errors import Error
-
-    try:
+    with exit_on_error():
         _run_grid(_cluster(hosts, ranks, link), quick, seed, timeout, json_file, plot)
-    except (Error, ValueError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
 
 
 def _cluster(
@@ -231,11 +220,12 @@ def _run(request: Request, cluster: Cluster, json_file: Path | None, plot: Path 
     from sparsewire.bench.all_reduce import describe, write_record
     from sparsewire.bench.plot import write_plot
     from sparsewire.bench.table import print_tables
+    from sparsewire.cli.console import report_console
 
     job = request.job(cluster.ranks)
     results = _measure(job, cluster)
-    console = _console()
-    console.print(describe(job, cluster), highlight=False)
+    console = report_console()
+    console.print(describe(job, cluster))
     print_tables(console, results)
     if json_file:
         write_record(json_file, job, cluster, results)
@@ -254,13 +244,14 @@ def _run_grid(
     from sparsewire.bench.all_reduce import describe
     from sparsewire.bench.grid import FULL, QUICK, cell_of, grid_job
     from sparsewire.bench.grid_report import grid_table, verdict, write_grid, write_heat_map
+    from sparsewire.cli.console import report_console
 
     job = grid_job(QUICK if quick else FULL, cluster.ranks, seed, timeout)
     cells = [cell_of(result) for result in _measure(job, cluster)]
-    console = _console()
-    console.print(f"{describe(job, cluster)}, times in ms", highlight=False)
+    console = report_console()
+    console.print(f"{describe(job, cluster)}, times in ms")
     console.print(grid_table(cells))
-    console.print(verdict(cells), highlight=False)
+    console.print(verdict(cells))
     if json_file:
         write_grid(json_file, job, cluster, cells)
     if plot:
@@ -275,10 +266,3 @@ def _measure(job: Job, cluster: Cluster) -> list[CaseResult]:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ProgressBar(job.cases) as bar:
         return run_all_reduce(job, cluster, bar.show)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console()
-    return console if console.is_terminal else Console(width=_TABLE_WIDTH)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from sparsewire.cli.link import check_link
+from sparsewire.cli.signals import exit_by_signal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,8 +54,7 @@ def demo(
     from sparsewire.demo.comparison import Plan
     from sparsewire.errors import Error
 
-    # Otherwise this signal would end Python at once and leave the workers behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, exit_by_signal)
     console = Console(highlight=False)
     try:
         _require_torch()
@@ -74,12 +75,9 @@ def _require_torch() -> None:
 
 def _usable_link(console: Console, link: str) -> str | None:
     """Return the link's speed, or None, and say so, where there can be no lab."""
-    from sparsewire.lab import available, parse_link
+    from sparsewire.lab import available
 
-    try:
-        parse_link(link)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--link") from None
+    check_link(link)
     reason = available()
     if reason is None:
         return link

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sparsewire.cli.failure import exit_on_error
+
 if TYPE_CHECKING:
     from sparsewire.doctor.diagnosis import Diagnosis
-
-_WIDTH = 100
 
 Workers = Annotated[
     int | None,
@@ -30,13 +30,8 @@ def doctor(workers: Workers = None, as_json: AsJson = False) -> None:
 
     Example: sparsewire lab --hosts 4 --link 1gbit -- sparsewire doctor
     """
-    from sparsewire.errors import Error
-
-    try:
+    with exit_on_error():
         rank, diagnosis = _diagnose(workers)
-    except (Error, ValueError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
     if rank == 0:
         _print(diagnosis, as_json)
     if any(finding.serious for finding in diagnosis.findings):
@@ -46,7 +41,7 @@ def doctor(workers: Workers = None, as_json: AsJson = False) -> None:
 def _diagnose(workers: int | None) -> tuple[int, Diagnosis]:
     from sparsewire.doctor.diagnosis import of_machine, of_ranks
     from sparsewire.doctor.launch import of_local_ranks
-    from sparsewire.optimize.join import is_launched
+    from sparsewire.launcher import is_launched
 
     if is_launched():
         if workers:
@@ -56,14 +51,10 @@ def _diagnose(workers: int | None) -> tuple[int, Diagnosis]:
 
 
 def _print(diagnosis: Diagnosis, as_json: bool) -> None:
-    from rich.console import Console
-
+    from sparsewire.cli.console import report_console
     from sparsewire.doctor.tables import print_diagnosis
 
     if as_json:
         typer.echo(diagnosis.to_json(indent=1))
         return
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(width=_WIDTH, highlight=False)
-    print_diagnosis(console, diagnosis)
+    print_diagnosis(report_console(), diagnosis)

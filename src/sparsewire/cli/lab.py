@@ -2,13 +2,13 @@
 
 import contextlib
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import FrameType
-from typing import NoReturn
 
 import typer
+
+from sparsewire.cli.link import check_link
+from sparsewire.cli.signals import exit_by_signal
 
 COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
@@ -40,7 +40,7 @@ def lab(
     from sparsewire.lab import Lab, LabError
     from sparsewire.lab.run import run
 
-    speed = None if link == "none" else _checked(link)
+    speed = None if link == "none" else check_link(link)
     try:
         with _ending_on_signals(), Lab(hosts, speed, mtu=mtu) as emulated:
             emit = _writer() if prefix else None
@@ -52,16 +52,6 @@ def lab(
         _report(f"cannot run {command[0]}: {error.strerror}")
         status = 127
     raise typer.Exit(status)
-
-
-def _checked(link: str) -> str:
-    from sparsewire.lab import parse_link
-
-    try:
-        parse_link(link)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--link") from None
-    return link
 
 
 def _report(message: str) -> None:
@@ -83,13 +73,9 @@ def _writer() -> Callable[[int, str, bool], None]:
 def _ending_on_signals() -> Iterator[None]:
     """Turn signals that would end the program at once into an orderly exit, with clean-up."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    previous = {number: signal.signal(number, _exit) for number in numbers}
+    previous = {number: signal.signal(number, exit_by_signal) for number in numbers}
     try:
         yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def _exit(number: int, frame: FrameType | None) -> NoReturn:
-    sys.exit(128 + number)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import signal
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from sparsewire.cli.failure import exit_on_error
+from sparsewire.cli.signals import exit_by_signal
+
 if TYPE_CHECKING:
     from sparsewire.optimize.report import Item
     from sparsewire.optimize.request import Request
-
-_WIDTH = 100
 
 Workers = Annotated[
     int | None,
@@ -97,11 +97,8 @@ def optimize(
 
     Example: sparsewire optimize a9a --workers 4 --epochs 10 --plot a9a.png
     """
-    from sparsewire.errors import Error
-
-    # Otherwise this signal would end Python at once and leave the workers behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
+    signal.signal(signal.SIGTERM, exit_by_signal)
+    with exit_on_error():
         _require_extra()
         from sparsewire.optimize.request import Request
 
@@ -122,9 +119,6 @@ def optimize(
             block=block,
         )
         _run(request, workers, json_file, plot)
-    except (Error, ValueError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
 
 
 def _require_extra() -> None:
@@ -135,8 +129,8 @@ def _require_extra() -> None:
 
 
 def _run(request: Request, workers: int | None, json_file: Path | None, plot: Path | None) -> None:
+    from sparsewire.launcher import is_launched
     from sparsewire.optimize.errors import OptimizeError
-    from sparsewire.optimize.join import is_launched
     from sparsewire.optimize.launch import run_locally
     from sparsewire.optimize.progress import following
     from sparsewire.optimize.run import run_rank
@@ -160,17 +154,14 @@ def _run(request: Request, workers: int | None, json_file: Path | None, plot: Pa
 
 
 def _show(request: Request, items: list[Item], json_file: Path | None, plot: Path | None) -> None:
-    from rich.console import Console
-
+    from sparsewire.cli.console import report_console
     from sparsewire.optimize.errors import OptimizeError
     from sparsewire.optimize.plot import save_plot
     from sparsewire.optimize.report import Report
     from sparsewire.optimize.table import describe, findings
 
     report = Report.from_items(request, items)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH)
+    console = report_console()
     console.print(describe(report), markup=False)
     console.print(findings(report))
     try:

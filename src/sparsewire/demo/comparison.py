@@ -10,9 +10,9 @@ import numpy as np
 
 from sparsewire.bench.site import Loopback, Site
 from sparsewire.demo.corpus import Corpus
-from sparsewire.demo.launch import Event, run_workers
 from sparsewire.demo.report import Report, Run, Setting
 from sparsewire.lab import Lab
+from sparsewire.workers.launch import Event, run_workers
 
 Follower = Callable[[str, Event], None]
 """Takes a backend's name and an event of its training."""

@@ -6,14 +6,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 
-from sparsewire.demo.launch import Event
-from sparsewire.demo.traffic import ring_bytes
+from sparsewire.bench.wire_limit import ring_bytes
+from sparsewire.workers.launch import Event
 
 WARM_UP_STEPS = 3
 """Steps left out of averages: DistributedDataParallel arranges its buckets in the first two."""
 
 SAME_LOSS = 1e-4
 """Largest relative difference of losses that differ by the order of additions only."""
+
+_GRADIENT_ITEM_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Run:
         trained, alone = ({**event} for event in events[-2:])
         wall = [event["wall_s"] for event in events if event["event"] == "step"]
         counted = trained["bytes_per_step"]
-        computed = ring_bytes(trained["parameters"], setting.workers)
+        computed = ring_bytes(_GRADIENT_ITEM_BYTES * trained["parameters"], setting.workers)
         return cls(
             backend=backend,
             losses=trained["losses"],

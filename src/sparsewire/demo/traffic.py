@@ -17,11 +17,6 @@ def meter(backend: str, interface: str | None) -> Meter | None:
     return _engine_meter() if backend == "sparsewire" else None
 
 
-def ring_bytes(parameters: int, world_size: int) -> float:
-    """Return the bytes that each rank sends in a dense ring all_reduce of float32 gradients."""
-    return 2 * (world_size - 1) / world_size * 4 * parameters
-
-
 def _interface_meter(interface: str) -> Meter:
     from sparsewire.bench.usage import Usage
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-import tempfile
-from pathlib import Path
-
-from sparsewire.bench.site import Loopback
-from sparsewire.demo.launch import Event, run_workers
 from sparsewire.doctor.diagnosis import Diagnosis
+from sparsewire.workers.launch import Event
+from sparsewire.workers.loopback import run_on_loopback
 
 
 def of_local_ranks(workers: int) -> Diagnosis:
     """Start so many ranks; raises WorkerFailed, with what it wrote, where one fails."""
     said: list[Event] = []
-    argv = [sys.executable, "-m", "sparsewire.doctor.worker"]
-    with tempfile.TemporaryDirectory(prefix="sparsewire-doctor-") as logs:
-        run_workers(Loopback(workers), argv, Path(logs), said.append)
+    run_on_loopback("sparsewire.doctor.worker", ranks=workers, on_event=said.append)
     return Diagnosis.from_fields(said[0])

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from sparsewire import Communicator, SparseVector
+from sparsewire.bench.wire_limit import ring_bytes
 from sparsewire.optimize.column_block import ColumnBlock
 from sparsewire.optimize.data import Csr, share
 from sparsewire.optimize.losses import Floats
@@ -58,8 +59,7 @@ class BlockDescent:
     @property
     def dense_bytes(self) -> float:
         """What a rank would send in an epoch to sum dense float64 margins around a ring."""
-        world_size = self._comm.world_size
-        return self.steps * 2 * (world_size - 1) / world_size * self._problem.rows * 8
+        return self.steps * ring_bytes(self._problem.rows * 8, self._comm.world_size)
 
     def epoch(self) -> None:
         """Change every weight of every rank once; collective."""

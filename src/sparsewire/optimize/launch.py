@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-import tempfile
-from pathlib import Path
-
-from sparsewire.bench.site import Loopback
-from sparsewire.demo.launch import run_workers
 from sparsewire.optimize.report import from_fields
 from sparsewire.optimize.request import Request
 from sparsewire.optimize.run import Follow
+from sparsewire.workers.loopback import run_on_loopback
 
 
 def run_locally(request: Request, workers: int, follow: Follow) -> None:
@@ -18,6 +13,9 @@ def run_locally(request: Request, workers: int, follow: Follow) -> None:
 
     Raises WorkerFailed, with what it wrote, as soon as one fails. No worker outlives the call.
     """
-    argv = [sys.executable, "-m", "sparsewire.optimize.worker", request.to_json()]
-    with tempfile.TemporaryDirectory(prefix="sparsewire-optimize-") as logs:
-        run_workers(Loopback(workers), argv, Path(logs), lambda event: follow(from_fields(event)))
+    run_on_loopback(
+        "sparsewire.optimize.worker",
+        request.to_json(),
+        ranks=workers,
+        on_event=lambda event: follow(from_fields(event)),
+    )

@@ -11,8 +11,8 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from sparsewire import Communicator, MismatchError
+from sparsewire.launcher import join
 from sparsewire.optimize.data import Examples, load, split
-from sparsewire.optimize.join import join
 from sparsewire.optimize.losses import LOSSES
 from sparsewire.optimize.methods import METHODS, Method
 from sparsewire.optimize.problem import Problem

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from sparsewire import Communicator
+from sparsewire.bench.wire_limit import ring_bytes
 from sparsewire.optimize.data import Csr, share
 from sparsewire.optimize.errors import OptimizeError
 from sparsewire.optimize.problem import Problem
@@ -56,8 +57,7 @@ class Sgd:
     @property
     def dense_bytes(self) -> float:
         """What a rank would send in an epoch to sum dense float32 gradients around a ring."""
-        world_size = self._comm.world_size
-        return self.steps * 2 * (world_size - 1) / world_size * self._problem.features * 4
+        return self.steps * ring_bytes(self._problem.features * 4, self._comm.world_size)
 
     def epoch(self) -> None:
         """Go through the rows of all ranks once; collective."""

@@ -1,4 +1,4 @@
-"""Runs one training of the demo: starts the workers, follows rank 0's events, ends them all."""
+"""Runs a program as all ranks of a site: starts the workers, follows rank 0, ends them all."""
 
 import contextlib
 import json
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from sparsewire.bench.site import Site, free_ports
-from sparsewire.demo.errors import WorkerFailed
+from sparsewire.workers.errors import WorkerFailed
 
 POLL_S = 0.05
 GRACE_S = 5.0
 LOG_LINES = 30
 
 # Workers share the machine's cores, so one thread each. And they keep freed memory: otherwise each
-# step gives a gradient of the table's size back to the system, only to fault it in again.
+# step of a training gives its large arrays back to the system, only to fault them in again.
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MALLOC_MMAP_MAX_": "0",

@@ -1,4 +1,4 @@
-"""The demo's launcher: events arrive in order, failures are shown, nothing is left running."""
+"""Worker processes: events arrive in order, failures are shown, nothing is left running."""
 
 import os
 import sys
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sparsewire.bench.site import Loopback
-from sparsewire.demo.errors import WorkerFailed
-from sparsewire.demo.launch import Event, run_workers
+from sparsewire.workers.errors import WorkerFailed
+from sparsewire.workers.launch import Event, run_workers
 
 
 def _run(code: str, logs: Path, workers: int = 2) -> list[Event]:

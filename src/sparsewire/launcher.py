@@ -6,8 +6,8 @@ import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-import sparsewire
-from sparsewire import Communicator
+from sparsewire.communicator import Communicator
+from sparsewire.connect import init
 from sparsewire.options import RANK_NAMES
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ def is_launched() -> bool:
 def join() -> Communicator:
     """Connect with the other ranks of the launcher, or be the only one; raises as `init` does."""
     if is_launched():
-        return sparsewire.init(_mpi_world())
-    return sparsewire.init(rank=0, world_size=1)
+        return init(_mpi_world())
+    return init(rank=0, world_size=1)
 
 
 def _mpi_world() -> Intracomm | None:

@@ -1,0 +1,20 @@
+"""How a command ends where it cannot go on: with a message on standard error and status 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from sparsewire.errors import Error
+
+
+@contextmanager
+def exit_on_error() -> Iterator[None]:
+    """Turn an error whose message says what to do into that message and exit status 1."""
+    try:
+        yield
+    except (Error, ValueError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None

@@ -1,0 +1,1 @@
+"""Worker processes on this machine: started together, followed by their events, ended together."""
