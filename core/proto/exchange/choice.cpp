@@ -21,33 +21,39 @@ constexpr std::array kCandidates{Algorithm::allgather, Algorithm::ssar_recursive
 // What the fullest range may have more than its share.
 constexpr double kEvenWithin = 1.15;
 
-constexpr std::uint64_t kShortBytes = 4096;
+// One chunk of float32: one owner serves it, and ranks that ask each other first lose more than the
+// best choice gains.
+constexpr std::uint64_t kShortBytes = 32 * 1024;
 
 // The constants were fitted to grids of 1 KiB to 100 MB, 0.01% to 100% dense, with 2, 4 and 8 ranks
 // on loopback and 4 hosts on links of 1 Gbit/s (`sparsewire bench grid`).
 
-// The figure of an element stands for three steps: it is picked, added, and put in its place. An
-// algorithm takes some of these steps more often than others.
-constexpr double kStepsPerMerge = 3;
+// The figure of an element, measured in short calls one by one, takes as long as six steps of a
+// long call, where a step picks an element, adds it, or puts it in its place. An algorithm takes
+// some of these steps more often than others.
+constexpr double kStepsPerMerge = 6;
 
 // What of an element's time depends on the format that it comes in.
-constexpr double kFormatParts = 4;
+constexpr double kFormatParts = 8;
 
 // In a full vector, a step takes this much less than in a nearly empty one: it goes through values
 // that lie side by side, by vector instructions, and not from position to position.
-constexpr double kSavedWhenDense = 0.75;
+constexpr double kSavedWhenDense = 0.87;
 
-// A stream goes to owners and back. That is two messages one behind the other, but each rank sends
-// only two, and not one to every other rank.
-constexpr double kStreamLatencies = 1.5;
+// What goes to owners and back is two messages one behind the other, but smaller ones than those
+// that every rank sends to every other.
+constexpr double kOwnerLatencies = 1.1;
 
 // What a stream does per chunk, whatever it holds, in merged elements: two messages through every
 // rank, and an owner that keeps book of who is to come.
-constexpr double kMergesPerChunk = 800;
+constexpr double kMergesPerChunk = 1200;
 
-// A copy, in steps.
-constexpr double kStepsToCopy = 0.5;
-constexpr double kStepsToBundle = 2;
+// What is like a step, but takes more of the processor or less: adding into memory that all ranks'
+// elements go through, dealing out to owners while chunks are on their way, and copies.
+constexpr double kStepsToAddAll = 1.4;
+constexpr double kStepsToStream = 1.5;
+constexpr double kStepsToCopy = 0.4;
+constexpr double kStepsToBundle = 0.3;
 
 // How the engine cuts vectors of this many elements; short ones are cut finer.
 constexpr double kChunk = 65536;
@@ -79,6 +85,11 @@ struct Terms {
     return std::min(elements * element_bytes + positions, length * element_bytes);
   }
 
+  // Bytes that a rank sends to owners, and as one.
+  double bytes_through_owners() const {
+    return (ranks - 1) / ranks * (bytes(density) + bytes(joined(ranks)));
+  }
+
   // One step over the whole vector at a density, in elements of a nearly empty one.
   double step(double at_density) const {
     return length * at_density * (1 - kSavedWhenDense * at_density);
@@ -96,8 +107,8 @@ double step_seconds(const LinkModel& link) { return link.merge_s / kStepsPerMerg
 // Every rank picks its own elements, adds those of all, and places the union.
 double predict_allgather(const Terms& terms, const LinkModel& link) {
   const double sent = (terms.ranks - 1) * terms.bytes(terms.density);
-  const double steps =
-      (1 + terms.ranks) * terms.step(terms.density) + terms.step(terms.joined(terms.ranks));
+  const double steps = (1 + kStepsToAddAll * terms.ranks) * terms.step(terms.density) +
+                       terms.step(terms.joined(terms.ranks));
   return link.latency_s + sent * link.byte_s + steps * step_seconds(link);
 }
 
@@ -115,20 +126,17 @@ double predict_doubling(const Terms& terms, const LinkModel& link) {
 
 // Every rank picks its own elements, adds up its share of the positions, and places the union.
 double predict_stream(const Terms& terms, const LinkModel& link) {
-  const double others = (terms.ranks - 1) / terms.ranks;
   const double sum = terms.joined(terms.ranks);
-  const double sent = others * (terms.bytes(terms.density) + terms.bytes(sum));
-  const double steps = 2 * terms.step(terms.density) + (1 + 1 / terms.ranks) * terms.step(sum);
-  return kStreamLatencies * link.latency_s + sent * link.byte_s + steps * step_seconds(link) +
-         terms.chunks() * kMergesPerChunk * link.merge_s;
+  const double steps =
+      kStepsToStream * terms.step(terms.density) + (1 + 1 / terms.ranks) * terms.step(sum);
+  return kOwnerLatencies * link.latency_s + terms.bytes_through_owners() * link.byte_s +
+         steps * step_seconds(link) + terms.chunks() * kMergesPerChunk * link.merge_s;
 }
 
 // As a stream, but with whole parts instead of chunks while they are nearly empty; and sums come
 // in order, so that placing them is copying.
 double predict_split(const Terms& terms, const LinkModel& link) {
-  const double others = (terms.ranks - 1) / terms.ranks;
   const double sum = terms.joined(terms.ranks);
-  const double sent = others * (terms.bytes(terms.density) + terms.bytes(sum));
   double steps = 2 * terms.step(terms.density) + (kStepsToCopy + 1 / terms.ranks) * terms.step(sum);
   double chunks = 0;
   if (terms.density > kPackedDensity) {
@@ -136,8 +144,8 @@ double predict_split(const Terms& terms, const LinkModel& link) {
     steps += kStepsToBundle * (terms.step(terms.density) + terms.step(sum));
     chunks = terms.chunks();
   }
-  return 2 * link.latency_s + sent * link.byte_s + steps * step_seconds(link) +
-         chunks * kMergesPerChunk * link.merge_s;
+  return kOwnerLatencies * link.latency_s + terms.bytes_through_owners() * link.byte_s +
+         steps * step_seconds(link) + chunks * kMergesPerChunk * link.merge_s;
 }
 
 bool is_short(std::uint64_t length, std::size_t element_size) {
