@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures every table of docs/benchmarks.md; as root on Linux, about twenty minutes.
+# Measures every table of docs/benchmarks.md; as root on Linux, about half an hour.
 #
 #     benchmarks/run.sh [FOLDER]
 #
@@ -44,7 +44,9 @@ measure sparse-eight-hosts $lab8 --density 0.2,0.05 $sparse
 measure sparse-zipf $lab4 --density 0.1,0.01 --input sparse --pattern zipf:1.1
 measure against-gloo-sparse $lab4,gloo-sparse --density 0.01 $sparse
 measure against-gloo-sparse-eight $lab8,gloo-sparse --density 0.01 $sparse
-grid grid-loopback --ranks 4 --quick
+for ranks in 2 4 8; do
+    grid "grid-loopback-$ranks" --ranks "$ranks"
+done
 grid grid-lab --hosts 4 --link 1gbit --quick
 
 sparsewire demo --output "$out/demo"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ NAMES = (
     "against-gloo-sparse",
     "against-gloo-sparse-eight",
 )
-GRIDS = ("grid-loopback", "grid-lab")
+GRIDS = ("grid-loopback-2", "grid-loopback-4", "grid-loopback-8", "grid-lab")
 HEAD = (
     "| size | pattern | density | gloo ms | sparsewire ms (p99) | speed-up | limit ms | "
     "of the limit | sent MB | CPU ms |\n|---|---|---|---|---|---|---|---|---|---|"
@@ -42,18 +43,24 @@ GRID_HEAD = (
 
 
 def main(folder: Path) -> None:
-    for name in NAMES:
-        record = json.loads((folder / f"{name}.json").read_text())
+    for name, record in records(folder, NAMES):
         print(f"\n### {name}\n\n{HEAD}")
         for result in record["results"]:
             print(row(result))
             if "gloo-sparse" in result["backends"]:
                 print(sparse_row(result))
-    for name in GRIDS:
-        record = json.loads((folder / f"{name}.json").read_text())
+    for name, record in records(folder, GRIDS):
         print(f"\n### {name}\n\n{GRID_HEAD}")
         for cell in record["cells"]:
             print(grid_row(cell))
+
+
+def records(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Those of the records that were measured, by their names."""
+    for name in names:
+        file = folder / f"{name}.json"
+        if file.exists():
+            yield name, json.loads(file.read_text())
 
 
 def row(result: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@
 #include "kernels/kernels.hpp"
 #include "kernels/scan.hpp"
 
-#if defined(__AVX512BW__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -59,6 +59,54 @@ inline Marks mark_64<std::uint16_t>(const std::byte* data, std::uint16_t mask) {
     const __mmask32 nonzero = _mm512_test_epi16_mask(bits, masks);
     marks.nonzero |= std::uint64_t{nonzero} << (32 * i);
     marks.negative_zeros |= (_mm512_test_epi16_mask(bits, bits) & ~nonzero) != 0;
+  }
+  return marks;
+}
+
+#elif defined(__AVX2__)
+
+// A bit for each of 8 elements of 32 bits: whether it is zero.
+inline unsigned zeros_32(__m256i bits) {
+  const __m256i zero = _mm256_cmpeq_epi32(bits, _mm256_setzero_si256());
+  return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(zero)));
+}
+
+// The same for 32 elements of 16 bits, in two vectors.
+inline unsigned zeros_16(__m256i low, __m256i high) {
+  const __m256i zero = _mm256_setzero_si256();
+  const __m256i packed =
+      _mm256_packs_epi16(_mm256_cmpeq_epi16(low, zero), _mm256_cmpeq_epi16(high, zero));
+  // Packing goes lane by lane.
+  return static_cast<unsigned>(_mm256_movemask_epi8(_mm256_permute4x64_epi64(packed, 0xD8)));
+}
+
+inline __m256i load_256(const std::byte* data) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data));
+}
+
+template <>
+inline Marks mark_64<std::uint32_t>(const std::byte* data, std::uint32_t mask) {
+  const __m256i masks = _mm256_set1_epi32(static_cast<int>(mask));
+  Marks marks{0, false};
+  for (int i = 0; i < 8; ++i) {
+    const __m256i bits = load_256(data + 32 * i);
+    const unsigned zeros = zeros_32(_mm256_and_si256(bits, masks));
+    marks.nonzero |= std::uint64_t{~zeros & 0xFF} << (8 * i);
+    marks.negative_zeros |= zeros != zeros_32(bits);
+  }
+  return marks;
+}
+
+template <>
+inline Marks mark_64<std::uint16_t>(const std::byte* data, std::uint16_t mask) {
+  const __m256i masks = _mm256_set1_epi16(static_cast<short>(mask));
+  Marks marks{0, false};
+  for (int i = 0; i < 2; ++i) {
+    const __m256i low = load_256(data + 64 * i);
+    const __m256i high = load_256(data + 64 * i + 32);
+    const unsigned zeros = zeros_16(_mm256_and_si256(low, masks), _mm256_and_si256(high, masks));
+    marks.nonzero |= std::uint64_t{~zeros} << (32 * i);
+    marks.negative_zeros |= zeros != zeros_16(low, high);
   }
   return marks;
 }
