@@ -9,6 +9,7 @@
 
 #include "comm/aggregator.hpp"
 #include "comm/communicator.hpp"
+#include "compress.hpp"
 #include "conversions.hpp"
 #include "kernels/kernels.hpp"
 #include "sparse.hpp"
@@ -145,6 +146,7 @@ NB_MODULE(_core, m) {
 
   bind_sparse(m);
   bind_topk(m);
+  bind_compress(m);
   nb::class_<comm::Operation> operation(m, "Operation");
   bind_results(operation);
   operation.def_prop_ro("seq", &comm::Operation::seq)

@@ -10,6 +10,7 @@
 
 #include "base/codec.hpp"
 #include "base/types.hpp"
+#include "kernels/compress/compress_kernels.hpp"
 
 namespace sparsewire {
 
@@ -74,6 +75,8 @@ struct Kernels {
   bool (*encode)(Codec codec, const float* in, std::size_t count, std::uint64_t key,
                  std::byte* out);
   void (*decode)(Codec codec, const std::byte* in, std::size_t count, float* out);
+
+  CompressKernels compress;
 };
 
 // What this processor can run, from the slowest level to the fastest.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/accumulate.hpp"
+#include "kernels/compress/compress_table.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/mark.hpp"
 #include "kernels/pick.hpp"
@@ -12,7 +13,8 @@ namespace sparsewire {
 namespace {
 
 constexpr Kernels make_table(SimdLevel level) {
-  return {level, scan, mark, start, add, gather, scatter, add_at, finish, encode, decode};
+  return {level,   scan,   mark,   start,  add,    gather,
+          scatter, add_at, finish, encode, decode, make_compress_table()};
 }
 
 }  // namespace

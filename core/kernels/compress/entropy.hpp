@@ -1,0 +1,35 @@
+// A static entropy code for small alphabets: what operators that quantise send instead of one byte
+// per symbol.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace sparsewire {
+
+// The code is a chain of blocks of kEntropyBlock symbols each, the last one of what is left. A
+// block is a byte that tells its form, and then
+//   0, constant: the one symbol that occurs;
+//   1, packed: every symbol in as many bits as the alphabet needs, from the low bits of bytes up;
+//   2, coded: the frequencies and the rANS code;
+//   3, sparse: the common symbol, the number of others in 32 little-endian bits, their positions
+//      (kernels/compress/positions.hpp), and a block of them.
+// Sparse is for less than one other symbol in 256; the shorter one of packed and coded is taken.
+// Equal symbols make equal bytes on every machine.
+inline constexpr std::size_t kEntropyBlock = std::size_t{1} << 20;
+
+// Bytes that no code of `count` symbols exceeds.
+std::size_t entropy_bound(std::size_t count);
+
+// Writes the code of `count` symbols below `alphabet`, which is from 1 to 256, to `out`, and
+// returns its size in bytes; none where a symbol is not below it.
+std::optional<std::size_t> entropy_encode(const std::uint8_t* symbols, std::size_t count,
+                                          std::size_t alphabet, std::byte* out);
+
+// Reads `count` symbols, all of them below `alphabet`, and is true where exactly these `size` bytes
+// are a code of so many. Whatever they are, nothing outside is read or written.
+bool entropy_decode(const std::byte* in, std::size_t size, std::size_t alphabet,
+                    std::uint8_t* symbols, std::size_t count);
+
+}  // namespace sparsewire

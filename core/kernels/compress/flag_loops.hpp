@@ -1,0 +1,131 @@
+// One bit per element: signs, magnitudes that reach a bound, and coins. Flags are made in bytes,
+// which vectorises, and packed from there.
+#pragma once
+
+#include "kernels/compress/stretches.hpp"
+
+namespace sparsewire {
+namespace {
+
+inline constexpr std::size_t kByteFlags = 8;
+inline constexpr std::size_t kWordFlags = 64;
+
+// Bit i of eight flags, each a byte of 0 or 1: the product moves byte i to bit 56 + i.
+inline std::uint64_t pack_8(const std::uint8_t* flags) {
+  std::uint64_t bytes;
+  __builtin_memcpy(&bytes, flags, sizeof bytes);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+  bytes = __builtin_bswap64(bytes);
+#endif
+  return (bytes * 0x0102040810204080u) >> 56;
+}
+
+// Calls fill(flags, first, length) for tiles of flags, and then take(flags, first, length), with
+// zeros behind the last flag.
+template <typename Fill, typename Take>
+inline void for_each_flags(std::size_t count, Fill fill, Take take) {
+  for_each_tile(count, [=](std::size_t first, std::size_t length) {
+    std::uint8_t flags[kTile];
+    if (length != kTile) __builtin_memset(flags, 0, sizeof flags);
+    fill(flags, first, length);
+    take(flags, first, length);
+  });
+}
+
+template <typename Fill>
+inline void fill_bits(std::size_t count, std::uint8_t* bits, Fill fill) {
+  const auto take = [=](const std::uint8_t* flags, std::size_t first, std::size_t length) {
+    for (std::size_t i = 0; i < length; i += kByteFlags) {
+      bits[(first + i) / kByteFlags] = static_cast<std::uint8_t>(pack_8(flags + i));
+    }
+  };
+  for_each_flags(count, fill, take);
+}
+
+// Returns how many bits were set.
+template <typename Fill>
+inline std::size_t fill_bitmap(std::size_t count, std::uint64_t* bitmap, Fill fill) {
+  std::size_t set = 0;
+  const auto take = [=, &set](const std::uint8_t* flags, std::size_t first, std::size_t length) {
+    for (std::size_t i = 0; i < length; i += kWordFlags) {
+      std::uint64_t word = 0;
+      for (unsigned k = 0; k < kWordFlags; k += kByteFlags) word |= pack_8(flags + i + k) << k;
+      bitmap[(first + i) / kWordFlags] = word;
+      set += static_cast<std::size_t>(__builtin_popcountll(word));
+    }
+  };
+  for_each_flags(count, fill, take);
+  return set;
+}
+
+void signs(const float* values, std::size_t count, std::uint8_t* bits) {
+  fill_bits(count, bits, [=](std::uint8_t* flags, std::size_t first, std::size_t length) {
+    for (std::size_t i = 0; i < length; ++i) {
+      flags[i] = static_cast<std::uint8_t>(to_bits(values[first + i]) >> 31);
+    }
+  });
+}
+
+// Calls visit(flags, first, length) with the bits spread to flags again.
+template <typename Visit>
+inline void for_each_spread(const std::uint8_t* bits, std::size_t count, Visit visit) {
+  for_each_tile(count, [=](std::size_t first, std::size_t length) {
+    std::uint8_t flags[kTile];
+    for (std::size_t i = 0; i < length; i += kByteFlags) {
+      const std::uint32_t byte = bits[(first + i) / kByteFlags];
+      for (unsigned k = 0; k < kByteFlags; ++k) {
+        flags[i + k] = static_cast<std::uint8_t>((byte >> k) & 1);
+      }
+    }
+    visit(flags, first, length);
+  });
+}
+
+void apply_signs(const std::uint8_t* bits, std::size_t count, float magnitude, float* values) {
+  const std::uint32_t value = to_bits(magnitude);
+  for_each_spread(
+      bits, count, [=](const std::uint8_t* flags, std::size_t first, std::size_t length) {
+        SPARSEWIRE_INDEPENDENT
+        for (std::size_t i = 0; i < length; ++i) {
+          values[first + i] = from_bits(value ^ (static_cast<std::uint32_t>(flags[i]) << 31));
+        }
+      });
+}
+
+std::size_t reaching(const float* values, std::size_t count, float magnitude,
+                     std::uint64_t* bitmap) {
+  // As integers, without their signs, magnitudes are ordered like the numbers, and NaN comes last.
+  const auto bound = static_cast<std::int32_t>(magnitude_bits(magnitude));
+  return fill_bitmap(count, bitmap,
+                     [=](std::uint8_t* flags, std::size_t first, std::size_t length) {
+                       for (std::size_t i = 0; i < length; ++i) {
+                         const std::uint32_t bits = magnitude_bits(values[first + i]);
+                         flags[i] = static_cast<std::int32_t>(bits) >= bound ? 1 : 0;
+                       }
+                     });
+}
+
+std::size_t bernoulli(std::size_t count, double probability, NoiseSource source,
+                      std::uint64_t* bitmap) {
+  const double scaled = probability * 4294967296.0 + 0.5;
+  if (!(scaled >= 1)) {
+    return fill_bitmap(count, bitmap, [](std::uint8_t* flags, std::size_t, std::size_t length) {
+      __builtin_memset(flags, 0, length);
+    });
+  }
+  const std::uint32_t last =
+      scaled < 4294967296.0 ? static_cast<std::uint32_t>(scaled) - 1 : ~std::uint32_t{0};
+  return fill_bitmap(count, bitmap,
+                     [=](std::uint8_t* flags, std::size_t first, std::size_t length) {
+                       for_each_stretch(length, {source.key, source.first + first},
+                                        [=](NoiseStretch noise, std::size_t begin, std::size_t n) {
+                                          std::uint8_t* const out = flags + begin;
+                                          for (std::uint32_t i = 0; i < n; ++i) {
+                                            out[i] = noise[i] <= last ? 1 : 0;
+                                          }
+                                        });
+                     });
+}
+
+}  // namespace
+}  // namespace sparsewire

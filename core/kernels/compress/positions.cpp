@@ -1,0 +1,83 @@
+// The parameter of the Rice code is the best one for positions that are spread evenly; clusters
+// only make it shorter.
+#include "kernels/compress/positions.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/types.hpp"
+#include "kernels/compress/bit_stream.hpp"
+#include "kernels/compress/bitmaps.hpp"
+
+namespace sparsewire {
+namespace {
+
+// How many positions are coded, and with how many low bits each.
+struct Rice {
+  bool inverted;
+  std::size_t coded;
+  unsigned low_bits;
+
+  Rice(std::size_t count, std::size_t k)
+      : inverted(k > count - k), coded(std::min(k, count - k)), low_bits(0) {
+    // The rule of Kiely (Selecting the Golomb parameter in Rice coding, 2004) in integers: one bit
+    // more for each doubling of the mean gap, plus a half, beyond 1 / 0.4812.
+    constexpr std::uint64_t kUnit = 20000;
+    constexpr std::uint64_t kShare = 4812;
+    const std::uint64_t gaps = kShare * (2 * std::uint64_t{count} - coded);
+    for (std::uint64_t reached = kUnit * coded; low_bits < 31 && reached <= gaps; reached *= 2) {
+      if (coded == 0) break;
+      ++low_bits;
+    }
+  }
+};
+
+}  // namespace
+
+std::size_t positions_bound(std::size_t count, std::size_t k) {
+  const Rice rice(count, k);
+  if (rice.coded == 0) return 0;
+  return ceil_div((count >> rice.low_bits) + rice.coded * (rice.low_bits + 1), std::size_t{8});
+}
+
+std::size_t encode_positions(const std::uint64_t* bitmap, std::size_t count, std::size_t k,
+                             std::byte* out) {
+  const Rice rice(count, k);
+  if (rice.coded == 0) return 0;
+  const std::uint64_t flip = rice.inverted ? ~std::uint64_t{0} : 0;
+  const std::uint64_t low = (std::uint64_t{1} << rice.low_bits) - 1;
+  BitWriter bits(out);
+  std::size_t next = 0;
+  for (std::size_t word = 0; word < bitmap_words(count); ++word) {
+    std::uint64_t rest = (bitmap[word] ^ flip) & used_bits(word, count);
+    for (; rest != 0; rest &= rest - 1) {
+      const std::size_t position =
+          word * kBitmapWordBits + static_cast<std::size_t>(std::countr_zero(rest));
+      const std::size_t gap = position - next;
+      bits.put_unary(gap >> rice.low_bits);
+      bits.put(static_cast<std::uint32_t>(gap & low), rice.low_bits);
+      next = position + 1;
+    }
+  }
+  return static_cast<std::size_t>(bits.finish() - out);
+}
+
+const std::byte* decode_positions(const std::byte* in, const std::byte* end, std::size_t count,
+                                  std::size_t k, std::uint64_t* bitmap) {
+  const Rice rice(count, k);
+  std::fill_n(bitmap, bitmap_words(count), std::uint64_t{0});
+  BitReader bits(in, end);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < rice.coded; ++i) {
+    const std::uint64_t quotient = bits.get_unary();
+    if (bits.failed() || quotient > count >> rice.low_bits) return nullptr;
+    const std::size_t position = next + ((quotient << rice.low_bits) | bits.get(rice.low_bits));
+    if (position >= count) return nullptr;
+    set_bit(bitmap, position);
+    next = position + 1;
+  }
+  if (rice.inverted) invert(bitmap, count);
+  return bits.finish();
+}
+
+}  // namespace sparsewire
