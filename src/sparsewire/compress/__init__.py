@@ -1,0 +1,51 @@
+"""Compression operators for distributed optimisation: what they send, and how much they lose."""
+
+from sparsewire.compress.bernoulli import Bernoulli
+from sparsewire.compress.composition import Composition, KeptComposition
+from sparsewire.compress.compressor import Compressor
+from sparsewire.compress.contractive import Contractive
+from sparsewire.compress.dithering import QSGD, Dithering
+from sparsewire.compress.errors import CompressError
+from sparsewire.compress.identity import Identity
+from sparsewire.compress.low_rank import LowRank
+from sparsewire.compress.mixture import Mixture
+from sparsewire.compress.natural import Natural
+from sparsewire.compress.natural_dithering import NaturalDithering
+from sparsewire.compress.rand_k import BlockRandomK, RandK
+from sparsewire.compress.registry import names, parse, usages
+from sparsewire.compress.sign import Sign
+from sparsewire.compress.sparsifier import Sparsifier
+from sparsewire.compress.stream import Stream
+from sparsewire.compress.ternary import Ternary
+from sparsewire.compress.threshold import BlockThreshold, Threshold
+from sparsewire.compress.top_k import BlockTopK, BlockTopKRatio, TopK
+
+__all__ = [
+    "QSGD",
+    "Bernoulli",
+    "BlockRandomK",
+    "BlockThreshold",
+    "BlockTopK",
+    "BlockTopKRatio",
+    "Composition",
+    "CompressError",
+    "Compressor",
+    "Contractive",
+    "Dithering",
+    "Identity",
+    "KeptComposition",
+    "LowRank",
+    "Mixture",
+    "Natural",
+    "NaturalDithering",
+    "RandK",
+    "Sign",
+    "Sparsifier",
+    "Stream",
+    "Ternary",
+    "Threshold",
+    "TopK",
+    "names",
+    "parse",
+    "usages",
+]

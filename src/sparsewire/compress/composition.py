@@ -1,0 +1,125 @@
+"""Two operators one after the other: of the vector, or of the elements that the first one keeps."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparsewire.compress.compressor import Compressor
+from sparsewire.compress.errors import CompressError
+from sparsewire.compress.message import Reader
+from sparsewire.compress.sparsifier import Choice, Sparsifier
+from sparsewire.compress.stream import Stream
+
+
+class Composition(Compressor):
+    """outer(inner(x)), drawn independently; the message is that of `outer`.
+
+    omega = (omega_outer + 1) (omega_inner + 1) - 1, since E||outer(inner(x))||^2 <= (omega_outer +
+    1) E||inner(x)||^2 (Horvath et al., Natural compression for distributed deep learning, arXiv
+    1905.10988). Nothing is known of the contraction where one of them is biased.
+    """
+
+    def __init__(self, outer: Compressor, inner: Compressor) -> None:
+        super().__init__(inner.dimension, inner.dtype)
+        _check_fit(outer, inner, inner.dimension)
+        self.outer = outer
+        self.inner = inner
+
+    @property
+    def omega(self) -> float:
+        return (self.outer.omega + 1) * (self.inner.omega + 1) - 1
+
+    @property
+    def contraction(self) -> float:
+        return 0.0 if self.is_biased else super().contraction
+
+    def draw(self, x: NDArray[Any], stream: Stream) -> Any:
+        return self.outer.draw(self.inner.reconstruct(self.inner.draw(x, stream)), stream)
+
+    def pack(self, code: Any) -> bytes:
+        return self.outer.pack(code)
+
+    def unpack(self, reader: Reader) -> Any:
+        return self.outer.unpack(reader)
+
+    def reconstruct(self, code: Any) -> NDArray[Any]:
+        return self.outer.reconstruct(code)
+
+
+class KeptCode(NamedTuple):
+    """The code of `KeptComposition`: what is kept, and the code of its values."""
+
+    choice: Choice
+    values: Any
+
+
+class KeptComposition(Compressor):
+    """`outer` of the elements that the sparsifier `inner` keeps: natural compression of a top-k.
+
+    The message names the kept positions once, and `outer` works on a vector of only
+    `kept_elements(inner)`, with zeros at the end where the last block is shorter.
+
+    omega as for `Composition`. If `inner` does not scale, what it drops is orthogonal to what it
+    keeps, so that contraction = a_inner (1 - omega_outer), or a_inner a_outer if `outer` is biased
+    (Basu et al., Qsparse-local-SGD, NeurIPS 2019, lemma 1, has the first).
+    """
+
+    def __init__(self, outer: Compressor, inner: Sparsifier) -> None:
+        super().__init__(inner.dimension, inner.dtype)
+        _check_fit(outer, inner, kept_elements(inner))
+        self.outer = outer
+        self.inner = inner
+
+    @property
+    def omega(self) -> float:
+        return (self.outer.omega + 1) * (self.inner.omega + 1) - 1
+
+    @property
+    def contraction(self) -> float:
+        if not self.is_biased:
+            return super().contraction
+        if self.inner.scale != 1:
+            return 0.0
+        outer = self.outer
+        kept = outer.contraction if outer.is_biased else max(0.0, 1 - outer.omega)
+        return self.inner.contraction * kept
+
+    def draw(self, x: NDArray[Any], stream: Stream) -> KeptCode:
+        choice = self.inner.choose(x, stream)
+        values = np.zeros(self.outer.dimension, self.dtype)
+        picked = self.inner.pick(x, choice)
+        values[: picked.size] = picked
+        code = self.outer.draw(values, stream)
+        if self.inner.scale > 1:
+            self.inner.check_scale(self.outer.reconstruct(code))
+        return KeptCode(choice, code)
+
+    def pack(self, code: KeptCode) -> bytes:
+        return self.inner.describe(code.choice) + self.outer.pack(code.values)
+
+    def unpack(self, reader: Reader) -> KeptCode:
+        return KeptCode(self.inner.read_choice(reader), self.outer.unpack(reader))
+
+    def reconstruct(self, code: KeptCode) -> NDArray[Any]:
+        count = self.inner.blocks.elements(code.choice.blocks).size
+        return self.inner.place(code.choice, self.outer.reconstruct(code.values)[:count])
+
+
+def kept_elements(inner: Compressor) -> int | None:
+    """How many elements a sparsifier keeps at most, if it always keeps as many blocks."""
+    if not isinstance(inner, Sparsifier) or inner.kept_blocks is None:
+        return None
+    return min(inner.kept_blocks * inner.blocks.size, inner.dimension)
+
+
+def _check_fit(outer: Compressor, inner: Compressor, size: int | None) -> None:
+    if size is None:
+        raise CompressError("the inner operator must always keep the same number of elements")
+    if outer.dimension != size or outer.dtype != inner.dtype:
+        raise CompressError(
+            f"the outer operator must take {size} elements of {inner.dtype}, "
+            f"not {outer.dimension} of {outer.dtype}"
+        )

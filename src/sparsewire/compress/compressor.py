@@ -1,0 +1,101 @@
+"""What every compression operator is: a random map on vectors, its quality, and its code."""
+
+from __future__ import annotations
+
+import math
+import operator
+from abc import ABC, abstractmethod
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from sparsewire.compress.errors import CompressError
+from sparsewire.compress.message import Reader
+from sparsewire.compress.stream import Stream
+from sparsewire.compress.vectors import as_kind_of, as_vector
+
+Vector = TypeVar("Vector")
+
+_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+class Compressor(ABC):
+    """A random map C on vectors of `dimension` elements of `dtype`, float32 or float64.
+
+    Vectors of another floating-point type are converted. C(0) = 0. Compressors keep no state
+    between calls: what is random comes from the stream. Settings out of range raise CompressError.
+
+    An operator is four small functions around its *code*, what a message means: `draw` makes the
+    code of a vector, `pack` and `unpack` turn it into bytes and back, and `reconstruct` makes the
+    vector that it stands for.
+    """
+
+    def __init__(self, dimension: int, dtype: DTypeLike = np.float32) -> None:
+        self.dimension = operator.index(dimension)
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        if self.dimension < 1:
+            raise CompressError(f"dimension must be at least 1, not {dimension}")
+        if self.dtype not in _DTYPES:
+            raise CompressError(f"values are sent as float32 or float64, not {self.dtype}")
+
+    @property
+    @abstractmethod
+    def omega(self) -> float:
+        """The least known w with E C(x) = x and E||C(x) - x||^2 <= w ||x||^2; inf where biased."""
+
+    @property
+    def contraction(self) -> float:
+        """The largest known a with E||C(x) - x||^2 <= (1 - a) ||x||^2; 0 where none is known.
+
+        Of an unbiased operator it is 1/(omega + 1), which holds for C/(omega + 1): see
+        `Contractive`.
+        """
+        return 1 / (self.omega + 1)
+
+    @property
+    def is_biased(self) -> bool:
+        return math.isinf(self.omega)
+
+    def encode(self, x: Any, stream: Stream) -> bytes:
+        """The message for `x`, an array or tensor of `dimension` elements: all that is sent.
+
+        Raises CompressError for another size, elements that are not finite, or sizes of numbers
+        that the operator cannot express in `dtype`.
+        """
+        return self.pack(self.draw(as_vector(x, self.dimension, self.dtype), stream))
+
+    def decode(self, payload: bytes) -> NDArray[Any]:
+        """What a message stands for, shape (dimension,), `dtype`; CompressError if malformed."""
+        reader = Reader(payload)
+        code = self.unpack(reader)
+        reader.end()
+        with np.errstate(over="ignore", invalid="ignore"):
+            result = self.reconstruct(code)
+        if not np.isfinite(result).all():
+            raise CompressError("malformed message: it stands for a vector that is not finite")
+        return result
+
+    def compress(self, x: Vector, stream: Stream) -> Vector:
+        """C(x), of the kind, shape, dtype and device of `x`: what `decode(encode(x))` would give.
+
+        Raises CompressError as `encode` does.
+        """
+        code = self.draw(as_vector(x, self.dimension, self.dtype), stream)
+        result: Vector = as_kind_of(x, self.reconstruct(code))
+        return result
+
+    @abstractmethod
+    def draw(self, x: NDArray[Any], stream: Stream) -> Any:
+        """The code of `x`, shape (dimension,), `dtype`, all finite."""
+
+    @abstractmethod
+    def pack(self, code: Any) -> bytes: ...
+
+    @abstractmethod
+    def unpack(self, reader: Reader) -> Any:
+        """The code of a message; raises CompressError if it is malformed."""
+
+    @abstractmethod
+    def reconstruct(self, code: Any) -> NDArray[Any]:
+        """The vector that a code stands for; the same bits on every machine."""

@@ -1,0 +1,65 @@
+"""Random dithering: magnitudes rounded at random to multiples of a fraction of the norm."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from sparsewire.compress.kernels import round_linear
+from sparsewire.compress.norm_scaled import NormScaled
+
+
+class Dithering(NormScaled):
+    """Each element becomes ||x||_q sign(x) l/s, with l of 0, 1, ... s; unbiased.
+
+    `levels` is s (1 to 127), `power` q (1 to inf), by blocks of `block` elements; omega is that of
+    a whole block. With l2 norms and blocks it is QSGD (Alistarh et al., QSGD: Communication-
+    efficient SGD via gradient quantization and encoding, NeurIPS 2017, section 3.1).
+
+    With t = s |x| / ||x||_q, an element adds f (1 - f) (||x||_q / s)^2 to the variance, where f is
+    the fraction of t. That is at most t - t^2 for t <= 1/2 and at most 1/4 otherwise, a concave
+    function of t^2, so that equal elements are the worst; for q = inf, all but the largest. Hence,
+    sharper than QSGD's min(d/s^2, sqrt(d)/s) (lemma 3.1):
+
+    - q = 2: sqrt(d)/s - 1 where d >= 4 s^2 or s = 1, reached by equal elements; else d/(4 s^2);
+    - q = inf: (sqrt(1 + (d - 1)/s^2) - 1)/2, reached by (1, t, t, ...), t = 1/(s + sqrt(s^2+d-1));
+    - other q: min(D^2/(4 s^2), D/s), where D = d^(1/min(q, 2)).
+    """
+
+    def __init__(
+        self,
+        dimension: int,
+        levels: int,
+        power: float = 2.0,
+        block: int | None = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        super().__init__(dimension, levels, power, block, dtype)
+
+    @property
+    def omega(self) -> float:
+        d, s = self.blocks.size, self.levels
+        if math.isinf(self.power):
+            return (math.sqrt(1 + (d - 1) / s**2) - 1) / 2
+        if self.power != 2:
+            ratio: float = d ** (1 / min(self.power, 2.0)) / s
+            return min(ratio**2 / 4, ratio)
+        is_coarse = d >= 4 * s**2 or s == 1
+        return math.sqrt(d) / s - 1 if is_coarse else d / (4 * s**2)
+
+    def fractions(self) -> NDArray[np.float64]:
+        return np.arange(1, self.levels + 1) / self.levels
+
+    def round(self, shares: NDArray[np.float64], key: int) -> NDArray[np.int64]:
+        return round_linear(shares * self.levels, key)
+
+
+class QSGD(Dithering):
+    """l2 dithering by buckets of 512 elements (Alistarh et al., NeurIPS 2017, section 4)."""
+
+    def __init__(
+        self, dimension: int, levels: int, bucket: int = 512, dtype: DTypeLike = np.float32
+    ) -> None:
+        super().__init__(dimension, levels, 2.0, bucket, dtype)

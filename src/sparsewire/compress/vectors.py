@@ -1,0 +1,57 @@
+"""NumPy arrays and torch tensors as the vectors that compressors work on, and back."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparsewire.compress.errors import CompressError
+
+
+def as_vector(x: Any, dimension: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The elements of `x`, shape (dimension,), in `dtype`.
+
+    Raises CompressError for another size, for what is not floating point, and for elements that are
+    not finite in `dtype`, naming the first.
+    """
+    array = _as_numpy(x)
+    if not (np.issubdtype(array.dtype, np.floating) or array.dtype.name == "bfloat16"):
+        raise CompressError(f"only floating-point vectors can be compressed, not {array.dtype}")
+    if array.size != dimension:
+        raise CompressError(f"this compressor takes {dimension} elements, not {array.size}")
+    with np.errstate(over="ignore"):
+        vector = np.ascontiguousarray(array.reshape(-1), dtype=dtype)
+    finite = np.isfinite(vector)
+    if not finite.all():
+        index = int(np.argmin(finite))
+        raise CompressError(f"element {index} is not finite as {dtype}: {array.reshape(-1)[index]}")
+    return vector
+
+
+def as_kind_of(x: Any, values: NDArray[Any]) -> Any:
+    """`values` as an array or tensor with the shape, dtype and device of `x`."""
+    if _is_tensor(x):
+        torch = sys.modules["torch"]
+        return torch.from_numpy(values).to(device=x.device, dtype=x.dtype).reshape(x.shape)
+    array = np.asarray(x)
+    return values.astype(array.dtype, copy=False).reshape(array.shape)
+
+
+def _is_tensor(x: Any) -> bool:
+    # Whoever holds a tensor has imported torch, so that it need not be installed for arrays.
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def _as_numpy(x: Any) -> NDArray[Any]:
+    if not _is_tensor(x):
+        return np.asarray(x)
+    torch = sys.modules["torch"]
+    tensor = x.detach().cpu()
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.float()
+    array: NDArray[Any] = tensor.numpy()
+    return array

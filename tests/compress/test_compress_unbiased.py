@@ -1,0 +1,112 @@
+"""Unbiased operators keep the mean, and lose what their omega says: no more, and where it is tight
+no less."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from compress_cases import UNBIASED, linf_worst, measure, named_vectors
+
+from sparsewire.compress import (
+    Bernoulli,
+    BlockRandomK,
+    Composition,
+    Dithering,
+    Mixture,
+    Natural,
+    NaturalDithering,
+    RandK,
+    Stream,
+    Ternary,
+    parse,
+)
+
+DIMENSION = 64
+DRAWS = 800
+# Values are sent as float64, so that only the last bits are lost where nothing is random.
+ROUNDING = 1e-12
+
+
+@pytest.mark.parametrize("vector", named_vectors(DIMENSION))
+@pytest.mark.parametrize("name", UNBIASED)
+def test_mean_is_kept_and_variance_is_bounded(name: str, vector: str) -> None:
+    compressor = parse(name, DIMENSION, np.float64)
+    losses = measure(compressor, named_vectors(DIMENSION)[vector], DRAWS)
+    # Where one element carries all, the bias is as wide as a normal variable: among so many cases
+    # some are beyond two standard errors.
+    assert losses.bias <= 3 * math.sqrt(losses.variance / DRAWS) + ROUNDING
+    assert losses.variance <= 1.05 * compressor.omega + 3 * losses.uncertainty + ROUNDING
+
+
+MANY = 20_000
+SMALL = 32
+
+
+@pytest.mark.parametrize("vector", named_vectors(SMALL))
+@pytest.mark.parametrize(
+    "name",
+    ["ternary:2:32", "ternary:inf:32", "dithering:5:2:32", "natural", "natural-dithering:6:2:32"],
+)
+def test_mean_over_many_draws(name: str, vector: str) -> None:
+    """Blocks of one long vector are as many draws of a short one."""
+    x = named_vectors(SMALL)[vector]
+    compressor = parse(name, MANY * SMALL, np.float64)
+    drawn = compressor.compress(np.tile(x, MANY), Stream(1)).reshape(MANY, SMALL)
+    size = np.linalg.norm(x)
+    variance = ((drawn - x) ** 2).sum() / MANY / size**2
+    bias = np.linalg.norm(drawn.mean(axis=0) - x) / size
+    assert bias <= 2 * math.sqrt(variance / MANY) + ROUNDING
+    assert variance <= 1.05 * compressor.omega + ROUNDING
+
+
+ONES = np.ones(DIMENSION)
+TWO_NORMS = np.where(np.arange(16) < 10, 0.5, 1.5)  # 4 levels: all are half-way between two.
+WORST = {
+    "rand-k": (RandK(DIMENSION, 5), ONES),
+    "block-random-k": (BlockRandomK(DIMENSION, 3, 8), ONES),
+    "bernoulli": (Bernoulli(DIMENSION, 0.5, 1), ONES),
+    "ternary l2": (Ternary(DIMENSION), -ONES),
+    "ternary linf": (Ternary(DIMENSION, math.inf), linf_worst(DIMENSION)),
+    "ternary blocks": (Ternary(60, 2, 20), np.ones(60)),
+    "coarse l2 dithering": (Dithering(DIMENSION, 3), ONES),
+    "fine l2 dithering": (Dithering(16, 4), TWO_NORMS),
+    "linf dithering": (Dithering(DIMENSION, 3, math.inf), linf_worst(DIMENSION, 3)),
+    "natural": (Natural(DIMENSION), ONES * 4 / 3),
+    # Each element is 1/12, 4/3 of a power of two, of the norm.
+    "natural dithering": (NaturalDithering(144, 20), np.ones(144)),
+    "composition": (Composition(Natural(9), RandK(9, 4)), np.full(9, 16 / 27)),
+    "mixture": (Mixture([Ternary(DIMENSION), RandK(DIMENSION, 8)], [0.5, 0.5]), ONES),
+}
+
+
+@pytest.mark.parametrize("case", WORST)
+def test_omega_is_reached_in_the_worst_case(case: str) -> None:
+    compressor, x = WORST[case]
+    losses = measure(compressor, x, DRAWS)
+    assert losses.variance >= 0.95 * compressor.omega
+    assert losses.variance <= 1.05 * compressor.omega
+
+
+def test_omega_of_known_operators() -> None:
+    def omega(name: str, dimension: int = 100) -> float:
+        return parse(name, dimension).omega
+
+    assert omega("identity") == 0
+    assert omega("rand-k:5") == pytest.approx(19)
+    assert omega("bernoulli:0.2") == pytest.approx(4)
+    assert omega("ternary") == pytest.approx(9)
+    assert omega("ternary:inf") == pytest.approx(4.5)
+    assert omega("ternary:2:16", 1000) == pytest.approx(3)
+    assert omega("ternary:2:512") == pytest.approx(9), "a block is no longer than the vector"
+    assert omega("natural") == 0.125
+    assert omega("natural+rand-k:5") == pytest.approx(9 / 8 * 20 - 1)
+    assert omega("0.25*identity|0.75*ternary") == pytest.approx(0.75 * 9)
+
+
+@pytest.mark.parametrize("name", ["rand-k:0.25", "natural", "ternary:inf"])
+def test_contraction_of_the_unbiased_is_of_the_scaled_operator(name: str) -> None:
+    compressor = parse(name, DIMENSION)
+    assert not compressor.is_biased
+    assert compressor.contraction == pytest.approx(1 / (compressor.omega + 1))
