@@ -1,0 +1,1 @@
+"""Distributed optimisation methods that send compressed messages, one per file."""

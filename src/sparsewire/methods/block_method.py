@@ -1,0 +1,74 @@
+"""What the independent block methods have in common: each worker sends blocks of its own choice."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numpy.typing import ArrayLike
+
+from sparsewire.compress.message import Reader
+from sparsewire.compress.rand_k import RandK
+from sparsewire.compress.sparsifier import SeededSparsifier
+from sparsewire.methods.method import Method
+from sparsewire.methods.network import Network
+from sparsewire.problems.problem import Floats, Problem
+
+Booleans = npt.NDArray[np.bool_]
+
+
+def one_of_n(problem: Problem) -> SeededSparsifier:
+    """As many blocks as workers (or a few less, to be of equal size), of which each sends one.
+
+    That is tau = 1/n, which costs hardly any steps by the theory of these methods.
+    """
+    block = -(-problem.dimension // problem.workers)
+    return RandK(problem.dimension, 1, block, np.float64)
+
+
+class BlockMethod(Method):
+    """A method whose workers send x_U for random blocks U, independently of each other.
+
+    Which blocks those are follows from a seed in the message, so no indices are sent. Only what
+    goes to the server is compressed: the mean that all go on with is dense. K. Mishchenko, F.
+    Hanzely and P. Richtarik, "99% of worker-master communication in distributed optimization is
+    not needed" (UAI 2020).
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        network: Network,
+        sparsifier: SeededSparsifier | None = None,
+        *,
+        x0: ArrayLike | None = None,
+        seed: int = 0,
+    ) -> None:
+        """`sparsifier` draws the blocks of each worker; `_default` unless given."""
+        self.sparsifier = self._default(problem) if sparsifier is None else sparsifier
+        super().__init__(problem, network, self.sparsifier, x0=x0, seed=seed)
+
+    @property
+    def tau(self) -> float:
+        """The probability of a block to be sent by a worker."""
+        return 1 / self.sparsifier.scale
+
+    def _default(self, problem: Problem) -> SeededSparsifier:
+        return one_of_n(problem)
+
+    def _send_blocks(self, vectors: Floats) -> tuple[Floats, Booleans]:
+        """Send blocks of a vector (local, dimension) for each local worker; collective.
+
+        Returns what all workers sent, without the sparsifier's scale and 0 elsewhere, and masks of
+        what they sent: both of shape (workers, dimension).
+        """
+        senders = zip(vectors, self._streams, strict=True)
+        messages = [self.sparsifier.encode(vector, stream) for vector, stream in senders]
+        shape = self.network.workers, self.problem.dimension
+        sent, masks = np.zeros(shape), np.zeros(shape, np.bool_)
+        for row, mask, payload in zip(sent, masks, self._exchange(messages), strict=True):
+            reader = Reader(payload)
+            choice, values = self.sparsifier.unpack(reader)
+            reader.end()
+            mask[self.sparsifier.blocks.elements(choice.blocks)] = True
+            row[mask] = values
+        return sent, masks

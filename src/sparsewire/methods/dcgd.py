@@ -1,0 +1,59 @@
+"""Distributed compressed gradient descent: each worker sends its compressed gradient."""
+
+from __future__ import annotations
+
+from numpy.typing import ArrayLike
+
+from sparsewire.methods.method import Compressors, Method
+from sparsewire.methods.network import Network
+from sparsewire.methods.step_size import StepSize
+from sparsewire.problems.problem import Floats, Problem
+
+
+def theory(problem: Problem, omega: float) -> StepSize:
+    """For convex f_i and unbiased compressors, with L_i the largest of the workers:
+
+        gamma = 1 / (L + 2 omega L_i / n),
+        E|x^k - x*|^2 <= (1 - gamma mu)^k |x^0 - x*|^2 + gamma/mu 2 omega/n mean_i |grad f_i(x*)|^2.
+
+    E. Gorbunov, F. Hanzely and P. Richtarik, "A unified theory of SGD" (AISTATS 2020), Theorem 4.1
+    with A = L + 2 omega L_i / n. The second term is the floor at which the method stalls.
+    """
+    gamma = 1 / (problem.L + 2 * omega * max(problem.L_i) / problem.workers)
+    return StepSize(gamma, gamma * problem.mu if problem.mu else None)
+
+
+class Dcgd(Method):
+    """x = prox(x - gamma mean_i Q(grad f_i(x))).
+
+    With a biased compressor there is no theory: pass `gamma`, and expect it to diverge.
+    """
+
+    proximal = True
+
+    def __init__(
+        self,
+        problem: Problem,
+        network: Network,
+        compressors: Compressors,
+        *,
+        gamma: float | None = None,
+        x0: ArrayLike | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Raises ValueError for a biased compressor without `gamma`."""
+        super().__init__(problem, network, compressors, x0=x0, seed=seed)
+        if gamma is None:
+            self._require_unbiased()
+        self._use(self._theory(), gamma)
+
+    def _theory(self) -> StepSize:
+        return theory(self.problem, self.omega)
+
+    def _step(self) -> None:
+        gradient = self._send(self._estimates()).mean(axis=0)
+        self.x = self.problem.prox(self.x - self.gamma * gradient, self.gamma)
+
+    def _estimates(self) -> Floats:
+        """What the local workers send, before compression: shape (local, dimension)."""
+        return self._gradients()

@@ -1,0 +1,111 @@
+"""DIANA: workers compress the difference between their gradient and a shift that learns it."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from numpy.typing import ArrayLike
+
+from sparsewire.methods.method import Compressors, Method
+from sparsewire.methods.network import Network
+from sparsewire.methods.step_size import StepSize
+from sparsewire.problems.problem import Floats, Problem
+
+
+def theory(problem: Problem, omega: float) -> StepSize:
+    """Strongly convex f: with L the largest L_i, and alpha = 1 / (omega + 1),
+
+        gamma = min{ 2 / ((mu + L) (1 + 6 omega / n)), alpha / (2 mu) },
+        E Psi^k <= (1 - gamma mu)^k Psi^0,
+
+    where Psi is |x - x*|^2 plus a multiple of mean_i |h_i - grad f_i(x*)|^2. S. Horvath et al.,
+    "Stochastic distributed learning with gradient quantization and variance reduction" (2019), the
+    theorem on DIANA with unbiased compressors, for any R. Otherwise `nonconvex_theory`.
+    """
+    if problem.mu <= 0:
+        return nonconvex_theory(max(problem.L_i), 1, omega, problem.workers)
+    alpha = 1 / (omega + 1)
+    descent = 2 / ((problem.mu + max(problem.L_i)) * (1 + 6 * omega / problem.workers))
+    gamma = min(descent, alpha / (2 * problem.mu))
+    return StepSize(gamma, gamma * problem.mu, alpha)
+
+
+def nonconvex_theory(smoothness: float, m: int, omega: float, n: int) -> StepSize:
+    """Any smooth f without R, for DIANA (m = 1) and VR-DIANA (m components per worker).
+
+    gamma = 1 / (10 L (1 + omega/n)^(1/2) (m^(2/3) + omega + 1)), alpha = 1 / (omega + 1), and
+    `nonconvex_bound` holds. S. Horvath et al. (2019), the theorem on VR-DIANA for nonconvex f.
+    """
+    spread = math.sqrt(1 + omega / n) * (m ** (2 / 3) + omega + 1)
+    return StepSize(1 / (10 * smoothness * spread), alpha=1 / (omega + 1))
+
+
+def nonconvex_bound(gamma: float, decrease: float, steps: int) -> float:
+    """A bound on the mean of E|grad f(x^k)|^2 over the first `steps`, for `nonconvex_theory`.
+
+    `decrease` is at least f(x^0) - min f.
+    """
+    return 4 * decrease / (gamma * steps)
+
+
+class Diana(Method):
+    """Worker i sends Q(g_i - h_i), and everybody moves h_i by alpha times that.
+
+    The server steps along the mean of h_i + Q(g_i - h_i), with momentum `beta`:
+
+        v = beta v + mean_i (h_i + Q_i),    x = prox(x - gamma v).
+
+    The theory is for beta = 0 and unbiased compressors. K. Mishchenko et al., "Distributed learning
+    with compressed gradient differences" (2019).
+    """
+
+    proximal = True
+    saved: ClassVar[tuple[str, ...]] = ("h", "mean_h", "v")
+
+    def __init__(
+        self,
+        problem: Problem,
+        network: Network,
+        compressors: Compressors,
+        *,
+        gamma: float | None = None,
+        alpha: float | None = None,
+        beta: float = 0.0,
+        x0: ArrayLike | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Raises ValueError for biased compressors, beta outside [0, 1), and beta together with R.
+
+        With momentum the proximal step stands still where R weighs 1 - beta of what it should.
+        """
+        super().__init__(problem, network, compressors, x0=x0, seed=seed)
+        self._require_unbiased()
+        if not 0 <= beta < 1:
+            raise ValueError(f"beta must be in [0, 1), not {beta}")
+        if beta and problem.l1:
+            raise ValueError("momentum takes no l1 term")
+        predicted = self._theory()
+        self._use(predicted, gamma, rate_holds=alpha is None and beta == 0)
+        self.alpha = predicted.alpha if alpha is None else alpha
+        self.beta = beta
+        self.h = self._zeros()
+        """The shifts of the local workers: shape (local, dimension)."""
+        self.mean_h: Floats = self.h[0].copy()
+        """The server's copy of their mean over all workers."""
+        self.v: Floats = self.h[0].copy()
+
+    def _theory(self) -> StepSize:
+        return theory(self.problem, self.omega)
+
+    def _step(self) -> None:
+        differences = self._send(self._estimates() - self.h)
+        difference = differences.mean(axis=0)
+        self.v = self.beta * self.v + (self.mean_h + difference)
+        self.h = self.h + self.alpha * self._own(differences)
+        self.mean_h = self.mean_h + self.alpha * difference
+        self.x = self.problem.prox(self.x - self.gamma * self.v, self.gamma)
+
+    def _estimates(self) -> Floats:
+        """Unbiased estimates of the local workers' gradients at x: shape (local, dimension)."""
+        return self._gradients()

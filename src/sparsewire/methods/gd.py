@@ -1,0 +1,45 @@
+"""Gradient descent whose workers send whole gradients: what compressed methods compete with."""
+
+from __future__ import annotations
+
+from numpy.typing import ArrayLike
+
+from sparsewire.methods.method import Method
+from sparsewire.methods.network import Network
+from sparsewire.methods.step_size import StepSize
+from sparsewire.problems.problem import Problem
+
+
+def theory(problem: Problem) -> StepSize:
+    """Proximal gradient descent on a smooth and convex f.
+
+    |x - x*|^2 shrinks by 1 - rate per step: Y. Nesterov, "Introductory Lectures on Convex
+    Optimization" (2004), Theorem 2.1.15; the proximal step does not expand distances. Without
+    strong convexity gamma = 1/L, and there is no rate.
+    """
+    if problem.mu <= 0:
+        return StepSize(1 / problem.L)
+    gamma = 2 / (problem.mu + problem.L)
+    return StepSize(gamma, gamma**2 * problem.mu * problem.L)
+
+
+class Gd(Method):
+    """x = prox(x - gamma mean_i grad f_i(x))."""
+
+    proximal = True
+
+    def __init__(
+        self,
+        problem: Problem,
+        network: Network,
+        *,
+        gamma: float | None = None,
+        x0: ArrayLike | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(problem, network, x0=x0, seed=seed)
+        self._use(theory(problem), gamma)
+
+    def _step(self) -> None:
+        gradient = self._send_exactly(self._gradients()).mean(axis=0)
+        self.x = self.problem.prox(self.x - self.gamma * gradient, self.gamma)

@@ -1,0 +1,52 @@
+"""IBCD: gradient descent along blocks of the gradients, which each worker draws by itself."""
+
+from __future__ import annotations
+
+from numpy.typing import ArrayLike
+
+from sparsewire.compress.sparsifier import SeededSparsifier
+from sparsewire.methods.block_method import BlockMethod
+from sparsewire.methods.network import Network
+from sparsewire.methods.step_size import StepSize
+from sparsewire.problems.problem import Problem
+
+
+def theory(problem: Problem, tau: float) -> StepSize:
+    """Where grad f_i(x*) = 0 for all i, and f_i are convex: with L the largest L_i,
+
+        gamma = n / (2 L (tau n + 2 (1 - tau))),
+        E|x^k - x*|^2 <= (1 - gamma tau mu)^k |x^0 - x*|^2.
+
+    K. Mishchenko, F. Hanzely and P. Richtarik (2020), the theorem on IBCD. Its proof needs two
+    moments of the blocks only, E x_U = tau x and E|x_U|^2 = tau |x|^2, with U independent across
+    workers; so it holds for Bernoulli blocks as well. With tau = 1/n it is within a constant
+    factor of gradient descent, for 1/n of the messages.
+    """
+    n = problem.workers
+    gamma = n / (2 * max(problem.L_i) * (tau * n + 2 * (1 - tau)))
+    return StepSize(gamma, gamma * tau * problem.mu if problem.mu else None)
+
+
+class Ibcd(BlockMethod):
+    """x = x - gamma mean_i grad f_i(x)_{U_i}.
+
+    Where workers disagree at the solution, their blocks do not cancel there and it stalls at a
+    floor: see `Isega` for a method that does not.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        network: Network,
+        sparsifier: SeededSparsifier | None = None,
+        *,
+        gamma: float | None = None,
+        x0: ArrayLike | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(problem, network, sparsifier, x0=x0, seed=seed)
+        self._use(theory(problem, self.tau), gamma)
+
+    def _step(self) -> None:
+        sent, _ = self._send_blocks(self._gradients())
+        self.x = self.x - self.gamma * sent.mean(axis=0)

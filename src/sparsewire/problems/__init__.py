@@ -1,0 +1,1 @@
+"""Functions that distributed methods minimise, with their constants, splits and solutions."""

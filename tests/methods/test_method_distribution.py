@@ -1,0 +1,168 @@
+"""Real processes and a simulation of them give the same bits, and only messages cross the wire."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+from support import run_ranks
+
+import sparsewire
+from sparsewire.compress.compressor import Compressor
+from sparsewire.compress.message import Reader
+from sparsewire.compress.rand_k import RandK
+from sparsewire.compress.stream import Stream
+from sparsewire.compress.ternary import Ternary
+from sparsewire.compress.top_k import TopK
+from sparsewire.methods import checkpoint
+from sparsewire.methods.dcgd import Dcgd
+from sparsewire.methods.diana import Diana
+from sparsewire.methods.ef14 import Ef14
+from sparsewire.methods.ef21 import Ef21
+from sparsewire.methods.ef21_sgdm import Ef21Sgdm
+from sparsewire.methods.gd import Gd
+from sparsewire.methods.marina import Marina
+from sparsewire.methods.method import Method
+from sparsewire.methods.network import Distributed, Network, Simulated
+from sparsewire.methods.qsgd import Qsgd
+from sparsewire.methods.vr_diana import VrDianaLsvrg, VrDianaSaga
+from sparsewire.problems.logistic import Logistic
+from sparsewire.problems.partition import shuffled
+from sparsewire.problems.sources import from_arrays
+
+RANKS, STEPS, DIMENSION = 4, 20, 1000
+
+
+def problem(form: str) -> Logistic:
+    """Wide, so that a gradient is far longer than what frames a message."""
+    random = np.random.default_rng(11)
+    features = random.normal(size=(41, DIMENSION)) * (random.random((41, DIMENSION)) < 0.1)
+    labels = np.where(random.random(41) < 0.5, -1.0, 1.0)
+    rows = csr_array(features) if form == "sparse" else features
+    return Logistic(from_arrays(rows, labels), shuffled(41, RANKS, seed=1), l2=0.1)
+
+
+class Silence(Compressor):
+    """Sends nothing, and stands for 0: the shortest message there can be."""
+
+    omega = float("inf")
+    contraction = 0.5
+
+    def draw(self, x: Any, stream: Stream) -> None:
+        return None
+
+    def pack(self, code: None) -> bytes:
+        return b""
+
+    def unpack(self, reader: Reader) -> None:
+        return None
+
+    def reconstruct(self, code: None) -> Any:
+        return np.zeros(self.dimension)
+
+
+RAND_K = RandK(DIMENSION, 10, dtype=np.float64)
+TOP_K = TopK(DIMENSION, 10, dtype=np.float64)
+TERNARY = Ternary(DIMENSION, dtype=np.float64)
+MIXED = [RAND_K, TERNARY, RAND_K, RAND_K]
+RUNS: dict[str, tuple[Any, ...]] = {
+    "gd": (Gd, "sparse"),
+    "dcgd": (Dcgd, "sparse", RAND_K),
+    "qsgd": (Qsgd, "dense", RAND_K),
+    "diana": (Diana, "sparse", MIXED),
+    "diana dense": (Diana, "dense", RAND_K),
+    "vr-diana lsvrg": (VrDianaLsvrg, "sparse", RAND_K),
+    "vr-diana saga": (VrDianaSaga, "dense", RAND_K),
+    "ef14": (Ef14, "sparse", TOP_K),
+    "ef21": (Ef21, "sparse", RAND_K),
+    "ef21-sgdm": (Ef21Sgdm, "sparse", TOP_K),
+    "marina": (Marina, "sparse", RAND_K),
+    "silence": (Ef21, "sparse", Silence(DIMENSION, np.float64)),
+    "one is silent": (Ef21, "sparse", [TOP_K, Silence(DIMENSION, np.float64), TOP_K, TOP_K]),
+}
+
+
+def made(name: str, network: Network) -> Method:
+    method, form, *compressors = RUNS[name]
+    made: Method = method(problem(form), network, *compressors, seed=9)
+    return made
+
+
+def run_all(names: list[str]) -> dict[str, tuple[bytes, float, int, int]]:
+    """The bits of x, bits per worker, and bytes sent: by the messages, and on the wire."""
+    results = {}
+    with sparsewire.init() as comm:
+        for name in names:
+            network = Distributed(comm)
+            run = made(name, network)
+            before = comm.stats()["bytes_sent"]
+            for _ in range(STEPS):
+                run.step()
+            wire = comm.stats()["bytes_sent"] - before
+            results[name] = run.x.tobytes(), run.bits, network.bytes_sent, wire
+    return results
+
+
+def test_processes_and_simulation_agree_and_send_messages_only() -> None:
+    ranks = run_ranks(RANKS, run_all, list(RUNS))
+    for name in RUNS:
+        network = Simulated(RANKS)
+        run = made(name, network)
+        for _ in range(STEPS):
+            run.step()
+        assert run.x.any() == (name != "silence")
+        sent = [results[name][2] for results in ranks]
+        assert sum(sent) == network.bytes_sent
+        for results in ranks:
+            x, bits, _, wire = results[name]
+            assert x == run.x.tobytes(), name
+            assert bits == run.bits
+            # Each message goes to three others, perhaps by way of another rank. Frame, headers and
+            # the bitmap of rows take up to 544 bytes, and 1% of a long message.
+            assert wire <= (RANKS - 1) * (max(sent) * 1.01 + 544 * STEPS)
+        assert name == "gd" or network.bytes_sent < 0.1 * 8 * DIMENSION * STEPS * RANKS
+
+
+RESUMED = ["diana", "vr-diana saga", "ef14", "marina"]
+
+
+def run_and_die(directory: str) -> None:
+    """Keep a checkpoint of step 6 of each method, and get killed around step 9 of the last."""
+    with sparsewire.init() as comm:
+        for name in RESUMED:
+            run = made(name, Distributed(comm))
+            for _ in range(6):
+                run.step()
+            checkpoint.save(f"{directory}/{name}-{comm.rank}.npz", run.state())
+        # Whoever dies first interrupts the others in their steps.
+        with suppress(sparsewire.PeerLost):
+            for _ in range(3):
+                run.step()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def resume(directory: str) -> dict[str, bytes]:
+    points = {}
+    with sparsewire.init() as comm:
+        for name in RESUMED:
+            run = made(name, Distributed(comm))
+            run.restore(checkpoint.load(f"{directory}/{name}-{comm.rank}.npz"))
+            while run.rounds < STEPS:
+                run.step()
+            points[name] = run.x.tobytes()
+    return points
+
+
+def test_killed_ranks_go_on_from_their_states(tmp_path: Path) -> None:
+    run_ranks(RANKS, run_and_die, str(tmp_path), dying=range(RANKS))
+    resumed = run_ranks(RANKS, resume, str(tmp_path))
+    for name in RESUMED:
+        whole = made(name, Simulated(RANKS))
+        for _ in range(STEPS):
+            whole.step()
+        assert {points[name] for points in resumed} == {whole.x.tobytes()}, name

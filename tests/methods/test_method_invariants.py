@@ -1,0 +1,213 @@
+"""What holds in every step, and what methods refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from data_sets import logistic
+
+from sparsewire.compress.compressor import Compressor
+from sparsewire.compress.identity import Identity
+from sparsewire.compress.rand_k import RandK
+from sparsewire.compress.ternary import Ternary
+from sparsewire.compress.top_k import TopK
+from sparsewire.methods import checkpoint
+from sparsewire.methods.dcgd import Dcgd
+from sparsewire.methods.diana import Diana
+from sparsewire.methods.ef14 import Ef14
+from sparsewire.methods.ef21 import Ef21
+from sparsewire.methods.ef21_sgdm import Ef21Sgdm
+from sparsewire.methods.gd import Gd
+from sparsewire.methods.marina import Marina
+from sparsewire.methods.method import Method
+from sparsewire.methods.network import Simulated
+from sparsewire.methods.qsgd import Qsgd
+from sparsewire.methods.vr_diana import VrDianaLsvrg, VrDianaSaga
+from sparsewire.problems.least_squares import LeastSquares
+from sparsewire.problems.logistic import Logistic
+from sparsewire.problems.sources import from_arrays
+
+N, L2 = 4, 0.01
+COMPRESSED = [Dcgd, Qsgd, Diana, VrDianaLsvrg, VrDianaSaga, Ef14, Ef21, Ef21Sgdm, Marina]
+
+
+def problem() -> Logistic:
+    return logistic("breast_cancer", N, L2, rows=20)
+
+
+def rand_k() -> Compressor:
+    return RandK(30, 6, dtype=np.float64)
+
+
+def made(method: Callable[..., Method], **options: object) -> Method:
+    if method is Gd:
+        return Gd(problem(), Simulated(N), **options)  # type: ignore[arg-type]
+    return method(problem(), Simulated(N), rand_k(), **options)
+
+
+class Recorded(Simulated):
+    """Keeps the messages of the last round."""
+
+    def exchange(self, messages: list[bytes]) -> list[bytes]:
+        self.messages = messages
+        return super().exchange(messages)
+
+
+@pytest.mark.parametrize("method", [Diana, VrDianaLsvrg, VrDianaSaga])
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_server_keeps_the_mean_of_the_shifts(method: type[Diana], beta: float) -> None:
+    run = method(problem(), Simulated(N), rand_k(), beta=beta)
+    for _ in range(200):
+        run.step()
+        assert np.abs(run.mean_h - run.h.mean(axis=0)).max() < 1e-12
+    assert np.abs(run.h).max() > 1e-3
+
+
+@pytest.mark.parametrize("method", [Ef21, Ef21Sgdm])
+def test_server_keeps_the_mean_of_the_estimates(method: type[Ef21]) -> None:
+    run = method(problem(), Simulated(N), TopK(30, 3, dtype=np.float64))
+    for _ in range(200):
+        run.step()
+        assert np.abs(run.mean_g - run.g.mean(axis=0)).max() < 1e-12
+
+
+def test_references_of_both_variants_are_true() -> None:
+    saga, lsvrg = made(VrDianaSaga, batch=3), made(VrDianaLsvrg, batch=3)
+    assert isinstance(saga, VrDianaSaga)
+    assert isinstance(lsvrg, VrDianaLsvrg)
+    points = []
+    for _ in range(100):
+        points.append(lsvrg.x)
+        saga.step()
+        lsvrg.step()
+        tables = saga.table.reshape(N, 20, -1)
+        assert np.allclose(saga.mean_reference, tables.mean(axis=1), atol=1e-14)
+        assert np.allclose(lsvrg.mean_reference, problem().gradients(range(N), lsvrg.w))
+        # Where a step began, never where it ended.
+        assert any(lsvrg.w is point for point in points)
+    assert lsvrg.w is not points[0]
+
+
+def test_without_compression_the_methods_are_gradient_descent() -> None:
+    exact = Identity(30, np.float64)
+    gamma = Gd(problem(), Simulated(N)).gamma
+    runs: list[Method] = [
+        Gd(problem(), Simulated(N)),
+        Dcgd(problem(), Simulated(N), exact, gamma=gamma),
+        Diana(problem(), Simulated(N), exact, gamma=gamma, alpha=1.0),
+        Marina(problem(), Simulated(N), exact, gamma=gamma),
+        Ef14(problem(), Simulated(N), exact, gamma=gamma),
+        Ef21(problem(), Simulated(N), exact, gamma=gamma),
+    ]
+    x = np.zeros(30)
+    for _ in range(300):
+        x = x - gamma * problem().full_gradient(x)
+        for run in runs:
+            run.step()
+            assert np.abs(run.x - x).max() < 1e-12, type(run)
+    assert np.linalg.norm(x) > 1
+
+
+@pytest.mark.parametrize("method", [Dcgd, Diana, Ef21])
+@pytest.mark.parametrize("compressor", [rand_k(), Ternary(30, dtype=np.float64)])
+def test_workers_draw_differently(method: type[Diana], compressor: Compressor) -> None:
+    row = np.random.default_rng(1).normal(size=30)
+    alike = LeastSquares(from_arrays(np.tile(row, (N, 1)), np.ones(N)), np.arange(N)[:, None])
+    network = Recorded(N)
+    run = method(alike, network, compressor)
+    seen = []
+    for _ in range(3):
+        run.step()
+        seen.extend(network.messages)
+    assert len(set(seen)) == len(seen) == 3 * N
+
+
+def test_seeds_repeat_and_differ() -> None:
+    runs = [made(VrDianaSaga, seed=seed) for seed in (1, 1, 2)]
+    for run in runs:
+        for _ in range(20):
+            run.step()
+    assert runs[0].x.tobytes() == runs[1].x.tobytes()
+    assert runs[0].x.tobytes() != runs[2].x.tobytes()
+
+
+@pytest.mark.parametrize("method", [Gd, *COMPRESSED])
+@pytest.mark.parametrize("steps", [0, 7])
+def test_state_goes_on_with_the_same_bits(
+    method: Callable[..., Method], steps: int, tmp_path: Path
+) -> None:
+    run, restored = made(method, seed=5), made(method, seed=6)
+    for _ in range(steps):
+        run.step()
+    restored.step()
+    checkpoint.save(tmp_path / "state.npz", run.state())
+    restored.restore(checkpoint.load(tmp_path / "state.npz"))
+    for _ in range(30):
+        run.step()
+        restored.step()
+    assert restored.x.tobytes() == run.x.tobytes()
+    counters = (run.rounds, run.gradients, run.bits)
+    assert (restored.rounds, restored.gradients, restored.bits) == counters
+    assert counters[0] == steps + 30
+
+
+def test_state_is_a_copy() -> None:
+    run, other = made(VrDianaSaga), made(VrDianaSaga)
+    run.step()
+    state = run.state()
+    run.step()
+    other.restore(state)
+    other.step()
+    assert other.x.tobytes() == run.x.tobytes()
+
+
+def test_states_of_others_are_refused() -> None:
+    state = made(Diana).state()
+    with pytest.raises(ValueError, match="no state of Ef21"):
+        made(Ef21).restore(state)
+    with pytest.raises(ValueError, match="shape"):
+        made(Diana).restore({**state, "h": state["h"][:2]})
+    with pytest.raises(ValueError, match="local workers"):
+        made(Diana).restore({**state, "streams": state["streams"][1:]})
+
+
+def test_costs_are_counted() -> None:
+    run = made(Gd)
+    for _ in range(3):
+        run.step()
+    assert (run.rounds, run.gradients, run.bits) == (3, 3 * N * 20, 3 * 30 * 64)
+    stochastic = made(Qsgd, batch=2)
+    for _ in range(3):
+        stochastic.step()
+    assert stochastic.gradients == 3 * N * 2
+    assert stochastic.bits == 8 * stochastic.network.bytes_sent / N
+
+
+def test_arguments_are_checked() -> None:
+    network, biased = Simulated(N), TopK(30, 3)
+    for method in (Dcgd, Qsgd, Diana, VrDianaSaga, Marina):
+        with pytest.raises(ValueError, match="unbiased"):
+            method(problem(), network, biased)
+    with pytest.raises(ValueError, match="network has 3"):
+        Diana(problem(), Simulated(3), rand_k())
+    with pytest.raises(ValueError, match="cannot have 2 compressors"):
+        Diana(problem(), network, [rand_k()] * 2)
+    with pytest.raises(ValueError, match="takes 31 elements"):
+        Diana(problem(), network, RandK(31, 6))
+    with pytest.raises(ValueError, match="x0"):
+        Gd(problem(), network, x0=np.zeros(3))
+    with pytest.raises(ValueError, match="gamma"):
+        made(Diana, gamma=-1.0)
+    with pytest.raises(ValueError, match="beta"):
+        made(Diana, beta=1.0)
+    with pytest.raises(ValueError, match="momentum"):
+        Diana(logistic("breast_cancer", N, L2, l1=0.1), network, rand_k(), beta=0.5)
+    with pytest.raises(ValueError, match="eta"):
+        made(Ef21Sgdm, eta=0.0)
+    with pytest.raises(ValueError, match="probability"):
+        made(Marina, probability=0.0)
+    with pytest.raises(ValueError, match="takes no l1"):
+        Ef21(logistic("breast_cancer", N, L2, l1=0.1), network, biased)

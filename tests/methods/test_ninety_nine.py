@@ -1,0 +1,299 @@
+"""The independent block methods step by step: what is sent, masks, tables, and saved states."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from data_sets import examples, logistic
+
+from sparsewire.compress.bernoulli import Bernoulli
+from sparsewire.compress.rand_k import RandK
+from sparsewire.compress.stream import Stream
+from sparsewire.methods.asynchronous_isgd import AsynchronousIsgd
+from sparsewire.methods.diana import Diana
+from sparsewire.methods.gd import Gd
+from sparsewire.methods.iasgd import Iasgd
+from sparsewire.methods.ibcd import Ibcd
+from sparsewire.methods.ibgd import Ibgd
+from sparsewire.methods.isaga import DistributedIsaga, Isaga
+from sparsewire.methods.isega import Isega
+from sparsewire.methods.isgd import Isgd
+from sparsewire.methods.method import Method
+from sparsewire.methods.network import Simulated
+from sparsewire.problems.logistic import Logistic
+from sparsewire.problems.partition import by_index, by_label
+from sparsewire.problems.problem import Floats
+
+WORKERS = 6
+SEED = 7
+ROWS = 5
+ALL = [Ibcd, Ibgd, Isega, Isgd, AsynchronousIsgd, Iasgd, Isaga, DistributedIsaga]
+
+
+def small_problem() -> Logistic:
+    return logistic("breast_cancer", WORKERS, 0.05, rows=ROWS)
+
+
+def one_block(problem: Logistic) -> RandK:
+    return RandK(problem.dimension, 1, problem.dimension // WORKERS, np.float64)
+
+
+def masks_of_steps(sparsifier: RandK, steps: int) -> np.ndarray:
+    """What each worker must draw in each step: bool, shape (steps, WORKERS, dimension)."""
+    masks = np.zeros((steps, WORKERS, sparsifier.dimension), bool)
+    for i in range(WORKERS):
+        stream = Stream(SEED, i, "compressor")
+        for step in range(steps):
+            masks[step, i, sparsifier.blocks.elements(sparsifier.blocks_of(stream.key()))] = True
+    return masks
+
+
+def path(method: Method, steps: int) -> Floats:
+    points = []
+    for _ in range(steps):
+        method.step()
+        points.append(method.x)
+    return np.array(points)
+
+
+def test_ibcd_moves_along_masked_gradients() -> None:
+    problem = small_problem()
+    sparsifier = one_block(problem)
+    method = Ibcd(problem, Simulated(WORKERS), sparsifier, seed=SEED)
+    x = np.zeros(problem.dimension)
+    for masks, point in zip(masks_of_steps(sparsifier, 30), path(method, 30), strict=True):
+        x = x - method.gamma / WORKERS * (masks * problem.gradients(range(WORKERS), x)).sum(axis=0)
+        np.testing.assert_allclose(point, x, rtol=0, atol=1e-12)
+
+
+def test_isega_is_the_recursion_of_its_paper() -> None:
+    problem = logistic("breast_cancer", WORKERS, 0.05, rows=ROWS, l1=0.002)
+    sparsifier = one_block(problem)
+    method = Isega(problem, Simulated(WORKERS), sparsifier, seed=SEED)
+    x, h, tau = np.zeros(problem.dimension), np.zeros((WORKERS, problem.dimension)), 1 / WORKERS
+    for masks, point in zip(masks_of_steps(sparsifier, 200), path(method, 200), strict=True):
+        g = h + masks * (problem.gradients(range(WORKERS), x) - h) / tau
+        h = h + tau * (g - h)
+        x = problem.prox(x - method.gamma * g.mean(axis=0), method.gamma)
+        np.testing.assert_allclose(point, x, rtol=0, atol=1e-12)
+
+
+def test_isega_is_diana_with_the_same_masks() -> None:
+    problem = small_problem()
+    sparsifier = one_block(problem)
+    isega = Isega(problem, Simulated(WORKERS), sparsifier, seed=SEED)
+    diana = Diana(
+        problem, Simulated(WORKERS), sparsifier, gamma=isega.gamma, alpha=1 / WORKERS, seed=SEED
+    )
+    np.testing.assert_allclose(path(isega, 200), path(diana, 200), rtol=0, atol=1e-12)
+    assert isega.bits == diana.bits
+
+
+@pytest.mark.parametrize("kind", [Ibcd, Ibgd, Isega])
+def test_all_blocks_make_it_gradient_descent(kind: type[Ibcd] | type[Isega]) -> None:
+    problem = small_problem()
+    whole = RandK(problem.dimension, problem.dimension, 1, np.float64)
+    method = kind(problem, Simulated(WORKERS), whole, gamma=0.5)
+    descent = Gd(problem, Simulated(WORKERS), gamma=0.5)
+    np.testing.assert_allclose(path(method, 50), path(descent, 50), rtol=0, atol=1e-12)
+
+
+def test_workers_draw_blocks_of_their_own() -> None:
+    masks = masks_of_steps(one_block(small_problem()), 200)
+    first, second = np.triu_indices(WORKERS, 1)
+    agree = (masks[:, first] & masks[:, second]).any(axis=-1)
+    # Two workers pick the same block once in WORKERS times.
+    assert abs(agree.mean() - 1 / WORKERS) < 0.05
+
+
+@pytest.mark.parametrize("kind", [Ibcd, Isega, Isgd, Iasgd, Isaga, DistributedIsaga])
+def test_a_message_is_a_seed_and_the_values_of_its_blocks(kind: type[Method]) -> None:
+    problem = small_problem()
+    method = kind(problem, Simulated(WORKERS))
+    path(method, 10)
+    assert method.bits == 10 * (64 + 64 * problem.dimension / WORKERS)
+
+
+def test_bernoulli_blocks_send_a_share_of_tau() -> None:
+    problem = small_problem()
+    method = Ibgd(problem, Simulated(WORKERS))
+    path(method, 300)
+    values = 300 * problem.dimension / WORKERS
+    # Where a message has no values it has no seed, either, once in 237 times.
+    assert abs(method.bits / 64 - 300 * (1 - (5 / 6) ** 30) - values) < 0.03 * values
+
+
+def saga_by_hand(problem: Logistic, gamma: float, drawn: Sequence[int]) -> Floats:
+    """Points of SAGA that takes these components, one a step."""
+    count = sum(problem.m)
+    x, table, points = np.zeros(problem.dimension), np.zeros((count, problem.dimension)), []
+    for j in drawn:
+        gradient = problem.sample_gradient(j // ROWS, j % ROWS, x)
+        x = x - gamma * (gradient - table[j] + table.mean(axis=0))
+        table[j] = gradient
+        points.append(x)
+    return np.array(points)
+
+
+def alone() -> Logistic:
+    """All data on one worker."""
+    data = examples("breast_cancer")
+    return Logistic(data, [part[:ROWS] for part in by_index(len(data.labels), 1)], l2=0.05)
+
+
+@pytest.mark.parametrize("kind", [Isaga, DistributedIsaga])
+def test_isaga_of_one_worker_and_all_blocks_is_saga(
+    kind: type[Isaga] | type[DistributedIsaga],
+) -> None:
+    problem = alone()
+    isaga = kind(problem, Simulated(1), RandK(30, 1, 30, np.float64), seed=SEED)
+    draws = Stream(SEED, 0, "coin" if kind is Isaga else "samples").generator
+    if kind is Isaga:
+        drawn = [int(draws.choice(ROWS, 1, replace=False)[0]) for _ in range(100)]
+    else:
+        drawn = [int(draws.integers(ROWS, size=1)[0]) for _ in range(100)]
+    by_hand = saga_by_hand(problem, isaga.gamma, drawn)
+    np.testing.assert_allclose(path(isaga, 100), by_hand, rtol=0, atol=1e-12)
+
+
+def test_isaga_renews_its_table_on_the_blocks_that_were_sent() -> None:
+    problem = small_problem()
+    sparsifier = one_block(problem)
+    method = Isaga(problem, Simulated(WORKERS), sparsifier, seed=SEED)
+    coin = Stream(SEED, 0, "coin").generator
+    x, table = np.zeros(problem.dimension), np.zeros((WORKERS * ROWS, problem.dimension))
+    for masks, point in zip(masks_of_steps(sparsifier, 200), path(method, 200), strict=True):
+        js = coin.choice(len(table), WORKERS, replace=False)
+        assert len(set(js)) == WORKERS
+        fresh = np.array([problem.sample_gradient(j // ROWS, j % ROWS, x) for j in js])
+        direction = masks * (fresh - table[js] + table.mean(axis=0))
+        x = x - method.gamma * direction.mean(axis=0)
+        table[js] = np.where(masks, fresh, table[js])
+        np.testing.assert_allclose(point, x, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(method.a, table, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(method.mean_a, table.mean(axis=0), rtol=0, atol=1e-12)
+
+
+def test_distributed_isaga_keeps_the_mean_of_its_tables() -> None:
+    data = examples("breast_cancer")
+    # 569 rows among 6 workers: not all have equally many.
+    problem = Logistic(data, by_label(data.labels, WORKERS), l2=0.05)
+    method = DistributedIsaga(problem, Simulated(WORKERS), seed=SEED)
+    path(method, 100)
+    means = method.a.sum(axis=1) / np.array(problem.m)[:, None]
+    np.testing.assert_allclose(method.mean_a, means, rtol=0, atol=1e-12)
+    # A draw fills a block only: at most 100 blocks of 5 elements for each worker.
+    filled = np.count_nonzero(method.a, axis=(1, 2))
+    assert ((filled > 300) & (filled <= 500)).all()
+
+
+def test_shared_data_must_be_in_equal_parts() -> None:
+    data = examples("breast_cancer")
+    problem = Logistic(data, by_label(data.labels, WORKERS), l2=0.05)
+    with pytest.raises(ValueError, match="equal parts"):
+        Isaga(problem, Simulated(WORKERS))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ALL if kind is not Isega])
+def test_methods_without_a_proximal_step_refuse_l1(kind: type[Method]) -> None:
+    with pytest.raises(ValueError, match="l1"):
+        kind(logistic("breast_cancer", WORKERS, 0.05, rows=ROWS, l1=0.01), Simulated(WORKERS))
+
+
+def test_acceleration_needs_strong_convexity() -> None:
+    with pytest.raises(ValueError, match="strongly convex"):
+        Iasgd(logistic("breast_cancer", WORKERS, 0.0, rows=ROWS), Simulated(WORKERS))
+
+
+def test_without_delay_asynchronous_isgd_is_isgd() -> None:
+    problem = small_problem()
+    late = AsynchronousIsgd(problem, Simulated(WORKERS), delay=0, seed=SEED)
+    isgd = Isgd(problem, Simulated(WORKERS), seed=SEED)
+    assert late.gamma == isgd.gamma
+    np.testing.assert_allclose(path(late, 50), path(isgd, 50), rtol=0, atol=1e-12)
+
+
+def test_delayed_gradients_are_of_older_points() -> None:
+    problem = small_problem()
+    whole = RandK(problem.dimension, 1, problem.dimension, np.float64)
+    method = AsynchronousIsgd(problem, Simulated(WORKERS), whole, delay=3, seed=SEED)
+    streams = [Stream(SEED, i, "samples").generator for i in range(WORKERS)]
+    points = [np.zeros(problem.dimension)]
+    for point in path(method, 50):
+        step = np.zeros(problem.dimension)
+        for i, stream in enumerate(streams):
+            j, age = int(stream.integers(ROWS, size=1)[0]), int(stream.integers(4))
+            step += problem.sample_gradient(i, j, points[max(0, len(points) - 1 - age)]) / WORKERS
+        points.append(points[-1] - method.gamma * step)
+        np.testing.assert_allclose(point, points[-1], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_restored_method_goes_on_with_the_same_bits(kind: type[Method]) -> None:
+    problem = small_problem()
+    method, other = (kind(problem, Simulated(WORKERS), seed=seed) for seed in (SEED, SEED + 1))
+    path(method, 20)
+    state = method.state()
+    expected = path(method, 20)
+    other.restore(state)
+    np.testing.assert_array_equal(path(other, 20), expected)
+    assert other.bits == method.bits
+    assert other.gradients == method.gradients
+
+
+class Meeting:
+    """Threads that play one worker each, and wait for each other in every exchange."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = [b""] * WORKERS
+        self.barrier = threading.Barrier(WORKERS, timeout=20)
+
+
+class OneOfMany:
+    """The network of one such thread."""
+
+    def __init__(self, meeting: Meeting, rank: int) -> None:
+        self._meeting = meeting
+        self.workers, self.local, self.bytes_sent = WORKERS, [rank], 0
+
+    def exchange(self, messages: Sequence[bytes]) -> list[bytes]:
+        (self._meeting.messages[self.local[0]],) = messages
+        self._meeting.barrier.wait()
+        heard = list(self._meeting.messages)
+        self._meeting.barrier.wait()
+        return heard
+
+
+def together(play: Callable[[int], Floats]) -> list[Floats]:
+    """Run `play(rank)` in a thread for each worker; what it returned, by rank."""
+    results: dict[int, Floats] = {}
+    threads = [
+        threading.Thread(target=lambda rank=rank: results.update({rank: play(rank)}), daemon=True)
+        for rank in range(WORKERS)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [results[rank] for rank in range(WORKERS)]
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_workers_apart_agree_with_workers_in_one_process(kind: type[Method]) -> None:
+    problem, meeting = small_problem(), Meeting()
+    expected = path(kind(problem, Simulated(WORKERS), seed=SEED), 20)
+    for points in together(
+        lambda rank: path(kind(problem, OneOfMany(meeting, rank), seed=SEED), 20)
+    ):
+        np.testing.assert_array_equal(points, expected)
+
+
+def test_messages_may_be_empty() -> None:
+    problem = small_problem()
+    rare = Bernoulli(problem.dimension, 0.001, 1, np.float64)
+    method = Ibcd(problem, Simulated(WORKERS), rare, seed=SEED)
+    path(method, 5)
+    assert method.bits < 5 * 64

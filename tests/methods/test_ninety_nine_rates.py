@@ -1,0 +1,266 @@
+"""How fast the independent block methods converge, against what theory predicts."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from convergence import slope, squared_distances
+from data_sets import FULL_TIMEOUT, examples, full_check, logistic
+
+from sparsewire.compress.bernoulli import Bernoulli
+from sparsewire.compress.rand_k import RandK
+from sparsewire.compress.sparsifier import SeededSparsifier
+from sparsewire.methods.asynchronous_isgd import AsynchronousIsgd
+from sparsewire.methods.iasgd import Iasgd
+from sparsewire.methods.ibcd import Ibcd
+from sparsewire.methods.ibgd import Ibgd
+from sparsewire.methods.isaga import DistributedIsaga, Isaga
+from sparsewire.methods.isega import Isega
+from sparsewire.methods.isgd import Isgd, theory
+from sparsewire.methods.network import Simulated
+from sparsewire.problems.least_squares import LeastSquares
+from sparsewire.problems.logistic import Logistic
+from sparsewire.problems.nonconvex import NonconvexLogistic
+from sparsewire.problems.partition import by_index, by_label
+from sparsewire.problems.problem import Floats, Problem
+from sparsewire.problems.reference import solve
+from sparsewire.problems.sources import from_arrays
+
+WORKERS = 16
+FEW = 8
+DIMENSION = 16
+
+
+@cache
+def interpolating(rows: int = 64, workers: int = WORKERS) -> tuple[LeastSquares, Floats]:
+    """A quadratic that all workers minimise at the same point, and that point."""
+    random = np.random.default_rng(0)
+    features = random.normal(size=(workers * rows, DIMENSION))
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    solution = random.normal(size=DIMENSION)
+    data = from_arrays(features, features @ solution)
+    return LeastSquares(data, by_index(workers * rows, workers)), solution
+
+
+@cache
+def heterogeneous() -> tuple[Logistic, Floats]:
+    problem = logistic("breast_cancer", FEW, 0.05)
+    return problem, solve(problem)
+
+
+def blocks(count: int) -> RandK:
+    """`count` of 16 blocks."""
+    return RandK(DIMENSION, count, DIMENSION // WORKERS, np.float64)
+
+
+BLOCK_CHOICES = [
+    *[pytest.param(blocks(count), id=f"{count} of 16") for count in (16, 8, 4, 1)],
+    *[
+        pytest.param(Bernoulli(DIMENSION, p, 1, np.float64), id=f"Bernoulli {p}")
+        for p in (1 / 2, 1 / 16)
+    ],
+]
+
+
+@pytest.mark.parametrize("sparsifier", BLOCK_CHOICES)
+def test_ibcd_converges_as_predicted_where_workers_agree(sparsifier: SeededSparsifier) -> None:
+    problem, solution = interpolating()
+    method = Ibcd(problem, Simulated(WORKERS), sparsifier, seed=1)
+    measured = slope(squared_distances(method, solution, 400))
+    assert method.rate is not None
+    assert 1 <= measured / method.rate <= 3
+
+
+def test_one_block_of_n_costs_a_constant_factor_of_steps() -> None:
+    problem, solution = interpolating()
+    slopes = [
+        slope(squared_distances(Ibcd(problem, Simulated(WORKERS), blocks(count)), solution, 400))
+        for count in (16, 1)
+    ]
+    assert slopes[0] < 4 * slopes[1]
+
+
+@pytest.mark.parametrize("kind", [Ibcd, Ibgd, DistributedIsaga, Iasgd])
+def test_methods_without_shifts_stall_where_workers_disagree(
+    kind: type[Ibcd] | type[DistributedIsaga] | type[Iasgd],
+) -> None:
+    problem, solution = heterogeneous()
+    # Close to the solution, so that what is left is not the way to it.
+    start = solution + 1e-6
+    method = kind(problem, Simulated(FEW), x0=start, seed=1)
+    squared_distances(method, solution, 300)
+    assert np.square(method.x - solution).sum() >= 1e-5
+
+
+def test_isega_converges_as_predicted() -> None:
+    problem, solution = heterogeneous()
+    method = Isega(problem, Simulated(FEW), seed=1)
+    distances = squared_distances(method, solution, 1000)
+    assert 1 <= slope(distances) / (method.gamma * problem.mu) <= 4
+    assert distances[-1] < 1e-8
+
+
+@full_check("mushrooms")
+@FULL_TIMEOUT
+def test_isega_converges_as_predicted_on_mushrooms() -> None:
+    problem = logistic("mushrooms", 20, 2.5e-4)
+    method = Isega(problem, Simulated(20), seed=1)
+    distances = squared_distances(method, solve(problem), 80_000)
+    assert 1 <= slope(distances) / (method.gamma * problem.mu) <= 4
+    assert distances[-1] < 1e-6
+
+
+def saga(problem: Problem, solution: Floats, steps: int, every: int, seed: int) -> Floats:
+    """Squared distances of SAGA with one component a step, gamma = 1/(4 L)."""
+    size, total = problem.m[0], sum(problem.m)
+    random = np.random.default_rng(seed)
+    x, table = np.zeros(problem.dimension), np.zeros((total, problem.dimension))
+    mean, distances = np.zeros(problem.dimension), [np.square(solution).sum()]
+    for step, j in enumerate(random.integers(total, size=steps), 1):
+        change = problem.sample_gradient(j // size, j % size, x) - table[j]
+        x = x - (change + mean) / (4 * problem.L_max)
+        table[j] += change
+        mean += change / total
+        if step % every == 0:
+            distances.append(np.square(x - solution).sum())
+    return np.array(distances)
+
+
+def check_isaga(problem: Logistic, epochs: int, seed: int, every: int) -> None:
+    """One block of n per worker must be as fast as SAGA, in steps; both run `epochs` of N steps."""
+    solution, total = solve(problem), sum(problem.m)
+    method = Isaga(problem, Simulated(problem.workers), seed=seed)
+    measured = slope(squared_distances(method, solution, epochs * total, every), every)
+    assert measured >= min(problem.mu / (5 * problem.L_max), 1 / (3 * total))
+    assert method.rate is not None
+    assert measured >= method.rate
+    reference = slope(saga(problem, solution, epochs * total, every, seed), every)
+    assert 0.6 <= measured / reference <= 1.3
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_isaga_with_one_block_of_n_is_as_fast_as_saga(seed: int) -> None:
+    check_isaga(logistic("breast_cancer", FEW, 0.004, rows=8), 24, seed, every=10)
+
+
+@full_check("mushrooms")
+@FULL_TIMEOUT
+@pytest.mark.parametrize("seed", [1, 2])
+def test_isaga_with_one_block_of_n_is_as_fast_as_saga_on_mushrooms(seed: int) -> None:
+    check_isaga(logistic("mushrooms", 20, 2.5e-4, rows=100), 24, seed, every=100)
+
+
+def test_distributed_isaga_converges_as_predicted_where_workers_agree() -> None:
+    problem, solution = interpolating(8)
+    method = DistributedIsaga(problem, Simulated(WORKERS), seed=1)
+    measured = slope(squared_distances(method, solution, 1000))
+    assert method.rate is not None
+    assert measured >= method.rate
+
+
+def test_isega_finds_the_support_of_an_l1_solution() -> None:
+    problem = logistic("breast_cancer", FEW, 0.05, l1=0.01)
+    solution = solve(problem)
+    assert 0 < np.count_nonzero(solution) < problem.dimension
+    method = Isega(problem, Simulated(FEW), seed=1)
+    squared_distances(method, solution, 1600)
+    np.testing.assert_allclose(method.x, solution, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(method.x != 0, solution != 0)
+
+
+def squared_samples(problem: Problem, x: Floats, centre: Floats) -> float:
+    """The mean over workers and their components of |grad f_ij(x) - centre|^2."""
+    samples = [problem.sample_gradients(i, np.arange(m), x) for i, m in enumerate(problem.m)]
+    return float(np.mean([np.square(each - centre).sum(axis=1).mean() for each in samples]))
+
+
+def test_isgd_comes_down_to_its_floor() -> None:
+    problem, solution = heterogeneous()
+    method = Isgd(problem, Simulated(FEW), seed=1)
+    noise = squared_samples(problem, solution, np.zeros(problem.dimension))
+    bound = 2 * method.gamma * noise / (FEW * problem.mu)
+    distances = squared_distances(method, solution, 800)
+    floor = distances[len(distances) // 2 :].mean()
+    assert bound / 1000 <= floor <= bound
+
+
+@pytest.mark.parametrize("delay", [0, 2, 10])
+def test_isgd_converges_with_delays_where_gradients_vanish(delay: int) -> None:
+    problem, solution = interpolating()
+    method = AsynchronousIsgd(problem, Simulated(WORKERS), blocks(1), delay=delay, seed=1)
+    measured = slope(squared_distances(method, solution, 500))
+    assert method.rate is not None
+    assert 1 <= measured / method.rate <= 4
+
+
+def test_delays_need_shorter_steps() -> None:
+    problem, solution = interpolating()
+    too_long = theory(problem, 1).gamma
+    lengths = [
+        squared_distances(
+            AsynchronousIsgd(problem, Simulated(WORKERS), blocks(16), delay=50, gamma=gamma),
+            solution,
+            300,
+        )[-1]
+        for gamma in (None, too_long)
+    ]
+    start = np.square(solution).sum()
+    assert lengths[0] < start
+    assert lengths[1] > 1000 * start
+
+
+def test_isgd_stays_below_its_nonconvex_bound() -> None:
+    data = examples("breast_cancer")
+    parts = by_label(data.labels, FEW, equal=True)
+    problem = NonconvexLogistic(data, parts, weight=0.01)
+    method = Isgd(problem, Simulated(FEW), seed=1)
+    start, steps, squares, spreads = problem.loss(method.x), 200, [], []
+    for _ in range(steps):
+        gradient = problem.full_gradient(method.x)
+        squares.append(gradient @ gradient)
+        draws = [
+            problem.sample_gradients(i, np.arange(m), method.x) for i, m in enumerate(problem.m)
+        ]
+        spreads.append(np.square(np.concatenate(draws) - gradient).sum(axis=1).mean())
+        method.step()
+    bound = 2 * start / (method.gamma * method.tau * steps)
+    bound += method.gamma * problem.L * max(spreads) / FEW
+    assert np.mean(squares) <= bound
+
+
+@cache
+def equal_data() -> tuple[LeastSquares, Floats]:
+    """An ill-conditioned quadratic that every worker has a copy of, and its solution."""
+    random = np.random.default_rng(0)
+    scales = np.geomspace(1, 0.03, DIMENSION)
+    features = random.normal(size=(64, DIMENSION)) * scales
+    solution = random.normal(size=DIMENSION)
+    data = from_arrays(features, features @ solution)
+    return LeastSquares(data, [np.arange(64)] * WORKERS), solution
+
+
+@pytest.mark.parametrize("count", [16, 1])
+def test_acceleration_is_as_fast_as_predicted(count: int) -> None:
+    problem, solution = equal_data()
+    method = Iasgd(problem, Simulated(WORKERS), blocks(count), growth=1, seed=1)
+    measured = slope(squared_distances(method, solution, 600))
+    assert method.rate is not None
+    assert 1 <= measured / method.rate <= 4
+
+
+def test_acceleration_pays_where_the_problem_is_ill_conditioned() -> None:
+    problem, solution = equal_data()
+    plain = Ibcd(problem, Simulated(WORKERS), blocks(1), seed=1)
+    accelerated = Iasgd(problem, Simulated(WORKERS), blocks(1), growth=1, seed=1)
+    slopes = [slope(squared_distances(method, solution, 600)) for method in (plain, accelerated)]
+    assert slopes[1] > 3 * slopes[0]
+
+
+def test_acceleration_is_safe_without_knowing_the_growth() -> None:
+    problem, solution = interpolating()
+    method = Iasgd(problem, Simulated(WORKERS), blocks(4), batch=1, seed=1)
+    measured = slope(squared_distances(method, solution, 600))
+    assert method.rate is not None
+    assert measured >= method.rate

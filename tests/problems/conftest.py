@@ -1,0 +1,5 @@
+"""The tests of problems need scikit-learn and SciPy."""
+
+import pytest
+
+pytest.importorskip("sklearn")
