@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch.distributed as dist
-from torch import nn
 
 from sparsewire._core import TopK
 from sparsewire.torch.hooks.engine_group import engine_group
-from sparsewire.torch.hooks.residuals import Residuals, Saved, restore
+from sparsewire.torch.hooks.hook_state import HookState
+from sparsewire.torch.hooks.parameter_vectors import ParameterVectors
+from sparsewire.torch.hooks.residuals import SavedResiduals, restore
+from sparsewire.torch.hooks.saved import states_of
+from sparsewire.torch.hooks.transport import EngineTransport
 
 _BITS = {None: 32, "int8": 8, "int4": 4, "int2": 2}
 
 
-class TopKState:
+class TopKState(HookState):
     """What `topk_hook` keeps from step to step on one rank.
 
     Of each `bucket` consecutive elements of a parameter's gradient (1 to 65536) the `k` largest are
@@ -36,33 +39,22 @@ class TopKState:
         precision: str | None = "int4",
         warmup_steps: int = 0,
     ) -> None:
+        super().__init__(warmup_steps)
         if precision not in _BITS:
             raise ValueError(f"precision {precision!r} is not known: use None, int8, int4 or int2")
-        if warmup_steps < 0:
-            raise ValueError(f"warmup_steps must not be negative, not {warmup_steps}")
         self.format = TopK(bucket, k, _BITS[precision])
-        self.warmup_steps = warmup_steps
-        self.step = 0
-        self.residuals = Residuals()
+        self.residuals = ParameterVectors()
         self.group = engine_group(process_group)
+        self.transport = EngineTransport(self.group)
 
-    def register(self, model: nn.Module) -> None:
-        """Take the parameters' names from the model, which `state_dict` and its like need."""
-        self.residuals.register(model)
-
-    def state_dict(self) -> Saved:
+    def state_dict(self) -> SavedResiduals:
         """The state of this rank, for `torch.save`; every rank has one of its own.
 
         Raises RuntimeError before `register`.
         """
-        return {
-            "rank": self.group.rank(),
-            "world_size": self.group.size(),
-            "step": self.step,
-            "residuals": self.residuals.named(),
-        }
+        return {**self._saved(), "residuals": self.residuals.named(self.parameters)}
 
-    def load_state_dict(self, saved: Saved | Sequence[Saved]) -> None:
+    def load_state_dict(self, saved: SavedResiduals | Sequence[SavedResiduals]) -> None:
         """Go on from what this rank saved, or from a list of what all ranks of a job saved.
 
         With a list, the number of ranks may differ: rank r takes over from the old ranks r, r + n,
@@ -71,5 +63,6 @@ class TopKState:
         Raises RuntimeError before `register`; ValueError where a single state is of another rank or
         number of ranks, a list lacks a rank, or parameters differ.
         """
-        self.residuals.load(restore(saved, self.group.rank(), self.group.size()))
-        self.step = (saved if isinstance(saved, dict) else saved[0])["step"]
+        rank, size = self.transport.rank, self.transport.size
+        self.residuals.replace(restore(saved, rank, size), self.parameters)
+        self.step = states_of(saved, rank, size)[0]["step"]

@@ -1,0 +1,150 @@
+"""What the hooks for any compressor share: the operators, their randomness, and the records."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from sparsewire.compress import CompressError, Compressor, Stream
+from sparsewire.torch.hooks.bucket_gradients import BucketGradients
+from sparsewire.torch.hooks.hook_state import HookState
+from sparsewire.torch.hooks.operators import MakeCompressor, maker_of, operator_for, show
+from sparsewire.torch.hooks.parameter_map import ParameterMap
+from sparsewire.torch.hooks.records import Record, exact, exact_vector
+from sparsewire.torch.hooks.saved import Saved, own_state
+from sparsewire.torch.hooks.transport import transport_of
+
+
+class SavedStreams(Saved):
+    """The state of one rank with the random streams of its parameters."""
+
+    streams: dict[str, dict[str, Any]]
+
+
+class CompressedState(HookState, ABC):
+    """A hook's settings, and for each parameter an operator, a stream and what subclasses add.
+
+    A subclass says what is compressed in place of a gradient, and what follows from the mean. All
+    vectors are float32 on the CPU, shape (elements of the parameter,).
+    """
+
+    def __init__(
+        self,
+        process_group: dist.ProcessGroup | None,
+        compressor: str | MakeCompressor,
+        warmup_steps: int,
+        overlap: bool,
+        min_elements: int,
+        seed: int,
+    ) -> None:
+        super().__init__(warmup_steps)
+        if min_elements < 0:
+            raise ValueError(f"min_elements must not be negative, not {min_elements}")
+        self._make = maker_of(compressor, self.adapt)
+        self.overlap = overlap
+        self.min_elements = min_elements
+        self.seed = seed
+        self.waiting: list[tuple[BucketGradients, torch.futures.Future[torch.Tensor]]] = []
+        """Without overlap, the buckets of this step that wait for the last one."""
+        self.operators = ParameterMap(lambda parameter: operator_for(self._make, parameter))
+        self._streams = ParameterMap(self._stream)
+        self._streams_made = 0
+        self._job = ""
+        self.transport = transport_of(process_group)
+
+    @abstractmethod
+    def prepare(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Turn a gradient, in place, into what is compressed."""
+
+    @abstractmethod
+    def estimate(self, parameter: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+        """The gradient for the optimizer, from the mean of what the ranks sent."""
+
+    @abstractmethod
+    def learn(
+        self,
+        parameter: torch.Tensor,
+        prepared: torch.Tensor,
+        own: torch.Tensor,
+        mean: torch.Tensor,
+    ) -> None:
+        """Remember what was to be sent, what this rank sent of it, and the mean over all ranks."""
+
+    @abstractmethod
+    def adapt(self, operator: Compressor) -> Compressor:
+        """An operator as the method takes it; raises ValueError where it takes none like it."""
+
+    def encode(self, parameter: torch.Tensor, gradient: torch.Tensor) -> Record:
+        """What this rank sends of a gradient, which becomes what was compressed."""
+        if not self._is_compressed(parameter):
+            return exact(gradient)
+        self.prepare(parameter, gradient)
+        operator = self.operators.of(parameter)
+        try:
+            show(operator, parameter)
+            return Record(False, operator.encode(gradient, self._streams.of(parameter)))
+        except CompressError:
+            # Not finite, or too large for any code: all ranks must see it, as without compression.
+            return exact(gradient)
+
+    def settle(
+        self, parameter: torch.Tensor, gradient: torch.Tensor, records: Sequence[Record]
+    ) -> None:
+        """Put the mean over all ranks in place of what `encode` left, and learn from it."""
+        mean, own = self._mean(parameter, records)
+        if not self._is_compressed(parameter):
+            gradient.copy_(mean)
+            return
+        estimate = self.estimate(parameter, mean)
+        # What is not finite would stay in the memory of the method for ever.
+        if not any(record.is_exact for record in records):
+            self.learn(parameter, gradient, own, mean)
+        gradient.copy_(estimate)
+
+    def _mean(
+        self, parameter: torch.Tensor, records: Sequence[Record]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The mean of the records, added in rank order, and what this rank's own stands for."""
+        total = torch.zeros(parameter.numel())
+        own = torch.empty(0)
+        for rank, record in enumerate(records):
+            vector = self._vector(parameter, record)
+            total += vector
+            if rank == self.transport.rank:
+                own = vector
+        return total / self.transport.size, own
+
+    def _vector(self, parameter: torch.Tensor, record: Record) -> torch.Tensor:
+        if record.is_exact:
+            return exact_vector(record, parameter.numel())
+        decoded = torch.from_numpy(self.operators.of(parameter).decode(record.payload))
+        return decoded.to(torch.float32)
+
+    def _is_compressed(self, parameter: torch.Tensor) -> bool:
+        return parameter.numel() >= max(self.min_elements, 1)
+
+    def _stream(self, parameter: torch.Tensor) -> Stream:
+        """One for each, so that what is drawn does not depend on the order of the buckets."""
+        self._streams_made += 1
+        name = self.name_of(parameter) or str(self._streams_made)
+        return Stream(self.seed, self.transport.rank, f"{self._job}/{name}")
+
+    def _saved_streams(self) -> SavedStreams:
+        streams = self._streams.named(self.parameters)
+        states = {name: stream.state() for name, stream in streams.items()}
+        return {**self._saved(), "streams": states}
+
+    def _restore_streams(self, states: Sequence[SavedStreams]) -> None:
+        """Take the step, and this rank's streams where it was a rank of the same job."""
+        own = own_state(states, self.transport.rank, self.transport.size)
+        saved: Mapping[str, dict[str, Any]] = own["streams"] if own else {}
+        streams = {name: Stream.from_state(state) for name, state in saved.items()}
+        self._streams.replace(streams, self.parameters)
+        self.step = states[0]["step"]
+        if own is None:
+            # Otherwise ranks would draw again what ranks drew at the start of the old job.
+            self._job = f"{self.transport.size} ranks after {self.step} steps"

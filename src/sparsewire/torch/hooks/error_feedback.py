@@ -1,0 +1,107 @@
+"""Error feedback for any compressor, as a DDP communication hook.
+
+Seide et al., 1-bit stochastic gradient descent, Interspeech 2014; Stich, Cordonnier, Jaggi,
+Sparsified SGD with memory, NeurIPS 2018. What compression loses of a gradient is added to the next.
+"""
+
+# Without `from __future__ import annotations`: DDP compares a hook's annotations with the types.
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
+
+from sparsewire.compress import Compressor, Contractive
+from sparsewire.torch.hooks.compressed_state import CompressedState, SavedStreams
+from sparsewire.torch.hooks.exchange import exchange
+from sparsewire.torch.hooks.operators import MakeCompressor
+from sparsewire.torch.hooks.parameter_vectors import ParameterVectors
+from sparsewire.torch.hooks.residuals import SavedResiduals, restore
+from sparsewire.torch.hooks.saved import states_of
+
+
+class SavedFeedback(SavedStreams, SavedResiduals):
+    """The state of one rank, as it is saved."""
+
+
+class ErrorFeedbackState(CompressedState):
+    """What `error_feedback_hook` keeps from step to step on one rank.
+
+    `compressor` names an operator as `sparsewire.compress.parse` takes it, or makes one for a
+    number of elements. Unbiased operators are scaled down by omega + 1, because error feedback
+    needs contractions. Parameters of fewer than `min_elements` are sent as they are, in the same
+    message. The first `warmup_steps` steps send everything. Without `overlap`, all buckets of a
+    step go out in one message behind the last one; the result is the same. `seed` is that of all
+    random choices, which differ between ranks.
+
+    `process_group` is that of the model, None for the default one; all ranks need the same
+    settings. Raises ValueError for settings out of range, CompressError, which is one, for unknown
+    operators.
+    """
+
+    def __init__(
+        self,
+        process_group: dist.ProcessGroup | None = None,
+        compressor: str | MakeCompressor = "block-top-k:0.01",
+        warmup_steps: int = 0,
+        overlap: bool = True,
+        min_elements: int = 4096,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(process_group, compressor, warmup_steps, overlap, min_elements, seed)
+        self.residuals = ParameterVectors()
+
+    def state_dict(self) -> SavedFeedback:
+        """The state of this rank, for `torch.save`; every rank has one of its own.
+
+        Raises RuntimeError before `register`.
+        """
+        return {**self._saved_streams(), "residuals": self.residuals.named(self.parameters)}
+
+    def load_state_dict(self, saved: SavedFeedback | Sequence[SavedFeedback]) -> None:
+        """Go on from what this rank saved, or from a list of what all ranks of a job saved.
+
+        With a list, the number of ranks may differ: rank r takes over from the old ranks r, r + n,
+        r + 2n, ... of n, scaled so that the mean of all that is still owed stays the same; random
+        choices begin anew.
+
+        Raises RuntimeError before `register`; ValueError where a single state is of another rank or
+        number of ranks, a list lacks a rank, or parameters differ.
+        """
+        rank, size = self.transport.rank, self.transport.size
+        self.residuals.replace(restore(saved, rank, size), self.parameters)
+        self._restore_streams(states_of(saved, rank, size))
+
+    def prepare(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+        gradient += self.residuals.of(parameter)
+
+    def estimate(self, parameter: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+        return mean
+
+    def learn(
+        self,
+        parameter: torch.Tensor,
+        prepared: torch.Tensor,
+        own: torch.Tensor,
+        mean: torch.Tensor,
+    ) -> None:
+        torch.sub(prepared, own, out=self.residuals.of(parameter))
+
+    def adapt(self, operator: Compressor) -> Compressor:
+        return operator if operator.is_biased else Contractive(operator)
+
+
+def error_feedback_hook(
+    state: ErrorFeedbackState, bucket: GradBucket
+) -> torch.futures.Future[torch.Tensor]:
+    """Average what a compressor keeps of a bucket's gradients; for `model.register_comm_hook`.
+
+    Each rank sends C(p), where p is its gradient and what it still owes, and owes p - C(p) from
+    then on, in float32: exact for operators that keep elements as they are. Sparse gradients are
+    averaged in full. Where a gradient is not finite, neither is the mean, and nothing is
+    remembered. All ranks get the same bits.
+
+    Raises TypeError for gradients other than float32, float16 and bfloat16, CompressError where the
+    operator does not fit a parameter, and the errors of the group; so does the future.
+    """
+    return exchange(state, bucket)

@@ -1,0 +1,73 @@
+"""The way of compressed gradients: buckets of DDP go out as one message and come back as means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch._C._distributed_c10d import GradBucket
+
+from sparsewire.compress.message import Reader
+from sparsewire.torch.hooks import messages
+from sparsewire.torch.hooks.bucket_gradients import BucketGradients
+from sparsewire.torch.hooks.compressed_state import CompressedState
+from sparsewire.torch.hooks.messages import Messages
+from sparsewire.torch.hooks.records import Record
+
+
+def exchange(state: CompressedState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """What every hook does that compresses: send a bucket now, or with the last one of the step."""
+    if bucket.index() == 0:
+        # A step before may have failed halfway.
+        state.waiting.clear()
+    if state.begin(bucket):
+        future = state.transport.average(bucket.buffer())
+    elif state.overlap:
+        return _exchange_now(state, BucketGradients(bucket))
+    else:
+        future = torch.futures.Future()
+        state.waiting.append((BucketGradients(bucket), future))
+    if bucket.is_last() and state.waiting:
+        _exchange_waiting(state)
+    return future
+
+
+def _exchange_now(
+    state: CompressedState, gradients: BucketGradients
+) -> torch.futures.Future[torch.Tensor]:
+    def finish(received: Sequence[bytes]) -> torch.Tensor:
+        _settle(state, [gradients], received)
+        return gradients.store()
+
+    return _send(state, [gradients]).then(finish)
+
+
+def _exchange_waiting(state: CompressedState) -> None:
+    buckets = [gradients for gradients, _ in state.waiting]
+    # The backward pass is over, so that nothing is lost by waiting here.
+    _settle(state, buckets, _send(state, buckets).wait())
+    for gradients, future in state.waiting:
+        future.set_result(gradients.store())
+    state.waiting.clear()
+
+
+def _send(state: CompressedState, buckets: Sequence[BucketGradients]) -> Messages:
+    records = (state.encode(parameter, part).encode() for parameter, part in _parts(buckets))
+    return messages.gather(state.transport, b"".join(records))
+
+
+def _settle(
+    state: CompressedState, buckets: Sequence[BucketGradients], received: Sequence[bytes]
+) -> None:
+    """Put the means in place of the gradients; raises CompressError for malformed messages."""
+    readers = [Reader(message) for message in received]
+    for parameter, part in _parts(buckets):
+        state.settle(parameter, part, [Record.read(reader) for reader in readers])
+    for reader in readers:
+        reader.end()
+
+
+def _parts(buckets: Sequence[BucketGradients]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The parameters and their gradients, in the order in which they are sent."""
+    for bucket in buckets:
+        yield from zip(bucket.parameters, bucket.parts, strict=True)

@@ -1,0 +1,46 @@
+"""The saved states of a job's ranks, checked before anything is taken from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict, TypeVar, cast
+
+
+class Saved(TypedDict):
+    """What every saved state of one rank has."""
+
+    rank: int
+    world_size: int
+    step: int
+
+
+S = TypeVar("S", bound=Saved)
+
+
+def states_of(saved: S | Sequence[S], rank: int, world_size: int) -> Sequence[S]:
+    """The states in `saved`: that of this rank alone, or those of all ranks of a job of any size.
+
+    Raises ValueError where it is neither.
+    """
+    if not isinstance(saved, Mapping):
+        return _complete(saved)
+    if (saved["rank"], saved["world_size"]) != (rank, world_size):
+        raise ValueError(
+            f"this state is of rank {saved['rank']} of {saved['world_size']}, and here is rank "
+            f"{rank} of {world_size}: load a list of the states of all ranks instead"
+        )
+    return [cast(S, saved)]
+
+
+def own_state(states: Sequence[S], rank: int, world_size: int) -> S | None:
+    """The state of this rank, or None where the states are of another number of ranks."""
+    if states[0]["world_size"] != world_size:
+        return None
+    return next(state for state in states if state["rank"] == rank)
+
+
+def _complete(states: Sequence[S]) -> Sequence[S]:
+    expected = states[0]["world_size"] if states else 1
+    if sorted(state["rank"] for state in states) != list(range(expected)):
+        raise ValueError(f"a list must have the states of all {expected} ranks")
+    return states

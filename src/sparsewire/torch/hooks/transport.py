@@ -1,0 +1,115 @@
+"""How hooks send: means of tensors, and bytes that every rank gives to every other.
+
+On a group of sparsewire the engine sends both; on any other group its own collectives do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from sparsewire.torch.group import Group
+
+T = TypeVar("T")
+
+_WORD_BYTES = 4
+
+
+class Gathering:
+    """A row of bytes from every rank, on its way: uint8, shape (ranks, bytes)."""
+
+    def __init__(self, work: dist.Work, rows: torch.Tensor) -> None:
+        self._work = work
+        self._rows = rows
+
+    def wait(self) -> torch.Tensor:
+        """Block until all rows are here, and return them on the CPU; raises why they are not."""
+        self._work.wait()
+        return self._rows.cpu()
+
+    def then(self, callback: Callable[[torch.Tensor], T]) -> torch.futures.Future[T]:
+        """A future of `callback(rows)`, the rows being on the CPU."""
+
+        def arrived(done: torch.futures.Future[Any]) -> T:
+            done.value()  # Raises why there is none.
+            return callback(self._rows.cpu())
+
+        future: Any = self._work.get_future()
+        return future.then(arrived)  # type: ignore[no-any-return]
+
+
+class Transport(Protocol):
+    """What hooks need of a process group. All calls are collective and do not block."""
+
+    rank: int
+    size: int
+
+    def average(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+        """The mean of a tensor, dense or sparse, over all ranks; in place where dense."""
+
+    def gather(self, own: torch.Tensor) -> Gathering:
+        """Give everybody `own`, uint8 on the CPU, shape (bytes,), the same length on all ranks."""
+
+
+def transport_of(process_group: dist.ProcessGroup | None) -> Transport:
+    """How to send among the ranks of a group; None is the default group."""
+    group: Any = process_group if process_group is not None else dist.group.WORLD
+    return EngineTransport(group) if isinstance(group, Group) else PlainTransport(group)
+
+
+class EngineTransport:
+    """Sends through sparsewire's engine, which leaves out zeros."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self.rank = group.rank()
+        self.size = group.size()
+
+    def average(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+        return _result(self._group.allreduce([tensor], op=dist.ReduceOp.AVG))
+
+    def gather(self, own: torch.Tensor) -> Gathering:
+        # The other rows are zeros, which cost nothing to send and leave a sum as it is.
+        words = -(-own.numel() // _WORD_BYTES)
+        table = torch.zeros(self.size, words, dtype=torch.int32)
+        rows = table.view(torch.uint8)[:, : own.numel()]
+        rows[self.rank] = own
+        return Gathering(self._group.allreduce([table]), rows)
+
+
+class PlainTransport:
+    """Sends through the collectives that every backend has: gloo's on the CPU, NCCL's on CUDA."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group = group
+        self._device = _device_of(group)
+        self.rank = group.rank()
+        self.size = group.size()
+
+    def average(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+        # Not every backend has an average of its own.
+        share = tensor.div_(self.size)
+        work = dist.all_reduce(share, group=self._group, async_op=True)
+        assert work is not None, "the caller is a rank of the group"
+        return _result(work)
+
+    def gather(self, own: torch.Tensor) -> Gathering:
+        source = own.to(self._device)
+        rows = torch.empty(self.size, own.numel(), dtype=torch.uint8, device=self._device)
+        work = dist.all_gather(list(rows), source, group=self._group, async_op=True)
+        assert work is not None, "the caller is a rank of the group"
+        return Gathering(work, rows)
+
+
+def _result(work: dist.Work) -> torch.futures.Future[torch.Tensor]:
+    future: Any = work.get_future()
+    return future.then(lambda done: done.value()[0])  # type: ignore[no-any-return]
+
+
+def _device_of(group: Any) -> torch.device:
+    """Where bytes must be for the group to send them: on the CPU if it can, else on a GPU."""
+    is_on_cpu = torch.device("cpu") in group._device_types
+    return torch.device("cpu" if is_on_cpu else "cuda")
