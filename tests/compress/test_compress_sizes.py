@@ -101,6 +101,7 @@ def test_random_masks_cost_a_seed() -> None:
 
 def test_signs_cost_a_bit_each() -> None:
     assert_short(Sign(DIMENSION).encode(GAUSSIAN, Stream(0)), DIMENSION)
+    assert len(Sign(112).encode(GAUSSIAN[:112], Stream(0))) == 2 + 4 + 112 / 8
     assert len(Sign(DIMENSION).encode(linf_worst(DIMENSION), Stream(0))) < 30, "all are positive"
 
 

@@ -30,7 +30,17 @@ FOREIGN_INCLUDE = re.compile(r"(Python\.h|nanobind/|pybind11/|torch/|ATen/|c10/)
 
 # Packages of sparsewire from the bottom up; those in one row do not know each other. The modules
 # right below sparsewire, the NumPy API, are under all of them.
-PACKAGE_ROWS = [{"torch", "lab"}, {"bench"}, {"workers"}, {"demo", "optimize", "doctor"}, {"cli"}]
+PACKAGE_ROWS = [
+    {"compress"},
+    {"problems"},
+    {"methods"},
+    {"torch", "lab"},
+    {"bench"},
+    {"workers"},
+    {"demo", "optimize", "doctor"},
+    {"study"},
+    {"cli"},
+]
 
 # A pure state machine has no sockets, files, clock, threads, environment or randomness.
 IMPURE_SYMBOL = re.compile(

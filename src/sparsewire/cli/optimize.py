@@ -1,124 +1,119 @@
-"""`sparsewire optimize`: trains linear models on LIBSVM files, over the sparse collectives."""
+"""`sparsewire optimize`: trains linear models over the sparse collectives, or compares methods."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from sparsewire.cli.console import report_console
 from sparsewire.cli.failure import exit_on_error
+from sparsewire.cli.optimize_options import (
+    L1,
+    L2,
+    Accuracy,
+    Algorithm,
+    Batch,
+    Block,
+    Choose,
+    Compressor,
+    Data,
+    Downlink,
+    Epochs,
+    JsonFile,
+    Latency,
+    LinkSpeed,
+    Methods,
+    Model,
+    Normalize,
+    Plot,
+    Positive,
+    Precision,
+    Rounds,
+    Seed,
+    Split,
+    Step,
+    TestShare,
+    Top,
+    Workers,
+)
 from sparsewire.cli.signals import exit_by_signal
 
 if TYPE_CHECKING:
     from sparsewire.optimize.report import Item
-    from sparsewire.optimize.request import Request
+    from sparsewire.optimize.request import Request as Training
+    from sparsewire.study.request import Request as Study
 
-Workers = Annotated[
-    int | None,
-    typer.Option(min=1, max=64, help="Ranks to start here, where no launcher does. Default: 1."),
-]
-Model = Annotated[
-    Literal["logistic", "svm"],
-    typer.Option(help="Logistic regression, or a linear SVM with squared hinge loss."),
-]
-Method = Annotated[
-    Literal["sgd", "bcd"],
-    typer.Option(help="SGD over all_reduce, or block coordinate descent over all_gather."),
-]
-Epochs = Annotated[int, typer.Option(min=1, help="Passes over the data.")]
-L2 = Annotated[
-    float | None, typer.Option(min=0, help="Weight of the l2 term. Default: 1 / training rows.")
-]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of every choice that is random.")]
-TestShare = Annotated[
-    float, typer.Option(help="Share of the rows to hold out; 0 trains on all of them.")
-]
-Positive = Annotated[
-    str | None,
-    typer.Option(
-        metavar="CLASSES",
-        help="Classes that count as +1, like 1,2,5. Default: the upper half of the classes.",
-    ),
-]
-Normalize = Annotated[bool, typer.Option("--normalize", help="Scale every row to length 1.")]
-Batch = Annotated[int | None, typer.Option(min=1, help="SGD: rows per rank and step. Default: 64.")]
-Step = Annotated[
-    float | None,
-    typer.Option(help="SGD: first step size. Default: from the smoothness of the data."),
-]
-Algorithm = Annotated[
-    str | None, typer.Option(help="SGD: algorithm of the sparse all_reduce. Default: auto.")
-]
-Precision = Annotated[
-    str | None,
-    typer.Option(
-        help="SGD: bfloat16, float16, int8, int4 or int2 on the wire; two with a comma between "
-        "for the two phases. Default: float32."
-    ),
-]
-Block = Annotated[
-    int | None, typer.Option(min=1, help="BCD: coordinates per rank and step. Default: 64.")
-]
-JsonFile = Annotated[
-    Path | None, typer.Option("--json", help="Write all numbers and conditions here.")
-]
-Plot = Annotated[
-    Path | None, typer.Option(help="Draw objective and accuracy into this file, like run.png.")
-]
+AnyRequest = TypeVar("AnyRequest")
+
+_TRAINING = ("sgd", "bcd")
+_MOST_RANKS = 64
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where to write the results, besides to the terminal."""
+
+    json: Path | None
+    plot: Path | None
 
 
 def optimize(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="LIBSVM file; also .gz, .bz2.")],
+    data: Data,
+    method: Methods = None,
     workers: Workers = None,
-    model: Model = "logistic",
-    method: Method = "sgd",
-    epochs: Epochs = 10,
+    model: Model = None,
+    epochs: Epochs = None,
     l2: L2 = None,
-    seed: Seed = 0,
-    test_share: TestShare = 0.2,
+    seed: Seed = None,
     positive: Positive = None,
-    normalize: Normalize = False,
-    batch: Batch = None,
+    normalize: Normalize = None,
     step: Step = None,
+    batch: Batch = None,
+    test_share: TestShare = None,
     algorithm: Algorithm = None,
     precision: Precision = None,
     block: Block = None,
     json_file: JsonFile = None,
     plot: Plot = None,
+    compressor: Compressor = None,
+    split: Split = None,
+    l1: L1 = None,
+    rounds: Rounds = None,
+    accuracy: Accuracy = None,
+    link: LinkSpeed = None,
+    downlink: Downlink = None,
+    latency: Latency = None,
+    choose: Choose = None,
+    top: Top = None,
 ) -> None:
-    """Train logistic regression or a linear SVM on a LIBSVM file, on all ranks together.
+    """Train a linear model on all ranks together, or compare methods that send compressed messages.
 
-    Every rank reads the file. SGD divides the rows among the ranks and sums sparse gradients;
-    block coordinate descent divides the features and gathers sparse changes of the margins. Start
-    the ranks with torchrun, mpirun or srun, or here with --workers.
+    **sgd** divides the rows among the ranks and sums sparse gradients; **bcd** divides the
+    features and gathers sparse changes of the margins. Start the ranks with torchrun, mpirun or
+    srun, or here with --workers.
 
     Example: sparsewire optimize a9a --workers 4 --epochs 10 --plot a9a.png
+
+    **Other methods** (gd, dcgd, diana, marina, ef21, isega, ...) are compared: how close they come
+    to the solution, for how many passes over the data, bits, and seconds on a link. The workers
+    are simulated, or the ranks of a launcher.
+
+    Example: sparsewire optimize digits --method diana,dcgd,gd --compressor rand-k:0.05 --split
+    label --link 100mbit --plot digits.png
     """
+    # What is not given has a default that depends on what is to be done.
+    given = {name: value for name, value in locals().items() if value not in (None, [])}
     signal.signal(signal.SIGTERM, exit_by_signal)
     with exit_on_error():
         _require_extra()
-        from sparsewire.optimize.request import Request
-
-        request = Request(
-            data=str(data),
-            model=model,
-            method=method,
-            epochs=epochs,
-            l2=l2,
-            seed=seed,
-            test_share=test_share,
-            positive=positive,
-            normalize=normalize,
-            batch=batch,
-            step=step,
-            algorithm=algorithm,
-            precision=precision,
-            block=block,
-        )
-        _run(request, workers, json_file, plot)
+        _dispatch(given)
 
 
 def _require_extra() -> None:
@@ -128,15 +123,57 @@ def _require_extra() -> None:
         raise OptimizeError('scikit-learn is missing: pip install "sparsewire[optimize]"')
 
 
-def _run(request: Request, workers: int | None, json_file: Path | None, plot: Path | None) -> None:
+def _dispatch(given: dict[str, Any]) -> None:
+    from sparsewire.optimize.errors import OptimizeError
+    from sparsewire.optimize.request import Request as Training
+    from sparsewire.study.request import Request as Study
+
+    _refuse_workers_under_a_launcher(given)
+    methods = [name.strip() for text in given.pop("method", []) for name in text.split(",")]
+    files = Files(given.pop("json_file", None), given.pop("plot", None))
+    is_choice = given.pop("choose", False)
+    training = [name for name in methods if name in _TRAINING]
+    if training and (is_choice or len(methods) > 1):
+        raise OptimizeError(f"{training[0]} trains, alone, and takes no part in comparisons")
+    if is_choice:
+        _choose(_request(Study, "--choose", {"methods": tuple(methods), **given}), files)
+    elif methods and not training:
+        if "top" in given:
+            raise OptimizeError("--top is for --choose: it says how many choices to run")
+        _compare(_request(Study, "a comparison", {"methods": tuple(methods), **given}), files)
+    else:
+        method, workers = (training or ["sgd"])[0], given.pop("workers", None)
+        request = _request(Training, f"--method {method}", {"method": method, **given})
+        _train(request, workers, files)
+
+
+def _refuse_workers_under_a_launcher(given: dict[str, Any]) -> None:
     from sparsewire.launcher import is_launched
+    from sparsewire.optimize.errors import OptimizeError
+
+    if "workers" in given and is_launched():
+        raise OptimizeError("a launcher has started the ranks already: leave out --workers")
+
+
+def _request(kind: Callable[..., AnyRequest], job: str, options: dict[str, Any]) -> AnyRequest:
+    """The request with these options; those that it does not know belong to other jobs."""
+    from sparsewire.optimize.errors import OptimizeError
+
+    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    for name in options:
+        if name not in known:
+            raise OptimizeError(f"--{name.replace('_', '-')} is no option of {job}")
+    return kind(**options)
+
+
+def _train(request: Training, workers: int | None, files: Files) -> None:
     from sparsewire.optimize.errors import OptimizeError
     from sparsewire.optimize.launch import run_locally
     from sparsewire.optimize.progress import following
     from sparsewire.optimize.run import run_rank
 
-    if workers is not None and is_launched():
-        raise OptimizeError("a launcher has started the ranks already: leave out --workers")
+    if workers is not None and workers > _MOST_RANKS:
+        raise OptimizeError(f"--workers {workers} would start too many: {_MOST_RANKS} at most")
     items: list[Item] = []
     with following(request.epochs) as show:
 
@@ -150,12 +187,10 @@ def _run(request: Request, workers: int | None, json_file: Path | None, plot: Pa
             run_locally(request, workers, follow)
     if items:
         # Rank 0 alone is told how it went.
-        _show(request, items, json_file, plot)
+        _show_training(request, items, files)
 
 
-def _show(request: Request, items: list[Item], json_file: Path | None, plot: Path | None) -> None:
-    from sparsewire.cli.console import report_console
-    from sparsewire.optimize.errors import OptimizeError
+def _show_training(request: Training, items: list[Item], files: Files) -> None:
     from sparsewire.optimize.plot import save_plot
     from sparsewire.optimize.report import Report
     from sparsewire.optimize.table import describe, findings
@@ -164,10 +199,68 @@ def _show(request: Request, items: list[Item], json_file: Path | None, plot: Pat
     console = report_console()
     console.print(describe(report), markup=False)
     console.print(findings(report))
+    with _writing():
+        if files.json:
+            report.save(files.json)
+        if files.plot:
+            save_plot(report, files.plot)
+
+
+def _compare(request: Study, files: Files) -> None:
+    from sparsewire.study.comparison import ACCURACY, compare
+    from sparsewire.study.plot import save_plot
+    from sparsewire.study.progress import following
+    from sparsewire.study.report import save_json
+    from sparsewire.study.table import describe, findings
+
+    with following(request.accuracy or ACCURACY) as follow:
+        report = compare(request, follow)
+    if report is None:
+        return
+    _warn(report.warnings)
+    console = report_console()
+    console.print(describe(report.setting), markup=False)
+    console.print(findings(report))
+    with _writing():
+        if files.json:
+            save_json(report.record(), files.json)
+        if files.plot:
+            save_plot(report.setting, report.runs, files.plot)
+
+
+def _choose(request: Study, files: Files) -> None:
+    from sparsewire.study.choice import ACCURACY, choose
+    from sparsewire.study.choice_table import ranked, verdict
+    from sparsewire.study.plot import save_plot
+    from sparsewire.study.progress import following
+    from sparsewire.study.report import save_json
+    from sparsewire.study.table import describe
+
+    with following(request.accuracy or ACCURACY) as follow:
+        ranking = choose(request, follow)
+    _warn(ranking.report.warnings)
+    console = report_console()
+    console.print(describe(ranking.report.setting), markup=False)
+    console.print(ranked(ranking))
+    console.print(verdict(ranking), markup=False)
+    with _writing():
+        if files.json:
+            save_json(ranking.record(), files.json)
+        if files.plot:
+            save_plot(ranking.report.setting, ranking.report.runs, files.plot)
+
+
+def _warn(warnings: list[str]) -> None:
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Say which file cannot be written, and why."""
+    from sparsewire.optimize.errors import OptimizeError
+
     try:
-        if json_file:
-            report.save(json_file)
-        if plot:
-            save_plot(report, plot)
+        yield
     except OSError as error:
         raise OptimizeError(f"cannot write {error.filename}: {error.strerror}") from None

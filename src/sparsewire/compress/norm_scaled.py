@@ -70,10 +70,9 @@ class NormScaled(Compressor):
         return Levels(scales, symbols.astype(np.uint8))
 
     def _scales(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Norms as they are sent, at least the maximum of the block although they are rounded."""
+        """Norms as they are sent; rounding leaves them at least the maximum of the block."""
         with np.errstate(over="ignore"):
-            norms = self.blocks.norms(x, self.power).astype(self.dtype)
-        scales: NDArray[Any] = np.maximum(norms, self.blocks.largest(np.abs(x)))
+            scales = self.blocks.norms(x, self.power).astype(self.dtype)
         if not np.isfinite(scales).all():
             raise CompressError(f"the norm of the vector is too large for {self.dtype}")
         return scales

@@ -1,4 +1,4 @@
-"""Reads a LIBSVM file into signed rows, and divides rows and features among the ranks."""
+"""Reads a data set into signed rows, and divides rows and features among the ranks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from sklearn.datasets import load_svmlight_file
 from sklearn.preprocessing import normalize
 
+from sparsewire.optimize.bundled import bundled, bundled_names
 from sparsewire.optimize.errors import OptimizeError
 from sparsewire.optimize.labels import positive_classes, signs
 from sparsewire.optimize.request import Request
@@ -43,12 +44,12 @@ class Examples:
 
 
 def load(request: Request) -> Examples:
-    """Read the request's LIBSVM file, plain or packed (.gz, .bz2).
+    """Read the request's LIBSVM file, plain or packed (.gz, .bz2), or what scikit-learn bundles.
 
     Raises OptimizeError where there is no such file, or it is no data set of at least two classes.
     """
     file = Path(request.data)
-    features, labels = _read(file)
+    features, labels = bundled(request.data) or _read(file)
     positive = positive_classes(labels, request.positive)
     if request.normalize:
         features = normalize(features, copy=False)
@@ -62,7 +63,10 @@ def _read(file: Path) -> tuple[Csr, npt.NDArray[np.float64]]:
     try:
         features, labels = load_svmlight_file(str(file), zero_based="auto")
     except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-        raise OptimizeError(f"cannot read {file}: {error.strerror}") from None
+        raise OptimizeError(
+            f"cannot read {file}: {error.strerror}; "
+            f"data sets that need no file are {', '.join(bundled_names())}"
+        ) from None
     except (ValueError, OverflowError, OSError, EOFError) as error:
         raise OptimizeError(
             f"{file} is no LIBSVM file: {error}; every line is LABEL INDEX:VALUE INDEX:VALUE ..."

@@ -1,0 +1,168 @@
+"""The options of `sparsewire optimize`, as their help says; None leaves the default to the job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+_COMPARISON = "Comparison"
+
+Data = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA", help="LIBSVM file, also .gz, .bz2; or breast_cancer, digits, iris, wine."
+    ),
+]
+Methods = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--method",
+        metavar="NAMES",
+        help="sgd or bcd to train over the collectives (default: sgd); or methods to compare, "
+        "with commas between, like diana,dcgd,gd or diana/rand-k:0.05,ef21/top-k:0.1.",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Where no launcher starts ranks: ranks to start (default: 1, at most 64); "
+        "in a comparison, workers to simulate (default: 20).",
+    ),
+]
+Model = Annotated[
+    Literal["logistic", "svm", "least-squares"] | None,
+    typer.Option(
+        help="Logistic regression (default), a linear SVM with squared hinge loss (sgd and bcd), "
+        "or linear regression (comparison)."
+    ),
+]
+Epochs = Annotated[
+    int | None,
+    typer.Option(min=1, help="Passes over the data. Default: 10; comparison: at most 1000."),
+]
+L2 = Annotated[
+    float | None, typer.Option(min=0, help="Weight of the l2 term. Default: 1 / training rows.")
+]
+Seed = Annotated[
+    int | None, typer.Option(min=0, help="Seed of every choice that is random. Default: 0.")
+]
+Positive = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CLASSES",
+        help="Classes that count as +1, like 1,2,5. Default: the upper half of the classes.",
+    ),
+]
+Normalize = Annotated[
+    bool | None,
+    typer.Option(
+        "--normalize/--no-normalize",
+        help="Scale every row to length 1. Default: in a comparison only.",
+    ),
+]
+Step = Annotated[
+    float | None,
+    typer.Option(
+        "--step",
+        "--step-size",
+        help="SGD: first step size. Default: from the smoothness of the data. "
+        "Comparison: step size of all methods. Default: from the theory of each.",
+    ),
+]
+Batch = Annotated[
+    int | None,
+    typer.Option(min=1, help="Rows per rank and step. Default for SGD: 64; comparison: 1."),
+]
+TestShare = Annotated[
+    float | None,
+    typer.Option(help="sgd, bcd: share of the rows to hold out. Default: 0.2."),
+]
+Algorithm = Annotated[
+    str | None, typer.Option(help="SGD: algorithm of the sparse all_reduce. Default: auto.")
+]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        help="SGD: bfloat16, float16, int8, int4 or int2 on the wire; two with a comma between "
+        "for the two phases. Default: float32."
+    ),
+]
+Block = Annotated[
+    int | None, typer.Option(min=1, help="BCD: coordinates per rank and step. Default: 64.")
+]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", help="Write all numbers and conditions here.")
+]
+Plot = Annotated[Path | None, typer.Option(help="Draw the progress into this file, like run.png.")]
+
+Compressor = Annotated[
+    str | None,
+    typer.Option(
+        help="Operator of the methods that name none, like rand-k:0.05 or ternary:inf:128.",
+        rich_help_panel=_COMPARISON,
+    ),
+]
+Split = Annotated[
+    Literal["shuffled", "label", "index"] | None,
+    typer.Option(
+        help="Divide rows among workers shuffled (default), sorted by label, or in their order.",
+        rich_help_panel=_COMPARISON,
+    ),
+]
+L1 = Annotated[
+    float | None,
+    typer.Option(min=0, help="Weight of an l1 term. Default: 0.", rich_help_panel=_COMPARISON),
+]
+Rounds = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="At most so many rounds. Default: 20,000.", rich_help_panel=_COMPARISON
+    ),
+]
+Accuracy = Annotated[
+    float | None,
+    typer.Option(
+        help="End where |x - x*|² is so small a part of what it is at the start. Default: 1e-12, "
+        "and 1e-6 with --choose.",
+        rich_help_panel=_COMPARISON,
+    ),
+]
+LinkSpeed = Annotated[
+    str | None,
+    typer.Option(
+        "--link",
+        help="Model the time on a link of this speed per worker. Default: 1gbit.",
+        rich_help_panel=_COMPARISON,
+    ),
+]
+Downlink = Annotated[
+    str | None,
+    typer.Option(
+        help="Speed from the server to a worker. Default: as --link.",
+        rich_help_panel=_COMPARISON,
+    ),
+]
+Latency = Annotated[
+    str | None,
+    typer.Option(
+        help="Of a message in one direction, like 100us (default) or 5ms.",
+        rich_help_panel=_COMPARISON,
+    ),
+]
+Choose = Annotated[
+    bool | None,
+    typer.Option(
+        "--choose",
+        help="Rank methods and operators by predicted time, and run the best.",
+        rich_help_panel=_COMPARISON,
+    ),
+]
+Top = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="With --choose: how many to run. Default: 4.", rich_help_panel=_COMPARISON
+    ),
+]

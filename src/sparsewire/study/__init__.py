@@ -1,0 +1,1 @@
+"""Compares methods that send compressed messages, and chooses one: for `sparsewire optimize`."""

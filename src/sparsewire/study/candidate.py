@@ -1,0 +1,95 @@
+"""A method with its compression operator, as the user writes it: diana, or diana/rand-k:0.05."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from sparsewire.compress.compressor import Compressor
+from sparsewire.compress.registry import parse
+from sparsewire.compress.sparsifier import SeededSparsifier
+from sparsewire.methods.method import Method
+from sparsewire.methods.network import Network
+from sparsewire.optimize.errors import OptimizeError
+from sparsewire.problems.problem import Problem
+from sparsewire.study.registry import METHODS, Takes, entry, taking
+from sparsewire.study.request import Request
+
+_DEFAULTS = {Takes.UNBIASED: "rand-k:0.1", Takes.ANY: "top-k:0.1"}
+"""Without any, methods of blocks send 1/n of them, as their theory suggests."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """`compressor` is written as `sparsewire.compress.parse` reads it; None: the method's own."""
+
+    method: str
+    compressor: str | None = None
+
+    @property
+    def label(self) -> str:
+        return "/".join(filter(None, (self.method, self.compressor)))
+
+    def build(self, problem: Problem, network: Network, request: Request) -> Method:
+        """The method itself, at its start.
+
+        Raises OptimizeError where method, compressor and problem do not fit, CompressError where
+        there is no such compressor.
+        """
+        known = entry(self.method)
+        if problem.l1 and not known.kind.proximal:
+            proximal = [name for name, other in METHODS.items() if other.kind.proximal]
+            raise OptimizeError(f"{self.method} takes no l1 term; {', '.join(proximal)} do")
+        operator = self._operator(problem.dimension, known.takes, request.step)
+        options = {"gamma": request.step, "seed": request.seed}
+        if known.samples:
+            options["batch"] = request.batch
+        make: Callable[..., Method] = known.kind
+        try:
+            return make(problem, network, *filter(None, (operator,)), **options)
+        except ValueError as error:
+            raise OptimizeError(f"{self.label}: {error}") from None
+
+    def _operator(self, dimension: int, takes: Takes, step: float | None) -> Compressor | None:
+        if self.compressor is None:
+            return None
+        operator = parse(self.compressor, dimension, np.float64)
+        if takes is Takes.BLOCKS and not isinstance(operator, SeededSparsifier):
+            raise OptimizeError(f"{self.method} takes no {self.compressor}, but {takes.value}")
+        # With a step size of one's own, DCGD goes wherever a biased operator leads it.
+        free = self.method == "dcgd" and step is not None
+        if takes is Takes.UNBIASED and operator.is_biased and not free:
+            raise OptimizeError(
+                f"{self.method} needs an unbiased operator, and {self.compressor} is biased; "
+                f"{', '.join(taking(Takes.ANY))} take it"
+            )
+        if takes is Takes.ANY and not operator.contraction > 0 and step is None:
+            raise OptimizeError(
+                f"no contraction is known of {self.compressor}, and so no step size for "
+                f"{self.method}: choose one with --step"
+            )
+        return operator
+
+
+def read_candidates(methods: Iterable[str], compressor: str | None) -> list[Candidate]:
+    """Candidates from METHOD or METHOD/COMPRESSOR; `compressor` is for those that name none.
+
+    Raises OptimizeError for unknown methods, and for a compressor of what takes none.
+    """
+    candidates = [_read(text, compressor) for text in methods]
+    # The same twice would only cover itself in a plot.
+    return list(dict.fromkeys(candidates))
+
+
+def _read(text: str, shared: str | None) -> Candidate:
+    method, slash, own = (part.strip() for part in text.partition("/"))
+    takes = entry(method).takes
+    if takes is Takes.NONE:
+        if slash:
+            raise OptimizeError(f"{method} sends whole gradients; dcgd is {method} that compresses")
+        return Candidate(method)
+    if slash and not own:
+        raise OptimizeError(f"{text!r} names no compressor: leave out the slash, or add one")
+    return Candidate(method, own or shared or _DEFAULTS.get(takes))

@@ -1,0 +1,118 @@
+"""Chooses a method and an operator for a link: ranks all by prediction, and runs the best few."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from sparsewire.compress.errors import CompressError
+from sparsewire.compress.registry import parse
+from sparsewire.launcher import is_launched
+from sparsewire.methods.method import Method
+from sparsewire.methods.network import Simulated
+from sparsewire.optimize.errors import OptimizeError
+from sparsewire.study.candidate import Candidate, read_candidates
+from sparsewire.study.comparison import run_candidate
+from sparsewire.study.data import load_problem
+from sparsewire.study.experiment import Experiment, Limits, solution_of
+from sparsewire.study.prediction import Prediction, predict
+from sparsewire.study.ranking import Choice, Ranking
+from sparsewire.study.registry import METHODS, Takes, entry
+from sparsewire.study.report import Report
+from sparsewire.study.request import Request
+from sparsewire.study.run import Follow, Run
+
+ACCURACY = 1e-6
+"""To which times are predicted unless the request says otherwise."""
+ROUNDS = 100_000
+"""Likewise, after so many a run is stopped."""
+
+_FAR_ENOUGH = 2
+"""Theory bounds the rounds, so that a run of more than so many times as many has failed."""
+_BASELINE = Candidate("gd")
+
+_SPARSE = ("rand-k:0.01", "rand-k:0.05", "rand-k:0.1", "rand-k:0.25", "rand-k:0.5")
+_QUANTISED = ("ternary", "ternary:inf", "dithering:4", "dithering:16", "natural")
+_BIASED = ("top-k:0.01", "top-k:0.05", "top-k:0.1", "top-k:0.25")
+_OPERATORS: dict[Takes, tuple[str | None, ...]] = {
+    Takes.NONE: (None,),
+    Takes.UNBIASED: (*_SPARSE, *_QUANTISED),
+    Takes.ANY: (*_BIASED, *_SPARSE, *_QUANTISED),
+    Takes.BLOCKS: (None, *_SPARSE),
+}
+
+
+def choose(request: Request, follow: Follow) -> Ranking:
+    """Rank methods with their operators on simulated workers; run the first few, and plain GD.
+
+    The request's methods limit the choice, and so does its compressor. Raises OptimizeError where
+    nothing is left of it, and what `compare` raises for what was named and does not fit.
+    """
+    if is_launched():
+        raise OptimizeError("--choose simulates the workers: run it without a launcher")
+    if request.step is not None:
+        raise OptimizeError("--choose takes the step sizes of the theory: leave out --step")
+    problem = load_problem(request)
+    if request.compressor:
+        parse(request.compressor, problem.dimension, np.float64)
+    experiment = Experiment(request, problem, solution_of(problem))
+    accuracy = request.accuracy or ACCURACY
+    choices = [
+        Choice(prediction, _check(prediction, experiment, accuracy, follow) if is_run else None)
+        for prediction, is_run in _selected(_ranked(experiment, accuracy), request.top)
+    ]
+    warnings = experiment.warnings([choice.predicted.candidate.method for choice in choices])
+    runs = [choice.run for choice in choices if choice.run is not None]
+    report = Report.of(experiment, warnings, runs, simulated=True)
+    return Ranking(report, accuracy, choices)
+
+
+def _ranked(experiment: Experiment, accuracy: float) -> list[Prediction]:
+    found = []
+    for candidate in _considered(experiment):
+        method = _built(candidate, experiment)
+        prediction = None if method is None else predict(candidate, method, experiment, accuracy)
+        if prediction is not None:
+            found.append(prediction)
+    if not found:
+        raise OptimizeError("no theory says how fast these methods are: allow others")
+    return sorted(found, key=lambda prediction: prediction.seconds)
+
+
+def _selected(ranked: Sequence[Prediction], top: int) -> list[tuple[Prediction, bool]]:
+    """Each prediction with whether it is to be run."""
+    return [(p, place < top or p.candidate == _BASELINE) for place, p in enumerate(ranked)]
+
+
+def _considered(experiment: Experiment) -> list[Candidate]:
+    """What the request names, or all methods that reach the solution; with operators for each."""
+    request = experiment.request
+    methods = request.methods or [m for m, e in METHODS.items() if experiment.vanishes(e.needs)]
+    return [candidate for text in methods for candidate in _versions(text, request.compressor)]
+
+
+def _versions(text: str, compressor: str | None) -> list[Candidate]:
+    if compressor or "/" in text:
+        return read_candidates([text], compressor)
+    return [Candidate(text, operator) for operator in _OPERATORS[entry(text).takes]]
+
+
+def _built(candidate: Candidate, experiment: Experiment) -> Method | None:
+    """The candidate's method. None where it does not fit, unless the user named the method."""
+    request = experiment.request
+    try:
+        return candidate.build(experiment.problem, Simulated(request.workers), request)
+    except (OptimizeError, CompressError):
+        if request.methods:
+            raise
+        return None
+
+
+def _check(prediction: Prediction, experiment: Experiment, accuracy: float, follow: Follow) -> Run:
+    request, candidate = experiment.request, prediction.candidate
+    method = candidate.build(experiment.problem, Simulated(request.workers), request)
+    rounds = min(request.rounds or ROUNDS, _FAR_ENOUGH * prediction.most_rounds)
+    limits = Limits(rounds, request.epochs or math.inf, accuracy * experiment.first_distance)
+    return run_candidate(candidate, method, experiment, limits, follow)

@@ -1,0 +1,86 @@
+"""What the theory says before anything is run: rounds, bits and time to an accuracy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from sparsewire.compress.stream import Stream
+from sparsewire.methods.gd import Gd
+from sparsewire.methods.iasgd import Iasgd
+from sparsewire.methods.marina import Marina
+from sparsewire.methods.method import Method
+from sparsewire.problems.problem import Floats
+from sparsewire.study.candidate import Candidate
+from sparsewire.study.experiment import Experiment
+from sparsewire.study.link import VALUE_BITS
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A candidate with the step size of its theory, and what that promises."""
+
+    candidate: Candidate
+    step_size: float
+    rate: float
+    """The Lyapunov function shrinks by 1 - rate per round, in expectation."""
+    most_rounds: int
+    """By which it has shrunk to the accuracy."""
+    rounds: int
+    """What is to be expected: see `predict`."""
+    message_bits: float
+    """Per round and worker, of a message that was really encoded."""
+    seconds: float
+    """What the communication of the expected rounds takes on the link."""
+
+
+def predict(
+    candidate: Candidate, method: Method, experiment: Experiment, accuracy: float
+) -> Prediction | None:
+    """What becomes of a method that has not started; None where its theory gives no rate.
+
+    The theorem on gradient descent is sharp. Those on Lyapunov functions bound |x - x*|^2 by
+    1 - gamma mu per round, although a step without noise shrinks it by (1 - gamma mu)^2, and what
+    shifts and references learn has the same slack. So the square is to be expected, and only with
+    that can the two kinds be compared.
+    """
+    if method.rate is None or not method.rate > 0:
+        return None
+    is_sharp = isinstance(method, Gd | Iasgd)
+    rounds = rounds_to(accuracy if is_sharp else math.sqrt(accuracy), method.rate)
+    bits = message_bits(method, experiment.problem.gradients(method.network.local, method.x))
+    return Prediction(
+        candidate,
+        method.gamma,
+        method.rate,
+        rounds_to(accuracy, method.rate),
+        rounds,
+        bits,
+        experiment.link.seconds(rounds, rounds * bits, experiment.problem.dimension),
+    )
+
+
+def rounds_to(accuracy: float, rate: float) -> int:
+    """The least k with (1 - rate)^k <= accuracy, and at least 1."""
+    if rate >= 1:
+        return 1
+    return max(1, math.ceil(math.log(accuracy) / math.log1p(-rate)))
+
+
+def message_bits(method: Method, samples: Floats) -> float:
+    """Bits of a worker's message per round, the mean over the workers' `samples`.
+
+    `samples` (local, dimension) stand for what the workers compress. Each is encoded.
+    """
+    whole = float(VALUE_BITS * samples.shape[1])
+    if not method.compressors:
+        return whole
+    local = [method.compressors[i] for i in method.network.local]
+    streams = [Stream(0, i, "sample") for i in method.network.local]
+    triples = zip(local, samples, streams, strict=True)
+    compressed = 8 * float(np.mean([len(c.encode(sample, s)) for c, sample, s in triples]))
+    if isinstance(method, Marina):
+        return method.probability * whole + (1 - method.probability) * compressed
+    return compressed

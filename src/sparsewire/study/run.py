@@ -1,0 +1,73 @@
+"""Runs one method until it has come close enough, or may go on no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from sparsewire.methods.method import Method
+from sparsewire.study.experiment import Experiment, Limits
+from sparsewire.study.trace import Point, Trace
+
+Ending = Literal["reached", "stopped", "diverged"]
+Follow = Callable[[str, Point], None]
+"""Takes a method's label and how far it has come; called now and then."""
+
+_TOO_FAR = 1e6
+"""So many times the first squared distance is divergence."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of one method."""
+
+    label: str
+    method: str
+    compressor: str | None
+    omega: float | None
+    """None where the compressor is biased, or there is none."""
+    contraction: float | None
+    step_size: float
+    rate: float | None
+    """What the theory predicts: E Psi shrinks by 1 - rate per round. None: it says nothing."""
+    ending: Ending
+    """Whether it reached the accuracy, was stopped at a limit, or diverged."""
+    points: list[Point]
+
+    @property
+    def last(self) -> Point:
+        return self.points[-1]
+
+
+def run(
+    method: Method, experiment: Experiment, limits: Limits, follow: Callable[[Point], None]
+) -> tuple[Ending, list[Point]]:
+    """Step until one of the limits; collective. Every process ends at the same round."""
+    trace = Trace()
+    while True:
+        distance = experiment.distance(method.x)
+        ending = _ending(method, experiment, limits, distance)
+        if ending is not None:
+            trace.end(experiment.point(method, distance))
+            follow(trace.points[-1])
+            return ending, trace.points
+        if trace.wants(method.rounds):
+            point = experiment.point(method, distance)
+            trace.add(point)
+            follow(point)
+        method.step()
+
+
+def _ending(
+    method: Method, experiment: Experiment, limits: Limits, distance: float
+) -> Ending | None:
+    if distance <= limits.distance:
+        return "reached"
+    # Written so that it holds for what is no number, too.
+    if not distance <= _TOO_FAR * experiment.first_distance:
+        return "diverged"
+    rows = sum(experiment.problem.m[i] for i in method.network.local)
+    if method.rounds >= limits.rounds or method.gradients >= limits.epochs * rows:
+        return "stopped"
+    return None

@@ -1,0 +1,280 @@
+"""`sparsewire optimize` as users compare methods and have one chosen, on bundled data."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+from typer.testing import CliRunner
+
+from sparsewire.cli.main import app
+from sparsewire.options import RANK_NAMES
+
+# Well conditioned, so that seconds are enough.
+QUICK = ["digits", "--workers", "8", "--l2", "0.05", "--split", "label", "--accuracy", "1e-7"]
+FIRST_COLOUR = np.array([31, 119, 180]) / 255
+
+
+@pytest.fixture(autouse=True)
+def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in RANK_NAMES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def optimize(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["optimize", *map(str, arguments)])
+
+
+def record_of(tmp_path: Path, *arguments: object) -> dict[str, Any]:
+    """What the command writes as JSON."""
+    file = tmp_path / "out.json"
+    outcome = optimize(*arguments, "--json", file)
+    assert outcome.exit_code == 0, outcome.output
+    record: dict[str, Any] = json.loads(file.read_text(), parse_constant=pytest.fail)
+    return record
+
+
+def runs_of(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {run["label"]: run for run in record["runs"]}
+
+
+def assert_drawn(file: Path, panels: int = 3) -> None:
+    """Each panel has enough pixels in the colour of the first line."""
+    pixels = imread(file)[:, :, :3]
+    for part in np.array_split(pixels, panels, axis=1):
+        near = np.abs(part - FIRST_COLOUR).max(axis=2) < 0.02
+        assert near.sum() > 200
+
+
+def test_methods_are_compared(tmp_path: Path) -> None:
+    plot = tmp_path / "out.png"
+    methods = ["--method", "diana/ternary:inf,dcgd/ternary:inf", "--method", "gd"]
+    record = record_of(tmp_path, *QUICK, *methods, "--epochs", 300, "--plot", plot)
+    assert_drawn(plot)
+    runs = runs_of(record)
+    diana, dcgd, gd = (runs[name] for name in ("diana/ternary:inf", "dcgd/ternary:inf", "gd"))
+    assert diana["ending"] == gd["ending"] == "reached"
+    first = record["setting"]["first_distance"]
+    assert diana["points"][-1]["distance"] <= 1e-7 * first
+    # Without shifts it stalls, for gradients of workers do not vanish at the solution.
+    assert dcgd["ending"] == "stopped"
+    assert dcgd["points"][-1]["distance"] > 1e-5 * first
+    assert [warning.split()[0] for warning in record["warnings"]] == ["dcgd"]
+    # Compression costs rounds and saves bits.
+    assert diana["points"][-1]["rounds"] > gd["points"][-1]["rounds"]
+    assert diana["points"][-1]["bits"] < gd["points"][-1]["bits"] / 2
+
+
+def test_record_tells_the_whole_story(tmp_path: Path) -> None:
+    link = ["--link", "10mbit", "--downlink", "100mbit", "--latency", "5ms"]
+    record = record_of(tmp_path, *QUICK, "--method", "gd,ef21", *link)
+    setting = record["setting"]
+    assert (setting["rows"], setting["dimension"]) == (1792, 64)
+    assert (setting["workers"], setting["simulated"]) == (8, True)
+    assert setting["condition"] == pytest.approx(setting["smoothness"] / 0.05)
+    runs = runs_of(record)
+    assert runs["gd"]["compressor"] is runs["gd"]["omega"] is None
+    assert runs["ef21/top-k:0.1"]["omega"] is None
+    assert runs["ef21/top-k:0.1"]["contraction"] == pytest.approx(6 / 64)
+    for run in record["runs"]:
+        for name in ("rounds", "epochs", "bits", "seconds"):
+            values = [point[name] for point in run["points"]]
+            assert values[0] == 0
+            assert values == sorted(set(values)), name
+    # A gradient of 64 float64 goes up, the mean comes back, and each way has a latency.
+    last = runs["gd"]["points"][-1]
+    assert last["bits"] == 64 * 64 * last["rounds"]
+    assert last["epochs"] == last["rounds"]
+    assert last["seconds"] == pytest.approx(last["rounds"] * (2 * 5e-3 + 4096 / 1e7 + 4096 / 1e8))
+
+
+def test_table_names_methods_and_endings() -> None:
+    outcome = optimize(*QUICK, "--method", "gd,diana", "--compressor", "rand-k:0.25")
+    assert outcome.exit_code == 0, outcome.output
+    assert "8 simulated workers, rows sorted by label" in outcome.output
+    assert "1 Gbit/s per worker, 100 us latency" in outcome.output
+    for words in (["gd", "reached"], ["diana/rand-k:0.25", "reached"]):
+        assert any(all(word in line for word in words) for line in outcome.output.splitlines())
+
+
+def test_all_methods_run(tmp_path: Path) -> None:
+    from sparsewire.study.registry import METHODS
+
+    data = ["breast_cancer", "--workers", 5, "--l2", 0.02, "--rounds", 40]
+    record = record_of(tmp_path, *data, "--method", ",".join(METHODS))
+    assert [run["method"] for run in record["runs"]] == list(METHODS)
+    for run in record["runs"]:
+        assert run["ending"] in ("stopped", "reached")
+        distances = [point["distance"] for point in run["points"]]
+        assert min(distances) < distances[0] == record["setting"]["first_distance"]
+        assert run["points"][-1]["bits"] > 0
+
+
+def test_l1_term_is_solved_by_proximal_methods(tmp_path: Path) -> None:
+    options = ["--method", "gd,diana/rand-k:0.5,isega", "--l1", "0.002", "--accuracy", "1e-10"]
+    record = record_of(tmp_path, "breast_cancer", "--workers", 4, "--l2", 0.05, *options)
+    assert [run["ending"] for run in record["runs"]] == ["reached"] * 3
+    assert all(run["points"][-1]["suboptimality"] < 1e-8 for run in record["runs"])
+
+
+def test_least_squares_takes_labels_as_they_are(tmp_path: Path) -> None:
+    options = ["--model", "least-squares", "--workers", 4, "--l2", 0.05, "--method", "gd"]
+    record = record_of(tmp_path, "diabetes", *options)
+    assert record["runs"][0]["ending"] == "reached"
+    # Labels are near 150, and would be near 1 as classes.
+    assert record["setting"]["lowest"] > 1000
+
+
+def test_libsvm_file_and_limits(data: Path, tmp_path: Path) -> None:
+    limits = ["--workers", 3, "--rounds", 25, "--epochs", 10]
+    runs = runs_of(record_of(tmp_path, data, *limits, "--method", "gd,vr-diana-saga/rand-k:4"))
+    assert runs["gd"]["points"][-1]["rounds"] == 10
+    assert runs["vr-diana-saga/rand-k:4"]["points"][-1]["rounds"] == 25
+    assert runs["vr-diana-saga/rand-k:4"]["points"][-1]["epochs"] == pytest.approx(1 + 25 / 100)
+
+
+def test_step_that_is_too_long_diverges_in_words(tmp_path: Path) -> None:
+    record = record_of(tmp_path, *QUICK, "--method", "gd", "--step-size", "1e4")
+    (run,) = record["runs"]
+    assert (run["ending"], run["step_size"], run["rate"]) == ("diverged", 1e4, None)
+
+
+def test_choice_predicts_runs_and_judges(tmp_path: Path) -> None:
+    plot = tmp_path / "out.png"
+    options = ["--choose", "--top", 3, "--link", "1mbit", "--downlink", "1gbit", "--latency", "1us"]
+    record = record_of(tmp_path, *QUICK, *options, "--plot", plot)
+    assert_drawn(plot)
+    choices = record["choices"]
+    predicted = [choice["predicted"]["seconds"] for choice in choices]
+    assert predicted == sorted(predicted)
+    assert len({choice["label"] for choice in choices}) == len(choices) > 20
+    run = [choice for choice in choices if choice["measured"] is not None]
+    assert [choice["label"] for choice in run[:3]] == [choice["label"] for choice in choices[:3]]
+    assert "gd" in {choice["label"] for choice in run}
+    for choice in run:
+        assert choice["measured"]["ending"] == "reached"
+        # Theory bounds the rounds; its Lyapunov function is not quite the distance.
+        assert choice["measured"]["rounds"] <= 1.1 * choice["predicted"]["most_rounds"]
+        assert choice["predicted"]["rounds"] <= choice["predicted"]["most_rounds"]
+    # Where uploads are slow and the way back is not, plain gradient descent is no choice.
+    assert choices[0]["label"] != "gd"
+    check_ranking(record["ranking"], run)
+
+
+def check_ranking(ranking: dict[str, Any], run: list[dict[str, Any]]) -> None:
+    """It follows from the choices that were run."""
+    labels = [choice["label"] for choice in run]
+    measured = sorted(run, key=lambda choice: choice["measured"]["seconds"])
+    assert ranking["predicted"] == labels
+    assert ranking["measured"] == [choice["label"] for choice in measured]
+    assert ranking["best_held"] == (measured[0] is run[0])
+    seconds = [choice["measured"]["seconds"] for choice in run]
+    pairs = [(a, b) for i, a in enumerate(seconds) for b in seconds[i + 1 :]]
+    assert ranking["pairs"] == len(pairs)
+    assert ranking["pairs_in_order"] == sum(a < b for a, b in pairs)
+    assert ranking["held"] == (ranking["pairs_in_order"] == len(pairs))
+
+
+def test_choice_is_gradient_descent_where_latency_is_all(tmp_path: Path) -> None:
+    record = record_of(tmp_path, *QUICK, "--choose", "--top", 1, "--latency", "100ms")
+    # Only acceleration and full gradients need so few rounds.
+    assert record["choices"][0]["label"] == "gd"
+    assert record["ranking"]["predicted"] == ["gd"]
+
+
+def test_choice_among_what_the_user_names(tmp_path: Path) -> None:
+    named = ["--choose", "--method", "gd,diana/rand-k:0.25", "--method", "isega"]
+    record = record_of(tmp_path, *QUICK, *named, "--top", 1)
+    labels = {choice["label"] for choice in record["choices"]}
+    assert {"gd", "diana/rand-k:0.25", "isega", "isega/rand-k:0.25"} <= labels
+    assert {choice["method"] for choice in record["choices"]} == {"gd", "diana", "isega"}
+
+
+def test_choice_says_in_words_whether_it_held() -> None:
+    outcome = optimize(*QUICK, "--choose", "--method", "gd,diana/natural", "--top", 1)
+    assert outcome.exit_code == 0, outcome.output
+    assert re.search(r"The choice (held|did not hold): ", outcome.output)
+    assert re.search(r"2  diana/natural|2  gd", outcome.output)
+
+
+def test_methods_that_will_stall_are_named() -> None:
+    label = ["breast_cancer", "--l2", "0.02", "--rounds", "5", "--split", "label"]
+    outcome = optimize(*label, "--workers", 4, "--method", "ibcd,isega")
+    assert outcome.exit_code == 0
+    assert "warning: ibcd stalls at a floor" in outcome.output
+    assert "warning: isega" not in outcome.output
+    # A worker on its own agrees with all others.
+    assert "warning" not in optimize(*label, "--workers", 1, "--method", "ibcd").output
+
+
+@pytest.mark.parametrize("method", ["sgd", "bcd"])
+def test_bundled_data_trains_too(method: str) -> None:
+    outcome = optimize("breast_cancer", "--normalize", "--epochs", 1, "--method", method)
+    assert outcome.exit_code == 0, outcome.output
+    assert "breast_cancer: logistic regression" in outcome.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--method", "dianna"], "there is no method 'dianna'; there are sgd, bcd, gd, dcgd"),
+        (["--method", "diana/rand:3"], "there is no operator 'rand'; there are identity, rand-k"),
+        (["--method", "diana/rand-k:0"], "write rand-k:K"),
+        (
+            ["--method", "diana", "--compressor", "top-k:0.1"],
+            "diana needs an unbiased operator, and top-k:0.1 is biased; ef14, ef21, ef21-sgdm take",
+        ),
+        (["--method", "isega/ternary"], "isega takes no ternary, but those that draw blocks"),
+        (["--method", "ef21/threshold:1"], "choose one with --step"),
+        (["--method", "gd/rand-k:1"], "gd sends whole gradients"),
+        (["--method", "diana/"], "names no compressor"),
+        (["--method", "ef21", "--l1", "0.01"], "ef21 takes no l1 term; gd, dcgd"),
+        (["--method", "gd", "--l1", "10"], "the solution is 0"),
+        (["--method", "gd", "--l2", "0"], "strongly convex: choose --l2 above 0"),
+        (["--method", "gd", "--link", "fast"], "cannot read link speed 'fast'"),
+        (["--method", "gd", "--latency", "soon"], "cannot read latency 'soon'"),
+        (["--method", "gd", "--accuracy", "2"], "--accuracy must be between 0 and 1, not 2"),
+        (["--method", "gd", "--test-share", "0.5"], "--test-share is no option of a comparison"),
+        (["--method", "gd", "--top", "2"], "--top is for --choose"),
+        (["--method", "sgd", "--link", "1gbit"], "--link is no option of --method sgd"),
+        (["--split", "label"], "--split is no option of --method sgd"),
+        (["--method", "sgd,diana"], "sgd trains, alone"),
+        (["--method", "gd", "--model", "svm"], "--model svm is for --method sgd and bcd only"),
+        (["--choose", "--step", "1"], "leave out --step"),
+        (["--choose", "--compressor", "rand:3"], "there is no operator 'rand'"),
+        (["--choose", "--method", "ef21-sgdm"], "no theory says how fast"),
+        (["--method", "gd", "--workers", "1000"], "569 rows cannot be divided among 1000"),
+        (
+            ["--method", "gd", "--rounds", "1", "--json", "/nowhere/run.json"],
+            "cannot write /nowhere/run.json",
+        ),
+    ],
+)
+def test_bad_options_are_refused_in_words(options: list[str], message: str) -> None:
+    outcome = optimize("breast_cancer", *options)
+    assert outcome.exit_code == 1, outcome.output
+    assert "error: " in outcome.output
+    assert message in outcome.output
+
+
+def test_unknown_data_names_what_needs_no_file() -> None:
+    for options in ([], ["--method", "gd"]):
+        outcome = optimize("brest_cancer", *options)
+        assert outcome.exit_code == 1
+        assert "cannot read brest_cancer" in outcome.output
+        assert "breast_cancer, diabetes, digits" in outcome.output
+
+
+def test_choice_and_workers_under_a_launcher_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    outcome = optimize("digits", "--choose")
+    assert outcome.exit_code == 1
+    assert "run it without a launcher" in outcome.output
+    outcome = optimize("digits", "--method", "gd", "--workers", 2)
+    assert outcome.exit_code == 1
+    assert "leave out --workers" in outcome.output
