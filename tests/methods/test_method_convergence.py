@@ -90,7 +90,7 @@ def test_shifts_that_move_too_far_diverge(case: Case) -> None:
 
 
 REDUCED = [
-    pytest.param(("digits", 10, 0.025, 2200), 30, id="digits"),
+    pytest.param(("digits", 10, 0.05, 1150), 18, id="digits"),
     pytest.param(
         ("mushrooms", 20, 1e-3, 100_000),
         100,
