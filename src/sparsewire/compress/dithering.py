@@ -28,16 +28,6 @@ class Dithering(NormScaled):
     - other q: min(D^2/(4 s^2), D/s), where D = d^(1/min(q, 2)).
     """
 
-    def __init__(
-        self,
-        dimension: int,
-        levels: int,
-        power: float = 2.0,
-        block: int | None = None,
-        dtype: DTypeLike = np.float32,
-    ) -> None:
-        super().__init__(dimension, levels, power, block, dtype)
-
     @property
     def omega(self) -> float:
         d, s = self.blocks.size, self.levels

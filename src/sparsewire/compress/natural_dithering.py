@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from sparsewire.compress.kernels import round_to_powers
 from sparsewire.compress.norm_scaled import NormScaled
@@ -19,16 +19,6 @@ class NaturalDithering(NormScaled):
     arXiv 1905.10988, on natural dithering): 1/8 as for `Natural`, and below the least level c =
     2^(1-s) ||x||_p an element adds at most |x| (c - |x|) to the variance.
     """
-
-    def __init__(
-        self,
-        dimension: int,
-        levels: int,
-        power: float = 2.0,
-        block: int | None = None,
-        dtype: DTypeLike = np.float32,
-    ) -> None:
-        super().__init__(dimension, levels, power, block, dtype)
 
     @property
     def omega(self) -> float:

@@ -39,9 +39,9 @@ class NormScaled(Compressor):
         self,
         dimension: int,
         levels: int,
-        power: float,
-        block: int | None,
-        dtype: DTypeLike,
+        power: float = 2.0,
+        block: int | None = None,
+        dtype: DTypeLike = np.float32,
     ) -> None:
         super().__init__(dimension, dtype)
         if not 1 <= levels <= LARGEST_LEVELS:
