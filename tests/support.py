@@ -11,7 +11,10 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
+
+from meeting import MEETING_PLACE
 
 from sparsewire.aggregator import AggregatorServer
 from sparsewire.options import Address
@@ -37,12 +40,18 @@ def run_ranks(
 ) -> list[Any]:
     """Run `function(*args)` in one process per rank, and return what each returned.
 
-    The ranks meet in a fresh directory. Those in `dying` are expected to be killed, and have the
-    result None. Any other that raises, dies or is late makes this raise RanksFailed with all
-    tracebacks. No process outlives the call.
+    The ranks meet in a fresh directory, and so do those who await each other (meeting.py). Those
+    in `dying` are expected to be killed, and have the result None. Any other that raises, dies or
+    is late makes this raise RanksFailed with all tracebacks. No process outlives the call.
     """
     with tempfile.TemporaryDirectory(prefix="sparsewire-test-") as directory:
-        settings = {"SPARSEWIRE_RENDEZVOUS": f"file://{directory}", **(environment or {})}
+        place = Path(directory, "meeting")
+        place.mkdir()
+        settings = {
+            "SPARSEWIRE_RENDEZVOUS": f"file://{directory}/rendezvous",
+            MEETING_PLACE: str(place),
+            **(environment or {}),
+        }
         job = _Job(world_size, function, args, settings)
         try:
             return job.results(time.monotonic() + deadline_s, set(dying))

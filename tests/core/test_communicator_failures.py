@@ -6,11 +6,11 @@ import os
 import re
 import signal
 import threading
-import time
 from typing import Any
 
 import numpy as np
 import pytest
+from meeting import meet, tell, wait_for
 from support import run_ranks
 
 import sparsewire
@@ -22,11 +22,6 @@ def failure_of(comm: sparsewire.Communicator, *args: Any, **kwargs: Any) -> Exce
     except sparsewire.Error as error:
         return error
     raise AssertionError("all_reduce did not fail")
-
-
-def let_others_end() -> None:
-    """Give the other ranks time to end a collective that has ended here."""
-    time.sleep(0.5)
 
 
 def disagree(what: str) -> tuple[Exception, list[float]]:
@@ -51,8 +46,8 @@ def die(victim: int, size: int) -> Exception | None:
     with sparsewire.init() as comm:
         x = np.ones(size, np.float32)
         comm.all_reduce(x)
+        meet("the first has ended")
         if comm.rank == victim:
-            let_others_end()
             os.kill(os.getpid(), signal.SIGKILL)
         return failure_of(comm, x, timeout=30)
 
@@ -71,6 +66,7 @@ def test_killed_rank_is_named(victim: int) -> None:
 def leave_early() -> Exception | None:
     comm = sparsewire.init()
     comm.barrier()
+    meet("the barrier has ended")
     if comm.rank == 1:
         comm.close()
         return None
@@ -87,9 +83,11 @@ def be_late() -> Exception | None:
     with sparsewire.init() as comm:
         comm.barrier()
         if comm.rank == 1:
-            time.sleep(1.5)
+            wait_for("given up", [0])
             return None
-        return failure_of(comm, np.ones(10), timeout=0.3)
+        error = failure_of(comm, np.ones(10), timeout=0.3)
+        tell("given up")
+        return error
 
 
 def test_timeout_names_the_late_rank() -> None:
@@ -102,12 +100,13 @@ def wait_shortly() -> float:
     with sparsewire.init() as comm:
         comm.barrier()
         if comm.rank == 1:
-            time.sleep(0.5)
+            wait_for("given up", [0])
         x = np.ones(10)
         work = comm.all_reduce(x, async_op=True)
         if comm.rank == 0:
             with pytest.raises(sparsewire.Timeout, match=r"has not ended after 0\.1 s"):
                 work.wait(0.1)
+            tell("given up")
         return float(work.wait(30)[0])
 
 
@@ -118,8 +117,8 @@ def test_short_wait_leaves_the_collective_in_flight() -> None:
 def abort() -> Exception:
     with sparsewire.init() as comm:
         comm.barrier()
+        meet("the barrier has ended")
         if comm.rank == 1:
-            let_others_end()
             comm.abort("the loss is not a number")
         return failure_of(comm, np.ones(10), timeout=20)
 
@@ -143,13 +142,15 @@ def test_closed_communicator_says_so() -> None:
 def close_with_work_in_flight() -> tuple[str, bool]:
     comm = sparsewire.init()
     comm.barrier()
+    meet("the barrier has ended")
     if comm.rank == 1:
-        time.sleep(1)
+        wait_for("started", [0])
         comm.close()
         return "", True
     called = threading.Event()
     work = comm.all_reduce(np.ones(10), async_op=True)
     work.add_done_callback(lambda _: called.set())
+    tell("started")
     comm.close()
     return type(work.exception()).__name__, called.wait(10)
 
@@ -166,12 +167,13 @@ def interrupt() -> float:
         comm.barrier()
         x = np.ones(100_000)
         if comm.rank == 1:
-            time.sleep(1)
+            wait_for("interrupted", [0])
             comm.all_reduce(x)
         else:
             threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
             with pytest.raises(KeyboardInterrupt):
                 comm.all_reduce(x)
+            tell("interrupted")
         del x
         return float(comm.all_reduce(np.ones(3))[0])
 

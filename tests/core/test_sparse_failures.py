@@ -7,12 +7,10 @@ import os
 import re
 import signal
 import threading
-import time
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
+from meeting import tell, wait_for
 from sparse_failing import LENGTH, OFFENDER, error_of, vector
 from support import run_ranks
 
@@ -20,6 +18,8 @@ import sparsewire
 from sparsewire import SparseVector
 
 ALGORITHMS = ["auto", "stream", "ssar_recursive_double", "ring", "allgather"]
+
+OTHERS = {0, 1, 2} - {OFFENDER}
 
 
 def let_all_start(comm: sparsewire.Communicator) -> None:
@@ -54,21 +54,14 @@ def test_killed_rank_is_named(algorithm: str, is_in_it: bool) -> None:
             assert f"rank {OFFENDER}" in str(error)
 
 
-def wait_until(is_met: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_met():
-        assert time.monotonic() < deadline, "what this rank waits for did not come"
-        time.sleep(0.01)
-
-
-def be_late(algorithm: str, length: int, folder: Path) -> Exception | None:
+def be_late(algorithm: str, length: int) -> Exception | None:
     with sparsewire.init() as comm:
         comm.barrier()
         if comm.rank == OFFENDER:
-            wait_until(lambda: len([*folder.iterdir()]) == comm.world_size - 1)
+            wait_for("given up", OTHERS)
             return None
         error = error_of(lambda: comm.all_reduce(vector(length), algorithm=algorithm, timeout=0.3))
-        (folder / str(comm.rank)).touch()
+        tell("given up")
         return error
 
 
@@ -76,8 +69,8 @@ def be_late(algorithm: str, length: int, folder: Path) -> Exception | None:
     ("algorithm", "length"),
     [("auto", 100), ("auto", LENGTH), ("stream", 100), ("stream", LENGTH), ("ring", LENGTH)],
 )
-def test_timeout_names_the_late_rank(algorithm: str, length: int, tmp_path: Path) -> None:
-    first, _, third = run_ranks(3, be_late, algorithm, length, tmp_path)
+def test_timeout_names_the_late_rank(algorithm: str, length: int) -> None:
+    first, _, third = run_ranks(3, be_late, algorithm, length)
     for error in (first, third):
         assert isinstance(error, sparsewire.Timeout)
         assert re.search(rf"rank\S* {OFFENDER}\b", str(error)), error
@@ -87,7 +80,7 @@ def abort() -> list[str]:
     with sparsewire.init() as comm:
         let_all_start(comm)
         if comm.rank == OFFENDER:
-            time.sleep(0.3)
+            wait_for("in flight", OTHERS)
             comm.abort("the loss is not a number")
             return [str(error_of(lambda: comm.all_reduce(vector())))]
         works = [
@@ -96,6 +89,7 @@ def abort() -> list[str]:
             comm.all_gather(vector(100), async_op=True),
             comm.broadcast(vector(), async_op=True),
         ]
+        tell("in flight")
         return [str(error_of(lambda work=work: work.wait(20))) for work in works]
 
 
@@ -105,28 +99,29 @@ def test_abort_fails_all_that_is_in_flight() -> None:
             assert "the loss is not a number" in text
 
 
-def close_with_works_in_flight(folder: Path) -> tuple[list[str], bool]:
+def close_with_works_in_flight() -> tuple[list[str], bool]:
     comm = sparsewire.init()
     let_all_start(comm)
     if comm.rank == OFFENDER:
-        (folder / "started").touch()
-        time.sleep(0.5)
+        tell("started")
+        wait_for("in flight", OTHERS)
         comm.close()
         return [], True
     # Closing fails what is in flight anywhere, so it has to wait for the offender's own start.
-    wait_until((folder / "started").exists)
+    wait_for("started", [OFFENDER])
     called = threading.Event()
     works = [
         comm.all_reduce(vector(), async_op=True, algorithm=algorithm) for algorithm in ALGORITHMS
     ]
     works[-1].add_done_callback(lambda _: called.set())
+    tell("in flight")
     comm.close()
     kinds = [type(work.exception()).__name__ for work in works]
     return kinds, called.wait(10)
 
 
-def test_close_releases_every_waiter(tmp_path: Path) -> None:
-    first, _, third = run_ranks(3, close_with_works_in_flight, tmp_path)
+def test_close_releases_every_waiter() -> None:
+    first, _, third = run_ranks(3, close_with_works_in_flight)
     for kinds, called in (first, third):
         assert set(kinds) <= {"Error", "PeerLost"}
         assert called

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from lost_rank import SURVIVED, assert_others_survived
+from lost_rank import SURVIVED, assert_others_survived, await_others
 from models import FEATURES, batch_of
 from ranks import Ranks
 from reference import gloo_group
@@ -158,9 +158,8 @@ def die_or_train(lost: int) -> str:
     """A model with buffers, which DDP broadcasts in `forward`."""
     model = DistributedDataParallel(nn.Sequential(nn.Linear(FEATURES, 1), nn.BatchNorm1d(1)))
     model(batch_of(0)).sum().backward()
+    await_others()
     if dist.get_rank() == lost:
-        # The others still receive from this rank what its last step needs.
-        time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGKILL)
     assert_lost(lambda: model(batch_of(1)).sum().backward(), lost)
     return SURVIVED
@@ -173,8 +172,8 @@ def die_in_backward(lost: int, hook: Any) -> str:
     for step in range(2):
         model(batch_of(step)).sum().backward()
     loss = model(batch_of(2)).sum()
+    await_others()
     if dist.get_rank() == lost:
-        time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGKILL)
     assert_lost(loss.backward, lost)
     return SURVIVED
@@ -213,6 +212,8 @@ def aborted() -> None:
     group: Any = dist.new_group()
     tensor = torch.ones(10)
     dist.all_reduce(tensor, group=group)
+    # The abort fails what is in flight on any rank, so the others end theirs first.
+    dist.barrier(gloo_group())
     if dist.get_rank() == 0:
         group.abort()
         group.abort()
