@@ -14,6 +14,7 @@ from sparsewire.bench.errors import BenchError
 from sparsewire.bench.job import Case, Job, Progress
 from sparsewire.bench.request import Request
 from sparsewire.cli.bench import app
+from sparsewire.workers.errors import WorkerFailed
 
 
 def test_a_request_becomes_every_combination() -> None:
@@ -96,7 +97,7 @@ def test_what_a_failed_worker_wrote_is_in_the_error() -> None:
     from sparsewire.bench.all_reduce import run_all_reduce
 
     job = gloo_job(Case("blocks:256", 256, 1.0, 1, 0, 1), backends=("nccl",))
-    with pytest.raises(BenchError, match="backend 'nccl' is unknown"):
+    with pytest.raises(WorkerFailed, match="backend 'nccl' is unknown"):
         run_all_reduce(job, Cluster(ranks=2), lambda step: None)
 
 

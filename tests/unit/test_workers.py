@@ -1,14 +1,16 @@
 """Worker processes: events arrive in order, failures are shown, nothing is left running."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-from sparsewire.bench.site import Loopback
+from sparsewire.workers.crew import Crew
 from sparsewire.workers.errors import WorkerFailed
 from sparsewire.workers.launch import Event, run_workers
+from sparsewire.workers.site import Loopback
 
 
 def _run(code: str, logs: Path, workers: int = 2) -> list[Event]:
@@ -71,3 +73,31 @@ def test_interruption_ends_the_workers(tmp_path: Path) -> None:
         run_workers(Loopback(2), [sys.executable, "-c", code], tmp_path, interrupt)
     with pytest.raises(ProcessLookupError):
         os.kill(pids[0], 0)
+
+
+def test_failures_of_others_are_shown_too(tmp_path: Path) -> None:
+    code = 'import os, sys; sys.exit("reason of rank " + os.environ["RANK"])'
+    with pytest.raises(WorkerFailed) as failure:
+        _run(code, tmp_path, workers=3)
+    assert str(failure.value).count("failed too: reason of rank") == 2
+    assert f"reason of rank {failure.value.rank}" in str(failure.value)
+
+
+def test_worker_has_ended_although_its_child_holds_on_to_its_output(tmp_path: Path) -> None:
+    code = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(50)"])
+print('{"event": %d}' % child.pid, flush=True)
+"""
+    (event,) = _run(code, tmp_path, workers=1)
+    os.kill(event["event"], signal.SIGKILL)
+
+
+def test_others_end_with_the_workers(tmp_path: Path) -> None:
+    with Crew(Loopback(2), tmp_path) as crew:
+        sleep = [sys.executable, "-c", "import time; time.sleep(50)"]
+        beside = crew.start_beside("sleeper", 1, sleep, os.environ)
+        crew.start_workers([sys.executable, "-c", "print(1)"], 1, os.environ)
+        assert list(crew.lines()) == [(0, "1\n")]
+        assert beside.popen.poll() is None
+    assert beside.popen.returncode == -signal.SIGTERM

@@ -18,7 +18,7 @@ from sparsewire.bench.result import CaseResult, summarise
 def run_all_reduce(
     job: Job, cluster: Cluster, on_progress: Callable[[Progress], None]
 ) -> list[CaseResult]:
-    """Run all cases; raises BenchError if a process fails or a result is wrong."""
+    """Run all cases; raises WorkerFailed if a process fails or a result is wrong."""
     setup = cluster.setup(numpy_dtype(job.dtype).itemsize)
     with cluster.open() as site:
         outcomes = run_job(job, site, cluster.ranks, cluster.aggregators, on_progress)

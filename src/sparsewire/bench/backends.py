@@ -17,6 +17,7 @@ from sparsewire.bench.names import algorithm_of
 from sparsewire.bench.patterns import Array
 from sparsewire.bench.prediction import predict
 from sparsewire.bench.wire_limit import coo_gather_bytes, ring_bytes
+from sparsewire.link_figures import LinkFigures
 
 # Those that add in another order than that of the ranks.
 _UNORDERED = {"ssar_recursive_double", "ring"}
@@ -117,9 +118,8 @@ class SparsewireBackend:
 
     def _bind(self, data: CaseData, buffer: Array) -> Call:
         vector, out = data.vector, buffer if data.into_dense else None
-        prediction = predict(
-            self._communicator, self._algorithm, len(buffer), buffer.itemsize, data.named
-        )
+        link = LinkFigures(*self._communicator._core.link())
+        prediction = predict(link, self._algorithm, len(buffer), buffer.itemsize, data.named)
 
         def reduce() -> object:
             return self._communicator.all_reduce(

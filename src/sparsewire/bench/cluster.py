@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from sparsewire.bench.errors import BenchError
 from sparsewire.bench.result import Setup
-from sparsewire.bench.site import Loopback, Site
 from sparsewire.lab import Lab, parse_link
+from sparsewire.workers.site import Loopback, Site
 
 
 @dataclass(frozen=True)

@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparsewire import Communicator, _core
+from sparsewire import _core
+from sparsewire.link_figures import LinkFigures
 
 
 @dataclass(frozen=True)
 class Prediction:
     """The algorithm that was asked for, the one that runs, and the seconds it is said to take.
 
-    `link` holds the figures behind it: seconds of a message, of a byte, and of an element.
+    `link` holds the figures behind it.
     """
 
     algorithm: str
     chosen: str
     seconds: float
-    link: tuple[float, float, float]
+    link: LinkFigures
 
 
 def predict(
-    communicator: Communicator,
+    link: LinkFigures,
     algorithm: str,
     length: int,
     element_bytes: int,
     elements: Sequence[int],
 ) -> Prediction:
-    """Predict by the link's figures in use; `elements` is how many each rank names."""
-    link = communicator._core.link()
+    """Predict for vectors of `length`; `elements` is how many of them each rank names."""
     load = (length, element_bytes, elements, *link)
     code = _core.ALGORITHMS[algorithm]
     if algorithm == "auto":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparsewire.cli.link import check_link
-from sparsewire.cli.signals import exit_by_signal
+from sparsewire.cli.signals import ending_on
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,13 +54,13 @@ def demo(
     from sparsewire.demo.comparison import Plan
     from sparsewire.errors import Error
 
-    signal.signal(signal.SIGTERM, exit_by_signal)
     console = Console(highlight=False)
     try:
         _require_torch()
         backends = backend or _DEFAULT_BACKENDS
         speed = _usable_link(console, link)
-        _run(console, Plan(backends, workers, steps, seed, speed, output), corpus)
+        with ending_on(signal.SIGTERM):
+            _run(console, Plan(backends, workers, steps, seed, speed, output), corpus)
     except Error as error:
         console.print(f"sparsewire demo: {error}", markup=False, style="bold red", soft_wrap=True)
         raise typer.Exit(1) from None

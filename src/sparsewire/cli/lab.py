@@ -1,16 +1,16 @@
 """`sparsewire lab`: runs a command once per emulated host, with torchrun's variables set."""
 
-import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import typer
 
 from sparsewire.cli.link import check_link
-from sparsewire.cli.signals import exit_by_signal
+from sparsewire.cli.signals import ending_on
 
 COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def lab(
@@ -42,7 +42,7 @@ def lab(
 
     speed = None if link == "none" else check_link(link)
     try:
-        with _ending_on_signals(), Lab(hosts, speed, mtu=mtu) as emulated:
+        with ending_on(*_SIGNALS), Lab(hosts, speed, mtu=mtu) as emulated:
             emit = _writer() if prefix else None
             status = run(emulated, command, grace=grace, report=_report, emit=emit)
     except LabError as error:
@@ -67,15 +67,3 @@ def _writer() -> Callable[[int, str, bool], None]:
             typer.echo(f"{mark} {line}", err=is_error)
 
     return write
-
-
-@contextlib.contextmanager
-def _ending_on_signals() -> Iterator[None]:
-    """Turn signals that would end the program at once into an orderly exit, with clean-up."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    previous = {number: signal.signal(number, exit_by_signal) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from sparsewire.bench.site import Loopback, Site
 from sparsewire.demo.corpus import Corpus
 from sparsewire.demo.report import Report, Run, Setting
 from sparsewire.lab import Lab
 from sparsewire.workers.launch import Event, run_workers
+from sparsewire.workers.site import Loopback, Site
 
 Follower = Callable[[str, Event], None]
 """Takes a backend's name and an event of its training."""

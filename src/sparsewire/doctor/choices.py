@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparsewire import _core
+from sparsewire.bench.prediction import predict
 from sparsewire.link_figures import LinkFigures
 
 SIZES = (64 << 10, 1 << 20, 16 << 20, 100_000_000)
@@ -31,7 +31,6 @@ def choices(link: LinkFigures, ranks: int) -> list[Choice]:
 
 def _choose(link: LinkFigures, ranks: int, size: int, density: float) -> Choice:
     length = size // _ITEM_BYTES
-    load = (length, _ITEM_BYTES, [max(1, round(length * density))] * ranks, *link)
-    code = _core.choose(*load)
-    name = next(name for name, known in _core.ALGORITHMS.items() if known == code)
-    return Choice(size, density, name, _core.predict(code, *load))
+    elements = [max(1, round(length * density))] * ranks
+    prediction = predict(link, "auto", length, _ITEM_BYTES, elements)
+    return Choice(size, density, prediction.chosen, prediction.seconds)

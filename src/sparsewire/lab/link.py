@@ -24,12 +24,18 @@ def parse_link(text: str) -> int:
     Raises ValueError for anything else, and for speeds that the shaper cannot express
     (below 1 Mbit/s or above 34 Gbit/s).
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]bit)", text.strip().lower())
-    if match is None:
-        raise ValueError(f"cannot read link speed {text!r}: write it like 100mbit, 1gbit or 10gbit")
-    bits = round(float(match[1]) * _UNITS[match[2]])
+    bits = parse_speed(text)
     if not _SLOWEST <= bits <= _FASTEST:
         raise ValueError(f"link speed {text!r} is out of range: use 1mbit to 34gbit")
+    return bits
+
+
+def parse_speed(text: str) -> int:
+    """Like `parse_link`, for links that are not shaped: any speed above 0."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]bit)", text.strip().lower())
+    bits = 0 if match is None else round(float(match[1]) * _UNITS[match[2]])
+    if not bits:
+        raise ValueError(f"cannot read link speed {text!r}: write it like 100mbit, 1gbit or 10gbit")
     return bits
 
 

@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from sparsewire.bench.site import Loopback
 from sparsewire.workers.launch import Event, run_workers
+from sparsewire.workers.site import Loopback
 
 
 def run_on_loopback(

@@ -1,4 +1,4 @@
-"""What a benchmark needs of a set of hosts, and loopback as the simplest one."""
+"""What running processes needs of a set of hosts, and loopback as the simplest one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 
 class Site(Protocol):
-    """The part of `sparsewire.lab.Lab` that the benchmark uses."""
+    """The part of `sparsewire.lab.Lab` that runs processes."""
 
     @property
     def addresses(self) -> list[str]: ...
@@ -34,7 +34,7 @@ class Loopback:
     def popen(
         self, host: int, argv: Sequence[str], env: Mapping[str, str], **popen_kwargs: Any
     ) -> subprocess.Popen[Any]:
-        """Start a process in a session of its own, so that Ctrl-C reaches only the bench."""
+        """Start a process in a session of its own, so that Ctrl-C reaches only who started it."""
         return subprocess.Popen(list(argv), env=env, start_new_session=True, **popen_kwargs)
 
     def environment(

@@ -1,0 +1,140 @@
+"""Processes that start and end together on the hosts of a site: what they say, why they failed."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparsewire.workers.errors import WorkerFailed
+from sparsewire.workers.site import Site, free_ports
+
+_GRACE_S = 5.0
+"""For processes that are told to end."""
+_FAILURE_GRACE_S = 3.0
+"""For workers to fail as well, once one has: it is not always the culprit."""
+_LOG_LINES = 30
+
+Environment = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Process:
+    """A started process, and the file that its standard error goes to."""
+
+    name: str
+    popen: subprocess.Popen[str]
+    log: Path
+
+    def tail(self, lines: int) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+class Crew:
+    """Worker processes, one for each rank, and others beside them. None outlives the `with` block.
+
+    Standard error of each goes to a file of its own in `logs`.
+    """
+
+    def __init__(self, site: Site, logs: Path) -> None:
+        logs.mkdir(parents=True, exist_ok=True)
+        self._site, self._logs = site, logs
+        self._workers: list[Process] = []
+        self._others: list[Process] = []
+        self._said: queue.SimpleQueue[tuple[int, str | None]] = queue.SimpleQueue()
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        everybody = [process.popen for process in self._workers + self._others]
+        for popen in everybody:
+            popen.terminate()
+        _wait(everybody, _GRACE_S)
+        for popen in everybody:
+            popen.kill()
+            popen.wait()
+
+    def start_workers(self, argv: Sequence[str], ranks: int, environment: Environment) -> None:
+        """Run `argv` on the first `ranks` hosts, with the variables of a launcher."""
+        (port,) = free_ports(1)
+        for rank in range(ranks):
+            own = self._site.environment(rank, world_size=ranks, master_port=port)
+            name = f"rank{rank}"
+            worker = self._start(name, rank, argv, {**environment, **own}, subprocess.PIPE)
+            self._workers.append(worker)
+            threading.Thread(target=self._follow, args=(rank, worker.popen), daemon=True).start()
+
+    def start_beside(
+        self, name: str, host: int, argv: Sequence[str], environment: Environment
+    ) -> Process:
+        """Run `argv` on a host until the workers have ended; whether it fails is not watched."""
+        process = self._start(name, host, argv, environment, subprocess.DEVNULL)
+        self._others.append(process)
+        return process
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """What workers write to standard output, with their ranks, until all have ended.
+
+        Raises WorkerFailed, with what the processes wrote, as soon as one of them fails.
+        """
+        running = len(self._workers)
+        while running:
+            rank, line = self._said.get()
+            if line is not None:
+                yield rank, line
+            else:
+                running -= 1
+                if self._workers[rank].popen.returncode:
+                    raise self._failure(rank)
+
+    def _start(
+        self, name: str, host: int, argv: Sequence[str], environment: Environment, output: int
+    ) -> Process:
+        log = self._logs / f"{name}.log"
+        with log.open("w") as errors:
+            popen = self._site.popen(
+                host,
+                argv,
+                environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                text=True,
+            )
+        return Process(name, popen, log)
+
+    def _follow(self, rank: int, popen: subprocess.Popen[str]) -> None:
+        """Pass on what a worker says, and then that it has ended."""
+        reader = threading.Thread(target=self._read, args=(rank, popen), daemon=True)
+        reader.start()
+        popen.wait()
+        # A child of the worker's may keep its output open for longer.
+        reader.join(_FAILURE_GRACE_S)
+        self._said.put((rank, None))
+
+    def _read(self, rank: int, popen: subprocess.Popen[str]) -> None:
+        assert popen.stdout is not None
+        with popen.stdout as lines:
+            for line in lines:
+                self._said.put((rank, line))
+
+    def _failure(self, rank: int) -> WorkerFailed:
+        _wait([worker.popen for worker in self._workers], _FAILURE_GRACE_S)
+        first = self._workers[rank]
+        others = [p for p in self._workers + self._others if p is not first and p.popen.poll()]
+        parts = [first.tail(_LOG_LINES), *(f"{p.name} failed too: {p.tail(1)}" for p in others)]
+        return WorkerFailed(rank, first.popen.returncode, "\n".join(parts))
+
+
+def _wait(processes: Sequence[subprocess.Popen[str]], seconds: float) -> None:
+    """Until all have ended, or the time is over."""
+    end = time.monotonic() + seconds
+    for popen in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            popen.wait(max(0.0, end - time.monotonic()))
