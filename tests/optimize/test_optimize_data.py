@@ -19,6 +19,7 @@ from sparsewire.optimize.data import load, share, split
 from sparsewire.optimize.errors import OptimizeError
 from sparsewire.optimize.labels import positive_classes, signs
 from sparsewire.optimize.request import Request
+from sparsewire.problems.errors import DataError
 
 
 def test_rows_are_the_features_times_the_sign_of_the_class(data: Path) -> None:
@@ -100,7 +101,7 @@ def test_files_that_are_no_data_sets_are_refused(
 ) -> None:
     file = tmp_path / "bad"
     file.write_bytes(content)
-    with pytest.raises(OptimizeError, match=message):
+    with pytest.raises(DataError, match=message):
         load(Request(str(file)))
 
 
@@ -109,14 +110,14 @@ def test_broken_archive_is_refused(data: Path, ending: str) -> None:
     packed = data.with_suffix(f".{ending}")
     module = {"bz2": bz2, "gz": gzip}[ending]
     packed.write_bytes(module.compress(data.read_bytes())[:-100])
-    with pytest.raises(OptimizeError, match="is no LIBSVM file"):
+    with pytest.raises(DataError, match="is no LIBSVM file"):
         load(Request(str(packed)))
 
 
 def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(OptimizeError, match=r"cannot read .*No such file"):
+    with pytest.raises(OptimizeError, match=r"cannot read .*no such file"):
         load(Request(str(tmp_path / "missing")))
-    with pytest.raises(OptimizeError, match=r"cannot read .*directory"):
+    with pytest.raises(DataError, match=r"cannot read .*directory"):
         load(Request(str(tmp_path)))
 
 

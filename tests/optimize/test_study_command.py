@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ from sparsewire.options import RANK_NAMES
 
 # Well conditioned, so that seconds are enough.
 QUICK = ["digits", "--workers", "8", "--l2", "0.05", "--split", "label", "--accuracy", "1e-7"]
+CALL = "from sparsewire.cli.main import app; app()"
 FIRST_COLOUR = np.array([31, 119, 180]) / 255
 
 
@@ -62,7 +67,7 @@ def test_methods_are_compared(tmp_path: Path) -> None:
     first = record["setting"]["first_distance"]
     assert diana["points"][-1]["distance"] <= 1e-7 * first
     # Without shifts it stalls, for gradients of workers do not vanish at the solution.
-    assert dcgd["ending"] == "stopped"
+    assert dcgd["ending"] == "out of epochs"
     assert dcgd["points"][-1]["distance"] > 1e-5 * first
     assert [warning.split()[0] for warning in record["warnings"]] == ["dcgd"]
     # Compression costs rounds and saves bits.
@@ -109,7 +114,7 @@ def test_all_methods_run(tmp_path: Path) -> None:
     record = record_of(tmp_path, *data, "--method", ",".join(METHODS))
     assert [run["method"] for run in record["runs"]] == list(METHODS)
     for run in record["runs"]:
-        assert run["ending"] in ("stopped", "reached")
+        assert run["ending"] in ("out of rounds", "reached")
         distances = [point["distance"] for point in run["points"]]
         assert min(distances) < distances[0] == record["setting"]["first_distance"]
         assert run["points"][-1]["bits"] > 0
@@ -136,6 +141,36 @@ def test_libsvm_file_and_limits(data: Path, tmp_path: Path) -> None:
     assert runs["gd"]["points"][-1]["rounds"] == 10
     assert runs["vr-diana-saga/rand-k:4"]["points"][-1]["rounds"] == 25
     assert runs["vr-diana-saga/rand-k:4"]["points"][-1]["epochs"] == pytest.approx(1 + 25 / 100)
+
+
+def test_rounds_alone_are_no_epochs(tmp_path: Path) -> None:
+    # More than the passes over the data at which a comparison ends by default.
+    options = ["--method", "gd", "--rounds", 1100, "--accuracy", "1e-300"]
+    record = record_of(tmp_path, "iris", "--workers", 2, *options)
+    (run,) = record["runs"]
+    assert (run["points"][-1]["rounds"], run["ending"]) == (1100, "out of rounds")
+    assert record["setting"]["limits"] == {"accuracy": 1e-300, "rounds": 1100, "epochs": None}
+
+
+def test_limits_are_told() -> None:
+    outcome = optimize(*QUICK, "--method", "gd", "--rounds", 5)
+    assert "each ends where |x - x*|² is 1e-07 of what it was, or after 5 rounds" in outcome.output
+    assert "out of rounds" in outcome.output
+    outcome = optimize(*QUICK, "--method", "gd")
+    assert "after 20,000 rounds or 1,000 epochs" in outcome.output
+
+
+def test_options_of_methods_are_compared(tmp_path: Path) -> None:
+    methods = "diana,diana:momentum=0.5,diana:step=0.01/natural"
+    options = ["--method", methods, "--compressor", "rand-k:0.5", "--rounds", 20]
+    runs = runs_of(record_of(tmp_path, *QUICK, *options))
+    labels = ["diana/rand-k:0.5", "diana:momentum=0.5/rand-k:0.5", "diana:step=0.01/natural"]
+    assert list(runs) == labels
+    plain, heavy, slow = runs.values()
+    assert (plain["options"], heavy["options"]) == ({}, {"beta": 0.5})
+    assert (slow["step_size"], slow["rate"]) == (0.01, None)
+    assert heavy["points"][-1]["distance"] != plain["points"][-1]["distance"]
+    assert slow["points"][-1]["distance"] > 10 * plain["points"][-1]["distance"]
 
 
 def test_step_that_is_too_long_diverges_in_words(tmp_path: Path) -> None:
@@ -202,6 +237,25 @@ def test_choice_says_in_words_whether_it_held() -> None:
     assert re.search(r"2  diana/natural|2  gd", outcome.output)
 
 
+def test_choice_names_what_it_cannot_predict() -> None:
+    named = ["--choose", "--method", "gd,ef21-sgdm/top-k:0.5,diana:momentum=0.5/natural"]
+    outcome = optimize(*QUICK, *named, "--top", 1)
+    assert outcome.exit_code == 0, outcome.output
+    assert "no theory says how fast they are: ef21-sgdm/top-k:0.5, diana:mom" in outcome.output
+
+
+def test_choice_on_least_squares_is_that_of_the_runs(tmp_path: Path) -> None:
+    # The bounds of the theory alone would say gradient descent, which takes nearly twice as long.
+    data = ["diabetes", "--model", "least-squares", "--no-normalize", "--link", "1mbit"]
+    record = record_of(tmp_path, *data, "--choose", "--top", 4)
+    first, *_ = record["choices"]
+    worst = min(record["choices"], key=lambda choice: choice["predicted"]["most_rounds"])
+    assert worst["label"] == "gd" != first["label"]
+    seconds = {c["label"]: c["measured"]["seconds"] for c in record["choices"] if c["measured"]}
+    assert seconds[first["label"]] < 1.2 * min(seconds.values())
+    assert seconds["gd"] > 1.5 * seconds[first["label"]]
+
+
 def test_methods_that_will_stall_are_named() -> None:
     label = ["breast_cancer", "--l2", "0.02", "--rounds", "5", "--split", "label"]
     outcome = optimize(*label, "--workers", 4, "--method", "ibcd,isega")
@@ -233,6 +287,17 @@ def test_bundled_data_trains_too(method: str) -> None:
         (["--method", "ef21/threshold:1"], "choose one with --step"),
         (["--method", "gd/rand-k:1"], "gd sends whole gradients"),
         (["--method", "diana/"], "names no compressor"),
+        (
+            ["--method", "diana:beta=0.9"],
+            "diana has no option 'beta'; it has step, alpha, momentum",
+        ),
+        (["--method", "diana:rand-k:0.1"], "an operator goes behind a slash, like diana/OPERATOR"),
+        (["--method", "diana:momentum=much"], "diana:momentum must be a number"),
+        (["--method", "async-isgd:delay=1.5"], "async-isgd:delay must be a whole number"),
+        (["--method", "qsgd:batch=0"], "qsgd:batch must be positive, not 0"),
+        (["--method", "gd:step=1:step=2"], "gd is given step twice"),
+        (["--method", "diana:momentum=2"], "diana:momentum=2/rand-k:0.1: beta must be in [0, 1)"),
+        (["--choose", "--method", "gd:step=1"], "no theory says how fast"),
         (["--method", "ef21", "--l1", "0.01"], "ef21 takes no l1 term; gd, dcgd"),
         (["--method", "gd", "--l1", "10"], "the solution is 0"),
         (["--method", "gd", "--l2", "0"], "strongly convex: choose --l2 above 0"),
@@ -245,6 +310,10 @@ def test_bundled_data_trains_too(method: str) -> None:
         (["--split", "label"], "--split is no option of --method sgd"),
         (["--method", "sgd,diana"], "sgd trains, alone"),
         (["--method", "gd", "--model", "svm"], "--model svm is for --method sgd and bcd only"),
+        (["--method", "gd", "--link", "0mbit"], "cannot read link speed '0mbit'"),
+        (["--method", "sgd:batch=3"], "sgd:batch=3: sgd and bcd take --batch"),
+        (["--method", ","], "--method names none"),
+        (["--method", "gd", "--plot", "run.foo"], "cannot draw run.foo: its name must end in"),
         (["--choose", "--step", "1"], "leave out --step"),
         (["--choose", "--compressor", "rand:3"], "there is no operator 'rand'"),
         (["--choose", "--method", "ef21-sgdm"], "no theory says how fast"),
@@ -260,6 +329,20 @@ def test_bad_options_are_refused_in_words(options: list[str], message: str) -> N
     assert outcome.exit_code == 1, outcome.output
     assert "error: " in outcome.output
     assert message in outcome.output
+
+
+def test_methods_are_listed_without_data() -> None:
+    outcome = optimize("--methods")
+    assert outcome.exit_code == 0
+    assert re.search(r"async-isgd .* delay, batch, step", outcome.output)
+
+
+def test_any_speed_can_be_modelled(tmp_path: Path) -> None:
+    # The lab could shape neither.
+    link = ["--link", "100kbit", "--downlink", "100gbit"]
+    record = record_of(tmp_path, "iris", "--method", "gd", "--rounds", 1, *link)
+    assert record["setting"]["link"]["up_bits_s"] == 1e5
+    assert record["setting"]["link"]["down_bits_s"] == 1e11
 
 
 def test_unknown_data_names_what_needs_no_file() -> None:
@@ -278,3 +361,40 @@ def test_choice_and_workers_under_a_launcher_are_refused(monkeypatch: pytest.Mon
     outcome = optimize("digits", "--method", "gd", "--workers", 2)
     assert outcome.exit_code == 1
     assert "leave out --workers" in outcome.output
+
+
+@pytest.mark.timeout(180)
+def test_under_torchrun_real_ranks_compare_and_count(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    file = tmp_path / "out.json"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"]
+    methods = ["--method", "diana/rand-k:0.25,gd", "--rounds", "25", "--json", str(file)]
+    command = [sys.executable, "-c", CALL, "optimize", "digits", *methods]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    outcome = subprocess.run(
+        [*torchrun, "--nproc-per-node", "3", *command],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=150,
+    )
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    # Rank 0 alone reports, with the communicator's own counter beside the bits of the messages.
+    assert outcome.stdout.count("digits: logistic, 3 workers") == 1
+    assert "on the" in outcome.stdout
+    record = json.loads(file.read_text())
+    assert record["setting"]["simulated"] is False
+    simulated = record_of(tmp_path, "digits", "--workers", 3, *methods[:-2])
+    for run, other in zip(record["runs"], simulated["runs"], strict=True):
+        assert run["points"][-1]["bits"] == other["points"][-1]["bits"]
+        assert run["points"][-1]["distance"] == pytest.approx(other["points"][-1]["distance"])
+        assert run["wire_bytes"] > 2 * run["points"][-1]["bits"] / 8
+        assert other["wire_bytes"] is None
+    diana, gd = (run["wire_bytes"] for run in record["runs"])
+    assert diana < gd
+
+
+def test_signal_handlers_are_left_as_they_were() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert optimize(*QUICK, "--method", "gd", "--rounds", 1).exit_code == 0
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +18,11 @@ from sparsewire.study.candidate import Candidate, read_candidates
 from sparsewire.study.comparison import compare
 from sparsewire.study.data import load_problem
 from sparsewire.study.experiment import Experiment, solution_of
+from sparsewire.study.limits import Limits
 from sparsewire.study.link import Link, parse_latency, read_link
+from sparsewire.study.method_options import method_options
 from sparsewire.study.prediction import message_bits, predict, rounds_to
-from sparsewire.study.registry import Needs
+from sparsewire.study.registry import METHODS, Needs
 from sparsewire.study.request import Request
 from sparsewire.study.run import Run
 from sparsewire.study.trace import POINTS, Point, Trace
@@ -144,13 +147,119 @@ def test_prediction_follows_from_rate_bits_and_link(experiment: Experiment) -> N
     assert prediction is not None
     assert method.rate == prediction.rate is not None
     assert prediction.most_rounds == rounds_to(1e-6, prediction.rate)
-    assert prediction.rounds == rounds_to(1e-3, prediction.rate)
+    assert prediction.rounds == experiment.decay.rounds(1e-6, method.gamma, 10**6)
+    assert prediction.rounds < prediction.most_rounds
     assert prediction.seconds == pytest.approx(
         prediction.rounds * (2e-4 + prediction.message_bits / 1e9 + 4096 / 1e9)
     )
     without = Candidate("ef21-sgdm", "top-k:3")
     method = without.build(experiment.problem, Simulated(6), REQUEST)
     assert predict(without, method, experiment, 1e-6) is None
+
+
+def test_decay_foretells_gradient_descent_on_least_squares_to_the_round() -> None:
+    request = Request("diabetes", workers=4, model="least-squares", normalize=False)
+    problem = load_problem(request)
+    experiment = Experiment(request, problem, solution_of(problem))
+    method = Candidate("gd").build(problem, Simulated(4), request)
+    assert method.rate is not None
+    most = rounds_to(1e-6, method.rate)
+    for _ in range(experiment.decay.rounds(1e-6, method.gamma, most) - 1):
+        method.step()
+        share = experiment.distance(method.x) / experiment.first_distance
+        assert share == pytest.approx(experiment.decay.remaining(method.rounds, method.gamma))
+    assert share > 1e-6
+    method.step()
+    assert experiment.distance(method.x) <= 1e-6 * experiment.first_distance
+    assert method.rounds <= most
+
+
+def test_decay_is_never_slower_than_its_slowest_direction(experiment: Experiment) -> None:
+    step, least = 1 / experiment.problem.L, experiment.problem.mu
+    for rounds in (1, 10, 1000):
+        remaining = experiment.decay.remaining(rounds, step)
+        assert 0 < remaining <= (1 - step * least) ** (2 * rounds) * (1 + 1e-9)
+    assert experiment.decay.rounds(1e-6, step, most=7) == 7
+
+
+def test_zeros_of_an_l1_term_count_as_reached() -> None:
+    request = Request("breast_cancer", workers=4, l1=0.02, l2=0.05)
+    problem = load_problem(request)
+    solution = solution_of(problem)
+    assert 0 < np.count_nonzero(solution) < problem.dimension
+    experiment = Experiment(request, problem, solution)
+    method = Candidate("gd").build(problem, Simulated(4), request)
+    prediction = predict(Candidate("gd"), method, experiment, 1e-6)
+    assert prediction is not None
+    while experiment.distance(method.x) > 1e-6 * experiment.first_distance:
+        method.step()
+    assert prediction.rounds == pytest.approx(method.rounds, rel=0.2)
+
+
+def test_references_limit_what_steps_alone_would_reach() -> None:
+    request = Request("breast_cancer", workers=2, l2=0.5)
+    problem = load_problem(request)
+    experiment = Experiment(request, problem, solution_of(problem))
+    candidate = Candidate("vr-diana", "rand-k:0.5")
+    method = candidate.build(problem, Simulated(2), request)
+    # 284 rows per worker, each drawn once in so many rounds: more than the steps need.
+    assert method.rate == pytest.approx(3 / (8 * 284))
+    prediction = predict(candidate, method, experiment, 1e-6)
+    assert prediction is not None
+    assert prediction.rounds == rounds_to(1e-3, method.rate)
+
+
+def test_options_become_arguments_and_labels() -> None:
+    texts = ["diana:momentum=0.9:alpha=0.05", "async-isgd:delay=3:step=0.5/rand-k:2", "diana"]
+    momentum, late, plain = read_candidates([*texts, texts[0]], "rand-k:4")
+    assert momentum.options == {"beta": 0.9, "alpha": 0.05}
+    assert momentum.label == "diana:momentum=0.9:alpha=0.05/rand-k:4"
+    assert late.options == {"delay": 3, "gamma": 0.5}
+    assert late.label == "async-isgd:delay=3:step=0.5/rand-k:2"
+    assert plain.options == {}
+
+
+def test_options_reach_the_method(experiment: Experiment) -> None:
+    request = Request("digits", workers=6, step=0.25, batch=2)
+
+    def built(text: str) -> Any:
+        (candidate,) = read_candidates([text], "rand-k:8")
+        return candidate.build(experiment.problem, Simulated(6), request)
+
+    assert built("diana:momentum=0.5").beta == 0.5
+    assert built("ef21-sgdm:eta=0.7:batch=5").eta == 0.7
+    # A method's own option counts for more than the one for all.
+    assert built("ef21-sgdm:batch=5").batch == 5
+    assert built("ef21-sgdm").batch == 2
+    assert built("async-isgd:delay=7").delay == 7
+    assert built("marina:probability=0.5").probability == 0.5
+    assert (built("gd:step=2").gamma, built("gd").gamma) == (2.0, 0.25)
+
+
+def test_every_method_tells_its_options() -> None:
+    for name, known in METHODS.items():
+        options = method_options(known.kind)
+        assert "step" in options, name
+        assert options.keys().isdisjoint({"seed", "x0", "gamma", "beta"}), name
+        assert ("batch" in options) >= known.samples, name
+
+
+@pytest.mark.parametrize(
+    ("rounds", "epochs", "expected"),
+    [
+        (None, None, (100, 10)),
+        (5000, None, (5000, math.inf)),
+        (None, 70, (math.inf, 70)),
+        (50, 7, (50, 7)),
+    ],
+)
+def test_one_limit_is_not_cut_short_by_the_default_of_the_other(
+    rounds: int | None, epochs: int | None, expected: tuple[float, float]
+) -> None:
+    request = Request("digits", rounds=rounds, epochs=epochs)
+    limits = Limits.of(request, Limits(1e-9, 100, 10))
+    assert (limits.rounds, limits.epochs) == expected
+    assert limits.accuracy == 1e-9
 
 
 def told(request: Request) -> tuple[list[Run], set[str]] | None:
@@ -170,6 +279,10 @@ def test_real_ranks_do_what_simulated_workers_do() -> None:
     assert simulated is not None
     assert ranks[1] == simulated[1] == {run.label for run in simulated[0]}
     for mine, theirs in zip(ranks[0], simulated[0], strict=True):
+        # Each message goes to two other ranks, with framing.
+        assert theirs.wire_bytes is None
+        assert mine.wire_bytes is not None
+        assert mine.wire_bytes > 2 * mine.last.bits / 8
         assert (mine.label, mine.ending) == (theirs.label, theirs.ending)
         for point, other in zip(mine.points, theirs.points, strict=True):
             # Constants and solution may differ in the last bits, by the threads of BLAS.

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import fields
 from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from sparsewire.cli.console import report_console
 from sparsewire.cli.failure import exit_on_error
 from sparsewire.cli.optimize_options import (
+    COMPARISON,
     L1,
     L2,
     Accuracy,
@@ -43,7 +43,8 @@ from sparsewire.cli.optimize_options import (
     Top,
     Workers,
 )
-from sparsewire.cli.signals import exit_by_signal
+from sparsewire.cli.result_files import ResultFiles
+from sparsewire.cli.signals import ending_on
 
 if TYPE_CHECKING:
     from sparsewire.optimize.report import Item
@@ -56,12 +57,14 @@ _TRAINING = ("sgd", "bcd")
 _MOST_RANKS = 64
 
 
-@dataclass(frozen=True)
-class Files:
-    """Where to write the results, besides to the terminal."""
+def _show_methods(wanted: bool) -> None:
+    if wanted:
+        with exit_on_error():
+            _require_extra()
+            from sparsewire.study.method_table import methods
 
-    json: Path | None
-    plot: Path | None
+            report_console().print(methods())
+        raise typer.Exit
 
 
 def optimize(
@@ -92,6 +95,16 @@ def optimize(
     latency: Latency = None,
     choose: Choose = None,
     top: Top = None,
+    show_methods: Annotated[
+        bool,
+        typer.Option(
+            "--methods",
+            callback=_show_methods,
+            is_eager=True,
+            help="List the methods to compare, with their operators and options, and exit.",
+            rich_help_panel=COMPARISON,
+        ),
+    ] = False,
 ) -> None:
     """Train a linear model on all ranks together, or compare methods that send compressed messages.
 
@@ -110,8 +123,7 @@ def optimize(
     """
     # What is not given has a default that depends on what is to be done.
     given = {name: value for name, value in locals().items() if value not in (None, [])}
-    signal.signal(signal.SIGTERM, exit_by_signal)
-    with exit_on_error():
+    with ending_on(signal.SIGTERM), exit_on_error():
         _require_extra()
         _dispatch(given)
 
@@ -124,15 +136,21 @@ def _require_extra() -> None:
 
 
 def _dispatch(given: dict[str, Any]) -> None:
+    from sparsewire.launcher import is_launched
     from sparsewire.optimize.errors import OptimizeError
     from sparsewire.optimize.request import Request as Training
     from sparsewire.study.request import Request as Study
 
     _refuse_workers_under_a_launcher(given)
-    methods = [name.strip() for text in given.pop("method", []) for name in text.split(",")]
-    files = Files(given.pop("json_file", None), given.pop("plot", None))
+    methods = _methods(given.pop("method", None))
+    files = ResultFiles(given.pop("json_file", None), given.pop("plot", None))
+    if not is_launched():
+        # Else rank 0 alone writes, and others may have no such folder.
+        files.check()
     is_choice = given.pop("choose", False)
-    training = [name for name in methods if name in _TRAINING]
+    training = [name for name in methods if re.split("[:/]", name)[0] in _TRAINING]
+    if training and training[0] not in _TRAINING:
+        raise OptimizeError(f"{training[0]}: sgd and bcd take --batch, --step, --block and others")
     if training and (is_choice or len(methods) > 1):
         raise OptimizeError(f"{training[0]} trains, alone, and takes no part in comparisons")
     if is_choice:
@@ -145,6 +163,16 @@ def _dispatch(given: dict[str, Any]) -> None:
         method, workers = (training or ["sgd"])[0], given.pop("workers", None)
         request = _request(Training, f"--method {method}", {"method": method, **given})
         _train(request, workers, files)
+
+
+def _methods(texts: list[str] | None) -> list[str]:
+    """The methods that are named, with commas between or one by one."""
+    from sparsewire.optimize.errors import OptimizeError
+
+    names = [name.strip() for text in texts or [] for name in text.split(",") if name.strip()]
+    if texts and not names:
+        raise OptimizeError("--method names none: leave it out, or write for example diana,gd")
+    return names
 
 
 def _refuse_workers_under_a_launcher(given: dict[str, Any]) -> None:
@@ -166,7 +194,7 @@ def _request(kind: Callable[..., AnyRequest], job: str, options: dict[str, Any])
     return kind(**options)
 
 
-def _train(request: Training, workers: int | None, files: Files) -> None:
+def _train(request: Training, workers: int | None, files: ResultFiles) -> None:
     from sparsewire.optimize.errors import OptimizeError
     from sparsewire.optimize.launch import run_locally
     from sparsewire.optimize.progress import following
@@ -190,7 +218,7 @@ def _train(request: Training, workers: int | None, files: Files) -> None:
         _show_training(request, items, files)
 
 
-def _show_training(request: Training, items: list[Item], files: Files) -> None:
+def _show_training(request: Training, items: list[Item], files: ResultFiles) -> None:
     from sparsewire.optimize.plot import save_plot
     from sparsewire.optimize.report import Report
     from sparsewire.optimize.table import describe, findings
@@ -199,51 +227,51 @@ def _show_training(request: Training, items: list[Item], files: Files) -> None:
     console = report_console()
     console.print(describe(report), markup=False)
     console.print(findings(report))
-    with _writing():
+    with files.writing():
         if files.json:
             report.save(files.json)
         if files.plot:
             save_plot(report, files.plot)
 
 
-def _compare(request: Study, files: Files) -> None:
-    from sparsewire.study.comparison import ACCURACY, compare
+def _compare(request: Study, files: ResultFiles) -> None:
+    from sparsewire.study.comparison import LIMITS, compare
     from sparsewire.study.plot import save_plot
     from sparsewire.study.progress import following
     from sparsewire.study.report import save_json
     from sparsewire.study.table import describe, findings
 
-    with following(request.accuracy or ACCURACY) as follow:
+    with following(request.accuracy or LIMITS.accuracy) as follow:
         report = compare(request, follow)
     if report is None:
         return
     _warn(report.warnings)
     console = report_console()
-    console.print(describe(report.setting), markup=False)
+    console.print(describe(report.setting), markup=False, soft_wrap=True)
     console.print(findings(report))
-    with _writing():
+    with files.writing():
         if files.json:
             save_json(report.record(), files.json)
         if files.plot:
             save_plot(report.setting, report.runs, files.plot)
 
 
-def _choose(request: Study, files: Files) -> None:
-    from sparsewire.study.choice import ACCURACY, choose
+def _choose(request: Study, files: ResultFiles) -> None:
+    from sparsewire.study.choice import LIMITS, choose
     from sparsewire.study.choice_table import ranked, verdict
     from sparsewire.study.plot import save_plot
     from sparsewire.study.progress import following
     from sparsewire.study.report import save_json
     from sparsewire.study.table import describe
 
-    with following(request.accuracy or ACCURACY) as follow:
+    with following(request.accuracy or LIMITS.accuracy) as follow:
         ranking = choose(request, follow)
     _warn(ranking.report.warnings)
     console = report_console()
-    console.print(describe(ranking.report.setting), markup=False)
+    console.print(describe(ranking.report.setting), markup=False, soft_wrap=True)
     console.print(ranked(ranking))
     console.print(verdict(ranking), markup=False)
-    with _writing():
+    with files.writing():
         if files.json:
             save_json(ranking.record(), files.json)
         if files.plot:
@@ -253,14 +281,3 @@ def _choose(request: Study, files: Files) -> None:
 def _warn(warnings: list[str]) -> None:
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
-
-
-@contextmanager
-def _writing() -> Iterator[None]:
-    """Say which file cannot be written, and why."""
-    from sparsewire.optimize.errors import OptimizeError
-
-    try:
-        yield
-    except OSError as error:
-        raise OptimizeError(f"cannot write {error.filename}: {error.strerror}") from None

@@ -7,12 +7,14 @@ from typing import Annotated, Literal
 
 import typer
 
-_COMPARISON = "Comparison"
+COMPARISON = "Comparison of methods"
+_TRAINING = "Training: sgd, bcd"
 
 Data = Annotated[
     str,
     typer.Argument(
-        metavar="DATA", help="LIBSVM file, also .gz, .bz2; or breast_cancer, digits, iris, wine."
+        metavar="DATA",
+        help="LIBSVM file, also .gz, .bz2; or breast_cancer, diabetes, digits, iris, wine.",
     ),
 ]
 Methods = Annotated[
@@ -21,7 +23,8 @@ Methods = Annotated[
         "--method",
         metavar="NAMES",
         help="sgd or bcd to train over the collectives (default: sgd); or methods to compare, "
-        "with commas between, like diana,dcgd,gd or diana/rand-k:0.05,ef21/top-k:0.1.",
+        "with commas between: METHOD, METHOD/OPERATOR, METHOD:OPTION=VALUE/OPERATOR, like "
+        "gd,diana:momentum=0.9/rand-k:0.05.",
     ),
 ]
 Workers = Annotated[
@@ -41,7 +44,10 @@ Model = Annotated[
 ]
 Epochs = Annotated[
     int | None,
-    typer.Option(min=1, help="Passes over the data. Default: 10; comparison: at most 1000."),
+    typer.Option(
+        min=1,
+        help="Passes over the data. Default: 10; comparison: at most 1000, or with --rounds any.",
+    ),
 ]
 L2 = Annotated[
     float | None, typer.Option(min=0, help="Weight of the l2 term. Default: 1 / training rows.")
@@ -74,24 +80,34 @@ Step = Annotated[
 ]
 Batch = Annotated[
     int | None,
-    typer.Option(min=1, help="Rows per rank and step. Default for SGD: 64; comparison: 1."),
+    typer.Option(
+        min=1,
+        help="Rows per rank and step, where they are drawn. Default for SGD: 64; comparison: 1.",
+    ),
 ]
 TestShare = Annotated[
     float | None,
-    typer.Option(help="sgd, bcd: share of the rows to hold out. Default: 0.2."),
+    typer.Option(help="Share of the rows to hold out. Default: 0.2.", rich_help_panel=_TRAINING),
 ]
 Algorithm = Annotated[
-    str | None, typer.Option(help="SGD: algorithm of the sparse all_reduce. Default: auto.")
+    str | None,
+    typer.Option(
+        help="SGD: algorithm of the sparse all_reduce. Default: auto.", rich_help_panel=_TRAINING
+    ),
 ]
 Precision = Annotated[
     str | None,
     typer.Option(
         help="SGD: bfloat16, float16, int8, int4 or int2 on the wire; two with a comma between "
-        "for the two phases. Default: float32."
+        "for the two phases. Default: float32.",
+        rich_help_panel=_TRAINING,
     ),
 ]
 Block = Annotated[
-    int | None, typer.Option(min=1, help="BCD: coordinates per rank and step. Default: 64.")
+    int | None,
+    typer.Option(
+        min=1, help="BCD: coordinates per rank and step. Default: 64.", rich_help_panel=_TRAINING
+    ),
 ]
 JsonFile = Annotated[
     Path | None, typer.Option("--json", help="Write all numbers and conditions here.")
@@ -102,67 +118,69 @@ Compressor = Annotated[
     str | None,
     typer.Option(
         help="Operator of the methods that name none, like rand-k:0.05 or ternary:inf:128.",
-        rich_help_panel=_COMPARISON,
+        rich_help_panel=COMPARISON,
     ),
 ]
 Split = Annotated[
     Literal["shuffled", "label", "index"] | None,
     typer.Option(
         help="Divide rows among workers shuffled (default), sorted by label, or in their order.",
-        rich_help_panel=_COMPARISON,
+        rich_help_panel=COMPARISON,
     ),
 ]
 L1 = Annotated[
     float | None,
-    typer.Option(min=0, help="Weight of an l1 term. Default: 0.", rich_help_panel=_COMPARISON),
+    typer.Option(min=0, help="Weight of an l1 term. Default: 0.", rich_help_panel=COMPARISON),
 ]
 Rounds = Annotated[
     int | None,
     typer.Option(
-        min=1, help="At most so many rounds. Default: 20,000.", rich_help_panel=_COMPARISON
+        min=1,
+        help="End after so many rounds. Default: 20,000, or with --epochs any; --choose: 100,000.",
+        rich_help_panel=COMPARISON,
     ),
 ]
 Accuracy = Annotated[
     float | None,
     typer.Option(
-        help="End where |x - x*|² is so small a part of what it is at the start. Default: 1e-12, "
-        "and 1e-6 with --choose.",
-        rich_help_panel=_COMPARISON,
+        help="End before, where |x - x*|² is so small a part of what it is at the start. "
+        "Default: 1e-12, and 1e-6 with --choose.",
+        rich_help_panel=COMPARISON,
     ),
 ]
 LinkSpeed = Annotated[
     str | None,
     typer.Option(
         "--link",
-        help="Model the time on a link of this speed per worker. Default: 1gbit.",
-        rich_help_panel=_COMPARISON,
+        help="Model the time on a link of this speed per worker, like 10mbit. Default: 1gbit.",
+        rich_help_panel=COMPARISON,
     ),
 ]
 Downlink = Annotated[
     str | None,
     typer.Option(
         help="Speed from the server to a worker. Default: as --link.",
-        rich_help_panel=_COMPARISON,
+        rich_help_panel=COMPARISON,
     ),
 ]
 Latency = Annotated[
     str | None,
     typer.Option(
         help="Of a message in one direction, like 100us (default) or 5ms.",
-        rich_help_panel=_COMPARISON,
+        rich_help_panel=COMPARISON,
     ),
 ]
 Choose = Annotated[
     bool | None,
     typer.Option(
         "--choose",
-        help="Rank methods and operators by predicted time, and run the best.",
-        rich_help_panel=_COMPARISON,
+        help="Rank methods, operators and step sizes by predicted time, and run the best.",
+        rich_help_panel=COMPARISON,
     ),
 ]
 Top = Annotated[
     int | None,
     typer.Option(
-        min=1, help="With --choose: how many to run. Default: 4.", rich_help_panel=_COMPARISON
+        min=1, help="With --choose: how many to run. Default: 4.", rich_help_panel=COMPARISON
     ),
 ]

@@ -8,22 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
-from sklearn.datasets import load_svmlight_file
-from sklearn.preprocessing import normalize
 
-from sparsewire.optimize.bundled import bundled, bundled_names
 from sparsewire.optimize.errors import OptimizeError
 from sparsewire.optimize.labels import positive_classes, signs
 from sparsewire.optimize.request import Request
+from sparsewire.optimize.sources import read_examples
 
 Csr = Any
 """A `scipy.sparse.csr_array` of float64; SciPy has no types of its own."""
 
 
 @dataclass(frozen=True)
-class Examples:
+class SignedRows:
     """A data set of two classes.
 
     `rows` is a CSR array (rows, features), float64, where row i is y_i x_i: the features times
@@ -43,42 +40,23 @@ class Examples:
         return checksum
 
 
-def load(request: Request) -> Examples:
+def load(request: Request) -> SignedRows:
     """Read the request's LIBSVM file, plain or packed (.gz, .bz2), or what scikit-learn bundles.
 
-    Raises OptimizeError where there is no such file, or it is no data set of at least two classes.
+    Raises OptimizeError or DataError where there is no such file, or it is no data set of at least
+    two classes.
     """
-    file = Path(request.data)
-    features, labels = bundled(request.data) or _read(file)
-    positive = positive_classes(labels, request.positive)
+    examples = read_examples(request.data)
+    positive = positive_classes(examples.labels, request.positive)
     if request.normalize:
-        features = normalize(features, copy=False)
-    rows = csr_array(features)
+        examples = examples.with_unit_rows()
+    rows = csr_array(examples.features)
     rows.eliminate_zeros()
-    rows.data *= np.repeat(signs(labels, positive), np.diff(rows.indptr))
-    return Examples(file.name, rows, positive.tolist())
+    rows.data *= np.repeat(signs(examples.labels, positive), np.diff(rows.indptr))
+    return SignedRows(Path(request.data).name, rows, positive.tolist())
 
 
-def _read(file: Path) -> tuple[Csr, npt.NDArray[np.float64]]:
-    try:
-        features, labels = load_svmlight_file(str(file), zero_based="auto")
-    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-        raise OptimizeError(
-            f"cannot read {file}: {error.strerror}; "
-            f"data sets that need no file are {', '.join(bundled_names())}"
-        ) from None
-    except (ValueError, OverflowError, OSError, EOFError) as error:
-        raise OptimizeError(
-            f"{file} is no LIBSVM file: {error}; every line is LABEL INDEX:VALUE INDEX:VALUE ..."
-        ) from None
-    if not len(labels) or not features.nnz:
-        raise OptimizeError(f"{file} has no rows with features")
-    if not (np.isfinite(features.data).all() and np.isfinite(labels).all()):
-        raise OptimizeError(f"{file} has values that are not finite: remove or replace them")
-    return features, labels
-
-
-def split(examples: Examples, test_share: float, seed: int) -> tuple[Csr, Csr]:
+def split(examples: SignedRows, test_share: float, seed: int) -> tuple[Csr, Csr]:
     """Shuffle the rows and hold out a share of them: (training rows, test rows).
 
     It depends on the data and the seed, not on the number of ranks.

@@ -12,7 +12,7 @@ import numpy as np
 
 from sparsewire import Communicator, MismatchError
 from sparsewire.launcher import join
-from sparsewire.optimize.data import Examples, load, split
+from sparsewire.optimize.data import SignedRows, load, split
 from sparsewire.optimize.losses import LOSSES
 from sparsewire.optimize.methods import METHODS, Method
 from sparsewire.optimize.problem import Problem
@@ -96,7 +96,7 @@ def _ignore(item: Item) -> None:
     pass
 
 
-def _check_alike(comm: Communicator, request: Request, examples: Examples) -> None:
+def _check_alike(comm: Communicator, request: Request, examples: SignedRows) -> None:
     """Ranks that optimise different functions would not notice, and agree on nonsense."""
     # The same file may have another name on another host.
     options = json.dumps(asdict(replace(request, data="")), sort_keys=True)

@@ -1,9 +1,9 @@
-"""A method with its compression operator, as the user writes it: diana, or diana/rand-k:0.05."""
+"""A method with options and operator, as the user writes it: diana:momentum=0.9/rand-k:0.05."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from sparsewire.methods.method import Method
 from sparsewire.methods.network import Network
 from sparsewire.optimize.errors import OptimizeError
 from sparsewire.problems.problem import Problem
+from sparsewire.study.method_options import Number, read_options, write_options
 from sparsewire.study.registry import METHODS, Takes, entry, taking
 from sparsewire.study.request import Request
 
@@ -27,10 +28,13 @@ class Candidate:
 
     method: str
     compressor: str | None = None
+    options: dict[str, Number] = field(default_factory=dict)
+    """Keyword arguments of the method, which the request's step and batch give way to."""
 
     @property
     def label(self) -> str:
-        return "/".join(filter(None, (self.method, self.compressor)))
+        method = self.method + write_options(self.options)
+        return "/".join(filter(None, (method, self.compressor)))
 
     def build(self, problem: Problem, network: Network, request: Request) -> Method:
         """The method itself, at its start.
@@ -42,10 +46,11 @@ class Candidate:
         if problem.l1 and not known.kind.proximal:
             proximal = [name for name, other in METHODS.items() if other.kind.proximal]
             raise OptimizeError(f"{self.method} takes no l1 term; {', '.join(proximal)} do")
-        operator = self._operator(problem.dimension, known.takes, request.step)
-        options = {"gamma": request.step, "seed": request.seed}
+        options: dict[str, Number | None] = {"gamma": request.step, "seed": request.seed}
         if known.samples:
             options["batch"] = request.batch
+        options |= self.options
+        operator = self._operator(problem.dimension, known.takes, options["gamma"])
         make: Callable[..., Method] = known.kind
         try:
             return make(problem, network, *filter(None, (operator,)), **options)
@@ -74,22 +79,24 @@ class Candidate:
 
 
 def read_candidates(methods: Iterable[str], compressor: str | None) -> list[Candidate]:
-    """Candidates from METHOD or METHOD/COMPRESSOR; `compressor` is for those that name none.
+    """Candidates from METHOD[:OPTION=VALUE...][/COMPRESSOR]; `compressor` is for those without.
 
-    Raises OptimizeError for unknown methods, and for a compressor of what takes none.
+    Raises OptimizeError for unknown methods and options, and for a compressor of what takes none.
     """
     candidates = [_read(text, compressor) for text in methods]
     # The same twice would only cover itself in a plot.
-    return list(dict.fromkeys(candidates))
+    return list({candidate.label: candidate for candidate in candidates}.values())
 
 
 def _read(text: str, shared: str | None) -> Candidate:
-    method, slash, own = (part.strip() for part in text.partition("/"))
-    takes = entry(method).takes
-    if takes is Takes.NONE:
+    front, slash, own = (part.strip() for part in text.partition("/"))
+    method, *texts = (part.strip() for part in front.split(":"))
+    known = entry(method)
+    options = read_options(method, known.kind, texts)
+    if known.takes is Takes.NONE:
         if slash:
             raise OptimizeError(f"{method} sends whole gradients; dcgd is {method} that compresses")
-        return Candidate(method)
+        return Candidate(method, options=options)
     if slash and not own:
         raise OptimizeError(f"{text!r} names no compressor: leave out the slash, or add one")
-    return Candidate(method, own or shared or _DEFAULTS.get(takes))
+    return Candidate(method, own or shared or _DEFAULTS.get(known.takes), options)

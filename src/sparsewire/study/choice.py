@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,23 +12,22 @@ from sparsewire.compress.errors import CompressError
 from sparsewire.compress.registry import parse
 from sparsewire.launcher import is_launched
 from sparsewire.methods.method import Method
-from sparsewire.methods.network import Simulated
 from sparsewire.optimize.errors import OptimizeError
 from sparsewire.study.candidate import Candidate, read_candidates
 from sparsewire.study.comparison import run_candidate
 from sparsewire.study.data import load_problem
-from sparsewire.study.experiment import Experiment, Limits, solution_of
+from sparsewire.study.experiment import Experiment, solution_of
+from sparsewire.study.limits import Limits
 from sparsewire.study.prediction import Prediction, predict
 from sparsewire.study.ranking import Choice, Ranking
 from sparsewire.study.registry import METHODS, Takes, entry
 from sparsewire.study.report import Report
 from sparsewire.study.request import Request
 from sparsewire.study.run import Follow, Run
+from sparsewire.study.transport import Transport
 
-ACCURACY = 1e-6
-"""To which times are predicted unless the request says otherwise."""
-ROUNDS = 100_000
-"""Likewise, after so many a run is stopped."""
+LIMITS = Limits(accuracy=1e-6, rounds=100_000, epochs=math.inf)
+"""Times are predicted to this accuracy, and runs end here, unless the request says otherwise."""
 
 _FAR_ENOUGH = 2
 """Theory bounds the rounds, so that a run of more than so many times as many has failed."""
@@ -58,27 +58,33 @@ def choose(request: Request, follow: Follow) -> Ranking:
     if request.compressor:
         parse(request.compressor, problem.dimension, np.float64)
     experiment = Experiment(request, problem, solution_of(problem))
-    accuracy = request.accuracy or ACCURACY
+    limits = Limits.of(request, LIMITS)
+    predictions, unknown = _predicted(experiment, limits.accuracy)
     choices = [
-        Choice(prediction, _check(prediction, experiment, accuracy, follow) if is_run else None)
-        for prediction, is_run in _selected(_ranked(experiment, accuracy), request.top)
+        Choice(prediction, _check(prediction, experiment, limits, follow) if is_run else None)
+        for prediction, is_run in _selected(predictions, request.top)
     ]
     warnings = experiment.warnings([choice.predicted.candidate.method for choice in choices])
+    if unknown:
+        warnings.append(f"left out, as no theory says how fast they are: {', '.join(unknown)}")
     runs = [choice.run for choice in choices if choice.run is not None]
-    report = Report.of(experiment, warnings, runs, simulated=True)
-    return Ranking(report, accuracy, choices)
+    report = Report.of(experiment, limits, warnings, runs, simulated=True)
+    return Ranking(report, choices)
 
 
-def _ranked(experiment: Experiment, accuracy: float) -> list[Prediction]:
-    found = []
+def _predicted(experiment: Experiment, accuracy: float) -> tuple[list[Prediction], list[str]]:
+    """The predictions, the best first, and what was named that no theory predicts."""
+    found, unknown = [], []
     for candidate in _considered(experiment):
         method = _built(candidate, experiment)
         prediction = None if method is None else predict(candidate, method, experiment, accuracy)
         if prediction is not None:
             found.append(prediction)
+        elif experiment.request.methods:
+            unknown.append(candidate.label)
     if not found:
         raise OptimizeError("no theory says how fast these methods are: allow others")
-    return sorted(found, key=lambda prediction: prediction.seconds)
+    return sorted(found, key=lambda prediction: prediction.seconds), unknown
 
 
 def _selected(ranked: Sequence[Prediction], top: int) -> list[tuple[Prediction, bool]]:
@@ -94,25 +100,31 @@ def _considered(experiment: Experiment) -> list[Candidate]:
 
 
 def _versions(text: str, compressor: str | None) -> list[Candidate]:
+    named = read_candidates([text], compressor)
     if compressor or "/" in text:
-        return read_candidates([text], compressor)
-    return [Candidate(text, operator) for operator in _OPERATORS[entry(text).takes]]
+        return named
+    return [
+        replace(candidate, compressor=operator)
+        for candidate in named
+        for operator in _OPERATORS[entry(candidate.method).takes]
+    ]
 
 
 def _built(candidate: Candidate, experiment: Experiment) -> Method | None:
     """The candidate's method. None where it does not fit, unless the user named the method."""
-    request = experiment.request
+    request, problem = experiment.request, experiment.problem
     try:
-        return candidate.build(experiment.problem, Simulated(request.workers), request)
+        return candidate.build(problem, Transport(problem.workers).network(), request)
     except (OptimizeError, CompressError):
         if request.methods:
             raise
         return None
 
 
-def _check(prediction: Prediction, experiment: Experiment, accuracy: float, follow: Follow) -> Run:
-    request, candidate = experiment.request, prediction.candidate
-    method = candidate.build(experiment.problem, Simulated(request.workers), request)
-    rounds = min(request.rounds or ROUNDS, _FAR_ENOUGH * prediction.most_rounds)
-    limits = Limits(rounds, request.epochs or math.inf, accuracy * experiment.first_distance)
-    return run_candidate(candidate, method, experiment, limits, follow)
+def _check(prediction: Prediction, experiment: Experiment, limits: Limits, follow: Follow) -> Run:
+    candidate, problem = prediction.candidate, experiment.problem
+    transport = Transport(problem.workers)
+    method = candidate.build(problem, transport.network(), experiment.request)
+    rounds = min(limits.rounds, _FAR_ENOUGH * prediction.most_rounds)
+    own = replace(limits, rounds=rounds)
+    return run_candidate(candidate, method, experiment, own, transport, follow)

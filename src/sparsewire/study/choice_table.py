@@ -11,6 +11,8 @@ from sparsewire.study.ranking import Choice, Ranking
 from sparsewire.study.table import seconds, size
 
 _ROWS_SHOWN = 12
+_EVEN = 1.25
+"""Shares that differ by no more say nothing about one method against another."""
 
 
 def ranked(ranking: Ranking) -> Table:
@@ -20,16 +22,17 @@ def ranked(ranking: Ranking) -> Table:
     table.add_column("method", overflow="fold")
     for name in ("step", "message", "rounds\nat most", "\npredicted", "\nmeasured"):
         table.add_column(name, justify="right")
-    for name in ("time\npredicted", "\nmeasured"):
+    for name in ("time\npredicted", "\nmeasured", "\nplace"):
         table.add_column(name, justify="right")
+    measured = {choice.label: str(place) for place, choice in enumerate(ranking.measured, 1)}
     for place, choice in enumerate(ranking.choices, 1):
         if place <= _ROWS_SHOWN or choice.run is not None:
-            table.add_row(str(place), *_cells(choice))
+            table.add_row(str(place), *_cells(choice), measured.get(choice.label, ""))
     return table
 
 
 def verdict(ranking: Ranking) -> str:
-    """Say in a sentence or two whether the ranking held."""
+    """Say in a few sentences whether the ranking held, and how far theory was from the runs."""
     best, fastest = ranking.predicted[0], ranking.measured[0]
     in_order, pairs = ranking.pairs_in_order
     if fastest.seconds is None:
@@ -39,10 +42,28 @@ def verdict(ranking: Ranking) -> str:
     else:
         start = (
             f"The choice did not hold: {best.label} was predicted to be fastest, "
-            f"but {fastest.label} is"
+            f"but {fastest.label} is{_lead(best, fastest)}"
         )
     others = f"; {in_order} of {pairs} pairs are in the predicted order" if pairs else ""
-    return f"{start}{others}."
+    return f"{start}{others}. {_slack(ranking.shares)}"
+
+
+def _lead(best: Choice, fastest: Choice) -> str:
+    if best.seconds is None or fastest.seconds is None:
+        return ""
+    return f", in {fastest.seconds / best.seconds:.0%} of its time"
+
+
+def _slack(shares: Sequence[float]) -> str:
+    """How many of the predicted rounds were needed, and what that means for the ranking."""
+    least, most = min(shares), max(shares)
+    said = f"Runs took {least:.0%} to {most:.0%} of the predicted rounds"
+    if most <= _EVEN * least:
+        return f"{said}."
+    return (
+        f"{said}: the noise of some messages, or what the methods have to learn first, counts for "
+        "more than the prediction says, so what is predicted to be close may change places."
+    )
 
 
 def _cells(choice: Choice) -> Sequence[str]:

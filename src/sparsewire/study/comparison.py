@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sparsewire import Communicator
 from sparsewire.launcher import is_launched, join
 from sparsewire.methods.method import Method
-from sparsewire.methods.network import Distributed, Network, Simulated
 from sparsewire.study.agreement import agree, check_alike
 from sparsewire.study.candidate import Candidate, read_candidates
 from sparsewire.study.data import load_problem
-from sparsewire.study.experiment import Experiment, Limits, solution_of
+from sparsewire.study.experiment import Experiment, solution_of
+from sparsewire.study.limits import Limits
 from sparsewire.study.report import Report
 from sparsewire.study.request import Request
 from sparsewire.study.run import Follow, Run, run
+from sparsewire.study.transport import Transport
 
-ACCURACY = 1e-12
-EPOCHS = 1000
-ROUNDS = 20_000
+LIMITS = Limits(accuracy=1e-12, rounds=20_000, epochs=1000)
 """Where a method ends unless the request says otherwise."""
 
 
@@ -49,7 +48,7 @@ def compare_simulated(request: Request, candidates: Sequence[Candidate], follow:
     """All workers in this process."""
     problem = load_problem(request)
     experiment = Experiment(request, problem, solution_of(problem))
-    return _compare(experiment, candidates, lambda: Simulated(problem.workers), follow)
+    return _compare(experiment, candidates, Transport(problem.workers), follow)
 
 
 def _compare_distributed(
@@ -61,44 +60,52 @@ def _compare_distributed(
     solution = agree(comm, problem, solution_of(problem))
     experiment = Experiment(request, problem, solution)
     told: Follow = follow if comm.rank == 0 else _ignore
-    return _compare(experiment, candidates, lambda: Distributed(comm), told)
+    return _compare(experiment, candidates, Transport(comm.world_size, comm), told)
 
 
 def _compare(
     experiment: Experiment,
     candidates: Sequence[Candidate],
-    network: Callable[[], Network],
+    transport: Transport,
     follow: Follow,
 ) -> Report:
     request = experiment.request
     # All are built before the first is run, since building them finds what does not fit.
-    methods = [c.build(experiment.problem, network(), request) for c in candidates]
+    methods = [c.build(experiment.problem, transport.network(), request) for c in candidates]
     warnings = experiment.warnings([candidate.method for candidate in candidates])
-    distance = (request.accuracy or ACCURACY) * experiment.first_distance
-    limits = Limits(request.rounds or ROUNDS, request.epochs or EPOCHS, distance)
+    limits = Limits.of(request, LIMITS)
     runs = [
-        run_candidate(candidate, method, experiment, limits, follow)
+        run_candidate(candidate, method, experiment, limits, transport, follow)
         for candidate, method in zip(candidates, methods, strict=True)
     ]
-    return Report.of(experiment, warnings, runs, simulated=not is_launched())
+    return Report.of(experiment, limits, warnings, runs, simulated=transport.is_simulated)
 
 
 def run_candidate(
-    candidate: Candidate, method: Method, experiment: Experiment, limits: Limits, follow: Follow
+    candidate: Candidate,
+    method: Method,
+    experiment: Experiment,
+    limits: Limits,
+    transport: Transport,
+    follow: Follow,
 ) -> Run:
     """Run one method that `candidate` has built; collective."""
-    ending, points = run(method, experiment, limits, lambda point: follow(candidate.label, point))
+    (ending, points), wire_bytes = transport.counting(
+        lambda: run(method, experiment, limits, lambda point: follow(candidate.label, point))
+    )
     omega = method.omega if method.compressors else math.inf
     return Run(
         label=candidate.label,
         method=candidate.method,
         compressor=candidate.compressor,
+        options=candidate.options,
         omega=omega if math.isfinite(omega) else None,
         contraction=method.contraction if method.compressors else None,
         step_size=method.gamma,
         rate=method.rate,
         ending=ending,
         points=points,
+        wire_bytes=wire_bytes,
     )
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from sparsewire.optimize.bundled import bundled, bundled_names
 from sparsewire.optimize.errors import OptimizeError
 from sparsewire.optimize.labels import positive_classes, signs
+from sparsewire.optimize.sources import read_examples
 from sparsewire.problems.least_squares import LeastSquares
 from sparsewire.problems.linear_model import LinearModel
 from sparsewire.problems.logistic import Logistic
 from sparsewire.problems.partition import by_index, by_label, shuffled
 from sparsewire.problems.problem import Integers
-from sparsewire.problems.sources import Examples, from_arrays, read_libsvm
+from sparsewire.problems.sources import Examples
 from sparsewire.study.request import Request
 
 _PROBLEMS: dict[str, type[LinearModel]] = {"logistic": Logistic, "least-squares": LeastSquares}
@@ -34,7 +32,7 @@ def load_examples(request: Request) -> Examples:
 
     Raises OptimizeError or DataError where there is none, or it does not fit the model.
     """
-    examples = _read(request.data)
+    examples = read_examples(request.data)
     labels = examples.labels
     if request.model == "logistic":
         labels = signs(labels, positive_classes(labels, request.positive))
@@ -42,18 +40,6 @@ def load_examples(request: Request) -> Examples:
         raise OptimizeError("--positive is for classes: least squares takes labels as they are")
     scaled = examples.with_unit_rows() if request.normalize else examples
     return Examples(scaled.features, labels)
-
-
-def _read(data: str) -> Examples:
-    arrays = bundled(data)
-    if arrays is not None:
-        return from_arrays(*arrays)
-    if not Path(data).exists():
-        raise OptimizeError(
-            f"cannot read {data}: there is no such file; "
-            f"data sets that need no file are {', '.join(bundled_names())}"
-        )
-    return read_libsvm(data)
 
 
 def _divide(examples: Examples, request: Request) -> list[Integers]:

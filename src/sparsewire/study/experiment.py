@@ -1,9 +1,9 @@
-"""What all methods of a study have in common: the problem, its solution, the link, the limits."""
+"""What all methods of a study have in common: the problem, its solution, the link."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from sparsewire.optimize.errors import OptimizeError
 from sparsewire.problems.linear_model import LinearModel
 from sparsewire.problems.problem import Floats
 from sparsewire.problems.reference import solve
+from sparsewire.study.decay import Decay
 from sparsewire.study.registry import Needs, entry
 from sparsewire.study.request import Request
 from sparsewire.study.trace import Point
@@ -20,15 +21,6 @@ _MOST_FEATURES = 5000
 """The reference solution takes a dense matrix of their square."""
 _VANISHES = 1e-12
 """Squared gradients at the solution below this share of those at the start count as zero."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """A method ends at the first of these: rounds, passes over the data, |x - x*|^2."""
-
-    rounds: int
-    epochs: float
-    distance: float
 
 
 class Experiment:
@@ -42,6 +34,11 @@ class Experiment:
         self.first_distance = self.distance(np.zeros(problem.dimension))
         if self.first_distance == 0:
             raise OptimizeError("the solution is 0, where all methods start: try a lower --l1")
+
+    @cached_property
+    def decay(self) -> Decay:
+        """What is left of the first distance after gradient steps."""
+        return Decay(self.problem, self.solution)
 
     def distance(self, x: Floats) -> float:
         """|x - x*|^2."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sparsewire.lab.link import parse_link
+from sparsewire.lab.link import parse_speed
 
 VALUE_BITS = 64
 """Values travel as float64, so that rounding does not end the convergence."""
@@ -38,8 +38,8 @@ class Link:
 
 def read_link(link: str, downlink: str | None, latency: str) -> Link:
     """Read speeds such as "1gbit" and a latency such as "100us"; raises ValueError for others."""
-    up = parse_link(link)
-    down = up if downlink is None else parse_link(downlink)
+    up = parse_speed(link)
+    down = up if downlink is None else parse_speed(downlink)
     return Link(up, down, parse_latency(latency))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sparsewire.compress.stream import Stream
-from sparsewire.methods.gd import Gd
+from sparsewire.methods.block_method import BlockMethod
 from sparsewire.methods.iasgd import Iasgd
 from sparsewire.methods.marina import Marina
 from sparsewire.methods.method import Method
@@ -16,6 +16,8 @@ from sparsewire.problems.problem import Floats
 from sparsewire.study.candidate import Candidate
 from sparsewire.study.experiment import Experiment
 from sparsewire.study.link import VALUE_BITS
+
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Prediction:
     most_rounds: int
     """By which it has shrunk to the accuracy."""
     rounds: int
-    """What is to be expected: see `predict`."""
+    """What is to be expected on this problem: see `predict`."""
     message_bits: float
     """Per round and worker, of a message that was really encoded."""
     seconds: float
@@ -41,25 +43,37 @@ def predict(
 ) -> Prediction | None:
     """What becomes of a method that has not started; None where its theory gives no rate.
 
-    The theorem on gradient descent is sharp. Those on Lyapunov functions bound |x - x*|^2 by
-    1 - gamma mu per round, although a step without noise shrinks it by (1 - gamma mu)^2, and what
-    shifts and references learn has the same slack. So the square is to be expected, and only with
-    that can the two kinds be compared.
+    The theorem bounds the rounds for every problem with these constants. How many are to be
+    expected on this one follows from its curvature (see `Decay`).
     """
     if method.rate is None or not method.rate > 0:
         return None
-    is_sharp = isinstance(method, Gd | Iasgd)
-    rounds = rounds_to(accuracy if is_sharp else math.sqrt(accuracy), method.rate)
+    most = rounds_to(accuracy, method.rate)
+    rounds = _expected_rounds(method, method.rate, experiment, accuracy)
     bits = message_bits(method, experiment.problem.gradients(method.network.local, method.x))
     return Prediction(
         candidate,
         method.gamma,
         method.rate,
-        rounds_to(accuracy, method.rate),
+        most,
         rounds,
         bits,
         experiment.link.seconds(rounds, rounds * bits, experiment.problem.dimension),
     )
+
+
+def _expected_rounds(method: Method, rate: float, experiment: Experiment, accuracy: float) -> int:
+    most = rounds_to(accuracy, rate)
+    if isinstance(method, Iasgd):
+        # It is no gradient step.
+        return most
+    step = method.gamma * (method.tau if isinstance(method, BlockMethod) else 1.0)
+    rounds = experiment.decay.rounds(accuracy, step, most)
+    if rate >= step * experiment.problem.mu * (1 - _ROUNDING):
+        return rounds
+    # Not the steps limit the rate, but what shifts and references have to learn. The theorem's
+    # function holds squares of it, which shrink by (1 - r)^2 where the bound says 1 - r.
+    return max(rounds, rounds_to(math.sqrt(accuracy), rate))
 
 
 def rounds_to(accuracy: float, rate: float) -> int:

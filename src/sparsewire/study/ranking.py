@@ -23,6 +23,13 @@ class Choice:
         return self.predicted.candidate.label
 
     @property
+    def share(self) -> float | None:
+        """Rounds measured for each that was predicted; None where `seconds` is."""
+        if self.run is None or self.seconds is None:
+            return None
+        return self.run.last.rounds / self.predicted.rounds
+
+    @property
     def seconds(self) -> float | None:
         """Time on the link to the accuracy, for the rounds and bits of the run.
 
@@ -47,8 +54,12 @@ class Ranking:
     """All choices, the best prediction first; `report` holds the runs."""
 
     report: Report
-    accuracy: float
     choices: list[Choice]
+
+    @property
+    def accuracy(self) -> float:
+        """To which times are predicted and measured."""
+        return self.report.setting.limits.accuracy
 
     @property
     def predicted(self) -> list[Choice]:
@@ -60,6 +71,11 @@ class Ranking:
         """The same in the measured order; what did not reach the accuracy comes last."""
         never = float("inf")
         return sorted(self.predicted, key=lambda c: never if c.seconds is None else c.seconds)
+
+    @property
+    def shares(self) -> list[float]:
+        """Rounds measured for each that was predicted, of those that reached the accuracy."""
+        return [choice.share for choice in self.predicted if choice.share is not None]
 
     @property
     def pairs_in_order(self) -> tuple[int, int]:

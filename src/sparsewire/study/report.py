@@ -10,6 +10,7 @@ from typing import Any
 
 from sparsewire.bench.conditions import conditions
 from sparsewire.study.experiment import Experiment, condition_number
+from sparsewire.study.limits import Limits
 from sparsewire.study.link import Link
 from sparsewire.study.request import Request
 from sparsewire.study.run import Run
@@ -38,6 +39,8 @@ class Setting:
     """L_max, the largest of a single row."""
     condition: float
     """L / mu."""
+    limits: Limits
+    """Where each method ends at the latest."""
     link: Link
     lowest: float
     """F(x*)."""
@@ -45,7 +48,7 @@ class Setting:
     """|x - x*|^2 at the start."""
 
     @classmethod
-    def of(cls, experiment: Experiment, simulated: bool) -> Setting:
+    def of(cls, experiment: Experiment, limits: Limits, simulated: bool) -> Setting:
         request, problem = experiment.request, experiment.problem
         return cls(
             data=Path(request.data).name,
@@ -61,6 +64,7 @@ class Setting:
             worker_smoothness=max(problem.L_i),
             row_smoothness=problem.L_max,
             condition=condition_number(problem),
+            limits=limits,
             link=experiment.link,
             lowest=experiment.lowest,
             first_distance=experiment.first_distance,
@@ -78,9 +82,15 @@ class Report:
 
     @classmethod
     def of(
-        cls, experiment: Experiment, warnings: list[str], runs: Sequence[Run], *, simulated: bool
+        cls,
+        experiment: Experiment,
+        limits: Limits,
+        warnings: list[str],
+        runs: Sequence[Run],
+        *,
+        simulated: bool,
     ) -> Report:
-        setting = Setting.of(experiment, simulated)
+        setting = Setting.of(experiment, limits, simulated)
         return cls(experiment.request, setting, warnings, list(runs))
 
     def record(self) -> dict[str, Any]:

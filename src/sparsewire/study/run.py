@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sparsewire.methods.method import Method
-from sparsewire.study.experiment import Experiment, Limits
+from sparsewire.study.experiment import Experiment
+from sparsewire.study.limits import Limits
+from sparsewire.study.method_options import Number
 from sparsewire.study.trace import Point, Trace
 
-Ending = Literal["reached", "stopped", "diverged"]
+Ending = Literal["reached", "out of rounds", "out of epochs", "diverged"]
+"""The accuracy, the limit at which it was stopped, or no way back."""
 Follow = Callable[[str, Point], None]
 """Takes a method's label and how far it has come; called now and then."""
 
@@ -25,6 +28,8 @@ class Run:
     label: str
     method: str
     compressor: str | None
+    options: dict[str, Number]
+    """Of the method, where the user set some."""
     omega: float | None
     """None where the compressor is biased, or there is none."""
     contraction: float | None
@@ -32,8 +37,11 @@ class Run:
     rate: float | None
     """What the theory predicts: E Psi shrinks by 1 - rate per round. None: it says nothing."""
     ending: Ending
-    """Whether it reached the accuracy, was stopped at a limit, or diverged."""
     points: list[Point]
+    wire_bytes: float | None = None
+    """What a rank really put on the wire, the mean over ranks; None for simulated workers.
+
+    That is each message to every other rank, with framing and what the ranks agree on."""
 
     @property
     def last(self) -> Point:
@@ -62,12 +70,12 @@ def run(
 def _ending(
     method: Method, experiment: Experiment, limits: Limits, distance: float
 ) -> Ending | None:
-    if distance <= limits.distance:
+    if distance <= limits.accuracy * experiment.first_distance:
         return "reached"
     # Written so that it holds for what is no number, too.
     if not distance <= _TOO_FAR * experiment.first_distance:
         return "diverged"
+    if method.rounds >= limits.rounds:
+        return "out of rounds"
     rows = sum(experiment.problem.m[i] for i in method.network.local)
-    if method.rounds >= limits.rounds or method.gradients >= limits.epochs * rows:
-        return "stopped"
-    return None
+    return "out of epochs" if method.gradients >= limits.epochs * rows else None

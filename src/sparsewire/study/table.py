@@ -13,13 +13,14 @@ from sparsewire.study.run import Run
 
 
 def describe(setting: Setting) -> str:
-    """Say in three lines what was minimised, and on which link."""
+    """Say in four lines what was minimised, on which link, and for how long."""
     terms = f"l2 {setting.l2:.3g}" + (f", l1 {setting.l1:.3g}" if setting.l1 else "")
     return (
         f"{title(setting)}\n"
         f"{setting.rows:,} rows, {setting.dimension:,} features, {terms}, "
         f"condition number {setting.condition:,.0f}\n"
-        f"modelled time: that of messages, {describe_link(setting.link)}"
+        f"modelled time: that of messages, {describe_link(setting.link)}\n"
+        f"each ends where {setting.limits}"
     )
 
 
@@ -43,7 +44,8 @@ def findings(report: Report) -> Table:
     """One row for each method, with what it took until it ended."""
     table = Table(box=SIMPLE, collapse_padding=True, pad_edge=False)
     table.add_column("method", overflow="fold")
-    for name in ("step", "rounds", "epochs", "sent per\nworker", "modelled\ntime"):
+    wire = [] if report.setting.simulated else ["on the\nwire"]
+    for name in ("step", "rounds", "epochs", "sent per\nworker", *wire, "modelled\ntime"):
         table.add_column(name, justify="right")
     table.add_column("|x - x*|²,\nrelative", justify="right")
     table.add_column("f - f*", justify="right")
@@ -61,6 +63,7 @@ def _cells(run: Run, first_distance: float) -> Sequence[str]:
         f"{last.rounds:,}",
         f"{last.epochs:,.4g}",
         size(last.bits),
+        *([] if run.wire_bytes is None else [size(8 * run.wire_bytes)]),
         seconds(last.seconds),
         f"{last.distance / first_distance:.1e}",
         f"{last.suboptimality:.1e}",

@@ -1,4 +1,4 @@
-"""The data sets that scikit-learn brings along, by name: to try things without a file."""
+"""Reads LIBSVM files, or data sets that scikit-learn brings along: to try things without a file."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from sklearn.datasets import (
     load_wine,
 )
 
+from sparsewire.optimize.errors import OptimizeError
+from sparsewire.problems.sources import Examples, from_arrays, read_libsvm
+
 Floats = npt.NDArray[np.float64]
 
 _LOADERS: dict[str, Callable[..., Any]] = {
@@ -27,6 +30,22 @@ _LOADERS: dict[str, Callable[..., Any]] = {
 }
 
 
+def read_examples(data: str) -> Examples:
+    """What the user calls `data`: a file, plain or packed (.gz, .bz2), or a bundled set.
+
+    Raises OptimizeError where there is no such thing, DataError where it cannot be used.
+    """
+    arrays = bundled(data)
+    if arrays is not None:
+        return from_arrays(*arrays)
+    if not Path(data).exists():
+        raise OptimizeError(
+            f"cannot read {data}: there is no such file; "
+            f"data sets that need no file are {', '.join(_LOADERS)}"
+        )
+    return read_libsvm(data)
+
+
 def bundled(data: str) -> tuple[Floats, Floats] | None:
     """Features (rows, dimension) and labels (rows,) of the set called `data`, or None.
 
@@ -36,8 +55,3 @@ def bundled(data: str) -> tuple[Floats, Floats] | None:
         return None
     features, labels = _LOADERS[data](return_X_y=True)
     return np.asarray(features, np.float64), np.asarray(labels, np.float64)
-
-
-def bundled_names() -> list[str]:
-    """What `bundled` knows."""
-    return list(_LOADERS)
