@@ -1,11 +1,13 @@
 // Micro-benchmark of compression operators on float32 vectors: milliseconds per vector and GB/s of
-// float32, best of some runs, per SIMD level where there are several.
+// float32, best of some runs, per SIMD level where there are several. `sparsewire bench operators`
+// measures whole operators in Python.
 // Usage: operators [elements]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -23,10 +25,12 @@ using namespace sparsewire;
 
 constexpr int kRuns = 5;
 constexpr std::size_t kBlock = 512;
+constexpr double kLinf = std::numeric_limits<double>::infinity();
 
 struct Data {
   std::vector<float> values, decoded, norms;
-  std::vector<std::uint8_t> symbols, signs;
+  std::vector<std::uint8_t> symbols;
+  std::vector<std::uint16_t> powers;
   std::vector<std::byte> code;
   std::vector<std::uint64_t> bitmap;
 
@@ -35,7 +39,7 @@ struct Data {
         decoded(count),
         norms(count / kBlock + 1),
         symbols(count),
-        signs(count / 8 + 1),
+        powers(count),
         code(std::max(entropy_bound(count), positions_bound(count, count / 2))),
         bitmap(bitmap_words(count)) {
     std::mt19937 generator(1);
@@ -64,15 +68,15 @@ void report(const Data& data, const std::string& name, const std::function<void(
 }
 
 // Norms, symbols and their code; and back.
-void bench_dithering(Data& d, const std::string& name, Norm norm, std::uint32_t levels,
+void bench_dithering(Data& d, const std::string& name, double power, std::uint32_t levels,
                      bool is_natural) {
-  const CompressKernels& table = kernels().compress;
+  const VectorKernels<float>& table = kernels().compress.singles;
   const std::size_t alphabet = 2 * levels + 1;
   const auto dither = is_natural ? table.natural_dither : table.dither;
   const auto undither = is_natural ? table.natural_undither : table.undither;
   std::size_t size = 0;
   report(d, name + " encode", [&] {
-    table.norms(d.values.data(), d.count(), kBlock, norm, d.norms.data());
+    table.norms(d.values.data(), d.count(), kBlock, power, d.norms.data());
     dither(d.values.data(), d.count(), kBlock, d.norms.data(), levels, {1, 0}, d.symbols.data());
     size = *entropy_encode(d.symbols.data(), d.count(), alphabet, d.code.data());
   });
@@ -84,25 +88,16 @@ void bench_dithering(Data& d, const std::string& name, Norm norm, std::uint32_t 
               8.0 * static_cast<double>(size) / static_cast<double>(d.count()));
 }
 
-void bench_natural(Data& d, const std::string& level) {
-  const CompressKernels& table = kernels().compress;
-  std::size_t size = 0;
-  report(d, level + " natural compression encode", [&] {
-    table.natural_compress(d.values.data(), d.count(), {1, 0}, d.symbols.data(), d.signs.data());
-    size = *entropy_encode(d.symbols.data(), d.count(), kExponents, d.code.data());
-  });
-  report(d, level + " natural compression decode", [&] {
-    if (!entropy_decode(d.code.data(), size, kExponents, d.symbols.data(), d.count())) std::abort();
-    table.natural_decompress(d.symbols.data(), d.signs.data(), d.count(), d.decoded.data());
-  });
-}
-
 void bench_loops(Data& d, const std::string& level) {
-  const CompressKernels& table = kernels().compress;
+  const VectorKernels<float>& table = kernels().compress.singles;
   report(d, level + " first not finite",
          [&] { table.first_not_finite(d.values.data(), d.count()); });
-  report(d, level + " l2 norms",
-         [&] { table.norms(d.values.data(), d.count(), kBlock, Norm::l2, d.norms.data()); });
+  for (const double power : {1.0, 2.0, 3.0, kLinf}) {
+    report(d, level + " norms of power " + std::to_string(power).substr(0, 3),
+           [&] { table.norms(d.values.data(), d.count(), kBlock, power, d.norms.data()); });
+  }
+  report(d, level + " means",
+         [&] { table.means(d.values.data(), d.count(), kBlock, d.norms.data()); });
   for (const bool is_natural : {false, true}) {
     const std::string name = level + (is_natural ? " natural" : "");
     report(d, name + " dither", [&] {
@@ -114,11 +109,13 @@ void bench_loops(Data& d, const std::string& level) {
                                                              d.norms.data(), 7, d.decoded.data());
     });
   }
-  report(d, level + " signs", [&] { table.signs(d.values.data(), d.count(), d.signs.data()); });
-  report(d, level + " apply signs",
-         [&] { table.apply_signs(d.signs.data(), d.count(), 1.0f, d.decoded.data()); });
+  report(d, level + " natural compress",
+         [&] { table.natural_compress(d.values.data(), d.count(), {1, 0}, d.powers.data()); });
+  report(d, level + " natural decompress",
+         [&] { table.natural_decompress(d.powers.data(), d.count(), 0, d.decoded.data()); });
+  report(d, level + " signs", [&] { table.signs(d.values.data(), d.count(), d.symbols.data()); });
   report(d, level + " bernoulli 0.01",
-         [&] { table.bernoulli(d.count(), 0.01, {1, 0}, d.bitmap.data()); });
+         [&] { kernels().compress.bernoulli(d.count(), 0.01, {1, 0}, d.bitmap.data()); });
 }
 
 void bench_positions(Data& d) {
@@ -151,11 +148,10 @@ int main(int argc, char** argv) {
     bench_loops(data, std::string(name_of(table->level)));
   }
   const std::string level(name_of(kernels().level));
-  bench_dithering(data, level + " ternary l2", Norm::l2, 1, false);
-  bench_dithering(data, level + " ternary linf", Norm::linf, 1, false);
-  bench_dithering(data, level + " dithering 7", Norm::linf, 7, false);
-  bench_dithering(data, level + " dithering 127", Norm::linf, 127, false);
-  bench_dithering(data, level + " natural dithering 7", Norm::linf, 7, true);
-  bench_natural(data, level);
+  bench_dithering(data, level + " ternary l2", 2, 1, false);
+  bench_dithering(data, level + " ternary linf", kLinf, 1, false);
+  bench_dithering(data, level + " dithering 7", kLinf, 7, false);
+  bench_dithering(data, level + " dithering 127", kLinf, 127, false);
+  bench_dithering(data, level + " natural dithering 7", kLinf, 7, true);
   bench_positions(data);
 }

@@ -1,16 +1,15 @@
-// Compression operators for Python: on memory given by its address, without the GIL.
+// Compression operators for Python: on arrays, whose sizes are checked, without the GIL.
 #include "compress.hpp"
 
-#include <stdexcept>
-
 #include "base/bitmap.hpp"
-#include "conversions.hpp"
+#include "base/types.hpp"
 #include "kernels/blocks.hpp"
 #include "kernels/compress/entropy.hpp"
 #include "kernels/compress/positions.hpp"
 #include "kernels/compress/rand_k.hpp"
 #include "kernels/compress/top_k.hpp"
 #include "kernels/kernels.hpp"
+#include "memory.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -18,110 +17,200 @@ using namespace nb::literals;
 namespace sparsewire::bindings {
 namespace {
 
-using Address = std::uintptr_t;
-using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+using Symbol = std::uint8_t;
+using Word = std::uint64_t;
+using Object = nb::handle;
 
-template <typename T>
-T* at(Address address) {
-  return reinterpret_cast<T*>(address);
+constexpr const char* kSymbols = "there must be a symbol of a byte for each value";
+constexpr const char* kNorms = "there must be a norm for each block, of the type of the values";
+constexpr const char* kBitmap = "a bitmap must have a bit for each element, in words of 64 bits";
+
+// Runs f, which touches no Python objects, without the GIL.
+template <typename F>
+auto unlocked(F f) {
+  const nb::gil_scoped_release release;
+  return f();
 }
 
-void require(bool holds, const char* what) {
-  if (!holds) throw std::invalid_argument(what);
+// f<T>(kernels of T) for the type of the values.
+template <typename F>
+auto for_type_of(const Memory& values, F f) {
+  const CompressKernels& table = kernels().compress;
+  if (values.format() == 'f') return f(table.of<float>(), float{});
+  require(values.format() == 'd', "values must be float32 or float64");
+  return f(table.of<double>(), double{});
+}
+
+std::size_t blocks_of(std::size_t count, std::size_t block) {
+  require(block >= 1, "block must be at least 1");
+  return ceil_div(count, block);
 }
 
 void check_alphabet(std::size_t alphabet) {
   require(alphabet >= 1 && alphabet <= 256, "alphabet must be from 1 to 256 symbols");
 }
 
-void check_dither(std::size_t block, std::uint32_t levels) {
-  require(block >= 1, "block must be at least 1");
+void check_levels(std::uint32_t levels) {
   require(levels >= 1 && levels <= kMaxDitherLevels, "levels must be from 1 to 127");
 }
 
 void check_k(std::size_t count, std::size_t k) { require(k <= count, "k must be at most count"); }
 
-std::size_t encode_symbols(Address symbols, std::size_t count, std::size_t alphabet, Address out) {
+Word* bitmap_of(const Memory& memory, std::size_t count) {
+  return memory.as<Word>(bitmap_words(count), kBitmap);
+}
+
+std::size_t encode_symbols(Object symbols, std::size_t alphabet, Object code) {
   check_alphabet(alphabet);
+  const Input in(symbols);
+  const Output out(code);
+  const auto* const from = in.as<const Symbol>(0, kSymbols);
+  require(out.bytes() >= entropy_bound(in.count()), "the code needs entropy_bound(count) bytes");
   const auto size =
-      entropy_encode(at<const std::uint8_t>(symbols), count, alphabet, at<std::byte>(out));
+      unlocked([&] { return entropy_encode(from, in.count(), alphabet, out.data()); });
   require(size.has_value(), "a symbol is outside the alphabet");
   return *size;
 }
 
-bool decode_symbols(Address code, std::size_t size, std::size_t alphabet, Address symbols,
-                    std::size_t count) {
+bool decode_symbols(Object code, std::size_t alphabet, Object symbols) {
   check_alphabet(alphabet);
-  return entropy_decode(at<const std::byte>(code), size, alphabet, at<std::uint8_t>(symbols),
-                        count);
+  const Input in(code);
+  const Output out(symbols);
+  auto* const to = out.as<Symbol>(0, kSymbols);
+  return unlocked([&] { return entropy_decode(in.data(), in.bytes(), alphabet, to, out.count()); });
 }
 
-std::size_t first_not_finite(Address values, std::size_t count) {
-  return kernels().compress.first_not_finite(at<const float>(values), count);
+std::size_t first_not_finite(Object values) {
+  const Input in(values);
+  return for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T) {
+    const T* const from = in.as<const T>(0, "");
+    return unlocked([&] { return table.first_not_finite(from, in.count()); });
+  });
 }
 
-void block_norms(Address values, std::size_t count, std::size_t block, int norm, Address norms) {
-  require(block >= 1, "block must be at least 1");
-  kernels().compress.norms(at<const float>(values), count, block,
-                           checked_code<Norm>(norm, kNormCount, "norm"), at<float>(norms));
+void block_norms(Object values, std::size_t block, double power, Object norms) {
+  require(power >= 1, "the power of a norm must be at least 1");
+  const Input in(values);
+  const Output out(norms);
+  for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T) {
+    const T* const from = in.as<const T>(0, "");
+    T* const to = out.as<T>(blocks_of(in.count(), block), kNorms);
+    unlocked([&] { table.norms(from, in.count(), block, power, to); });
+  });
 }
 
-template <auto dither>
-void encode_dithered(Address values, std::size_t count, std::size_t block, Address norms,
-                     std::uint32_t levels, std::uint64_t key, std::uint64_t first,
-                     Address symbols) {
-  check_dither(block, levels);
-  (kernels().compress.*dither)(at<const float>(values), count, block, at<const float>(norms),
-                               levels, {key, first}, at<std::uint8_t>(symbols));
+void block_means(Object values, std::size_t block, Object means) {
+  const Input in(values);
+  const Output out(means);
+  for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T) {
+    const T* const from = in.as<const T>(0, "");
+    T* const to = out.as<T>(blocks_of(in.count(), block), kNorms);
+    unlocked([&] { table.means(from, in.count(), block, to); });
+  });
 }
 
-template <auto undither>
-void decode_dithered(Address symbols, std::size_t count, std::size_t block, Address norms,
-                     std::uint32_t levels, Address values) {
-  check_dither(block, levels);
-  (kernels().compress.*undither)(at<const std::uint8_t>(symbols), count, block,
-                                 at<const float>(norms), levels, at<float>(values));
+template <bool is_natural>
+void dither(Object values, std::size_t block, Object norms, std::uint32_t levels, std::uint64_t key,
+            Object symbols) {
+  check_levels(levels);
+  const Input in(values), scales(norms);
+  const Output out(symbols);
+  auto* const to = out.as<Symbol>(in.count(), kSymbols);
+  for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T) {
+    const T* const from = in.as<const T>(0, "");
+    const T* const sizes = scales.as<const T>(blocks_of(in.count(), block), kNorms);
+    const auto kernel = is_natural ? table.natural_dither : table.dither;
+    unlocked([&] { kernel(from, in.count(), block, sizes, levels, {key, 0}, to); });
+  });
 }
 
-void natural_compress(Address values, std::size_t count, std::uint64_t key, std::uint64_t first,
-                      Address exponents, Address signs) {
-  kernels().compress.natural_compress(at<const float>(values), count, {key, first},
-                                      at<std::uint8_t>(exponents), at<std::uint8_t>(signs));
+template <bool is_natural>
+void undither(Object symbols, std::size_t block, Object norms, std::uint32_t levels,
+              Object values) {
+  check_levels(levels);
+  const Input in(symbols), scales(norms);
+  const Output out(values);
+  const auto* const from = in.as<const Symbol>(out.count(), kSymbols);
+  for_type_of(out, [&]<typename T>(const VectorKernels<T>& table, T) {
+    const T* const sizes = scales.as<const T>(blocks_of(out.count(), block), kNorms);
+    T* const to = out.as<T>(0, "");
+    const auto kernel = is_natural ? table.natural_undither : table.undither;
+    unlocked([&] { kernel(from, out.count(), block, sizes, levels, to); });
+  });
 }
 
-void natural_decompress(Address exponents, Address signs, std::size_t count, Address values) {
-  kernels().compress.natural_decompress(at<const std::uint8_t>(exponents),
-                                        at<const std::uint8_t>(signs), count, at<float>(values));
+constexpr const char* kCodes = "there must be a code for each value, of two bytes, or one to read";
+
+void natural_compress(Object values, std::uint64_t key, Object codes) {
+  const Input in(values);
+  const Output out(codes);
+  auto* const to = out.as<std::uint16_t>(in.count(), kCodes);
+  for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T) {
+    const T* const from = in.as<const T>(0, "");
+    unlocked([&] { table.natural_compress(from, in.count(), {key, 0}, to); });
+  });
 }
 
-void take_signs(Address values, std::size_t count, Address signs) {
-  kernels().compress.signs(at<const float>(values), count, at<std::uint8_t>(signs));
+void natural_decompress(Object codes, std::uint32_t base, Object values) {
+  const Input in(codes);
+  const Output out(values);
+  const bool is_narrow = in.element_bytes() == 1;
+  for_type_of(out, [&]<typename T>(const VectorKernels<T>& table, T) {
+    T* const to = out.as<T>(0, "");
+    if (is_narrow) {
+      const auto* const from = in.as<const std::uint8_t>(out.count(), kCodes);
+      unlocked([&] { table.natural_decompress_bytes(from, out.count(), base, to); });
+    } else {
+      const auto* const from = in.as<const std::uint16_t>(out.count(), kCodes);
+      unlocked([&] { table.natural_decompress(from, out.count(), base, to); });
+    }
+  });
 }
 
-void apply_signs(Address signs, std::size_t count, float magnitude, Address values) {
-  kernels().compress.apply_signs(at<const std::uint8_t>(signs), count, magnitude,
-                                 at<float>(values));
+void take_signs(Object values, Object symbols) {
+  const Input in(values);
+  const Output out(symbols);
+  auto* const to = out.as<Symbol>(in.count(), kSymbols);
+  for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T) {
+    const T* const from = in.as<const T>(0, "");
+    unlocked([&] { table.signs(from, in.count(), to); });
+  });
 }
 
-std::size_t mark_reaching(Address values, std::size_t count, float magnitude, Address bitmap) {
-  return kernels().compress.reaching(at<const float>(values), count, magnitude,
-                                     at<std::uint64_t>(bitmap));
+std::size_t mark_reaching(Object values, double bound, Object bitmap) {
+  const Input in(values);
+  const Output out(bitmap);
+  auto* const to = bitmap_of(out, in.count());
+  return for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T) {
+    const T* const from = in.as<const T>(0, "");
+    return unlocked([&] { return table.reaching(from, in.count(), static_cast<T>(bound), to); });
+  });
+}
+
+void mark_top_k(Object values, std::size_t k, Object bitmap) {
+  const Input in(values);
+  const Output out(bitmap);
+  check_k(in.count(), k);
+  auto* const to = bitmap_of(out, in.count());
+  for_type_of(in, [&]<typename T>(const VectorKernels<T>&, T) {
+    const T* const from = in.as<const T>(0, "");
+    unlocked([&] { top_k(from, in.count(), k, to); });
+  });
 }
 
 std::size_t mark_bernoulli(std::size_t count, double probability, std::uint64_t key,
-                           std::uint64_t first, Address bitmap) {
+                           Object bitmap) {
   require(probability >= 0 && probability <= 1, "probability must be from 0 to 1");
-  return kernels().compress.bernoulli(count, probability, {key, first}, at<std::uint64_t>(bitmap));
+  const Output out(bitmap);
+  auto* const to = bitmap_of(out, count);
+  return unlocked([&] { return kernels().compress.bernoulli(count, probability, {key, 0}, to); });
 }
 
-void mark_rand_k(std::size_t count, std::size_t k, std::uint64_t key, Address bitmap) {
+void mark_rand_k(std::size_t count, std::size_t k, std::uint64_t key, Object bitmap) {
   check_k(count, k);
-  rand_k(count, k, key, at<std::uint64_t>(bitmap));
-}
-
-void mark_top_k(Address values, std::size_t count, std::size_t k, Address bitmap) {
-  check_k(count, k);
-  top_k(at<const float>(values), count, k, at<std::uint64_t>(bitmap));
+  const Output out(bitmap);
+  auto* const to = bitmap_of(out, count);
+  unlocked([&] { rand_k(count, k, key, to); });
 }
 
 std::size_t bound_positions(std::size_t count, std::size_t k) {
@@ -129,102 +218,111 @@ std::size_t bound_positions(std::size_t count, std::size_t k) {
   return positions_bound(count, k);
 }
 
-std::size_t write_positions(Address bitmap, std::size_t count, std::size_t k, Address out) {
+std::size_t write_positions(Object bitmap, std::size_t count, std::size_t k, Object code) {
   check_k(count, k);
-  const auto* const bits = at<const std::uint64_t>(bitmap);
+  const Input in(bitmap);
+  const Output out(code);
+  const auto* const bits = bitmap_of(in, count);
+  require(out.bytes() >= positions_bound(count, k), "the code needs positions_bound bytes");
   require(count_set(bits, count) == k, "the bitmap does not have k set bits");
-  return encode_positions(bits, count, k, at<std::byte>(out));
+  return unlocked([&] { return encode_positions(bits, count, k, out.data()); });
 }
 
-bool read_positions(Address code, std::size_t size, std::size_t count, std::size_t k,
-                    Address bitmap) {
+bool read_positions(Object code, std::size_t count, std::size_t k, Object bitmap) {
   check_k(count, k);
+  const Input in(code);
+  const Output out(bitmap);
+  auto* const to = bitmap_of(out, count);
   static constexpr std::byte kNothing{};  // The address of no bytes may look like an error.
-  const std::byte* const begin = size == 0 ? &kNothing : at<const std::byte>(code);
-  const std::byte* const end = begin + size;
-  return decode_positions(begin, end, count, k, at<std::uint64_t>(bitmap)) == end;
+  const std::byte* const begin = in.bytes() == 0 ? &kNothing : in.data();
+  const std::byte* const end = begin + in.bytes();
+  return unlocked([&] { return decode_positions(begin, end, count, k, to) == end; });
 }
 
-void check_element(std::size_t bytes) {
-  require(bytes == 2 || bytes == 4 || bytes == 8, "elements must have 2, 4 or 8 bytes");
+// Elements of the blocks whose bit is set.
+std::size_t marked_elements(const Word* bitmap, std::size_t count, std::size_t block) {
+  const std::size_t blocks = blocks_of(count, block);
+  const std::size_t set = count_set(bitmap, blocks);
+  const bool has_last = blocks != 0 && test_bit(bitmap, blocks - 1);
+  return set * block - (has_last ? blocks * block - count : 0);
 }
 
-void gather_marked(Address elements, std::size_t element_bytes, std::size_t count, Address bitmap,
-                   Address out) {
-  check_element(element_bytes);
-  kernels().gather(at<std::byte>(out), at<const std::byte>(elements), element_bytes,
-                   bitmap_words(count), at<const std::uint64_t>(bitmap));
+constexpr const char* kElements = "elements must have 2, 4 or 8 bytes, packed ones as many";
+constexpr const char* kPacked = "there must be room for the elements of the marked blocks";
+
+void check_elements(const Memory& elements, const Memory& packed) {
+  const std::size_t bytes = elements.element_bytes();
+  require((bytes == 2 || bytes == 4 || bytes == 8) && packed.element_bytes() == bytes, kElements);
 }
 
-void scatter_marked(Address packed, std::size_t element_bytes, std::size_t count, Address bitmap,
-                    Address elements) {
-  check_element(element_bytes);
-  kernels().scatter(at<std::byte>(elements), at<const std::byte>(packed), element_bytes,
-                    bitmap_words(count), at<const std::uint64_t>(bitmap));
+std::size_t count_marked(Object bitmap, std::size_t count, std::size_t block) {
+  const Input marks(bitmap);
+  return marked_elements(bitmap_of(marks, blocks_of(count, block)), count, block);
 }
 
-std::size_t gather_blocks(Address elements, std::size_t element_bytes, std::size_t count,
-                          std::size_t block, Address bitmap, Address out) {
-  require(block >= 1, "block must be at least 1");
-  return pack(at<std::byte>(out), at<const std::byte>(elements), count, element_bytes, block,
-              at<const std::uint64_t>(bitmap));
+void gather(Object elements, std::size_t block, Object bitmap, Object packed) {
+  const Input in(elements), marks(bitmap);
+  const Output out(packed);
+  check_elements(in, out);
+  const auto* const bits = bitmap_of(marks, blocks_of(in.count(), block));
+  require(out.count() == marked_elements(bits, in.count(), block), kPacked);
+  unlocked([&] {
+    if (block == 1) {
+      kernels().gather(out.data(), in.data(), in.element_bytes(), bitmap_words(in.count()), bits);
+    } else {
+      pack(out.data(), in.data(), in.count(), in.element_bytes(), block, bits);
+    }
+  });
 }
 
-std::size_t scatter_blocks(Address packed, std::size_t element_bytes, std::size_t count,
-                           std::size_t block, Address bitmap, Address elements) {
-  require(block >= 1, "block must be at least 1");
-  return unpack(at<std::byte>(elements), at<const std::byte>(packed), count, element_bytes, block,
-                at<const std::uint64_t>(bitmap));
+void scatter(Object packed, std::size_t block, Object bitmap, Object elements) {
+  const Input in(packed), marks(bitmap);
+  const Output out(elements);
+  check_elements(out, in);
+  const auto* const bits = bitmap_of(marks, blocks_of(out.count(), block));
+  require(in.count() == marked_elements(bits, out.count(), block), kPacked);
+  unlocked([&] {
+    if (block == 1) {
+      kernels().scatter(out.data(), in.data(), in.element_bytes(), bitmap_words(out.count()), bits);
+    } else {
+      unpack(out.data(), in.data(), out.count(), in.element_bytes(), block, bits);
+    }
+  });
 }
 
 void bind_symbols(nb::module_& m) {
   m.def("entropy_bound", &entropy_bound, "count"_a);
-  m.def("entropy_encode", &encode_symbols, "symbols"_a, "count"_a, "alphabet"_a, "out"_a,
-        Unlocked());
-  m.def("entropy_decode", &decode_symbols, "code"_a, "size"_a, "alphabet"_a, "symbols"_a, "count"_a,
-        Unlocked());
-  m.def("dither", &encode_dithered<&CompressKernels::dither>, "values"_a, "count"_a, "block"_a,
-        "norms"_a, "levels"_a, "key"_a, "first"_a, "symbols"_a, Unlocked());
-  m.def("undither", &decode_dithered<&CompressKernels::undither>, "symbols"_a, "count"_a, "block"_a,
-        "norms"_a, "levels"_a, "values"_a, Unlocked());
-  m.def("natural_dither", &encode_dithered<&CompressKernels::natural_dither>, "values"_a, "count"_a,
-        "block"_a, "norms"_a, "levels"_a, "key"_a, "first"_a, "symbols"_a, Unlocked());
-  m.def("natural_undither", &decode_dithered<&CompressKernels::natural_undither>, "symbols"_a,
-        "count"_a, "block"_a, "norms"_a, "levels"_a, "values"_a, Unlocked());
-  m.def("natural_compress", &natural_compress, "values"_a, "count"_a, "key"_a, "first"_a,
-        "exponents"_a, "signs"_a, Unlocked());
-  m.def("natural_decompress", &natural_decompress, "exponents"_a, "signs"_a, "count"_a, "values"_a,
-        Unlocked());
+  m.def("entropy_encode", &encode_symbols, "symbols"_a, "alphabet"_a, "code"_a);
+  m.def("entropy_decode", &decode_symbols, "code"_a, "alphabet"_a, "symbols"_a);
+  m.def("dither", &dither<false>, "values"_a, "block"_a, "norms"_a, "levels"_a, "key"_a,
+        "symbols"_a);
+  m.def("undither", &undither<false>, "symbols"_a, "block"_a, "norms"_a, "levels"_a, "values"_a);
+  m.def("natural_dither", &dither<true>, "values"_a, "block"_a, "norms"_a, "levels"_a, "key"_a,
+        "symbols"_a);
+  m.def("natural_undither", &undither<true>, "symbols"_a, "block"_a, "norms"_a, "levels"_a,
+        "values"_a);
+  m.def("natural_compress", &natural_compress, "values"_a, "key"_a, "codes"_a);
+  m.def("natural_decompress", &natural_decompress, "codes"_a, "base"_a, "values"_a);
+  m.def("take_signs", &take_signs, "values"_a, "symbols"_a);
 }
 
 void bind_values(nb::module_& m) {
-  m.attr("NORMS") = codes<Norm>(kNormCount);
-  m.def("first_not_finite", &first_not_finite, "values"_a, "count"_a, Unlocked());
-  m.def("block_norms", &block_norms, "values"_a, "count"_a, "block"_a, "norm"_a, "norms"_a,
-        Unlocked());
-  m.def("take_signs", &take_signs, "values"_a, "count"_a, "signs"_a, Unlocked());
-  m.def("apply_signs", &apply_signs, "signs"_a, "count"_a, "magnitude"_a, "values"_a, Unlocked());
+  m.def("first_not_finite", &first_not_finite, "values"_a);
+  m.def("block_norms", &block_norms, "values"_a, "block"_a, "power"_a, "norms"_a);
+  m.def("block_means", &block_means, "values"_a, "block"_a, "means"_a);
+  m.def("count_marked", &count_marked, "bitmap"_a, "count"_a, "block"_a);
+  m.def("gather_blocks", &gather, "elements"_a, "block"_a, "bitmap"_a, "packed"_a);
+  m.def("scatter_blocks", &scatter, "packed"_a, "block"_a, "bitmap"_a, "elements"_a);
 }
 
 void bind_positions(nb::module_& m) {
-  m.def("mark_reaching", &mark_reaching, "values"_a, "count"_a, "magnitude"_a, "bitmap"_a,
-        Unlocked());
-  m.def("mark_bernoulli", &mark_bernoulli, "count"_a, "probability"_a, "key"_a, "first"_a,
-        "bitmap"_a, Unlocked());
-  m.def("mark_rand_k", &mark_rand_k, "count"_a, "k"_a, "key"_a, "bitmap"_a, Unlocked());
-  m.def("mark_top_k", &mark_top_k, "values"_a, "count"_a, "k"_a, "bitmap"_a, Unlocked());
+  m.def("mark_reaching", &mark_reaching, "values"_a, "magnitude"_a, "bitmap"_a);
+  m.def("mark_bernoulli", &mark_bernoulli, "count"_a, "probability"_a, "key"_a, "bitmap"_a);
+  m.def("mark_rand_k", &mark_rand_k, "count"_a, "k"_a, "key"_a, "bitmap"_a);
+  m.def("mark_top_k", &mark_top_k, "values"_a, "k"_a, "bitmap"_a);
   m.def("positions_bound", &bound_positions, "count"_a, "k"_a);
-  m.def("encode_positions", &write_positions, "bitmap"_a, "count"_a, "k"_a, "out"_a, Unlocked());
-  m.def("decode_positions", &read_positions, "code"_a, "size"_a, "count"_a, "k"_a, "bitmap"_a,
-        Unlocked());
-  m.def("gather_marked", &gather_marked, "elements"_a, "element_bytes"_a, "count"_a, "bitmap"_a,
-        "out"_a, Unlocked());
-  m.def("scatter_marked", &scatter_marked, "packed"_a, "element_bytes"_a, "count"_a, "bitmap"_a,
-        "elements"_a, Unlocked());
-  m.def("gather_blocks", &gather_blocks, "elements"_a, "element_bytes"_a, "count"_a, "block"_a,
-        "bitmap"_a, "out"_a, Unlocked());
-  m.def("scatter_blocks", &scatter_blocks, "packed"_a, "element_bytes"_a, "count"_a, "block"_a,
-        "bitmap"_a, "elements"_a, Unlocked());
+  m.def("encode_positions", &write_positions, "bitmap"_a, "count"_a, "k"_a, "code"_a);
+  m.def("decode_positions", &read_positions, "code"_a, "count"_a, "k"_a, "bitmap"_a);
 }
 
 }  // namespace

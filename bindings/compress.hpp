@@ -5,7 +5,7 @@
 
 namespace sparsewire::bindings {
 
-// Attribute NORMS, and plain functions over addresses.
+// Plain functions over arrays.
 void bind_compress(nanobind::module_& module);
 
 }  // namespace sparsewire::bindings

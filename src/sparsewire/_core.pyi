@@ -1,7 +1,12 @@
 """The native module, typed: what bindings/ exposes of core/comm to the Python layers."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
+
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Memory = Array | bytes | memoryview
 
 DTYPES: Final[dict[str, int]]
 """Codes of "float32", "float64", "float16", "bfloat16", "int32", "int64"."""
@@ -89,109 +94,88 @@ class TopK:
     def mean(self, records: int, stride: int, ranks: int, count: int, out: int) -> None:
         """Write the mean over the records of `ranks` ranks, `stride` bytes apart, to `out`."""
 
-# Compression operators. Addresses are of contiguous memory: values are float32, symbols uint8,
-# bitmaps uint64 words with bit i % 64 of word i / 64 for element i, signs bytes in the same way.
-# Vectors are cut into blocks of `block` elements, the last one of what is left. Functions with a
-# `key` are pure: element i draws its noise by key and `first` + i. All raise ValueError for numbers
-# that are out of range, and trust addresses.
-
-NORMS: Final[dict[str, int]]
-"""Codes of "l1", "l2", "linf"."""
+# Compression operators, over contiguous arrays: values are float32 or float64, symbols uint8, and
+# bitmaps uint64 words with bit i % 64 of word i / 64 for element i. The last argument is written,
+# where nothing is returned but a size. Vectors are cut into blocks of `block` elements, the last
+# one of what is left. Functions with a `key` are pure. Values must be finite. All raise ValueError
+# for numbers and sizes that do not fit, and BufferError for memory that is not contiguous, or not
+# writable.
 
 def entropy_bound(count: int) -> int:
     """Bytes that no code of `count` symbols exceeds."""
 
-def entropy_encode(symbols: int, count: int, alphabet: int, out: int) -> int:
+def entropy_encode(symbols: Array, alphabet: int, code: Array) -> int:
     """Write the entropy code of symbols below `alphabet` (1 to 256) and return its bytes."""
 
-def entropy_decode(code: int, size: int, alphabet: int, symbols: int, count: int) -> bool:
-    """Read `count` symbols; False where the `size` bytes are no code of so many."""
+def entropy_decode(code: Memory, alphabet: int, symbols: Array) -> bool:
+    """Read so many symbols; False where the bytes are no code of as many."""
 
-def dither(
-    values: int,
-    count: int,
-    block: int,
-    norms: int,
-    levels: int,
-    key: int,
-    first: int,
-    symbols: int,
-) -> None:
+def dither(values: Array, block: int, norms: Array, levels: int, key: int, symbols: Array) -> None:
     """Round values at random to `levels` (1 to 127) equal parts of their block's norm, and zero.
 
     A symbol is the signed level plus `levels`. One level is ternary quantisation.
     """
 
-def undither(
-    symbols: int, count: int, block: int, norms: int, levels: int, values: int
-) -> None: ...
+def undither(symbols: Array, block: int, norms: Array, levels: int, values: Array) -> None: ...
 def natural_dither(
-    values: int,
-    count: int,
-    block: int,
-    norms: int,
-    levels: int,
-    key: int,
-    first: int,
-    symbols: int,
+    values: Array, block: int, norms: Array, levels: int, key: int, symbols: Array
 ) -> None:
     """The same with levels at zero and the norm times 2^(1 - levels), ..., 1/2, 1."""
 
 def natural_undither(
-    symbols: int, count: int, block: int, norms: int, levels: int, values: int
+    symbols: Array, block: int, norms: Array, levels: int, values: Array
 ) -> None: ...
-def natural_compress(
-    values: int, count: int, key: int, first: int, exponents: int, signs: int
-) -> None:
-    """Round values at random to powers of two: symbols below 255, and bits of signs."""
+def natural_compress(values: Array, key: int, codes: Array) -> None:
+    """Round values at random to powers of two.
 
-def natural_decompress(exponents: int, signs: int, count: int, values: int) -> None: ...
-def first_not_finite(values: int, count: int) -> int:
-    """Position of the first NaN or infinity, or `count`."""
+    A code, uint16, is twice the exponent as the type stores it, plus 1 if negative; 0 of a zero.
+    Values above the largest power of two may get the exponent of infinity.
+    """
 
-def block_norms(values: int, count: int, block: int, norm: int, norms: int) -> None:
-    """Write a float32 norm per block; infinity where float32 cannot hold it."""
+def natural_decompress(codes: Array, base: int, values: Array) -> None:
+    """Write the values of codes, uint16 or uint8, once `base` is added to those not zero."""
 
-def take_signs(values: int, count: int, signs: int) -> None:
-    """Write a bit per value, set where it is negative or -0.0, in ceil(count / 8) bytes."""
+def take_signs(values: Array, symbols: Array) -> None:
+    """Write 0 for negative values, 1 for zeros, 2 for positive ones."""
 
-def apply_signs(signs: int, count: int, magnitude: float, values: int) -> None: ...
-def mark_reaching(values: int, count: int, magnitude: float, bitmap: int) -> int:
+def first_not_finite(values: Array) -> int:
+    """Position of the first NaN or infinity, or the number of values."""
+
+def block_norms(values: Array, block: int, power: float, norms: Array) -> None:
+    """Write the norm of each block, `power` from 1 to inf; infinity where the type is too small."""
+
+def block_means(values: Array, block: int, means: Array) -> None:
+    """Write the mean magnitude of each block."""
+
+def count_marked(bitmap: Array, count: int, block: int) -> int:
+    """Elements in the blocks, of a vector of `count`, whose bit is set."""
+
+def gather_blocks(elements: Array, block: int, bitmap: Array, packed: Array) -> None:
+    """Copy the blocks whose bit is set, one behind another; elements have 2, 4 or 8 bytes."""
+
+def scatter_blocks(packed: Array, block: int, bitmap: Array, elements: Array) -> None:
+    """Copy packed blocks to the places whose bit is set, and leave the others."""
+
+def mark_reaching(values: Array, magnitude: float, bitmap: Array) -> int:
     """Set the bits of the values of at least this magnitude, and return how many."""
 
-def mark_bernoulli(count: int, probability: float, key: int, first: int, bitmap: int) -> int:
-    """Set each bit with this probability, and return how many are set."""
+def mark_bernoulli(count: int, probability: float, key: int, bitmap: Array) -> int:
+    """Set each bit with this probability, a multiple of 2^-32, and return how many are set."""
 
-def mark_rand_k(count: int, k: int, key: int, bitmap: int) -> None:
+def mark_rand_k(count: int, k: int, key: int, bitmap: Array) -> None:
     """Set k bits, drawn without replacement."""
 
-def mark_top_k(values: int, count: int, k: int, bitmap: int) -> None:
+def mark_top_k(values: Array, k: int, bitmap: Array) -> None:
     """Set the bits of the k values of largest magnitude, of equal ones the first."""
 
 def positions_bound(count: int, k: int) -> int:
     """Bytes that no code of k of `count` positions exceeds."""
 
-def encode_positions(bitmap: int, count: int, k: int, out: int) -> int:
+def encode_positions(bitmap: Array, count: int, k: int, code: Array) -> int:
     """Write the code of a bitmap with k set bits and return its bytes."""
 
-def decode_positions(code: int, size: int, count: int, k: int, bitmap: int) -> bool:
-    """Write the bitmap; False where the `size` bytes are no code of k of `count` positions."""
-
-def gather_marked(elements: int, element_bytes: int, count: int, bitmap: int, out: int) -> None:
-    """Copy the elements (of 2, 4 or 8 bytes) whose bit is set, one behind another."""
-
-def scatter_marked(packed: int, element_bytes: int, count: int, bitmap: int, elements: int) -> None:
-    """Copy packed elements to the places whose bit is set, and leave the others."""
-
-def gather_blocks(
-    elements: int, element_bytes: int, count: int, block: int, bitmap: int, out: int
-) -> int:
-    """Copy the blocks whose bit is set, one behind another, and return the bytes written."""
-
-def scatter_blocks(
-    packed: int, element_bytes: int, count: int, block: int, bitmap: int, elements: int
-) -> int:
-    """Copy packed blocks to the places whose bit is set, and return the bytes read."""
+def decode_positions(code: Memory, count: int, k: int, bitmap: Array) -> bool:
+    """Write the bitmap; False where the bytes are no code of k of `count` positions."""
 
 class Failure:
     """Why an operation failed."""

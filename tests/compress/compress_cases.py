@@ -6,6 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from acceptance import FULL, Check
 from numpy.typing import NDArray
 
 from sparsewire.compress import Compressor, Stream
@@ -52,6 +53,11 @@ BIASED = [
 ]
 
 
+DRAWS = 20_000 if FULL else 800
+# Values are sent as float64, so that only the last bits are lost where nothing is random.
+ROUNDING = 1e-12
+
+
 class Losses(NamedTuple):
     """What T draws of C(x) say, all relative to x."""
 
@@ -61,6 +67,8 @@ class Losses(NamedTuple):
     """Mean of ||C(x) - x||^2 / ||x||^2."""
     uncertainty: float
     """The standard error of that mean."""
+    draws: int
+    """T."""
 
 
 def linf_worst(d: int, levels: int = 1) -> Vector:
@@ -92,7 +100,33 @@ def measure(compressor: Compressor, x: Vector, draws: int, seed: int = 0) -> Los
         errors[t] = np.sum((drawn - x) ** 2)
     size = float(x @ x)
     bias = float(np.linalg.norm(total / draws - x)) / math.sqrt(size)
-    return Losses(bias, errors.mean() / size, errors.std() / math.sqrt(draws) / size)
+    return Losses(bias, errors.mean() / size, errors.std() / math.sqrt(draws) / size, draws)
+
+
+def check_losses(data: str, compressor: Compressor, losses: Losses) -> None:
+    """That the mean is kept, and that no more is lost than omega says."""
+    error = math.sqrt(losses.variance / losses.draws) + ROUNDING
+    # Where one element carries all, the bias is as wide as a normal variable: among so many cases
+    # some may be beyond two standard errors.
+    Check(1, data).at_most("bias / standard error", losses.bias / error, 2 if FULL else 3)
+    omega = compressor.omega + ROUNDING
+    # Few draws leave the variance uncertain itself.
+    slack = 0 if FULL else 3 * losses.uncertainty / omega
+    Check(2, data).at_most("variance / omega", losses.variance / omega, 1.05 + slack)
+
+
+HEADER_BITS = 8 * 24
+TABLE_BITS = 8 * 2
+"""Of each symbol up to the largest: how often it occurs."""
+
+
+def check_size(data: str, payload: bytes, entropy: float, symbols: int = 0) -> None:
+    """That a message is as short as its entropy, up to 5%, a header and a table of symbols."""
+    bits = len(payload) * 8
+    allowed = 1.05 * entropy + HEADER_BITS + TABLE_BITS * symbols
+    Check(3, data).at_most("bits / (1.05 entropy + header)", bits / allowed, 1)
+    # A bound that is far from what is sent would let anything pass.
+    assert bits >= 0.95 * entropy
 
 
 def bits_of(x: Any) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from compress_cases import BIASED, UNBIASED, bits_of, named_vectors
@@ -177,8 +179,11 @@ def test_other_sizes_and_types_are_refused() -> None:
         compressor.encode(np.arange(6), Stream(0))
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f4"])
-def test_shape_and_dtype_are_kept(dtype: str) -> None:
+LITTLE, BIG = (np.dtype(np.float32).newbyteorder(order) for order in "<>")
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, LITTLE, BIG])
+def test_shape_and_dtype_are_kept(dtype: Any) -> None:
     x = np.random.default_rng(1).standard_normal((9, 8)).astype(dtype).T
     before = x.copy()
     for name in OPERATORS:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from compress_cases import entropy_bits, linf_worst, named_vectors, subset_bits
+from acceptance import CONSTRUCTED
+from compress_cases import check_size, entropy_bits, linf_worst, named_vectors, subset_bits
 
 from sparsewire.compress import (
     Bernoulli,
@@ -21,19 +22,15 @@ from sparsewire.compress import (
     TopK,
 )
 from sparsewire.compress.entropy_code import encode_symbols
+from sparsewire.compress.marks import Marks
 from sparsewire.compress.positions import encode_positions
 
 DIMENSION = 8192
-HEADER_BITS = 8 * 24
-TABLE_BITS = 8 * 2
-"""Of each symbol up to the largest: how often it occurs."""
 GAUSSIAN = named_vectors(DIMENSION)["gaussian"]
 
 
 def assert_short(payload: bytes, entropy: float, symbols: int = 0) -> None:
-    assert len(payload) * 8 <= 1.05 * entropy + HEADER_BITS + TABLE_BITS * symbols
-    # A bound that is far from what is sent would let anything pass.
-    assert len(payload) * 8 >= 0.95 * entropy
+    check_size(CONSTRUCTED, payload, entropy, symbols)
 
 
 @pytest.mark.parametrize(
@@ -61,9 +58,9 @@ def test_sparse_ternary_message_is_far_below_a_bit_per_element() -> None:
     assert len(payload) * 8 < 0.2 * DIMENSION
 
 
-def symbols_up_to_largest(exponents: np.ndarray) -> int:
-    """Zero, and both signs of each exponent from the least on."""
-    used = exponents[exponents > 0]
+def symbols_up_to_largest(symbols: np.ndarray) -> int:
+    """Zero, and both signs of each exponent from the least on; twice the exponent is a symbol."""
+    used = symbols[symbols > 0] // 2
     return 1 + 2 * int(used.max() - used.min() + 1)
 
 
@@ -72,9 +69,8 @@ def symbols_up_to_largest(exponents: np.ndarray) -> int:
 def test_natural(vector: str, dtype: type) -> None:
     x, compressor = named_vectors(DIMENSION)[vector].astype(dtype), Natural(DIMENSION, dtype)
     code = compressor.draw(x, Stream(0))
-    symbols = 2 * code.exponents + code.negative
     payload = compressor.encode(x, Stream(0))
-    assert_short(payload, entropy_bits(symbols), symbols_up_to_largest(code.exponents))
+    assert_short(payload, entropy_bits(code.symbols), symbols_up_to_largest(code.symbols))
     assert len(payload) < DIMENSION * 9 / 8, "the 9 bits of sign and exponent"
 
 
@@ -108,9 +104,8 @@ def test_signs_cost_a_bit_each() -> None:
 def test_composition_names_positions_once_and_codes_values() -> None:
     compressor = KeptComposition(Natural(400), TopK(DIMENSION, 400))
     code = compressor.draw(GAUSSIAN.astype(np.float32), Stream(0))
-    symbols = 2 * code.values.exponents + code.values.negative
-    entropy = entropy_bits(symbols) + subset_bits(400, DIMENSION)
-    table = symbols_up_to_largest(code.values.exponents)
+    entropy = entropy_bits(code.values.symbols) + subset_bits(400, DIMENSION)
+    table = symbols_up_to_largest(code.values.symbols)
     assert_short(compressor.encode(GAUSSIAN, Stream(0)), entropy, table)
 
 
@@ -119,8 +114,8 @@ def test_positions(density: float) -> None:
     universe = 200_000
     count = round(density * universe)
     generator = np.random.default_rng(5)
-    positions = np.sort(generator.choice(universe, count, replace=False))
-    assert_short(encode_positions(positions, universe), subset_bits(count, universe))
+    marks = Marks.of(generator.choice(universe, count, replace=False), universe)
+    assert_short(encode_positions(marks), subset_bits(count, universe))
 
 
 @pytest.mark.parametrize("share", [0.5, 0.1, 0.01, 0.001])

@@ -16,6 +16,10 @@ inline std::uint32_t load_16(const std::byte* in) {
 
 inline std::uint32_t load_32(const std::byte* in) { return load_16(in) | load_16(in + 2) << 16; }
 
+inline std::uint64_t load_64(const std::byte* in) {
+  return load_32(in) | std::uint64_t{load_32(in + 4)} << 32;
+}
+
 inline void store_16(std::byte* out, std::uint32_t value) {
   out[0] = static_cast<std::byte>(value);
   out[1] = static_cast<std::byte>(value >> 8);
@@ -24,6 +28,11 @@ inline void store_16(std::byte* out, std::uint32_t value) {
 inline void store_32(std::byte* out, std::uint32_t value) {
   store_16(out, value);
   store_16(out + 2, value >> 16);
+}
+
+inline void store_64(std::byte* out, std::uint64_t value) {
+  store_32(out, static_cast<std::uint32_t>(value));
+  store_32(out + 4, static_cast<std::uint32_t>(value >> 32));
 }
 
 class BitWriter {

@@ -17,11 +17,17 @@
 namespace sparsewire {
 namespace {
 
-enum class Form : std::uint8_t { constant = 0, packed, coded, sparse };
+enum class Form : std::uint8_t { constant = 0, packed, coded, sparse, wide };
 
 // Where fewer than one symbol in so many is not the common one, frequencies of 12 bits are too
 // coarse, and the positions of the others cost less.
 constexpr std::size_t kSparse = 256;
+
+// From so many bytes on, final states cost less than 3%.
+constexpr std::size_t kNarrow = 4096;
+
+// So many symbols have eight bytes at least.
+constexpr std::size_t kWhole = 64;
 
 std::byte* write_byte(std::uint8_t value, std::byte* out) {
   *out = static_cast<std::byte>(value);
@@ -40,29 +46,60 @@ std::size_t packed_size(std::size_t count, std::size_t alphabet) {
   return ceil_div(count * symbol_bits(alphabet), std::size_t{8});
 }
 
+// Eight symbols of `width` bits each, a byte for each, one behind another; and back.
+std::uint64_t squeeze(std::uint64_t bytes, unsigned width) {
+  const std::uint64_t pairs =
+      (bytes & 0x00ff00ff00ff00ffu) | (bytes & 0xff00ff00ff00ff00u) >> (8 - width);
+  const std::uint64_t fours =
+      (pairs & 0x0000ffff0000ffffu) | (pairs & 0xffff0000ffff0000u) >> (16 - 2 * width);
+  return (fours & 0xffffffffu) | (fours >> 32) << (4 * width);
+}
+
+std::uint64_t spread(std::uint64_t bits, unsigned width) {
+  const std::uint64_t four = (std::uint64_t{1} << (4 * width)) - 1;
+  const std::uint64_t two = (std::uint64_t{1} << (2 * width)) - 1;
+  const std::uint64_t one = (std::uint64_t{1} << width) - 1;
+  const std::uint64_t fours = (bits & four) | ((bits >> (4 * width)) & four) << 32;
+  const std::uint64_t pairs = (fours & (two * 0x0000000100000001u)) |
+                              ((fours >> (2 * width)) & (two * 0x0000000100000001u)) << 16;
+  return (pairs & (one * 0x0001000100010001u)) | ((pairs >> width) & (one * 0x0001000100010001u))
+                                                     << 8;
+}
+
 std::byte* write_packed(const std::uint8_t* symbols, std::size_t count, std::size_t alphabet,
                         std::byte* out) {
-  BitWriter bits(write_form(Form::packed, out));
-  for (std::size_t i = 0; i < count; ++i) bits.put(symbols[i], symbol_bits(alphabet));
+  const unsigned width = symbol_bits(alphabet);
+  out = write_form(Form::packed, out);
+  std::size_t i = 0;
+  // Eight bytes are written for each eight symbols.
+  for (; count - i >= kWhole; i += 8, out += width) {
+    store_64(out, squeeze(load_64(reinterpret_cast<const std::byte*>(symbols + i)), width));
+  }
+  BitWriter bits(out);
+  for (; i < count; ++i) bits.put(symbols[i], width);
   return bits.finish();
 }
 
-// Null where that would not be shorter than packed symbols. How long it gets shows at the end only,
-// so it is made in memory of its own.
+// Null where that would not be shorter than packed symbols.
 std::byte* write_coded(const std::uint8_t* symbols, std::size_t count, std::size_t alphabet,
                        const Counts& counts, std::byte* out) {
+  const std::size_t limit = packed_size(count, alphabet);
   const Frequencies frequencies = scale(counts, count);
   std::byte header[kMaxFrequencyBytes];
   BitWriter bits(header);
   write_frequencies(bits, frequencies);
   const auto header_size = static_cast<std::size_t>(bits.finish() - header);
-  const std::size_t room = rans_bound(count);
+  const std::size_t expected = coded_bits(counts, frequencies) / 8;
+  if (header_size + expected >= limit) return nullptr;
+  const Rans rans = expected < kNarrow ? Rans::narrow : Rans::wide;
+  // How long it gets shows at the end only, so it is made in memory of its own.
+  const std::size_t room = rans_bound(rans, count);
   const auto memory = std::make_unique_for_overwrite<std::byte[]>(room);
   const std::byte* const end = memory.get() + room;
-  const std::byte* const code = rans_encode(frequencies, symbols, count, memory.get() + room);
+  const std::byte* const code = rans_encode(rans, frequencies, symbols, count, memory.get() + room);
   const auto size = static_cast<std::size_t>(end - code);
-  if (header_size + size >= packed_size(count, alphabet)) return nullptr;
-  out = write_form(Form::coded, out);
+  if (header_size + size >= limit) return nullptr;
+  out = write_form(rans == Rans::wide ? Form::wide : Form::coded, out);
   std::memcpy(out, header, header_size);
   std::memcpy(out + header_size, code, size);
   return out + header_size + size;
@@ -94,23 +131,23 @@ const std::byte* read_constant(const std::byte* in, const std::byte* end, std::s
 const std::byte* read_packed(const std::byte* in, const std::byte* end, std::size_t alphabet,
                              std::uint8_t* symbols, std::size_t count) {
   const unsigned width = symbol_bits(alphabet);
-  BitReader bits(in, end);
-  std::uint32_t largest = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::uint32_t symbol = bits.get(width);
-    largest = std::max(largest, symbol);
-    symbols[i] = static_cast<std::uint8_t>(symbol);
+  std::size_t i = 0;
+  for (; count - i >= kWhole && end - in >= 8; i += 8, in += width) {
+    store_64(reinterpret_cast<std::byte*>(symbols + i), spread(load_64(in), width));
   }
-  return largest < alphabet ? bits.finish() : nullptr;
+  BitReader bits(in, end);
+  for (; i < count; ++i) symbols[i] = static_cast<std::uint8_t>(bits.get(width));
+  const auto inside = [=](std::uint8_t symbol) { return symbol < alphabet; };
+  return std::all_of(symbols, symbols + count, inside) ? bits.finish() : nullptr;
 }
 
-const std::byte* read_coded(const std::byte* in, const std::byte* end, std::size_t alphabet,
-                            std::uint8_t* symbols, std::size_t count) {
+const std::byte* read_coded(Rans rans, const std::byte* in, const std::byte* end,
+                            std::size_t alphabet, std::uint8_t* symbols, std::size_t count) {
   BitReader bits(in, end);
   const auto frequencies = read_frequencies(bits, alphabet);
   if (!frequencies) return nullptr;
   const std::byte* const code = bits.finish();
-  return code ? rans_decode(*frequencies, code, end, symbols, count) : nullptr;
+  return code ? rans_decode(rans, *frequencies, code, end, symbols, count) : nullptr;
 }
 
 // The bound on the number of other symbols ends the recursion.
@@ -161,7 +198,9 @@ const std::byte* decode_block(const std::byte* in, const std::byte* end, std::si
     case Form::packed:
       return read_packed(in, end, alphabet, symbols, count);
     case Form::coded:
-      return read_coded(in, end, alphabet, symbols, count);
+      return read_coded(Rans::narrow, in, end, alphabet, symbols, count);
+    case Form::wide:
+      return read_coded(Rans::wide, in, end, alphabet, symbols, count);
     case Form::sparse:
       return read_sparse(in, end, alphabet, symbols, count);
   }

@@ -1,5 +1,5 @@
-// One bit per element: signs, magnitudes that reach a bound, and coins. Flags are made in bytes,
-// which vectorises, and packed from there.
+// One bit per element: magnitudes that reach a bound, and coins. Flags are made in bytes, which
+// vectorises, and packed from there.
 #pragma once
 
 #include "kernels/compress/stretches.hpp"
@@ -32,16 +32,6 @@ inline void for_each_flags(std::size_t count, Fill fill, Take take) {
   });
 }
 
-template <typename Fill>
-inline void fill_bits(std::size_t count, std::uint8_t* bits, Fill fill) {
-  const auto take = [=](const std::uint8_t* flags, std::size_t first, std::size_t length) {
-    for (std::size_t i = 0; i < length; i += kByteFlags) {
-      bits[(first + i) / kByteFlags] = static_cast<std::uint8_t>(pack_8(flags + i));
-    }
-  };
-  for_each_flags(count, fill, take);
-}
-
 // Returns how many bits were set.
 template <typename Fill>
 inline std::size_t fill_bitmap(std::size_t count, std::uint64_t* bitmap, Fill fill) {
@@ -58,49 +48,13 @@ inline std::size_t fill_bitmap(std::size_t count, std::uint64_t* bitmap, Fill fi
   return set;
 }
 
-void signs(const float* values, std::size_t count, std::uint8_t* bits) {
-  fill_bits(count, bits, [=](std::uint8_t* flags, std::size_t first, std::size_t length) {
-    for (std::size_t i = 0; i < length; ++i) {
-      flags[i] = static_cast<std::uint8_t>(to_bits(values[first + i]) >> 31);
-    }
-  });
-}
-
-// Calls visit(flags, first, length) with the bits spread to flags again.
-template <typename Visit>
-inline void for_each_spread(const std::uint8_t* bits, std::size_t count, Visit visit) {
-  for_each_tile(count, [=](std::size_t first, std::size_t length) {
-    std::uint8_t flags[kTile];
-    for (std::size_t i = 0; i < length; i += kByteFlags) {
-      const std::uint32_t byte = bits[(first + i) / kByteFlags];
-      for (unsigned k = 0; k < kByteFlags; ++k) {
-        flags[i + k] = static_cast<std::uint8_t>((byte >> k) & 1);
-      }
-    }
-    visit(flags, first, length);
-  });
-}
-
-void apply_signs(const std::uint8_t* bits, std::size_t count, float magnitude, float* values) {
-  const std::uint32_t value = to_bits(magnitude);
-  for_each_spread(
-      bits, count, [=](const std::uint8_t* flags, std::size_t first, std::size_t length) {
-        SPARSEWIRE_INDEPENDENT
-        for (std::size_t i = 0; i < length; ++i) {
-          values[first + i] = from_bits(value ^ (static_cast<std::uint32_t>(flags[i]) << 31));
-        }
-      });
-}
-
-std::size_t reaching(const float* values, std::size_t count, float magnitude,
-                     std::uint64_t* bitmap) {
-  // As integers, without their signs, magnitudes are ordered like the numbers, and NaN comes last.
-  const auto bound = static_cast<std::int32_t>(magnitude_bits(magnitude));
+template <typename T>
+std::size_t reaching(const T* values, std::size_t count, T bound, std::uint64_t* bitmap) {
+  const IntegerOf<T> least = magnitude_bits(bound);
   return fill_bitmap(count, bitmap,
                      [=](std::uint8_t* flags, std::size_t first, std::size_t length) {
                        for (std::size_t i = 0; i < length; ++i) {
-                         const std::uint32_t bits = magnitude_bits(values[first + i]);
-                         flags[i] = static_cast<std::int32_t>(bits) >= bound ? 1 : 0;
+                         flags[i] = magnitude_bits(values[first + i]) >= least ? 1 : 0;
                        }
                      });
 }
@@ -115,16 +69,16 @@ std::size_t bernoulli(std::size_t count, double probability, NoiseSource source,
   }
   const std::uint32_t last =
       scaled < 4294967296.0 ? static_cast<std::uint32_t>(scaled) - 1 : ~std::uint32_t{0};
-  return fill_bitmap(count, bitmap,
-                     [=](std::uint8_t* flags, std::size_t first, std::size_t length) {
-                       for_each_stretch(length, {source.key, source.first + first},
-                                        [=](NoiseStretch noise, std::size_t begin, std::size_t n) {
-                                          std::uint8_t* const out = flags + begin;
-                                          for (std::uint32_t i = 0; i < n; ++i) {
-                                            out[i] = noise[i] <= last ? 1 : 0;
-                                          }
-                                        });
-                     });
+  return fill_bitmap(
+      count, bitmap, [=](std::uint8_t* flags, std::size_t first, std::size_t length) {
+        for_each_stretch<float>(length, {source.key, source.first + first},
+                                [=](NoiseStretch<float> noise, std::size_t begin, std::size_t n) {
+                                  std::uint8_t* const out = flags + begin;
+                                  for (std::uint32_t i = 0; i < n; ++i) {
+                                    out[i] = noise[i] <= last ? 1 : 0;
+                                  }
+                                });
+      });
 }
 
 }  // namespace

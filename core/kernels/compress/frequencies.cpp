@@ -41,6 +41,23 @@ std::size_t zero_run(const Frequencies& frequencies, std::size_t from) {
   return length;
 }
 
+constexpr unsigned kLogBits = 16;
+
+// log2 of a number from 1 to 2^16, in multiples of 2^-16 and rounded down: in integers, so that all
+// machines decide alike. Each square of the fraction in [1, 2) tells one more bit.
+std::uint64_t log2_of(std::uint32_t number) {
+  const auto whole = static_cast<unsigned>(std::bit_width(number)) - 1;
+  std::uint64_t fraction = std::uint64_t{number} << (31 - whole);
+  std::uint64_t result = whole;
+  for (unsigned bit = 0; bit < kLogBits; ++bit) {
+    fraction = fraction * fraction >> 31;
+    const std::uint64_t is_two = fraction >> 32;
+    result = result << 1 | is_two;
+    fraction >>= is_two;
+  }
+  return result;
+}
+
 }  // namespace
 
 Counts count_symbols(const std::uint8_t* symbols, std::size_t count) {
@@ -71,6 +88,15 @@ Frequencies scale(const Counts& counts, std::size_t count) {
     --frequencies[next_to_change<false>(counts, frequencies)];
   for (; total < kFrequencyTotal; ++total) ++frequencies[next_to_change<true>(counts, frequencies)];
   return frequencies;
+}
+
+std::uint64_t coded_bits(const Counts& counts, const Frequencies& frequencies) {
+  constexpr std::uint64_t kTotal = std::uint64_t{kFrequencyBits} << kLogBits;
+  std::uint64_t bits = 0;
+  for (std::size_t s = 0; s < kMaxAlphabet; ++s) {
+    if (counts[s] != 0) bits += counts[s] * (kTotal - log2_of(frequencies[s]));
+  }
+  return bits >> kLogBits;
 }
 
 void write_frequencies(BitWriter& out, const Frequencies& frequencies) {

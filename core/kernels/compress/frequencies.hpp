@@ -27,6 +27,9 @@ Counts count_symbols(const std::uint8_t* symbols, std::size_t count);
 // arithmetic: equal counts make equal frequencies on every machine. At least two symbols occur.
 Frequencies scale(const Counts& counts, std::size_t count);
 
+// About how many bits an entropy code of these symbols has.
+std::uint64_t coded_bits(const Counts& counts, const Frequencies& frequencies);
+
 // At most kMaxFrequencyBytes bytes.
 inline constexpr std::size_t kMaxFrequencyBytes = kMaxAlphabet * 2;
 void write_frequencies(BitWriter& out, const Frequencies& frequencies);

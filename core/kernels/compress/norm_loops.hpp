@@ -1,66 +1,121 @@
-// first_not_finite and norms: what is known of values before they are quantised.
+// first_not_finite, norms and means: what is known of values before they are quantised.
 #pragma once
 
+#include "kernels/compress/powers.hpp"
 #include "kernels/compress/stretches.hpp"
 
 namespace sparsewire {
 namespace {
 
-std::size_t first_not_finite(const float* values, std::size_t count) {
+template <typename T>
+inline IntegerOf<T> largest_bits(const T* values, std::size_t count) {
+  IntegerOf<T> largest = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const IntegerOf<T> bits = magnitude_bits(values[i]);
+    largest = bits > largest ? bits : largest;
+  }
+  return largest;
+}
+
+template <typename T>
+std::size_t first_not_finite(const T* values, std::size_t count) {
+  constexpr auto kInfinity = static_cast<IntegerOf<T>>(kInfinityBits<T>);
   std::size_t found = count;
   for_each_tile(count, [&](std::size_t first, std::size_t length) {
-    if (found != count) return;
-    std::int32_t largest = 0;
-    for (std::size_t i = first; i < first + length; ++i) {
-      const auto magnitude = static_cast<std::int32_t>(magnitude_bits(values[i]));
-      largest = magnitude > largest ? magnitude : largest;
-    }
-    if (largest < static_cast<std::int32_t>(kInfinityBits)) return;
-    for (found = first; magnitude_bits(values[found]) < kInfinityBits;) ++found;
+    if (found != count || largest_bits(values + first, length) < kInfinity) return;
+    for (found = first; magnitude_bits(values[found]) < kInfinity;) ++found;
   });
   return found;
 }
 
 // One sum per lane, and the lanes added up in order: an order that no level has to change.
-template <typename F>
-inline double sum_in_lanes(const float* values, std::size_t count, F f) {
+template <typename T, typename F>
+inline double sum_in_lanes(const T* values, std::size_t count, F f) {
   constexpr std::size_t kLanes = 16;
   double sums[kLanes] = {};
   std::size_t first = 0;
   for (; first + kLanes <= count; first += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) sums[lane] += f(values[first + lane]);
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      sums[lane] += static_cast<double>(f(values[first + lane]));
+    }
   }
-  for (std::size_t lane = 0; first + lane < count; ++lane) sums[lane] += f(values[first + lane]);
+  for (std::size_t lane = 0; first + lane < count; ++lane) {
+    sums[lane] += static_cast<double>(f(values[first + lane]));
+  }
   double sum = 0;
   for (const double each : sums) sum += each;
   return sum;
 }
 
-inline float norm_of(const float* values, std::size_t count, Norm norm) {
-  switch (norm) {
-    case Norm::l1:
-      return static_cast<float>(sum_in_lanes(values, count, [](float value) {
-        return static_cast<double>(from_bits(magnitude_bits(value)));
-      }));
-    case Norm::l2:
-      // Squares of float32 are exact in double.
-      return static_cast<float>(__builtin_sqrt(sum_in_lanes(values, count, [](float value) {
-        return static_cast<double>(value) * static_cast<double>(value);
-      })));
-    case Norm::linf:
-      break;
-  }
-  std::int32_t largest = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto magnitude = static_cast<std::int32_t>(magnitude_bits(values[i]));
-    largest = magnitude > largest ? magnitude : largest;
-  }
-  return from_bits(static_cast<std::uint32_t>(largest));
+// The sum of (|value| / top)^power, where top is the largest magnitude. Powers are made in a tile,
+// which vectorises.
+template <typename T>
+inline double sum_of_powers(const T* values, std::size_t count, T top, T power) {
+  double sum = 0;
+  for_each_tile(count, [=, &sum](std::size_t first, std::size_t length) {
+    T powers[kTile];
+    SPARSEWIRE_INDEPENDENT
+    for (std::size_t i = 0; i < length; ++i) {
+      powers[i] = power_of(magnitude(values[first + i]) / top, power);
+    }
+    sum += sum_in_lanes(powers, length, [](T each) { return each; });
+  });
+  return sum;
 }
 
-void norms(const float* values, std::size_t count, std::size_t block, Norm norm, float* out) {
+// The norm of values / top: the squares of values themselves may leave the range of double.
+template <typename T>
+inline double norm_below_one(const T* values, std::size_t count, T top, double power) {
+  if (power == 1) {
+    return sum_in_lanes(values, count, [=](T value) { return magnitude(value) / top; });
+  }
+  if (power == 2) {
+    return __builtin_sqrt(sum_in_lanes(values, count, [=](T value) {
+      const T ratio = value / top;
+      return ratio * ratio;
+    }));
+  }
+  return power_of(sum_of_powers(values, count, top, static_cast<T>(power)), 1 / power);
+}
+
+// Squares of float32 are exact in double, and their sum fits.
+inline double norm_in_double(const float* values, std::size_t count, double power) {
+  if (power == 1) {
+    return sum_in_lanes(values, count, [](float value) { return magnitude(value); });
+  }
+  return __builtin_sqrt(sum_in_lanes(values, count, [](float value) {
+    return static_cast<double>(value) * static_cast<double>(value);
+  }));
+}
+
+template <typename T>
+inline T norm_of(const T* values, std::size_t count, double power) {
+  if constexpr (__is_same(T, float)) {
+    if (power == 1 || power == 2) return static_cast<T>(norm_in_double(values, count, power));
+  }
+  const T top = of_bits<T>(static_cast<BitsOf<T>>(largest_bits(values, count)));
+  if (top == 0 || power > kLargestPower) return top;
+  const T norm = static_cast<T>(norm_below_one(values, count, top, power) * top);
+  return norm > top ? norm : top;
+}
+
+template <typename T>
+void norms(const T* values, std::size_t count, std::size_t block, double power, T* out) {
   for_each_block(count, block, [=](std::size_t index, std::size_t first, std::size_t length) {
-    out[index] = norm_of(values + first, length, norm);
+    out[index] = norm_of(values + first, length, power);
+  });
+}
+
+// Divided first, so that no sum overflows.
+template <typename T>
+void means(const T* values, std::size_t count, std::size_t block, T* out) {
+  for_each_block(count, block, [=](std::size_t index, std::size_t first, std::size_t length) {
+    const auto size = static_cast<double>(length);
+    const double mean = sum_in_lanes(values + first, length, [=](T value) {
+      return static_cast<double>(magnitude(value)) / size;
+    });
+    const T top = of_bits<T>(static_cast<BitsOf<T>>(largest_bits(values + first, length)));
+    out[index] = mean < static_cast<double>(top) ? static_cast<T>(mean) : top;
   });
 }
 

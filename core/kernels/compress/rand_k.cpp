@@ -1,10 +1,13 @@
-// Floyd's algorithm (Bentley and Floyd, CACM 1987), with the bitmap itself as the set of what is
-// drawn; where more than half is to be drawn, what is left out is.
+// Few positions are drawn one by one, by Floyd's algorithm (Bentley and Floyd, CACM 1987) with the
+// bitmap itself as the set of what is drawn; of nearly all, those that are left out are. For many,
+// a coin is tossed for each position, and then as many are changed as it takes: sets of equal size
+// remain equally likely.
 #include "kernels/compress/rand_k.hpp"
 
 #include <algorithm>
 
 #include "kernels/compress/bitmaps.hpp"
+#include "kernels/kernels.hpp"
 #include "kernels/noise.hpp"
 
 namespace sparsewire {
@@ -18,9 +21,10 @@ std::uint64_t draw(std::uint64_t key, std::uint64_t number, std::uint64_t bound)
   return static_cast<std::uint64_t>((Wide{mix(mix(key + kWeyl) + number * kWeyl)} * bound) >> 64);
 }
 
-}  // namespace
+constexpr std::size_t kFewPositions = 4096;
+constexpr std::size_t kFewShare = 16;
 
-void rand_k(std::size_t count, std::size_t k, std::uint64_t key, std::uint64_t* bitmap) {
+void draw_each(std::size_t count, std::size_t k, std::uint64_t key, std::uint64_t* bitmap) {
   std::fill_n(bitmap, bitmap_words(count), 0);
   const std::size_t drawn = std::min(k, count - k);
   for (std::size_t last = count - drawn; last < count; ++last) {
@@ -28,6 +32,25 @@ void rand_k(std::size_t count, std::size_t k, std::uint64_t key, std::uint64_t* 
     set_bit(bitmap, test_bit(bitmap, position) ? last : position);
   }
   if (drawn != k) invert(bitmap, count);
+}
+
+void toss_coins(std::size_t count, std::size_t k, std::uint64_t key, std::uint64_t* bitmap) {
+  const double share = static_cast<double>(k) / static_cast<double>(count);
+  std::size_t set = kernels().compress.bernoulli(count, share, {key, 0}, bitmap);
+  for (std::uint64_t number = 0; set != k; ++number) {
+    const std::size_t position = draw(key, number, count);
+    const bool is_set = test_bit(bitmap, position);
+    if (is_set == (set < k)) continue;
+    is_set ? clear_bit(bitmap, position) : set_bit(bitmap, position);
+    is_set ? --set : ++set;
+  }
+}
+
+}  // namespace
+
+void rand_k(std::size_t count, std::size_t k, std::uint64_t key, std::uint64_t* bitmap) {
+  const bool are_few = count < kFewPositions || std::min(k, count - k) < count / kFewShare;
+  (are_few ? draw_each : toss_coins)(count, k, key, bitmap);
 }
 
 }  // namespace sparsewire

@@ -8,6 +8,8 @@ namespace sparsewire {
 
 // Sets the bits of the k values of largest magnitude, k <= count, of equal ones those that come
 // first, and clears the others, up to the end of the last word. NaN counts as larger than infinity.
-void top_k(const float* values, std::size_t count, std::size_t k, std::uint64_t* bitmap);
+// T is float or double.
+template <typename T>
+void top_k(const T* values, std::size_t count, std::size_t k, std::uint64_t* bitmap);
 
 }  // namespace sparsewire

@@ -1,4 +1,4 @@
-"""`sparsewire bench`: measures collectives here or in the lab, beside gloo, results checked."""
+"""`sparsewire bench`: measures collectives, here or in the lab, and operators; results checked."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ HeatMap = Annotated[
 
 @app.callback()
 def bench() -> None:
-    """Measure collectives; every result is checked."""
+    """Measure collectives and compression operators; every result is checked."""
 
 
 @app.command("all_reduce")
@@ -206,6 +206,28 @@ def grid(
         _run_grid(_cluster(hosts, ranks, link), quick, seed, timeout, json_file, plot)
 
 
+@app.command("operators")
+def operators(
+    operator: Annotated[
+        str | None,
+        typer.Option(help="Operators, with commas between. Default: all, with usual settings."),
+    ] = None,
+    elements: Annotated[str, typer.Option(help="Elements of the vector, like 25M.")] = "25M",
+    repetitions: Annotated[int, typer.Option(min=1, help="Measured calls of each.")] = 5,
+    seed: Seed = 1,
+    json_file: JsonFile = None,
+) -> None:
+    """Time encode and decode of compression operators.
+
+    The vector is float32, standard normal. GB are of the uncompressed vector, seconds of one core;
+    omega is the variance of an unbiased operator, a the contraction of a biased one.
+
+    Example: sparsewire bench operators --operator rand-k:0.01,ternary:inf --elements 1M
+    """
+    with exit_on_error():
+        _run_operators(operator, elements, repetitions, seed, json_file)
+
+
 def _cluster(
     hosts: int | None, ranks: int | None, link: str | None, aggregators: int = 0
 ) -> Cluster:
@@ -256,6 +278,29 @@ def _run_grid(
         write_grid(json_file, job, cluster, cells)
     if plot:
         write_heat_map(cells, describe(job, cluster), plot)
+
+
+def _run_operators(
+    operators: str | None, elements: str, repetitions: int, seed: int, json_file: Path | None
+) -> None:
+    from sparsewire.bench.operators import (
+        OPERATORS,
+        gaussian,
+        measure_operators,
+        speed_table,
+        write_speeds,
+    )
+    from sparsewire.bench.sizes import parse_elements, split_list
+    from sparsewire.cli.console import report_console
+
+    names = split_list(operators) if operators else OPERATORS
+    console = report_console()
+    with console.status("") as status:
+        x = gaussian(parse_elements(elements, 4), seed)
+        speeds = measure_operators(names, x, repetitions, status.update)
+    console.print(speed_table(speeds))
+    if json_file:
+        write_speeds(json_file, speeds, seed)
 
 
 def _measure(job: Job, cluster: Cluster) -> list[CaseResult]:

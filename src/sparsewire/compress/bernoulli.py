@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from sparsewire.compress.errors import CompressError
-from sparsewire.compress.kernels import uniforms
+from sparsewire.compress.marks import Marks
 from sparsewire.compress.message import Reader
 from sparsewire.compress.sparsifier import Choice, SeededSparsifier
+
+_COIN = 2**32
 
 
 class Bernoulli(SeededSparsifier):
@@ -16,7 +18,7 @@ class Bernoulli(SeededSparsifier):
 
     One block of all elements unless `block` is given; 1 treats every element on its own. The
     message is empty where nothing is sent. omega = 1/p - 1, for every vector: E||C(x)||^2 =
-    p ||x/p||^2.
+    p ||x/p||^2. Probabilities are rounded to multiples of 2^-32.
     """
 
     def __init__(
@@ -29,19 +31,21 @@ class Bernoulli(SeededSparsifier):
         super().__init__(dimension, block, dtype)
         if not 0 < probability <= 1:
             raise CompressError(f"the probability must be in (0, 1], not {probability}")
-        self.probability = probability
-        self.scale = 1 / probability
+        self.probability = max(1, round(probability * _COIN)) / _COIN
+        self.scale = 1 / self.probability
 
     @property
     def omega(self) -> float:
         return self.scale - 1
 
-    def blocks_of(self, seed: int) -> NDArray[np.int64]:
-        return np.flatnonzero(uniforms(seed, self.blocks.count) < self.probability)
+    def marks_of(self, seed: int) -> Marks:
+        return Marks.coins(self.blocks.count, self.probability, seed)
 
     def describe(self, choice: Choice) -> bytes:
         # Of a single block, that there is a message says it all.
         return b"" if self.blocks.count == 1 else super().describe(choice)
 
     def read_choice(self, reader: Reader) -> Choice:
-        return Choice(np.arange(1)) if self.blocks.count == 1 else super().read_choice(reader)
+        if self.blocks.count == 1:
+            return Choice(Marks.of(np.zeros(1, np.int64), 1))
+        return super().read_choice(reader)

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sparsewire import _core
 from sparsewire.compress.errors import CompressError
+from sparsewire.compress.marks import Marks
 
 
 class Blocks:
@@ -20,28 +22,25 @@ class Blocks:
         self.size = dimension if size is None else min(size, dimension)
         self.count = -(-dimension // self.size)
 
-    def largest(self, sizes: NDArray[Any]) -> NDArray[Any]:
-        """The maximum of each block, shape (count,)."""
-        return np.maximum.reduceat(sizes, self._starts())
+    def norms(self, x: NDArray[Any], power: float = 2.0) -> NDArray[Any]:
+        """The l_power norm of each block, shape (count,), dtype of x; infinite if too large.
 
-    def sums(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The sum of each block, shape (count,)."""
-        return np.add.reduceat(values, self._starts())
-
-    def norms(self, x: NDArray[Any], power: float = 2.0) -> NDArray[np.float64]:
-        """The l_power norm of each block, shape (count,); safe from overflow on the way."""
-        sizes = np.abs(x, dtype=np.float64)
-        top = self.largest(sizes)
-        if np.isinf(power):
-            return top
-        shares = sizes / self.spread(np.where(top > 0, top, 1.0))
-        with np.errstate(over="ignore"):
-            norms: NDArray[np.float64] = top * self.sums(shares**power) ** (1 / power)
+        At least the largest magnitude of the block, up to rounding for power 1. Powers other than
+        1, 2 and infinity are good to six digits.
+        """
+        norms = np.empty(self.count, x.dtype)
+        _core.block_norms(x, self.size, power, norms)
         return norms
 
-    def spread(self, per_block: NDArray[Any]) -> NDArray[Any]:
-        """The number of its block for each element, shape (dimension,)."""
-        return np.repeat(per_block, self.size)[: self.dimension]
+    def means(self, x: NDArray[Any]) -> NDArray[Any]:
+        """The mean magnitude of each block, shape (count,), dtype of x."""
+        means = np.empty(self.count, x.dtype)
+        _core.block_means(x, self.size, means)
+        return means
+
+    def sizes(self, x: NDArray[Any]) -> NDArray[Any]:
+        """What tells how large each block is: its l2 norm, or the element itself, signed."""
+        return x if self.size == 1 else self.norms(x)
 
     def elements(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Positions of all elements of these blocks, in their order."""
@@ -50,5 +49,20 @@ class Blocks:
         positions = (blocks[:, None] * self.size + np.arange(self.size)).reshape(-1)
         return positions[positions < self.dimension]
 
-    def _starts(self) -> NDArray[np.int64]:
-        return np.arange(0, self.dimension, self.size)
+    def marked_elements(self, marks: Marks) -> int:
+        """How many elements these blocks have."""
+        if self.size == 1:
+            return marks.count
+        return _core.count_marked(marks.words, self.dimension, self.size)
+
+    def gather(self, x: NDArray[Any], marks: Marks) -> NDArray[Any]:
+        """The elements of these blocks, one behind another, of x, shape (dimension,)."""
+        values = np.empty(self.marked_elements(marks), x.dtype)
+        _core.gather_blocks(x, self.size, marks.words, values)
+        return values
+
+    def scatter(self, values: NDArray[Any], marks: Marks) -> NDArray[Any]:
+        """The vector with what `gather` took at its places and zeros elsewhere."""
+        result = np.zeros(self.dimension, values.dtype)
+        _core.scatter_blocks(values, self.size, marks.words, result)
+        return result

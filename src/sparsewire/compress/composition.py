@@ -98,13 +98,13 @@ class KeptComposition(Compressor):
         return KeptCode(choice, code)
 
     def pack(self, code: KeptCode) -> bytes:
-        return self.inner.describe(code.choice) + self.outer.pack(code.values)
+        return b"".join((self.inner.describe(code.choice), self.outer.pack(code.values)))
 
     def unpack(self, reader: Reader) -> KeptCode:
         return KeptCode(self.inner.read_choice(reader), self.outer.unpack(reader))
 
     def reconstruct(self, code: KeptCode) -> NDArray[Any]:
-        count = self.inner.blocks.elements(code.choice.blocks).size
+        count = self.inner.blocks.marked_elements(code.choice.marks)
         return self.inner.place(code.choice, self.outer.reconstruct(code.values)[:count])
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from sparsewire._core import first_not_finite
 from sparsewire.compress.errors import CompressError
 from sparsewire.compress.message import Reader
 from sparsewire.compress.stream import Stream
@@ -65,14 +66,13 @@ class Compressor(ABC):
         """
         return self.pack(self.draw(as_vector(x, self.dimension, self.dtype), stream))
 
-    def decode(self, payload: bytes) -> NDArray[Any]:
+    def decode(self, payload: bytes | memoryview) -> NDArray[Any]:
         """What a message stands for, shape (dimension,), `dtype`; CompressError if malformed."""
         reader = Reader(payload)
         code = self.unpack(reader)
         reader.end()
-        with np.errstate(over="ignore", invalid="ignore"):
-            result = self.reconstruct(code)
-        if not np.isfinite(result).all():
+        result = self.reconstruct(code)
+        if first_not_finite(result) < result.size:
             raise CompressError("malformed message: it stands for a vector that is not finite")
         return result
 

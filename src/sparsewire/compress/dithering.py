@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
-from sparsewire.compress.kernels import round_linear
+from sparsewire import _core
 from sparsewire.compress.norm_scaled import NormScaled
 
 
@@ -28,6 +28,9 @@ class Dithering(NormScaled):
     - other q: min(D^2/(4 s^2), D/s), where D = d^(1/min(q, 2)).
     """
 
+    _dither = staticmethod(_core.dither)
+    _undither = staticmethod(_core.undither)
+
     @property
     def omega(self) -> float:
         d, s = self.blocks.size, self.levels
@@ -38,12 +41,6 @@ class Dithering(NormScaled):
             return min(ratio**2 / 4, ratio)
         is_coarse = d >= 4 * s**2 or s == 1
         return math.sqrt(d) / s - 1 if is_coarse else d / (4 * s**2)
-
-    def fractions(self) -> NDArray[np.float64]:
-        return np.arange(1, self.levels + 1) / self.levels
-
-    def round(self, shares: NDArray[np.float64], key: int) -> NDArray[np.int64]:
-        return round_linear(shares * self.levels, key)
 
 
 class QSGD(Dithering):

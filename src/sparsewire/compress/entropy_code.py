@@ -20,19 +20,19 @@ def encode_symbols(symbols: NDArray[np.uint8], alphabet: int) -> bytes:
     """
     _check_alphabet(alphabet)
     given = np.ascontiguousarray(symbols, np.uint8)
-    if given.size and given.max() >= alphabet:
-        raise CompressError(f"symbol {given.max()} is not in an alphabet of {alphabet}")
     code = np.empty(entropy_bound(given.size), np.uint8)
-    size = entropy_encode(given.ctypes.data, given.size, alphabet, code.ctypes.data)
+    try:
+        size = entropy_encode(given, alphabet, code)
+    except ValueError:
+        raise CompressError(f"symbol {given.max()} is not in an alphabet of {alphabet}") from None
     return code[:size].tobytes()
 
 
-def decode_symbols(payload: bytes, count: int, alphabet: int) -> NDArray[np.uint8]:
+def decode_symbols(payload: bytes | memoryview, count: int, alphabet: int) -> NDArray[np.uint8]:
     """The `count` symbols of a code, shape (count,); raises CompressError if it is malformed."""
     _check_alphabet(alphabet)
-    code = np.frombuffer(payload, np.uint8)
     symbols = np.empty(count, np.uint8)
-    if not entropy_decode(code.ctypes.data, code.size, alphabet, symbols.ctypes.data, count):
+    if not entropy_decode(payload, alphabet, symbols):
         raise CompressError(
             f"malformed message: no entropy code of {count} symbols of an alphabet of {alphabet}"
         )

@@ -20,13 +20,13 @@ class Identity(Compressor):
         return 0.0
 
     def draw(self, x: NDArray[Any], stream: Stream) -> NDArray[Any]:
-        return np.array(x)
+        return x
 
     def pack(self, code: NDArray[Any]) -> bytes:
-        return value_bytes(code)
+        return bytes(value_bytes(code))
 
     def unpack(self, reader: Reader) -> NDArray[Any]:
         return reader.values(self.dimension, self.dtype)
 
     def reconstruct(self, code: NDArray[Any]) -> NDArray[Any]:
-        return code
+        return np.array(code)

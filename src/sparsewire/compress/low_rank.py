@@ -8,10 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from sparsewire.compress.blocks import Blocks
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.errors import CompressError
 from sparsewire.compress.message import Reader, value_bytes
 from sparsewire.compress.stream import Stream
+
+_TILE = 1 << 15
+"""Elements of a matrix that are made in one go."""
+
+_LEAST = 2.0**-20
+"""Vectors whose largest magnitude is below, or above the inverse, are scaled."""
 
 
 class Factors(NamedTuple):
@@ -63,19 +70,24 @@ class LowRank(Compressor):
         return self.unpack(Reader(payload)).right
 
     def draw(self, x: NDArray[Any], stream: Stream) -> Factors:
-        # Scaled to at most 1, so that no product overflows.
-        scale = float(np.abs(x).max()) or 1.0
-        padded = np.zeros(self.rows * self.columns)
-        padded[: self.dimension] = x / np.float64(scale)
-        matrix = padded.reshape(self.rows, self.columns)
-        left = np.linalg.qr(matrix @ self._start(stream))[0]
-        right = matrix.T @ left
+        scale = _scale_of(x)
+        matrix = self._matrix(x, scale)
+        left = np.linalg.qr((matrix @ self._start(stream).astype(self.dtype)).astype(np.float64))[0]
+        left = left.astype(self.dtype)
         with np.errstate(over="ignore"):
-            factors = Factors(left.astype(self.dtype), (right * scale).astype(self.dtype))
+            right = (left.T @ matrix).T * self.dtype.type(scale)
         # With this margin the sum of `rank` products cannot overflow, either.
-        if float(np.abs(factors.right).max()) > float(np.finfo(self.dtype).max) / (2 * self.rank):
+        if not float(np.abs(right).max()) <= float(np.finfo(self.dtype).max) / (2 * self.rank):
             raise CompressError(f"the vector is too large for factors in {self.dtype}")
-        return factors
+        return Factors(left, np.ascontiguousarray(right))
+
+    def _matrix(self, x: NDArray[Any], scale: float) -> NDArray[Any]:
+        """x over `scale` as a matrix, with zeros at the end; x itself where that is the same."""
+        if self.dimension == self.rows * self.columns and scale == 1:
+            return x.reshape(self.rows, self.columns)
+        padded = np.zeros(self.rows * self.columns, self.dtype)
+        np.divide(x, self.dtype.type(scale), out=padded[: self.dimension])
+        return padded.reshape(self.rows, self.columns)
 
     def _start(self, stream: Stream) -> NDArray[np.float64]:
         if self.start is None:
@@ -86,7 +98,7 @@ class LowRank(Compressor):
         return np.asarray(self.start, np.float64)
 
     def pack(self, code: Factors) -> bytes:
-        return value_bytes(code.left) + value_bytes(code.right)
+        return b"".join((value_bytes(code.left), value_bytes(code.right)))
 
     def unpack(self, reader: Reader) -> Factors:
         left = reader.values(self.rows * self.rank, self.dtype)
@@ -94,8 +106,26 @@ class LowRank(Compressor):
         return Factors(left.reshape(self.rows, -1), right.reshape(self.columns, -1))
 
     def reconstruct(self, code: Factors) -> NDArray[Any]:
-        # Added one by one: a matrix product rounds differently from one library to the next.
-        matrix: NDArray[Any] = np.zeros((self.rows, self.columns), self.dtype)
-        for left, right in zip(code.left.T, code.right.T, strict=True):
-            matrix += np.outer(left, right)
-        return np.array(matrix.reshape(-1)[: self.dimension])
+        values = np.empty(self.rows * self.columns, self.dtype)
+        matrix = values.reshape(self.rows, self.columns)
+        # A few rows at a time, which stay in a cache.
+        step = max(1, _TILE // self.columns)
+        directions = np.ascontiguousarray(code.right.T)
+        for first in range(0, self.rows, step):
+            _multiply(code.left[first : first + step], directions, matrix[first : first + step])
+        return values[: self.dimension]
+
+
+def _multiply(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any]) -> None:
+    """out = left @ right, added one by one: a matrix product rounds otherwise elsewhere."""
+    np.multiply(left[:, :1], right[0], out=out)
+    for k in range(1, len(right)):
+        out += left[:, k : k + 1] * right[k]
+    # Zero is not to have a sign.
+    out += 0
+
+
+def _scale_of(x: NDArray[Any]) -> float:
+    """What to divide x by, so that no product overflows or vanishes: mostly 1."""
+    largest = float(Blocks(x.size).norms(x, math.inf)[0])
+    return 1.0 if _LEAST < largest < 1 / _LEAST or largest == 0 else largest

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sparsewire._core import first_not_finite
 from sparsewire.compress.errors import CompressError
 
 _LONGEST_NUMBER = 9
@@ -21,19 +22,23 @@ def number_bytes(number: int) -> bytes:
     return bytes([*groups, number])
 
 
-def value_bytes(values: NDArray[Any]) -> bytes:
-    """Floating-point values as they are, little-endian."""
-    return values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
+def value_bytes(values: NDArray[Any]) -> memoryview:
+    """Floating-point values as they are, little-endian, to be joined with the rest."""
+    return values.astype(values.dtype.newbyteorder("<"), copy=False).data
 
 
 class Reader:
     """Takes a message apart from the front; raises CompressError where it does not hold enough."""
 
-    def __init__(self, payload: bytes) -> None:
-        self._payload = payload
+    def __init__(self, payload: bytes | memoryview) -> None:
+        self._payload = memoryview(payload)
         self._at = 0
 
     def take(self, count: int) -> bytes:
+        return bytes(self.view(count))
+
+    def view(self, count: int) -> memoryview:
+        """The same without a copy."""
         part = self._payload[self._at : self._at + count]
         if len(part) != count:
             raise CompressError(
@@ -45,17 +50,19 @@ class Reader:
     def number(self) -> int:
         number = 0
         for shift in range(0, 7 * _LONGEST_NUMBER, 7):
-            byte = self.take(1)[0]
+            byte = self.view(1)[0]
             number |= (byte & 127) << shift
             if byte < 128:
                 return number
         raise CompressError(f"malformed message: no number ends before byte {self._at}")
 
     def values(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Take `count` values of `dtype`, shape (count,); they must be finite."""
-        data = self.take(count * dtype.itemsize)
-        values = np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype)
-        if not np.isfinite(values).all():
+        """Take `count` values of `dtype`, shape (count,), which must be finite; read only."""
+        data = self.view(count * dtype.itemsize)
+        values = np.frombuffer(data, dtype.newbyteorder("<"))
+        if values.dtype != dtype or not values.flags.aligned:
+            values = values.astype(dtype)
+        if first_not_finite(values) < count:
             raise CompressError("malformed message: it holds values that are not finite")
         return values
 
@@ -63,8 +70,8 @@ class Reader:
     def is_empty(self) -> bool:
         return self._at == len(self._payload)
 
-    def rest(self) -> bytes:
-        return self.take(len(self._payload) - self._at)
+    def rest(self) -> memoryview:
+        return self.view(len(self._payload) - self._at)
 
     def end(self) -> None:
         if not self.is_empty:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.errors import CompressError
-from sparsewire.compress.kernels import uniforms
 from sparsewire.compress.message import Reader
 from sparsewire.compress.stream import Stream
 
@@ -62,15 +61,15 @@ class Mixture(Compressor):
         return [(p, operator) for p, operator in pairs if p > 0]
 
     def draw(self, x: NDArray[Any], stream: Stream) -> Drawn:
-        at = float(uniforms(stream.key(), 1)[0]) * self._limits[-1]
+        at = (stream.key() >> 11) * 2.0**-53 * self._limits[-1]
         number = int(np.searchsorted(self._limits[:-1], at, side="right"))
         return Drawn(number, self.operators[number].draw(x, stream))
 
     def pack(self, code: Drawn) -> bytes:
-        return bytes([code.number]) + self.operators[code.number].pack(code.code)
+        return b"".join((bytes([code.number]), self.operators[code.number].pack(code.code)))
 
     def unpack(self, reader: Reader) -> Drawn:
-        number = reader.take(1)[0]
+        number = reader.view(1)[0]
         if number >= len(self.operators):
             raise CompressError(f"malformed message: there is no operator {number}")
         return Drawn(number, self.operators[number].unpack(reader))

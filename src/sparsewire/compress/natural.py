@@ -5,21 +5,24 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
+from sparsewire._core import natural_compress, natural_decompress
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.errors import CompressError
-from sparsewire.compress.kernels import powers_of_two, round_to_exponents
 from sparsewire.compress.message import Reader, number_bytes
 from sparsewire.compress.stream import Stream
-from sparsewire.compress.wide_code import decode_wide, encode_wide
+from sparsewire.compress.wide_code import Symbols, decode_wide, encode_wide
 
 
 class Powers(NamedTuple):
-    """The code: exponents as the floating-point type stores them, 0 for a zero, and signs."""
+    """The code: symbols, 0 for a zero; `base` is to be added to the others.
 
-    exponents: NDArray[np.int64]
-    negative: NDArray[np.bool_]
+    The sum is twice the exponent as the floating-point type stores it, and 1 more if negative.
+    """
+
+    symbols: Symbols
+    base: int
 
 
 class Natural(Compressor):
@@ -34,45 +37,57 @@ class Natural(Compressor):
     round to more than the type can hold raise CompressError.
     """
 
+    def __init__(self, dimension: int, dtype: DTypeLike = np.float32) -> None:
+        super().__init__(dimension, dtype)
+        # That of infinity.
+        self._exponent_limit = 2 * int(np.finfo(self.dtype).maxexp) - 1
+
     @property
     def omega(self) -> float:
         return 1 / 8
 
     def draw(self, x: NDArray[Any], stream: Stream) -> Powers:
-        exponents = round_to_exponents(x, stream.key())
-        over = exponents >= self._exponent_limit
-        if over.any():
-            index = int(np.argmax(over))
+        symbols = np.empty(self.dimension, np.uint16)
+        natural_compress(x, stream.key(), symbols)
+        if symbols.max() >= 2 * self._exponent_limit:
+            index = int(symbols.argmax())
             raise CompressError(f"element {index} is too large for a power of two: {x[index]}")
-        return Powers(exponents, (x < 0) & (exponents > 0))
-
-    @property
-    def _exponent_limit(self) -> int:
-        return 2 * int(np.finfo(self.dtype).maxexp) - 1
+        return Powers(symbols, 0)
 
     def pack(self, code: Powers) -> bytes:
-        """A symbol is 0 for a zero, else 1 + 2 (exponent - the least one) + (1 if negative).
+        """The least exponent, or 0 where all elements are zero; how far the largest is; symbols.
 
-        The least exponent comes first, 0 where all elements are zero.
+        A symbol is 0 for a zero, else 1 + 2 (exponent - the least one) + (1 if negative).
         """
-        used = code.exponents[code.exponents > 0]
-        if not used.size:
+        most = (int(code.symbols.max()) + code.base) // 2
+        if most == 0:
             return number_bytes(0)
-        least, most = int(used.min()), int(used.max())
-        symbols = np.where(code.exponents > 0, 2 * (code.exponents - least) + 1 + code.negative, 0)
+        # Zero becomes the largest number of all.
+        symbols = code.symbols - np.uint16(1)
+        least = (int(symbols.min()) + 1 + code.base) // 2
         span = most - least
-        return number_bytes(least) + number_bytes(span) + encode_wide(symbols, 2 * span + 3)
+        below = np.uint16(_base_of(least) - code.base)
+        np.maximum(code.symbols, below, out=symbols)
+        symbols -= below
+        head = number_bytes(least) + number_bytes(span)
+        return b"".join((head, encode_wide(symbols, 2 * span + 3)))
 
     def unpack(self, reader: Reader) -> Powers:
         least = reader.number()
         if not least:
-            return Powers(np.zeros(self.dimension, np.int64), np.zeros(self.dimension, bool))
+            return Powers(np.zeros(self.dimension, np.uint16), 0)
         span = reader.number()
         if least + span >= self._exponent_limit:
             raise CompressError("malformed message: there are no such exponents")
         symbols = decode_wide(reader.rest(), self.dimension, 2 * span + 3)
-        exponents = np.where(symbols > 0, (symbols - 1) // 2 + least, 0)
-        return Powers(exponents, (symbols > 0) & (symbols % 2 == 0))
+        return Powers(symbols, _base_of(least))
 
     def reconstruct(self, code: Powers) -> NDArray[Any]:
-        return powers_of_two(code.exponents, code.negative, self.dtype)
+        values = np.empty(self.dimension, self.dtype)
+        natural_decompress(code.symbols, code.base, values)
+        return values
+
+
+def _base_of(least: int) -> int:
+    """The base with which symbols of exponents from `least` on begin with 1."""
+    return 2 * least - 1

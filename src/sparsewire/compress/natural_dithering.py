@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
-from sparsewire.compress.kernels import round_to_powers
+from sparsewire import _core
 from sparsewire.compress.norm_scaled import NormScaled
 
 
@@ -20,14 +17,11 @@ class NaturalDithering(NormScaled):
     2^(1-s) ||x||_p an element adds at most |x| (c - |x|) to the variance.
     """
 
+    _dither = staticmethod(_core.natural_dither)
+    _undither = staticmethod(_core.natural_undither)
+
     @property
     def omega(self) -> float:
         exponent = 1 / min(self.power, 2.0)
         u = math.ldexp(self.blocks.size**exponent, 1 - self.levels)
         return 1 / 8 + u * min(1.0, u)
-
-    def fractions(self) -> NDArray[np.float64]:
-        return np.ldexp(1.0, np.arange(1 - self.levels, 1))
-
-    def round(self, shares: NDArray[np.float64], key: int) -> NDArray[np.int64]:
-        return round_to_powers(shares, self.levels, key)

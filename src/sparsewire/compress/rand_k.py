@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
-from sparsewire.compress.kernels import random_subset
+from sparsewire.compress.marks import Marks
 from sparsewire.compress.sparsifier import SeededSparsifier, check_kept
 
 
@@ -27,8 +27,8 @@ class RandK(SeededSparsifier):
     def omega(self) -> float:
         return self.scale - 1
 
-    def blocks_of(self, seed: int) -> NDArray[np.int64]:
-        return random_subset(seed, self.kept_blocks, self.blocks.count)
+    def marks_of(self, seed: int) -> Marks:
+        return Marks.subset(self.blocks.count, self.kept_blocks, seed)
 
 
 class BlockRandomK(RandK):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from sparsewire._core import take_signs, undither
 from sparsewire.compress.blocks import Blocks
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.entropy_code import decode_symbols, encode_symbols
@@ -16,6 +17,7 @@ from sparsewire.compress.norm_scaled import Levels
 from sparsewire.compress.stream import Stream
 
 _WITHOUT_ZERO, _WITH_ZERO = 2, 3
+_ZERO = 1
 
 
 class Sign(Compressor):
@@ -24,6 +26,8 @@ class Sign(Compressor):
     contraction = 1/d of a block of d, as a vector with a single element reaches for large d; of a
     vector x it is ||x||_1^2 / (d ||x||^2) (Karimireddy et al., Error feedback fixes SignSGD, ICML
     2019, lemma 8). Zeros stay zero, which makes the error no larger.
+
+    The code is that of one level, with means in place of norms.
     """
 
     omega = float("inf")
@@ -39,31 +43,28 @@ class Sign(Compressor):
         return 1 / self.blocks.size
 
     def draw(self, x: NDArray[Any], stream: Stream) -> Levels:
-        sizes = np.abs(x, dtype=np.float64)
-        lengths = self.blocks.sums(np.ones(self.dimension))
-        # Divided first, so that the sum of large numbers does not overflow.
-        means = self.blocks.sums(sizes / self.blocks.spread(lengths))
-        largest = self.blocks.largest(np.abs(x))
-        symbols = np.where(x == 0, 0, 1 + (x < 0)).astype(np.uint8)
-        return Levels(np.minimum(means.astype(self.dtype), largest), symbols)
+        symbols = np.empty(self.dimension, np.uint8)
+        take_signs(x, symbols)
+        return Levels(self.blocks.means(x), symbols)
 
     def pack(self, code: Levels) -> bytes:
         # Without zeros, which is the rule, there are only two symbols.
-        alphabet = _WITH_ZERO if (code.symbols == 0).any() else _WITHOUT_ZERO
-        symbols = encode_symbols(code.symbols - np.uint8(_WITH_ZERO - alphabet), alphabet)
-        return bytes([alphabet]) + value_bytes(code.scales) + symbols
+        alphabet = _WITH_ZERO if (code.symbols == _ZERO).any() else _WITHOUT_ZERO
+        symbols = code.symbols if alphabet == _WITH_ZERO else code.symbols // np.uint8(2)
+        coded = encode_symbols(symbols, alphabet)
+        return b"".join((bytes([alphabet]), value_bytes(code.scales), coded))
 
     def unpack(self, reader: Reader) -> Levels:
-        alphabet = reader.take(1)[0]
+        alphabet = reader.view(1)[0]
         if alphabet not in (_WITHOUT_ZERO, _WITH_ZERO):
             raise CompressError(f"malformed message: there are no {alphabet} signs")
         means = reader.values(self.blocks.count, self.dtype)
         if (means < 0).any():
             raise CompressError("malformed message: a mean magnitude is negative")
         symbols = decode_symbols(reader.rest(), self.dimension, alphabet)
-        return Levels(means, symbols + np.uint8(_WITH_ZERO - alphabet))
+        return Levels(means, symbols if alphabet == _WITH_ZERO else symbols * np.uint8(2))
 
     def reconstruct(self, code: Levels) -> NDArray[Any]:
-        signs = np.array([0, 1, -1], self.dtype)[code.symbols]
-        result: NDArray[Any] = self.blocks.spread(code.scales) * signs
-        return result
+        values = np.empty(self.dimension, self.dtype)
+        undither(code.symbols, self.blocks.size, code.scales, 1, values)
+        return values

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from sparsewire._core import first_not_finite
 from sparsewire.compress.blocks import Blocks
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.errors import CompressError
-from sparsewire.compress.kernels import largest
+from sparsewire.compress.marks import Marks
 from sparsewire.compress.message import Reader, number_bytes, value_bytes
 from sparsewire.compress.positions import decode_positions, encode_positions
 from sparsewire.compress.stream import Stream
@@ -20,10 +21,15 @@ _SEED_BYTES = 8
 
 
 class Choice(NamedTuple):
-    """Which blocks are sent: their numbers, ascending, and the seed they follow from, if any."""
+    """Which blocks are sent, and the seed that this follows from, if any."""
 
-    blocks: NDArray[np.int64]
+    marks: Marks
     seed: int = 0
+
+    @property
+    def blocks(self) -> NDArray[np.int64]:
+        """Their numbers, ascending."""
+        return self.marks.positions()
 
 
 class Kept(NamedTuple):
@@ -54,34 +60,30 @@ class Sparsifier(Compressor):
 
     def describe(self, choice: Choice) -> bytes:
         """The part of the message that tells the choice."""
-        code = encode_positions(choice.blocks, self.blocks.count)
-        count = number_bytes(choice.blocks.size) if self.kept_blocks is None else b""
-        return count + number_bytes(len(code)) + code
+        code = encode_positions(choice.marks)
+        count = number_bytes(choice.marks.count) if self.kept_blocks is None else b""
+        return b"".join((count, number_bytes(len(code)), code))
 
     def read_choice(self, reader: Reader) -> Choice:
         """The choice again; raises CompressError if the message is malformed."""
         count = reader.number() if self.kept_blocks is None else self.kept_blocks
         if count > self.blocks.count:
             raise CompressError(f"malformed message: {count} of {self.blocks.count} blocks")
-        code = reader.take(reader.number())
+        code = reader.view(reader.number())
         return Choice(decode_positions(code, count, self.blocks.count))
 
     def pick(self, x: NDArray[Any], choice: Choice) -> NDArray[Any]:
         """The elements of the chosen blocks."""
-        values: NDArray[Any] = x[self.blocks.elements(choice.blocks)]
-        return values
+        return self.blocks.gather(x, choice.marks)
 
     def check_scale(self, values: NDArray[Any]) -> None:
         """Raise CompressError where `scale` times an element would overflow."""
-        limit = float(np.finfo(self.dtype).max) / self.scale
-        if self.scale > 1 and values.size and float(np.abs(values).max()) > limit:
+        if self.scale > 1 and first_not_finite(self._scaled(values)) < values.size:
             raise CompressError(f"an element times {self.scale:g} is too large for {self.dtype}")
 
     def place(self, choice: Choice, values: NDArray[Any]) -> NDArray[Any]:
         """The vector with these elements times `scale` at their positions, and zeros elsewhere."""
-        result = np.zeros(self.dimension, self.dtype)
-        result[self.blocks.elements(choice.blocks)] = values * self.dtype.type(self.scale)
-        return result
+        return self.blocks.scatter(self._scaled(values), choice.marks)
 
     def draw(self, x: NDArray[Any], stream: Stream) -> Kept:
         choice = self.choose(x, stream)
@@ -90,41 +92,49 @@ class Sparsifier(Compressor):
         return Kept(choice, values)
 
     def pack(self, code: Kept) -> bytes:
-        if self.kept_blocks is None and not code.choice.blocks.size:
+        if self.kept_blocks is None and not code.choice.marks.count:
             return b""
-        return self.describe(code.choice) + value_bytes(code.values)
+        return b"".join((self.describe(code.choice), value_bytes(code.values)))
 
     def unpack(self, reader: Reader) -> Kept:
         if self.kept_blocks is None and reader.is_empty:
-            return Kept(Choice(np.empty(0, np.int64)), np.empty(0, self.dtype))
+            return Kept(Choice(Marks.none(self.blocks.count)), np.empty(0, self.dtype))
         choice = self.read_choice(reader)
-        count = self.blocks.elements(choice.blocks).size
+        count = self.blocks.marked_elements(choice.marks)
         return Kept(choice, reader.values(count, self.dtype))
 
     def reconstruct(self, code: Kept) -> NDArray[Any]:
         return self.place(code.choice, code.values)
 
-    def _largest_blocks(self, sizes: NDArray[np.float64]) -> Choice:
-        return Choice(largest(sizes, self.kept_blocks or 0))
+    def _scaled(self, values: NDArray[Any]) -> NDArray[Any]:
+        if self.scale == 1:
+            return values
+        with np.errstate(over="ignore"):
+            scaled: NDArray[Any] = values * self.dtype.type(self.scale)
+        return scaled
 
 
 class SeededSparsifier(Sparsifier):
     """Chooses without looking at the vector, so that a seed of 8 bytes tells the choice."""
 
     @abstractmethod
+    def marks_of(self, seed: int) -> Marks:
+        """The blocks that a seed of 64 bits stands for."""
+
     def blocks_of(self, seed: int) -> NDArray[np.int64]:
-        """The numbers of the blocks that a seed of 64 bits stands for, ascending."""
+        """Their numbers, ascending."""
+        return self.marks_of(seed).positions()
 
     def choose(self, x: NDArray[Any], stream: Stream) -> Choice:
         seed = stream.key()
-        return Choice(self.blocks_of(seed), seed)
+        return Choice(self.marks_of(seed), seed)
 
     def describe(self, choice: Choice) -> bytes:
         return choice.seed.to_bytes(_SEED_BYTES, "little")
 
     def read_choice(self, reader: Reader) -> Choice:
-        seed = int.from_bytes(reader.take(_SEED_BYTES), "little")
-        return Choice(self.blocks_of(seed), seed)
+        seed = int.from_bytes(reader.view(_SEED_BYTES), "little")
+        return Choice(self.marks_of(seed), seed)
 
 
 def check_kept(count: int, blocks: int) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from sparsewire.compress.errors import CompressError
+from sparsewire.compress.marks import Marks
 from sparsewire.compress.sparsifier import Choice, Sparsifier
 from sparsewire.compress.stream import Stream
 
@@ -31,6 +32,7 @@ class Threshold(Sparsifier):
         if not (threshold >= 0 and math.isfinite(threshold)):
             raise CompressError(f"the threshold must be a number of at least 0, not {threshold}")
         self.threshold = threshold
+        self._least = self._least_kept()
 
     @property
     def error_bound(self) -> float:
@@ -38,8 +40,17 @@ class Threshold(Sparsifier):
         return self.blocks.count * self.threshold**2
 
     def choose(self, x: NDArray[Any], stream: Stream) -> Choice:
-        sizes = np.abs(x) if self.blocks.size == 1 else self.blocks.norms(x)
-        return Choice(np.flatnonzero((sizes >= self.threshold) & (sizes > 0)))
+        return Choice(Marks.reaching(self.blocks.sizes(x), self._least))
+
+    def _least_kept(self) -> float:
+        """The least number of `dtype` that is at least the threshold, and not zero."""
+        limits = np.finfo(self.dtype)
+        if self.threshold > float(limits.max):
+            return math.inf
+        rounded = self.dtype.type(self.threshold)
+        if float(rounded) < self.threshold:
+            rounded = np.nextafter(rounded, limits.max)
+        return float(max(rounded, limits.smallest_subnormal))
 
 
 class BlockThreshold(Threshold):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from sparsewire.compress.marks import Marks
 from sparsewire.compress.sparsifier import Choice, Sparsifier, check_kept
 from sparsewire.compress.stream import Stream
 from sparsewire.compress.vectors import as_vector
@@ -32,10 +33,10 @@ class TopK(Sparsifier):
         return self.kept_blocks / self.blocks.count
 
     def choose(self, x: NDArray[Any], stream: Stream) -> Choice:
-        return self._largest_blocks(self._sizes(x))
+        return Choice(Marks.largest(self._sizes(x), self.kept_blocks))
 
     def _sizes(self, x: NDArray[Any]) -> NDArray[Any]:
-        return np.abs(x) if self.blocks.size == 1 else self.blocks.norms(x)
+        return self.blocks.sizes(x)
 
 
 class BlockTopK(TopK):
@@ -77,8 +78,8 @@ class BlockTopKRatio(BlockTopK):
 
     def follow(self, parameters: Any) -> None:
         """Compare with these parameters from now on; raises CompressError as `encode` does."""
-        vector = as_vector(parameters, self.dimension, np.dtype(np.float64))
-        self._scales = self.blocks.norms(vector)
+        vector = as_vector(parameters, self.dimension, self.dtype)
+        self._scales = self.blocks.norms(vector).astype(np.float64)
 
     @property
     def contraction(self) -> float:
@@ -89,7 +90,7 @@ class BlockTopKRatio(BlockTopK):
         return float(squares[: self.kept_blocks].sum() / squares.sum())
 
     def _sizes(self, x: NDArray[Any]) -> NDArray[Any]:
-        norms = self.blocks.norms(x)
+        norms = self.blocks.norms(x).astype(np.float64)
         if not self._scales.any():
             return norms
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

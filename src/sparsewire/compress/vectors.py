@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sparsewire._core import first_not_finite
 from sparsewire.compress.errors import CompressError
 
 
@@ -18,17 +19,21 @@ def as_vector(x: Any, dimension: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     not finite in `dtype`, naming the first.
     """
     array = _as_numpy(x)
-    if not (np.issubdtype(array.dtype, np.floating) or array.dtype.name == "bfloat16"):
-        raise CompressError(f"only floating-point vectors can be compressed, not {array.dtype}")
     if array.size != dimension:
         raise CompressError(f"this compressor takes {dimension} elements, not {array.size}")
-    with np.errstate(over="ignore"):
-        vector = np.ascontiguousarray(array.reshape(-1), dtype=dtype)
-    finite = np.isfinite(vector)
-    if not finite.all():
-        index = int(np.argmin(finite))
-        raise CompressError(f"element {index} is not finite as {dtype}: {array.reshape(-1)[index]}")
+    flat = array.reshape(-1)
+    vector = np.ascontiguousarray(flat if array.dtype == dtype else _converted(flat, dtype))
+    index = first_not_finite(vector)
+    if index < dimension:
+        raise CompressError(f"element {index} is not finite as {dtype}: {flat[index]}")
     return vector
+
+
+def _converted(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    if not (np.issubdtype(array.dtype, np.floating) or array.dtype.name == "bfloat16"):
+        raise CompressError(f"only floating-point vectors can be compressed, not {array.dtype}")
+    with np.errstate(over="ignore"):
+        return array.astype(dtype)
 
 
 def as_kind_of(x: Any, values: NDArray[Any]) -> Any:

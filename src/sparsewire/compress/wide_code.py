@@ -9,27 +9,31 @@ from sparsewire.compress.entropy_code import decode_symbols, encode_symbols
 from sparsewire.compress.errors import CompressError
 from sparsewire.compress.message import Reader, number_bytes
 
+Symbols = NDArray[np.uint16] | NDArray[np.uint8]
+
 _PLANE = 256
-LARGEST_ALPHABET = _PLANE * _PLANE
 
 
-def encode_wide(symbols: NDArray[np.int64], alphabet: int) -> bytes:
+def encode_wide(symbols: NDArray[np.uint16], alphabet: int) -> bytes:
     """The code of symbols below `alphabet` (1 to 65536), shape (count,)."""
+    low = symbols.astype(np.uint8)
     if alphabet <= _PLANE:
-        return encode_symbols(symbols.astype(np.uint8), alphabet)
-    high = encode_symbols((symbols // _PLANE).astype(np.uint8), _high_alphabet(alphabet))
-    low = encode_symbols((symbols % _PLANE).astype(np.uint8), _PLANE)
-    return number_bytes(len(high)) + high + low
+        return encode_symbols(low, alphabet)
+    high = encode_symbols((symbols >> 8).astype(np.uint8), _high_alphabet(alphabet))
+    return b"".join((number_bytes(len(high)), high, encode_symbols(low, _PLANE)))
 
 
-def decode_wide(payload: bytes, count: int, alphabet: int) -> NDArray[np.int64]:
-    """The symbols again, shape (count,); raises CompressError if the code is malformed."""
+def decode_wide(payload: bytes | memoryview, count: int, alphabet: int) -> Symbols:
+    """The symbols again, shape (count,), of a byte where `alphabet` is at most 256.
+
+    Raises CompressError if the code is malformed.
+    """
     if alphabet <= _PLANE:
-        return decode_symbols(payload, count, alphabet).astype(np.int64)
+        return decode_symbols(payload, count, alphabet)
     reader = Reader(payload)
-    high = decode_symbols(reader.take(reader.number()), count, _high_alphabet(alphabet))
+    high = decode_symbols(reader.view(reader.number()), count, _high_alphabet(alphabet))
     low = decode_symbols(reader.rest(), count, _PLANE)
-    symbols = high.astype(np.int64) * _PLANE + low
+    symbols: Symbols = high.astype(np.uint16) * np.uint16(_PLANE) + low
     if count and symbols.max() >= alphabet:
         raise CompressError("malformed message: a symbol is not in the alphabet")
     return symbols

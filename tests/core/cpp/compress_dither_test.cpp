@@ -14,30 +14,33 @@ using namespace sparsewire::test;
 
 using Symbols = std::vector<std::uint8_t>;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
 // One of the two dithering operators, of a level.
+template <typename T>
 struct Dither {
-  decltype(CompressKernels::dither) encode;
-  decltype(CompressKernels::undither) decode;
+  decltype(VectorKernels<T>::dither) encode;
+  decltype(VectorKernels<T>::undither) decode;
 };
 
-Dither linear(const Kernels& level) { return {level.compress.dither, level.compress.undither}; }
-Dither natural(const Kernels& level) {
-  return {level.compress.natural_dither, level.compress.natural_undither};
+template <typename T>
+Dither<T> dither_of(const Kernels& level, bool is_natural) {
+  const VectorKernels<T>& table = level.compress.of<T>();
+  return is_natural ? Dither<T>{table.natural_dither, table.natural_undither}
+                    : Dither<T>{table.dither, table.undither};
 }
 
-Symbols encode(const Dither& dither, const Values& values, std::size_t block, const Values& norms,
-               std::uint32_t levels, std::uint64_t key) {
+template <typename T>
+Symbols encode(const Dither<T>& dither, const ValuesOf<T>& values, std::size_t block,
+               const ValuesOf<T>& norms, std::uint32_t levels, std::uint64_t key) {
   Symbols symbols(values.size());
   dither.encode(values.data(), values.size(), block, norms.data(), levels, {key, 0},
                 symbols.data());
   return symbols;
 }
 
-Values decode(const Dither& dither, const Symbols& symbols, std::size_t block, const Values& norms,
-              std::uint32_t levels) {
-  Values values(symbols.size());
+template <typename T>
+ValuesOf<T> decode(const Dither<T>& dither, const Symbols& symbols, std::size_t block,
+                   const ValuesOf<T>& norms, std::uint32_t levels) {
+  ValuesOf<T> values(symbols.size());
   dither.decode(symbols.data(), symbols.size(), block, norms.data(), levels, values.data());
   return values;
 }
@@ -61,76 +64,101 @@ double rounding_variance(double ratio, std::uint32_t levels, bool is_natural) {
 
 }  // namespace
 
-TEST_CASE("norms are those of plain arithmetic, with equal bits at every level") {
+TEST_CASE_TEMPLATE("norms are those of plain arithmetic, with equal bits at every level", T, float,
+                   double) {
   for (const std::size_t count : {1u, 15u, 16u, 1000u, 70001u}) {
-    const Values values = random_values(count, 1);
+    const ValuesOf<T> values = random_values<T>(count, 1);
     for (const std::size_t block : {std::size_t{1}, std::size_t{64}, std::size_t{333}, count}) {
-      for (const Norm norm : {Norm::l1, Norm::l2, Norm::linf}) {
-        const Values norms = block_norms(*available_kernels().front(), values, block, norm);
+      for (const double power : {1.0, 1.5, 2.0, 3.0, 20.0, kLinf}) {
+        const ValuesOf<T> norms = block_norms(*available_kernels().front(), values, block, power);
         for (std::size_t b = 0; b < norms.size(); ++b) {
-          double sum = 0, squares = 0, largest = 0;
+          double sum = 0, largest = 0;
           for (std::size_t i = b * block; i < std::min(count, (b + 1) * block); ++i) {
-            sum += std::fabs(values[i]);
-            squares += double(values[i]) * values[i];
+            sum += std::pow(std::fabs(values[i]), power);
             largest = std::max(largest, std::fabs(double(values[i])));
           }
-          const double expected[] = {sum, std::sqrt(squares), largest};
-          REQUIRE(norms[b] ==
-                  doctest::Approx(expected[static_cast<int>(norm)]).epsilon(1e-6).scale(1e-9));
-          if (norm != Norm::l1) REQUIRE(norms[b] >= static_cast<float>(largest));
+          const double expected = std::isinf(power) ? largest : std::pow(sum, 1 / power);
+          REQUIRE(norms[b] == doctest::Approx(expected).epsilon(1e-6).scale(1e-9));
+          if (power != 1) REQUIRE(norms[b] >= static_cast<T>(largest));
         }
         for (const Kernels* level : available_kernels()) {
-          CHECK(block_norms(*level, values, block, norm) == norms);
+          CHECK(block_norms(*level, values, block, power) == norms);
         }
       }
     }
   }
 }
 
-TEST_CASE("a norm that float32 cannot hold is infinite") {
-  const Values values(100, std::numeric_limits<float>::max());
+TEST_CASE_TEMPLATE("a mean magnitude is that of plain arithmetic, and at most the largest", T,
+                   float, double) {
+  const ValuesOf<T> values = random_values<T>(1000, 1);
   for (const Kernels* level : available_kernels()) {
-    CHECK(block_norms(*level, values, 100, Norm::l2)[0] == kInfinity);
-    CHECK(block_norms(*level, values, 100, Norm::linf)[0] == values[0]);
+    ValuesOf<T> means(4);
+    level->compress.of<T>().means(values.data(), 1000, 300, means.data());
+    for (std::size_t b = 0; b < means.size(); ++b) {
+      const std::size_t end = std::min<std::size_t>(1000, (b + 1) * 300);
+      double sum = 0;
+      for (std::size_t i = b * 300; i < end; ++i) sum += std::fabs(double(values[i]));
+      CHECK(means[b] == doctest::Approx(sum / static_cast<double>(end - b * 300)).epsilon(1e-6));
+    }
+    const ValuesOf<T> largest(3, std::numeric_limits<T>::max());
+    level->compress.of<T>().means(largest.data(), 3, 3, means.data());
+    CHECK(means[0] == doctest::Approx(largest[0]).epsilon(1e-6));
+    CHECK(means[0] <= largest[0]);
   }
 }
 
-TEST_CASE("the first value that is not finite is found") {
+TEST_CASE_TEMPLATE("norms neither overflow nor vanish on the way", T, float, double) {
   for (const Kernels* level : available_kernels()) {
-    Values values = random_values(3000, 2);
+    for (const T value : {std::numeric_limits<T>::max() / 8, std::numeric_limits<T>::min() * 8}) {
+      const ValuesOf<T> values(16, value);
+      CHECK(block_norms(*level, values, 16, 2)[0] == 4 * value);
+      CHECK(block_norms(*level, values, 16, 4)[0] == doctest::Approx(double(2 * value)));
+    }
+    const ValuesOf<T> values(100, std::numeric_limits<T>::max());
+    CHECK(std::isinf(block_norms(*level, values, 100, 2)[0]));
+    CHECK(std::isinf(block_norms(*level, values, 100, 3)[0]));
+    CHECK(block_norms(*level, values, 100, kLinf)[0] == values[0]);
+  }
+}
+
+TEST_CASE_TEMPLATE("the first value that is not finite is found", T, float, double) {
+  for (const Kernels* level : available_kernels()) {
+    ValuesOf<T> values = random_values<T>(3000, 2);
     const auto find = [&] {
-      return level->compress.first_not_finite(values.data(), values.size());
+      return level->compress.of<T>().first_not_finite(values.data(), values.size());
     };
     CHECK(find() == 3000);
-    values[2999] = -kInfinity;
+    values[2999] = -std::numeric_limits<T>::infinity();
     CHECK(find() == 2999);
-    values[1024] = kInfinity;
-    values[1025] = std::numeric_limits<float>::quiet_NaN();
+    values[1024] = std::numeric_limits<T>::infinity();
+    values[1025] = std::numeric_limits<T>::quiet_NaN();
     CHECK(find() == 1024);
-    values[3] = -std::numeric_limits<float>::quiet_NaN();
+    values[3] = -std::numeric_limits<T>::quiet_NaN();
     CHECK(find() == 3);
   }
 }
 
-TEST_CASE("symbols are the same at every level and over tiles of blocks") {
+TEST_CASE_TEMPLATE("symbols are the same at every level and over tiles of blocks", T, float,
+                   double) {
   constexpr std::size_t kCount = 140000, kBlock = 1000;
-  const Values values = random_values(kCount, 3);
-  const Values norms = block_norms(*available_kernels().front(), values, kBlock, Norm::linf);
+  const ValuesOf<T> values = random_values<T>(kCount, 3);
+  const ValuesOf<T> norms = block_norms(*available_kernels().front(), values, kBlock, kLinf);
   for (const std::uint32_t levels : {1u, 2u, 3u, 7u, 127u}) {
     for (const bool is_natural : {false, true}) {
-      const auto of = is_natural ? natural : linear;
-      const Dither first = of(*available_kernels().front());
+      const Dither first = dither_of<T>(*available_kernels().front(), is_natural);
       const Symbols whole = encode(first, values, kBlock, norms, levels, 42);
-      const Values decoded = decode(first, whole, kBlock, norms, levels);
+      const ValuesOf<T> decoded = decode(first, whole, kBlock, norms, levels);
       CHECK(whole != encode(first, values, kBlock, norms, levels, 43));
       for (const Kernels* level : available_kernels()) {
-        CHECK(encode(of(*level), values, kBlock, norms, levels, 42) == whole);
-        CHECK(decode(of(*level), whole, kBlock, norms, levels) == decoded);
+        const Dither dither = dither_of<T>(*level, is_natural);
+        CHECK(encode(dither, values, kBlock, norms, levels, 42) == whole);
+        CHECK(decode(dither, whole, kBlock, norms, levels) == decoded);
         Symbols tiled(kCount);
         for (std::size_t begin = 0, tile = kBlock; begin < kCount; begin += tile, tile += kBlock) {
           tile = std::min(tile, kCount - begin);
-          of(*level).encode(values.data() + begin, tile, kBlock, norms.data() + begin / kBlock,
-                            levels, {42, begin}, tiled.data() + begin);
+          dither.encode(values.data() + begin, tile, kBlock, norms.data() + begin / kBlock, levels,
+                        {42, begin}, tiled.data() + begin);
         }
         CHECK(tiled == whole);
       }
@@ -138,23 +166,24 @@ TEST_CASE("symbols are the same at every level and over tiles of blocks") {
   }
 }
 
-TEST_CASE("levels stay as they are, and a value is rounded to one of its neighbours") {
+TEST_CASE_TEMPLATE("levels stay as they are, and a value is rounded to one of its neighbours", T,
+                   float, double) {
   for (const bool is_natural : {false, true}) {
-    const Dither dither = (is_natural ? natural : linear)(kernels());
+    const Dither dither = dither_of<T>(kernels(), is_natural);
     for (const std::uint32_t levels : {1u, 2u, 5u, 8u, 127u}) {
-      const Values norms = {3.0f};
-      Values exact;
+      const ValuesOf<T> norms = {3};
+      ValuesOf<T> exact;
       for (int level = -int(levels); level <= int(levels); ++level) {
         const double magnitude = magnitude_of(level, levels, is_natural);
-        exact.push_back(static_cast<float>(std::copysign(magnitude, level)) * norms[0]);
+        exact.push_back(static_cast<T>(std::copysign(magnitude, level)) * norms[0]);
       }
       const bool representable = is_natural || (levels & (levels - 1)) == 0;
       for (std::uint64_t key = 0; representable && key < 50; ++key) {
         const Symbols symbols = encode(dither, exact, exact.size(), norms, levels, key);
         REQUIRE(decode(dither, symbols, exact.size(), norms, levels) == exact);
       }
-      const Values values = random_values(5000, 4);
-      const Values wide = block_norms(kernels(), values, values.size(), Norm::linf);
+      const ValuesOf<T> values = random_values<T>(5000, 4);
+      const ValuesOf<T> wide = block_norms(kernels(), values, values.size(), kLinf);
       const Symbols symbols = encode(dither, values, values.size(), wide, levels, 1);
       for (std::size_t i = 0; i < values.size(); ++i) {
         const int level = int(symbols[i]) - int(levels);
@@ -171,19 +200,20 @@ TEST_CASE("levels stay as they are, and a value is rounded to one of its neighbo
   }
 }
 
-TEST_CASE("dithering has the mean of its input, and the variance that it should have") {
+TEST_CASE_TEMPLATE("dithering has the mean of its input, and the variance that it should have", T,
+                   float, double) {
   constexpr int kDraws = 4000;
-  const Values values = random_values(400, 5);
-  for (const Norm norm : {Norm::l2, Norm::linf}) {
-    const Values norms = block_norms(kernels(), values, 200, norm);
+  const ValuesOf<T> values = random_values<T>(400, 5);
+  for (const double power : {2.0, kLinf}) {
+    const ValuesOf<T> norms = block_norms(kernels(), values, 200, power);
     for (const bool is_natural : {false, true}) {
-      const Dither dither = (is_natural ? natural : linear)(kernels());
+      const Dither dither = dither_of<T>(kernels(), is_natural);
       for (const std::uint32_t levels : {1u, 3u, 8u}) {
         std::vector<double> sums(values.size());
         double totals = 0, total_variance = 0, chi_square = 0, terms = 0;
         for (std::uint64_t key = 0; key < kDraws; ++key) {
           const Symbols symbols = encode(dither, values, 200, norms, levels, key);
-          const Values drawn = decode(dither, symbols, 200, norms, levels);
+          const ValuesOf<T> drawn = decode(dither, symbols, 200, norms, levels);
           double total = 0;
           for (std::size_t i = 0; i < values.size(); ++i) {
             sums[i] += drawn[i];
@@ -211,14 +241,15 @@ TEST_CASE("dithering has the mean of its input, and the variance that it should 
   }
 }
 
-TEST_CASE("blocks of zeros and zeros in blocks stay zero") {
+TEST_CASE_TEMPLATE("blocks of zeros and zeros in blocks stay zero", T, float, double) {
   for (const Kernels* level : available_kernels()) {
-    Values values(300);
-    values[50] = -0.0f;
-    values[299] = std::numeric_limits<float>::denorm_min();
-    const Values norms = block_norms(*level, values, 100, Norm::l2);
+    ValuesOf<T> values(300);
+    values[50] = T{-0.0};
+    values[299] = std::numeric_limits<T>::denorm_min();
+    const ValuesOf<T> norms = block_norms(*level, values, 100, 2.0);
     CHECK(norms[0] == 0);
-    for (const Dither& dither : {linear(*level), natural(*level)}) {
+    for (const bool is_natural : {false, true}) {
+      const Dither dither = dither_of<T>(*level, is_natural);
       const Symbols symbols = encode(dither, values, 100, norms, 4, 9);
       CHECK(std::count(symbols.begin(), symbols.end(), 4) == 299);
       CHECK(decode(dither, symbols, 100, norms, 4) == values);

@@ -12,104 +12,125 @@ namespace {
 using namespace sparsewire;
 using namespace sparsewire::test;
 
-using Symbols = std::vector<std::uint8_t>;
+using Codes = std::vector<std::uint16_t>;
 
-struct Exponents {
-  Symbols exponents;
-  Symbols signs;
-
-  bool operator==(const Exponents&) const = default;
-};
-
-Exponents natural_compress(const Kernels& level, const Values& values, std::uint64_t key) {
-  Exponents result{Symbols(values.size()), Symbols((values.size() + 7) / 8)};
-  level.compress.natural_compress(values.data(), values.size(), {key, 0}, result.exponents.data(),
-                                  result.signs.data());
-  return result;
+template <typename T>
+Codes natural_compress(const Kernels& level, const ValuesOf<T>& values, std::uint64_t key) {
+  Codes codes(values.size());
+  level.compress.of<T>().natural_compress(values.data(), values.size(), {key, 0}, codes.data());
+  return codes;
 }
 
-Values natural_decompress(const Kernels& level, const Exponents& code) {
-  Values values(code.exponents.size());
-  level.compress.natural_decompress(code.exponents.data(), code.signs.data(), values.size(),
-                                    values.data());
+template <typename T>
+ValuesOf<T> natural_decompress(const Kernels& level, const Codes& codes, std::uint32_t base = 0) {
+  ValuesOf<T> values(codes.size());
+  level.compress.of<T>().natural_decompress(codes.data(), values.size(), base, values.data());
   return values;
 }
 
 }  // namespace
 
-TEST_CASE("natural compression is the same at every level and over tiles") {
-  const Values values = random_values(140001, 6);
-  const Exponents whole = natural_compress(*available_kernels().front(), values, 7);
-  const Values decoded = natural_decompress(*available_kernels().front(), whole);
+TEST_CASE_TEMPLATE("natural compression is the same at every level and over tiles", T, float,
+                   double) {
+  const ValuesOf<T> values = random_values<T>(140001, 6);
+  const Codes whole = natural_compress(*available_kernels().front(), values, 7);
+  const ValuesOf<T> decoded = natural_decompress<T>(*available_kernels().front(), whole);
   for (const Kernels* level : available_kernels()) {
     CHECK(natural_compress(*level, values, 7) == whole);
-    CHECK(natural_decompress(*level, whole) == decoded);
-    Exponents tiled{Symbols(values.size()), Symbols(whole.signs.size())};
+    CHECK(natural_decompress<T>(*level, whole) == decoded);
+    Codes tiled(values.size());
     for (std::size_t begin = 0, tile = 8; begin < values.size(); begin += tile, tile *= 3) {
       tile = std::min(tile, values.size() - begin);
-      level->compress.natural_compress(values.data() + begin, tile, {7, begin},
-                                       tiled.exponents.data() + begin,
-                                       tiled.signs.data() + begin / 8);
+      level->compress.of<T>().natural_compress(values.data() + begin, tile, {7, begin},
+                                               tiled.data() + begin);
     }
     CHECK(tiled == whole);
   }
 }
 
-TEST_CASE("natural compression rounds to a neighbouring power of two, with the right mean") {
+TEST_CASE_TEMPLATE("codes without their base, of a byte or two, mean the same", T, float, double) {
+  const ValuesOf<T> values = random_values<T>(5003, 9);
+  const Codes codes = natural_compress(kernels(), values, 7);
+  const ValuesOf<T> decoded = natural_decompress<T>(kernels(), codes);
+  Codes least(1, 65535);
+  for (const auto code : codes) least[0] = code == 0 ? least[0] : std::min(least[0], code);
+  const std::uint32_t base = least[0] - 1u;
+  Codes wide(codes.size());
+  std::vector<std::uint8_t> narrow(codes.size());
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    wide[i] = static_cast<std::uint16_t>(codes[i] == 0 ? 0 : codes[i] - base);
+    REQUIRE(wide[i] < 256);
+    narrow[i] = static_cast<std::uint8_t>(wide[i]);
+  }
+  for (const Kernels* level : available_kernels()) {
+    CHECK(natural_decompress<T>(*level, wide, base) == decoded);
+    ValuesOf<T> restored(narrow.size());
+    level->compress.of<T>().natural_decompress_bytes(narrow.data(), narrow.size(), base,
+                                                     restored.data());
+    CHECK(restored == decoded);
+  }
+}
+
+TEST_CASE_TEMPLATE("natural compression rounds to a neighbouring power, with the right mean", T,
+                   float, double) {
   constexpr int kDraws = 4000;
-  Values values = random_values(400, 8);
-  values[0] = 1.5f;
-  values[1] = -std::ldexp(1.0f, -127);  // subnormal: half of the smallest power
-  values[2] = std::ldexp(1.0f, 127);
-  values[3] = -0.25f;
+  constexpr int kSmallest = std::numeric_limits<T>::min_exponent - 1;
+  constexpr int kLargest = std::numeric_limits<T>::max_exponent - 1;
+  ValuesOf<T> values = random_values<T>(400, 8);
+  values[0] = T(1.5);
+  values[1] = -std::ldexp(T{1}, kSmallest - 1);  // subnormal: half of the smallest power
+  values[2] = std::ldexp(T{1}, kLargest);
+  values[3] = T(-0.25);
   std::vector<double> sums(values.size());
   for (std::uint64_t key = 0; key < kDraws; ++key) {
-    const Values drawn = natural_decompress(kernels(), natural_compress(kernels(), values, key));
+    const auto drawn = natural_decompress<T>(kernels(), natural_compress(kernels(), values, key));
     for (std::size_t i = 0; i < values.size(); ++i) {
       int exponent = 0;
-      if (drawn[i] != 0) REQUIRE(std::fabs(std::frexp(drawn[i], &exponent)) == 0.5f);
-      if (i > 1) REQUIRE(std::fabs(drawn[i]) <= 2 * std::fabs(values[i]));
-      if (i > 1) REQUIRE(2 * std::fabs(drawn[i]) >= std::fabs(values[i]));
-      sums[i] += drawn[i];
+      if (drawn[i] != 0) REQUIRE(std::fabs(std::frexp(drawn[i], &exponent)) == T(0.5));
+      if (i > 1) REQUIRE(std::fabs(drawn[i] / 2) <= std::fabs(values[i]));
+      if (i > 1) REQUIRE(std::fabs(drawn[i]) >= std::fabs(values[i] / 2));
+      // In units of 2^12, so that the largest of double do not overflow.
+      sums[i] += std::ldexp(double(drawn[i]), -12);
     }
   }
-  CHECK(sums[2] == kDraws * double(values[2]));
-  CHECK(sums[3] == kDraws * -0.25);
+  CHECK(sums[2] == kDraws * std::ldexp(double(values[2]), -12));
+  CHECK(sums[3] == kDraws * std::ldexp(-0.25, -12));
   double chi_square = 0, terms = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double value = std::fabs(double(values[i]));
     const double power = i == 1 ? 0 : std::exp2(std::floor(std::log2(value)));
-    const double up = i == 1 ? std::ldexp(1.0, -126) : 2 * power;
-    const double variance = (value - power) * (up - value) / (up * up);
-    if (value == 0 || variance * kDraws < 30) continue;
-    const double error = (std::fabs(sums[i]) / kDraws - value) / up;
-    chi_square += error * error * kDraws / variance;
+    const double up = i == 1 ? std::ldexp(1.0, kSmallest) : 2 * power;
+    // Shares of `up`, as squares of the smallest powers vanish.
+    const double share = (value - power) / up, rest = (up - value) / up;
+    if (value == 0 || i == 2 || share * rest * kDraws < 30) continue;
+    const double error = std::ldexp(std::fabs(sums[i]) / kDraws / up, 12) - value / up;
+    chi_square += error * error * kDraws / (share * rest);
     ++terms;
   }
   REQUIRE(terms > 300);
   CHECK(std::fabs(deviation(chi_square, terms)) < 6);
 }
 
-TEST_CASE("the largest finite values do not become infinite") {
-  const Values values = {std::numeric_limits<float>::max(), -std::numeric_limits<float>::max()};
-  for (std::uint64_t key = 0; key < 20; ++key) {
-    const Exponents code = natural_compress(kernels(), values, key);
-    CHECK(natural_decompress(kernels(), code) ==
-          Values{std::ldexp(1.0f, 127), -std::ldexp(1.0f, 127)});
-  }
+TEST_CASE_TEMPLATE("zeros and what vanishes have the code of zero", T, float, double) {
+  const T tiny = std::numeric_limits<T>::denorm_min();
+  const ValuesOf<T> values = {0, T(-0.0), tiny, -tiny};
+  CHECK(natural_compress(kernels(), values, 1) == Codes(4));
 }
 
-TEST_CASE("signs come back with the magnitude that is given") {
-  for (const std::size_t count : {1u, 8u, 9u, 511u, 513u, 5000u}) {
-    const Values values = random_values(count, 10);
-    for (const Kernels* level : available_kernels()) {
-      Symbols bits((count + 7) / 8, 0xff);
-      level->compress.signs(values.data(), count, bits.data());
-      Values decoded(count);
-      level->compress.apply_signs(bits.data(), count, 0.75f, decoded.data());
-      for (std::size_t i = 0; i < count; ++i)
-        REQUIRE(decoded[i] == std::copysign(0.75f, values[i]));
-      if (count % 8 != 0) CHECK((bits.back() >> (count % 8)) == 0);
+TEST_CASE("the largest values may get the exponent of infinity") {
+  const Values values = {std::numeric_limits<float>::max(), -std::numeric_limits<float>::max()};
+  CHECK(natural_compress(kernels(), values, 1) == Codes{2 * 255, 2 * 255 + 1});
+}
+
+TEST_CASE_TEMPLATE("signs are told from zeros", T, float, double) {
+  ValuesOf<T> values = random_values<T>(5003, 10);
+  values[1] = T(-0.0);
+  values[2] = -std::numeric_limits<T>::denorm_min();
+  for (const Kernels* level : available_kernels()) {
+    std::vector<std::uint8_t> symbols(values.size(), 9);
+    level->compress.of<T>().signs(values.data(), values.size(), symbols.data());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      REQUIRE(symbols[i] == (values[i] > 0 ? 2 : values[i] < 0 ? 0 : 1));
     }
   }
 }

@@ -29,7 +29,8 @@ Bitmap drawn(std::size_t count, std::size_t k, std::uint64_t key) {
 
 std::size_t set_in(const Bitmap& bitmap) { return count_set(bitmap.data(), bitmap.size() * 64); }
 
-Bitmap reference_top_k(const Values& values, std::size_t k) {
+template <typename T>
+Bitmap reference_top_k(const ValuesOf<T>& values, std::size_t k) {
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -86,7 +87,7 @@ TEST_CASE("values that reach a magnitude are marked") {
       for (const Kernels* level : available_kernels()) {
         Bitmap bitmap(bitmap_words(count), ~std::uint64_t{0});
         const std::size_t set =
-            level->compress.reaching(values.data(), count, bound, bitmap.data());
+            level->compress.singles.reaching(values.data(), count, bound, bitmap.data());
         CHECK(set == set_in(bitmap));
         for (std::size_t i = 0; i < count; ++i) {
           REQUIRE(test_bit(bitmap.data(), i) == (std::fabs(values[i]) >= bound));
@@ -97,8 +98,9 @@ TEST_CASE("values that reach a magnitude are marked") {
 }
 
 TEST_CASE("rand-k draws exactly k, the same for the same key") {
-  for (const std::size_t count : {1u, 63u, 64u, 65u, 1000u, 100000u}) {
-    for (const std::size_t k : {std::size_t{0}, std::size_t{1}, count / 3, count / 2 + 1, count}) {
+  for (const std::size_t count : {1u, 63u, 64u, 65u, 1000u, 4096u, 100000u}) {
+    for (const std::size_t k : {std::size_t{0}, std::size_t{1}, count / 3, count / 2 + 1,
+                                count - count / 10, count - count / 100, count}) {
       const Bitmap bitmap = drawn(count, std::min(k, count), 3);
       CHECK(set_in(bitmap) == std::min(k, count));
       CHECK(count_set(bitmap.data(), count) == std::min(k, count));
@@ -124,16 +126,45 @@ TEST_CASE("every set of k positions is as likely as any other") {
   }
 }
 
-TEST_CASE("top-k keeps the largest, of equal ones the first") {
+TEST_CASE("every position and every pair is as likely as any other where many are drawn") {
+  constexpr std::size_t kCount = 5000;
+  constexpr int kDraws = 4000;
+  for (const std::size_t k : {std::size_t{500}, std::size_t{2500}, std::size_t{4500}}) {
+    std::vector<double> times(kCount), with_next(kCount);
+    for (std::uint64_t key = 0; key < kDraws; ++key) {
+      const Bitmap bitmap = drawn(kCount, k, key);
+      REQUIRE(set_in(bitmap) == k);
+      for (std::size_t i = 0; i < kCount; ++i) {
+        const bool is_set = test_bit(bitmap.data(), i);
+        times[i] += is_set;
+        with_next[i] += is_set && test_bit(bitmap.data(), (i + 1) % kCount);
+      }
+    }
+    const double share = static_cast<double>(k) / kCount;
+    const double pairs = share * (static_cast<double>(k) - 1) / (kCount - 1);
+    double chi_square = 0, pair_chi_square = 0;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      chi_square += std::pow(times[i] - kDraws * share, 2) / (kDraws * share * (1 - share));
+      pair_chi_square +=
+          std::pow(with_next[i] - kDraws * pairs, 2) / (kDraws * pairs * (1 - pairs));
+    }
+    CHECK(std::fabs(deviation(chi_square, kCount)) < 6);
+    CHECK(std::fabs(deviation(pair_chi_square, kCount)) < 8);  // Neighbouring pairs share one.
+  }
+}
+
+TEST_CASE_TEMPLATE("top-k keeps the largest, of equal ones the first", T, float, double) {
   std::mt19937 generator(4);
   for (const std::size_t count : {1u, 65u, 1000u, 5001u}) {
-    Values ties(count);
-    for (float& value : ties) value = static_cast<float>(static_cast<int>(generator() % 7) - 3);
-    Values wide = random_values(count, 5);
+    ValuesOf<T> ties(count);
+    for (T& value : ties) value = static_cast<T>(static_cast<int>(generator() % 7) - 3);
+    ValuesOf<T> wide = random_values<T>(count, 5);
     for (std::size_t i = 0; i < count; i += 10) wide[i] = std::ldexp(wide[i], -120);
-    Values close(count);
-    for (float& value : close) value = 1.0f + std::ldexp(float(generator() % 3000), -23);
-    for (const Values& values : {ties, wide, close, Values(count, -2.0f), Values(count)}) {
+    ValuesOf<T> close(count);
+    for (T& value : close)
+      value = 1 + std::ldexp(T(generator() % 3000), 1 - std::numeric_limits<T>::digits);
+    for (const ValuesOf<T>& values :
+         {ties, wide, close, ValuesOf<T>(count, T{-2}), ValuesOf<T>(count)}) {
       for (const std::size_t k : {std::size_t{0}, std::size_t{1}, count / 10, count / 2, count}) {
         for (const Kernels* level : available_kernels()) {
           REQUIRE(select_kernels(level->level));

@@ -1,0 +1,171 @@
+"""The speed of compression operators: how long a core takes to encode and decode, with checks."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.box import SIMPLE
+from rich.table import Table
+
+from sparsewire.bench.conditions import conditions
+from sparsewire.bench.errors import BenchError
+from sparsewire.bench.table import number
+from sparsewire.compress import Compressor, Stream, parse
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Vector = NDArray[np.float32]
+
+OPERATORS = (
+    *("identity", "rand-k:0.01", "rand-k:0.1", "rand-k:0.5", "block-random-k:0.01"),
+    *("bernoulli:0.1:1", "bernoulli:0.1:256"),
+    *("ternary", "ternary:inf", "ternary:2:512", "ternary:inf:512"),
+    *("dithering:4", "dithering:4:1:512", "dithering:4:3:512", "dithering:127:inf:512", "qsgd:7"),
+    *("natural", "natural-dithering:7", "natural-dithering:7:inf:512"),
+    *("top-k:0.001", "top-k:0.01", "top-k:0.1", "threshold:2.5"),
+    *("block-top-k:0.01", "block-top-k-ratio:0.01", "block-threshold:17"),
+    *("sign", "sign:512", "low-rank:2", "low-rank:4"),
+    *("natural+rand-k:0.1", "natural+top-k:0.01", "dithering:4+natural"),
+    "0.5*ternary:inf|0.5*natural",
+)
+"""Every operator, with settings for long vectors."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One operator on one vector; bytes are of the uncompressed float32 vector.
+
+    Seconds are of processor time but for `..._elapsed_s`.
+    """
+
+    operator: str
+    elements: int
+    omega: float | None
+    """None where the operator is biased; then `contraction` says how good it is."""
+    contraction: float
+    bits_per_element: float
+    encode_s: float
+    """Median, as `decode_s`."""
+    decode_s: float
+    encode_bytes_per_s: float
+    decode_bytes_per_s: float
+    encode_elapsed_s: float
+    """Median on the clock: longer than `encode_s` where others use the machine."""
+    decode_elapsed_s: float
+    encode_times_s: list[float]
+    decode_times_s: list[float]
+
+
+def gaussian(elements: int, seed: int) -> Vector:
+    """Standard normal values, shape (elements,)."""
+    return np.random.default_rng(seed).standard_normal(elements, dtype=np.float32)
+
+
+def measure_operators(
+    operators: Sequence[str], x: Vector, repetitions: int, on_operator: Callable[[str], None]
+) -> list[Speed]:
+    """Measure the operators of these names one after the other; calls `on_operator` before each.
+
+    Raises CompressError for a name that means none, and BenchError for a wrong result.
+    """
+    compressors = [parse(name, x.size) for name in operators]
+    speeds = []
+    for name, compressor in zip(operators, compressors, strict=True):
+        on_operator(name)
+        speeds.append(_measure(name, compressor, x, repetitions))
+    return speeds
+
+
+def _measure(name: str, compressor: Compressor, x: Vector, repetitions: int) -> Speed:
+    # The first call finds cold caches and no memory, and its result is checked.
+    payload = compressor.encode(x, Stream(0))
+    if compressor.decode(payload).tobytes() != compressor.compress(x, Stream(0)).tobytes():
+        raise BenchError(f"{name} decodes to another vector than it compressed")
+    stream, size = Stream(1), 0
+    encodes, decodes = [], []
+    for _ in range(repetitions):
+        times, payload = _timed(compressor.encode, x, stream)
+        encodes.append(times)
+        size += len(payload)
+        decodes.append(_timed(compressor.decode, payload)[0])
+    (encode, encode_elapsed), (decode, decode_elapsed) = _medians(encodes), _medians(decodes)
+    return Speed(
+        operator=name,
+        elements=x.size,
+        omega=None if compressor.is_biased else compressor.omega,
+        contraction=compressor.contraction,
+        bits_per_element=8 * size / repetitions / x.size,
+        encode_s=encode,
+        decode_s=decode,
+        encode_bytes_per_s=x.nbytes / encode,
+        decode_bytes_per_s=x.nbytes / decode,
+        encode_elapsed_s=encode_elapsed,
+        decode_elapsed_s=decode_elapsed,
+        encode_times_s=[times.processor_s for times in encodes],
+        decode_times_s=[times.processor_s for times in decodes],
+    )
+
+
+class Times(NamedTuple):
+    """Of one call: processor time, of all threads together, and time on the clock."""
+
+    processor_s: float
+    elapsed_s: float
+
+
+def _timed(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> tuple[Times, T]:
+    processor, clock = time.process_time(), time.perf_counter()
+    result = call(*args, **kwargs)
+    return Times(time.process_time() - processor, time.perf_counter() - clock), result
+
+
+def _medians(calls: Sequence[Times]) -> Times:
+    return Times(*(float(median) for median in np.median(calls, axis=0)))
+
+
+def speed_table(speeds: Sequence[Speed]) -> Table:
+    """A row for each operator."""
+    elements = speeds[0].elements
+    title = f"{elements:,} elements of float32; GB/s of a core, elapsed ms of encode and decode"
+    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
+    table.add_column("operator", no_wrap=True)
+    for name in (
+        *("quality", "bits per\nelement", "encode\nGB/s", "decode\nGB/s"),
+        *("elapsed\nms", "elapsed\nms"),
+    ):
+        table.add_column(name, justify="right", no_wrap=True)
+    for speed in speeds:
+        table.add_row(
+            speed.operator,
+            _quality(speed),
+            f"{speed.bits_per_element:.3f}",
+            number(speed.encode_bytes_per_s, 1e-9),
+            number(speed.decode_bytes_per_s, 1e-9),
+            number(speed.encode_elapsed_s, 1e3),
+            number(speed.decode_elapsed_s, 1e3),
+        )
+    return table
+
+
+def _quality(speed: Speed) -> str:
+    if speed.omega is not None:
+        return f"omega {speed.omega:.4g}"
+    return f"a {speed.contraction:.2g}" if speed.contraction else "-"
+
+
+def write_speeds(file: Path, speeds: Sequence[Speed], seed: int) -> None:
+    """Write everything that is known about a run as JSON; times in seconds, sizes in bytes."""
+    record = {
+        "benchmark": "operators",
+        "seed": seed,
+        "conditions": conditions(),
+        "results": [asdict(speed) for speed in speeds],
+    }
+    file.write_text(json.dumps(record, indent=1) + "\n")
