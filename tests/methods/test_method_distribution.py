@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from acceptance import CONSTRUCTED, LIBSVM, Check, cases
+from data_sets import logistic
 from scipy.sparse import csr_array
 from support import run_ranks
 
@@ -26,6 +29,7 @@ from sparsewire.methods.ef14 import Ef14
 from sparsewire.methods.ef21 import Ef21
 from sparsewire.methods.ef21_sgdm import Ef21Sgdm
 from sparsewire.methods.gd import Gd
+from sparsewire.methods.isega import Isega
 from sparsewire.methods.marina import Marina
 from sparsewire.methods.method import Method
 from sparsewire.methods.network import Distributed, Network, Simulated
@@ -109,7 +113,7 @@ def run_all(names: list[str]) -> dict[str, tuple[bytes, float, int, int]]:
 
 
 def test_processes_and_simulation_agree_and_send_messages_only() -> None:
-    ranks = run_ranks(RANKS, run_all, list(RUNS))
+    ranks, check = run_ranks(RANKS, run_all, list(RUNS)), Check(15, CONSTRUCTED)
     for name in RUNS:
         network = Simulated(RANKS)
         run = made(name, network)
@@ -120,12 +124,40 @@ def test_processes_and_simulation_agree_and_send_messages_only() -> None:
         assert sum(sent) == network.bytes_sent
         for results in ranks:
             x, bits, _, wire = results[name]
-            assert x == run.x.tobytes(), name
+            check.holds("processes and simulation: same bits", x == run.x.tobytes())
             assert bits == run.bits
             # Each message goes to three others, perhaps by way of another rank. Frame, headers and
             # the bitmap of rows take up to 544 bytes, and 1% of a long message.
             assert wire <= (RANKS - 1) * (max(sent) * 1.01 + 544 * STEPS)
         assert name == "gd" or network.bytes_sent < 0.1 * 8 * DIMENSION * STEPS * RANKS
+
+
+REAL = cases([("breast_cancer", 20)], [(name, 500) for name in LIBSVM])
+
+
+def descend(name: str, steps: int, network: Network) -> list[Any]:
+    """The points where some methods arrive on a data set."""
+    problem = logistic(name, RANKS, 2.5e-4)
+    rand_k = RandK(problem.dimension, problem.dimension // 4, dtype=np.float64)
+    runs = [kind(problem, network, rand_k, seed=9) for kind in (Diana, VrDianaLsvrg, Ef21, Isega)]
+    for _ in range(steps):
+        for run in runs:
+            run.step()
+    return [run.x for run in runs]
+
+
+def descend_as_rank(name: str, steps: int) -> list[Any]:
+    with sparsewire.init() as comm:
+        return descend(name, steps, Distributed(comm))
+
+
+@pytest.mark.parametrize("case", REAL)
+def test_processes_and_simulation_agree_on_real_data(case: tuple[str, int]) -> None:
+    expected = descend(*case, Simulated(RANKS))
+    assert all(np.linalg.norm(x) > 0.1 for x in expected)
+    for points in run_ranks(RANKS, descend_as_rank, *case, deadline_s=40 + case[1]):
+        difference = np.abs(np.array(points) - np.array(expected)).max()
+        Check(15, case[0]).at_most("4 processes - 4 simulated workers", difference, 1e-10)
 
 
 RESUMED = ["diana", "vr-diana saga", "ef14", "marina"]
@@ -165,4 +197,5 @@ def test_killed_ranks_go_on_from_their_states(tmp_path: Path) -> None:
         whole = made(name, Simulated(RANKS))
         for _ in range(STEPS):
             whole.step()
-        assert {points[name] for points in resumed} == {whole.x.tobytes()}, name
+        same = {points[name] for points in resumed} == {whole.x.tobytes()}
+        Check(15, CONSTRUCTED).holds("killed and restored: same bits", same)

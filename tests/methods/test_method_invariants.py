@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from acceptance import CONSTRUCTED, LIBSVM, Check, cases
 from data_sets import logistic
 
 from sparsewire.compress.compressor import Compressor
@@ -31,15 +32,16 @@ from sparsewire.problems.logistic import Logistic
 from sparsewire.problems.sources import from_arrays
 
 N, L2 = 4, 0.01
+DATA = cases([("breast_cancer", 20)], [(name, None) for name in LIBSVM])
 COMPRESSED = [Dcgd, Qsgd, Diana, VrDianaLsvrg, VrDianaSaga, Ef14, Ef21, Ef21Sgdm, Marina]
 
 
-def problem() -> Logistic:
-    return logistic("breast_cancer", N, L2, rows=20)
+def problem(name: str = "breast_cancer", rows: int | None = 20) -> Logistic:
+    return logistic(name, N, L2, rows=rows)
 
 
-def rand_k() -> Compressor:
-    return RandK(30, 6, dtype=np.float64)
+def rand_k(dimension: int = 30) -> Compressor:
+    return RandK(dimension, dimension // 5, dtype=np.float64)
 
 
 def made(method: Callable[..., Method], **options: object) -> Method:
@@ -56,13 +58,18 @@ class Recorded(Simulated):
         return super().exchange(messages)
 
 
+@pytest.mark.parametrize("case", DATA)
 @pytest.mark.parametrize("method", [Diana, VrDianaLsvrg, VrDianaSaga])
 @pytest.mark.parametrize("beta", [0.0, 0.5])
-def test_server_keeps_the_mean_of_the_shifts(method: type[Diana], beta: float) -> None:
-    run = method(problem(), Simulated(N), rand_k(), beta=beta)
+def test_server_keeps_the_mean_of_the_shifts(
+    method: type[Diana], beta: float, case: tuple[str, int | None]
+) -> None:
+    function, errors = problem(*case), []
+    run = method(function, Simulated(N), rand_k(function.dimension), beta=beta)
     for _ in range(200):
         run.step()
-        assert np.abs(run.mean_h - run.h.mean(axis=0)).max() < 1e-12
+        errors.append(np.abs(run.mean_h - run.h.mean(axis=0)).max())
+    Check(4, case[0]).at_most("server's shift - mean of the workers'", max(errors), 1e-12)
     assert np.abs(run.h).max() > 1e-3
 
 
@@ -91,23 +98,28 @@ def test_references_of_both_variants_are_true() -> None:
     assert lsvrg.w is not points[0]
 
 
-def test_without_compression_the_methods_are_gradient_descent() -> None:
-    exact = Identity(30, np.float64)
-    gamma = Gd(problem(), Simulated(N)).gamma
+@pytest.mark.parametrize("case", DATA)
+def test_without_compression_the_methods_are_gradient_descent(
+    case: tuple[str, int | None],
+) -> None:
+    function = problem(*case)
+    exact = Identity(function.dimension, np.float64)
+    gamma = Gd(function, Simulated(N)).gamma
     runs: list[Method] = [
-        Gd(problem(), Simulated(N)),
-        Dcgd(problem(), Simulated(N), exact, gamma=gamma),
-        Diana(problem(), Simulated(N), exact, gamma=gamma, alpha=1.0),
-        Marina(problem(), Simulated(N), exact, gamma=gamma),
-        Ef14(problem(), Simulated(N), exact, gamma=gamma),
-        Ef21(problem(), Simulated(N), exact, gamma=gamma),
+        Gd(function, Simulated(N)),
+        Dcgd(function, Simulated(N), exact, gamma=gamma),
+        Diana(function, Simulated(N), exact, gamma=gamma, alpha=1.0),
+        Marina(function, Simulated(N), exact, gamma=gamma),
+        Ef14(function, Simulated(N), exact, gamma=gamma),
+        Ef21(function, Simulated(N), exact, gamma=gamma),
     ]
-    x = np.zeros(30)
+    x, error = np.zeros(function.dimension), 0.0
     for _ in range(300):
-        x = x - gamma * problem().full_gradient(x)
+        x = x - gamma * function.full_gradient(x)
         for run in runs:
             run.step()
-            assert np.abs(run.x - x).max() < 1e-12, type(run)
+            error = max(error, np.abs(run.x - x).max())
+    Check(4, case[0]).at_most("identity operator - gradient descent", error, 1e-12)
     assert np.linalg.norm(x) > 1
 
 
@@ -122,7 +134,7 @@ def test_workers_draw_differently(method: type[Diana], compressor: Compressor) -
     for _ in range(3):
         run.step()
         seen.extend(network.messages)
-    assert len(set(seen)) == len(seen) == 3 * N
+    Check(4, CONSTRUCTED).holds("workers draw differently", len(set(seen)) == 3 * N)
 
 
 def test_seeds_repeat_and_differ() -> None:

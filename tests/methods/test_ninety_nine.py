@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from acceptance import LIBSVM, Check, cases
 from data_sets import examples, logistic
 
 from sparsewire.compress.bernoulli import Bernoulli
@@ -41,10 +42,10 @@ def one_block(problem: Logistic) -> RandK:
     return RandK(problem.dimension, 1, problem.dimension // WORKERS, np.float64)
 
 
-def masks_of_steps(sparsifier: RandK, steps: int) -> np.ndarray:
-    """What each worker must draw in each step: bool, shape (steps, WORKERS, dimension)."""
-    masks = np.zeros((steps, WORKERS, sparsifier.dimension), bool)
-    for i in range(WORKERS):
+def masks_of_steps(sparsifier: RandK, steps: int, workers: int = WORKERS) -> np.ndarray:
+    """What each worker must draw in each step: bool, shape (steps, workers, dimension)."""
+    masks = np.zeros((steps, workers, sparsifier.dimension), bool)
+    for i in range(workers):
         stream = Stream(SEED, i, "compressor")
         for step in range(steps):
             masks[step, i, sparsifier.blocks.elements(sparsifier.blocks_of(stream.key()))] = True
@@ -69,26 +70,32 @@ def test_ibcd_moves_along_masked_gradients() -> None:
         np.testing.assert_allclose(point, x, rtol=0, atol=1e-12)
 
 
-def test_isega_is_the_recursion_of_its_paper() -> None:
-    problem = logistic("breast_cancer", WORKERS, 0.05, rows=ROWS, l1=0.002)
-    sparsifier = one_block(problem)
-    method = Isega(problem, Simulated(WORKERS), sparsifier, seed=SEED)
-    x, h, tau = np.zeros(problem.dimension), np.zeros((WORKERS, problem.dimension)), 1 / WORKERS
-    for masks, point in zip(masks_of_steps(sparsifier, 200), path(method, 200), strict=True):
-        g = h + masks * (problem.gradients(range(WORKERS), x) - h) / tau
+ISEGA = cases(
+    [("breast_cancer", WORKERS, ROWS, 0.05, 0.002)],
+    [(name, 20, None, 2.5e-4, 0) for name in LIBSVM],
+)
+
+
+@pytest.mark.parametrize("case", ISEGA)
+def test_isega_is_the_recursion_of_its_paper_and_diana_with_the_same_masks(
+    case: tuple[str, int, int | None, float, float],
+) -> None:
+    name, workers, rows, l2, l1 = case
+    problem = logistic(name, workers, l2, rows=rows, l1=l1)
+    isega = Isega(problem, Simulated(workers), seed=SEED)
+    tau = 1 / (isega.omega + 1)
+    blocks = isega.compressors[0]
+    diana = Diana(problem, Simulated(workers), blocks, gamma=isega.gamma, alpha=tau, seed=SEED)
+    points, gamma, errors = path(isega, 200), isega.gamma, []
+    x, h = np.zeros(problem.dimension), np.zeros((workers, problem.dimension))
+    for masks, point in zip(masks_of_steps(blocks, 200, workers), points, strict=True):
+        g = h + masks * (problem.gradients(range(workers), x) - h) / tau
         h = h + tau * (g - h)
-        x = problem.prox(x - method.gamma * g.mean(axis=0), method.gamma)
-        np.testing.assert_allclose(point, x, rtol=0, atol=1e-12)
-
-
-def test_isega_is_diana_with_the_same_masks() -> None:
-    problem = small_problem()
-    sparsifier = one_block(problem)
-    isega = Isega(problem, Simulated(WORKERS), sparsifier, seed=SEED)
-    diana = Diana(
-        problem, Simulated(WORKERS), sparsifier, gamma=isega.gamma, alpha=1 / WORKERS, seed=SEED
-    )
-    np.testing.assert_allclose(path(isega, 200), path(diana, 200), rtol=0, atol=1e-12)
+        x = problem.prox(x - gamma * g.mean(axis=0), gamma)
+        errors.append(np.abs(point - x).max())
+    check = Check(10, name)
+    check.at_most("ISEGA - recursion of the paper", max(errors), 1e-12)
+    check.at_most("ISEGA - DIANA", np.abs(points - path(diana, 200)).max(), 1e-12)
     assert isega.bits == diana.bits
 
 

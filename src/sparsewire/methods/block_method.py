@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from sparsewire.compress.message import Reader
 from sparsewire.compress.rand_k import RandK
-from sparsewire.compress.sparsifier import SeededSparsifier
+from sparsewire.compress.sparsifier import Kept, SeededSparsifier
 from sparsewire.methods.method import Method
 from sparsewire.methods.network import Network
 from sparsewire.problems.problem import Floats, Problem
@@ -40,12 +40,13 @@ class BlockMethod(Method):
         network: Network,
         sparsifier: SeededSparsifier | None = None,
         *,
+        gamma: float | None = None,
         x0: ArrayLike | None = None,
         seed: int = 0,
     ) -> None:
         """`sparsifier` draws the blocks of each worker; `_default` unless given."""
         self.sparsifier = self._default(problem) if sparsifier is None else sparsifier
-        super().__init__(problem, network, self.sparsifier, x0=x0, seed=seed)
+        super().__init__(problem, network, self.sparsifier, gamma=gamma, x0=x0, seed=seed)
 
     @property
     def tau(self) -> float:
@@ -61,14 +62,17 @@ class BlockMethod(Method):
         Returns what all workers sent, without the sparsifier's scale and 0 elsewhere, and masks of
         what they sent: both of shape (workers, dimension).
         """
-        senders = zip(vectors, self._streams, strict=True)
-        messages = [self.sparsifier.encode(vector, stream) for vector, stream in senders]
+        codes, payloads = self._send_codes(vectors)
         shape = self.network.workers, self.problem.dimension
         sent, masks = np.zeros(shape), np.zeros(shape, np.bool_)
-        for row, mask, payload in zip(sent, masks, self._exchange(messages), strict=True):
-            reader = Reader(payload)
-            choice, values = self.sparsifier.unpack(reader)
-            reader.end()
-            mask[self.sparsifier.blocks.elements(choice.blocks)] = True
-            row[mask] = values
+        for i, payload in enumerate(payloads):
+            choice, values = codes[i] if i in codes else self._unpacked(payload)
+            positions = self.sparsifier.blocks.elements(choice.blocks)
+            masks[i, positions], sent[i, positions] = True, values
         return sent, masks
+
+    def _unpacked(self, payload: bytes) -> Kept:
+        reader = Reader(payload)
+        code = self.sparsifier.unpack(reader)
+        reader.end()
+        return code

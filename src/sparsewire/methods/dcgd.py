@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from numpy.typing import ArrayLike
-
-from sparsewire.methods.method import Compressors, Method
-from sparsewire.methods.network import Network
+from sparsewire.methods.method import Method
 from sparsewire.methods.step_size import StepSize
 from sparsewire.problems.problem import Floats, Problem
 
@@ -31,23 +28,8 @@ class Dcgd(Method):
 
     proximal = True
 
-    def __init__(
-        self,
-        problem: Problem,
-        network: Network,
-        compressors: Compressors,
-        *,
-        gamma: float | None = None,
-        x0: ArrayLike | None = None,
-        seed: int = 0,
-    ) -> None:
-        """Raises ValueError for a biased compressor without `gamma`."""
-        super().__init__(problem, network, compressors, x0=x0, seed=seed)
-        if gamma is None:
-            self._require_unbiased()
-        self._use(self._theory(), gamma)
-
     def _theory(self) -> StepSize:
+        self._require_unbiased()
         return theory(self.problem, self.omega)
 
     def _step(self) -> None:

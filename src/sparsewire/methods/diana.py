@@ -79,16 +79,18 @@ class Diana(Method):
 
         With momentum the proximal step stands still where R weighs 1 - beta of what it should.
         """
-        super().__init__(problem, network, compressors, x0=x0, seed=seed)
-        self._require_unbiased()
+        super().__init__(problem, network, compressors, gamma=gamma, x0=x0, seed=seed)
         if not 0 <= beta < 1:
             raise ValueError(f"beta must be in [0, 1), not {beta}")
         if beta and problem.l1:
             raise ValueError("momentum takes no l1 term")
-        predicted = self._theory()
-        self._use(predicted, gamma, rate_holds=alpha is None and beta == 0)
-        self.alpha = predicted.alpha if alpha is None else alpha
+        if alpha is not None or beta:
+            self.rate = None
+        self.alpha = self._theory().alpha if alpha is None else alpha
         self.beta = beta
+
+    def _begin(self) -> None:
+        self._require_unbiased()
         self.h = self._zeros()
         """The shifts of the local workers: shape (local, dimension)."""
         self.mean_h: Floats = self.h[0].copy()

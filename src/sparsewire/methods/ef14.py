@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from numpy.typing import ArrayLike
-
 from sparsewire.methods.error_feedback import ErrorFeedback
-from sparsewire.methods.method import Compressors
-from sparsewire.methods.network import Network
 from sparsewire.methods.step_size import StepSize
 from sparsewire.problems.problem import Problem
 
@@ -33,18 +29,11 @@ class Ef14(ErrorFeedback):
 
     saved = ("e",)
 
-    def __init__(
-        self,
-        problem: Problem,
-        network: Network,
-        compressors: Compressors,
-        *,
-        gamma: float | None = None,
-        x0: ArrayLike | None = None,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(problem, network, compressors, gamma=gamma, x0=x0, seed=seed)
-        self._use(theory(problem, self.contraction), gamma)
+    def _theory(self) -> StepSize:
+        self._require_contraction()
+        return theory(self.problem, self.contraction)
+
+    def _begin(self) -> None:
         self.e = self._zeros()
         """The residuals of the local workers: shape (local, dimension)."""
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from numpy.typing import ArrayLike
-
 from sparsewire.methods.error_feedback import ErrorFeedback
-from sparsewire.methods.method import Compressors
-from sparsewire.methods.network import Network
 from sparsewire.methods.step_size import StepSize
 from sparsewire.problems.problem import Floats, Problem
 
@@ -54,27 +50,14 @@ class Ef21(ErrorFeedback):
 
     saved: ClassVar[tuple[str, ...]] = ("g", "mean_g")
 
-    def __init__(
-        self,
-        problem: Problem,
-        network: Network,
-        compressors: Compressors,
-        *,
-        gamma: float | None = None,
-        x0: ArrayLike | None = None,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(problem, network, compressors, gamma=gamma, x0=x0, seed=seed)
-        if gamma is None:
-            self._use(self._theory(), None)
-        else:
-            self._use(StepSize(gamma), gamma)
+    def _begin(self) -> None:
         self.g = self._zeros()
         """The estimates of the local workers: shape (local, dimension)."""
         self.mean_g: Floats = self.g[0].copy()
         """The server's copy of their mean over all workers."""
 
     def _theory(self) -> StepSize:
+        self._require_contraction()
         return theory(self.problem, self.contraction)
 
     def _step(self) -> None:

@@ -46,9 +46,13 @@ class Ef21Sgdm(Ef21):
             raise ValueError(f"eta must be in (0, 1], not {eta}")
         self.eta, self.batch = eta, batch
         super().__init__(problem, network, compressors, gamma=gamma, x0=x0, seed=seed)
+
+    def _begin(self) -> None:
+        super()._begin()
         self.v: Floats | None = None
 
     def _theory(self) -> StepSize:
+        self._require_contraction()
         return theory(self.problem, self.contraction, self.eta)
 
     def _targets(self) -> Floats:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from numpy.typing import ArrayLike
-
+from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.contractive import Contractive
-from sparsewire.methods.method import Compressors, Method
-from sparsewire.methods.network import Network
-from sparsewire.problems.problem import Problem
+from sparsewire.methods.method import Method
 
 
 class ErrorFeedback(Method):
@@ -16,18 +13,9 @@ class ErrorFeedback(Method):
     An unbiased compressor Q is no contraction, so Q / (omega + 1) takes its place.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        network: Network,
-        compressors: Compressors,
-        *,
-        gamma: float | None,
-        x0: ArrayLike | None,
-        seed: int,
-    ) -> None:
-        """Raises ValueError without `gamma` where no contraction is known of a compressor."""
-        super().__init__(problem, network, compressors, x0=x0, seed=seed)
-        self.compressors = [c if c.is_biased else Contractive(c) for c in self.compressors]
-        if gamma is None and not self.contraction > 0:
+    def _adapted(self, compressor: Compressor) -> Compressor:
+        return compressor if compressor.is_biased else Contractive(compressor)
+
+    def _require_contraction(self) -> None:
+        if not self.contraction > 0:
             raise ValueError("no contraction is known of this compressor: pass gamma")

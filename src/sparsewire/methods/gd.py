@@ -37,8 +37,10 @@ class Gd(Method):
         x0: ArrayLike | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(problem, network, x0=x0, seed=seed)
-        self._use(theory(problem), gamma)
+        super().__init__(problem, network, (), gamma=gamma, x0=x0, seed=seed)
+
+    def _theory(self) -> StepSize:
+        return theory(self.problem)
 
     def _step(self) -> None:
         gradient = self._send_exactly(self._gradients()).mean(axis=0)

@@ -67,12 +67,15 @@ class Iasgd(BlockMethod):
 
         Raises ValueError where f is not strongly convex.
         """
-        super().__init__(problem, network, sparsifier, x0=x0, seed=seed)
-        self.batch = batch
-        accelerated = theory(problem, self.tau, growth, sampled=batch is not None)
-        self._use(accelerated, gamma)
-        rho = 1 / (accelerated.gamma * problem.L)
+        self.batch, self.growth = batch, growth
+        super().__init__(problem, network, sparsifier, gamma=gamma, x0=x0, seed=seed)
+        rho = 1 / (self._theory().gamma * problem.L)
         self.theta = math.sqrt(problem.mu * self.gamma / rho)
+
+    def _theory(self) -> StepSize:
+        return theory(self.problem, self.tau, self.growth, sampled=self.batch is not None)
+
+    def _begin(self) -> None:
         self.z: Floats = self.x.copy()
 
     def _step(self) -> None:

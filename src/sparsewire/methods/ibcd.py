@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from numpy.typing import ArrayLike
-
-from sparsewire.compress.sparsifier import SeededSparsifier
 from sparsewire.methods.block_method import BlockMethod
-from sparsewire.methods.network import Network
 from sparsewire.methods.step_size import StepSize
 from sparsewire.problems.problem import Problem
 
@@ -34,18 +30,8 @@ class Ibcd(BlockMethod):
     floor: see `Isega` for a method that does not.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        network: Network,
-        sparsifier: SeededSparsifier | None = None,
-        *,
-        gamma: float | None = None,
-        x0: ArrayLike | None = None,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(problem, network, sparsifier, x0=x0, seed=seed)
-        self._use(theory(problem, self.tau), gamma)
+    def _theory(self) -> StepSize:
+        return theory(self.problem, self.tau)
 
     def _step(self) -> None:
         sent, _ = self._send_blocks(self._gradients())

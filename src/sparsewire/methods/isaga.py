@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from sparsewire.compress.sparsifier import SeededSparsifier
 from sparsewire.methods.block_method import BlockMethod
-from sparsewire.methods.network import Network
 from sparsewire.methods.step_size import StepSize
 from sparsewire.problems.problem import Floats, Integers, Problem
 
@@ -44,30 +41,22 @@ class Isaga(BlockMethod):
     and a_{j_i} becomes grad psi_{j_i}(x) on U_i. Everybody keeps the table a, so a worker sends
     how its row changes. Memory: N vectors on each process.
 
+    Raises ValueError where workers have different numbers of components: f would not be the mean of
+    all then.
+
     Against SAGA that draws one component per step, tau = 1/n costs nothing; against SAGA that
     draws n it may well, where N is large against L / mu.
     """
 
     saved = ("a", "mean_a")
 
-    def __init__(
-        self,
-        problem: Problem,
-        network: Network,
-        sparsifier: SeededSparsifier | None = None,
-        *,
-        gamma: float | None = None,
-        x0: ArrayLike | None = None,
-        seed: int = 0,
-    ) -> None:
-        """Raises ValueError where workers have different numbers of components.
+    def _theory(self) -> StepSize:
+        return theory(self.problem, self.tau)
 
-        f would not be the mean of all then.
-        """
-        super().__init__(problem, network, sparsifier, x0=x0, seed=seed)
+    def _begin(self) -> None:
+        problem = self.problem
         if len(set(problem.m)) != 1:
             raise ValueError("shared data must be cut into equal parts")
-        self._use(theory(problem, self.tau), gamma)
         self.a: Floats = np.zeros((sum(problem.m), problem.dimension))
         """The gradient table: shape (N, dimension)."""
         self.mean_a: Floats = np.zeros(problem.dimension)
@@ -99,21 +88,13 @@ class DistributedIsaga(BlockMethod):
 
     saved = ("a", "mean_a")
 
-    def __init__(
-        self,
-        problem: Problem,
-        network: Network,
-        sparsifier: SeededSparsifier | None = None,
-        *,
-        gamma: float | None = None,
-        x0: ArrayLike | None = None,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(problem, network, sparsifier, x0=x0, seed=seed)
-        self._use(theory(problem, self.tau), gamma)
+    def _theory(self) -> StepSize:
+        return theory(self.problem, self.tau)
+
+    def _begin(self) -> None:
         self._rows = np.arange(len(self._local))
-        self._sizes = np.array(problem.m)[self._local, np.newaxis]
-        self.a: Floats = np.zeros((len(self._local), self._sizes.max(), problem.dimension))
+        self._sizes = np.array(self.problem.m)[self._local, np.newaxis]
+        self.a: Floats = np.zeros((len(self._local), self._sizes.max(), self.problem.dimension))
         """The local workers' gradient tables: shape (local, largest m_i, dimension)."""
         self.mean_a = self._zeros()
 

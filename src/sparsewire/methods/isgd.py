@@ -53,9 +53,8 @@ class Isgd(BlockMethod):
         x0: ArrayLike | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(problem, network, sparsifier, x0=x0, seed=seed)
         self.batch = batch
-        self._use(self._theory(), gamma)
+        super().__init__(problem, network, sparsifier, gamma=gamma, x0=x0, seed=seed)
 
     def _theory(self) -> StepSize:
         return theory(self.problem, self.tau)

@@ -61,13 +61,17 @@ class Marina(Method):
         seed: int = 0,
     ) -> None:
         """Raises ValueError for biased compressors, and for a probability outside (0, 1]."""
-        super().__init__(problem, network, compressors, x0=x0, seed=seed)
-        self._require_unbiased()
         if probability is not None and not 0 < probability <= 1:
             raise ValueError(f"probability must be in (0, 1], not {probability}")
-        predicted = theory(problem, self.omega, probability)
-        self._use(predicted, gamma)
-        self.probability = predicted.probability
+        self._chosen = probability
+        super().__init__(problem, network, compressors, gamma=gamma, x0=x0, seed=seed)
+        self.probability = self._theory().probability
+
+    def _theory(self) -> StepSize:
+        return theory(self.problem, self.omega, self._chosen)
+
+    def _begin(self) -> None:
+        self._require_unbiased()
         self.g: Floats | None = None
         """The estimate of the gradient of f."""
         self.previous: Floats | None = None

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.stream import Stream
+from sparsewire.compress.vectors import as_vector
 from sparsewire.methods.network import Network
 from sparsewire.methods.step_size import StepSize
 from sparsewire.problems.problem import Floats, Integers, Problem
@@ -27,8 +28,9 @@ class Method(ABC):
     server's: x and everything else that follows from the messages of all. Sums over workers run
     in the order of the workers, so the bits of x do not depend on who plays which worker.
 
-    A derived class calls `super().__init__` first, then `_use` with its step size, and names in
-    `saved` the attributes that its state consists of: arrays, numbers, or None.
+    A derived class gives its theory, begins what it keeps beside x in `_begin`, and names in
+    `saved` the attributes that its state consists of: arrays, numbers, or None. One with parameters
+    of its own has a constructor for them.
     """
 
     saved: ClassVar[tuple[str, ...]] = ()
@@ -39,15 +41,20 @@ class Method(ABC):
         self,
         problem: Problem,
         network: Network,
-        compressors: Compressors = (),
+        compressors: Compressors,
         *,
+        gamma: float | None = None,
         x0: ArrayLike | None = None,
         seed: int = 0,
     ) -> None:
-        """Start at `x0` (dimension,), or 0. Raises ValueError for parts that do not fit."""
+        """Start at `x0` (dimension,), or 0, with steps of `gamma`, or of what theory says.
+
+        Raises ValueError for parts that do not fit, and without `gamma` where there is no theory.
+        """
         self.problem, self.network = problem, network
         self._check_problem()
-        self.compressors = _one_each(compressors, network.workers, problem.dimension)
+        fitting = _one_each(compressors, network.workers, problem.dimension)
+        self.compressors = [self._adapted(compressor) for compressor in fitting]
         self.x: Floats = np.zeros(problem.dimension) if x0 is None else np.array(x0, np.float64)
         if self.x.shape != (problem.dimension,):
             raise ValueError(f"x0 must have shape ({problem.dimension},), not {self.x.shape}")
@@ -60,6 +67,8 @@ class Method(ABC):
         self._samples = [Stream(seed, i, "samples") for i in network.local]
         self._coin = Stream(seed, 0, "coin")
         self._local = np.array(network.local)
+        self._begin()
+        self._use(gamma)
 
     def step(self) -> None:
         """Take one step, with one round of messages; collective."""
@@ -68,6 +77,17 @@ class Method(ABC):
 
     @abstractmethod
     def _step(self) -> None: ...
+
+    @abstractmethod
+    def _theory(self) -> StepSize:
+        """The parameters for this problem and these compressors; ValueError where none hold."""
+
+    def _begin(self) -> None:  # noqa: B027 - not every method has something of its own
+        """Check the compressors, and set what is kept beside x."""
+
+    def _adapted(self, compressor: Compressor) -> Compressor:
+        """What is sent by, where a compressor is asked for."""
+        return compressor
 
     @property
     def omega(self) -> float:
@@ -104,15 +124,15 @@ class Method(ABC):
         self._streams, self._samples = streams[:local], streams[local : 2 * local]
         self._coin = streams[2 * local]
 
-    def _use(self, theory: StepSize, gamma: float | None, rate_holds: bool = True) -> None:
-        """Take the step size of the theory, or `gamma` where the caller knows better.
+    def _use(self, gamma: float | None) -> None:
+        """Take `gamma`, where the caller knows better, or the step size of the theory.
 
         The predicted rate holds for the theory's own parameters only.
         """
         if gamma is not None and not 0 < gamma < np.inf:
             raise ValueError(f"gamma must be positive and finite, not {gamma}")
-        self.gamma = theory.gamma if gamma is None else gamma
-        self.rate = theory.rate if gamma is None and rate_holds else None
+        predicted = self._theory() if gamma is None else StepSize(gamma)
+        self.gamma, self.rate = predicted.gamma, predicted.rate
 
     def _gradients(self) -> Floats:
         """The local workers' full gradients at x: shape (local, dimension)."""
@@ -134,9 +154,25 @@ class Method(ABC):
 
         Returns what arrives, of all workers: shape (workers, dimension). Collective.
         """
-        senders = zip(self.network.local, vectors, self._streams, strict=True)
-        messages = [self.compressors[i].encode(vector, stream) for i, vector, stream in senders]
-        return self._decoded(self._exchange(messages))
+        codes, payloads = self._send_codes(vectors)
+        received = np.empty((self.network.workers, self.problem.dimension))
+        for i, (compressor, payload) in enumerate(zip(self.compressors, payloads, strict=True)):
+            own = i in codes
+            received[i] = compressor.reconstruct(codes[i]) if own else compressor.decode(payload)
+        return received
+
+    def _send_codes(self, vectors: Floats) -> tuple[dict[int, Any], list[bytes]]:
+        """Compress and send like `_send`: the codes of the local workers, and all messages.
+
+        A process need not decode its own messages, which would give the same bits.
+        """
+        codes, messages = {}, []
+        for i, vector, stream in zip(self.network.local, vectors, self._streams, strict=True):
+            compressor = self.compressors[i]
+            given = as_vector(vector, compressor.dimension, compressor.dtype)
+            codes[i] = compressor.draw(given, stream)
+            messages.append(compressor.pack(codes[i]))
+        return codes, self._exchange(messages)
 
     def _send_exactly(self, vectors: Floats) -> Floats:
         """Like `_send`, without compression."""
@@ -147,12 +183,6 @@ class Method(ABC):
         payloads = self.network.exchange(messages)
         self._payload_bytes += sum(map(len, payloads))
         return payloads
-
-    def _decoded(self, payloads: Sequence[bytes]) -> Floats:
-        vectors = np.empty((self.network.workers, self.problem.dimension))
-        for i, (compressor, payload) in enumerate(zip(self.compressors, payloads, strict=True)):
-            vectors[i] = compressor.decode(payload)
-        return vectors
 
     def _own(self, vectors: Floats) -> Floats:
         """The rows of the local workers, out of those of all."""

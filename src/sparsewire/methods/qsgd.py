@@ -46,6 +46,7 @@ class Qsgd(Dcgd):
         self.batch = batch
 
     def _theory(self) -> StepSize:
+        self._require_unbiased()
         return theory(self.problem, self.omega)
 
     def _estimates(self) -> Floats:

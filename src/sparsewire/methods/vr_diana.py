@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -53,10 +54,13 @@ class _VrDiana(Diana):
         seed: int = 0,
     ) -> None:
         """`batch` components are drawn per worker and step, with replacement."""
+        self.batch = batch
         super().__init__(
             problem, network, compressors, gamma=gamma, alpha=alpha, beta=beta, x0=x0, seed=seed
         )
-        self.batch = batch
+
+    def _begin(self) -> None:
+        super()._begin()
         self.mean_reference: Floats | None = None
         """For each local worker the mean of its reference gradients; set by the first step."""
 
@@ -96,16 +100,23 @@ class VrDianaSaga(_VrDiana):
     table: Floats | None = None
     """The reference gradients of the local workers' components, one worker after the other."""
 
+    @cached_property
+    def _sizes(self) -> Integers:
+        """Components of each local worker."""
+        return np.array([self.problem.m[i] for i in self.network.local])
+
     def _estimates(self) -> Floats:
         if self.table is None or self.mean_reference is None:
             self.table, self.mean_reference = self._first_table()
         js = self._draw(self.batch)
-        rows = (js + self._starts()[:, np.newaxis]).ravel()
+        starts = np.cumsum(self._sizes) - self._sizes
+        rows = (js + starts[:, np.newaxis]).ravel()
         fresh = self._component_gradients(js)
         change = fresh - self.table[rows]
         per_worker = change.reshape(*js.shape, -1)
         estimates: Floats = per_worker.mean(axis=1) + self.mean_reference
-        self._renew(js, per_worker)
+        # A new array, since a state that was taken may share the old one.
+        self.mean_reference = self.mean_reference + self._mean_change(js, per_worker)
         self.table[rows] = fresh
         return estimates
 
@@ -115,23 +126,15 @@ class VrDianaSaga(_VrDiana):
         self.gradients += sum(map(len, parts))
         return np.concatenate(parts), np.stack([part.mean(axis=0) for part in parts])
 
-    def _starts(self) -> Integers:
-        """Where each local worker's components begin in the table."""
-        counts = [self.problem.m[i] for i in self.network.local]
-        return np.cumsum([0, *counts[:-1]])
-
     def _component_gradients(self, js: Integers) -> Floats:
         """Of every single draw: shape (local x batch, dimension)."""
         self.gradients += js.size
         owners = np.repeat(self._local, js.shape[1])
         return self.problem.batch_gradients(owners.tolist(), js.reshape(-1, 1), self.x)
 
-    def _renew(self, js: Integers, change: Floats) -> None:
-        """Move the mean references by the change (local, batch, dimension) of those drawn."""
-        # A new array, since a state that was taken may share the old one.
-        mean = np.array(self.mean_reference)
-        for k, i in enumerate(self.network.local):
-            # What is drawn twice changes once.
-            _, first = np.unique(js[k], return_index=True)
-            mean[k] += change[k, first].sum(axis=0) / self.problem.m[i]
-        self.mean_reference = mean
+    def _mean_change(self, js: Integers, change: Floats) -> Floats:
+        """Of the local workers' references, where those drawn change (local, batch, dimension)."""
+        # What is drawn twice changes once.
+        again = np.triu(js[:, :, np.newaxis] == js[:, np.newaxis, :], 1).any(axis=1)
+        total: Floats = np.where(again[:, :, np.newaxis], 0, change).sum(axis=1)
+        return total / self._sizes[:, np.newaxis]

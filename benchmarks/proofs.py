@@ -1,0 +1,138 @@
+"""Makes the table and the plots of docs/compression.md from the records of benchmarks/proofs.sh.
+
+python benchmarks/proofs.py FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+Record = dict[str, Any]
+
+TITLES = (
+    "Operators are unbiased",
+    "Their variance is within ω, and reaches it",
+    "Messages are exact, and as short as their entropy",
+    "Invariants",
+    "DIANA converges as predicted",
+    "Without shifts it stalls",
+    "Shifts that move too far diverge",
+    "VR-DIANA converges, without variance reduction it stalls",
+    "Independent blocks converge where workers agree, and stall elsewhere",
+    "ISEGA converges, and is DIANA with random blocks",
+    "ISAGA with τ = 1/n takes as many steps as SAGA",
+    "Nonconvex bounds hold",
+    "Error feedback mends top-1",
+    "Proximal methods find the sparse solution",
+    "Processes and simulation agree, restored or not",
+)
+DATA = ("constructed", "mushrooms", "a9a", "phishing", "w8a")
+CONTROLS = ("DCGD", "QSGD", "SAGA")
+"""What is plotted dashed."""
+PLOTS = {
+    "diana": ("DIANA against DCGD, the same operators and steps", [("rounds", (5, 6))]),
+    "vr-diana": ("One row a round, rand-k:0.5: VR-DIANA against QSGD", [("rounds", (8,))]),
+    "isega": (
+        "One block of n: ISEGA; ISAGA against SAGA of one row a step",
+        [("rounds of ISEGA", (10,)), ("steps", (11,))],
+    ),
+}
+
+
+def main(folder: Path) -> None:
+    records = [json.loads(line) for line in (folder / "proofs.jsonl").read_text().splitlines()]
+    table = "\n".join(lines([record for record in records if "what" in record]))
+    (folder / "proofs.md").write_text(table + "\n")
+    print(table)
+    curves = [record for record in records if "curve" in record]
+    for name, (title, rows) in PLOTS.items():
+        draw(title, rows, curves).savefig(folder / f"proofs-{name}.png", dpi=110)
+
+
+def lines(records: Sequence[Record]) -> Iterable[str]:
+    """The table: a line for each thing that is asked, a column for each data set."""
+    yield f"| | asked | {' | '.join(DATA)} |"
+    yield "|---" * (len(DATA) + 2) + "|"
+    order = list(dict.fromkeys(asked(record) for record in records))
+    by_check = sorted(records, key=lambda record: (record["check"], order.index(asked(record))))
+    for check, of_check in groupby(by_check, key=lambda record: record["check"]):
+        yield f"| **{check}. {TITLES[check - 1]}** |" + " |" * (len(DATA) + 1)
+        for (_, what, low, high), alike in groupby(of_check, key=asked):
+            found = list(alike)
+            cells = [cell([r for r in found if r["data"] == data], low, high) for data in DATA]
+            yield f"| {what} | {bounds(low, high)} | {' | '.join(cells)} |"
+    failed = sum(not record["holds"] for record in records)
+    yield f"\n{len(records)} measurements, of which {failed} fail."
+
+
+def asked(record: Record) -> tuple[int, str, float, float]:
+    return record["check"], record["what"], record["low"], record["high"]
+
+
+def bounds(low: float, high: float) -> str:
+    if low == high:
+        return "yes"
+    if math.isinf(low):
+        return f"≤ {number(high)}"
+    return f"≥ {number(low)}" if math.isinf(high) else f"{number(low)} to {number(high)}"
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if 1000 <= value < 1e6 else f"{value:.3g}"
+
+
+def cell(records: Sequence[Record], low: float, high: float) -> str:
+    """The measurements closest to the bounds; in bold where one is beyond."""
+    if not records:
+        return ""
+    values = [record["value"] for record in records]
+    least, most = number(min(values)), number(max(values))
+    if low == high:
+        text = "yes" if all(record["holds"] for record in records) else "no"
+    elif math.isinf(low):
+        text = most
+    elif math.isinf(high) or least == most:
+        text = least
+    else:
+        text = f"{least} to {most}"
+    return text if all(record["holds"] for record in records) else f"**{text}**"
+
+
+def draw(title: str, rows: Sequence[tuple[str, tuple[int, ...]]], curves: Any) -> Figure:
+    """A panel for each data set, in one row for each part of the plot."""
+    figure = Figure(figsize=(13, 1 + 3.2 * len(rows)), layout="constrained")
+    panels = figure.subplots(len(rows), len(DATA) - 1, sharey="row", squeeze=False)
+    for axes_of_row, (label, checks) in zip(panels, rows, strict=True):
+        for axes, data in zip(axes_of_row, DATA[1:], strict=True):
+            draw_curves(axes, [c for c in curves if c["data"] == data and c["check"] in checks])
+            axes.set(title=data, xlabel=label)
+        axes_of_row[0].set_ylabel("|x - x*|²")
+        if axes_of_row[0].lines:
+            axes_of_row[0].legend(fontsize="small")
+    figure.suptitle(title)
+    return figure
+
+
+def draw_curves(axes: Axes, curves: Sequence[Record]) -> None:
+    """Curves of one kind, as their labels end, have one colour."""
+    kinds = list(dict.fromkeys(curve["curve"].split(", ")[-1] for curve in curves))
+    for curve in curves:
+        label = curve["curve"]
+        style = "--" if label.startswith(CONTROLS) else "-"
+        color = f"C{kinds.index(label.split(', ')[-1])}"
+        axes.semilogy(curve["x"], curve["y"], style, color=color, label=label, linewidth=1.4)
+    axes.locator_params(axis="x", nbins=5)
+    axes.grid(alpha=0.3)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

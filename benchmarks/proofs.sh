@@ -1,0 +1,23 @@
+#!/bin/sh
+# Runs all acceptance checks of compressed optimisation in full, on one core.
+#
+#     benchmarks/proofs.sh DATA [FOLDER]
+#
+# DATA has LIBSVM's files mushrooms, a9a, phishing and w8a. The records, the table and the plots of
+# docs/compression.md go to FOLDER (default ./benchmark-results). Fails where a check does.
+set -eu
+data=$(cd "$1" && pwd)
+out=${2:-benchmark-results}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+cd "$(dirname "$0")/.."
+PATH="$PWD/.venv/bin:$PATH"
+
+rm -f "$out/proofs.jsonl"
+export SPARSEWIRE_FULL_CHECKS=1 SPARSEWIRE_DATA="$data" SPARSEWIRE_RECORD="$out/proofs.jsonl"
+# A product of matrices in many threads gains nothing at this size.
+export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
+verdict=0
+python -m pytest --timeout 1800 tests/compress tests/methods tests/problems || verdict=$?
+python benchmarks/proofs.py "$out"
+exit "$verdict"
