@@ -130,6 +130,8 @@ void select_level_from_environment() {
 }  // namespace
 
 NB_MODULE(_core, m) {
+  // A script that ends with its communicator open is no leak worth fifty lines on its terminal.
+  nb::set_leak_warnings(false);
   select_level_from_environment();
   m.attr("DTYPES") = codes<DType>(kDTypeCount);
   m.attr("OPS") = codes<ReduceOp>(kReduceOpCount);

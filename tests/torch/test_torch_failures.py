@@ -208,6 +208,28 @@ def test_a_killed_rank_is_named_by_a_training_step(new_ranks: NewRanks) -> None:
     assert_others_survived(new_ranks(3).outcomes(die_or_train, 1), 1)
 
 
+class WrongHook(Exception):
+    """What a hook of the user raises."""
+
+
+def hook_fails() -> None:
+    def hook(state, bucket):  # DDP does not know annotations that are text.
+        def fail(_: Any) -> None:
+            raise WrongHook
+
+        work: Any = dist.all_reduce(bucket.buffer(), async_op=True)
+        return work.get_future().then(fail)
+
+    model = DistributedDataParallel(nn.Linear(FEATURES, 1))
+    model.register_comm_hook(None, hook)
+    with pytest.raises(WrongHook):
+        model(batch_of(0)).sum().backward()
+
+
+def test_what_a_hook_raises_comes_out_of_backward(ranks: Ranks) -> None:
+    ranks.run(hook_fails)
+
+
 def aborted() -> None:
     group: Any = dist.new_group()
     tensor = torch.ones(10)

@@ -14,13 +14,17 @@ T = TypeVar("T")
 
 
 class _Failed:
-    """The value of a future that failed. C++ code that tries to use it fails with the same text."""
+    """The value of a future that failed. C++ code that tries to use it raises the error instead."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
 
     def __reduce__(self) -> Any:
         # Torch looks for tensors inside a Python value by pickling it.
+        raise self.error
+
+    def __str__(self) -> str:
+        # DDP wants a tensor of a hook, and is about to complain that this is none.
         raise self.error
 
 
