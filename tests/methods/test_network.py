@@ -13,9 +13,10 @@ from sparsewire.methods.network import Distributed, Simulated, framed, unframed
 
 
 def messages_of(rank: int) -> list[bytes]:
-    """Empty ones, some around the ends of rows, and a long one."""
+    """Empty ones, some around the ends of rows, long ones, and long ones that are mostly zeros."""
     lengths = [0, 1, 247, 248, 249, 1000 * (rank % 2), 100_000 if rank == 2 else 0]
-    return [np.random.default_rng([rank, n]).bytes(n) for n in lengths]
+    messages = [np.random.default_rng([rank, n]).bytes(n) for n in lengths]
+    return [*messages, *(text + bytes(400_000) + text[:rank] for text in messages[-2:])]
 
 
 def exchange_all() -> tuple[list[list[bytes]], int]:
@@ -36,8 +37,15 @@ def test_every_rank_hears_every_message() -> None:
 @given(st.binary(max_size=600))
 def test_framing_keeps_the_bytes(message: bytes) -> None:
     vector = framed(message)
-    assert unframed(vector.values) == message
+    assert unframed(vector.indices, vector.values) == message
     assert vector.values.nbytes < len(message) + 8 + 256
+
+
+@given(st.lists(st.sampled_from([b"", bytes(300), b"a" * 200]), max_size=9).map(b"".join))
+def test_rows_of_zeros_may_be_missing(message: bytes) -> None:
+    vector = framed(message)
+    named = vector.values.any(axis=1)
+    assert unframed(vector.indices[named], vector.values[named]) == message
 
 
 def test_simulated_network_counts_and_checks() -> None:

@@ -62,7 +62,8 @@ class Distributed:
         _check_count(messages, self.local)
         (message,) = messages
         self.bytes_sent += len(message)
-        return [unframed(vector.values) for vector in self._comm.all_gather(framed(message))]
+        vectors = self._comm.all_gather(framed(message))
+        return [unframed(vector.indices, vector.values) for vector in vectors]
 
 
 # Values per row, of 4 bytes. The engine names the rows of a chunk in a bitmap: wider rows make it
@@ -87,11 +88,20 @@ def framed(message: bytes) -> SparseVector:
     return SparseVector(np.arange(rows, dtype=np.int32), values, _POSITIONS)
 
 
-def unframed(rows: npt.NDArray[Any]) -> bytes:
-    """The message that `framed` turned into `rows`: int32, shape (rows, 64)."""
-    data = rows.tobytes()
-    length = int.from_bytes(data[:_LENGTH_BYTES], "little")
-    return data[_LENGTH_BYTES : _LENGTH_BYTES + length]
+def unframed(indices: npt.NDArray[Any], rows: npt.NDArray[Any]) -> bytes:
+    """The message that `framed` turned into `rows`: int32, shape (n, 64), indices ascending.
+
+    Rows of zeros may be missing, because the engine need not send them.
+    """
+    if not (len(indices) and indices[0] == 0):
+        return b""  # The first row has the length, which is zero then.
+    length = int.from_bytes(rows[0].tobytes()[:_LENGTH_BYTES], "little")
+    count = -(-(_LENGTH_BYTES + length) // (4 * _ROW))
+    if len(indices) < count:
+        whole = np.zeros((count, _ROW), np.int32)
+        whole[indices] = rows
+        rows = whole
+    return rows.tobytes()[_LENGTH_BYTES : _LENGTH_BYTES + length]
 
 
 def _check_count(messages: Sequence[bytes], local: Sequence[int]) -> None:
