@@ -65,6 +65,11 @@ class Group(SparseCollectives):
     def get_group_store(self) -> Store:
         return self._store
 
+    @property
+    def has_aggregators(self) -> bool:
+        """Whether ranks are connected with dedicated aggregators, and not with each other."""
+        return self.size() > 1 and bool(self._communicator._options.aggregators)
+
     def stats(self) -> dict[str, int]:
         """The engine's counters for this group, as `Communicator.stats` gives them."""
         return self._communicator.stats()

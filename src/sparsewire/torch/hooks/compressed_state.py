@@ -72,7 +72,10 @@ class CompressedState(HookState, ABC):
         own: torch.Tensor,
         mean: torch.Tensor,
     ) -> None:
-        """Remember what was to be sent, what this rank sent of it, and the mean over all ranks."""
+        """Remember what was to be sent, what this rank sent of it, and the mean over all ranks.
+
+        The last two may be overwritten.
+        """
 
     @abstractmethod
     def adapt(self, operator: Compressor) -> Compressor:
@@ -116,7 +119,7 @@ class CompressedState(HookState, ABC):
             total += vector
             if rank == self.transport.rank:
                 own = vector
-        return total / self.transport.size, own
+        return total.div_(self.transport.size), own
 
     def _vector(self, parameter: torch.Tensor, record: Record) -> torch.Tensor:
         if record.is_exact:

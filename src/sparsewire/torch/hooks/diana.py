@@ -98,10 +98,10 @@ class DianaState(CompressedState):
         alpha = self.alpha
         if alpha is None:
             alpha = 1 / (self.operators.of(parameter).omega + 1)
-        # Product and sum apart: processors would differ in the last bit of a fused one.
-        shift, mean_shift = self.shifts.of(parameter), self.mean_shifts.of(parameter)
-        shift += alpha * own
-        mean_shift += alpha * mean
+        for vector, told in ((self.shifts, own), (self.mean_shifts, mean)):
+            # Product and sum apart: processors would differ in the last bit of a fused one.
+            told *= alpha
+            vector.of(parameter).add_(told)
 
     def adapt(self, operator: Compressor) -> Compressor:
         if operator.is_biased:

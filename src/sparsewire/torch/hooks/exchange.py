@@ -8,10 +8,9 @@ import torch
 from torch._C._distributed_c10d import GradBucket
 
 from sparsewire.compress.message import Reader
-from sparsewire.torch.hooks import messages
 from sparsewire.torch.hooks.bucket_gradients import BucketGradients
 from sparsewire.torch.hooks.compressed_state import CompressedState
-from sparsewire.torch.hooks.messages import Messages
+from sparsewire.torch.hooks.gathering import Gathering
 from sparsewire.torch.hooks.records import Record
 
 
@@ -51,9 +50,9 @@ def _exchange_waiting(state: CompressedState) -> None:
     state.waiting.clear()
 
 
-def _send(state: CompressedState, buckets: Sequence[BucketGradients]) -> Messages:
+def _send(state: CompressedState, buckets: Sequence[BucketGradients]) -> Gathering[list[bytes]]:
     records = (state.encode(parameter, part).encode() for parameter, part in _parts(buckets))
-    return messages.gather(state.transport, b"".join(records))
+    return state.transport.exchange(b"".join(records))
 
 
 def _settle(

@@ -1,48 +1,24 @@
-"""How hooks send: means of tensors, and bytes that every rank gives to every other.
+"""How hooks send: means of tensors, and rows or messages that every rank gives to every other.
 
 On a group of sparsewire the engine sends both; on any other group its own collectives do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 
 from sparsewire.torch.group import Group
-
-T = TypeVar("T")
+from sparsewire.torch.hooks import engine_messages, messages
+from sparsewire.torch.hooks.gathering import Gathering
 
 _WORD_BYTES = 4
 
 
-class Gathering:
-    """A row of bytes from every rank, on its way: uint8, shape (ranks, bytes)."""
-
-    def __init__(self, work: dist.Work, rows: torch.Tensor) -> None:
-        self._work = work
-        self._rows = rows
-
-    def wait(self) -> torch.Tensor:
-        """Block until all rows are here, and return them on the CPU; raises why they are not."""
-        self._work.wait()
-        return self._rows.cpu()
-
-    def then(self, callback: Callable[[torch.Tensor], T]) -> torch.futures.Future[T]:
-        """A future of `callback(rows)`, the rows being on the CPU."""
-
-        def arrived(done: torch.futures.Future[Any]) -> T:
-            done.value()  # Raises why there is none.
-            return callback(self._rows.cpu())
-
-        future: Any = self._work.get_future()
-        return future.then(arrived)  # type: ignore[no-any-return]
-
-
 class Transport(Protocol):
-    """What hooks need of a process group. All calls are collective and do not block."""
+    """What hooks need of a process group. All calls are collective."""
 
     rank: int
     size: int
@@ -50,8 +26,14 @@ class Transport(Protocol):
     def average(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         """The mean of a tensor, dense or sparse, over all ranks; in place where dense."""
 
-    def gather(self, own: torch.Tensor) -> Gathering:
-        """Give everybody `own`, uint8 on the CPU, shape (bytes,), the same length on all ranks."""
+    def gather(self, own: torch.Tensor) -> Gathering[torch.Tensor]:
+        """Give everybody `own`, uint8, shape (bytes,), the same length on all ranks.
+
+        The result has shape (ranks, bytes). All of it is on the CPU.
+        """
+
+    def exchange(self, message: bytes) -> Gathering[list[bytes]]:
+        """Give everybody `message`, of any length on each rank; the result is in rank order."""
 
 
 def transport_of(process_group: dist.ProcessGroup | None) -> Transport:
@@ -71,13 +53,19 @@ class EngineTransport:
     def average(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         return _result(self._group.allreduce([tensor], op=dist.ReduceOp.AVG))
 
-    def gather(self, own: torch.Tensor) -> Gathering:
+    def gather(self, own: torch.Tensor) -> Gathering[torch.Tensor]:
         # The other rows are zeros, which cost nothing to send and leave a sum as it is.
         words = -(-own.numel() // _WORD_BYTES)
         table = torch.zeros(self.size, words, dtype=torch.int32)
         rows = table.view(torch.uint8)[:, : own.numel()]
         rows[self.rank] = own
-        return Gathering(self._group.allreduce([table]), rows)
+        return Gathering(self._group.allreduce([table]), lambda: rows)
+
+    def exchange(self, message: bytes) -> Gathering[list[bytes]]:
+        if self._group.has_aggregators:
+            # Ranks are not connected with each other, and owners only add.
+            return messages.exchange(self.gather, message)
+        return engine_messages.exchange(self._group, message)
 
 
 class PlainTransport:
@@ -96,12 +84,15 @@ class PlainTransport:
         assert work is not None, "the caller is a rank of the group"
         return _result(work)
 
-    def gather(self, own: torch.Tensor) -> Gathering:
+    def gather(self, own: torch.Tensor) -> Gathering[torch.Tensor]:
         source = own.to(self._device)
         rows = torch.empty(self.size, own.numel(), dtype=torch.uint8, device=self._device)
         work = dist.all_gather(list(rows), source, group=self._group, async_op=True)
         assert work is not None, "the caller is a rank of the group"
-        return Gathering(work, rows)
+        return Gathering(work, rows.cpu)
+
+    def exchange(self, message: bytes) -> Gathering[list[bytes]]:
+        return messages.exchange(self.gather, message)
 
 
 def _result(work: dist.Work) -> torch.futures.Future[torch.Tensor]:
