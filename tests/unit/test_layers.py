@@ -35,10 +35,10 @@ PACKAGE_ROWS = [
     {"problems"},
     {"methods"},
     {"torch", "lab"},
-    {"bench"},
     {"workers"},
+    {"bench"},
     {"demo", "optimize", "doctor"},
-    {"study"},
+    {"study", "training"},
     {"cli"},
 ]
 

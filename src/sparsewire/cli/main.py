@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 import typer
 
-from sparsewire.cli import aggregator, bench, demo, doctor, lab, optimize
+from sparsewire.cli import aggregator, bench, demo, doctor, lab, optimize, training
 
 app = typer.Typer(
     help="Sparse collective communication for distributed training: send only what is not zero.",
@@ -38,6 +38,7 @@ def main(
 app.command()(demo.demo)
 # Options after the command's name belong to the command that the hosts run.
 app.command(context_settings={"allow_interspersed_args": False})(lab.lab)
+bench.app.command()(training.training)
 app.add_typer(bench.app, name="bench")
 app.command()(optimize.optimize)
 app.command()(doctor.doctor)

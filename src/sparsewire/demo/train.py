@@ -43,11 +43,11 @@ UNSYNCHRONISED_STEPS = 6
 class Trainer:
     """One rank's model, data and optimiser."""
 
-    def __init__(self, tokens: npt.NDArray[np.int32], seed: int) -> None:
+    def __init__(self, tokens: npt.NDArray[np.int32], seed: int, width: int = WIDTH) -> None:
         rank, world_size = dist.get_rank(), dist.get_world_size()
         vocabulary = int(tokens.max()) + 1
         torch.manual_seed(seed)
-        self.model = LanguageModel(vocabulary, WIDTH)
+        self.model = LanguageModel(vocabulary, width)
         self.ddp = DistributedDataParallel(self.model, gradient_as_bucket_view=True)
         self.optimizer = torch.optim.Adagrad(
             [

@@ -1,0 +1,130 @@
+"""`sparsewire bench training`: trains with compressed and with dense gradients, and compares."""
+
+from __future__ import annotations
+
+import signal
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparsewire.cli.bench import JsonFile
+from sparsewire.cli.failure import exit_on_error
+
+if TYPE_CHECKING:
+    from sparsewire.training.comparison import Plan
+
+Tasks = Annotated[
+    str,
+    typer.Option(
+        "--task",
+        help="What to train: lstm (a language model), digits (a convolutional network, needs "
+        "scikit-learn).",
+    ),
+]
+Methods = Annotated[
+    str,
+    typer.Option(
+        "--method",
+        help="gloo or sparsewire (dense), feedback[/OPERATOR], diana[/OPERATOR], with commas "
+        "between; the first one is what the others are compared with. A second operator, behind "
+        "another slash, is for parameters of fewer than 131,072 elements.",
+    ),
+]
+TimedLink = Annotated[
+    str | None,
+    typer.Option(
+        "--link",
+        help="Time steps on emulated hosts with links of this speed, like 100mbit (Linux, root).",
+    ),
+]
+LossPlot = Annotated[
+    Path | None,
+    typer.Option("--plot", help="Draw losses by steps, bytes and time into this PNG."),
+]
+
+
+def training(
+    task: Tasks = "lstm,digits",
+    method: Methods = "gloo,feedback,diana",
+    ranks: Annotated[int, typer.Option(min=2, max=64, help="Ranks that train together.")] = 4,
+    steps: Annotated[
+        int | None, typer.Option(min=5, help="Steps of each training. Default: the task's.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Train so often, with seeds 0, 1, ...")] = 1,
+    warmup: Annotated[
+        int | None,
+        typer.Option(min=0, help="First steps in which hooks send everything. Default: 2%."),
+    ] = None,
+    link: TimedLink = None,
+    timed_steps: Annotated[
+        int, typer.Option(min=5, help="Steps of each training on emulated links.")
+    ] = 100,
+    text: Annotated[
+        Path | None,
+        typer.Option(help="Text for lstm. Default: the source of Python's own library."),
+    ] = None,
+    json_file: JsonFile = None,
+    plot: LossPlot = None,
+) -> None:
+    """Train with compressed gradients and with dense ones; compare losses, bytes and times.
+
+    All methods train from the same start on the same batches at the same learning rates. Losses do
+    not depend on the links, so that whole trainings run on loopback. With --link, some steps of
+    each are then run on emulated hosts, and these are timed.
+
+    Example: sparsewire bench training --link 100mbit --plot training.png
+    """
+    from sparsewire.training.comparison import Plan
+    from sparsewire.training.method import Method
+
+    with exit_on_error():
+        plan = Plan(
+            tasks=_known_tasks(task),
+            methods=[Method.parse(name) for name in method.split(",")],
+            ranks=ranks,
+            steps=steps,
+            seeds=seeds,
+            warmup=warmup,
+            link=link,
+            timed_steps=timed_steps,
+            text=text,
+        )
+        _run_training(plan, json_file, plot)
+
+
+def _known_tasks(names: str) -> list[str]:
+    from sparsewire.training.tasks import TASKS
+
+    tasks = names.split(",")
+    for task in tasks:
+        if task not in TASKS:
+            raise ValueError(f"task {task!r} is not known: use {' or '.join(TASKS)}")
+    for package, extra in (("torch", "torch"), ("sklearn", "optimize")):
+        if (extra == "torch" or "digits" in tasks) and find_spec(package) is None:
+            raise ValueError(f'{package} is missing: pip install "sparsewire[{extra}]"')
+    return tasks
+
+
+def _run_training(plan: Plan, json_file: Path | None, plot: Path | None) -> None:
+    from sparsewire.bench.conditions import conditions
+    from sparsewire.cli.console import report_console
+    from sparsewire.training.comparison import compare
+    from sparsewire.training.plot import save_plot
+    from sparsewire.training.screen import following
+    from sparsewire.training.table import describe, tables
+
+    # Asked to end, the command ends its processes first, as it does on Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = conditions()
+    with following() as follow:
+        report = compare(plan, follow)
+    console = report_console()
+    console.print(describe(report), soft_wrap=True, markup=False)
+    for table in tables(report):
+        console.print(table)
+    if json_file:
+        report.save(json_file, before)
+    if plot:
+        save_plot(report, plot)

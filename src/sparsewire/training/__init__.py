@@ -1,0 +1,1 @@
+"""What `sparsewire bench training` runs: networks trained with compressed and dense gradients."""

@@ -1,0 +1,185 @@
+"""`sparsewire bench training`: losses fall with every method, and what is sent is counted."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+import torch
+
+from sparsewire.cli.main import app
+from sparsewire.training.digits import NOISE, SIDE, distorted
+from sparsewire.training.method import Method
+from sparsewire.training.report import Report, Run
+from sparsewire.training.worker import rate_at
+
+RANKS = 2
+STEPS = 30
+METHODS = ["gloo", "feedback/block-top-k:0.1:64", "diana/qsgd:7"]
+
+
+def bench_training(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["bench", "training", *map(str, arguments)])
+
+
+def write_text(file: Path) -> None:
+    """Each word of a short list has one that follows it more often than any other."""
+    chance = random.Random(0)
+    words = [f"w{number}" for number in range(50)]
+    number, text = 0, []
+    for _ in range(45_000):
+        number = (number * 7 + 1) % 50 if chance.random() < 0.8 else chance.randrange(50)
+        text.append(words[number])
+    file.write_text(" ".join(text))
+
+
+def record_of(folder: Path, task: str, methods: list[str], *arguments: object) -> dict[str, Any]:
+    """What a short run of the command writes."""
+    outcome = bench_training(
+        *("--task", task, "--method", ",".join(methods), "--ranks", RANKS, "--steps", STEPS),
+        *("--json", folder / "out.json", "--plot", folder / "out.png", *arguments),
+    )
+    assert outcome.exit_code == 0, outcome.output
+    for method in methods:
+        assert method.split("/")[0] in outcome.output
+    assert (folder / "out.png").stat().st_size > 10_000
+    written: dict[str, Any] = json.loads((folder / "out.json").read_text())
+    return written
+
+
+def assert_learned(run: dict[str, Any]) -> None:
+    assert len(run["losses"]) == len(run["step_s"]) == STEPS
+    assert sum(run["losses"][-5:]) < 0.98 * sum(run["losses"][:5]), run["losses"]
+    assert run["held_out"][-1][1] < 0.98 * run["held_out"][0][1], run["held_out"]
+    assert min(run["step_s"]) > 0
+
+
+@pytest.mark.timeout(180)
+def test_methods_are_compared(tmp_path: Path) -> None:
+    record = record_of(tmp_path, "digits", METHODS, "--warmup", 0)
+    runs = record["trained"]
+    assert [run["method"] for run in runs] == METHODS
+    for run in runs:
+        assert_learned(run)
+    assert len({run["held_out"][0][1] for run in runs}) == 1
+    assert len({run["losses"][0] for run in runs}) == 1
+    assert len({run["losses"][-1] for run in runs}) == len(METHODS)
+
+    assert [run["counted_by"] for run in runs] == ["computed", "sparsewire", "sparsewire"]
+    ring, feedback, diana = ([sent / run["parameters"] / 4 for sent in run["sent"]] for run in runs)
+    assert ring == [2 * (RANKS - 1) / RANKS] * STEPS
+    # With two ranks, each sends its message once: a tenth of the blocks; less than four bits for
+    # each element, and not nothing.
+    assert all(0.1 < share < 0.13 for share in feedback), feedback
+    assert all(0.005 < share < 0.125 for share in diana), diana
+
+    first, *others = record["findings"]
+    assert first["loss_ratio"] == first["fewer_bytes"] == first["speed_up"] == 1
+    for finding in others:
+        assert finding["fewer_bytes"] > 5
+        assert finding["timed_sent"] is None
+
+
+@pytest.mark.timeout(180)
+def test_language_model_learns_after_a_warm_up(tmp_path: Path) -> None:
+    write_text(tmp_path / "text")
+    arguments = ("--warmup", 4, "--text", tmp_path / "text")
+    (run,) = record_of(tmp_path, "lstm", METHODS[1:2], *arguments)["trained"]
+    assert_learned(run)
+    assert min(run["sent"][:4]) > 5 * max(run["sent"][4:])
+
+
+def run_of(method: str, seed: int, loss: float, step_s: float, sent: float) -> Run:
+    return Run(
+        task="lstm",
+        method=method,
+        seed=seed,
+        warmup=0,
+        parameters=1000,
+        losses=[9.0] * 19 + [loss],
+        held_out=[(0, 9.0), (20, loss + 1)],
+        step_s=[100.0] * 3 + [step_s] * 17,
+        sent=[sent] * 20,
+        counted_by="sparsewire",
+    )
+
+
+def test_ratios_are_of_means_over_seeds() -> None:
+    trained = [
+        run_of("gloo", 0, 2.0, 1.0, 100.0),
+        run_of("diana/qsgd:7", 0, 2.2, 0.5, 10.0),
+        run_of("gloo", 1, 4.0, 1.0, 100.0),
+        run_of("diana/qsgd:7", 1, 4.1, 0.5, 30.0),
+    ]
+    timed = [run_of("gloo", 0, 5.0, 3.0, 110.0), run_of("diana/qsgd:7", 0, 5.0, 0.3, 12.0)]
+    _, finding = Report(2, "100mbit", None, trained, timed).findings()
+    assert finding.final_loss == pytest.approx(3.15)
+    assert finding.loss_ratio == pytest.approx(3.15 / 3)
+    assert finding.held_out_ratio == pytest.approx(4.15 / 4)
+    assert finding.fewer_bytes == pytest.approx(5)
+    assert finding.speed_up == pytest.approx(10)
+    assert finding.timed_sent == pytest.approx(12)
+    _, untimed = Report(2, None, None, trained, []).findings()
+    assert untimed.speed_up == pytest.approx(2)
+
+
+def test_rate_rises_and_falls_to_zero() -> None:
+    rates = [rate_at(100)(step) for step in range(101)]
+    assert rates[0] == pytest.approx(0.5)
+    assert max(rates) == rates[1] == pytest.approx(0.99)
+    assert rates[100] == 0
+    assert rates[1:] == sorted(rates[1:], reverse=True)
+
+
+def test_distortion_shifts_and_adds_noise() -> None:
+    image = torch.zeros(1, 1, SIDE, SIDE)
+    image[0, 0, 4, 4] = 100.0
+    views = distorted(image.repeat(2000, 1, 1, 1), torch.Generator().manual_seed(1))
+    places = views.flatten(1).argmax(1)
+    assert {(int(place) // SIDE, int(place) % SIDE) for place in places} == {
+        (row, column) for row in (3, 4, 5) for column in (3, 4, 5)
+    }
+    assert float(views[:, 0, 0, 0].std()) == pytest.approx(NOISE, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "backend"),
+    [("gloo", "gloo"), ("sparsewire", "sparsewire"), ("diana/ternary", "sparsewire")],
+)
+def test_methods_by_name(text: str, backend: str) -> None:
+    method = Method.parse(text)
+    assert str(method) == text
+    assert method.backend == backend
+
+
+def test_small_parameters_may_have_an_operator_of_their_own() -> None:
+    method = Method.parse("feedback/top-k:0.01/top-k:0.1")
+    assert method.operator_for(2**17).contraction == pytest.approx(0.01, rel=1e-3)
+    assert method.operator_for(2**17 - 1).contraction == pytest.approx(0.1, rel=1e-3)
+    assert Method.parse("diana").operator_for(1000).omega < 1
+    assert Method.parse("diana/identity").operator_for(1000).omega == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "gloo,no-such"], "method 'no-such' is not known"),
+        (["--method", "gloo/qsgd:7"], "method 'gloo/qsgd:7' is not known"),
+        (["--method", "diana/qsgd:7/qsgd:7/qsgd:7"], "is not known"),
+        (["--method", "diana/no-such:7"], "no operator 'no-such'"),
+        (["--task", "chess"], "task 'chess' is not known"),
+        (["--task", "lstm", "--text", "/no/such/file"], "no file or folder"),
+    ],
+)
+def test_errors_say_what_is_wrong(arguments: list[str], message: str) -> None:
+    outcome = bench_training(*arguments)
+    assert outcome.exit_code == 1
+    assert message in outcome.output
