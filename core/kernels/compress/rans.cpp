@@ -35,7 +35,7 @@ void fill_decoder(const Frequencies& frequencies, RansDecoder& decoder) {
   for (std::uint32_t s = 0; s < kMaxAlphabet; ++s) {
     const std::uint32_t frequency = frequencies[s];
     for (std::uint32_t k = 0; k < frequency; ++k) {
-      decoder[slot++] = k << kRansDistanceAt | frequency << kRansFrequencyAt | s;
+      decoder.slots[slot++] = k << kRansDistanceAt | frequency << kRansFrequencyAt | s;
     }
   }
 }
@@ -45,37 +45,13 @@ std::byte* encode(const RansEncoder& encoder, const std::uint8_t* symbols, std::
                   std::byte* out) {
   std::uint32_t state[states];
   for (std::uint32_t& each : state) each = kRansLow;
-  std::size_t i = count;
-  for (; i % states != 0; --i) rans_put(encoder, symbols[i - 1], state[(i - 1) % states], out);
-  if constexpr (states == kRansLanes) {
-    out = kernels().compress.rans_encode(encoder, symbols, i / states, state, out);
-  } else {
-    for (; i != 0; i -= states) {
-      for (std::size_t k = states; k-- > 0;) {
-        rans_put(encoder, symbols[i - states + k], state[k], out);
-      }
-    }
+  const std::size_t rounds = states == kRansLanes ? count / states : 0;
+  for (std::size_t i = count; i != rounds * states; --i) {
+    rans_put(encoder, symbols[i - 1], state[(i - 1) % states], out);
   }
+  if (rounds != 0) out = kernels().compress.rans_encode(encoder, symbols, rounds, state, out);
   for (std::size_t k = states; k-- > 0;) store_32(out -= kState, state[k]);
   return out;
-}
-
-// Rounds, as long as there are words for all states.
-template <std::size_t states>
-std::size_t decode_rounds(const RansDecoder& decoder, const std::byte*& in, const std::byte* end,
-                          std::uint8_t* symbols, std::size_t rounds, std::uint32_t* state) {
-  if constexpr (states == kRansLanes) {
-    return kernels().compress.rans_decode(decoder, in, end, symbols, rounds, state);
-  }
-  constexpr std::ptrdiff_t kMost = states * kRansWord;
-  std::size_t round = 0;
-  for (; round < rounds && end - in >= kMost; ++round) {
-    for (std::size_t k = 0; k < states; ++k) {
-      symbols[round * states + k] = rans_get(decoder, state[k]);
-      rans_refill(state[k], in);
-    }
-  }
-  return round;
 }
 
 template <std::size_t states>
@@ -88,7 +64,11 @@ const std::byte* decode(const RansDecoder& decoder, const std::byte* in, const s
     if (each < kRansLow) return nullptr;
     in += kState;
   }
-  std::size_t i = states * decode_rounds<states>(decoder, in, end, symbols, count / states, state);
+  std::size_t i = 0;
+  if (states == kRansLanes) {
+    // As long as there are words for all states.
+    i = states * kernels().compress.rans_decode(decoder, in, end, symbols, count / states, state);
+  }
   for (; i < count; ++i) {
     std::uint32_t& each = state[i % states];
     symbols[i] = rans_get(decoder, each);

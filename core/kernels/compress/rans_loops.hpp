@@ -68,8 +68,8 @@ inline void encode_eight(const RansEncoder& encoder, const std::uint8_t* symbols
                          std::byte*& out) {
   const __m256i index =
       _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(symbols)));
-  const __m256i packed = look_up(encoder.symbols.data(), index);
-  const __m256i reciprocal = look_up(encoder.reciprocals.data(), index);
+  const __m256i packed = look_up(encoder.symbols, index);
+  const __m256i reciprocal = look_up(encoder.reciprocals, index);
   const __m256i frequency = _mm256_and_si256(packed, splat(kRansMask));
   const __m256i start = _mm256_and_si256(_mm256_srli_epi32(packed, kRansStartAt), splat(kRansMask));
   const __m256i limit = _mm256_slli_epi32(frequency, kRansLimitBits);
@@ -112,7 +112,7 @@ std::byte* rans_encode(const RansEncoder& encoder, const std::uint8_t* symbols, 
 
 // Returns the slots; their low bytes are the symbols.
 inline __m256i decode_eight(const RansDecoder& decoder, __m256i& state, const std::byte*& in) {
-  const __m256i slot = look_up(decoder.data(), _mm256_and_si256(state, splat(kRansMask)));
+  const __m256i slot = look_up(decoder.slots, _mm256_and_si256(state, splat(kRansMask)));
   const __m256i frequency =
       _mm256_and_si256(_mm256_srli_epi32(slot, kRansFrequencyAt), splat(kRansMask));
   state = _mm256_add_epi32(_mm256_mullo_epi32(frequency, _mm256_srli_epi32(state, kFrequencyBits)),

@@ -2,7 +2,6 @@
 // tables that it looks symbols up in.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -25,16 +24,21 @@ inline constexpr std::size_t kRansLanes = 32;
 inline constexpr unsigned kRansStartAt = kFrequencyBits;
 inline constexpr unsigned kRansShiftAt = 2 * kFrequencyBits;
 struct RansEncoder {
-  std::array<std::uint32_t, kMaxAlphabet> symbols{};
-  std::array<std::uint32_t, kMaxAlphabet> reciprocals{};
+  std::uint32_t symbols[kMaxAlphabet]{};
+  std::uint32_t reciprocals[kMaxAlphabet]{};
 };
 
 // Of each of the kFrequencyTotal slots: the symbol, its frequency and the distance from its start.
 inline constexpr unsigned kRansFrequencyAt = 8;
 inline constexpr unsigned kRansDistanceAt = kRansFrequencyAt + kFrequencyBits;
-using RansDecoder = std::array<std::uint32_t, kFrequencyTotal>;
+struct RansDecoder {
+  std::uint32_t slots[kFrequencyTotal];
+};
 
 inline constexpr std::uint32_t kRansMask = kFrequencyTotal - 1;
+
+// Levels compile their own copies of what follows; see elements.hpp.
+namespace {
 
 // state = state / frequency * total + start + state % frequency, once a word has made room.
 inline void rans_put(const RansEncoder& encoder, std::uint8_t symbol, std::uint32_t& state,
@@ -53,7 +57,7 @@ inline void rans_put(const RansEncoder& encoder, std::uint8_t symbol, std::uint3
 
 // Leaves the state below kRansLow where a word is to be taken.
 inline std::uint8_t rans_get(const RansDecoder& decoder, std::uint32_t& state) {
-  const std::uint32_t slot = decoder[state & kRansMask];
+  const std::uint32_t slot = decoder.slots[state & kRansMask];
   const std::uint32_t frequency = (slot >> kRansFrequencyAt) & kRansMask;
   state = frequency * (state >> kFrequencyBits) + (slot >> kRansDistanceAt);
   return static_cast<std::uint8_t>(slot);
@@ -68,4 +72,5 @@ inline void rans_refill(std::uint32_t& state, const std::byte*& in) {
   in -= static_cast<std::ptrdiff_t>(kRansWord) * low;
 }
 
+}  // namespace
 }  // namespace sparsewire
