@@ -23,9 +23,10 @@ from compress_cases import (
 
 from sparsewire.compress import Compressor, LowRank, Stream, parse
 from sparsewire.compress.composition import Composition, KeptComposition
+from sparsewire.compress.levels import Levels
 from sparsewire.compress.mixture import Mixture
 from sparsewire.compress.natural import Natural
-from sparsewire.compress.norm_scaled import Levels, NormScaled
+from sparsewire.compress.norm_scaled import NormScaled
 from sparsewire.compress.sign import Sign
 from sparsewire.compress.sparsifier import SeededSparsifier, Sparsifier
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,18 @@ def assert_same_both_ways(compressor: Compressor, x: np.ndarray, seed: int = 5) 
     compressed = compressor.compress(x.astype(compressor.dtype), Stream(seed))
     assert bits_of(compressed) == bits_of(decoded)
     assert np.isfinite(decoded).all()
+    assert_adds(compressor, payload)
+
+
+def assert_adds(compressor: Compressor, payload: bytes) -> None:
+    """Check that messages are added as they are decoded, to vectors of both dtypes."""
+    start = np.random.default_rng(4).standard_normal(compressor.dimension)
+    with np.errstate(over="ignore", under="ignore"):
+        for dtype, factor in itertools.product((np.float32, np.float64), (1.0, -1.0, 0.3)):
+            total = start.astype(dtype)
+            expected = total + compressor.decode(payload).astype(dtype) * dtype(factor)
+            compressor.add(compressor.read(payload), total, factor)
+            assert bits_of(total) == bits_of(expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -96,11 +109,16 @@ def test_damaged_messages_are_refused_or_make_some_vector(name: str) -> None:
 
 
 def assert_decodes_or_refuses(compressor: Compressor, payload: bytes) -> None:
+    total = np.ones(compressor.dimension)
     try:
         decoded = compressor.decode(payload)
     except CompressError:
+        with pytest.raises(CompressError):
+            compressor.add(compressor.read(payload), total)
+        assert (total == 1).all()
         return
     assert decoded.shape == (compressor.dimension,)
+    assert_adds(compressor, payload)
 
 
 def test_values_that_are_not_finite_are_refused() -> None:
@@ -113,6 +131,13 @@ def test_a_message_for_a_vector_that_overflows_is_refused() -> None:
     payload = bytes(8) + np.array([3e38], "<f4").tobytes()
     with pytest.raises(CompressError, match="it stands for a vector that is not finite"):
         RandK(4, 1).decode(payload)
+
+
+@pytest.mark.parametrize("name", ["qsgd:7:512", "dithering:3", "sign:100", "natural-dithering:4"])
+def test_vectors_longer_than_a_tile_are_added_as_they_are_decoded(name: str) -> None:
+    compressor = parse(name, 70_001)
+    x = np.random.default_rng(2).standard_normal(compressor.dimension)
+    assert_adds(compressor, compressor.encode(x, Stream(1)))
 
 
 def test_small_negative_numbers_that_vanish_leave_no_sign() -> None:

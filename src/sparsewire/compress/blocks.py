@@ -66,3 +66,7 @@ class Blocks:
         result = np.zeros(self.dimension, values.dtype)
         _core.scatter_blocks(values, self.size, marks.words, result)
         return result
+
+    def add(self, values: NDArray[Any], marks: Marks, total: NDArray[Any]) -> None:
+        """Add `values` to these blocks of `total`, shape (dimension,), of the same dtype."""
+        _core.scatter_blocks(self.gather(total, marks) + values, self.size, marks.words, total)

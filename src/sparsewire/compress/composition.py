@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.errors import CompressError
 from sparsewire.compress.message import Reader
-from sparsewire.compress.sparsifier import Choice, Sparsifier
+from sparsewire.compress.sparsifier import Choice, Kept, Sparsifier
 from sparsewire.compress.stream import Stream
 
 
@@ -47,6 +47,9 @@ class Composition(Compressor):
 
     def reconstruct(self, code: Any) -> NDArray[Any]:
         return self.outer.reconstruct(code)
+
+    def add(self, code: Any, total: NDArray[Any], factor: float = 1.0) -> None:
+        self.outer.add(code, total, factor)
 
 
 class KeptCode(NamedTuple):
@@ -104,8 +107,15 @@ class KeptComposition(Compressor):
         return KeptCode(self.inner.read_choice(reader), self.outer.unpack(reader))
 
     def reconstruct(self, code: KeptCode) -> NDArray[Any]:
+        return self.inner.reconstruct(self._kept(code))
+
+    def add(self, code: KeptCode, total: NDArray[Any], factor: float = 1.0) -> None:
+        self.inner.add(self._kept(code), total, factor)
+
+    def _kept(self, code: KeptCode) -> Kept:
+        """What the inner operator would have sent, with its elements as the outer one sent them."""
         count = self.inner.blocks.marked_elements(code.choice.marks)
-        return self.inner.place(code.choice, self.outer.reconstruct(code.values)[:count])
+        return Kept(code.choice, self.outer.reconstruct(code.values)[:count])
 
 
 def kept_elements(inner: Compressor) -> int | None:

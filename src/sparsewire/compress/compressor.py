@@ -14,7 +14,7 @@ from sparsewire._core import first_not_finite
 from sparsewire.compress.errors import CompressError
 from sparsewire.compress.message import Reader
 from sparsewire.compress.stream import Stream
-from sparsewire.compress.vectors import as_kind_of, as_vector
+from sparsewire.compress.vectors import add_scaled, as_kind_of, as_vector
 
 Vector = TypeVar("Vector")
 
@@ -29,7 +29,7 @@ class Compressor(ABC):
 
     An operator is four small functions around its *code*, what a message means: `draw` makes the
     code of a vector, `pack` and `unpack` turn it into bytes and back, and `reconstruct` makes the
-    vector that it stands for.
+    vector that it stands for. Where that need not be made to be added, `add` is a fifth.
     """
 
     def __init__(self, dimension: int, dtype: DTypeLike = np.float32) -> None:
@@ -68,13 +68,14 @@ class Compressor(ABC):
 
     def decode(self, payload: bytes | memoryview) -> NDArray[Any]:
         """What a message stands for, shape (dimension,), `dtype`; CompressError if malformed."""
+        return finite(self.reconstruct(self.read(payload)))
+
+    def read(self, payload: bytes | memoryview) -> Any:
+        """The code of a message, for `add`; raises CompressError if it is malformed."""
         reader = Reader(payload)
         code = self.unpack(reader)
         reader.end()
-        result = self.reconstruct(code)
-        if first_not_finite(result) < result.size:
-            raise CompressError("malformed message: it stands for a vector that is not finite")
-        return result
+        return code
 
     def compress(self, x: Vector, stream: Stream) -> Vector:
         """C(x), of the kind, shape, dtype and device of `x`: what `decode(encode(x))` would give.
@@ -99,3 +100,19 @@ class Compressor(ABC):
     @abstractmethod
     def reconstruct(self, code: Any) -> NDArray[Any]:
         """The vector that a code stands for; the same bits on every machine."""
+
+    def add(self, code: Any, total: NDArray[Any], factor: float = 1.0) -> None:
+        """Add `factor` times what a code stands for to `total`, shape (dimension,), contiguous.
+
+        What it stands for, and the product, are rounded to the dtype of `total`. Raises
+        CompressError if it is not finite; `total` is as it was then. Overridden where that takes
+        less than a vector of its own.
+        """
+        add_scaled(finite(self.reconstruct(code)), total, factor)
+
+
+def finite(decoded: NDArray[Any]) -> NDArray[Any]:
+    """`decoded`, if all of it is finite; else CompressError."""
+    if first_not_finite(decoded) < decoded.size:
+        raise CompressError("malformed message: it stands for a vector that is not finite")
+    return decoded

@@ -76,3 +76,6 @@ class Mixture(Compressor):
 
     def reconstruct(self, code: Drawn) -> NDArray[Any]:
         return self.operators[code.number].reconstruct(code.code)
+
+    def add(self, code: Drawn, total: NDArray[Any], factor: float = 1.0) -> None:
+        self.operators[code.number].add(code.code, total, factor)

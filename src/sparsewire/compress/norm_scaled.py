@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -13,20 +13,11 @@ from sparsewire.compress.blocks import Blocks
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.entropy_code import decode_symbols, encode_symbols
 from sparsewire.compress.errors import CompressError
+from sparsewire.compress.levels import Levels, LevelScale
 from sparsewire.compress.message import Reader, value_bytes
 from sparsewire.compress.stream import Stream
 
 LARGEST_LEVELS = 127
-
-
-class Levels(NamedTuple):
-    """The code: a scale for each block, and for each element its level, negative where it is.
-
-    A symbol is that plus the number of levels.
-    """
-
-    scales: NDArray[Any]
-    symbols: NDArray[np.uint8]
 
 
 class NormScaled(Compressor):
@@ -56,6 +47,7 @@ class NormScaled(Compressor):
         self.levels = levels
         self.power = float(power)
         self.blocks = Blocks(dimension, block)
+        self._level_scale = LevelScale(self.blocks, levels, self._undither)
         self._alphabet = 2 * levels + 1
 
     def draw(self, x: NDArray[Any], stream: Stream) -> Levels:
@@ -76,6 +68,7 @@ class NormScaled(Compressor):
         return Levels(scales, decode_symbols(reader.rest(), self.dimension, self._alphabet))
 
     def reconstruct(self, code: Levels) -> NDArray[Any]:
-        values = np.empty(self.dimension, self.dtype)
-        self._undither(code.symbols, self.blocks.size, code.scales, self.levels, values)
-        return values
+        return self._level_scale.reconstruct(code)
+
+    def add(self, code: Levels, total: NDArray[Any], factor: float = 1.0) -> None:
+        self._level_scale.add(code, total, factor)

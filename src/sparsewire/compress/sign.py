@@ -12,8 +12,8 @@ from sparsewire.compress.blocks import Blocks
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.entropy_code import decode_symbols, encode_symbols
 from sparsewire.compress.errors import CompressError
+from sparsewire.compress.levels import Levels, LevelScale
 from sparsewire.compress.message import Reader, value_bytes
-from sparsewire.compress.norm_scaled import Levels
 from sparsewire.compress.stream import Stream
 
 _WITHOUT_ZERO, _WITH_ZERO = 2, 3
@@ -37,6 +37,7 @@ class Sign(Compressor):
     ) -> None:
         super().__init__(dimension, dtype)
         self.blocks = Blocks(dimension, block)
+        self._level_scale = LevelScale(self.blocks, 1, undither)
 
     @property
     def contraction(self) -> float:
@@ -65,6 +66,7 @@ class Sign(Compressor):
         return Levels(means, symbols if alphabet == _WITH_ZERO else symbols * np.uint8(2))
 
     def reconstruct(self, code: Levels) -> NDArray[Any]:
-        values = np.empty(self.dimension, self.dtype)
-        undither(code.symbols, self.blocks.size, code.scales, 1, values)
-        return values
+        return self._level_scale.reconstruct(code)
+
+    def add(self, code: Levels, total: NDArray[Any], factor: float = 1.0) -> None:
+        self._level_scale.add(code, total, factor)

@@ -10,12 +10,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from sparsewire._core import first_not_finite
 from sparsewire.compress.blocks import Blocks
-from sparsewire.compress.compressor import Compressor
+from sparsewire.compress.compressor import Compressor, finite
 from sparsewire.compress.errors import CompressError
 from sparsewire.compress.marks import Marks
 from sparsewire.compress.message import Reader, number_bytes, value_bytes
 from sparsewire.compress.positions import decode_positions, encode_positions
 from sparsewire.compress.stream import Stream
+from sparsewire.compress.vectors import scaled_as
 
 _SEED_BYTES = 8
 
@@ -105,6 +106,11 @@ class Sparsifier(Compressor):
 
     def reconstruct(self, code: Kept) -> NDArray[Any]:
         return self.place(code.choice, code.values)
+
+    def add(self, code: Kept, total: NDArray[Any], factor: float = 1.0) -> None:
+        values = scaled_as(finite(self._scaled(code.values)), total.dtype, factor)
+        with np.errstate(over="ignore"):
+            self.blocks.add(values, code.choice.marks, total)
 
     def _scaled(self, values: NDArray[Any]) -> NDArray[Any]:
         if self.scale == 1:

@@ -45,6 +45,18 @@ def as_kind_of(x: Any, values: NDArray[Any]) -> Any:
     return values.astype(array.dtype, copy=False).reshape(array.shape)
 
 
+def add_scaled(values: NDArray[Any], total: NDArray[Any], factor: float) -> None:
+    """total += factor * values; each step is rounded to the dtype of `total`."""
+    with np.errstate(over="ignore"):
+        total += scaled_as(values, total.dtype, factor)
+
+
+def scaled_as(values: NDArray[Any], dtype: np.dtype[Any], factor: float) -> NDArray[Any]:
+    """factor * values, in `dtype`; the values themselves where that is the same."""
+    converted = values.astype(dtype, copy=False)
+    return converted if factor == 1 else converted * dtype.type(factor)
+
+
 def _is_tensor(x: Any) -> bool:
     # Whoever holds a tensor has imported torch, so that it need not be installed for arrays.
     torch = sys.modules.get("torch")

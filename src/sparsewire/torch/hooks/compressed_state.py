@@ -14,8 +14,9 @@ from sparsewire.torch.hooks.bucket_gradients import BucketGradients
 from sparsewire.torch.hooks.hook_state import HookState
 from sparsewire.torch.hooks.operators import MakeCompressor, maker_of, operator_for, show
 from sparsewire.torch.hooks.parameter_map import ParameterMap
-from sparsewire.torch.hooks.records import Record, exact, exact_vector
+from sparsewire.torch.hooks.records import Record, Sent, coded_sent, exact, exact_sent
 from sparsewire.torch.hooks.saved import Saved, own_state
+from sparsewire.torch.hooks.scratch import Scratch
 from sparsewire.torch.hooks.transport import transport_of
 
 
@@ -54,6 +55,7 @@ class CompressedState(HookState, ABC):
         self._streams = ParameterMap(self._stream)
         self._streams_made = 0
         self._job = ""
+        self._scratch = Scratch()
         self.transport = transport_of(process_group)
 
     @abstractmethod
@@ -61,21 +63,16 @@ class CompressedState(HookState, ABC):
         """Turn a gradient, in place, into what is compressed."""
 
     @abstractmethod
-    def estimate(self, parameter: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
-        """The gradient for the optimizer, from the mean of what the ranks sent."""
+    def remember(self, parameter: torch.Tensor, prepared: torch.Tensor, own: Sent) -> None:
+        """Remember what was to be sent, and what this rank sent of it."""
 
     @abstractmethod
-    def learn(
-        self,
-        parameter: torch.Tensor,
-        prepared: torch.Tensor,
-        own: torch.Tensor,
-        mean: torch.Tensor,
-    ) -> None:
-        """Remember what was to be sent, what this rank sent of it, and the mean over all ranks.
+    def estimate(self, parameter: torch.Tensor, mean: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Make the gradient for the optimizer from the mean of what the ranks sent."""
 
-        The last two may be overwritten.
-        """
+    @abstractmethod
+    def follow(self, parameter: torch.Tensor, mean: torch.Tensor) -> None:
+        """Remember that mean, which may be overwritten, after its estimate is made."""
 
     @abstractmethod
     def adapt(self, operator: Compressor) -> Compressor:
@@ -102,30 +99,29 @@ class CompressedState(HookState, ABC):
         if not self._is_compressed(parameter):
             gradient.copy_(mean)
             return
-        estimate = self.estimate(parameter, mean)
         # What is not finite would stay in the memory of the method for ever.
-        if not any(record.is_exact for record in records):
-            self.learn(parameter, gradient, own, mean)
-        gradient.copy_(estimate)
+        learns = not any(record.is_exact for record in records)
+        if learns:
+            self.remember(parameter, gradient, own)
+        self.estimate(parameter, mean, gradient)
+        if learns:
+            self.follow(parameter, mean)
 
     def _mean(
         self, parameter: torch.Tensor, records: Sequence[Record]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, Sent]:
         """The mean of the records, added in rank order, and what this rank's own stands for."""
-        total = torch.zeros(parameter.numel())
-        own = torch.empty(0)
+        total = self._scratch.zeros(parameter.numel())
+        own = self._sent(parameter, records[self.transport.rank])
         for rank, record in enumerate(records):
-            vector = self._vector(parameter, record)
-            total += vector
-            if rank == self.transport.rank:
-                own = vector
+            sent = own if rank == self.transport.rank else self._sent(parameter, record)
+            sent(total, 1.0)
         return total.div_(self.transport.size), own
 
-    def _vector(self, parameter: torch.Tensor, record: Record) -> torch.Tensor:
+    def _sent(self, parameter: torch.Tensor, record: Record) -> Sent:
         if record.is_exact:
-            return exact_vector(record, parameter.numel())
-        decoded = torch.from_numpy(self.operators.of(parameter).decode(record.payload))
-        return decoded.to(torch.float32)
+            return exact_sent(record, parameter.numel())
+        return coded_sent(record, self.operators.of(parameter))
 
     def _is_compressed(self, parameter: torch.Tensor) -> bool:
         return parameter.numel() >= max(self.min_elements, 1)

@@ -16,6 +16,7 @@ from sparsewire.torch.hooks.compressed_state import CompressedState, SavedStream
 from sparsewire.torch.hooks.exchange import exchange
 from sparsewire.torch.hooks.operators import MakeCompressor
 from sparsewire.torch.hooks.parameter_vectors import ParameterVectors
+from sparsewire.torch.hooks.records import Sent
 from sparsewire.torch.hooks.saved import own_state, states_of
 
 
@@ -85,23 +86,22 @@ class DianaState(CompressedState):
     def prepare(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
         gradient -= self.shifts.of(parameter)
 
-    def estimate(self, parameter: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
-        return self.mean_shifts.of(parameter) + mean
+    def remember(self, parameter: torch.Tensor, prepared: torch.Tensor, own: Sent) -> None:
+        own(self.shifts.of(parameter), self._rate(parameter))
 
-    def learn(
-        self,
-        parameter: torch.Tensor,
-        prepared: torch.Tensor,
-        own: torch.Tensor,
-        mean: torch.Tensor,
-    ) -> None:
-        alpha = self.alpha
-        if alpha is None:
-            alpha = 1 / (self.operators.of(parameter).omega + 1)
-        for vector, told in ((self.shifts, own), (self.mean_shifts, mean)):
-            # Product and sum apart: processors would differ in the last bit of a fused one.
-            told *= alpha
-            vector.of(parameter).add_(told)
+    def estimate(self, parameter: torch.Tensor, mean: torch.Tensor, gradient: torch.Tensor) -> None:
+        torch.add(self.mean_shifts.of(parameter), mean, out=gradient)
+
+    def follow(self, parameter: torch.Tensor, mean: torch.Tensor) -> None:
+        # Product and sum apart: processors would differ in the last bit of a fused one.
+        mean *= self._rate(parameter)
+        self.mean_shifts.of(parameter).add_(mean)
+
+    def _rate(self, parameter: torch.Tensor) -> float:
+        """How much of what is sent the shifts of a parameter take in."""
+        if self.alpha is not None:
+            return self.alpha
+        return 1 / (self.operators.of(parameter).omega + 1)
 
     def adapt(self, operator: Compressor) -> Compressor:
         if operator.is_biased:

@@ -16,6 +16,7 @@ from sparsewire.torch.hooks.compressed_state import CompressedState, SavedStream
 from sparsewire.torch.hooks.exchange import exchange
 from sparsewire.torch.hooks.operators import MakeCompressor
 from sparsewire.torch.hooks.parameter_vectors import ParameterVectors
+from sparsewire.torch.hooks.records import Sent
 from sparsewire.torch.hooks.residuals import SavedResiduals, restore
 from sparsewire.torch.hooks.saved import states_of
 
@@ -75,17 +76,15 @@ class ErrorFeedbackState(CompressedState):
     def prepare(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
         gradient += self.residuals.of(parameter)
 
-    def estimate(self, parameter: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
-        return mean
+    def remember(self, parameter: torch.Tensor, prepared: torch.Tensor, own: Sent) -> None:
+        residual = self.residuals.of(parameter).copy_(prepared)
+        own(residual, -1.0)
 
-    def learn(
-        self,
-        parameter: torch.Tensor,
-        prepared: torch.Tensor,
-        own: torch.Tensor,
-        mean: torch.Tensor,
-    ) -> None:
-        torch.sub(prepared, own, out=self.residuals.of(parameter))
+    def estimate(self, parameter: torch.Tensor, mean: torch.Tensor, gradient: torch.Tensor) -> None:
+        gradient.copy_(mean)
+
+    def follow(self, parameter: torch.Tensor, mean: torch.Tensor) -> None:
+        pass
 
     def adapt(self, operator: Compressor) -> Compressor:
         return operator if operator.is_biased else Contractive(operator)
