@@ -64,7 +64,11 @@ class Compressor(ABC):
         Raises CompressError for another size, elements that are not finite, or sizes of numbers
         that the operator cannot express in `dtype`.
         """
-        return self.pack(self.draw(as_vector(x, self.dimension, self.dtype), stream))
+        return self.pack(self.code(x, stream))
+
+    def code(self, x: Any, stream: Stream) -> Any:
+        """The code of `x`, which `pack` makes a message of; arguments and errors of `encode`."""
+        return self.draw(as_vector(x, self.dimension, self.dtype), stream)
 
     def decode(self, payload: bytes | memoryview) -> NDArray[Any]:
         """What a message stands for, shape (dimension,), `dtype`; CompressError if malformed."""
@@ -82,8 +86,7 @@ class Compressor(ABC):
 
         Raises CompressError as `encode` does.
         """
-        code = self.draw(as_vector(x, self.dimension, self.dtype), stream)
-        result: Vector = as_kind_of(x, self.reconstruct(code))
+        result: Vector = as_kind_of(x, self.reconstruct(self.code(x, stream)))
         return result
 
     @abstractmethod

@@ -47,7 +47,7 @@ def as_kind_of(x: Any, values: NDArray[Any]) -> Any:
 
 def add_scaled(values: NDArray[Any], total: NDArray[Any], factor: float) -> None:
     """total += factor * values; each step is rounded to the dtype of `total`."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         total += scaled_as(values, total.dtype, factor)
 
 

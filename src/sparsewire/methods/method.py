@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.stream import Stream
-from sparsewire.compress.vectors import as_vector
 from sparsewire.methods.network import Network
 from sparsewire.methods.step_size import StepSize
 from sparsewire.problems.problem import Floats, Integers, Problem
@@ -168,10 +167,8 @@ class Method(ABC):
         """
         codes, messages = {}, []
         for i, vector, stream in zip(self.network.local, vectors, self._streams, strict=True):
-            compressor = self.compressors[i]
-            given = as_vector(vector, compressor.dimension, compressor.dtype)
-            codes[i] = compressor.draw(given, stream)
-            messages.append(compressor.pack(codes[i]))
+            codes[i] = self.compressors[i].code(vector, stream)
+            messages.append(self.compressors[i].pack(codes[i]))
         return codes, self._exchange(messages)
 
     def _send_exactly(self, vectors: Floats) -> Floats:

@@ -14,9 +14,10 @@ from sparsewire.torch.hooks.bucket_gradients import BucketGradients
 from sparsewire.torch.hooks.hook_state import HookState
 from sparsewire.torch.hooks.operators import MakeCompressor, maker_of, operator_for, show
 from sparsewire.torch.hooks.parameter_map import ParameterMap
-from sparsewire.torch.hooks.records import Record, Sent, coded_sent, exact, exact_sent
+from sparsewire.torch.hooks.records import Record
 from sparsewire.torch.hooks.saved import Saved, own_state
 from sparsewire.torch.hooks.scratch import Scratch
+from sparsewire.torch.hooks.sent import Coded, Exact, Sent
 from sparsewire.torch.hooks.transport import transport_of
 
 
@@ -78,24 +79,31 @@ class CompressedState(HookState, ABC):
     def adapt(self, operator: Compressor) -> Compressor:
         """An operator as the method takes it; raises ValueError where it takes none like it."""
 
-    def encode(self, parameter: torch.Tensor, gradient: torch.Tensor) -> Record:
+    def encode(self, parameter: torch.Tensor, gradient: torch.Tensor) -> Sent:
         """What this rank sends of a gradient, which becomes what was compressed."""
         if not self._is_compressed(parameter):
-            return exact(gradient)
+            return Exact(gradient.numpy())
         self.prepare(parameter, gradient)
         operator = self.operators.of(parameter)
         try:
             show(operator, parameter)
-            return Record(False, operator.encode(gradient, self._streams.of(parameter)))
+            return Coded(operator, operator.code(gradient, self._streams.of(parameter)))
         except CompressError:
             # Not finite, or too large for any code: all ranks must see it, as without compression.
-            return exact(gradient)
+            return Exact(gradient.numpy())
 
     def settle(
-        self, parameter: torch.Tensor, gradient: torch.Tensor, records: Sequence[Record]
+        self,
+        parameter: torch.Tensor,
+        gradient: torch.Tensor,
+        own: Sent,
+        records: Sequence[Record],
     ) -> None:
-        """Put the mean over all ranks in place of what `encode` left, and learn from it."""
-        mean, own = self._mean(parameter, records)
+        """Put the mean over all ranks in place of what `encode` left, and learn from it.
+
+        `own` is what `encode` gave. Raises CompressError where a record is malformed.
+        """
+        mean = self._mean(parameter, own, records)
         if not self._is_compressed(parameter):
             gradient.copy_(mean)
             return
@@ -107,21 +115,19 @@ class CompressedState(HookState, ABC):
         if learns:
             self.follow(parameter, mean)
 
-    def _mean(
-        self, parameter: torch.Tensor, records: Sequence[Record]
-    ) -> tuple[torch.Tensor, Sent]:
-        """The mean of the records, added in rank order, and what this rank's own stands for."""
+    def _mean(self, parameter: torch.Tensor, own: Sent, records: Sequence[Record]) -> torch.Tensor:
+        """The mean of what the records say, added in rank order."""
         total = self._scratch.zeros(parameter.numel())
-        own = self._sent(parameter, records[self.transport.rank])
         for rank, record in enumerate(records):
             sent = own if rank == self.transport.rank else self._sent(parameter, record)
-            sent(total, 1.0)
-        return total.div_(self.transport.size), own
+            sent.add_to(total)
+        return total.div_(self.transport.size)
 
     def _sent(self, parameter: torch.Tensor, record: Record) -> Sent:
         if record.is_exact:
-            return exact_sent(record, parameter.numel())
-        return coded_sent(record, self.operators.of(parameter))
+            return Exact.read(record, parameter.numel())
+        operator = self.operators.of(parameter)
+        return Coded(operator, operator.read(record.payload))
 
     def _is_compressed(self, parameter: torch.Tensor) -> bool:
         return parameter.numel() >= max(self.min_elements, 1)

@@ -16,8 +16,8 @@ from sparsewire.torch.hooks.compressed_state import CompressedState, SavedStream
 from sparsewire.torch.hooks.exchange import exchange
 from sparsewire.torch.hooks.operators import MakeCompressor
 from sparsewire.torch.hooks.parameter_vectors import ParameterVectors
-from sparsewire.torch.hooks.records import Sent
 from sparsewire.torch.hooks.saved import own_state, states_of
+from sparsewire.torch.hooks.sent import Sent
 
 
 class SavedDiana(SavedStreams):
@@ -87,7 +87,7 @@ class DianaState(CompressedState):
         gradient -= self.shifts.of(parameter)
 
     def remember(self, parameter: torch.Tensor, prepared: torch.Tensor, own: Sent) -> None:
-        own(self.shifts.of(parameter), self._rate(parameter))
+        own.add_to(self.shifts.of(parameter), self._rate(parameter))
 
     def estimate(self, parameter: torch.Tensor, mean: torch.Tensor, gradient: torch.Tensor) -> None:
         torch.add(self.mean_shifts.of(parameter), mean, out=gradient)

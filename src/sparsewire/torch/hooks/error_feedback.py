@@ -16,9 +16,9 @@ from sparsewire.torch.hooks.compressed_state import CompressedState, SavedStream
 from sparsewire.torch.hooks.exchange import exchange
 from sparsewire.torch.hooks.operators import MakeCompressor
 from sparsewire.torch.hooks.parameter_vectors import ParameterVectors
-from sparsewire.torch.hooks.records import Sent
 from sparsewire.torch.hooks.residuals import SavedResiduals, restore
 from sparsewire.torch.hooks.saved import states_of
+from sparsewire.torch.hooks.sent import Sent
 
 
 class SavedFeedback(SavedStreams, SavedResiduals):
@@ -78,7 +78,7 @@ class ErrorFeedbackState(CompressedState):
 
     def remember(self, parameter: torch.Tensor, prepared: torch.Tensor, own: Sent) -> None:
         residual = self.residuals.of(parameter).copy_(prepared)
-        own(residual, -1.0)
+        own.add_to(residual, -1.0)
 
     def estimate(self, parameter: torch.Tensor, mean: torch.Tensor, gradient: torch.Tensor) -> None:
         gradient.copy_(mean)

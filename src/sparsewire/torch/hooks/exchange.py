@@ -12,6 +12,7 @@ from sparsewire.torch.hooks.bucket_gradients import BucketGradients
 from sparsewire.torch.hooks.compressed_state import CompressedState
 from sparsewire.torch.hooks.gathering import Gathering
 from sparsewire.torch.hooks.records import Record
+from sparsewire.torch.hooks.sent import Sent
 
 
 def exchange(state: CompressedState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -34,34 +35,43 @@ def exchange(state: CompressedState, bucket: GradBucket) -> torch.futures.Future
 def _exchange_now(
     state: CompressedState, gradients: BucketGradients
 ) -> torch.futures.Future[torch.Tensor]:
+    own = _encode(state, [gradients])
+
     def finish(received: Sequence[bytes]) -> torch.Tensor:
-        _settle(state, [gradients], received)
+        _settle(state, [gradients], own, received)
         return gradients.store()
 
-    return _send(state, [gradients]).then(finish)
+    return _send(state, own).then(finish)
 
 
 def _exchange_waiting(state: CompressedState) -> None:
     buckets = [gradients for gradients, _ in state.waiting]
+    own = _encode(state, buckets)
     # The backward pass is over, so that nothing is lost by waiting here.
-    _settle(state, buckets, _send(state, buckets).wait())
+    _settle(state, buckets, own, _send(state, own).wait())
     for gradients, future in state.waiting:
         future.set_result(gradients.store())
     state.waiting.clear()
 
 
-def _send(state: CompressedState, buckets: Sequence[BucketGradients]) -> Gathering[list[bytes]]:
-    records = (state.encode(parameter, part).encode() for parameter, part in _parts(buckets))
-    return state.transport.exchange(b"".join(records))
+def _encode(state: CompressedState, buckets: Sequence[BucketGradients]) -> list[Sent]:
+    return [state.encode(parameter, part) for parameter, part in _parts(buckets)]
+
+
+def _send(state: CompressedState, own: Sequence[Sent]) -> Gathering[list[bytes]]:
+    return state.transport.exchange(b"".join(sent.record().encode() for sent in own))
 
 
 def _settle(
-    state: CompressedState, buckets: Sequence[BucketGradients], received: Sequence[bytes]
+    state: CompressedState,
+    buckets: Sequence[BucketGradients],
+    own: Sequence[Sent],
+    received: Sequence[bytes],
 ) -> None:
     """Put the means in place of the gradients; raises CompressError for malformed messages."""
     readers = [Reader(message) for message in received]
-    for parameter, part in _parts(buckets):
-        state.settle(parameter, part, [Record.read(reader) for reader in readers])
+    for (parameter, part), sent in zip(_parts(buckets), own, strict=True):
+        state.settle(parameter, part, sent, [Record.read(reader) for reader in readers])
     for reader in readers:
         reader.end()
 

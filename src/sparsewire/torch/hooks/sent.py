@@ -1,0 +1,59 @@
+"""What one rank sends of one parameter: a code, or the vector as it is. It can be added to sums."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sparsewire.compress import CompressError, Compressor
+from sparsewire.compress.vectors import add_scaled
+from sparsewire.torch.hooks.records import Record
+
+_FLOAT = np.dtype("<f4")
+
+
+class Coded(NamedTuple):
+    """A code of an operator."""
+
+    operator: Compressor
+    code: Any
+
+    def record(self) -> Record:
+        """The record that says it."""
+        return Record(False, self.operator.pack(self.code))
+
+    def add_to(self, total: torch.Tensor, factor: float = 1.0) -> None:
+        """Add `factor` times what the code stands for to `total`, float32, on the CPU.
+
+        Raises CompressError if that is not finite.
+        """
+        self.operator.add(self.code, total.numpy(), factor)
+
+
+class Exact(NamedTuple):
+    """A vector, float32, finite or not."""
+
+    vector: NDArray[np.float32]
+
+    @classmethod
+    def read(cls, record: Record, elements: int) -> Exact:
+        """What a record holds; raises CompressError unless that is so many elements."""
+        if len(record.payload) != elements * _FLOAT.itemsize:
+            raise CompressError(
+                f"malformed message: {len(record.payload)} bytes for {elements} elements of float32"
+            )
+        return cls(np.frombuffer(record.payload, _FLOAT))
+
+    def record(self) -> Record:
+        """The record that says it."""
+        return Record(True, self.vector.astype(_FLOAT, copy=False).tobytes())
+
+    def add_to(self, total: torch.Tensor, factor: float = 1.0) -> None:
+        """Add `factor` times the vector to `total`, float32, on the CPU."""
+        add_scaled(self.vector, total.numpy(), factor)
+
+
+Sent = Coded | Exact
