@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 # In these networks, 1% of all blocks. The matrices of the LSTM and of the convolutions are small,
 # but their gradients have no zeros: with 1% of them, too, training lags behind.
-_FEEDBACK = "block-top-k:0.0065:32/block-top-k:0.1:32"
-_HOOKS = {"feedback": _FEEDBACK, "diana": "qsgd:7:128"}
+_FEEDBACK = "block-top-k:0.0065:8/block-top-k:0.1:8"
+_DIANA = "qsgd:7:256/qsgd:7:128"
+_HOOKS = {"feedback": _FEEDBACK, "diana": _DIANA}
 _BACKENDS = ("gloo", "sparsewire")
 _SMALL = 2**17
 _LARGE = 2**24

@@ -5,6 +5,7 @@ Rank 0 writes one line of JSON per event.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -22,14 +23,14 @@ from sparsewire.training.trial import Trial
 
 EVALUATIONS = 10
 RISE = 0.02
-"""The share of the steps in which the learning rate rises; then it falls to zero, by a line."""
+"""The share of the steps in which the learning rate rises; then it falls along half a cosine."""
 
 
 def rate_at(steps: int) -> Callable[[int], float]:
     """The learning rate of each step of a whole training, as a share of the largest."""
 
     def share(step: int) -> float:
-        return min((step + 1) / (RISE * steps), 1 - step / steps, 1.0)
+        return min((step + 1) / (RISE * steps), (1 + math.cos(math.pi * step / steps)) / 2)
 
     return share
 
@@ -39,7 +40,7 @@ class Record:
 
     def __init__(self, sent: Meter | None) -> None:
         self._meter = sent
-        self.losses: list[torch.Tensor] = []
+        self.losses: list[float] = []
         self.seconds: list[float] = []
         self.bytes: list[int] = []
         self.held_out: list[tuple[int, float]] = []
@@ -48,17 +49,17 @@ class Record:
         """Train for one step."""
         before = self._meter() if self._meter else 0
         start = time.perf_counter()
-        self.losses.append(trainee.step(number))
+        self.losses.append(float(trainee.step(number)))
         self.seconds.append(time.perf_counter() - start)
         self.bytes.append((self._meter() if self._meter else 0) - before)
-        report("step", number=number, loss=float(self.losses[-1]))
+        report("step", number=number, loss=self.losses[-1])
 
     def evaluate(self, trainee: Trainee, number: int) -> None:
         self.held_out.append((number, trainee.held_out_loss()))
 
     def report(self, trainee: Trainee) -> None:
         """Report everything, means over all ranks, on rank 0."""
-        losses = mean_over_ranks(torch.stack(self.losses)).tolist()
+        losses = mean_over_ranks(torch.tensor(self.losses)).tolist()
         sent = mean_over_ranks(torch.tensor(self.bytes, dtype=torch.float64)).tolist()
         report(
             "trained",
