@@ -52,6 +52,9 @@ def _label(row: list[Axes], task: str, report: Report) -> None:
         axes.set(xlabel=label, title=f"{TASKS[task].title}, {title}", xscale=scale, yscale="log")
         axes.title.set_fontsize("medium")
         axes.grid(which="both", alpha=0.2)
+    # Losses stay within one power of ten or two: plain numbers are easier to read there.
+    row[0].yaxis.set_major_formatter("{x:g}")
+    row[0].yaxis.set_minor_formatter("{x:g}")
     row[0].set_ylabel("training loss")
     row[0].legend(fontsize="small")
 
