@@ -40,6 +40,7 @@ class Record:
 
     def __init__(self, sent: Meter | None) -> None:
         self._meter = sent
+        self._counted: int | None = None
         self.losses: list[float] = []
         self.seconds: list[float] = []
         self.bytes: list[int] = []
@@ -47,12 +48,18 @@ class Record:
 
     def step(self, trainee: Trainee, number: int) -> None:
         """Train for one step."""
-        before = self._meter() if self._meter else 0
+        if self._counted is None:
+            self._counted = self._count()
         start = time.perf_counter()
         self.losses.append(float(trainee.step(number)))
         self.seconds.append(time.perf_counter() - start)
-        self.bytes.append((self._meter() if self._meter else 0) - before)
+        # The end of a step may leave before it is counted: then it is part of the next one's.
+        before, self._counted = self._counted, self._count()
+        self.bytes.append(self._counted - before)
         report("step", number=number, loss=self.losses[-1])
+
+    def _count(self) -> int:
+        return self._meter() if self._meter else 0
 
     def evaluate(self, trainee: Trainee, number: int) -> None:
         self.held_out.append((number, trainee.held_out_loss()))
