@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import accumulate
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import pytest
@@ -58,6 +58,12 @@ def record_of(folder: Path, task: str, methods: list[str], *arguments: object) -
     return written
 
 
+def assert_every_step(shares: list[float], least: float, most: float) -> None:
+    """Check what each step sends; the end of one may be counted with the next."""
+    for steps, total in enumerate(accumulate(shares), 1):
+        assert least * (steps - 1) < total < most * steps, shares
+
+
 @pytest.mark.timeout(300)
 def test_methods_are_compared(tmp_path: Path) -> None:
     record = record_of(tmp_path, "digits", METHODS, "--warmup", 0)
@@ -75,8 +81,8 @@ def test_methods_are_compared(tmp_path: Path) -> None:
     assert ring == [2 * (RANKS - 1) / RANKS] * STEPS
     # With two ranks, each sends its message once: a tenth of the blocks; less than four bits for
     # each element, and not nothing.
-    assert 0.1 < fmean(feedback) < 0.13, feedback
-    assert 0.005 < fmean(diana) < 0.125, diana
+    assert_every_step(feedback, 0.1, 0.13)
+    assert_every_step(diana, 0.005, 0.125)
 
     first, *others = record["findings"]
     assert first["loss_ratio"] == first["fewer_bytes"] == first["speed_up"] == 1
@@ -89,10 +95,14 @@ def test_methods_are_compared(tmp_path: Path) -> None:
 def test_language_model_learns_after_a_warm_up(tmp_path: Path) -> None:
     write_text(tmp_path / "text")
     arguments = ("--warmup", 4, "--text", tmp_path / "text")
-    (run,) = record_of(tmp_path, "lstm", METHODS[1:2], *arguments)["trained"]
-    assert sum(run["losses"][-5:]) < 0.95 * sum(run["losses"][:5]), run["losses"]
-    assert run["held_out"][-1][1] < 0.95 * run["held_out"][0][1], run["held_out"]
-    assert fmean(run["sent"][:4]) > 3 * fmean(run["sent"][4:])
+    runs = record_of(tmp_path, "lstm", METHODS, *arguments)["trained"]
+    for run in runs:
+        assert len(run["losses"]) == len(run["step_s"]) == STEPS
+        assert sum(run["losses"][-5:]) < 0.95 * sum(run["losses"][:5]), run["losses"]
+        assert run["held_out"][-1][1] < 0.95 * run["held_out"][0][1], run["held_out"]
+    # The end of the warm-up may be counted with the step behind it.
+    sent = runs[1]["sent"]
+    assert sum(sent[:5]) / 5 > 5 * max(sent[5:]), sent
 
 
 def run_of(method: str, seed: int, loss: float, step_s: float, sent: float) -> Run:
