@@ -25,7 +25,8 @@ class Lab:
 
     Every host has a name (host0, host1, ...), a loopback interface, and one interface to a switch.
     `link` is the speed of each host's link, both ways and full duplex ("1gbit"), or None for no
-    limit. Hosts reach each other and nothing else; the machine's own network is not touched.
+    limit. Hosts have IPv4 addresses, or with `ipv6` those of IPv6 only. They reach each other and
+    nothing else; the machine's own network is not touched.
     Labs are independent of each other, so several can run side by side.
 
     When the block ends, whichever way, every process in the lab ends too: it is asked to, and
@@ -37,15 +38,22 @@ class Lab:
     interface = names.INTERFACE
 
     def __init__(
-        self, hosts: int, link: str | None = None, *, mtu: int = 1500, grace: float = 5.0
+        self,
+        hosts: int,
+        link: str | None = None,
+        *,
+        mtu: int = 1500,
+        grace: float = 5.0,
+        ipv6: bool = False,
     ) -> None:
         if not 1 <= hosts <= MAX_HOSTS:
             raise ValueError(f"hosts is {hosts}: a lab has 1 to {MAX_HOSTS} hosts")
-        if not 576 <= mtu <= 65535:
-            raise ValueError(f"mtu is {mtu}: use 576 to 65535 bytes")
+        smallest = 1280 if ipv6 else 576
+        if not smallest <= mtu <= 65535:
+            raise ValueError(f"mtu is {mtu}: use {smallest} to 65535 bytes")
         self.bits_per_second = None if link is None else parse_link(link)
         self.mtu = mtu
-        self.addresses = [names.address(host) for host in range(hosts)]
+        self.addresses = [names.address(host, ipv6) for host in range(hosts)]
         self._grace = grace
         self._namespaces: list[Namespace] = []
         self._processes: list[subprocess.Popen[Any]] = []
@@ -130,8 +138,8 @@ class Lab:
             stack.callback(self._namespaces.clear)
             stack.enter_context(_guardian(self._namespaces))
             stack.callback(self.stop)
-            network.build(switch, self._namespaces, self.bits_per_second, self.mtu)
-            names.publish(self._namespaces)
+            network.build(switch, self._namespaces, self.addresses, self.bits_per_second, self.mtu)
+            names.publish(self._namespaces, self.addresses)
         except OSError as error:
             raise LabError(
                 f"no lab is possible here: {error}. The kernel needs veth, bridge and sch_tbf; "

@@ -11,7 +11,6 @@ from pathlib import Path
 from sparsewire.lab.namespace import Namespace, unshare
 
 INTERFACE = "eth0"
-PREFIX_LENGTH = 24
 HOSTS_FILE = "/etc/hosts"
 
 _CLONE_NEWNS = 0x00020000
@@ -26,28 +25,28 @@ def name(host: int) -> str:
     return f"host{host}"
 
 
-def address(host: int) -> str:
-    """Return the IPv4 address of host number `host`."""
-    return f"10.0.0.{host + 1}"
+def address(host: int, ipv6: bool = False) -> str:
+    """Return the IPv4 address of host number `host`, or its IPv6 address."""
+    return f"fd00::{host + 1:x}" if ipv6 else f"10.0.0.{host + 1}"
 
 
-def publish(hosts: Sequence[Namespace]) -> None:
+def publish(hosts: Sequence[Namespace], addresses: Sequence[str]) -> None:
     """Let `hosts` see a host name of their own, and a hosts file that lists all of them.
 
     Raises OSError where the process may not mount.
     """
-    with _hosts_file(len(hosts)) as path:
+    with _hosts_file(addresses) as path:
         for number, host in enumerate(hosts):
             host.call(_enter_named, path, name(number))
 
 
 @contextlib.contextmanager
-def _hosts_file(count: int) -> Iterator[str]:
-    # A dual-stack socket, such as torch's store has, looks up the IPv6 form of an IPv4 address.
+def _hosts_file(addresses: Sequence[str]) -> Iterator[str]:
     lines = [
-        f"{prefix}{address(host)} {name(host)}\n"
-        for host in range(count)
-        for prefix in ("", "::ffff:")
+        f"{form} {name(host)}\n"
+        for host, own in enumerate(addresses)
+        # A dual-stack socket, such as torch's store has, looks up the IPv6 form of an IPv4 address.
+        for form in ([own] if ":" in own else [own, f"::ffff:{own}"])
     ]
     own = Path(HOSTS_FILE)
     inherited = own.read_text(encoding="utf-8", errors="replace") if own.exists() else ""

@@ -7,14 +7,21 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from sparsewire.lab.link import shape
-from sparsewire.lab.names import INTERFACE, PREFIX_LENGTH, address
+from sparsewire.lab.names import INTERFACE
 from sparsewire.lab.namespace import Namespace
 
 _BRIDGE = "switch"
+_PREFIX_IPV4 = 24
+_PREFIX_IPV6 = 64
+_IFA_F_NODAD = 0x02
 
 
 def build(
-    switch: Namespace, hosts: Sequence[Namespace], bits_per_second: int | None, mtu: int
+    switch: Namespace,
+    hosts: Sequence[Namespace],
+    addresses: Sequence[str],
+    bits_per_second: int | None,
+    mtu: int,
 ) -> None:
     """Connect `hosts` to a bridge in `switch`; every link is limited to `bits_per_second`.
 
@@ -22,8 +29,8 @@ def build(
     """
     try:
         switch.call(_build_switch, [host.descriptor for host in hosts], bits_per_second, mtu)
-        for number, host in enumerate(hosts):
-            host.call(_build_host, address(number), bits_per_second)
+        for host, address in zip(hosts, addresses, strict=True):
+            host.call(_build_host, address, bits_per_second)
     except NetlinkError as error:
         raise OSError(error.code, f"cannot build the network: {error}") from error
 
@@ -44,21 +51,29 @@ def _build_switch(hosts: list[int], bits_per_second: int | None, mtu: int) -> No
 
 
 def _build_host(own_address: str, bits_per_second: int | None) -> None:
-    _disable_ipv6()
+    _set_ipv6(":" in own_address)
     with IPRoute() as route:
         index = route.link_lookup(ifname=INTERFACE)[0]
         if bits_per_second is not None:
             shape(route, index, bits_per_second)
-        route.addr("add", index=index, address=own_address, prefixlen=PREFIX_LENGTH)
+        _add_address(route, index, own_address)
         route.link("set", index=index, state="up")
         route.link("set", index=route.link_lookup(ifname="lo")[0], state="up")
 
 
-def _disable_ipv6() -> None:
+def _add_address(route: IPRoute, index: int, address: str) -> None:
+    if ":" not in address:
+        route.addr("add", index=index, address=address, prefixlen=_PREFIX_IPV4)
+        return
+    # Nobody else has the address, so nobody need wait a second until that is known.
+    route.addr("add", index=index, address=address, prefixlen=_PREFIX_IPV6, flags=_IFA_F_NODAD)
+
+
+def _set_ipv6(wanted: bool) -> None:
     # Without IPv6 no program picks a link-local address. A container may forbid this setting, or
     # the kernel may not have it; the lab works without.
     with (
         contextlib.suppress(OSError),
         open(f"/proc/sys/net/ipv6/conf/{INTERFACE}/disable_ipv6", "w") as setting,
     ):
-        setting.write("1")
+        setting.write("0" if wanted else "1")

@@ -42,13 +42,18 @@ class Group(SparseCollectives):
         self._nesting = threading.Lock()
         self._coalescing: list[dist.Work] | None = None
         self._callbacks = callbacks.Callbacks(level + 1)
-        self._register_inner(timeout)
+        # The engine first: it finds out at once where ranks cannot reach each other.
         self._communicator = sparsewire.init(
             PrefixStore("sparsewire", store),
             rank=rank,
             world_size=size,
             timeout=timeout.total_seconds(),
         )
+        try:
+            self._register_inner(timeout)
+        except BaseException:
+            self._communicator.close()
+            raise
         _open.add(self)
 
     def _register_inner(self, timeout: timedelta) -> None:

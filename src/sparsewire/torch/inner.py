@@ -17,18 +17,13 @@ Backend: TypeAlias = Any
 
 
 def gloo(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
-    """Connect a gloo backend, over the interface that sparsewire was told to use."""
+    """Connect a gloo backend, which listens on the address that the engine listens on."""
     backend: Any = dist.ProcessGroupGloo
     options = backend._Options()
     options._timeout = timeout
-    options._devices = [_gloo_device()]
+    # Gloo's own choice is what the host's name means, which often is loopback.
+    options._devices = [backend.create_device(hostname=local_address(os.environ))]
     return backend(PrefixStore("gloo", store), rank, size, options)
-
-
-def _gloo_device() -> Any:
-    if "SPARSEWIRE_IFNAME" in os.environ and "GLOO_SOCKET_IFNAME" not in os.environ:
-        return dist.ProcessGroupGloo.create_device(hostname=local_address(os.environ))
-    return dist.ProcessGroupGloo.create_default_device()
 
 
 def nccl(store: Store, rank: int, size: int, timeout: timedelta) -> Backend | None:
