@@ -17,13 +17,14 @@ enum class ErrorCode : std::uint8_t {
   mismatch,
   aborted,
   closed,
-  input
+  input,
+  resources
 };
-inline constexpr std::uint8_t kErrorCodeCount = 7;
+inline constexpr std::uint8_t kErrorCodeCount = 8;
 
 constexpr std::string_view name_of(ErrorCode code) {
   constexpr std::string_view names[kErrorCodeCount] = {
-      "peer_lost", "timeout", "protocol", "mismatch", "aborted", "closed", "input"};
+      "peer_lost", "timeout", "protocol", "mismatch", "aborted", "closed", "input", "resources"};
   return names[static_cast<std::size_t>(code)];
 }
 

@@ -11,6 +11,7 @@ from sparsewire.errors import (
     MismatchError,
     PeerLost,
     ProtocolError,
+    ResourceError,
     Timeout,
 )
 from sparsewire.rendezvous import FileStore, Store
@@ -33,6 +34,7 @@ __all__ = [
     "MismatchError",
     "PeerLost",
     "ProtocolError",
+    "ResourceError",
     "SparseVector",
     "Store",
     "TcpStore",

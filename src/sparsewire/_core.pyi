@@ -182,7 +182,7 @@ class Failure:
 
     @property
     def code(self) -> str:
-        """One of "peer_lost", "timeout", "protocol", "mismatch", "aborted", "closed", "input"."""
+        """One of "peer_lost", "timeout", ...: the names of ErrorCode in core/base/error.hpp."""
     @property
     def rank(self) -> int:
         """The rank that caused it, or -1 where no rank is to blame."""

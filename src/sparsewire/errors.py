@@ -46,12 +46,20 @@ class InputError(Error, ValueError):
     """A rank passed what no rank can use, such as indices out of range; all ranks are told."""
 
 
+class ResourceError(Error):
+    """Memory, descriptors or threads ran out, or a limit on them was reached; the text says which.
+
+    The communicator is broken. Rank -1 stands for an aggregator.
+    """
+
+
 _SEE_LOG = "Its own log has the first error; restart the job."
 _BY_CODE: dict[str, tuple[type[Error], str]] = {
     "timeout": (Timeout, "Find out what they wait for, or allow more time with timeout=."),
     "protocol": (ProtocolError, "Do all ranks run the same version of sparsewire?"),
     "mismatch": (MismatchError, "All ranks must make the same calls in the same order."),
     "input": (InputError, "Correct it on that rank; the communicator goes on."),
+    "resources": (ResourceError, "Allow for more there, or ask for less."),
     "aborted": (Error, "Restart the job."),
     "closed": (Error, "Make a new one with sparsewire.init()."),
 }

@@ -25,6 +25,7 @@ class Failure:
         ("timeout", errors.Timeout),
         ("protocol", errors.ProtocolError),
         ("mismatch", errors.MismatchError),
+        ("resources", errors.ResourceError),
         ("aborted", errors.Error),
         ("closed", errors.Error),
     ],
