@@ -22,6 +22,32 @@ wire::Message hello_message(const Lane::Place& place, std::uint32_t owner) {
   return {{.kind = wire::FrameKind::hello, .payload = size}, std::move(payload)};
 }
 
+// Greetings, last words and signs of life are no part of what a caller asked for.
+bool is_of_collective(wire::FrameKind kind) {
+  switch (kind) {
+    case wire::FrameKind::open:
+    case wire::FrameKind::segment:
+    case wire::FrameKind::result:
+    case wire::FrameKind::fail:
+    case wire::FrameKind::cancel:
+    case wire::FrameKind::refuse:
+    case wire::FrameKind::join:
+    case wire::FrameKind::part:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::uint64_t bytes_of(const wire::FrameHeader& header) {
+  return wire::kHeaderBytes + header.payload;
+}
+
+// Only the lane's own thread counts, so this need not be one step.
+void add(std::atomic<std::uint64_t>& counter, std::uint64_t count) {
+  counter.store(counter.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 Lane::Lane(const Place& place, std::span<const int> sockets, LaneListener& listener)
@@ -56,18 +82,17 @@ void Lane::progress(Clock::time_point now) {
   flush();
   pace_owner();
   check_deadlines(now);
-  publish_counters();
-  if (leaving_until_) finish_leaving(now);
+  if (leaving_) finish_leaving(now);
 }
 
 std::optional<std::chrono::milliseconds> Lane::patience(Clock::time_point now) {
   const bool readable = std::ranges::any_of(
       links_, [](const auto& link) { return link && link->connection.is_readable(); });
-  if (readable || (peer_ && peer_->has_work())) return std::chrono::milliseconds{0};
+  if (readable || can_exchange()) return std::chrono::milliseconds{0};
   for (std::uint32_t owner = 0; owner < links_.size(); ++owner) {
     if (worker_.has_work(owner)) return std::chrono::milliseconds{0};
   }
-  if (leaving_until_) return kDrainInterval;
+  if (leaving_) return kDrainInterval;
   if (next_deadline_ == Clock::time_point::max()) return {};
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_deadline_ - now);
   return std::clamp(left, std::chrono::milliseconds{0},
@@ -108,21 +133,13 @@ void Lane::flush() {
   }
 }
 
-void Lane::publish_counters() {
-  std::uint64_t sent = 0;
-  std::uint64_t received = 0;
-  for (const auto& link : links_) {
-    if (!link) continue;
-    sent += link->connection.bytes_sent();
-    received += link->connection.bytes_received();
-  }
-  counters_.bytes_sent.store(sent, std::memory_order_relaxed);
-  counters_.bytes_received.store(received, std::memory_order_relaxed);
-  counters_.chunks_empty.store(worker_.chunks_empty(), std::memory_order_relaxed);
+void Lane::count_received(const wire::FrameHeader& header) {
+  if (is_of_collective(header.kind)) add(counters_.bytes_received, bytes_of(header));
 }
 
 Status Lane::on_message(Link& link, wire::Message message) {
   if (broken_) return {};
+  count_received(message.header);
   switch (message.header.kind) {
     case wire::FrameKind::open:
     case wire::FrameKind::segment:
@@ -186,7 +203,7 @@ Status Lane::on_worker_message(std::uint32_t owner, const wire::Message& message
     listener_.operation_failed(seq, fault->error);
     return {};
   }
-  counters_.results_received.fetch_add(1, std::memory_order_relaxed);
+  add(counters_.results_received, 1);
   const auto ended = worker_.on_result(owner, message.header, message.payload);
   if (!ended) return ended.error();
   if (*ended) end_operation(seq);
@@ -201,14 +218,18 @@ Status Lane::on_peer_message(Rank rank, const wire::Message& message) {
   return {};
 }
 
+bool Lane::can_exchange() const {
+  return peer_ && !broken_ && peer_->has_work() && !is_any_behind();
+}
+
+// Nothing of this rank's own is begun, and nothing ends, while a rank is behind with reading: so
+// little waits in memory, and little is left to send behind the end.
 void Lane::run_exchanges() {
-  if (!peer_ || broken_) return;
-  for (int round = 0; round < kMessagesPerRound; ++round) {
+  for (int round = 0; round < kMessagesPerRound && can_exchange(); ++round) {
     proto::Peer::Effects effects;
     const auto worked = peer_->poll(effects);
     if (!worked) return listener_.broken(worked.error());
     apply(std::move(effects));
-    if (!*worked || is_any_behind()) return;
   }
 }
 
@@ -217,7 +238,7 @@ void Lane::apply(proto::Peer::Effects effects) {
     if (outgoing.to == kNoRank) {
       send_to_links(outgoing.message);
     } else {
-      links_[static_cast<std::size_t>(outgoing.to)]->connection.send(std::move(outgoing.message));
+      send(*links_[static_cast<std::size_t>(outgoing.to)], std::move(outgoing.message));
     }
   }
   for (const proto::PeerEvent& event : effects.events) {
@@ -250,10 +271,10 @@ Status Lane::on_control_message(const wire::Message& message) {
 
 void Lane::send_to_owner(std::uint32_t owner, wire::Message message) {
   if (message.header.kind == wire::FrameKind::segment) {
-    counters_.segments_sent.fetch_add(1, std::memory_order_relaxed);
+    add(counters_.segments_sent, 1);
   }
   if (!is_self(owner)) {
-    links_[owner]->connection.send(std::move(message));
+    send(*links_[owner], std::move(message));
   } else if (Status error = on_owner_message(place_.rank, std::move(message))) {
     listener_.broken(*error);
   }
@@ -261,8 +282,13 @@ void Lane::send_to_owner(std::uint32_t owner, wire::Message message) {
 
 void Lane::send_to_links(const wire::Message& message) {
   for (const auto& link : links_) {
-    if (link) link->connection.send(message);
+    if (link) send(*link, message);
   }
+}
+
+void Lane::send(Link& link, wire::Message message) {
+  if (is_of_collective(message.header.kind)) add(counters_.bytes_sent, bytes_of(message.header));
+  link.connection.send(std::move(message));
 }
 
 }  // namespace sparsewire::comm

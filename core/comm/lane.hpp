@@ -33,6 +33,8 @@ class LaneListener {
   virtual void broken(Error error) = 0;
 };
 
+// Complete for an operation before its end is told. Bytes are those of the frames of collectives,
+// with their headers: what the lane has given to its connections, and what it has taken in.
 struct LaneCounters {
   std::atomic<std::uint64_t> bytes_sent{0};
   std::atomic<std::uint64_t> bytes_received{0};
@@ -84,7 +86,7 @@ class Lane final : private ProgressClient {
   void flush();
   void pace_owner();
   bool is_any_behind() const;
-  void publish_counters();
+  void count_received(const wire::FrameHeader& header);
   void finish_leaving(Clock::time_point now);
 
   Status on_message(Link& link, wire::Message message);
@@ -94,9 +96,11 @@ class Lane final : private ProgressClient {
   Status on_control_message(const wire::Message& message);
   Status broadcast(proto::Owner::Outbox outbox);
   void apply(proto::Peer::Effects effects);
+  bool can_exchange() const;
   void run_exchanges();
   void send_to_owner(std::uint32_t owner, wire::Message message);
   void send_to_links(const wire::Message& message);
+  void send(Link& link, wire::Message message);
   std::vector<Rank> missing(std::uint64_t seq) const;
   void end_operation(std::uint64_t seq);
   void lose(Link& link, const Error& error);
@@ -130,7 +134,12 @@ class Lane final : private ProgressClient {
   std::map<Rank, std::uint64_t> departed_;  // rank -> operations it issued before it left
   Clock::time_point next_deadline_ = Clock::time_point::max();
   bool broken_ = false;
-  std::optional<Clock::time_point> leaving_until_;
+  struct Leaving {
+    Clock::duration linger;  // without a byte that moves
+    Clock::time_point until;
+    std::size_t undelivered = SIZE_MAX;  // the least so far
+  };
+  std::optional<Leaving> leaving_;
   bool finished_ = false;
 
   ProgressThread thread_;  // Last, so that it ends before what it works on.

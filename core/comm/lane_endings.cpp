@@ -26,11 +26,15 @@ void Lane::leave(std::uint64_t issued, Clock::duration linger) {
   thread_.post([this, issued, linger] { do_leave(issued, linger); });
 }
 
+// As long as bytes move, somebody still reads them.
 void Lane::finish_leaving(Clock::time_point now) {
-  const bool drained = std::ranges::all_of(links_, [](const auto& link) {
-    return !link || (!link->connection.has_output() && link->connection.is_drained());
-  });
-  finished_ = drained || now >= *leaving_until_;
+  std::size_t undelivered = 0;
+  for (const auto& link : links_) undelivered += link ? link->connection.undelivered_bytes() : 0;
+  if (undelivered < leaving_->undelivered) {
+    leaving_->undelivered = undelivered;
+    leaving_->until = now + leaving_->linger;
+  }
+  finished_ = undelivered == 0 || now >= leaving_->until;
   if (!finished_) return;
   for (const auto& link : links_) {
     if (link) link->connection.close();
@@ -45,7 +49,7 @@ void Lane::lose(Link& link, const Error& error) {
     link.connection.flush();
   }
   link.connection.close();
-  if (broken_ || leaving_until_ || departed_.contains(link.rank())) return;
+  if (broken_ || leaving_ || departed_.contains(link.rank())) return;
   const std::string who = place_.dedicated ? "aggregator " + link.connection.peer()
                                            : "rank " + std::to_string(link.rank());
   listener_.broken({error.code, link.rank(), "lost " + who + ": " + error.message});
@@ -76,7 +80,7 @@ void Lane::do_leave(std::uint64_t issued, Clock::duration linger) {
                     .chunk = static_cast<std::uint64_t>(place_.rank)},
                    {}});
   }
-  leaving_until_ = Clock::now() + linger;
+  leaving_ = {.linger = linger, .until = Clock::now() + linger};
 }
 
 // A rank that left can contribute to nothing that it did not issue before.

@@ -130,6 +130,7 @@ void Lane::do_fail(std::uint64_t seq) {
 void Lane::end_operation(std::uint64_t seq) {
   in_flight_.erase(seq);
   if (peer_) peer_->drop(seq);
+  counters_.chunks_empty.store(worker_.chunks_empty(), std::memory_order_relaxed);
   listener_.operation_left(seq);
 }
 

@@ -207,7 +207,15 @@ class Communicator:
         self.all_reduce(np.zeros(1, np.int32), timeout=timeout)
 
     def stats(self) -> dict[str, int]:
-        """Counters since the start: operations, bytes and segments sent and received, chunks."""
+        """Counters since the start: operations, bytes and segments sent and received, chunks.
+
+        `bytes_sent` and `bytes_received` are those of the frames of collectives, with their 32-byte
+        headers, but without TCP's and IP's. A frame counts as sent once it is queued for its
+        connection, and as received once it is whole. All that belongs to a collective is counted
+        before it ends: right behind blocking calls that succeeded on all ranks, and while no other
+        is in flight, the sums over the ranks of both are equal. After a failure `bytes_sent` may
+        hold what never left.
+        """
         counters = self._core.stats()
         return {name: count - self._uncounted[name] for name, count in counters.items()}
 
@@ -269,7 +277,10 @@ class Communicator:
         self._pool.watch(operation, callback)
 
     def close(self) -> None:
-        """Send what peers still need and leave. What is in flight fails. Idempotent."""
+        """Send what peers still need and leave. What is in flight fails. Idempotent.
+
+        Blocks as long as peers go on reading what is left, and 5 s at most where none does.
+        """
         with self._closing:
             if closing.unregister(self):
                 self._core.close()

@@ -215,9 +215,10 @@ void Connection::drop_unsent() {
   queued_bytes_ = keeps_front ? queue_.front().size() - sent_of_front_ : 0;
 }
 
-bool Connection::is_drained() const {
-  int unsent = 0;
-  return !is_open() || ::ioctl(fd_, SIOCOUTQ, &unsent) != 0 || unsent == 0;
+std::size_t Connection::undelivered_bytes() const {
+  int unacknowledged = 0;
+  if (!is_open() || ::ioctl(fd_, SIOCOUTQ, &unacknowledged) != 0) return queued_bytes_;
+  return queued_bytes_ + static_cast<std::size_t>(unacknowledged);
 }
 
 }  // namespace sparsewire::net

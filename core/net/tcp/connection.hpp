@@ -65,8 +65,8 @@ class Connection {
   bool has_output() const { return !queue_.empty(); }
   std::size_t queued_bytes() const { return queued_bytes_; }
 
-  // True once the peer's kernel has acknowledged everything that was sent.
-  bool is_drained() const;
+  // Of what was queued or sent, what the peer's kernel has not acknowledged yet.
+  std::size_t undelivered_bytes() const;
 
   std::uint64_t bytes_sent() const { return bytes_sent_; }
   std::uint64_t bytes_received() const { return bytes_received_; }
