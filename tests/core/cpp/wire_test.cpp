@@ -170,7 +170,8 @@ TEST_CASE("the text of a fault is cut between two characters") {
 
 TEST_CASE("a fault outside its bounds is refused") {
   const Buffer valid = encoded(Error{ErrorCode::timeout, 2, "late"});
-  for (const auto& [at, value] : {std::pair{0, 7}, {0, 255}, {1, 1}, {2, 1}, {3, 1}, {7, 0x80}}) {
+  for (const auto& [at, value] :
+       {std::pair{0, int{kErrorCodeCount}}, {0, 255}, {1, 1}, {2, 1}, {3, 1}, {7, 0x80}}) {
     Buffer bad = valid;
     bad[static_cast<std::size_t>(at)] = static_cast<std::byte>(value);
     CHECK(is_refused(wire::decode_fault(bad)));
