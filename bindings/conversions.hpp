@@ -14,6 +14,10 @@ inline std::chrono::nanoseconds nanoseconds_of(double seconds) {
       std::chrono::duration<double>(seconds));
 }
 
+inline double seconds_of(std::chrono::nanoseconds duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
 template <typename Enum>
 Enum checked_code(int code, int count, const char* what) {
   if (code < 0 || code >= count) throw std::invalid_argument(std::string("unknown ") + what);

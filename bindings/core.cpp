@@ -78,14 +78,15 @@ std::uint32_t default_window(std::size_t owners) {
 
 void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_size,
                        const std::vector<std::vector<int>>& links, bool dedicated,
-                       std::uint32_t block, std::uint32_t window) {
+                       std::uint32_t block, std::uint32_t window, double peer_timeout) {
   if (links.empty() || links[0].empty()) throw std::invalid_argument("links: none given");
   const wire::Topology topology{
       .world_size = world_size,
       .lanes = static_cast<std::uint32_t>(links.size()),
       .owners = static_cast<std::uint32_t>(links[0].size()),
       .block = block,
-      .window_bytes = window != 0 ? window : default_window(links[0].size())};
+      .window_bytes = window != 0 ? window : default_window(links[0].size()),
+      .peer_timeout_ms = static_cast<std::uint32_t>(peer_timeout * 1000)};
   if (const Status error = wire::check(topology)) throw std::invalid_argument(error->message);
   new (self) comm::Communicator(topology, rank, dedicated, links);
 }
@@ -101,6 +102,37 @@ nb::dict stats_dict(const comm::Communicator& self) {
   dict["results_received"] = stats.results_received;
   dict["chunks_empty"] = stats.chunks_empty;
   return dict;
+}
+
+nb::object current_of(const std::optional<comm::Activity::Current>& current) {
+  if (!current) return nb::none();
+  return nb::make_tuple(current->op, current->seq, seconds_of(current->age));
+}
+
+nb::dict activity_dict(const comm::Communicator& self) {
+  const comm::Activity activity = self.activity();
+  nb::list silent;
+  for (const comm::Silence& silence : activity.silent) {
+    silent.append(nb::make_tuple(text_of(silence.peer), silence.rank, seconds_of(silence.lasted)));
+  }
+  nb::dict dict;
+  dict["in_flight"] = activity.in_flight;
+  dict["oldest"] = current_of(activity.oldest);
+  dict["silent"] = silent;
+  dict["failure"] = activity.failure ? nb::object(text_of(activity.failure->message)) : nb::none();
+  return dict;
+}
+
+nb::object next_notice(comm::Communicator& self) {
+  std::optional<comm::Notice> notice;
+  {
+    const nb::gil_scoped_release release;
+    notice = self.next_notice();
+  }
+  if (!notice) return nb::none();
+  const comm::Silence& silence = notice->silence;
+  return nb::make_tuple(text_of(silence.peer), seconds_of(silence.lasted), silence.is_over,
+                        current_of(notice->oldest));
 }
 
 nb::dict aggregator_stats_dict(const comm::Aggregator& self) {
@@ -160,7 +192,7 @@ NB_MODULE(_core, m) {
   bind_collectives(communicator);
   communicator
       .def("__init__", &init_communicator, "rank"_a, "world_size"_a, "links"_a, nb::kw_only(),
-           "dedicated"_a = false, "block"_a = 256, "window"_a = 0)
+           "dedicated"_a = false, "block"_a = 256, "window"_a = 0, "peer_timeout"_a = 30.0)
       .def("submit", &submit, "source"_a, "target"_a, "count"_a, "dtype"_a, "op"_a, "timeout"_a,
            "segment_codec"_a = 0, "result_codec"_a = 0, "seed"_a = 0)
       .def("watch", &comm::Communicator::watch, "operation"_a,
@@ -170,6 +202,8 @@ NB_MODULE(_core, m) {
       .def("abort", &comm::Communicator::abort, "message"_a,
            nb::call_guard<nb::gil_scoped_release>())
       .def("stats", &stats_dict)
+      .def("activity", &activity_dict)
+      .def("next_notice", &next_notice)
       .def(
           "close",
           [](comm::Communicator& self, double linger) {

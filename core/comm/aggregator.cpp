@@ -22,8 +22,9 @@ class Aggregator::Link final : public net::FrameHandler {
 
   net::Connection connection;
   const Identity identity;
-  bool greeted = false;   // its hello was taken
-  bool departed = false;  // it said goodbye
+  bool greeted = false;               // its hello was taken
+  std::optional<proto::Pulse> pulse;  // of a greeted lane 0, which speaks for its rank
+  bool departed = false;              // it said goodbye
 
  private:
   Aggregator& aggregator_;
@@ -68,13 +69,14 @@ AggregatorStats Aggregator::stats() const {
   return stats_;
 }
 
-void Aggregator::progress(Clock::time_point) {
+void Aggregator::progress(Clock::time_point now) {
   for (auto& [id, job] : jobs_) {
     for (const auto& link : job.links) {
       if (!link->connection.is_readable()) continue;
       if (Status error = link->connection.receive(*link)) lose(*link, *error);
     }
   }
+  for (auto& [id, job] : jobs_) check_pulses(job, now);
   for (auto& [id, job] : jobs_) {
     for (const auto& link : job.links) {
       if (Status error = link->connection.flush()) lose(*link, *error);
@@ -98,17 +100,65 @@ void Aggregator::pace_owners(Job& job) {
   }
 }
 
-std::optional<std::chrono::milliseconds> Aggregator::patience(Clock::time_point) {
+std::optional<std::chrono::milliseconds> Aggregator::patience(Clock::time_point now) {
+  auto next = proto::Milliseconds::max();
   for (const auto& [id, job] : jobs_) {
     for (const auto& link : job.links) {
       if (link->connection.is_readable()) return std::chrono::milliseconds{0};
     }
+    if (job.metronome) next = std::min(next, job.metronome->next());
   }
-  return {};
+  if (next == proto::Milliseconds::max()) return {};
+  return std::max(next - milliseconds_of(now), proto::Milliseconds{0});
+}
+
+// Workers have no connections among themselves, so those of a job hear of each other's silence
+// here.
+void Aggregator::check_pulses(Job& job, Clock::time_point now) {
+  if (!job.metronome) return;
+  const auto asleep = job.metronome->tick(milliseconds_of(now));
+  if (!asleep) return;
+  for (const auto& link : job.links) {
+    if (!link->pulse || !link->connection.is_open()) continue;
+    beat(link->connection, *link->pulse);
+    link->pulse->excuse(*asleep);
+    if (!link->departed) listen(job, *link, milliseconds_of(now));
+  }
+}
+
+void Aggregator::listen(Job& job, Link& link, proto::Milliseconds now) {
+  using State = proto::Pulse::State;
+  const bool was_silent = link.pulse->state() == State::silent;
+  const proto::Milliseconds silence = link.pulse->silence(now);
+  const auto changed = link.pulse->listen(now, link.connection.bytes_received());
+  if (!changed) return;
+  const Rank rank = link.identity.rank;
+  if (*changed == State::lost) return lose_silent(job, rank, silence);
+  if (*changed != State::silent && !was_silent) return;
+  const auto lasted = static_cast<std::uint64_t>(*changed == State::silent ? silence.count() : 0);
+  send_to_lane(
+      job, link.identity.lane,
+      {{.kind = wire::FrameKind::silence, .seq = lasted, .chunk = static_cast<std::uint64_t>(rank)},
+       {}},
+      &link);
+}
+
+// The rank is told like all others, in case that it thaws one day.
+void Aggregator::lose_silent(Job& job, Rank rank, proto::Milliseconds silence) {
+  if (!job.broken) {
+    break_job(job, {ErrorCode::peer_lost, rank,
+                    "lost rank " + std::to_string(rank) + ": " + describe_silence(silence)});
+  }
+  for (const auto& link : job.links) {
+    if (link->identity.rank != rank) continue;
+    (void)link->connection.flush();
+    link->connection.close();
+  }
 }
 
 Status Aggregator::on_message(Link& link, wire::Message message) {
   if (jobs_.at(link.identity.job).broken) return {};
+  if (message.header.kind == wire::FrameKind::heartbeat) return {};
   if (message.header.kind == wire::FrameKind::hello) return on_hello(link, message);
   if (!link.greeted) return protocol_error("frame: a hello must come first");
   switch (message.header.kind) {
@@ -149,6 +199,10 @@ Status Aggregator::on_hello(Link& link, const wire::Message& message) {
     return protocol_error("hello: the ranks disagree on the topology");
   }
   link.greeted = true;
+  const proto::Milliseconds patience = patience_of(hello->topology);
+  link.connection.expect_answers_within(patience);
+  if (!job.metronome) job.metronome.emplace(patience);
+  if (hello->lane == 0) link.pulse.emplace(patience);
   return {};
 }
 
@@ -191,7 +245,7 @@ void Aggregator::lose(Link& link, const Error& error) {
   Job& job = jobs_.at(link.identity.job);
   if (job.broken || link.departed) return;
   break_job(job, {error.code, link.identity.rank,
-                  "rank " + std::to_string(link.identity.rank) + ": " + error.message});
+                  "lost rank " + std::to_string(link.identity.rank) + ": " + error.message});
 }
 
 void Aggregator::break_job(Job& job, const Error& error) {

@@ -7,9 +7,10 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
-#include "comm/progress_thread.hpp"
+#include "comm/heartbeat.hpp"
 #include "proto/stream/owner.hpp"
 
 namespace sparsewire::comm {
@@ -59,6 +60,7 @@ class Aggregator final : private ProgressClient {
     std::map<std::uint32_t, LanePart> lanes;
     std::list<std::unique_ptr<Link>> links;
     Status broken;
+    std::optional<proto::Metronome> metronome;  // from the first hello on
   };
 
   void progress(Clock::time_point now) override;
@@ -69,8 +71,11 @@ class Aggregator final : private ProgressClient {
   Status on_hello(Link& link, const wire::Message& message);
   Status on_goodbye(Link& link, const wire::Message& message);
   Status on_owner_message(Link& link, wire::Message message);
+  static void check_pulses(Job& job, Clock::time_point now);
+  static void listen(Job& job, Link& link, proto::Milliseconds now);
   void lose(Link& link, const Error& error);
-  void break_job(Job& job, const Error& error);
+  static void lose_silent(Job& job, Rank rank, proto::Milliseconds silence);
+  static void break_job(Job& job, const Error& error);
   static void send_to_lane(Job& job, std::uint32_t lane, const wire::Message& message,
                            const Link* except);
   static void pace_owners(Job& job);

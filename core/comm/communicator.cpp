@@ -7,6 +7,12 @@
 #include "proto/stream/plan.hpp"
 
 namespace sparsewire::comm {
+namespace {
+
+// Notices that nobody has asked for.
+constexpr std::size_t kNoticesKept = 256;
+
+}  // namespace
 
 Communicator::Communicator(const wire::Topology& topology, Rank rank, bool dedicated,
                            const std::vector<std::vector<int>>& sockets)
@@ -150,6 +156,7 @@ void Communicator::close(Clock::duration linger) {
   const std::lock_guard lock(mutex_);
   closed_ = true;
   completed_changed_.notify_all();
+  notices_changed_.notify_all();
 }
 
 Stats Communicator::stats() const {
@@ -166,6 +173,46 @@ Stats Communicator::stats() const {
   stats.operations = next_seq_;
   stats.operations_failed = failed_;
   return stats;
+}
+
+Activity Communicator::activity() const {
+  const std::lock_guard lock(mutex_);
+  Activity activity{.in_flight = in_flight_.size(), .oldest = oldest_locked(), .failure = broken_};
+  for (const auto& [peer, entry] : silent_) {
+    const auto& [silence, since] = entry;
+    activity.silent.push_back(silence);
+    activity.silent.back().lasted = milliseconds_of(Clock::now()) - milliseconds_of(since);
+  }
+  return activity;
+}
+
+std::optional<Activity::Current> Communicator::oldest_locked() const {
+  if (in_flight_.empty()) return {};
+  const auto& [seq, oldest] = *in_flight_.begin();
+  const auto collective = oldest.operation->arguments().join.collective;
+  return Activity::Current{std::string(wire::name_of(collective)), seq,
+                           Clock::now() - oldest.issued};
+}
+
+void Communicator::peer_silent(const Silence& silence) {
+  const std::lock_guard lock(mutex_);
+  const bool is_news =  // Several aggregators tell of the same rank.
+      silence.is_over
+          ? silent_.erase(silence.peer) != 0
+          : silent_.try_emplace(silence.peer, silence, Clock::now() - silence.lasted).second;
+  if (!is_news) return;
+  if (notices_.size() == kNoticesKept) notices_.pop_front();
+  notices_.push_back({silence, oldest_locked()});
+  notices_changed_.notify_one();
+}
+
+std::optional<Notice> Communicator::next_notice() {
+  std::unique_lock lock(mutex_);
+  notices_changed_.wait(lock, [this] { return closed_ || !notices_.empty(); });
+  if (notices_.empty()) return {};
+  Notice notice = std::move(notices_.front());
+  notices_.pop_front();
+  return notice;
 }
 
 void Communicator::operation_left(std::uint64_t seq) {

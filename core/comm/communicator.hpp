@@ -24,6 +24,25 @@ struct Stats {
   std::uint64_t chunks_empty = 0;
 };
 
+// What a communicator is at: for people who ask why it takes so long.
+struct Activity {
+  struct Current {
+    std::string op;
+    std::uint64_t seq;
+    Clock::duration age;
+  };
+  std::size_t in_flight = 0;
+  std::optional<Current> oldest;  // of those in flight
+  std::vector<Silence> silent;    // the peers from which nothing comes at the moment
+  Status failure;
+};
+
+// A peer fell silent, or was heard again; and the operation that was the oldest in flight then.
+struct Notice {
+  Silence silence;
+  std::optional<Activity::Current> oldest;
+};
+
 class Communicator final : public LaneListener {
  public:
   // Takes over sockets[lane][owner].
@@ -53,10 +72,15 @@ class Communicator final : public LaneListener {
   void close(Clock::duration linger);
 
   Stats stats() const;
+  Activity activity() const;
+
+  // Blocks for the next notice; none once the communicator is closed.
+  std::optional<Notice> next_notice();
 
   void operation_left(std::uint64_t seq) override;
   void operation_failed(std::uint64_t seq, Error error) override;
   void operation_chosen(std::uint64_t seq, Choice choice) override;
+  void peer_silent(const Silence& silence) override;
   void broken(Error error) override;
 
  private:
@@ -70,8 +94,10 @@ class Communicator final : public LaneListener {
     State state;
     Status failure;
     bool watched = false;
+    Clock::time_point issued = Clock::now();
   };
 
+  std::optional<Activity::Current> oldest_locked() const;
   void issue_locked(const std::shared_ptr<Operation>& operation);
   void run_waiting_locked();
   void run_stream_locked(InFlight& in_flight);
@@ -93,6 +119,9 @@ class Communicator final : public LaneListener {
   std::map<std::uint64_t, InFlight> in_flight_;
   std::map<std::uint64_t, Error> early_failures_;  // of operations that are not issued here yet
   std::deque<std::shared_ptr<Operation>> completed_;
+  std::map<std::string, std::pair<Silence, Clock::time_point>> silent_;  // by peer, since when
+  std::deque<Notice> notices_;
+  std::condition_variable notices_changed_;
   Status broken_;
   bool closed_ = false;
   std::uint64_t failed_ = 0;

@@ -51,7 +51,11 @@ void add(std::atomic<std::uint64_t>& counter, std::uint64_t count) {
 }  // namespace
 
 Lane::Lane(const Place& place, std::span<const int> sockets, LaneListener& listener)
-    : place_(place), listener_(listener), worker_(place.topology, place.lane), thread_(*this) {
+    : place_(place),
+      listener_(listener),
+      worker_(place.topology, place.lane),
+      metronome_(patience_of(place.topology)),
+      thread_(*this) {
   if (!place.dedicated) {
     owner_ = std::make_unique<proto::Owner>(place.topology, place.lane,
                                             static_cast<std::uint32_t>(place.rank));
@@ -77,6 +81,7 @@ bool Lane::is_self(std::uint32_t owner) const {
 
 void Lane::progress(Clock::time_point now) {
   receive();
+  check_pulses(now);
   run_exchanges();
   produce();
   flush();
@@ -93,8 +98,10 @@ std::optional<std::chrono::milliseconds> Lane::patience(Clock::time_point now) {
     if (worker_.has_work(owner)) return std::chrono::milliseconds{0};
   }
   if (leaving_) return kDrainInterval;
-  if (next_deadline_ == Clock::time_point::max()) return {};
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_deadline_ - now);
+  auto next = next_deadline_;
+  if (has_pulse()) next = std::min(next, Clock::time_point{metronome_.next()});
+  if (next == Clock::time_point::max()) return {};
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - now);
   return std::clamp(left, std::chrono::milliseconds{0},
                     std::chrono::milliseconds{std::chrono::hours{1}});
 }
@@ -157,6 +164,10 @@ Status Lane::on_message(Link& link, wire::Message message) {
     case wire::FrameKind::abort:
     case wire::FrameKind::goodbye:
       return on_control_message(message);
+    case wire::FrameKind::heartbeat:
+      return {};
+    case wire::FrameKind::silence:
+      return on_silence(message);
     case wire::FrameKind::hello:
       break;
   }

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/heartbeat.hpp"
 #include "comm/operation.hpp"
 #include "comm/progress_thread.hpp"
 #include "proto/exchange/peer.hpp"
@@ -29,6 +30,8 @@ class LaneListener {
   // exchange.
   enum class Choice : std::uint8_t { exchange, stream, striped_stream };
   virtual void operation_chosen(std::uint64_t seq, Choice choice) = 0;
+  // Nothing has come from a peer for a while, or it was heard again.
+  virtual void peer_silent(const Silence& silence) = 0;
   // Nothing can go on.
   virtual void broken(Error error) = 0;
 };
@@ -105,6 +108,13 @@ class Lane final : private ProgressClient {
   void end_operation(std::uint64_t seq);
   void lose(Link& link, const Error& error);
 
+  void check_pulses(Clock::time_point now);
+  bool has_pulse() const;
+  void listen(Link& link, proto::Milliseconds now);
+  void lose_silent(Link& link, proto::Milliseconds silence);
+  std::string name_of(const Link& link) const;
+  Status on_silence(const wire::Message& message);
+
   void do_submit(std::shared_ptr<Operation> operation);
   bool submit_dense(const std::shared_ptr<Operation>& operation);
   bool submit_sparse(const std::shared_ptr<Operation>& operation);
@@ -132,6 +142,7 @@ class Lane final : private ProgressClient {
   proto::Costs costs_;
   std::map<std::uint64_t, std::shared_ptr<Operation>> in_flight_;
   std::map<Rank, std::uint64_t> departed_;  // rank -> operations it issued before it left
+  proto::Metronome metronome_;
   Clock::time_point next_deadline_ = Clock::time_point::max();
   bool broken_ = false;
   struct Leaving {

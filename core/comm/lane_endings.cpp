@@ -50,9 +50,7 @@ void Lane::lose(Link& link, const Error& error) {
   }
   link.connection.close();
   if (broken_ || leaving_ || departed_.contains(link.rank())) return;
-  const std::string who = place_.dedicated ? "aggregator " + link.connection.peer()
-                                           : "rank " + std::to_string(link.rank());
-  listener_.broken({error.code, link.rank(), "lost " + who + ": " + error.message});
+  listener_.broken({error.code, link.rank(), "lost " + name_of(link) + ": " + error.message});
 }
 
 void Lane::do_break_off(const Error& error) {

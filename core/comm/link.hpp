@@ -9,7 +9,10 @@ namespace sparsewire::comm {
 // Known by the owner's index, which is its rank where owners are colocated.
 class Lane::Link final : public net::FrameHandler {
  public:
-  Link(Lane& lane, std::uint32_t owner, int fd) : lane_(lane), owner_(owner), connection(fd) {}
+  Link(Lane& lane, std::uint32_t owner, int fd)
+      : lane_(lane), owner_(owner), connection(fd), pulse(patience_of(lane.place_.topology)) {
+    connection.expect_answers_within(patience_of(lane.place_.topology));
+  }
 
   std::uint32_t owner() const { return owner_; }
   Rank rank() const { return lane_.place_.dedicated ? kNoRank : static_cast<Rank>(owner_); }
@@ -28,6 +31,7 @@ class Lane::Link final : public net::FrameHandler {
 
  public:
   net::Connection connection;
+  proto::Pulse pulse;
 };
 
 }  // namespace sparsewire::comm

@@ -33,6 +33,8 @@ PayloadBounds payload_bounds(FrameKind kind, Format format) {
       return {kFaultHeaderBytes, kFaultHeaderBytes + kMaxFaultText};
     case FrameKind::cancel:
     case FrameKind::goodbye:
+    case FrameKind::heartbeat:
+    case FrameKind::silence:
       return {0, 0};
     case FrameKind::join:
       return {kJoinBytes, kJoinBytes};

@@ -23,8 +23,11 @@ enum class FrameKind : std::uint8_t {
   refuse,     // worker -> all: it cannot take part in the operation; the payload is a Fault.
   join,       // worker -> worker: it has called a sparse collective; the payload is a Join.
   part,       // worker -> worker: a Bundle of part `chunk`; `next` is kNoChunk in the last one.
+  heartbeat,  // either way: the sender is alive and has nothing else to say.
+  silence,    // dedicated owner -> worker: no sign of life from rank `chunk` for `seq` ms; 0: it is
+              // back.
 };
-inline constexpr std::uint8_t kFrameKindLast = static_cast<std::uint8_t>(FrameKind::part);
+inline constexpr std::uint8_t kFrameKindLast = static_cast<std::uint8_t>(FrameKind::silence);
 
 enum class Format : std::uint8_t {
   empty = 0,    // no values

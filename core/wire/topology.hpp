@@ -9,13 +9,14 @@
 
 namespace sparsewire::wire {
 
-// Byte layout, little endian: seven u32 in this order, zero u32.
+// Byte layout, little endian, of a hello: the six fields in this order, lane and owner, each u32.
 struct Topology {
   std::uint32_t world_size = 1;
   std::uint32_t lanes = 1;
   std::uint32_t owners = 1;
   std::uint32_t block = 256;                     // elements
   std::uint32_t window_bytes = 4 * 1024 * 1024;  // what a rank may have in flight at an owner
+  std::uint32_t peer_timeout_ms = 30'000;        // without a sign of life, until a peer is lost
 
   std::uint64_t streams() const { return std::uint64_t{lanes} * owners; }
   bool operator==(const Topology&) const = default;

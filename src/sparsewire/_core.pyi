@@ -223,11 +223,13 @@ class Communicator:
         dedicated: bool = False,
         block: int = 256,
         window: int = 0,
+        peer_timeout: float = 30.0,
     ) -> None:
         """Take over connected, authenticated sockets: `links[lane][peer]`.
 
         Colocated: one entry per rank, -1 at the own rank. Dedicated: one entry per aggregator.
         The communicator owns the descriptors from here on. `window` is in bytes, 0 chooses it.
+        A peer without a sign of life for `peer_timeout` seconds is lost.
         """
 
     def submit(
@@ -266,6 +268,17 @@ class Communicator:
         """Fail all operations in flight and to come, here and on every peer."""
 
     def stats(self) -> dict[str, int]: ...
+    def activity(self) -> dict[str, Any]:
+        """`in_flight`; `oldest`, the oldest of them, as (name, number, seconds) or None; `silent`,
+        a list of (peer, rank or -1, seconds); `failure`, a text or None.
+        """
+
+    def next_notice(self) -> tuple[str, float, bool, tuple[str, int, float] | None] | None:
+        """Block without the GIL until a peer falls silent, or is heard again; None once closed.
+
+        (peer, seconds of silence, whether it is over, oldest operation in flight)
+        """
+
     def close(self, linger: float = 5.0) -> None:
         """Flush what peers still need, say goodbye, stop the threads. Idempotent."""
 

@@ -18,6 +18,7 @@ from sparsewire.abandoned import AbandonedMemory
 from sparsewire.arrays import check_target, view
 from sparsewire.completion import CallbackPool
 from sparsewire.errors import Error, Timeout, from_failure
+from sparsewire.notices import NoticeLog
 from sparsewire.options import Options, check_timeout
 from sparsewire.precision import Precision, codecs
 from sparsewire.reductions import dense_code
@@ -40,6 +41,8 @@ class Communicator:
         self._abandoned = AbandonedMemory()
         self._closing = threading.Lock()
         self._uncounted = dict.fromkeys(core.stats(), 0)
+        self._notices = NoticeLog(core, options.peer_timeout)
+        self._notices.start()
         closing.register(self)
 
     @property
@@ -219,9 +222,32 @@ class Communicator:
         counters = self._core.stats()
         return {name: count - self._uncounted[name] for name, count in counters.items()}
 
+    def status(self) -> dict[str, Any]:
+        """What the communicator is at: for whoever asks why a collective takes so long.
+
+        `in_flight` counts collectives; `op`, `seq` and `seconds` tell of the oldest of them (None
+        without any). `silent` maps each rank that has given no sign of life of late to the seconds
+        since the last one; dedicated aggregators are named by "aggregator host:port". `failure` is
+        the text of what broke the communicator, or None.
+        """
+        activity = self._core.activity()
+        op, seq, seconds = activity["oldest"] or (None, None, None)
+        silent = {
+            peer if rank < 0 else rank: seconds for peer, rank, seconds in activity["silent"]
+        }
+        return {
+            "in_flight": activity["in_flight"],
+            "op": op,
+            "seq": None if seq is None else seq - self.first_operation,
+            "seconds": seconds,
+            "silent": silent,
+            "failure": activity["failure"],
+        }
+
     def start_counting(self) -> None:
         """Leave what was done so far, to set up, out of `stats` and of the numbers in errors."""
         self._uncounted = self._core.stats()
+        self._notices.first_operation = self.first_operation
 
     @property
     def first_operation(self) -> int:
@@ -284,6 +310,7 @@ class Communicator:
         with self._closing:
             if closing.unregister(self):
                 self._core.close()
+                self._notices.join()
         self._abandoned.release()
 
     def __enter__(self) -> Communicator:

@@ -64,6 +64,7 @@ def init(
         dedicated=bool(options.aggregators) and options.world_size > 1,
         block=options.block,
         window=options.window,
+        peer_timeout=options.peer_timeout,
     )
     communicator = Communicator(core, options)
     try:

@@ -11,6 +11,9 @@ from sparsewire.link_figures import LinkFigures, parse_link_figures
 
 TIMEOUT_DEFAULT_S = 1800.0
 START_TIMEOUT_MAX_S = 300.0
+PEER_TIMEOUT_DEFAULT_S = 30.0
+PEER_TIMEOUT_MIN_S = 1.0
+PEER_TIMEOUT_MAX_S = 24 * 3600.0
 LANES_DEFAULT = 1
 LANES_MAX = 16
 BLOCK_DEFAULT = 256
@@ -49,12 +52,14 @@ def parse_address(text: str) -> Address:
 class Options:
     """Settings of one rank. `timeout` in seconds, `window` in bytes (0: chosen by the engine).
 
-    `link` are figures to choose algorithms by, instead of measured ones.
+    `link` are figures to choose algorithms by, instead of measured ones. A peer without a sign of
+    life for `peer_timeout` seconds is lost.
     """
 
     rank: int
     world_size: int
     timeout: float = TIMEOUT_DEFAULT_S
+    peer_timeout: float = PEER_TIMEOUT_DEFAULT_S
     lanes: int = LANES_DEFAULT
     block: int = BLOCK_DEFAULT
     window: int = 0
@@ -69,6 +74,11 @@ class Options:
             f"rank must be from 0 to {self.world_size - 1}, not {self.rank}",
         )
         check_timeout(self.timeout)
+        _require(
+            PEER_TIMEOUT_MIN_S <= self.peer_timeout <= PEER_TIMEOUT_MAX_S,
+            f"SPARSEWIRE_PEER_TIMEOUT must be {PEER_TIMEOUT_MIN_S:g} to {PEER_TIMEOUT_MAX_S:g} "
+            f"seconds, not {self.peer_timeout:g}",
+        )
         _require(1 <= self.lanes <= LANES_MAX, f"lanes must be 1 to {LANES_MAX}, not {self.lanes}")
         power_of_two = self.block > 0 and self.block & (self.block - 1) == 0
         _require(
@@ -111,6 +121,9 @@ def resolve(
         rank=_of_launcher(environment, "rank", rank, RANK_NAMES),
         world_size=_of_launcher(environment, "world_size", world_size, WORLD_SIZE_NAMES),
         timeout=setting(timeout, "SPARSEWIRE_TIMEOUT", float, TIMEOUT_DEFAULT_S),
+        peer_timeout=setting(
+            None, "SPARSEWIRE_PEER_TIMEOUT", float, PEER_TIMEOUT_DEFAULT_S
+        ),
         lanes=setting(lanes, "SPARSEWIRE_LANES", int, LANES_DEFAULT),
         block=setting(None, "SPARSEWIRE_BLOCK", int, BLOCK_DEFAULT),
         window=setting(None, "SPARSEWIRE_WINDOW", int, 0),

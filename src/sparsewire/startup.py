@@ -30,6 +30,7 @@ _SETTINGS = {
     "lanes": "set SPARSEWIRE_LANES, or pass lanes=, alike on all ranks",
     "block": "set SPARSEWIRE_BLOCK alike on all ranks",
     "window": "set SPARSEWIRE_WINDOW alike on all ranks",
+    "peer_timeout": "set SPARSEWIRE_PEER_TIMEOUT alike on all ranks",
     "link": "set SPARSEWIRE_LINK alike on all ranks",
     "aggregators": "set SPARSEWIRE_AGGREGATORS alike on all ranks, in the same order",
 }
@@ -44,6 +45,7 @@ class Record:
     lanes: int
     block: int
     window: int
+    peer_timeout: float
     aggregators: str
     identity: str
     link: str = ""
@@ -195,6 +197,7 @@ def _record(options: Options) -> Record:
         lanes=options.lanes,
         block=options.block,
         window=options.window,
+        peer_timeout=options.peer_timeout,
         aggregators=",".join(map(str, options.aggregators)),
         identity=host_identity(),
         link=str(options.link) if options.link else "",

@@ -3,6 +3,8 @@
 
 #include <linux/sockios.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -39,6 +41,12 @@ std::string peer_address(int fd) {
   return (is_ipv6 ? "[" + name + "]" : name) + ":" + port.data();
 }
 
+// Best effort: a socket that is not TCP's knows none of these.
+void set_option(int fd, int level, int name, std::int64_t value) {
+  const auto as_int = static_cast<int>(value);
+  (void)::setsockopt(fd, level, name, &as_int, sizeof as_int);
+}
+
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
 }  // namespace
@@ -53,6 +61,19 @@ void Connection::close() {
   queue_.clear();
   sent_of_front_ = queued_bytes_ = 0;
   readable_ = writable_ = false;
+}
+
+// Probes while the connection is idle, and a limit on what stays unacknowledged. Both are later
+// than heartbeats, which say more, but also watch connections that carry none.
+void Connection::expect_answers_within(std::chrono::milliseconds patience) {
+  constexpr int kProbes = 3;
+  constexpr std::chrono::milliseconds kGrace{2000};
+  const auto pause = std::chrono::ceil<std::chrono::seconds>(patience / (kProbes + 1)).count();
+  set_option(fd_, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd_, IPPROTO_TCP, TCP_KEEPIDLE, pause);
+  set_option(fd_, IPPROTO_TCP, TCP_KEEPINTVL, pause);
+  set_option(fd_, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+  set_option(fd_, IPPROTO_TCP, TCP_USER_TIMEOUT, (patience + kGrace).count());
 }
 
 void Connection::note_ready(bool readable, bool writable) {

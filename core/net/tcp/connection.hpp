@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -41,6 +42,9 @@ class Connection {
   const std::string& peer() const { return peer_; }
   bool is_open() const { return fd_ >= 0; }
   void close();
+
+  // Has the kernel give the connection up where the other end's host answers nothing for so long.
+  void expect_answers_within(std::chrono::milliseconds patience);
 
   // Queues; flush() sends. A borrowed payload must stay valid until it is sent or detached.
   void send(wire::Message message);

@@ -1,0 +1,52 @@
+// Judges silence; a sign of life is any byte, so a busy link needs no heartbeats.
+#include "proto/liveness/pulse.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace sparsewire::proto {
+namespace {
+
+constexpr Milliseconds kSilenceNoted{2000};
+
+// An end that has nothing to say beats at every second look, so four beats fit into a patience.
+constexpr int kLooksPerPatience = 8;
+constexpr Milliseconds kLongestInterval{250};
+
+// A thread that comes so much later than it meant to was stopped, or had no processor.
+constexpr int kIntervalsAsleep = 4;
+
+}  // namespace
+
+Pulse::Pulse(Milliseconds patience)
+    : patience_(patience), noted_after_(std::min(kSilenceNoted, patience / 2)) {}
+
+std::optional<Pulse::State> Pulse::listen(Milliseconds now, std::uint64_t received) {
+  if (state_ == State::lost) return {};
+  const bool has_sign = std::exchange(received_, received) != received;
+  if (has_sign) heard_ = now;
+  const State before = state_;
+  if (has_sign || state_ != State::unheard) state_ = judge(silence(now));
+  if (state_ == before) return {};
+  return state_;
+}
+
+Pulse::State Pulse::judge(Milliseconds silence) const {
+  if (silence >= patience_) return State::lost;
+  return silence >= noted_after_ ? State::silent : State::alive;
+}
+
+bool Pulse::owes_beat(std::uint64_t sent) { return std::exchange(sent_, sent) == sent; }
+
+Metronome::Metronome(Milliseconds patience)
+    : interval_(std::min(patience / kLooksPerPatience, kLongestInterval)) {}
+
+std::optional<Milliseconds> Metronome::tick(Milliseconds now) {
+  if (now < next_) return {};
+  const bool is_first = next_ == Milliseconds{0};
+  const Milliseconds late = now - std::exchange(next_, now + interval_);
+  const bool was_asleep = !is_first && late > kIntervalsAsleep * interval_;
+  return was_asleep ? late : Milliseconds{0};
+}
+
+}  // namespace sparsewire::proto

@@ -1,0 +1,65 @@
+// Signs of life on one link: whether the other end is alive, judged by when bytes last came from
+// it, and when it is due to hear from this one. The owner of a pulse tells it the time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+namespace sparsewire::proto {
+
+// Since any moment that stays the same.
+using Milliseconds = std::chrono::milliseconds;
+
+class Pulse {
+ public:
+  //   unheard -> alive <-> silent -> lost
+  enum class State : std::uint8_t {
+    unheard,  // nothing has come yet, and nothing is expected before the other end has begun
+    alive,
+    silent,  // it may come back
+    lost,    // nobody waits for it any more
+  };
+
+  // Lost after `patience` without a sign, silent after two seconds, or half of a short patience.
+  explicit Pulse(Milliseconds patience);
+
+  // Takes how many bytes have come so far. Returns the state where it has changed.
+  std::optional<State> listen(Milliseconds now, std::uint64_t received);
+
+  // Takes how many bytes have left so far; true where none has since the last call.
+  bool owes_beat(std::uint64_t sent);
+
+  // Leaves a time out of the silence, because this end did not run itself.
+  void excuse(Milliseconds asleep) { heard_ += asleep; }
+
+  State state() const { return state_; }
+  Milliseconds silence(Milliseconds now) const { return now - heard_; }
+
+ private:
+  State judge(Milliseconds silence) const;
+
+  Milliseconds patience_;
+  Milliseconds noted_after_;
+  Milliseconds heard_{0};
+  std::uint64_t received_ = 0;
+  std::uint64_t sent_ = 0;
+  State state_ = State::unheard;
+};
+
+// When a listener looks at its pulses, and for how long it could not because it was stopped itself.
+class Metronome {
+ public:
+  explicit Metronome(Milliseconds patience);
+
+  // None before the next look is due. Else what of the time since the last one must be excused.
+  std::optional<Milliseconds> tick(Milliseconds now);
+
+  Milliseconds next() const { return next_; }
+
+ private:
+  Milliseconds interval_;
+  Milliseconds next_{0};
+};
+
+}  // namespace sparsewire::proto
