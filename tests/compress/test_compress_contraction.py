@@ -12,6 +12,7 @@ from sparsewire.compress import (
     BlockThreshold,
     BlockTopK,
     BlockTopKRatio,
+    CompressError,
     Compressor,
     Contractive,
     LowRank,
@@ -19,6 +20,8 @@ from sparsewire.compress import (
     Stream,
     Threshold,
     TopK,
+    Unscaled,
+    as_contraction,
     parse,
 )
 
@@ -44,6 +47,95 @@ def test_error_contracts(name: str, vector: str) -> None:
 @pytest.mark.parametrize("name", UNBIASED)
 def test_scaled_unbiased_operator_contracts(name: str, vector: str) -> None:
     assert_contracts(Contractive(parse(name, DIMENSION, np.float64)), vector)
+
+
+# Compositions and mixtures whose unbiased parts lose more than all of a vector as they are.
+SCALED = {
+    "ternary+top-k:0.5": 0.5 / math.sqrt(32),
+    "qsgd:1:16+top-k:0.25": 0.25 / 4,
+    "top-k:0.5+rand-k:0.25": 0.125,
+    "sign+rand-k:16": 0.25 / 16,
+    "natural+top-k:0.25": 0.25 * 8 / 9,
+    "natural+rand-k:0.25": 0.25 * 8 / 9,
+    "ternary+sign": 1 / (64 * 8),
+    "ternary+bernoulli:0.5:1": 0.5 / 8,
+    "ternary+natural+top-k:0.5": 0.5 * 8 / 9 / 8,
+    "rand-k:4+low-rank:2": 2 / 8 * 4 / 64,
+    "0.5*ternary|0.5*sign": 0.5 / 8 + 0.5 / 64,
+    "0.5*rand-k:4|0.5*top-k:8": 0.5 / 16 + 0.5 / 8,
+    "0.5*qsgd:1+top-k:0.25|0.5*natural": 0.5 * 0.25 / 4 + 0.5 * 8 / 9,
+    "natural+block-top-k:2:8": 2 / 8 * 8 / 9,
+}
+
+
+@pytest.mark.parametrize("vector", named_vectors(DIMENSION))
+@pytest.mark.parametrize("name", SCALED)
+def test_scaled_composition_contracts(name: str, vector: str) -> None:
+    operator = as_contraction(parse(name, DIMENSION, np.float64))
+    assert operator.contraction == pytest.approx(SCALED[name])
+    assert_contracts(operator, vector)
+
+
+@pytest.mark.parametrize("name", [*UNBIASED, *SCALED])
+def test_the_message_of_what_is_scaled_is_the_same(name: str) -> None:
+    operator, x = parse(name, DIMENSION, np.float64), named_vectors(DIMENSION)["gaussian"]
+    scaled = as_contraction(operator)
+    assert as_contraction(scaled).contraction == scaled.contraction
+    payload = scaled.encode(x, Stream(3))
+    # What is random in an outer operator follows what the inner one made of the vector.
+    if not operator.is_biased:
+        assert payload == operator.encode(x, Stream(3))
+    assert np.array_equal(scaled.decode(payload), scaled.compress(x, Stream(3)))
+    total = np.ones(DIMENSION)
+    scaled.add(scaled.read(payload), total, 2.0)
+    assert np.allclose(total, 1 + 2 * scaled.decode(payload))
+
+
+@pytest.mark.parametrize(
+    "name", ["rand-k:5", "block-random-k:2:8", "bernoulli:0.5:1", "bernoulli:1"]
+)
+def test_a_scaled_sparsifier_keeps_elements_as_they_are(name: str) -> None:
+    x = np.arange(1.0, DIMENSION + 1) / 3
+    operator = as_contraction(parse(name, DIMENSION, np.float64))
+    assert isinstance(operator, Unscaled)
+    kept = operator.compress(x, Stream(5))
+    assert kept.any()
+    assert np.array_equal(kept[kept != 0], x[kept != 0])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sign+natural",
+        "top-k:8+ternary",
+        "top-k:8+sign",
+        "natural+threshold:1",
+        "0.5*threshold:1|0.5*threshold:2",
+        "0.9*identity|0.1*top-k:8+ternary",
+    ],
+)
+def test_what_is_no_contraction_is_refused(name: str) -> None:
+    with pytest.raises(CompressError, match="needs a contraction, and none is known"):
+        as_contraction(parse(name, DIMENSION))
+
+
+@pytest.mark.parametrize("name", ["threshold:1", "block-threshold:1:8", "top-k:3", "sign"])
+def test_biased_operators_and_thresholds_are_taken_as_they_are(name: str) -> None:
+    operator = parse(name, DIMENSION)
+    assert as_contraction(operator) is operator
+
+
+@pytest.mark.parametrize("name", [*SCALED, *UNBIASED])
+def test_what_is_owed_stays_bounded(name: str) -> None:
+    """Of gradients of norm 1, what is owed has at most norm 2/a, whatever the operator."""
+    operator, stream = as_contraction(parse(name, DIMENSION, np.float64)), Stream(1)
+    gradient = np.full(DIMENSION, 1 / math.sqrt(DIMENSION))
+    owed = np.zeros(DIMENSION)
+    for _ in range(200):
+        owed += gradient
+        owed -= operator.compress(owed, stream)
+    # The bound is of the mean of squares: 2 sqrt(1 - a)/a.
+    assert np.linalg.norm(owed) <= 2 / operator.contraction
 
 
 def test_contraction_is_reached_in_the_worst_case() -> None:

@@ -285,6 +285,14 @@ def test_bundled_data_trains_too(method: str) -> None:
         ),
         (["--method", "isega/ternary"], "isega takes no ternary, but those that draw blocks"),
         (["--method", "ef21/threshold:1"], "choose one with --step"),
+        (
+            ["--method", "ef21/sign+natural"],
+            "error feedback needs a contraction, and none is known",
+        ),
+        (
+            ["--method", "ef14:step=1/sign+natural"],
+            "ef14:step=1/sign+natural: error feedback needs",
+        ),
         (["--method", "gd/rand-k:1"], "gd sends whole gradients"),
         (["--method", "diana/"], "names no compressor"),
         (

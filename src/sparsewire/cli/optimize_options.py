@@ -117,7 +117,8 @@ Plot = Annotated[Path | None, typer.Option(help="Draw the progress into this fil
 Compressor = Annotated[
     str | None,
     typer.Option(
-        help="Operator of the methods that name none, like rand-k:0.05 or ternary:inf:128.",
+        help="Operator of the methods that name none, like rand-k:0.05 or ternary:inf:128. "
+        "Methods with error feedback scale unbiased ones down, and refuse what is no contraction.",
         rich_help_panel=COMPARISON,
     ),
 ]

@@ -3,6 +3,7 @@
 from sparsewire.compress.bernoulli import Bernoulli
 from sparsewire.compress.composition import Composition, KeptComposition
 from sparsewire.compress.compressor import Compressor
+from sparsewire.compress.contraction import as_contraction
 from sparsewire.compress.contractive import Contractive
 from sparsewire.compress.dithering import QSGD, Dithering
 from sparsewire.compress.errors import CompressError
@@ -14,7 +15,7 @@ from sparsewire.compress.natural_dithering import NaturalDithering
 from sparsewire.compress.rand_k import BlockRandomK, RandK
 from sparsewire.compress.registry import names, parse, usages
 from sparsewire.compress.sign import Sign
-from sparsewire.compress.sparsifier import Sparsifier
+from sparsewire.compress.sparsifier import Sparsifier, Unscaled
 from sparsewire.compress.stream import Stream
 from sparsewire.compress.ternary import Ternary
 from sparsewire.compress.threshold import BlockThreshold, Threshold
@@ -45,6 +46,8 @@ __all__ = [
     "Ternary",
     "Threshold",
     "TopK",
+    "Unscaled",
+    "as_contraction",
     "names",
     "parse",
     "usages",

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsewire.compress.compressor import Compressor
+from sparsewire.compress.contractive import Contractive
 from sparsewire.compress.errors import CompressError
 from sparsewire.compress.message import Reader
-from sparsewire.compress.sparsifier import Choice, Kept, Sparsifier
+from sparsewire.compress.sparsifier import Choice, Kept, Sparsifier, Unscaled
 from sparsewire.compress.stream import Stream
 
 
@@ -19,7 +20,12 @@ class Composition(Compressor):
 
     omega = (omega_outer + 1) (omega_inner + 1) - 1, since E||outer(inner(x))||^2 <= (omega_outer +
     1) E||inner(x)||^2 (Horvath et al., Natural compression for distributed deep learning, arXiv
-    1905.10988). Nothing is known of the contraction where one of them is biased.
+    1905.10988).
+
+    Where `inner` is biased and `outer` is b Q, with Q unbiased and b = 1/(omega_Q + 1), contraction
+    = b a_inner: with y = inner(x), E||b Q(y) - x||^2 <= b ||y||^2 - 2b <y, x> + ||x||^2 = b ||y -
+    x||^2 + (1 - b) ||x||^2, and E||y - x||^2 <= (1 - a_inner) ||x||^2. With y = x it is the bound
+    of `Contractive`. Otherwise nothing is known of the contraction.
     """
 
     def __init__(self, outer: Compressor, inner: Compressor) -> None:
@@ -34,7 +40,10 @@ class Composition(Compressor):
 
     @property
     def contraction(self) -> float:
-        return 0.0 if self.is_biased else super().contraction
+        if not self.is_biased:
+            return super().contraction
+        known = self.inner.is_biased and _is_scaled(self.outer)
+        return self.outer.contraction * self.inner.contraction if known else 0.0
 
     def draw(self, x: NDArray[Any], stream: Stream) -> Any:
         return self.outer.draw(self.inner.reconstruct(self.inner.draw(x, stream)), stream)
@@ -67,7 +76,9 @@ class KeptComposition(Compressor):
 
     omega as for `Composition`. If `inner` does not scale, what it drops is orthogonal to what it
     keeps, so that contraction = a_inner (1 - omega_outer), or a_inner a_outer if `outer` is biased
-    (Basu et al., Qsparse-local-SGD, NeurIPS 2019, lemma 1, has the first).
+    (Basu et al., Qsparse-local-SGD, NeurIPS 2019, lemma 1, has the first): ||C(x) - x||^2 =
+    ||x||^2 - ||kept||^2 + ||outer(kept) - kept||^2. Of an unbiased `outer` divided by omega + 1,
+    a_outer is 1/(omega_outer + 1).
     """
 
     def __init__(self, outer: Compressor, inner: Sparsifier) -> None:
@@ -123,6 +134,13 @@ def kept_elements(inner: Compressor) -> int | None:
     if not isinstance(inner, Sparsifier) or inner.kept_blocks is None:
         return None
     return min(inner.kept_blocks * inner.blocks.size, inner.dimension)
+
+
+def _is_scaled(operator: Compressor) -> bool:
+    """Whether it is an unbiased operator divided by its omega + 1."""
+    if isinstance(operator, Contractive):
+        return not operator.inner.is_biased
+    return isinstance(operator, Unscaled)
 
 
 def _check_fit(outer: Compressor, inner: Compressor, size: int | None) -> None:

@@ -28,8 +28,10 @@ class Mixture(Compressor):
     """Operator i with probability p_i, all of the same dimension and dtype.
 
     omega = sum p_i omega_i, since E||C(x)||^2 = sum p_i E||C_i(x)||^2. Where some are biased,
-    contraction = sum p_i a_i, at least 0, with a_i = 1 - omega_i for the unbiased ones. The message
-    begins with a byte for i. Probabilities must sum to 1 up to 1e-9.
+    contraction = sum p_i a_i, at least 0, with a_i = 1 - omega_i for the unbiased ones, as
+    E||C(x) - x||^2 = sum p_i E||C_i(x) - x||^2. It is 0 where it is 0 of a biased one, of which no
+    bound may be known. The message begins with a byte for i. Probabilities must sum to 1 up to
+    1e-9.
     """
 
     def __init__(self, operators: Sequence[Compressor], probabilities: Sequence[float]) -> None:
@@ -53,7 +55,10 @@ class Mixture(Compressor):
     def contraction(self) -> float:
         if not self.is_biased:
             return super().contraction
-        kept = sum(p * (o.contraction if o.is_biased else 1 - o.omega) for p, o in self._possible())
+        possible = self._possible()
+        if any(o.is_biased and not o.contraction > 0 for _, o in possible):
+            return 0.0
+        kept = sum(p * (o.contraction if o.is_biased else 1 - o.omega) for p, o in possible)
         return max(0.0, kept)
 
     def _possible(self) -> list[tuple[float, Compressor]]:

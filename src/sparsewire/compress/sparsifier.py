@@ -143,6 +143,38 @@ class SeededSparsifier(Sparsifier):
         return Choice(self.marks_of(seed), seed)
 
 
+class Unscaled(Sparsifier):
+    """What an unbiased sparsifier keeps, as it is: `Contractive` of it, and still a sparsifier.
+
+    contraction = 1/(omega + 1), since its scale is omega + 1. The message is the same.
+    """
+
+    omega = float("inf")
+
+    def __init__(self, inner: SeededSparsifier) -> None:
+        super().__init__(inner.dimension, inner.blocks.size, inner.dtype)
+        self.inner = inner
+        self.kept_blocks = inner.kept_blocks
+
+    @property
+    def contraction(self) -> float:
+        return self.inner.contraction
+
+    def choose(self, x: NDArray[Any], stream: Stream) -> Choice:
+        return self.inner.choose(x, stream)
+
+    def describe(self, choice: Choice) -> bytes:
+        return self.inner.describe(choice)
+
+    def read_choice(self, reader: Reader) -> Choice:
+        return self.inner.read_choice(reader)
+
+
+def unscaled(sparsifier: Sparsifier) -> Sparsifier:
+    """The sparsifier without its scale, if it has one."""
+    return Unscaled(sparsifier) if isinstance(sparsifier, SeededSparsifier) else sparsifier
+
+
 def check_kept(count: int, blocks: int) -> int:
     """`count`, if so many blocks can be kept of `blocks`; else CompressError."""
     if not 1 <= count <= blocks:

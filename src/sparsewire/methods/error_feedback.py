@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from sparsewire.compress.compressor import Compressor
-from sparsewire.compress.contractive import Contractive
+from sparsewire.compress.contraction import as_contraction
 from sparsewire.methods.method import Method
 
 
 class ErrorFeedback(Method):
     """A method over contractive maps: E|C(x) - x|^2 <= (1 - a) |x|^2, a = `self.contraction`.
 
-    An unbiased compressor Q is no contraction, so Q / (omega + 1) takes its place.
+    Unbiased compressors are no contractions, so that `as_contraction` of each takes its place; it
+    raises CompressError, which is a ValueError, where no contraction is known.
     """
 
     def _adapted(self, compressor: Compressor) -> Compressor:
-        return compressor if compressor.is_biased else Contractive(compressor)
+        return as_contraction(compressor)
 
     def _require_contraction(self) -> None:
         if not self.contraction > 0:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sparsewire.compress.compressor import Compressor
+from sparsewire.compress.contraction import as_contraction
+from sparsewire.compress.errors import CompressError
 from sparsewire.compress.registry import parse
 from sparsewire.compress.sparsifier import SeededSparsifier
 from sparsewire.methods.method import Method
@@ -70,12 +72,20 @@ class Candidate:
                 f"{self.method} needs an unbiased operator, and {self.compressor} is biased; "
                 f"{', '.join(taking(Takes.ANY))} take it"
             )
-        if takes is Takes.ANY and not operator.contraction > 0 and step is None:
+        if takes is Takes.ANY:
+            self._check_contraction(operator, step)
+        return operator
+
+    def _check_contraction(self, operator: Compressor, step: float | None) -> None:
+        try:
+            contraction = as_contraction(operator).contraction
+        except CompressError as error:
+            raise OptimizeError(f"{self.label}: {error}") from None
+        if not contraction > 0 and step is None:
             raise OptimizeError(
                 f"no contraction is known of {self.compressor}, and so no step size for "
                 f"{self.method}: choose one with --step"
             )
-        return operator
 
 
 def read_candidates(methods: Iterable[str], compressor: str | None) -> list[Candidate]:
