@@ -17,8 +17,10 @@ from torch.nn.parallel import DistributedDataParallel
 from sparsewire.torch import hooks
 
 # These send elements as they are, so that no bit is lost.
-EXACT = ["block-top-k:0.05", "block-top-k-ratio:0.05:64", "top-k:0.01", "threshold:2"]
-ROUNDED = ["sign:512", "qsgd:7", "natural+top-k:0.05", "rand-k:0.1", "low-rank:2"]
+EXACT = [
+    *("block-top-k:0.05", "block-top-k-ratio:0.05:64", "top-k:0.01", "threshold:2", "rand-k:0.1")
+]
+ROUNDED = ["sign:512", "qsgd:7", "natural+top-k:0.05", "low-rank:2"]
 
 
 class Product(nn.Module):

@@ -11,17 +11,18 @@ _DTYPES = {torch.float32, torch.float16, torch.bfloat16}
 class BucketGradients:
     """`parts` are flat, float32, on the CPU, one for each of `parameters`.
 
-    They are DDP's own memory where that is so, too.
+    They are DDP's own memory where that is so, too. `dtype` is that of DDP's.
 
     Raises TypeError for gradients other than float32, float16 and bfloat16.
     """
 
     def __init__(self, bucket: GradBucket) -> None:
         self._buffer: torch.Tensor = bucket.buffer()
-        if self._buffer.dtype not in _DTYPES:
+        self.dtype = self._buffer.dtype
+        if self.dtype not in _DTYPES:
             raise TypeError(
                 "gradients of float32, float16 and bfloat16 can be compressed, not of "
-                f"{self._buffer.dtype}: convert the model"
+                f"{self.dtype}: convert the model"
             )
         self._flat = self._buffer.to("cpu", torch.float32)
         self.parameters: list[torch.Tensor] = bucket.parameters()
@@ -32,3 +33,13 @@ class BucketGradients:
         if self._flat is not self._buffer:
             self._buffer.copy_(self._flat)
         return self._buffer
+
+
+def add_lost(residual: torch.Tensor, mean: torch.Tensor, dtype: torch.dtype) -> None:
+    """Add what rounding to `dtype` takes from the mean, all float32 of one shape, to the residual.
+
+    Nothing is added where the mean is not finite once it is rounded.
+    """
+    if dtype is not torch.float32:
+        lost = mean - mean.to(dtype).to(torch.float32)
+        residual += lost.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
 
+from sparsewire._core import first_not_finite
 from sparsewire.compress import CompressError, Compressor, Stream
 from sparsewire.torch.hooks.bucket_gradients import BucketGradients
 from sparsewire.torch.hooks.hook_state import HookState
@@ -24,6 +25,8 @@ from sparsewire.torch.hooks.transport import transport_of
 class SavedStreams(Saved):
     """The state of one rank with the random streams of its parameters."""
 
+    job: str
+    """What tells the streams that begin in this job from those of jobs of other sizes before."""
     streams: dict[str, dict[str, Any]]
 
 
@@ -33,6 +36,10 @@ class CompressedState(HookState, ABC):
     A subclass says what is compressed in place of a gradient, and what follows from the mean. All
     vectors are float32 on the CPU, shape (elements of the parameter,).
     """
+
+    owes: ClassVar[bool]
+    """Whether what is not sent is owed. It then stays so where no rank has a gradient: DDP gives
+    the optimizer nothing for parameters that no rank has used, whatever a hook makes of them."""
 
     def __init__(
         self,
@@ -72,8 +79,11 @@ class CompressedState(HookState, ABC):
         """Make the gradient for the optimizer from the mean of what the ranks sent."""
 
     @abstractmethod
-    def follow(self, parameter: torch.Tensor, mean: torch.Tensor) -> None:
-        """Remember that mean, which may be overwritten, after its estimate is made."""
+    def follow(self, parameter: torch.Tensor, mean: torch.Tensor, dtype: torch.dtype) -> None:
+        """Remember that mean, which may be overwritten, after its estimate is made.
+
+        The optimizer gets it rounded to `dtype`.
+        """
 
     @abstractmethod
     def adapt(self, operator: Compressor) -> Compressor:
@@ -83,14 +93,16 @@ class CompressedState(HookState, ABC):
         """What this rank sends of a gradient, which becomes what was compressed."""
         if not self._is_compressed(parameter):
             return Exact(gradient.numpy())
+        is_idle = not gradient.any()
         self.prepare(parameter, gradient)
         operator = self.operators.of(parameter)
         try:
             show(operator, parameter)
-            return Coded(operator, operator.code(gradient, self._streams.of(parameter)))
+            code = operator.code(gradient, self._streams.of(parameter))
+            return Coded(operator, code, is_idle)
         except CompressError:
-            # Not finite, or too large for any code: all ranks must see it, as without compression.
-            return Exact(gradient.numpy())
+            # Not finite: all ranks must see it, as without compression. Or too large for the code.
+            return Exact(gradient.numpy(), is_idle)
 
     def settle(
         self,
@@ -98,22 +110,36 @@ class CompressedState(HookState, ABC):
         gradient: torch.Tensor,
         own: Sent,
         records: Sequence[Record],
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         """Put the mean over all ranks in place of what `encode` left, and learn from it.
 
-        `own` is what `encode` gave. Raises CompressError where a record is malformed.
+        `own` is what `encode` gave; the gradient goes to the optimizer in `dtype`. Raises
+        CompressError where a record is malformed.
         """
-        mean = self._mean(parameter, own, records)
         if not self._is_compressed(parameter):
-            gradient.copy_(mean)
-            return
-        # What is not finite would stay in the memory of the method for ever.
-        learns = not any(record.is_exact for record in records)
+            gradient.copy_(self._mean(parameter, own, records))
+        elif self.owes and all(record.is_idle for record in records):
+            gradient.zero_()
+        else:
+            self._learn(parameter, gradient, own, self._mean(parameter, own, records), dtype)
+
+    def _learn(
+        self,
+        parameter: torch.Tensor,
+        gradient: torch.Tensor,
+        own: Sent,
+        mean: torch.Tensor,
+        dtype: torch.dtype,
+    ) -> None:
+        # What is not finite would stay in the memory of the method for ever, and scaling of the
+        # loss skips such a step. The mean has the same bits on all ranks, so that all do the same.
+        learns = _is_finite(mean, dtype)
         if learns:
             self.remember(parameter, gradient, own)
         self.estimate(parameter, mean, gradient)
         if learns:
-            self.follow(parameter, mean)
+            self.follow(parameter, mean, dtype)
 
     def _mean(self, parameter: torch.Tensor, own: Sent, records: Sequence[Record]) -> torch.Tensor:
         """The mean of what the records say, added in rank order."""
@@ -141,7 +167,7 @@ class CompressedState(HookState, ABC):
     def _saved_streams(self) -> SavedStreams:
         streams = self._streams.named(self.parameters)
         states = {name: stream.state() for name, stream in streams.items()}
-        return {**self._saved(), "streams": states}
+        return {**self._saved(), "job": self._job, "streams": states}
 
     def _restore_streams(self, states: Sequence[SavedStreams]) -> None:
         """Take the step, and this rank's streams where it was a rank of the same job."""
@@ -150,6 +176,12 @@ class CompressedState(HookState, ABC):
         streams = {name: Stream.from_state(state) for name, state in saved.items()}
         self._streams.replace(streams, self.parameters)
         self.step = states[0]["step"]
-        if own is None:
-            # Otherwise ranks would draw again what ranks drew at the start of the old job.
-            self._job = f"{self.transport.size} ranks after {self.step} steps"
+        # Otherwise ranks would draw again what ranks drew at the start of the old job.
+        resized = f"{states[0]['job']}/{self.transport.size} ranks after {self.step} steps"
+        self._job = own["job"] if own else resized
+
+
+def _is_finite(vector: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Whether all elements are, once they are rounded to `dtype`."""
+    rounded = vector.to(dtype).to(torch.float32)
+    return first_not_finite(rounded.numpy()) == rounded.numel()

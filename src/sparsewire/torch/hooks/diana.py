@@ -39,6 +39,8 @@ class DianaState(CompressedState):
     operators.
     """
 
+    owes = False
+
     def __init__(
         self,
         process_group: dist.ProcessGroup | None = None,
@@ -92,7 +94,7 @@ class DianaState(CompressedState):
     def estimate(self, parameter: torch.Tensor, mean: torch.Tensor, gradient: torch.Tensor) -> None:
         torch.add(self.mean_shifts.of(parameter), mean, out=gradient)
 
-    def follow(self, parameter: torch.Tensor, mean: torch.Tensor) -> None:
+    def follow(self, parameter: torch.Tensor, mean: torch.Tensor, dtype: torch.dtype) -> None:
         # Product and sum apart: processors would differ in the last bit of a fused one.
         mean *= self._rate(parameter)
         self.mean_shifts.of(parameter).add_(mean)

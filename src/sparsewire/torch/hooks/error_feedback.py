@@ -11,7 +11,8 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
-from sparsewire.compress import Compressor, Contractive
+from sparsewire.compress import Compressor, as_contraction
+from sparsewire.torch.hooks.bucket_gradients import add_lost
 from sparsewire.torch.hooks.compressed_state import CompressedState, SavedStreams
 from sparsewire.torch.hooks.exchange import exchange
 from sparsewire.torch.hooks.operators import MakeCompressor
@@ -29,16 +30,19 @@ class ErrorFeedbackState(CompressedState):
     """What `error_feedback_hook` keeps from step to step on one rank.
 
     `compressor` names an operator as `sparsewire.compress.parse` takes it, or makes one for a
-    number of elements. Unbiased operators are scaled down by omega + 1, because error feedback
-    needs contractions. Parameters of fewer than `min_elements` are sent as they are, in the same
-    message. The first `warmup_steps` steps send everything. Without `overlap`, all buckets of a
-    step go out in one message behind the last one; the result is the same. `seed` is that of all
-    random choices, which differ between ranks.
+    number of elements. Error feedback needs contractions: unbiased operators, and unbiased parts of
+    compositions and mixtures, are scaled down by omega + 1, and what is no contraction even then is
+    refused, but for plain thresholds (`sparsewire.compress.as_contraction`). Parameters of fewer
+    than `min_elements` are sent as they are, in the same message. The first `warmup_steps` steps
+    send everything. Without `overlap`, all buckets of a step go out in one message behind the last
+    one; the result is the same. `seed` is that of all random choices, which differ between ranks.
 
     `process_group` is that of the model, None for the default one; all ranks need the same
     settings. Raises ValueError for settings out of range, CompressError, which is one, for unknown
-    operators.
+    operators and those that are no contractions.
     """
+
+    owes = True
 
     def __init__(
         self,
@@ -83,11 +87,12 @@ class ErrorFeedbackState(CompressedState):
     def estimate(self, parameter: torch.Tensor, mean: torch.Tensor, gradient: torch.Tensor) -> None:
         gradient.copy_(mean)
 
-    def follow(self, parameter: torch.Tensor, mean: torch.Tensor) -> None:
-        pass
+    def follow(self, parameter: torch.Tensor, mean: torch.Tensor, dtype: torch.dtype) -> None:
+        # If every rank owes what rounding takes from the mean, so does their mean.
+        add_lost(self.residuals.of(parameter), mean, dtype)
 
     def adapt(self, operator: Compressor) -> Compressor:
-        return operator if operator.is_biased else Contractive(operator)
+        return as_contraction(operator)
 
 
 def error_feedback_hook(
@@ -96,9 +101,12 @@ def error_feedback_hook(
     """Average what a compressor keeps of a bucket's gradients; for `model.register_comm_hook`.
 
     Each rank sends C(p), where p is its gradient and what it still owes, and owes p - C(p) from
-    then on, in float32: exact for operators that keep elements as they are. Sparse gradients are
-    averaged in full. Where a gradient is not finite, neither is the mean, and nothing is
-    remembered. All ranks get the same bits.
+    then on, in float32: exact for operators that keep elements as they are. What rounding the mean
+    to a gradient of half precision takes is owed as well. A parameter whose gradient is zero on all
+    ranks gets zeros, and what is owed of it stays: DDP would throw away what came of it if no rank
+    has used it. A gradient that an operator cannot express, as it is too large, is sent as it is.
+    Sparse gradients are averaged in full. Where the mean is not finite, nothing is remembered. All
+    ranks get the same bits.
 
     Raises TypeError for gradients other than float32, float16 and bfloat16, CompressError where the
     operator does not fit a parameter, and the errors of the group; so does the future.

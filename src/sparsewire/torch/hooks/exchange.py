@@ -55,7 +55,7 @@ def _exchange_waiting(state: CompressedState) -> None:
 
 
 def _encode(state: CompressedState, buckets: Sequence[BucketGradients]) -> list[Sent]:
-    return [state.encode(parameter, part) for parameter, part in _parts(buckets)]
+    return [state.encode(parameter, part) for parameter, part, _ in _parts(buckets)]
 
 
 def _send(state: CompressedState, own: Sequence[Sent]) -> Gathering[list[bytes]]:
@@ -70,13 +70,17 @@ def _settle(
 ) -> None:
     """Put the means in place of the gradients; raises CompressError for malformed messages."""
     readers = [Reader(message) for message in received]
-    for (parameter, part), sent in zip(_parts(buckets), own, strict=True):
-        state.settle(parameter, part, sent, [Record.read(reader) for reader in readers])
+    for (parameter, part, dtype), sent in zip(_parts(buckets), own, strict=True):
+        records = [Record.read(reader) for reader in readers]
+        state.settle(parameter, part, sent, records, dtype)
     for reader in readers:
         reader.end()
 
 
-def _parts(buckets: Sequence[BucketGradients]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The parameters and their gradients, in the order in which they are sent."""
+def _parts(
+    buckets: Sequence[BucketGradients],
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.dtype]]:
+    """Parameters, their gradients and what these are rounded to, in the order of sending."""
     for bucket in buckets:
-        yield from zip(bucket.parameters, bucket.parts, strict=True)
+        for parameter, part in zip(bucket.parameters, bucket.parts, strict=True):
+            yield parameter, part, bucket.dtype

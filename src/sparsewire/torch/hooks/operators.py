@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
-from sparsewire.compress import BlockTopKRatio, CompressError, Compressor, parse
-from sparsewire.compress.composition import Composition, KeptComposition
+from sparsewire.compress import (
+    BlockTopKRatio,
+    Composition,
+    CompressError,
+    Compressor,
+    Contractive,
+    KeptComposition,
+    Mixture,
+    parse,
+)
 
 MakeCompressor = Callable[[int], Compressor]
 
@@ -45,8 +53,20 @@ def operator_for(make: MakeCompressor, parameter: torch.Tensor) -> Compressor:
 
 
 def show(operator: Compressor, parameter: torch.Tensor) -> None:
-    """Tell an operator that compares gradients with parameters what these are by now."""
-    while isinstance(operator, Composition | KeptComposition):
-        operator = operator.inner
+    """Tell operators that compare gradients with parameters what these are by now."""
     if isinstance(operator, BlockTopKRatio):
         operator.follow(parameter)
+    for part in _parts(operator):
+        show(part, parameter)
+
+
+def _parts(operator: Compressor) -> Sequence[Compressor]:
+    """The operators in it that see vectors as long as the parameter."""
+    match operator:
+        case Mixture(operators=operators):
+            return operators
+        case Composition(outer=outer, inner=inner):
+            return outer, inner
+        case KeptComposition(inner=inner) | Contractive(inner=inner):
+            return (inner,)
+    return ()

@@ -20,7 +20,7 @@ S = TypeVar("S", bound=Saved)
 def states_of(saved: S | Sequence[S], rank: int, world_size: int) -> Sequence[S]:
     """The states in `saved`: that of this rank alone, or those of all ranks of a job of any size.
 
-    Raises ValueError where it is neither.
+    Raises ValueError where it is neither, and where the ranks' states are of different steps.
     """
     if not isinstance(saved, Mapping):
         return _complete(saved)
@@ -43,4 +43,10 @@ def _complete(states: Sequence[S]) -> Sequence[S]:
     expected = states[0]["world_size"] if states else 1
     if sorted(state["rank"] for state in states) != list(range(expected)):
         raise ValueError(f"a list must have the states of all {expected} ranks")
+    steps = sorted({state["step"] for state in states})
+    if len(steps) > 1:
+        raise ValueError(
+            f"the states are of different steps, {steps[0]} to {steps[-1]}: load those that the "
+            "ranks saved at the same step"
+        )
     return states

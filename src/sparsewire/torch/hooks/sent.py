@@ -1,4 +1,7 @@
-"""What one rank sends of one parameter: a code, or the vector as it is. It can be added to sums."""
+"""What one rank sends of one parameter: a code, or the vector as it is. It can be added to sums.
+
+`is_idle` is that of its record.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,11 @@ class Coded(NamedTuple):
 
     operator: Compressor
     code: Any
+    is_idle: bool = False
 
     def record(self) -> Record:
         """The record that says it."""
-        return Record(False, self.operator.pack(self.code))
+        return Record(False, self.is_idle, self.operator.pack(self.code))
 
     def add_to(self, total: torch.Tensor, factor: float = 1.0) -> None:
         """Add `factor` times what the code stands for to `total`, float32, on the CPU.
@@ -37,6 +41,7 @@ class Exact(NamedTuple):
     """A vector, float32, finite or not."""
 
     vector: NDArray[np.float32]
+    is_idle: bool = False
 
     @classmethod
     def read(cls, record: Record, elements: int) -> Exact:
@@ -49,7 +54,7 @@ class Exact(NamedTuple):
 
     def record(self) -> Record:
         """The record that says it."""
-        return Record(True, self.vector.astype(_FLOAT, copy=False).tobytes())
+        return Record(True, self.is_idle, self.vector.astype(_FLOAT, copy=False).tobytes())
 
     def add_to(self, total: torch.Tensor, factor: float = 1.0) -> None:
         """Add `factor` times the vector to `total`, float32, on the CPU."""
