@@ -1,6 +1,7 @@
 // Sparse collectives for Python: their arguments, their results, and the figures of the link.
 #include "sparse.hpp"
 
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -82,6 +83,35 @@ const proto::SparseOutput& output(comm::Operation& self, std::size_t list) {
   return *self.outputs().sparse().at(list);
 }
 
+// A NumPy array over memory that lives as long as the array, or any view of it.
+template <typename T>
+nb::object array_of(std::shared_ptr<std::byte[]> memory, std::size_t size) {
+  auto* const data = reinterpret_cast<T*>(memory.get());
+  auto holder = std::make_unique<std::shared_ptr<std::byte[]>>(std::move(memory));
+  const nb::capsule owner(holder.release(), [](void* held) noexcept {
+    delete static_cast<std::shared_ptr<std::byte[]>*>(held);
+  });
+  return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {size}, owner));
+}
+
+// The indices, and the values as bytes.
+template <typename Index>
+nb::tuple take_sparse_as(const comm::Operation& self, std::size_t list) {
+  comm::SparseResult result;
+  {
+    const nb::gil_scoped_release release;
+    result = self.take_sparse<Index>(list);
+  }
+  return nb::make_tuple(array_of<Index>(std::move(result.indices), result.count),
+                        array_of<std::uint8_t>(std::move(result.values),
+                                               result.count * self.arguments().tensor.row_bytes()));
+}
+
+nb::tuple take_sparse(const comm::Operation& self, bool is_wide, std::size_t list) {
+  return is_wide ? take_sparse_as<std::int64_t>(self, list)
+                 : take_sparse_as<std::int32_t>(self, list);
+}
+
 proto::LinkModel link_of(double latency_s, double byte_s, double merge_s) {
   return {.latency_s = latency_s, .byte_s = byte_s, .merge_s = merge_s};
 }
@@ -142,17 +172,7 @@ void bind_results(nb::class_<comm::Operation>& operation) {
             return output(self, list).named();
           },
           "list"_a = 0)
-      .def(
-          "write_sparse",
-          [](comm::Operation& self, std::uintptr_t indices, bool is_wide, std::uintptr_t values,
-             std::size_t list) {
-            const nb::gil_scoped_release release;
-            const proto::SparseOutput& from = output(self, list);
-            auto* const to = reinterpret_cast<std::byte*>(values);
-            return is_wide ? from.write_sparse(reinterpret_cast<std::int64_t*>(indices), to)
-                           : from.write_sparse(reinterpret_cast<std::int32_t*>(indices), to);
-          },
-          "indices"_a, "is_wide"_a, "values"_a, "list"_a = 0)
+      .def("take_sparse", &take_sparse, "is_wide"_a, "list"_a = 0)
       .def(
           "write_dense",
           [](comm::Operation& self, std::uintptr_t target, std::size_t list) {

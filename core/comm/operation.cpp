@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "comm/result_pool.hpp"
+
 namespace sparsewire::comm {
 namespace {
 
@@ -30,6 +32,22 @@ void Operation::open_stream(const proto::ChunkGrid& grid) {
   stream_sink_ =
       std::make_shared<LockedSink>(*outputs_.open({{arguments_.descriptor().count, grid}}).front());
 }
+
+template <typename Index>
+SparseResult Operation::take_sparse(std::size_t list) const {
+  const proto::SparseOutput& output = *outputs_.sparse().at(list);
+  ResultPool& pool = ResultPool::shared();
+  const std::uint64_t bound = output.named();
+  SparseResult result{.count = 0,
+                      .indices = pool.allocate(bound * sizeof(Index)),
+                      .values = pool.allocate(bound * arguments_.tensor.row_bytes())};
+  result.count =
+      output.write_sparse(reinterpret_cast<Index*>(result.indices.get()), result.values.get());
+  return result;
+}
+
+template SparseResult Operation::take_sparse<std::int32_t>(std::size_t) const;
+template SparseResult Operation::take_sparse<std::int64_t>(std::size_t) const;
 
 bool Operation::wait(std::optional<std::chrono::nanoseconds> patience) const {
   std::unique_lock lock(mutex_);

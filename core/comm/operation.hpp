@@ -15,6 +15,13 @@
 
 namespace sparsewire::comm {
 
+// Ascending indices, and one value or row for each.
+struct SparseResult {
+  std::uint64_t count;
+  std::shared_ptr<std::byte[]> indices;
+  std::shared_ptr<std::byte[]> values;
+};
+
 class Operation {
  public:
   // The input is dense, at `source`, or sparse. A dense one writes its result to `target`; a sparse
@@ -44,6 +51,10 @@ class Operation {
 
   // Of sparse input.
   proto::Outputs& outputs() { return outputs_; }
+
+  // A list of the results as a vector, in memory of its own. Index is std::int32_t or std::int64_t.
+  template <typename Index>
+  SparseResult take_sparse(std::size_t list) const;
 
   // What the operation is as a stream. Sparse input is dealt out by stripes, unless all ranks found
   // that it is even.

@@ -61,6 +61,18 @@ struct Kernels {
   void (*scatter)(std::byte* dst, const std::byte* src, std::size_t element_size, std::size_t words,
                   const std::uint64_t* bitmap);
 
+  // Writes base + i for each set bit i, ascending, and returns how many.
+  std::size_t (*list_bits_32)(const std::uint64_t* bitmap, std::size_t words, std::int32_t base,
+                              std::int32_t* out);
+  std::size_t (*list_bits_64)(const std::uint64_t* bitmap, std::size_t words, std::int64_t base,
+                              std::int64_t* out);
+
+  // Writes base + local for each of `count` numbers of 16 bits.
+  void (*list_locals_32)(const std::byte* locals, std::size_t count, std::int32_t base,
+                         std::int32_t* out);
+  void (*list_locals_64)(const std::byte* locals, std::size_t count, std::int64_t base,
+                         std::int64_t* out);
+
   // acc[i] = acc[i] + x[k] for the k-th set bit i of the bitmap: a sum over few elements. It began
   // with zeros, so that `acc` holds no -0.0.
   void (*add_at)(std::byte* acc, const std::byte* x, std::size_t words, const std::uint64_t* bitmap,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -204,8 +205,8 @@ class Operation:
     def failure(self) -> Failure | None: ...
     def named(self, list: int = 0) -> int:
         """Positions that a list of the results names, or a few more."""
-    def write_sparse(self, indices: int, is_wide: bool, values: int, list: int = 0) -> int:
-        """Write int64 indices and their values to memory for `named` of them; returns how many."""
+    def take_sparse(self, is_wide: bool, list: int = 0) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+        """A list of the results: its indices, int64 or int32, and the bytes of its values."""
     def write_dense(self, target: int, list: int = 0) -> None:
         """Write every element of a list of the results."""
     def finish(self) -> None:

@@ -59,14 +59,17 @@ class Results:
 
     def _sparse(self, which: int = 0, length: int | None = None) -> Any:
         """List `which` of the results as a SparseVector or a torch sparse_coo tensor."""
-        bound = self._operation.named(which)
-        index = self._index_dtype(self._given.positions)
-        indices = np.empty(bound, index)
-        values = self._empty((bound * self._given.row,))
-        pointer = view(values, writable=True).pointer if bound else 0
-        count = self._operation.write_sparse(indices.ctypes.data, index == _WIDE, pointer, which)
-        values = values[: count * self._given.row]
-        return self._wrap(indices[:count], values, self._given.length if length is None else length)
+        is_wide = self._index_dtype(self._given.positions) == _WIDE
+        indices, values = self._operation.take_sparse(is_wide, which)
+        return self._wrap(
+            indices, self._typed(values), self._given.length if length is None else length
+        )
+
+    def _typed(self, values: NDArray[np.uint8]) -> Any:
+        """Bytes as values of the input's kind and dtype, in place."""
+        if isinstance(self._x, SparseVector):
+            return values.view(self._x.values.dtype)
+        return sys.modules["torch"].from_numpy(values).view(self._x.dtype)
 
     def _dense(self) -> Any:
         """The result as a new dense array or tensor, in the shape of the input."""

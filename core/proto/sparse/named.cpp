@@ -25,16 +25,13 @@ void list_coordinates(const wire::SegmentView& view, std::vector<std::uint16_t>&
 
 // Takes the elements that are not zero out of whole blocks.
 void list_nonzeros(Named& named, const BlockLayout& layout, DType dtype) {
-  auto dense = Bytes::allocate(layout.bytes());
-  write_chunk(named.memory, layout, dense.get());
-  wire::ElementBitmap elements{};
-  const std::size_t count =
-      kernels().mark(dense.get(), layout.count, dtype, elements.data()).nonzero;
-  list_bits(elements.data(), bitmap_words(layout.count), named.locals);
-  auto packed = Bytes::allocate(count * layout.element_size);
-  kernels().gather(packed.get(), dense.get(), layout.element_size, bitmap_words(layout.count),
-                   elements.data());
-  named.memory.decoded = Bytes::shared(std::move(packed), count * layout.element_size);
+  const Nonzeros found = find_nonzeros(named.memory, layout, dtype);
+  const std::size_t words = bitmap_words(layout.count);
+  named.locals.reserve(found.count);
+  list_bits(found.elements.data(), words, named.locals);
+  auto packed = Bytes::allocate(found.count * layout.element_size);
+  kernels().gather(packed.get(), found.values, layout.element_size, words, found.elements.data());
+  named.memory.decoded = Bytes::shared(std::move(packed), found.count * layout.element_size);
   named.values = named.memory.decoded.data();
 }
 
@@ -60,6 +57,17 @@ void list_rows(Named& named, const BlockLayout& layout) {
 }
 
 }  // namespace
+
+Nonzeros find_nonzeros(const Contribution& contribution, const BlockLayout& layout, DType dtype) {
+  Nonzeros found{.values = contribution.values.values.data()};
+  if (contribution.values.format != wire::Format::dense) {
+    found.memory = Bytes::allocate(layout.bytes());
+    write_chunk(contribution, layout, found.memory.get());
+    found.values = found.memory.get();
+  }
+  found.count = kernels().mark(found.values, layout.count, dtype, found.elements.data()).nonzero;
+  return found;
+}
 
 void write_chunk(const Contribution& contribution, const BlockLayout& layout, std::byte* target) {
   const bool has_gaps = contribution.values.format != wire::Format::dense;

@@ -25,10 +25,6 @@ template <typename Index>
 template <std::size_t size>
 void RowMerger<Index>::merge_sized(std::uint64_t number, SparseCursor<Index>& out) {
   const std::uint64_t groups_per_row = grid_.chunk_elements / grid_.block;
-  if (grid_.columns == 1) {
-    const auto begin = static_cast<Index>(number * groups_per_row) * width_;
-    return append<size>(0, SIZE_MAX, begin, out);
-  }
   const std::uint64_t groups = grid_.layout(number * grid_.columns).blocks();
   for (std::uint64_t group = 0; group < groups; ++group) {
     const std::uint64_t turn = stripes_.turn(number * groups_per_row + group);

@@ -1,17 +1,11 @@
-// Hands out what one row of chunks names, in the order of the whole vector.
+// Hands out what one row of striped chunks names, in the order of the whole vector.
 #pragma once
 
+#include "proto/sparse/chunk_list.hpp"
 #include "proto/sparse/named.hpp"
 #include "proto/sparse/stripes.hpp"
 
 namespace sparsewire::proto {
-
-// Where ascending indices and their values are written.
-template <typename Index>
-struct SparseCursor {
-  Index* indices;
-  std::byte* values;
-};
 
 // Index is std::int32_t or std::int64_t.
 template <typename Index>

@@ -35,6 +35,8 @@ std::uint64_t SparseOutput::write_sparse(Index* indices, std::byte* values) cons
   for (At at = stored_.begin(); at != stored_.end();) {
     if (at->second.piece.format == wire::Format::packed) {
       write_range(at++->second, out);
+    } else if (grid_.columns == 1) {
+      write_chunk(at++->second.piece, out);
     } else {
       write_row(at, out);
     }
@@ -45,19 +47,28 @@ std::uint64_t SparseOutput::write_sparse(Index* indices, std::byte* values) cons
 template std::uint64_t SparseOutput::write_sparse(std::int32_t*, std::byte*) const;
 template std::uint64_t SparseOutput::write_sparse(std::int64_t*, std::byte*) const;
 
+template <typename Index>
+void SparseOutput::write_chunk(const wire::Piece& piece, SparseCursor<Index>& out) const {
+  const std::uint64_t base = piece.chunk * (grid_.chunk_elements / descriptor_.row);
+  list_chunk(read(piece), grid_.layout(piece.chunk), descriptor_.dtype, descriptor_.row,
+             static_cast<Index>(base), out);
+}
+
 // Takes all chunks of one row, and moves `at` behind them.
 template <typename Index>
 void SparseOutput::write_row(At& at, SparseCursor<Index>& out) const {
   const std::uint64_t row = at->first / grid_.columns;
   std::vector<Named> columns(grid_.columns);
   for (; at != stored_.end() && at->first / grid_.columns == row; ++at) {
-    const wire::Piece& piece = at->second.piece;
-    const BlockLayout layout = grid_.layout(at->first);
-    columns[at->first % grid_.columns] =
-        list_named(*read_segment(kNoRank, {piece.format, piece.codec, piece.payload}, layout),
-                   layout, descriptor_.dtype, descriptor_.row);
+    columns[at->first % grid_.columns] = list_named(read(at->second.piece), grid_.layout(at->first),
+                                                    descriptor_.dtype, descriptor_.row);
   }
   RowMerger<Index>(std::move(columns), grid_, descriptor_.row).merge(row, out);
+}
+
+Contribution SparseOutput::read(const wire::Piece& piece) const {
+  return *read_segment(kNoRank, {piece.format, piece.codec, piece.payload},
+                       grid_.layout(piece.chunk));
 }
 
 template <typename Index>
@@ -65,16 +76,12 @@ void SparseOutput::write_range(const Stored& stored, SparseCursor<Index>& out) c
   const PackedRead packed = read_packed_again(stored.piece, stored.range());
   const std::byte* locals = packed.view.locals.data();
   for (std::size_t chunk = 0; chunk < packed.view.chunks(); ++chunk) {
-    const auto base = static_cast<Index>((stored.piece.chunk + chunk) * grid_.chunk_elements);
     const std::size_t count = packed.view.count_in(chunk);
-    for (std::size_t i = 0; i < count; ++i) {
-      out.indices[i] = base + static_cast<Index>(wire::load<std::uint16_t>(locals + 2 * i));
-    }
-    out.indices += count;
+    append_locals(locals, count,
+                  static_cast<Index>((stored.piece.chunk + chunk) * grid_.chunk_elements), out);
     locals += 2 * count;
   }
-  std::memcpy(out.values, packed.view.values.data(), packed.view.values.size());
-  out.values += packed.view.values.size();
+  append_values(packed.view.values, out);
 }
 
 void SparseOutput::write_dense(std::byte* target) const {

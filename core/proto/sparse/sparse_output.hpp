@@ -41,6 +41,9 @@ class SparseOutput final : public PartSink {
   };
   using At = std::map<std::uint64_t, Stored>::const_iterator;
 
+  Contribution read(const wire::Piece& piece) const;
+  template <typename Index>
+  void write_chunk(const wire::Piece& piece, SparseCursor<Index>& out) const;
   template <typename Index>
   void write_row(At& at, SparseCursor<Index>& out) const;
   template <typename Index>

@@ -1,5 +1,5 @@
-// Kernels over single elements: which are not zero, and moving and adding those that a bitmap
-// names.
+// Kernels over single elements: which are not zero, and moving, adding and listing those that a
+// bitmap names.
 #include <doctest/doctest.h>
 
 #include "base/bitmap.hpp"
@@ -99,6 +99,49 @@ TEST_CASE("adding named elements is adding the whole, where the rest is zero") {
     }
     CHECK((named == whole));
   });
+}
+
+template <typename Index, typename List>
+void check_list(List list, const std::vector<std::uint64_t>& marks, std::size_t count, Index base) {
+  const std::size_t named = count_set(marks.data(), count);
+  // What follows the last index belongs to somebody else.
+  std::vector<Index> listed(named + 8, Index{-7});
+  REQUIRE(list(marks.data(), marks.size(), base, listed.data()) == named);
+  std::vector<Index> expected;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (test_bit(marks.data(), i)) expected.push_back(base + static_cast<Index>(i));
+  }
+  expected.resize(named + 8, Index{-7});
+  CHECK((listed == expected));
+}
+
+TEST_CASE("list names the set bits, and writes nothing behind them") {
+  for_each_case([](const Kernels& level, DType dtype, std::size_t count, const Buffer& data) {
+    const auto marks = marks_of(level, data, count, dtype);
+    check_list<std::int32_t>(level.list_bits_32, marks, count, 2'000'000'000);
+    check_list<std::int64_t>(level.list_bits_64, marks, count, std::int64_t{1} << 44);
+  });
+}
+
+TEST_CASE("numbers of 16 bits become indices") {
+  Random random(3);
+  for (const Kernels* level : available_kernels()) {
+    for (const std::size_t count : kCounts) {
+      std::vector<std::byte> locals(2 * count + 1);
+      std::vector<std::int64_t> expected(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto local = static_cast<std::uint16_t>(below(65'536, random));
+        std::memcpy(locals.data() + 1 + 2 * i, &local, 2);
+        expected[i] = 5'000'000 + local;
+      }
+      std::vector<std::int64_t> wide(count);
+      level->list_locals_64(locals.data() + 1, count, 5'000'000, wide.data());
+      CHECK((wide == expected));
+      std::vector<std::int32_t> narrow(count);
+      level->list_locals_32(locals.data() + 1, count, 5'000'000, narrow.data());
+      CHECK(std::equal(narrow.begin(), narrow.end(), expected.begin(), expected.end()));
+    }
+  }
 }
 
 }  // namespace
