@@ -77,18 +77,24 @@ std::uint32_t default_window(std::size_t owners) {
 }
 
 void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_size,
-                       const std::vector<std::vector<int>>& links, bool dedicated,
-                       std::uint32_t block, std::uint32_t window, double peer_timeout) {
-  if (links.empty() || links[0].empty()) throw std::invalid_argument("links: none given");
+                       std::vector<std::vector<int>> links, bool dedicated, std::uint32_t block,
+                       std::uint32_t window, double peer_timeout) {
+  net::Sockets sockets(std::move(links));
+  if (sockets.peers() == 0) throw std::invalid_argument("links: none given");
   const wire::Topology topology{
       .world_size = world_size,
-      .lanes = static_cast<std::uint32_t>(links.size()),
-      .owners = static_cast<std::uint32_t>(links[0].size()),
+      .lanes = static_cast<std::uint32_t>(sockets.lanes()),
+      .owners = static_cast<std::uint32_t>(sockets.peers()),
       .block = block,
-      .window_bytes = window != 0 ? window : default_window(links[0].size()),
+      .window_bytes = window != 0 ? window : default_window(sockets.peers()),
       .peer_timeout_ms = static_cast<std::uint32_t>(peer_timeout * 1000)};
   if (const Status error = wire::check(topology)) throw std::invalid_argument(error->message);
-  new (self) comm::Communicator(topology, rank, dedicated, links);
+  new (self) comm::Communicator(topology, rank, dedicated, std::move(sockets));
+}
+
+void disown(nb::handle_t<comm::Communicator> self) {
+  nb::cast<comm::Communicator&>(self).disown();
+  nb::inst_set_state(self, /* ready = */ true, /* destruct = */ false);
 }
 
 nb::dict stats_dict(const comm::Communicator& self) {
@@ -204,6 +210,7 @@ NB_MODULE(_core, m) {
       .def("stats", &stats_dict)
       .def("activity", &activity_dict)
       .def("next_notice", &next_notice)
+      .def("disown", &disown)
       .def(
           "close",
           [](comm::Communicator& self, double linger) {

@@ -15,11 +15,11 @@ constexpr std::size_t kNoticesKept = 256;
 }  // namespace
 
 Communicator::Communicator(const wire::Topology& topology, Rank rank, bool dedicated,
-                           const std::vector<std::vector<int>>& sockets)
+                           net::Sockets sockets)
     : topology_(topology), rank_(rank), dedicated_(dedicated) {
-  for (std::uint32_t lane = 0; lane < sockets.size(); ++lane) {
-    lanes_.push_back(
-        std::make_unique<Lane>(Lane::Place{topology, lane, rank, dedicated}, sockets[lane], *this));
+  for (std::uint32_t lane = 0; lane < sockets.lanes(); ++lane) {
+    lanes_.push_back(std::make_unique<Lane>(Lane::Place{topology, lane, rank, dedicated},
+                                            sockets.of_lane(lane), *this));
   }
   for (const auto& lane : lanes_) lane->start();
 }
@@ -157,6 +157,10 @@ void Communicator::close(Clock::duration linger) {
   closed_ = true;
   completed_changed_.notify_all();
   notices_changed_.notify_all();
+}
+
+void Communicator::disown() {
+  for (const auto& lane : lanes_) lane->disown();
 }
 
 Stats Communicator::stats() const {

@@ -11,6 +11,7 @@
 
 #include "comm/lane.hpp"
 #include "comm/operation.hpp"
+#include "net/tcp/sockets.hpp"
 
 namespace sparsewire::comm {
 
@@ -46,8 +47,7 @@ struct Notice {
 class Communicator final : public LaneListener {
  public:
   // Takes over sockets[lane][owner].
-  Communicator(const wire::Topology& topology, Rank rank, bool dedicated,
-               const std::vector<std::vector<int>>& sockets);
+  Communicator(const wire::Topology& topology, Rank rank, bool dedicated, net::Sockets sockets);
   ~Communicator() override;
 
   // Queues a collective. Its memory must stay valid until the operation has ended, which it
@@ -70,6 +70,11 @@ class Communicator final : public LaneListener {
 
   // Leaves in good order, flushing what peers still need, for `linger` at most.
   void close(Clock::duration linger);
+
+  // In a forked child: closes this process's copies of the descriptors, of which no peer learns.
+  // Takes no lock, for whoever held it is not here. The object must be neither used nor destroyed
+  // after that: its threads are not here either.
+  void disown();
 
   Stats stats() const;
   Activity activity() const;

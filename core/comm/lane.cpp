@@ -50,7 +50,7 @@ void add(std::atomic<std::uint64_t>& counter, std::uint64_t count) {
 
 }  // namespace
 
-Lane::Lane(const Place& place, std::span<const int> sockets, LaneListener& listener)
+Lane::Lane(const Place& place, std::span<int> sockets, LaneListener& listener)
     : place_(place),
       listener_(listener),
       worker_(place.topology, place.lane),
@@ -68,6 +68,7 @@ Lane::Lane(const Place& place, std::span<const int> sockets, LaneListener& liste
   for (std::uint32_t owner = 0; owner < sockets.size(); ++owner) {
     if (is_self(owner)) continue;
     links_[owner] = std::make_unique<Link>(*this, owner, sockets[owner]);
+    sockets[owner] = -1;
     thread_.watch(links_[owner]->connection);
     if (place.dedicated) links_[owner]->connection.send(hello_message(place, owner));
   }

@@ -55,8 +55,9 @@ class Lane final : private ProgressClient {
     bool dedicated;
   };
 
-  // Takes over one connected socket per owner; -1 at the own rank where owners are colocated.
-  Lane(const Place& place, std::span<const int> sockets, LaneListener& listener);
+  // Takes over one connected socket per owner; -1 at the own rank where owners are colocated. Those
+  // that it has taken over are -1 afterwards, also where it throws.
+  Lane(const Place& place, std::span<int> sockets, LaneListener& listener);
   ~Lane() override;
 
   // All of these only ask; they may be called from any thread.
@@ -77,6 +78,9 @@ class Lane final : private ProgressClient {
   void await_end() { thread_.join(); }
 
   const LaneCounters& counters() const { return counters_; }
+
+  // In a forked child, where the lane's thread is not: see Communicator::disown().
+  void disown();
 
  private:
   class Link;

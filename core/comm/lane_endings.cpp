@@ -41,6 +41,13 @@ void Lane::finish_leaving(Clock::time_point now) {
   }
 }
 
+void Lane::disown() {
+  for (const auto& link : links_) {
+    if (link) link->connection.disown();
+  }
+  thread_.disown();
+}
+
 // A peer that has said goodbye may close; any other that goes, or that talks nonsense, ends all.
 void Lane::lose(Link& link, const Error& error) {
   if (error.code == ErrorCode::protocol) {

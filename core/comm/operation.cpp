@@ -51,27 +51,21 @@ template SparseResult Operation::take_sparse<std::int64_t>(std::size_t) const;
 
 bool Operation::wait(std::optional<std::chrono::nanoseconds> patience) const {
   std::unique_lock lock(mutex_);
-  const auto has_ended = [this] { return ended_; };
+  const auto has_ended = [this] { return ended(); };
   if (patience) return changed_.wait_for(lock, *patience, has_ended);
   changed_.wait(lock, has_ended);
   return true;
 }
 
-bool Operation::ended() const {
-  const std::lock_guard lock(mutex_);
-  return ended_;
-}
+bool Operation::ended() const { return ended_.load(std::memory_order_acquire); }
 
-Status Operation::failure() const {
-  const std::lock_guard lock(mutex_);
-  return failure_;
-}
+Status Operation::failure() const { return ended() ? failure_ : Status{}; }
 
 void Operation::end(Status failure) {
   // Notified under the lock: a waiter may destroy the operation as soon as it sees the end.
   const std::lock_guard lock(mutex_);
   failure_ = std::move(failure);
-  ended_ = true;
+  ended_.store(true, std::memory_order_release);
   changed_.notify_all();
 }
 

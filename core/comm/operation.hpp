@@ -1,6 +1,7 @@
 // One submitted collective, shared by the caller who waits and the lanes that work on it.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -84,7 +85,7 @@ class Operation {
   std::shared_ptr<proto::Sink> stream_sink_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  bool ended_ = false;
+  std::atomic<bool> ended_ = false;  // read without the lock, which a fork may leave locked
   Status failure_;
 };
 

@@ -22,11 +22,7 @@ void ProgressThread::post(std::function<void()> call) {
     is_first = posted_.empty();
     posted_.push_back(std::move(call));
   }
-  if (is_first) poller_.wake();
-}
-
-void ProgressThread::watch(net::Connection& connection) {
-  poller_.add(connection.fd(), &connection);
+  if (is_first) poller_->wake();
 }
 
 void ProgressThread::run_posted() {
@@ -41,7 +37,7 @@ void ProgressThread::run_posted() {
 void ProgressThread::run() {
   pthread_setname_np(pthread_self(), "sparsewire");
   while (!client_.finished()) {
-    for (const auto& event : poller_.wait(client_.patience(Clock::now()))) {
+    for (const auto& event : poller_->wait(client_.patience(Clock::now()))) {
       static_cast<net::Connection*>(event.tag)->note_ready(event.readable, event.writable);
     }
     run_posted();

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -42,14 +43,17 @@ class ProgressThread {
   void post(std::function<void()> call);
 
   // Only from the thread itself, or before it starts.
-  void watch(net::Connection& connection);
+  void watch(net::Connection& connection) { connection.watch(poller_); }
+
+  // In a forked child, where the thread is not.
+  void disown() { poller_->disown(); }
 
  private:
   void run();
   void run_posted();
 
   ProgressClient& client_;
-  net::Poller poller_;
+  std::shared_ptr<net::Poller> poller_ = std::make_shared<net::Poller>();
   std::thread thread_;
   std::mutex mutex_;
   std::vector<std::function<void()>> posted_;

@@ -226,7 +226,7 @@ class Communicator:
         window: int = 0,
         peer_timeout: float = 30.0,
     ) -> None:
-        """Take over connected, authenticated sockets: `links[lane][peer]`.
+        """Take over connected, authenticated sockets: `links[lane][peer]`, also where it raises.
 
         Colocated: one entry per rank, -1 at the own rank. Dedicated: one entry per aggregator.
         The communicator owns the descriptors from here on. `window` is in bytes, 0 chooses it.
@@ -282,6 +282,9 @@ class Communicator:
 
     def close(self, linger: float = 5.0) -> None:
         """Flush what peers still need, say goodbye, stop the threads. Idempotent."""
+
+    def disown(self) -> None:
+        """In a forked child: close its copies of the descriptors. Never use the object again."""
 
 class Aggregator:
     """Dedicated owner shards for many jobs at once; one progress thread."""

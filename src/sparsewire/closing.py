@@ -39,6 +39,10 @@ def _close_at_exit(process_id: int) -> None:
         multiprocessing.util.Finalize(None, _close_all, exitpriority=100)
 
 
+# What a child inherits is its parent's to close.
+os.register_at_fork(after_in_child=_open.clear)
+
+
 def _close_all() -> None:
     for communicator in list(_open):
         with contextlib.suppress(Exception):

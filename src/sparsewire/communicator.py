@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from sparsewire.abandoned import AbandonedMemory
 from sparsewire.arrays import check_target, view
 from sparsewire.completion import CallbackPool
 from sparsewire.errors import Error, Timeout, from_failure
+from sparsewire.forking import Inherited, disown_in_child
 from sparsewire.notices import NoticeLog
 from sparsewire.options import Options, check_timeout
 from sparsewire.precision import Precision, codecs
@@ -44,6 +45,7 @@ class Communicator:
         self._notices = NoticeLog(core, options.peer_timeout)
         self._notices.start()
         closing.register(self)
+        disown_in_child(self)
 
     @property
     def rank(self) -> int:
@@ -232,9 +234,7 @@ class Communicator:
         """
         activity = self._core.activity()
         op, seq, seconds = activity["oldest"] or (None, None, None)
-        silent = {
-            peer if rank < 0 else rank: seconds for peer, rank, seconds in activity["silent"]
-        }
+        silent = {peer if rank < 0 else rank: seconds for peer, rank, seconds in activity["silent"]}
         return {
             "in_flight": activity["in_flight"],
             "op": op,
@@ -312,6 +312,18 @@ class Communicator:
                 self._core.close()
                 self._notices.join()
         self._abandoned.release()
+
+    def disown(self) -> None:
+        """In a forked child: leave the communicator to the parent; what is called here raises."""
+        self._core.disown()
+        inherited = Inherited("communicator")
+        self._core, self._pool = cast(Core, inherited), cast(CallbackPool, inherited)
+        self._closing = threading.Lock()
+
+    def check_process(self) -> None:
+        """Raises Error in a child that was forked after the communicator was made."""
+        if isinstance(self._core, Inherited):
+            self._core.refuse()
 
     def __enter__(self) -> Communicator:
         return self

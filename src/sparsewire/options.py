@@ -121,9 +121,7 @@ def resolve(
         rank=_of_launcher(environment, "rank", rank, RANK_NAMES),
         world_size=_of_launcher(environment, "world_size", world_size, WORLD_SIZE_NAMES),
         timeout=setting(timeout, "SPARSEWIRE_TIMEOUT", float, TIMEOUT_DEFAULT_S),
-        peer_timeout=setting(
-            None, "SPARSEWIRE_PEER_TIMEOUT", float, PEER_TIMEOUT_DEFAULT_S
-        ),
+        peer_timeout=setting(None, "SPARSEWIRE_PEER_TIMEOUT", float, PEER_TIMEOUT_DEFAULT_S),
         lanes=setting(lanes, "SPARSEWIRE_LANES", int, LANES_DEFAULT),
         block=setting(None, "SPARSEWIRE_BLOCK", int, BLOCK_DEFAULT),
         window=setting(None, "SPARSEWIRE_WINDOW", int, 0),

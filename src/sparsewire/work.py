@@ -37,6 +37,7 @@ class Work:
 
         Raises Timeout after `timeout` seconds; the collective is still in flight then.
         """
+        self._communicator.check_process()
         limit = math.inf if timeout is None else timeout
         if not wait(self._operation, limit):
             raise self._communicator.not_ended(self._operation, timeout)

@@ -13,6 +13,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace sparsewire::net {
 namespace {
@@ -55,9 +56,14 @@ Connection::Connection(int fd) : fd_(fd), peer_(peer_address(fd)), staging_(kSta
 
 Connection::~Connection() { close(); }
 
+// A forked child may hold a copy of the socket, which would keep it connected and watched after a
+// mere close.
 void Connection::close() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
+  if (const int fd = std::exchange(fd_, -1); fd >= 0) {
+    if (const auto poller = poller_.lock()) poller->remove(fd);
+    ::shutdown(fd, SHUT_RDWR);
+    ::close(fd);
+  }
   queue_.clear();
   sent_of_front_ = queued_bytes_ = 0;
   readable_ = writable_ = false;
@@ -74,6 +80,16 @@ void Connection::expect_answers_within(std::chrono::milliseconds patience) {
   set_option(fd_, IPPROTO_TCP, TCP_KEEPINTVL, pause);
   set_option(fd_, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
   set_option(fd_, IPPROTO_TCP, TCP_USER_TIMEOUT, (patience + kGrace).count());
+}
+
+void Connection::disown() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+void Connection::watch(const std::shared_ptr<Poller>& poller) {
+  poller->add(fd_, this);
+  poller_ = poller;
 }
 
 void Connection::note_ready(bool readable, bool writable) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "net/tcp/poller.hpp"
 #include "wire/frame.hpp"
 
 namespace sparsewire::net {
@@ -45,6 +46,12 @@ class Connection {
 
   // Has the kernel give the connection up where the other end's host answers nothing for so long.
   void expect_answers_within(std::chrono::milliseconds patience);
+
+  // In a forked child: closes this process's copy of the socket, of which the peer learns nothing.
+  void disown();
+
+  // Has the poller tell of changes, with the connection as the tag, until it is closed.
+  void watch(const std::shared_ptr<Poller>& poller);
 
   // Queues; flush() sends. A borrowed payload must stay valid until it is sent or detached.
   void send(wire::Message message);
@@ -98,6 +105,7 @@ class Connection {
   std::span<const std::byte> staged() const;
 
   int fd_;
+  std::weak_ptr<Poller> poller_;
   std::string peer_;
   bool readable_ = false;
   bool writable_ = true;

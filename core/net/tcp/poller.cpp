@@ -29,9 +29,13 @@ Poller::Poller()
   checked(::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wake_fd_, &event), "epoll_ctl");
 }
 
-Poller::~Poller() {
-  ::close(wake_fd_);
-  ::close(epoll_fd_);
+Poller::~Poller() { disown(); }
+
+void Poller::disown() {
+  for (int* fd : {&wake_fd_, &epoll_fd_}) {
+    if (*fd >= 0) ::close(*fd);
+    *fd = -1;
+  }
 }
 
 void Poller::add(int fd, void* tag) {
@@ -39,6 +43,11 @@ void Poller::add(int fd, void* tag) {
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.ptr = tag;
   checked(::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event), "epoll_ctl");
+}
+
+void Poller::remove(int fd) {
+  // The socket may have left by itself, after an error.
+  (void)::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
 }
 
 void Poller::wake() {

@@ -20,8 +20,12 @@ class Poller {
   Poller(const Poller&) = delete;
   Poller& operator=(const Poller&) = delete;
 
-  // Edge-triggered: each change is told once, with the tag; closing the socket removes it.
+  // Edge-triggered: each change is told once, with the tag.
   void add(int fd, void* tag);
+  void remove(int fd);
+
+  // In a forked child: closes this process's copies of the descriptors.
+  void disown();
 
   // From any thread.
   void wake();

@@ -71,6 +71,7 @@ class EngineCall:
 
         After `timeout` the operations are still in flight, and still write into the tensors.
         """
+        self.communicator.check_process()
         deadline = time.monotonic() + timeout
         for part in self._parts:
             if not wait(part.operation, deadline - time.monotonic()):

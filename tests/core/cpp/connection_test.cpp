@@ -6,6 +6,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <memory>
 
@@ -435,6 +436,41 @@ TEST_CASE("a closed connection takes nothing and has nothing") {
   CHECK_FALSE(connection.flush());
   Recorder recorder;
   CHECK_FALSE(connection.receive(recorder));
+}
+
+// As in a child that was forked while the connection was open.
+TEST_CASE("closing ends a connection of which somebody else holds a copy, and forgets it") {
+  SocketPair pair = connected_pair();
+  const Socket copy = pair.b.duplicate();
+  const auto poller = std::make_shared<net::Poller>();
+  Connection connection(pair.b.release());
+  connection.watch(poller);
+  while (!poller->wait(std::chrono::milliseconds{0}).empty()) {
+  }
+  connection.close();
+  pollfd end{.fd = pair.a.fd(), .events = POLLIN, .revents = 0};
+  REQUIRE(::poll(&end, 1, 5000) == 1);
+  std::byte byte;
+  CHECK(::read(pair.a.fd(), &byte, 1) == 0);
+  pair.a.close();
+  CHECK(poller->wait(std::chrono::milliseconds{100}).empty());
+}
+
+TEST_CASE("a connection that is disowned goes on elsewhere") {
+  SocketPair pair = connected_pair();
+  Connection parents(pair.b.duplicate().release());
+  const auto poller = std::make_shared<net::Poller>();
+  parents.watch(poller);
+  Connection childs(pair.b.release());
+  childs.disown();
+  CHECK_FALSE(childs.is_open());
+  Random random(11);
+  const Frame frame = frame_of(2, 1000, random);
+  write_all(pair.a.fd(), frame.bytes());
+  wait_readable(parents);
+  Recorder recorder;
+  CHECK_FALSE(receive_all(parents, recorder));
+  CHECK((recorder.frames == std::vector{frame}));
 }
 
 TEST_CASE("a connection is drained once the peer's kernel has everything") {

@@ -1,0 +1,57 @@
+"""What a forked child does with what belongs to its parent: it closes its copies, without a word.
+
+A fork copies descriptors, but no threads, and locks in whatever state they are. Connections go on
+in the parent, so the child may not send, shut down, or wait for anything. A worker of a DataLoader
+that kept its copies would hide the death of its parent from the peers.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from contextlib import ExitStack
+from typing import NoReturn, Protocol
+
+from sparsewire.errors import Error
+
+
+class Disowned(Protocol):
+    """What has descriptors, threads or locks that a child can do nothing with."""
+
+    def disown(self) -> None:
+        """Let go of everything, in the child; takes no lock that existed before the fork."""
+
+
+_owned: weakref.WeakSet[Disowned] = weakref.WeakSet()
+
+
+def disown_in_child(thing: Disowned) -> None:
+    """Have `thing.disown()` called in each child that this process forks while `thing` lives."""
+    _owned.add(thing)
+
+
+def _disown_all() -> None:
+    with ExitStack() as all_of_them:
+        for thing in list(_owned):
+            all_of_them.callback(thing.disown)
+        _owned.clear()
+
+
+os.register_at_fork(after_in_child=_disown_all)
+
+
+class Inherited:
+    """Stands in a child for what belongs to its parent: every use raises Error."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._parent = os.getppid()
+
+    def refuse(self) -> NoReturn:
+        raise Error(
+            f"this {self._what} belongs to the parent process {self._parent}, which forked this "
+            f"one: use it there, or have this process call sparsewire.init itself"
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        self.refuse()
