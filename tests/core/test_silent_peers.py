@@ -17,71 +17,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from freezing import KINDS, LENGTH, await_frozen, call, freeze_self, inputs, state_of, thaw
 from meeting import MEETING_PLACE, meet, tell, wait_for
 from support import environment_of, run_ranks, serving
 
 import sparsewire
 from sparsewire.options import Options
 
-LENGTH = 400_000
-KINDS = ["dense", "sparse", "large"]
-
 
 def settings(transport_environment: dict[str, str], peer_timeout: float) -> dict[str, str]:
     return {**transport_environment, "SPARSEWIRE_PEER_TIMEOUT": str(peer_timeout)}
 
 
-def inputs(comm: sparsewire.Communicator, kind: str, step: int) -> Any:
-    random = np.random.default_rng([comm.rank, step])
-    if kind == "dense":
-        return random.standard_normal(LENGTH).astype(np.float32)
-    # A large one takes all_gather, whose messages pile up in front of a rank that stopped.
-    named = LENGTH // (2 if kind == "large" else 20)
-    indices = np.sort(random.choice(LENGTH, named, replace=False)).astype(np.int32)
-    values = random.standard_normal(named).astype(np.float32)
-    return sparsewire.SparseVector(indices, values, length=LENGTH)
-
-
-def call(comm: sparsewire.Communicator, kind: str, step: int) -> Any:
-    """A collective without a limit on its time."""
-    x = inputs(comm, kind, step)
-    if kind == "large" and not comm._options.aggregators:
-        return comm.all_gather(x, timeout=math.inf)
-    return comm.all_reduce(x, timeout=math.inf)
-
-
-def pid_file(rank: int) -> Path:
-    return Path(os.environ[MEETING_PLACE], f"pid-{rank}")
-
-
-def freeze_self() -> None:
-    """Stop until another rank calls `thaw`."""
-    pid_file(int(os.environ["RANK"])).write_text(str(os.getpid()))
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def thaw(rank: int) -> None:
-    os.kill(int(pid_file(rank).read_text()), signal.SIGCONT)
-
-
-def await_frozen(rank: int) -> None:
-    deadline = time.monotonic() + 20
-    while not pid_file(rank).exists() or state_of(int(pid_file(rank).read_text() or 0)) != "T":
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def state_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
-
-
 def outlive(victim: int, kind: str) -> tuple[Exception, Any, list[str]] | None:
     """Rank `victim` freezes for good; what the others raise, their status then, and their log."""
     with sparsewire.init() as comm, logged() as lines:
-        call(comm, kind, 0)
+        call(comm, kind, inputs(comm, kind, 0))
         # A rank has its own result before the others have what it owes them.
         meet("the first has ended")
         if comm.rank == victim:
@@ -90,7 +41,7 @@ def outlive(victim: int, kind: str) -> tuple[Exception, Any, list[str]] | None:
         await_frozen(victim)
         try:
             for step in range(1, 1000):
-                call(comm, kind, step)
+                call(comm, kind, inputs(comm, kind, step))
         except sparsewire.Error as error:
             failure = error
         status = comm.status()
@@ -174,7 +125,7 @@ def be_frozen_for_a_while(victim: int, seconds: float, kind: str) -> list[bytes]
                 await_frozen(victim)
                 time.sleep(seconds)
                 thaw(victim)
-            result = call(comm, kind, step)
+            result = call(comm, kind, inputs(comm, kind, step))
             parts = result if isinstance(result, list) else [result]
             results += [bits_of(part) for part in parts]
         return results
