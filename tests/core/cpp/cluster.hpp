@@ -145,7 +145,7 @@ class MuteRank final : public comm::LaneListener {
     for (const auto& lane : sockets) {
       for (const Socket& socket : lane) sockets_.push_back(socket.duplicate());
     }
-    const auto fds = released(sockets);
+    auto fds = released(sockets);
     for (std::uint32_t lane = 0; lane < fds.size(); ++lane) {
       lanes_.push_back(std::make_unique<comm::Lane>(
           comm::Lane::Place{topology, lane, rank, dedicated}, fds[lane], *this));
