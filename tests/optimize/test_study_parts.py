@@ -295,16 +295,18 @@ def constants_after_agreeing(first: float) -> list[float]:
         problem = load_problem(Request("iris", workers=2, l2=0.1))
         check_alike(comm, Request("iris", workers=2), problem)
         if comm.rank == 1:
-            problem.L, problem.L_i, problem.mu = 7.0, (8.0, 9.0), 3.0
+            problem.L, problem.L_i = 7.0, (8.0, 9.0)
+            problem.mu, problem.mu_i = 3.0, (1.0, 2.0)
         solution = agree(comm, problem, np.full(4, first + comm.rank))
-        return [problem.L, *problem.L_i, problem.L_max, problem.mu, *solution]
+        constants = [problem.L, *problem.L_i, problem.L_max, problem.mu, *problem.mu_i]
+        return [*constants, *solution]
 
 
 def test_ranks_agree_on_constants_and_solution() -> None:
     first, second = run_ranks(2, constants_after_agreeing, 5.0)
     assert first == second
     assert first[-4:] == [5.0] * 4
-    assert first[4] == 0.1
+    assert first[4:7] == [0.1] * 3
 
 
 def with_seed_of_rank(data: str) -> None:

@@ -103,8 +103,9 @@ def test_sparse_and_dense_rows_are_one_problem(model: Callable[[str], LinearMode
     assert sparse.loss(POINT) == pytest.approx(dense.loss(POINT))
     assert np.allclose(sparse.gradients([3, 1], POINT), dense.gradients([3, 1], POINT))
     assert np.allclose(sparse.hessian(POINT), dense.hessian(POINT))
-    constants = (sparse.L, *sparse.L_i, sparse.L_max, sparse.mu)
-    assert constants == pytest.approx((dense.L, *dense.L_i, dense.L_max, dense.mu))
+    constants = (sparse.L, *sparse.L_i, sparse.L_max, sparse.mu, *sparse.mu_i)
+    expected = (dense.L, *dense.L_i, dense.L_max, dense.mu, *dense.mu_i)
+    assert constants == pytest.approx(expected)
 
 
 def test_constants_of_least_squares_are_the_spectrum() -> None:
@@ -114,6 +115,16 @@ def test_constants_of_least_squares_are_the_spectrum() -> None:
     features = made_examples("dense").features
     first = np.linalg.norm(features[by_index(ROWS, WORKERS)[0]], 2) ** 2 / problem.m[0]
     assert problem.L_i[0] == pytest.approx(first + 0.3)
+    # Fewer rows than columns on every worker: nothing but the l2 term.
+    assert problem.mu_i == pytest.approx((0.3,) * WORKERS)
+    # Without the column of zeros, and with enough rows, there is more.
+    features = np.delete(features, 5, axis=1)
+    parts = by_index(ROWS, 2)
+    problem = LeastSquares(from_arrays(features, np.zeros(ROWS)), parts, l2=0.3)
+    for part, mu in zip(parts, problem.mu_i, strict=True):
+        least = np.linalg.svd(features[part], compute_uv=False)[-1] ** 2 / len(part)
+        assert least > 1e-3
+        assert mu == pytest.approx(least + 0.3)
     assert problem.L_max == pytest.approx(np.square(features).sum(axis=1).max() + 0.3)
 
 
@@ -126,6 +137,7 @@ def test_constants_bound_every_hessian(model: Callable[[str], LinearModel]) -> N
         assert np.abs(spectrum).max() <= problem.L * (1 + 1e-12)
         assert spectrum[0] >= problem.mu * (1 - 1e-12) or problem.mu == 0
     assert problem.L <= max(problem.L_i) <= problem.L_max
+    assert min(problem.mu_i) <= problem.mu
 
 
 def test_large_matrices_get_a_safe_bound() -> None:

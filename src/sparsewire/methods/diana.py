@@ -14,21 +14,39 @@ from sparsewire.problems.problem import Floats, Problem
 
 
 def theory(problem: Problem, omega: float) -> StepSize:
-    """Strongly convex f: with L the largest L_i, and alpha = 1 / (omega + 1),
+    """Convex f_i and strongly convex f: with L the largest L_i, and alpha = 1 / (omega + 1),
 
-        gamma = min{ 2 / ((mu + L) (1 + 6 omega / n)), alpha / (2 mu) },
-        E Psi^k <= (1 - gamma mu)^k Psi^0,
+        gamma = min{ 2 / ((m + L) (1 + 6 omega / n)), alpha / (2 m) },    rate = gamma m,    or
+        gamma = min{ 1 / (L (1 + 6 omega / n)), alpha / (2 mu) },         rate = gamma mu,
 
-    where Psi is |x - x*|^2 plus a multiple of mean_i |h_i - grad f_i(x*)|^2. S. Horvath et al.,
-    "Stochastic distributed learning with gradient quantization and variance reduction" (2019), the
-    theorem on DIANA with unbiased compressors, for any R. Otherwise `nonconvex_theory`.
+    whichever has the higher rate; E Psi^k <= (1 - rate)^k Psi^0, where Psi is |x - x*|^2 plus a
+    multiple of mean_i |h_i - grad f_i(x*)|^2. The first is the theorem on DIANA with unbiased
+    compressors, for any R, of S. Horvath et al., "Stochastic distributed learning with gradient
+    quantization and variance reduction" (2019); every f_i must be strongly convex there, and m is
+    the least mu_i, not mu of f.
+
+    The second needs no more than convex f_i. The proof is the same but for one step: it bounds
+    G = mean_i |grad f_i(x) - grad f_i(x*)|^2, which enters as gamma^2 (1 + 6 omega / n) G, by L
+    times <grad f(x) - grad f(x*), x - x*>, since convex L-smooth gradients are co-coercive (Yu.
+    Nesterov, Introductory lectures on convex optimization, theorem 2.1.5). Half of what the step
+    gains pays for it, and the other half is at least gamma mu |x - x*|^2.
+
+    Otherwise `nonconvex_theory`.
     """
     if problem.mu <= 0:
         return nonconvex_theory(max(problem.L_i), 1, omega, problem.workers)
     alpha = 1 / (omega + 1)
-    descent = 2 / ((problem.mu + max(problem.L_i)) * (1 + 6 * omega / problem.workers))
-    gamma = min(descent, alpha / (2 * problem.mu))
-    return StepSize(gamma, gamma * problem.mu, alpha)
+    smoothness, spread = max(problem.L_i), 1 + 6 * omega / problem.workers
+    least = min(problem.mu_i)
+    of_each = _capped(2 / ((least + smoothness) * spread), least, alpha)
+    of_all = _capped(1 / (smoothness * spread), problem.mu, alpha)
+    return of_all if of_all.gamma * problem.mu > of_each.gamma * least else of_each
+
+
+def _capped(gamma: float, mu: float, alpha: float) -> StepSize:
+    """Steps no longer than shifts can follow."""
+    gamma = min(gamma, alpha / (2 * mu)) if mu > 0 else gamma
+    return StepSize(gamma, gamma * mu, alpha)
 
 
 def nonconvex_theory(smoothness: float, m: int, omega: float, n: int) -> StepSize:

@@ -130,10 +130,10 @@ class LinearModel(Problem):
     def _set_constants(self, rows: Any) -> None:
         least, largest = self._penalty_bounds()
         smallest, whole = extreme_eigenvalues(self._rows.weighted(np.sqrt(self._shares)))
-        parts = [extreme_eigenvalues(rows[self._slice(i)])[1] for i in range(self.workers)]
         self.L = self.curvature * whole + largest
-        self.L_i = tuple(
-            self.curvature * part / m + largest for part, m in zip(parts, self.m, strict=True)
-        )
         self.L_max = self.curvature * float(self._rows.squared_lengths().max()) + largest
         self.mu = max(0.0, self.least_curvature * smallest + least)
+        parts = [extreme_eigenvalues(rows[self._slice(i)]) for i in range(self.workers)]
+        pairs = list(zip(parts, self.m, strict=True))
+        self.L_i = tuple(self.curvature * high / m + largest for (_, high), m in pairs)
+        self.mu_i = tuple(max(0.0, self.least_curvature * low / m + least) for (low, _), m in pairs)

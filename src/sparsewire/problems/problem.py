@@ -31,6 +31,8 @@ class Problem(ABC):
     """The largest smoothness of a single f_ij."""
     mu: float
     """Strong convexity of f; 0 where f is not strongly convex."""
+    mu_i: tuple[float, ...]
+    """Strong convexity of each f_i, which may be 0 where that of f is not."""
     l1: float = 0.0
     """Weight of R."""
 

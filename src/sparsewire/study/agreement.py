@@ -36,10 +36,11 @@ def agree(comm: Communicator, problem: LinearModel, solution: Floats) -> Floats:
     Step sizes and endings follow from them, and linear algebra rounds differently from one
     processor to the next. Returns the solution.
     """
-    constants = [problem.L, problem.L_max, problem.mu, *problem.L_i]
+    constants = [problem.L, problem.L_max, problem.mu, *problem.L_i, *problem.mu_i]
     values = np.array([*constants, *solution])
     # What the other ranks add is 0, so that the sum has the bits of rank 0.
     agreed = comm.all_reduce(values if comm.rank == 0 else np.zeros_like(values))
     problem.L, problem.L_max, problem.mu = agreed[:3].tolist()
-    problem.L_i = tuple(agreed[3 : 3 + problem.workers].tolist())
-    return np.array(agreed[3 + problem.workers :])
+    each = agreed[3 : len(constants)].tolist()
+    problem.L_i, problem.mu_i = tuple(each[: problem.workers]), tuple(each[problem.workers :])
+    return np.array(agreed[len(constants) :])
