@@ -203,7 +203,7 @@ TEST_CASE("a worker that joins a job which is already broken learns of it") {
 
   SocketPair pair = connected_pair();
   aggregators[0].add_worker({1, 3, 2, 0}, pair.b.release());
-  comm::Communicator second(topology, 2, true, {{pair.a.release()}});
+  comm::Communicator second(topology, 2, true, std::vector<std::vector<int>>{{pair.a.release()}});
   check_failed(outcome(second.submit(arguments_of(collective, 2))), ErrorCode::peer_lost, 1);
 }
 
