@@ -38,7 +38,7 @@ def assert_contracts(compressor: Compressor, vector: str) -> None:
 
 
 @pytest.mark.parametrize("vector", named_vectors(DIMENSION))
-@pytest.mark.parametrize("name", BIASED)
+@pytest.mark.parametrize("name", [*BIASED, "low-rank:2:4", "low-rank:2:32"])
 def test_error_contracts(name: str, vector: str) -> None:
     assert_contracts(parse(name, DIMENSION, np.float64), vector)
 
@@ -191,6 +191,16 @@ def test_block_ratio_compares_with_the_parameters() -> None:
     compressor.follow([1.0, 1, 0, 0, 1, 1, 0, 0])
     assert compressor.compress(x, Stream(0)).tolist() == [0, 0, 2, 2, 0, 0, 0, 0]
     assert compressor.contraction == 0
+
+
+@pytest.mark.parametrize(("rows", "contraction"), [(4, 0.5), (8, 0.25), (32, 1.0)])
+def test_low_rank_contracts_by_the_shorter_side(rows: int, contraction: float) -> None:
+    operator = LowRank(DIMENSION, 2, rows, np.float64)
+    assert operator.contraction == contraction
+    # All singular values are equal, which is the worst there is.
+    matrix = np.eye(rows, DIMENSION // rows).reshape(-1)
+    losses = measure(operator, matrix, DRAWS)
+    assert losses.variance == pytest.approx(1 - contraction, abs=1e-6)
 
 
 def test_low_rank_keeps_a_matrix_of_that_rank() -> None:

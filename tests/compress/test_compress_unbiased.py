@@ -36,7 +36,7 @@ DIMENSION = 64
 
 
 @pytest.mark.parametrize("vector", named_vectors(DIMENSION))
-@pytest.mark.parametrize("name", UNBIASED)
+@pytest.mark.parametrize("name", [*UNBIASED, "ternary:1", "ternary:1.5:16", "ternary:3"])
 def test_mean_is_kept_and_variance_is_bounded(name: str, vector: str) -> None:
     compressor = parse(name, DIMENSION, np.float64)
     losses = measure(compressor, named_vectors(DIMENSION)[vector], DRAWS)
@@ -74,6 +74,8 @@ WORST = {
     "bernoulli": (Bernoulli(DIMENSION, 0.5, 1), ONES),
     "ternary l2": (Ternary(DIMENSION), -ONES),
     "ternary linf": (Ternary(DIMENSION, math.inf), linf_worst(DIMENSION)),
+    "ternary l1": (Ternary(DIMENSION, 1), ONES),
+    "ternary l1.5": (Ternary(DIMENSION, 1.5), ONES),
     "ternary blocks": (Ternary(60, 2, 20), np.ones(60)),
     "coarse l2 dithering": (Dithering(DIMENSION, 3), ONES),
     "fine l2 dithering": (Dithering(16, 4), TWO_NORMS),
@@ -104,6 +106,10 @@ def test_omega_of_known_operators() -> None:
     assert omega("ternary:inf") == pytest.approx(4.5)
     assert omega("ternary:2:16", 1000) == pytest.approx(3)
     assert omega("ternary:2:512") == pytest.approx(9), "a block is no longer than the vector"
+    assert omega("ternary:1") == pytest.approx(99)
+    assert omega("ternary:3") == pytest.approx(9)
+    assert omega("dithering:1:1.5") == pytest.approx(100 ** (2 / 3) - 1)
+    assert omega("ternary:3:1") == 0, "a block of one element is sent as it is"
     assert omega("natural") == 0.125
     assert omega("natural+rand-k:5") == pytest.approx(9 / 8 * 20 - 1)
     assert omega("0.25*identity|0.75*ternary") == pytest.approx(0.75 * 9)

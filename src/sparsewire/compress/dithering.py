@@ -25,11 +25,16 @@ class Dithering(NormScaled):
 
     - q = 2: sqrt(d)/s - 1 where d >= 4 s^2 or s = 1, reached by equal elements; else d/(4 s^2);
     - q = inf: (sqrt(1 + (d - 1)/s^2) - 1)/2, reached by (1, t, t, ...), t = 1/(s + sqrt(s^2+d-1));
-    - other q: min(D^2/(4 s^2), D/s), where D = d^(1/min(q, 2)).
+    - other q: min(D^2/(4 s^2), D/s), where D = d^(1/min(q, 2)); D - 1 where s = 1, as then
+      E||C(x)||^2 = ||x||_1 ||x||_q <= D ||x||^2, reached by equal elements for q <= 2.
     """
 
     _dither = staticmethod(_core.dither)
     _undither = staticmethod(_core.undither)
+
+    @property
+    def _fineness(self) -> float:
+        return float(self.levels)
 
     @property
     def omega(self) -> float:
@@ -38,7 +43,7 @@ class Dithering(NormScaled):
             return (math.sqrt(1 + (d - 1) / s**2) - 1) / 2
         if self.power != 2:
             ratio: float = d ** (1 / min(self.power, 2.0)) / s
-            return min(ratio**2 / 4, ratio)
+            return ratio - 1 if s == 1 else min(ratio**2 / 4, ratio)
         is_coarse = d >= 4 * s**2 or s == 1
         return math.sqrt(d) / s - 1 if is_coarse else d / (4 * s**2)
 

@@ -35,9 +35,11 @@ class LowRank(Compressor):
     zeros at its end, fills a matrix of `rows` rows (by default about square). Q is `start`, or is
     drawn where that is None; for a warm start set it to `next_start` of the last message. Biased.
 
-    Without a warm start, contraction = rank/columns: what is kept is at least ||X Q||^2 of an
-    orthonormal random Q, of which the mean is rank/columns ||X||^2. A warm start does better on
-    vectors that change slowly, and has no such bound on others.
+    Without a warm start, contraction = rank/m with m = min(rows, columns). With X = U S V^T, S of
+    size m, X Q spans what U S G does, where G is an orthonormal basis of a random subspace of m
+    dimensions. Of ||X||^2 is kept trace((G^T S^2 G)^-1 G^T S^4 G), which is at least
+    trace(G^T S^2 G), as G^T S^4 G >= (G^T S^2 G)^2, and the mean of that is rank/m ||X||^2. A warm
+    start does better on vectors that change slowly, and has no such bound on others.
     """
 
     omega = float("inf")
@@ -63,7 +65,7 @@ class LowRank(Compressor):
 
     @property
     def contraction(self) -> float:
-        return self.rank / self.columns
+        return self.rank / min(self.rows, self.columns)
 
     def next_start(self, payload: bytes) -> NDArray[Any]:
         """The warm start, shape (columns, rank), after this message; CompressError if malformed."""

@@ -21,6 +21,10 @@ class NaturalDithering(NormScaled):
     _undither = staticmethod(_core.natural_undither)
 
     @property
+    def _fineness(self) -> float:
+        return math.ldexp(1.0, self.levels - 1)
+
+    @property
     def omega(self) -> float:
         exponent = 1 / min(self.power, 2.0)
         u = math.ldexp(self.blocks.size**exponent, 1 - self.levels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -26,6 +27,10 @@ class NormScaled(Compressor):
     The norm is `power`, 1 to inf, of blocks of `block` elements, of the whole vector where that is
     None. Levels are drawn so that the mean is kept; `_dither` and `_undither` are the kernels that
     do it and undo it.
+
+    A norm below the smallest normal number is raised to a multiple of the smallest number of all
+    that makes every level one: what is between two numbers would be rounded, and the mean not kept.
+    There the bound of omega does not hold.
     """
 
     _dither: ClassVar[Callable[..., None]]
@@ -54,9 +59,26 @@ class NormScaled(Compressor):
         scales = self.blocks.norms(x, self.power)
         if first_not_finite(scales) < scales.size:
             raise CompressError(f"the norm of the vector is too large for {self.dtype}")
+        scales = self._raised(scales)
         symbols = np.empty(self.dimension, np.uint8)
         self._dither(x, self.blocks.size, scales, self.levels, stream.key(), symbols)
         return Levels(scales, symbols)
+
+    @property
+    @abstractmethod
+    def _fineness(self) -> float:
+        """The inverse of the smallest fraction that is not zero."""
+
+    def _raised(self, scales: NDArray[Any]) -> NDArray[Any]:
+        """The scales with those that are subnormal rounded up, so that levels are numbers."""
+        limits = np.finfo(self.dtype)
+        is_small = (scales > 0) & (scales < limits.smallest_normal)
+        if not is_small.any():
+            return scales
+        least = self.dtype.type(self._fineness * float(limits.smallest_subnormal))
+        raised: NDArray[Any] = scales.copy()
+        raised[is_small] = np.ceil(scales[is_small] / least) * least
+        return raised
 
     def pack(self, code: Levels) -> bytes:
         return b"".join((value_bytes(code.scales), encode_symbols(code.symbols, self._alphabet)))

@@ -15,7 +15,9 @@ class Ternary(Dithering):
     compressed gradient differences, arXiv 1901.09269; with p = inf, TernGrad (Wen et al., NeurIPS
     2017) without clipping. As E||C(x)||^2 = ||x||_1 ||x||_p, omega of a block of d is 1/alpha_p(d)
     - 1 with alpha_p as there: sqrt(d) - 1 for p = 2, reached where all magnitudes are equal,
-    and (sqrt(d) - 1)/2 for p = inf, reached by (1, t, t, ...) with t = 1/(1 + sqrt(d)).
+    and (sqrt(d) - 1)/2 for p = inf, reached by (1, t, t, ...) with t = 1/(1 + sqrt(d)). For other p
+    it is at most d^(1/min(p, 2)) - 1: ||x||_1 <= sqrt(d) ||x||_2, and ||x||_p <= d^(1/p - 1/2)
+    ||x||_2 for p <= 2, ||x||_p <= ||x||_2 above.
     """
 
     def __init__(
