@@ -7,14 +7,13 @@ With "topk", of the gradients that are dense only the largest elements are sent,
 """
 
 import sys
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from sparsewire.torch import hooks
+from sparsewire.torch import hooks, stats
 
 TAGS = 100_000
 WIDTH = 64
@@ -39,8 +38,7 @@ def main() -> None:
         ddp.register_comm_hook(hooks.TopKState(), hooks.topk_hook)
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.05)
     data = torch.Generator().manual_seed(dist.get_rank())
-    group: Any = dist.group.WORLD
-    sent_before = group.stats()["bytes_sent"]
+    sent_before = stats()["bytes_sent"]
 
     for step in range(STEPS):
         # A few popular tags, so that there is something to learn within seconds.
@@ -53,7 +51,7 @@ def main() -> None:
             print(f"step {step + 1:2}: loss {loss.item():.4f}")
 
     if dist.get_rank() == 0:
-        sent = (group.stats()["bytes_sent"] - sent_before) / STEPS
+        sent = (stats()["bytes_sent"] - sent_before) / STEPS
         print(f"sent {sent / 1024:.0f} KiB in a step; the table has {TAGS * WIDTH // 256} KiB")
     dist.destroy_process_group()
 

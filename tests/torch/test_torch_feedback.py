@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -14,7 +12,7 @@ from test_torch_topk_hook import Products, small_integers
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from sparsewire.torch import hooks
+from sparsewire.torch import hooks, stats
 
 # These send elements as they are, so that no bit is lost.
 EXACT = [
@@ -161,15 +159,14 @@ def test_finds_the_minimum_of_all_ranks(ranks: Ranks) -> None:
 
 
 def sends_little() -> None:
-    group: Any = dist.group.WORLD
     size = dist.get_world_size()
     model = DistributedDataParallel(nn.Linear(2000, 2000))
     attach(model, hooks.ErrorFeedbackState())
     dist.barrier(group_of("gloo"))
-    before = group.stats()["bytes_sent"]
+    before = stats()["bytes_sent"]
     model(torch.randn(4, 2000)).sum().backward()
     dist.barrier(group_of("gloo"))
-    sent = torch.tensor(group.stats()["bytes_sent"] - before)
+    sent = torch.tensor(stats()["bytes_sent"] - before)
     dist.all_reduce(sent, group=group_of("gloo"))
     # 1% of the blocks of 256 and all biases go from everybody to everybody else.
     expected = size * (size - 1) * 4 * (0.01 * 4_000_000 + 2000)

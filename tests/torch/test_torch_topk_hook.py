@@ -16,7 +16,7 @@ from reference import gloo_group
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from sparsewire.torch import hooks
+from sparsewire.torch import hooks, stats
 
 PRECISIONS = [None, "int8", "int4", "int2"]
 IN_TIME_S = 20.0
@@ -180,16 +180,15 @@ def test_settings(ranks: Ranks, task: Callable[[], None]) -> None:
 
 
 def sends_little() -> None:
-    group: Any = dist.group.WORLD
     size = dist.get_world_size()
     model = DistributedDataParallel(nn.Linear(2000, 2000))
     model.register_comm_hook(hooks.TopKState(), hooks.topk_hook)
     # Until all are here, a rank may still send to others what it owns of their last sum.
     dist.barrier(gloo_group())
-    before = group.stats()["bytes_sent"]
+    before = stats()["bytes_sent"]
     model(torch.randn(4, 2000)).sum().backward()
     dist.barrier(gloo_group())
-    sent = torch.tensor(group.stats()["bytes_sent"] - before)
+    sent = torch.tensor(stats()["bytes_sent"] - before)
     dist.all_reduce(sent, group=gloo_group())
     # Each rank's records of 8 bytes go to their owners, and from there to everybody.
     of_all_ranks = size * 8 * 4_002_000 / 512

@@ -1,7 +1,11 @@
-"""PyTorch integration: importing it makes `dist.init_process_group("sparsewire")` work."""
+"""PyTorch integration: makes `dist.init_process_group("sparsewire")` work.
+
+Torch 2.14 and newer import it by themselves; older versions need `import sparsewire.torch`.
+"""
 
 from sparsewire.torch.backend import register
+from sparsewire.torch.lookup import stats
 
 register()
 
-__all__ = ["register"]
+__all__ = ["register", "stats"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -37,8 +38,10 @@ class Part(Protocol):
 class EngineCall:
     """What a `Work` and its future share."""
 
-    def __init__(self, communicator: Communicator) -> None:
+    def __init__(self, communicator: Communicator, notice: Callable[[Error], None]) -> None:
+        """`notice` is told of the error each time that one is found."""
         self.communicator = communicator
+        self._notice = notice
         self._parts: list[Part] = []
         self._settling = threading.Lock()
         self._settled = False
@@ -63,6 +66,7 @@ class EngineCall:
         for part in self._parts:
             error = self.communicator.failure_of(part.operation)
             if error is not None:
+                self._notice(error)
                 return error
         return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,8 @@ SAME = (
     "allgather_coalesced",
     "alltoall",
     "gather",
+    "gather_into_tensor",
+    "gather_single",
     "monitored_barrier",
     "recv",
     "recv_anysource",
@@ -59,13 +61,16 @@ def _tensors(arguments: Iterable[Any]) -> Any:
             yield from _tensors(argument)
 
 
-class Forwarding(dist.ProcessGroup):
-    """Every collective of a process group that the engine has no part in, as calls to a backend.
-
-    Every single one must be here: torch's own versions call back into this class through C++.
-    """
+class Forwarding:
+    """Every collective of a process group that the engine has no part in, as calls to a backend."""
 
     _callbacks: Callbacks
+
+    if TYPE_CHECKING:  # Made from the tables below.
+
+        def allgather(self, *args: Any, **kwargs: Any) -> Any: ...
+
+        def reduce(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def _serving(self) -> Forwarding:
         """The group that serves the calling thread."""

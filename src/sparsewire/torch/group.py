@@ -1,251 +1,37 @@
-"""The process group: the engine serves what it can, an inner backend everything else."""
+"""The group that torch before 2.14 gets: a process group of our own in place of torch's."""
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import math
-import threading
-import weakref
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, Store
+from torch._C._distributed_c10d import Store
 
-import sparsewire
-from sparsewire.torch import callbacks, dense_part, engine_path, inner, sparse_part
-from sparsewire.torch.engine_call import EngineCall, Part
-from sparsewire.torch.forwarding import device_type
-from sparsewire.torch.inner import Backend
-from sparsewire.torch.sparse_collectives import SparseCollectives
-from sparsewire.torch.untraced import untraced
-from sparsewire.torch.work import Together, Work
+from sparsewire.torch.member import Member
 
 
-class Group(SparseCollectives):
+class Group(Member, dist.ProcessGroup):  # type: ignore[misc]
     """One rank's end of a process group. All members make it together.
 
-    `level` is 0 for a group that users have. What callbacks of futures issue goes to a nested group
-    of the next level, because callbacks and the main thread are not in the same order everywhere.
+    Torch's own versions of collectives would call back into this class through C++, so every
+    single one is overridden.
     """
 
     def __init__(
         self, store: Store, rank: int, size: int, timeout: timedelta, level: int = 0
     ) -> None:
         """Connect to the other members; raises `sparsewire.Error` where that fails."""
-        super().__init__(rank, size)  # type: ignore[call-arg]
-        self._store = store
-        self._level = level
-        self._nested: Group | None = None
-        self._nesting = threading.Lock()
-        self._coalescing: list[dist.Work] | None = None
-        self._callbacks = callbacks.Callbacks(level + 1)
-        # The engine first: it finds out at once where ranks cannot reach each other.
-        self._communicator = sparsewire.init(
-            PrefixStore("sparsewire", store),
-            rank=rank,
-            world_size=size,
-            timeout=timeout.total_seconds(),
-        )
-        try:
-            self._register_inner(timeout)
-        except BaseException:
-            self._communicator.close()
-            raise
-        _open.add(self)
+        dist.ProcessGroup.__init__(self, rank, size)  # type: ignore[call-arg]
+        self._join(store, timeout, level)
+        self._register_inner()
 
-    def _register_inner(self, timeout: timedelta) -> None:
-        self._gloo = inner.gloo(self._store, self.rank(), self.size(), timeout)
-        self._register_backend(torch.device("cpu"), self.BackendType.CUSTOM, self._gloo)
+    def _register_inner(self) -> None:
+        cpu, cuda = self._inner("cpu"), self._inner("cuda")
+        self._register_backend(torch.device("cpu"), self.BackendType.CUSTOM, cpu)
         self._set_default_backend(self.BackendType.CUSTOM)
-        self._nccl = inner.nccl(self._store, self.rank(), self.size(), timeout)
-        if self._nccl is not None:
-            self._register_backend(torch.device("cuda"), self.BackendType.NCCL, self._nccl)
-
-    def getBackendName(self) -> str:
-        return "sparsewire"
+        if cuda is not cpu:
+            self._register_backend(torch.device("cuda"), self.BackendType.NCCL, cuda)
 
     def get_group_store(self) -> Store:
         return self._store
-
-    @property
-    def has_aggregators(self) -> bool:
-        """Whether ranks are connected with dedicated aggregators, and not with each other."""
-        return self.size() > 1 and bool(self._communicator._options.aggregators)
-
-    def stats(self) -> dict[str, int]:
-        """The engine's counters for this group, as `Communicator.stats` gives them."""
-        return self._communicator.stats()
-
-    @untraced
-    def allreduce(  # type: ignore[override]
-        self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, *, op: Any = None
-    ) -> dist.Work:
-        """Reduce in place over all ranks: a tensor, or a list of one."""
-        tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
-        options = engine_path.reduce_options(opts, timeout, op)
-        return self._serving()._reduce(
-            "allreduce",
-            tensors,
-            options,
-            # For backends, several tensors here mean the sum over them as well.
-            engine_takes=len(tensors) == 1,
-        )
-
-    @untraced
-    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> dist.Work:
-        """Reduce each of several tensors in place over all ranks."""
-        options = dist.AllreduceCoalescedOptions() if opts is None else opts
-        return self._serving()._reduce("allreduce_coalesced", tensors, options)
-
-    @untraced
-    def broadcast(  # type: ignore[override]
-        self,
-        tensors: Any,
-        opts: Any = None,
-        timeout: timedelta | None = None,
-        *,
-        root: int | None = None,
-    ) -> dist.Work:
-        """Copy a tensor, or a list of one, from rank `rootRank` to all others."""
-        tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
-        options = engine_path.broadcast_options(opts, timeout, root)
-        group = self._serving()
-        root, seconds = options.rootRank, group._seconds(options.timeout)
-        if len(tensors) == 1 and engine_path.has_memory(tensors[0]):
-            is_source = root == group.rank()
-            return group._start(
-                dense_part.broadcast(group._communicator, tensors[0], is_source, seconds)
-            )
-        if len(tensors) == 1 and engine_path.is_sparse(tensors[0]):
-            return group._start(
-                sparse_part.broadcast(group._communicator, tensors[0], root, seconds)
-            )
-        return group._record(group._inner(device_type(tensors)).broadcast(tensors, options))
-
-    @untraced
-    def barrier(  # type: ignore[override]
-        self, opts: dist.BarrierOptions | None = None, timeout: timedelta | None = None
-    ) -> dist.Work:
-        """End once every rank has called it."""
-        group = self._serving()
-        if opts is None or opts.device is None or opts.device.type == "cpu":
-            options = engine_path.reduce_options(timeout=opts.timeout if opts else timeout)
-            return group._reduce("allreduce", [torch.zeros(1, dtype=torch.int32)], options)
-        return group._record(group._inner(opts.device.type).barrier(opts))
-
-    def _reduce(
-        self, name: str, tensors: list[torch.Tensor], options: Any, engine_takes: bool = True
-    ) -> dist.Work:
-        """Have the engine serve the call, or else method `name` of the inner backend."""
-        op = engine_path.operation(tensors, options.reduceOp.op) if engine_takes else None
-        if op is None:
-            engine_path.require_dense(tensors)
-            backend = self._inner(device_type(tensors))
-            return self._record(getattr(backend, name)(tensors, options))
-        call, seconds = EngineCall(self._communicator), self._seconds(options.timeout)
-        for tensor in tensors:
-            part = sparse_part if engine_path.is_sparse(tensor) else dense_part
-            call.add(part.all_reduce(self._communicator, tensor, op, seconds))
-        return self._record(Work(call, self._callbacks))
-
-    def _start(self, part: Part) -> dist.Work:
-        """The work of a call that consists of one part, which has just been started."""
-        call = EngineCall(self._communicator)
-        call.add(part)
-        return self._record(Work(call, self._callbacks))
-
-    def _seconds(self, timeout: timedelta) -> float:
-        """The limit of a call: its own, or the group's where it has none. Torch's zero is none."""
-        limit = timeout if timeout >= timedelta(0) else self._timeout
-        return limit.total_seconds() or math.inf
-
-    @property
-    def _timeout(self) -> timedelta:
-        # Torch changes a group's timeout behind its back, in the inner backend.
-        timeout: timedelta = self._gloo.options._timeout
-        return timeout
-
-    def _inner(self, device_type: str) -> Backend:
-        return self._nccl if device_type == "cuda" and self._nccl is not None else self._gloo
-
-    def _serving(self) -> Group:
-        group = self
-        for _ in range(callbacks.current_level() - self._level):
-            group = group._nested_group()
-        return group
-
-    def _nested_group(self) -> Group:
-        with self._nesting:
-            if self._nested is None:
-                store = PrefixStore("callbacks", self._store)
-                self._nested = Group(
-                    store, self.rank(), self.size(), self._timeout, self._level + 1
-                )
-            return self._nested
-
-    def _record(self, work: dist.Work) -> dist.Work:
-        if self._coalescing is not None and work is not None:
-            self._coalescing.append(work)
-        return work
-
-    def _start_coalescing(self, device: torch.device) -> None:
-        group = self._serving()
-        backend = group._inner(device.type)
-        if backend.supports_coalescing:
-            backend._start_coalescing()
-        group._coalescing = []
-
-    def _end_coalescing(self, device: torch.device) -> dist.Work:
-        group = self._serving()
-        works, group._coalescing = group._coalescing or [], None
-        backend = group._inner(device.type)
-        if backend.supports_coalescing:
-            works.append(backend._end_coalescing())
-        return Together(works, [], group._callbacks)
-
-    def set_timeout(self, timeout: timedelta) -> None:
-        for backend in self._backends():
-            backend.set_timeout(timeout)
-
-    def _set_sequence_number_for_group(self) -> None:
-        self._gloo._set_sequence_number_for_group()
-
-    def _get_sequence_number_for_group(self) -> int:
-        number: int = self._gloo._get_sequence_number_for_group()
-        return number
-
-    def shutdown(self) -> None:
-        """Leave the group: end what is in flight and close all connections. Idempotent."""
-        if self._nested is not None:
-            self._nested.shutdown()
-        self._communicator.close()
-        self._callbacks.close()
-        for backend in self._backends():
-            backend.shutdown()
-        _open.discard(self)
-
-    def abort(self) -> None:
-        """Fail everything in flight, here and on the other ranks, then leave the group."""
-        if self._nested is not None:
-            self._nested.abort()
-        self._communicator.abort(f"rank {self.rank()} aborted its process group")
-        for backend in self._backends():
-            backend.abort()
-        self.shutdown()
-
-    def _backends(self) -> list[Backend]:
-        return [self._gloo] if self._nccl is None else [self._gloo, self._nccl]
-
-
-_open: weakref.WeakSet[Group] = weakref.WeakSet()
-
-
-@atexit.register
-def _shut_down_open_groups() -> None:
-    """Stop the threads of groups that the program did not destroy, while Python still works."""
-    for group in list(_open):
-        with contextlib.suppress(Exception):
-            group.shutdown()

@@ -10,22 +10,25 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
-from sparsewire.torch.group import Group
+from sparsewire.torch.backend import join
+from sparsewire.torch.lookup import member_of
+from sparsewire.torch.member import Member
 
-_made: WeakKeyDictionary[dist.ProcessGroup, Group] = WeakKeyDictionary()
+_made: WeakKeyDictionary[dist.ProcessGroup, Member] = WeakKeyDictionary()
 
 
-def engine_group(process_group: dist.ProcessGroup | None) -> Group:
+def engine_group(process_group: dist.ProcessGroup | None) -> Member:
     """`process_group` where it is of sparsewire, else a group of the same ranks, made once.
 
     None is the default group. A collective call; raises `sparsewire.Error` where ranks do not come.
     """
     of_user: Any = process_group if process_group is not None else dist.group.WORLD
-    if isinstance(of_user, Group):
-        return of_user
+    member = member_of(of_user)
+    if member is not None:
+        return member
     if of_user not in _made:
         store = PrefixStore("sparsewire_hooks", of_user.get_group_store())
-        _made[of_user] = Group(store, of_user.rank(), of_user.size(), _timeout(of_user))
+        _made[of_user] = join(store, of_user.rank(), of_user.size(), _timeout(of_user))
     return _made[of_user]
 
 

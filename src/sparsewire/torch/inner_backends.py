@@ -1,0 +1,48 @@
+"""The inner backends of one group: gloo from the start, NCCL once a CUDA tensor comes."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+from torch._C._distributed_c10d import Store
+
+from sparsewire.torch import inner
+from sparsewire.torch.inner import Backend
+
+
+class InnerBackends:
+    """What serves a group's calls that the engine does not."""
+
+    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
+        """Connect gloo. All ranks make it together."""
+        self._arguments = (store, rank, size)
+        self._making = threading.Lock()
+        self._made: dict[str, Backend] = {"cpu": inner.gloo(store, rank, size, timeout)}
+
+    @property
+    def gloo(self) -> Backend:
+        return self._made["cpu"]
+
+    def of(self, device_type: str) -> Backend:
+        """The backend for tensors of this device type; gloo on a machine without NCCL."""
+        if device_type != "cuda":
+            return self.gloo
+        with self._making:
+            if "cuda" not in self._made:
+                nccl = inner.nccl(*self._arguments, self.timeout)
+                self._made["cuda"] = self.gloo if nccl is None else nccl
+            return self._made["cuda"]
+
+    def all(self) -> list[Backend]:
+        """Every backend that there is by now, once."""
+        return list({id(backend): backend for backend in self._made.values()}.values())
+
+    @property
+    def timeout(self) -> timedelta:
+        timeout: timedelta = self.gloo.options._timeout
+        return timeout
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        for backend in self.all():
+            backend.set_timeout(timeout)

@@ -1,0 +1,38 @@
+"""Finds what sparsewire has in a process group of torch."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch.distributed as dist
+
+from sparsewire.torch.member import Member
+
+# Also keeps alive what torch, under TORCH_DISTRIBUTED_DEBUG=DETAIL, would let go.
+_members: WeakKeyDictionary[Any, Member] = WeakKeyDictionary()
+
+
+def remember(group: dist.ProcessGroup, member: Member) -> None:
+    """Have `member_of` find `member` for as long as the group lives."""
+    _members[group] = member
+
+
+def member_of(group: dist.ProcessGroup | None) -> Member | None:
+    """This rank's end of a group, None where sparsewire serves no part of it.
+
+    Without a group, of the default group.
+    """
+    of_user: Any = group if group is not None else dist.group.WORLD
+    return of_user if isinstance(of_user, Member) else _members.get(of_user)
+
+
+def stats(group: dist.ProcessGroup | None = None) -> dict[str, int]:
+    """The engine's counters for a group, as `Communicator.stats` gives them.
+
+    Without a group, for the default group. Raises ValueError for a group of another backend.
+    """
+    member = member_of(group)
+    if member is None:
+        raise ValueError('the group has no backend "sparsewire": pass one that has')
+    return member.stats()

@@ -1,0 +1,194 @@
+"""What torch 2.14 and newer ask of a backend: entry point, flight recorder, errors, abort hooks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from importlib.metadata import entry_points
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from lost_rank import SURVIVED, assert_others_survived, await_others
+from ranks import Ranks
+
+import sparsewire
+from sparsewire.torch import register
+from sparsewire.torch.backend import TAKES_BACKENDS
+from sparsewire.torch.lookup import member_of
+
+NewRanks = Callable[..., Ranks]
+CPU = torch.device("cpu")
+
+from_2_14 = pytest.mark.skipif(not TAKES_BACKENDS, reason="torch before 2.14")
+
+
+def test_the_entry_point_registers() -> None:
+    (found,) = entry_points(group="torch.distributed.backends", name="sparsewire")
+    assert found.load() is register
+
+
+ALONE = """
+import sys, torch, torch.distributed as dist
+assert "sparsewire" not in sys.modules
+dist.init_process_group(sys.argv[1], store=dist.HashStore(), rank=0, world_size=1)
+tensor = torch.ones(3)
+dist.all_reduce(tensor)
+dist.new_group([0])
+dist.destroy_process_group()
+print("sparsewire" in sys.modules)
+"""
+
+
+def run_alone(backend: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", ALONE, backend],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        env={**os.environ, **environment},
+    )
+
+
+@from_2_14
+@pytest.mark.parametrize("debug", ["OFF", "DETAIL"])
+@pytest.mark.parametrize("backend", ["sparsewire", "cpu:sparsewire,cuda:gloo", "cpu:sparsewire"])
+def test_no_import_is_needed(backend: str, debug: str) -> None:
+    done = run_alone(backend, TORCH_DISTRIBUTED_DEBUG=debug)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "True\n"
+
+
+def is_a_backend() -> None:
+    group: Any = dist.group.WORLD
+    backend = dist.get_backend_impl()
+    assert backend is group._get_backend(CPU) is member_of(group)
+    assert isinstance(backend, torch._C._distributed_c10d.Backend)
+    assert backend.name() == backend.options.backend == group.name() == "sparsewire"
+    assert backend.rank() == dist.get_rank()
+    assert backend.size() == dist.get_world_size()
+    assert not backend.supports_reconfigure
+    assert not group.supports_reconfigure
+    assert not backend.supports_splitting
+    assert not backend.supports_shrinking
+    assert not backend.supports_window
+    assert backend.get_error() == torch._C._distributed_c10d.ErrorType.SUCCESS
+
+
+@from_2_14
+def test_backend_and_its_properties(ranks: Ranks) -> None:
+    ranks.run(is_a_backend)
+
+
+@from_2_14
+def test_a_group_that_changes_its_members_is_refused() -> None:
+    with pytest.raises(TypeError, match="enable_reconfigure"):
+        dist.init_process_group(
+            "sparsewire", store=dist.HashStore(), rank=0, world_size=1, enable_reconfigure=True
+        )
+
+
+def recorded(backend: str) -> list[str]:
+    trace = torch._C._distributed_c10d._dump_fr_trace_json(backend=backend)
+    return [entry["profiling_name"] for entry in json.loads(trace).get("entries", [])]
+
+
+def collectives_in_the_recorder() -> None:
+    before = len(recorded("sparsewire"))
+    sparse = torch.eye(3).to_sparse()
+    dist.all_reduce(torch.ones(3))
+    dist.broadcast(torch.ones(3), src=0)
+    dist.all_gather([torch.ones(3) for _ in range(dist.get_world_size())], torch.ones(3))
+    dist.all_reduce(sparse)
+    dist.broadcast(sparse, src=0)
+    dist.barrier()
+    names = recorded("sparsewire")[before:]
+    expected = ["all_reduce", "broadcast", "all_gather", "all_reduce", "broadcast", "barrier"]
+    assert [name.removeprefix("sparsewire:") for name in names] == expected, names
+
+
+@from_2_14
+def test_flight_recorder(ranks: Ranks) -> None:
+    ranks.run(collectives_in_the_recorder)
+
+
+def lose_a_rank(lost: int) -> str:
+    group: Any = dist.group.WORLD
+    ran = []
+    group.register_abort_hook(7, lambda: ran.append(7))
+    group.register_abort_hook(8, lambda: ran.append(8))
+    group.register_abort_hook(9, lambda: 1 / 0)
+    group.unregister_abort_hook(8)
+    await_others()
+    if dist.get_rank() == lost:
+        raise SystemExit
+    with pytest.raises(sparsewire.PeerLost):
+        dist.all_reduce(torch.ones(3))
+    with pytest.raises(sparsewire.PeerLost):
+        dist.all_reduce(torch.ones(3))
+    assert ran == [7]
+    assert dist.get_backend_impl().get_error() == torch._C._distributed_c10d.ErrorType.REMOTE_ERROR
+    return SURVIVED
+
+
+@from_2_14
+def test_a_lost_rank_runs_abort_hooks_once_and_is_the_error(new_ranks: NewRanks) -> None:
+    assert_others_survived(new_ranks(3).outcomes(lose_a_rank, 1), lost=1)
+
+
+def time_out() -> str:
+    kinds = torch._C._distributed_c10d.ErrorType
+    if dist.get_rank() == 0:
+        work = dist.get_backend_impl().allreduce([torch.ones(3)], timeout=timedelta(seconds=0.5))
+        while dist.get_backend_impl().get_error() == kinds.SUCCESS:
+            pass  # Nobody waits for the work, and yet the error is found.
+        assert dist.get_backend_impl().get_error() == kinds.TIMEOUT
+        assert isinstance(work.exception(), sparsewire.Timeout)
+    return SURVIVED
+
+
+@from_2_14
+def test_a_timeout_is_the_error(new_ranks: NewRanks) -> None:
+    assert new_ranks(2).outcomes(time_out)[0] == SURVIVED
+
+
+def abort_here() -> str:
+    group: Any = dist.group.WORLD
+    ran = []
+    group.register_abort_hook(1, lambda: ran.append(dist.is_initialized()))
+    work = dist.all_reduce(torch.ones(3), async_op=True) if dist.get_rank() == 0 else None
+    if dist.get_rank() == 1:
+        dist.distributed_c10d._abort_process_group()
+        assert ran == [True]
+    else:
+        assert work is not None
+        with pytest.raises(sparsewire.Error, match="rank 1"):
+            work.wait()
+    return SURVIVED
+
+
+@from_2_14
+def test_abort_runs_the_hooks_and_reaches_the_others(new_ranks: NewRanks) -> None:
+    assert new_ranks(2).run(abort_here) == [SURVIVED, SURVIVED]
+
+
+def works_are_of_sparsewire() -> None:
+    """Torch's wrappers of them would never be completed."""
+    work = dist.all_reduce(torch.ones(3), async_op=True)
+    work.wait()
+    assert work.is_completed()
+    assert work.is_success()
+    assert work.result()[0].eq(dist.get_world_size()).all()
+    gathered = [torch.zeros(3) for _ in range(dist.get_world_size())]
+    work = dist.all_gather(gathered, torch.ones(3), async_op=True)
+    work.wait()
+    assert work.is_completed()
+
+
+def test_works(ranks: Ranks) -> None:
+    ranks.run(works_are_of_sparsewire)
