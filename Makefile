@@ -2,6 +2,7 @@
 # output in build/. pip's own variables (index, cache, proxy) are respected.
 PYTHON ?= python3
 PYTEST_ARGS ?=
+VERSIONS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,7 +18,7 @@ CXX_SOURCES := $(shell find core bindings tests/core -name '*.[ch]pp')
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test core-tests lint format sanitize demo clean
+.PHONY: help setup build test core-tests torch-matrix lint format sanitize demo clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -31,6 +32,9 @@ test: build core-tests  ## run the C++ and the Python tests (PYTEST_ARGS="-k nam
 
 core-tests: $(SETUP)  ## run the C++ tests alone
 	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/core-tests build/core-tests
+
+torch-matrix: build  ## run tests/torch on several versions of torch, some GB each (VERSIONS="2.6.0 newest" selects)
+	$(BIN)/python .ci/torch-matrix $(VERSIONS)
 
 lint: $(SETUP)  ## check style and types, Python and C++
 	$(BIN)/ruff check .

@@ -80,7 +80,7 @@ class Forwarding:
         """The inner backend for tensors of this device type."""
         raise NotImplementedError
 
-    def _record(self, work: dist.Work) -> dist.Work:
+    def _record(self, work: Any) -> dist.Work:
         """See every work on its way out."""
         raise NotImplementedError
 

@@ -198,13 +198,13 @@ class Member(SparseCollectives):
                 self._nested._health = self._health
             return self._nested
 
-    def _record(self, work: Any) -> Any:
+    def _record(self, work: Any) -> dist.Work:
         """See every work on its way out; None is none."""
         if work is not None:
             if self._coalescing is not None:
                 self._coalescing.append(work)
             handed.leave(work)
-        return work
+        return work  # type: ignore[no-any-return]
 
     def _start_coalescing(self, device: torch.device) -> None:
         group = self._serving()

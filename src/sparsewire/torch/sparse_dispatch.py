@@ -13,7 +13,7 @@ from torch._C import DispatchKey, DispatchKeySet
 
 COLLECTIVES = ("allgather_", "allreduce_coalesced_", "broadcast_", "reduce_")
 
-_library: Any = torch.library.Library("c10d", "IMPL")
+_library: Any = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]
 
 
 def register() -> None:
