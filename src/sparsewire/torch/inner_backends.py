@@ -45,4 +45,17 @@ class InnerBackends:
 
     def set_timeout(self, timeout: timedelta) -> None:
         for backend in self.all():
-            backend.set_timeout(timeout)
+            backend.options._timeout = timeout
+
+    def shutdown(self) -> None:
+        """Close all connections. Idempotent."""
+        self._each("shutdown")
+
+    def abort(self) -> None:
+        """Fail what is in flight, where the backends can."""
+        self._each("abort")
+
+    def _each(self, method: str) -> None:
+        for backend in self.all():
+            # Gloo has neither before torch 2.7: its connections close as it is freed.
+            getattr(backend, method, lambda: None)()

@@ -246,8 +246,7 @@ class Member(SparseCollectives):
             self._nested.shutdown()
         self._communicator.close()
         self._callbacks.close()
-        for backend in self._inner_backends.all():
-            backend.shutdown()
+        self._inner_backends.shutdown()
         _open.discard(self)
 
     def abort(self) -> None:
@@ -257,8 +256,7 @@ class Member(SparseCollectives):
         if self._nested is not None:
             self._nested.abort()
         self._communicator.abort(f"rank {self.rank()} aborted its process group")
-        for backend in self._inner_backends.all():
-            backend.abort()
+        self._inner_backends.abort()
         self.shutdown()
 
 
