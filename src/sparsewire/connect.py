@@ -11,7 +11,7 @@ from sparsewire.communicator import Communicator
 from sparsewire.link_probe import measure_link
 from sparsewire.mpi_store import as_mpi, mpi_ranks
 from sparsewire.options import Options, resolve
-from sparsewire.rendezvous import Store, open_store
+from sparsewire.rendezvous import Store, leave_store, open_store
 from sparsewire.startup import join
 
 if TYPE_CHECKING:
@@ -56,7 +56,9 @@ def init(
     # A single rank has nobody to meet and nothing to send, not even to an aggregator.
     links = [[-1]] * options.lanes
     if options.world_size > 1:
-        links = join(options, open_store(store, options, os.environ), os.environ)
+        meeting = open_store(store, options, os.environ)
+        links = join(options, meeting, os.environ)
+        leave_store(meeting)
     core = Core(
         options.rank,
         options.world_size,

@@ -36,6 +36,7 @@ class Role(IntEnum):
 
     PEER = 1
     WORKER = 2
+    STORE_USER = 3
 
 
 class Reason(IntEnum):
@@ -165,6 +166,11 @@ def derive(secret: bytes, label: str, context: bytes = b"") -> bytes:
 def worker_key(shared_secret: bytes, job: int) -> bytes:
     """The key of a job's workers where aggregator and workers share a secret."""
     return derive(shared_secret, "worker", job.to_bytes(8, "big"))
+
+
+def store_key(shared_secret: bytes) -> bytes:
+    """The key of the store where ranks meet; without a secret it proves nothing."""
+    return derive(shared_secret, "store")
 
 
 def new_nonce() -> bytes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sparsewire.errors import Error
 from sparsewire.handshake import Guard, Handshake, Hello, receive
 from sparsewire.options import Address
-from sparsewire.sockets import bind, local_end
+from sparsewire.sockets import bind, close_in_child, local_end
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +61,10 @@ class Listener:
     def address(self) -> Address:
         return local_end(self._socket)
 
+    def fileno(self) -> int:
+        """A descriptor that is readable when `poll` has something to do."""
+        return self._selector.fileno()
+
     def poll(self, timeout: float) -> list[tuple[socket.socket, Hello]]:
         """Wait up to `timeout` seconds; return the connections that proved themselves.
 
@@ -103,7 +107,7 @@ class Listener:
             return
         if len(self._strangers) >= self._strangers_max:
             self._drop_oldest()
-        connection.setblocking(False)
+        close_in_child(connection).setblocking(False)
         handshake = receive(self._guard)
         _, missing = next(handshake)
         expires = time.monotonic() + self._patience

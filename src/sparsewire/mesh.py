@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -52,11 +53,10 @@ class Membership:
 
 
 class MemberGuard(Guard):
-    """Lets in each higher rank of the job once per lane, and nobody else."""
+    """Lets in the higher ranks of the job, and nobody else."""
 
     def __init__(self, member: Membership) -> None:
         self._member = member
-        self._inside: set[tuple[int, int]] = set()
 
     def key_for(self, hello: Hello) -> bytes:
         member = self._member
@@ -68,13 +68,10 @@ class MemberGuard(Guard):
         return member.key
 
     def enter(self, hello: Hello, key: bytes) -> None:
-        place = (hello.rank, hello.lane)
-        if place in self._inside:
-            raise Refused(Reason.DUPLICATE)
-        self._inside.add(place)
+        """Again and again: a caller whose attempt took too long has given it up and comes anew."""
 
     def leave(self, hello: Hello) -> None:
-        self._inside.discard((hello.rank, hello.lane))
+        pass
 
 
 class Reception(threading.Thread):
@@ -93,9 +90,16 @@ class Reception(threading.Thread):
         try:
             while not self._leaving.is_set() and self.missing():
                 for connection, hello in self._listener.poll(_POLL_S):
-                    self._arrived[hello.rank, hello.lane] = connection
+                    self._take(connection, hello)
         except BaseException as failure:
             self._failure = failure
+
+    def _take(self, connection: socket.socket, hello: Hello) -> None:
+        """Keep the connection, instead of one that the caller made before and gave up."""
+        former = self._arrived.get((hello.rank, hello.lane))
+        self._arrived[hello.rank, hello.lane] = connection
+        if former is not None:
+            former.close()
 
     def missing(self) -> list[int]:
         """Higher ranks of which at least one lane has not arrived."""
@@ -182,7 +186,7 @@ def dial(
     while True:
         remaining = deadline - time.monotonic()
         try:
-            return _attempt(address, introduce(hello, key, may_register=may_register), remaining)
+            return attempt(address, introduce(hello, key, may_register=may_register), remaining)
         except AuthenticationError as error:
             raise AuthenticationError(f"{name} at {address}: {error}") from error
         except OSError as error:
@@ -192,7 +196,7 @@ def dial(
         pause = min(2 * pause, _RETRY_MAX_S)
 
 
-def _attempt(address: Address, handshake: Handshake[None], limit: float) -> socket.socket:
+def attempt(address: Address, handshake: Handshake[None], limit: float) -> socket.socket:
     """One connection with a finished handshake; raises OSError where trying again may help."""
     connection = connect(address, min(max(limit, 0.001), _ATTEMPT_MAX_S))
     try:
@@ -220,11 +224,17 @@ def _closed_on_error(table: dict[tuple[int, int], socket.socket]) -> Iterator[No
 
 def _links(table: dict[tuple[int, int], socket.socket], lanes: int, peers: int) -> Links:
     links = [[-1] * peers for _ in range(lanes)]
-    for (peer, lane), connection in table.items():
+    for connection in table.values():
         prepare(connection)
         connection.setblocking(False)
+    for (peer, lane), connection in table.items():
         links[lane][peer] = connection.detach()
     return links
+
+
+def close_links(links: Links) -> None:
+    for descriptor in (one for lane in links for one in lane if one >= 0):
+        os.close(descriptor)
 
 
 def name_ranks(ranks: Sequence[int]) -> str:

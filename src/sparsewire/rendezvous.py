@@ -50,6 +50,7 @@ class FileStore:
             raise Error(
                 f"{self._directory} was used by another job: give every job a fresh directory"
             )
+        self._check_directory()
         part = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.part")
         # The values include the job's secret, which is for this user only.
         with os.fdopen(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
@@ -64,6 +65,7 @@ class FileStore:
             try:
                 return path.read_bytes()
             except FileNotFoundError:
+                self._check_directory()
                 if time.monotonic() >= deadline:
                     raise Timeout(f"{path} did not appear in {self._timeout:g} s") from None
             time.sleep(pause)
@@ -71,6 +73,10 @@ class FileStore:
 
     def check(self, keys: Sequence[str]) -> bool:
         return all(self._path(key).exists() for key in keys)
+
+    def _check_directory(self) -> None:
+        if not self._directory.is_dir():
+            raise Error(f"lost the store where the ranks meet: {self._directory} is gone")
 
     def _path(self, key: str) -> Path:
         return self._directory / quote(key, safe="")
@@ -111,6 +117,22 @@ def default_store(options: Options, environment: Mapping[str, str]) -> Store:
         return _shared[where]
 
 
+def leave_store(store: Store) -> None:
+    """Close our own store once all ranks are connected; it opens again for the next `init`."""
+    if isinstance(store, TcpStore) and store in _shared.values():
+        store.leave()
+
+
+def _forget() -> None:
+    """In a forked child, where the lock may be held by nobody who is there."""
+    global _lock
+    _lock = threading.Lock()
+    _shared.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
 def _open(
     url: str, host: str, port: str, options: Options, environment: Mapping[str, str]
 ) -> Store:
@@ -123,7 +145,9 @@ def _open(
         )
     if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return _agent_store(host, int(port), options.start_timeout, environment)
-    return TcpStore(host, int(port), is_server=options.rank == 0, timeout=options.start_timeout)
+    return TcpStore(
+        host, int(port), options.rank == 0, options.start_timeout, secret=options.secret
+    )
 
 
 def _directory(url: str) -> str:

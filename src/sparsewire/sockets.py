@@ -3,10 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
+import weakref
 
 from sparsewire.errors import Error
 from sparsewire.options import Address
+
+_ours: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def close_in_child(connection: socket.socket) -> socket.socket:
+    """Have forked children close their copies of a socket, of which the other end learns nothing.
+
+    Returns the socket.
+    """
+    _ours.add(connection)
+    return connection
+
+
+def _close_all() -> None:
+    for connection in list(_ours):
+        connection.close()
+
+
+os.register_at_fork(after_in_child=_close_all)
+
+
+class CutShort(ConnectionResetError):
+    """The connection ended in the middle of a message; `data` is what came of it."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__("the other end closed the connection")
+        self.data = data
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -23,7 +52,7 @@ def bind(host: str, port: int) -> socket.socket:
             listener.bind(target)
             listener.listen(socket.SOMAXCONN)
             listener.setblocking(False)
-            return listener
+            return close_in_child(listener)
         except OSError as error:
             reason = error
             listener.close()
@@ -41,7 +70,7 @@ def connect(address: Address, timeout: float) -> socket.socket:
     if connection.getsockname() == connection.getpeername():
         connection.close()
         raise ConnectionRefusedError(f"nobody listens at {address}")
-    return connection
+    return close_in_child(connection)
 
 
 def prepare(connection: socket.socket) -> None:
@@ -60,11 +89,13 @@ def prepare(connection: socket.socket) -> None:
 
 
 def receive_exactly(connection: socket.socket, size: int) -> bytes:
-    """Read `size` bytes and not one more; raises OSError where the connection ends before."""
+    """Read `size` bytes and not one more; raises CutShort where the connection ends before."""
     data = bytearray()
     while len(data) < size:
-        part = connection.recv(size - len(data))
+        part = b""
+        with contextlib.suppress(ConnectionResetError):
+            part = connection.recv(size - len(data))
         if not part:
-            raise ConnectionResetError("the other end closed the connection")
+            raise CutShort(bytes(data))
         data += part
     return bytes(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import time
@@ -17,6 +18,7 @@ from sparsewire.mesh import (
     Links,
     Membership,
     Reception,
+    close_links,
     connect_aggregators,
     connect_ranks,
     name_ranks,
@@ -113,7 +115,11 @@ def _join_aggregators(
     board.read_all(mine)
     may_register = not options.secret
     links = connect_aggregators(member, options.aggregators, deadline, may_register=may_register)
-    board.wait_for_connected()
+    try:
+        board.wait_for_connected()
+    except BaseException:
+        close_links(links)
+        raise
     return links
 
 
@@ -127,7 +133,7 @@ class _Board:
         self._world_size = options.world_size
 
     def publish(self, record: Record) -> None:
-        self._store.set(self._key("rank", self._rank), record.encode())
+        self._set("rank", record.encode())
 
     def read(self, rank: int) -> Record:
         """The record of `rank`, once it is there."""
@@ -158,21 +164,29 @@ class _Board:
 
         Rank 0 leaves last, because the store that it may host must outlive every reader.
         """
-        self._store.set(self._key("connected", self._rank), b"1")
+        self._set("connected", b"1")
         if self._rank != 0:
             self._get("ready", 0)
-            self._store.set(self._key("left", self._rank), b"1")
+            self._set("left", b"1")
             return
         for rank in range(self._world_size):
             self._get("connected", rank)
-        self._store.set(self._key("ready", 0), b"1")
+        self._set("ready", b"1")
         for rank in range(1, self._world_size):
             self._get("left", rank)
+
+    def _set(self, what: str, value: bytes) -> None:
+        try:
+            self._store.set(self._key(what, self._rank), value)
+        except Exception as error:
+            raise _lost(error) from error
 
     def _get(self, what: str, rank: int) -> bytes:
         try:
             return self._store.get(self._key(what, rank))
         except Exception as error:
+            if not _is_timeout(error):
+                raise _lost(error) from error
             missing = name_ranks(self._missing(what, rank))
             raise Timeout(
                 f"{missing} did not show up at the rendezvous: look there for an earlier error, "
@@ -183,11 +197,30 @@ class _Board:
         check = getattr(self._store, "check", None)
         if check is None:
             return [first]
-        later = range(first + 1, self._world_size)
-        return [first, *(rank for rank in later if not check([self._key(what, rank)]))]
+        missing = [first]
+        # A store that is lost by now tells nothing about the others.
+        with contextlib.suppress(Exception):
+            for rank in range(first + 1, self._world_size):
+                if not check([self._key(what, rank)]):
+                    missing.append(rank)
+        return missing
 
     def _key(self, what: str, rank: int) -> str:
         return f"{self._prefix}/{what}/{rank}"
+
+
+def _is_timeout(error: Exception) -> bool:
+    """Whether a store has waited in vain. Torch's stores say so in words only."""
+    return isinstance(error, (Timeout, TimeoutError)) or "timeout" in str(error).lower()
+
+
+def _lost(error: Exception) -> Error:
+    if isinstance(error, Error):
+        return error
+    return Error(
+        f"lost the store where the ranks meet: {error}. Look at the rank or the launcher that "
+        "hosts it for an earlier error"
+    )
 
 
 def _record(options: Options) -> Record:

@@ -162,11 +162,17 @@ def test_wrong_place_is_refused() -> None:
                 call(door.address, member(1), **place)
 
 
-def test_second_connection_of_a_lane_is_refused() -> None:
-    with reception() as door, call(door.address, member(1)):
-        with pytest.raises(AuthenticationError, match="connected already"):
-            call(door.address, member(1))
-        assert door.is_alive()
+def test_second_connection_of_a_lane_replaces_the_first() -> None:
+    """As of a caller whose first attempt took too long, so that it knows nothing of its success."""
+    with reception() as door, contextlib.ExitStack() as callers:
+        given_up = callers.enter_context(call(door.address, member(1)))
+        connected = [callers.enter_context(one) for one in arrive(door.address)]
+        assert given_up.recv(1) == b""
+        arrived = door.connections(time.monotonic() + 3)
+        arrived[1, 0].sendall(b"x")
+        assert connected[0].recv(1) == b"x"
+        for connection in arrived.values():
+            connection.close()
 
 
 def test_strangers_delay_nobody() -> None:

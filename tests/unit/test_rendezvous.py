@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -16,10 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparsewire import tcp_store
-from sparsewire.errors import Error, ProtocolError, Timeout
+from sparsewire.errors import AuthenticationError, Error, ProtocolError, Timeout
+from sparsewire.listener import STRANGERS_MAX
 from sparsewire.options import Options
 from sparsewire.rendezvous import FileStore, default_store, next_use
 from sparsewire.tcp_store import TcpStore
+
+SECRET = b"sixteen bytes and more"
 
 
 @pytest.fixture
@@ -108,8 +114,67 @@ def shout(listener: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
+def test_tcp_store_asks_for_the_secret() -> None:
+    with closing(TcpStore("127.0.0.1", 0, True, 10, secret=SECRET)) as server:
+        server.set("key", b"1")
+        with closing(TcpStore(*server.address, False, 10, secret=SECRET)) as member:
+            assert member.get("key") == b"1"
+        for secret in (b"", bytes(16)):
+            stranger = TcpStore(*server.address, False, 10, secret=secret)
+            with closing(stranger), pytest.raises(AuthenticationError, match="SPARSEWIRE_SECRET"):
+                stranger.get("key")
+
+
+def test_a_client_cannot_fill_the_store(server: TcpStore) -> None:
+    full = [f"{number}" for number in range(tcp_store.CLIENT_BYTES_MAX // 60_000 + 1)]
+    with closing(client(server)) as greedy:
+        for key in full[:-1]:
+            greedy.set(key, bytes(60_000))
+        with pytest.raises(Error, match="full"):
+            greedy.set(full[-1], bytes(60_000))
+    with closing(client(server)) as modest:
+        modest.set("key", b"1")
+        assert server.get("key") == b"1"
+
+
+def test_strangers_take_no_place_of_a_client(server: TcpStore) -> None:
+    with contextlib.ExitStack() as strangers, closing(client(server)) as member:
+        for number in range(2 * STRANGERS_MAX):
+            stranger = strangers.enter_context(socket.create_connection(server.address, 5))
+            stranger.sendall(b"spwr" * (number % 3))
+        member.set("key", b"1")
+        assert server.get("key") == b"1"
+        descriptors = len(os.listdir("/proc/self/fd"))
+        assert descriptors < 2 * STRANGERS_MAX + STRANGERS_MAX + 100
+
+
+def test_a_lost_server_is_told_at_once(server: TcpStore) -> None:
+    with closing(client(server, timeout=60)) as other, ThreadPoolExecutor() as pool:
+        assert not other.check(["key"])
+        waiting = pool.submit(other.get, "key")
+        time.sleep(0.1)
+        server.close()
+        with pytest.raises(Error, match="lost the store") as lost:
+            waiting.result(10)
+        assert not isinstance(lost.value, Timeout)
+
+
+def test_a_store_that_was_left_opens_again_empty(server: TcpStore) -> None:
+    with closing(client(server)) as other, ThreadPoolExecutor() as pool:
+        for round_trip in (b"1", b"2"):
+            server.set("key", round_trip)
+            assert other.get("key") == round_trip
+            leaving = pool.submit(other.leave)
+            time.sleep(0.05)
+            assert not leaving.done(), "rank 0 closes first"
+            server.leave()
+            leaving.result(10)
+            with pytest.raises(OSError, match="refused"):
+                socket.create_connection(server.address, 5).close()
+
+
 @settings(max_examples=50)
-@given(st.binary(max_size=200) | st.binary(max_size=64).map(b"spws".__add__))
+@given(st.binary(max_size=200) | st.binary(max_size=64).map(b"spwr".__add__))
 def test_garbage_leaves_the_store_alone(data: bytes) -> None:
     with (
         closing(TcpStore("127.0.0.1", 0, is_server=True, timeout=10)) as store,
@@ -134,6 +199,18 @@ def test_file_store(tmp_path: Path) -> None:
 def test_file_store_gives_up(tmp_path: Path) -> None:
     with pytest.raises(Timeout, match="missing did not appear"):
         FileStore(tmp_path, 0.05).get("missing")
+
+
+def test_file_store_whose_directory_is_gone(tmp_path: Path) -> None:
+    directory = tmp_path / "job"
+    store = FileStore(directory, 60)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(store.get, "key")
+        directory.rmdir()
+        with pytest.raises(Error, match=r"lost the store .* is gone"):
+            waiting.result(10)
+    with pytest.raises(Error, match=r"lost the store .* is gone"):
+        store.set("key", b"1")
 
 
 def test_file_store_of_an_earlier_job_is_refused(tmp_path: Path) -> None:
