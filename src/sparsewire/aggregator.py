@@ -12,7 +12,7 @@ from sparsewire._core import Aggregator as Core
 from sparsewire.handshake import Guard, Hello, Reason, Refused, Role, worker_key
 from sparsewire.interface import is_loopback
 from sparsewire.listener import Listener
-from sparsewire.options import LANES_MAX, Address
+from sparsewire.options import LANES_MAX, Address, check_secret
 from sparsewire.sockets import prepare
 
 _log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class AggregatorServer:
         ranks_max: int = RANKS_MAX_DEFAULT,
     ) -> None:
         """Listen at `address`, port 0 for a free one. Raises Error where that is not possible."""
-        self._guard = WorkerGuard(secret, jobs_max, ranks_max)
+        self._guard = WorkerGuard(check_secret(secret), jobs_max, ranks_max)
         self._listener = Listener(*address, self._guard)
         self._core = Core()
         if not secret and not is_loopback(self.address.host):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +19,7 @@ from sparsewire.completion import CallbackPool
 from sparsewire.errors import Error, Timeout, from_failure
 from sparsewire.forking import Inherited, disown_in_child
 from sparsewire.notices import NoticeLog
-from sparsewire.options import Options, check_timeout
+from sparsewire.options import TIMEOUT_MAX_S, Options, check_timeout
 from sparsewire.precision import Precision, codecs
 from sparsewire.reductions import dense_code
 from sparsewire.sparse_collectives import Request, build_call, check_dense, check_request
@@ -296,7 +295,7 @@ class Communicator:
         self._abandoned.release()
         limit = self._options.timeout if timeout is None else timeout
         check_timeout(limit)
-        return 0.0 if math.isinf(limit) else limit
+        return 0.0 if limit > TIMEOUT_MAX_S else limit
 
     def watch(self, operation: Operation, callback: Callable[[], None]) -> None:
         """Run `callback` on the callback pool once `operation` has ended."""

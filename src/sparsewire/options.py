@@ -10,7 +10,9 @@ from typing import NamedTuple, TypeVar
 from sparsewire.link_figures import LinkFigures, parse_link_figures
 
 TIMEOUT_DEFAULT_S = 1800.0
+TIMEOUT_MAX_S = 1e9
 START_TIMEOUT_MAX_S = 300.0
+SECRET_MIN_BYTES = 16
 PEER_TIMEOUT_DEFAULT_S = 30.0
 PEER_TIMEOUT_MIN_S = 1.0
 PEER_TIMEOUT_MAX_S = 24 * 3600.0
@@ -74,6 +76,7 @@ class Options:
             f"rank must be from 0 to {self.world_size - 1}, not {self.rank}",
         )
         check_timeout(self.timeout)
+        check_secret(self.secret)
         _require(
             PEER_TIMEOUT_MIN_S <= self.peer_timeout <= PEER_TIMEOUT_MAX_S,
             f"SPARSEWIRE_PEER_TIMEOUT must be {PEER_TIMEOUT_MIN_S:g} to {PEER_TIMEOUT_MAX_S:g} "
@@ -135,6 +138,16 @@ def check_timeout(seconds: float) -> None:
     """Refuse what cannot be a time limit; infinity means none."""
     if math.isnan(seconds) or seconds <= 0:
         raise ValueError(f"timeout must be a positive number of seconds, not {seconds}")
+
+
+def check_secret(secret: bytes) -> bytes:
+    """Return `secret`, which may be empty for none; raises ValueError where it can be guessed."""
+    _require(
+        not secret or len(secret) >= SECRET_MIN_BYTES,
+        f"SPARSEWIRE_SECRET has {len(secret)} bytes, and at least {SECRET_MIN_BYTES} are needed: "
+        "make one with `openssl rand -hex 16`",
+    )
+    return secret
 
 
 def _of_launcher(

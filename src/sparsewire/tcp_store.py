@@ -33,7 +33,7 @@ from sparsewire.handshake import (
 )
 from sparsewire.listener import Listener
 from sparsewire.mesh import attempt
-from sparsewire.options import Address
+from sparsewire.options import START_TIMEOUT_MAX_S, Address
 from sparsewire.sockets import CutShort, close_in_child, receive_exactly
 
 _log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class TcpStore:
     def _await_hangup(self) -> None:
         """Whoever leaves first could meet others in the old store when it comes again."""
         if self._connection is not None:
-            self._connection.settimeout(self._timeout)
+            self._connection.settimeout(min(self._timeout, START_TIMEOUT_MAX_S))
             with contextlib.suppress(OSError):
                 self._connection.recv(1)
 

@@ -66,9 +66,14 @@ def test_two_jobs_at_once_and_one_after() -> None:
         wait_until_empty(server)
 
 
+COMMAND = [sys.executable, "-c", "from sparsewire.cli.main import app; app()", "aggregator"]
+# A secret must be long.
+WORD = "a word of sixteen bytes or more"
+
+
 def test_shared_secret() -> None:
-    with serving(secret=b"word") as server:
-        run_job(2, server, SPARSEWIRE_SECRET="word")
+    with serving(secret=WORD.encode()) as server:
+        run_job(2, server, SPARSEWIRE_SECRET=WORD)
 
 
 def fail_to_start() -> str:
@@ -80,9 +85,9 @@ def fail_to_start() -> str:
 @pytest.mark.parametrize(
     ("secret", "environment", "message"),
     [
-        (b"word", {"SPARSEWIRE_SECRET": "other"}, "the secrets differ"),
-        (b"word", {}, "the secrets differ"),
-        (b"", {"SPARSEWIRE_SECRET": "word"}, "asks for the key instead of proving it"),
+        (WORD.encode(), {"SPARSEWIRE_SECRET": f"an{WORD}"}, "the secrets differ"),
+        (WORD.encode(), {}, "the secrets differ"),
+        (b"", {"SPARSEWIRE_SECRET": WORD}, "asks for the key instead of proving it"),
     ],
 )
 def test_secrets_that_differ(secret: bytes, environment: dict[str, str], message: str) -> None:
@@ -116,8 +121,7 @@ def fail_when_it_dies(process_id: int) -> Exception:
 @contextmanager
 def command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`sparsewire aggregator` as a process, and the address that it printed."""
-    program = [sys.executable, "-c", "from sparsewire.cli.main import app; app()", "aggregator"]
-    with subprocess.Popen([*program, *arguments], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout
             line = process.stdout.readline()
@@ -139,9 +143,9 @@ def test_killed_aggregator_is_an_error_on_every_rank() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_command_ends_when_told_to(number: signal.Signals, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
-    secret.write_text("word\n")
+    secret.write_text(f"{WORD}\n")
     with command("--bind", "127.0.0.1:0", "--secret-file", str(secret)) as (process, address):
-        environment = {"SPARSEWIRE_AGGREGATORS": address, "SPARSEWIRE_SECRET": "word"}
+        environment = {"SPARSEWIRE_AGGREGATORS": address, "SPARSEWIRE_SECRET": WORD}
         assert run_ranks(2, reduce_some, 1, environment=environment) == [[3000.0]] * 2
         process.send_signal(number)
         assert process.wait(10) == 0
@@ -154,6 +158,15 @@ def test_aggregator_may_start_after_its_workers(free_port: int) -> None:
         threading.Event().wait(1.0)
         stack.enter_context(command("--bind", f"127.0.0.1:{free_port}"))
         assert job.result() == [[3000.0]] * 2
+
+
+def test_short_secret_is_refused(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("fifteen letters\n")
+    argv = [*COMMAND, "--secret-file", str(secret)]
+    refused = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    assert refused.returncode == 1
+    assert "has 15 bytes, and at least 16 are needed" in refused.stderr
 
 
 def test_wrong_bind_is_refused() -> None:

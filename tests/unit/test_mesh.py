@@ -86,7 +86,9 @@ def test_missing_ranks_are_named(tmp_path: Path) -> None:
 
 
 def test_secrets_that_differ_are_refused(tmp_path: Path) -> None:
-    results = join_all(tmp_path, Options(0, 2, timeout=2), Options(1, 2, secret=b"x", timeout=2))
+    results = join_all(
+        tmp_path, Options(0, 2, timeout=2), Options(1, 2, secret=bytes(16), timeout=2)
+    )
     assert isinstance(results[1], AuthenticationError)
     assert "rank 0 at 127.0.0.1" in str(results[1])
     assert isinstance(results[0], Timeout)

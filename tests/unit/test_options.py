@@ -22,13 +22,13 @@ def test_environment_is_read() -> None:
         "SPARSEWIRE_WINDOW": "1048576",
         "SPARSEWIRE_TIMEOUT": "2.5",
         "SPARSEWIRE_AGGREGATORS": "a:1, [::1]:2,",
-        "SPARSEWIRE_SECRET": "word",
+        "SPARSEWIRE_SECRET": "sixteen letters!",
     }
     options = resolve({**RANKED, **settings})
     assert (options.lanes, options.block, options.window, options.timeout) == (3, 64, 1 << 20, 2.5)
     assert options.aggregators == (Address("a", 1), Address("::1", 2))
-    assert options.secret == b"word"
-    assert "word" not in repr(options)
+    assert options.secret == b"sixteen letters!"
+    assert "sixteen" not in repr(options)
 
 
 def test_arguments_come_first() -> None:
@@ -55,6 +55,7 @@ def test_launchers_are_known(environment: dict[str, str]) -> None:
         ({"RANK": "x"}, "RANK='x' is not a number"),
         ({"RANK": "4"}, "rank must be from 0 to 3"),
         ({"WORLD_SIZE": "0"}, "world_size must be at least 1"),
+        ({"SPARSEWIRE_SECRET": "fifteen letters"}, "at least 16 are needed"),
         ({"SPARSEWIRE_LANES": "0"}, "lanes must be 1 to 16"),
         ({"SPARSEWIRE_LANES": "17"}, "lanes must be 1 to 16"),
         ({"SPARSEWIRE_BLOCK": "100"}, "power of two from 16 to 4096"),
