@@ -1,6 +1,7 @@
 // Errors as values: what went wrong, who caused it, and a Result that carries either.
 #pragma once
 
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -33,6 +34,20 @@ struct Error {
   Rank rank = kNoRank;  // The rank to blame, where there is one.
   std::string message;
 };
+
+// Never throws: without memory for the text, the error says just that.
+template <typename MakeText>
+Error error_saying(ErrorCode code, Rank rank, MakeText&& make_text) noexcept {
+  try {
+    return {code, rank, make_text()};
+  } catch (const std::bad_alloc&) {
+    return {code, rank, "out of memory"};  // short enough to need none
+  }
+}
+
+inline Error safe_copy(const Error& error) noexcept {
+  return error_saying(error.code, error.rank, [&] { return error.message; });
+}
 
 inline Error protocol_error(std::string message) {
   return Error{ErrorCode::protocol, kNoRank, std::move(message)};

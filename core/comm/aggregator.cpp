@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/exception_error.hpp"
 #include "comm/sending.hpp"
 #include "net/tcp/connection.hpp"
 #include "wire/fault.hpp"
@@ -160,7 +161,9 @@ Status Aggregator::on_message(Link& link, wire::Message message) {
   if (jobs_.at(link.identity.job).broken) return {};
   if (message.header.kind == wire::FrameKind::heartbeat) return {};
   if (message.header.kind == wire::FrameKind::hello) return on_hello(link, message);
-  if (!link.greeted) return protocol_error("frame: a hello must come first");
+  // A rank that failed early may have had no time for a hello.
+  const bool may_come_first = message.header.kind == wire::FrameKind::abort;
+  if (!link.greeted && !may_come_first) return protocol_error("frame: a hello must come first");
   switch (message.header.kind) {
     case wire::FrameKind::open:
     case wire::FrameKind::segment:
@@ -254,6 +257,23 @@ void Aggregator::break_job(Job& job, const Error& error) {
   for (const auto& link : job.links) {
     link->connection.drop_unsent();
     link->connection.send(wire::fault_message(wire::FrameKind::abort, error));
+  }
+}
+
+// Which job's message it was is not known here, so all of them end. Without memory to tell the
+// workers why, the ends of their connections tell them.
+void Aggregator::on_exception(const std::exception& exception) noexcept {
+  const Error error = error_of(exception, kNoRank);
+  for (auto& [id, job] : jobs_) {
+    try {
+      if (!job.broken) {
+        break_job(job, error);
+        continue;
+      }
+    } catch (const std::exception&) {
+      job.lanes.clear();
+    }
+    for (const auto& link : job.links) link->connection.close();
   }
 }
 

@@ -66,6 +66,7 @@ class Aggregator final : private ProgressClient {
   void progress(Clock::time_point now) override;
   std::optional<std::chrono::milliseconds> patience(Clock::time_point now) override;
   bool finished() const override { return closing_; }
+  void on_exception(const std::exception& exception) noexcept override;
 
   Status on_message(Link& link, wire::Message message);
   Status on_hello(Link& link, const wire::Message& message);

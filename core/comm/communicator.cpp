@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "comm/exception_error.hpp"
 #include "proto/stream/dense.hpp"
 #include "proto/stream/plan.hpp"
 
@@ -21,7 +22,12 @@ Communicator::Communicator(const wire::Topology& topology, Rank rank, bool dedic
     lanes_.push_back(std::make_unique<Lane>(Lane::Place{topology, lane, rank, dedicated},
                                             sockets.of_lane(lane), *this));
   }
-  for (const auto& lane : lanes_) lane->start();
+  try {
+    for (const auto& lane : lanes_) lane->start();
+  } catch (...) {  // Those that run must end before they can go.
+    for (const auto& lane : lanes_) lane->leave(0, {});
+    throw;
+  }
 }
 
 Communicator::~Communicator() { close(std::chrono::seconds{0}); }
@@ -34,21 +40,21 @@ std::shared_ptr<Operation> Communicator::submit(const Operation::Arguments& argu
                                proto::make_grid(descriptor, topology_)});
   const Status bad_input = descriptor.is_sparse ? proto::check(arguments.tensor) : Status{};
   const std::lock_guard lock(mutex_);
-  const std::uint64_t seq = next_seq_++;
+  const std::uint64_t seq = next_seq_;
   auto operation = std::make_shared<Operation>(seq, arguments, leaves_out_zeros);
   if (broken_) {
-    ++failed_;
     operation->end(broken_);
+    ++next_seq_;
+    ++failed_;
     return operation;
   }
-  if (bad_input) {
-    const std::string text = "rank " + std::to_string(rank_) + ": " + bad_input->message;
-    in_flight_.emplace(seq, InFlight{operation, 1, InFlight::State::running, {}});
-    lanes_.front()->refuse(operation, {ErrorCode::input, rank_, text});
-  } else {
-    issue_locked(operation);
+  InFlight& in_flight = in_flight_.emplace(seq, InFlight{operation}).first->second;
+  ++next_seq_;
+  try {
+    issue_locked(in_flight, bad_input);
+  } catch (const std::exception& exception) {
+    break_locked(error_of(exception, rank_));  // Some lanes may have it, and others not.
   }
-  if (const auto early = early_failures_.extract(seq)) fail_locked(seq, early.mapped());
   return operation;
 }
 
@@ -64,23 +70,35 @@ bool Communicator::needs_agreement(const Operation::Arguments& arguments) const 
          !proto::runs_as_stream(arguments.join.algorithm);
 }
 
-void Communicator::issue_locked(const std::shared_ptr<Operation>& operation) {
+void Communicator::issue_locked(InFlight& in_flight, const Status& bad_input) {
   using State = InFlight::State;
-  const std::uint64_t seq = operation->seq();
-  if (needs_agreement(operation->arguments())) {
-    in_flight_.emplace(seq, InFlight{operation, 1, State::agreeing, {}});
-    lanes_.front()->join(operation);
+  const auto& operation = in_flight.operation;
+  Lane& first = *lanes_.front();
+  if (bad_input) {
+    in_flight.state = State::running;
+    const std::string text = "rank " + std::to_string(rank_) + ": " + bad_input->message;
+    first.refuse(operation, {ErrorCode::input, rank_, text});
+    ++in_flight.lanes_left;
     return;
   }
-  in_flight_.emplace(seq, InFlight{operation, lanes_.size(), State::waiting, {}});
-  lanes_.front()->announce(seq, operation->stream_descriptor());
+  in_flight.state = needs_agreement(operation->arguments()) ? State::agreeing : State::waiting;
+  if (!dedicated_) {
+    in_flight.state == State::agreeing ? first.join(operation) : first.announce(operation);
+    ++in_flight.lanes_left;
+  }
   run_waiting_locked();
+  if (const auto early = early_failures_.extract(operation->seq())) {
+    fail_locked(operation->seq(), early.mapped());
+  }
 }
 
 void Communicator::run_waiting_locked() {
-  for (auto& [seq, in_flight] : in_flight_) {
-    if (in_flight.state == InFlight::State::agreeing) return;
-    if (in_flight.state == InFlight::State::waiting) run_stream_locked(in_flight);
+  using State = InFlight::State;
+  if (broken_) return;
+  for (auto at = in_flight_.lower_bound(next_to_run_); at != in_flight_.end(); ++at) {
+    if (at->second.state == State::agreeing) return;
+    if (at->second.state == State::waiting) run_stream_locked(at->second);
+    next_to_run_ = at->first + 1;
   }
 }
 
@@ -89,8 +107,11 @@ void Communicator::run_stream_locked(InFlight& in_flight) {
   const wire::Descriptor& descriptor = operation.stream_descriptor();
   if (descriptor.is_sparse) operation.open_stream(proto::make_grid(descriptor, topology_));
   in_flight.state = InFlight::State::running;
-  in_flight.lanes_left = lanes_.size();
-  for (const auto& lane : lanes_) lane->submit(in_flight.operation);
+  for (const auto& lane : lanes_) {
+    lane->submit(in_flight.operation);
+    const bool knows_it = !dedicated_ && lane == lanes_.front();
+    if (!knows_it) ++in_flight.lanes_left;
+  }
 }
 
 void Communicator::operation_chosen(std::uint64_t seq, Choice choice) {
@@ -119,7 +140,7 @@ void Communicator::watch(std::shared_ptr<Operation> operation) {
   const std::lock_guard lock(mutex_);
   const auto at = in_flight_.find(operation->seq());
   if (at != in_flight_.end()) {
-    at->second.watched = true;
+    if (at->second.watched.empty()) at->second.watched.push_back(std::move(operation));
     return;
   }
   completed_.push_back(std::move(operation));
@@ -145,11 +166,15 @@ void Communicator::close(Clock::duration linger) {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
     if (!in_flight_.empty()) {
-      break_locked(
-          {ErrorCode::aborted, rank_,
-           "rank " + std::to_string(rank_) + " closed its communicator with operations in flight"});
+      break_locked(error_saying(ErrorCode::aborted, rank_, [this] {
+        return "rank " + std::to_string(rank_) +
+               " closed its communicator with operations in flight";
+      }));
     }
-    if (!broken_) broken_ = Error{ErrorCode::closed, kNoRank, "the communicator is closed"};
+    if (!broken_) {
+      broken_ =
+          error_saying(ErrorCode::closed, kNoRank, [] { return "the communicator is closed"; });
+    }
     for (const auto& lane : lanes_) lane->leave(next_seq_, linger);
   }
   for (const auto& lane : lanes_) lane->await_end();
@@ -221,18 +246,20 @@ std::optional<Notice> Communicator::next_notice() {
 
 void Communicator::operation_left(std::uint64_t seq) {
   const std::lock_guard lock(mutex_);
-  --in_flight_.at(seq).lanes_left;
+  const auto at = in_flight_.find(seq);
+  if (at == in_flight_.end() || at->second.lanes_left == 0) return;
+  --at->second.lanes_left;
   end_in_order_locked();
 }
 
 void Communicator::end_in_order_locked() {
-  while (!in_flight_.empty() && in_flight_.begin()->second.lanes_left == 0) {
+  while (!in_flight_.empty() && in_flight_.begin()->second.has_ended()) {
     auto entry = in_flight_.extract(in_flight_.begin());
     InFlight& done = entry.mapped();
     failed_ += done.failure.has_value();
     done.operation->end(std::move(done.failure));
-    if (!done.watched) continue;
-    completed_.push_back(std::move(done.operation));
+    if (done.watched.empty()) continue;
+    completed_.splice(completed_.end(), done.watched);
     completed_changed_.notify_one();
   }
 }
@@ -251,8 +278,6 @@ void Communicator::fail_locked(std::uint64_t seq, const Error& error) {
   if (at == in_flight_.end() || at->second.failure) return;
   at->second.failure = error;
   for (const auto& lane : lanes_) lane->fail(seq);
-  // What no lane has got yet, no lane will end.
-  if (at->second.state == InFlight::State::waiting) at->second.lanes_left = 0;
   at->second.state = InFlight::State::running;
   run_waiting_locked();
   end_in_order_locked();
@@ -263,14 +288,15 @@ void Communicator::broken(Error error) {
   break_locked(error);
 }
 
-void Communicator::break_locked(const Error& error) {
+// Must not fail: it may be memory that has run out.
+void Communicator::break_locked(const Error& error) noexcept {
   if (broken_) return;
-  broken_ = error;
+  broken_ = safe_copy(error);
   for (auto& [seq, in_flight] : in_flight_) {
-    if (!in_flight.failure) in_flight.failure = error;
-    if (in_flight.state == InFlight::State::waiting) in_flight.lanes_left = 0;
+    if (!in_flight.failure) in_flight.failure = safe_copy(error);
+    in_flight.state = InFlight::State::running;
   }
-  for (const auto& lane : lanes_) lane->break_off(error);
+  for (const auto& lane : lanes_) lane->break_off(safe_copy(error));
   end_in_order_locked();
 }
 

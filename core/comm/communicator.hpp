@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -51,7 +52,7 @@ class Communicator final : public LaneListener {
   ~Communicator() override;
 
   // Queues a collective. Its memory must stay valid until the operation has ended, which it
-  // always does, whatever happens.
+  // always does, whatever happens. Where this throws, nothing was queued.
   std::shared_ptr<Operation> submit(const Operation::Arguments& arguments);
 
   // The figures by which algorithms and formats are chosen from the next collective on; the same
@@ -95,20 +96,22 @@ class Communicator final : public LaneListener {
     enum class State : std::uint8_t { agreeing, waiting, running };
 
     std::shared_ptr<Operation> operation;
-    std::size_t lanes_left;
-    State state;
-    Status failure;
-    bool watched = false;
+    State state = State::waiting;
+    std::size_t lanes_left = 0;  // those that have got the operation and not left it
+    Status failure = {};
+    std::list<std::shared_ptr<Operation>> watched = {};  // itself, if it is to be reported
     Clock::time_point issued = Clock::now();
+
+    bool has_ended() const { return state == State::running && lanes_left == 0; }
   };
 
   std::optional<Activity::Current> oldest_locked() const;
-  void issue_locked(const std::shared_ptr<Operation>& operation);
+  void issue_locked(InFlight& in_flight, const Status& bad_input);
   void run_waiting_locked();
   void run_stream_locked(InFlight& in_flight);
   bool needs_agreement(const Operation::Arguments& arguments) const;
   void fail_locked(std::uint64_t seq, const Error& error);
-  void break_locked(const Error& error);
+  void break_locked(const Error& error) noexcept;
   void end_in_order_locked();
 
   const wire::Topology topology_;
@@ -122,8 +125,9 @@ class Communicator final : public LaneListener {
   proto::LinkModel link_;
   std::uint64_t next_seq_ = 0;
   std::map<std::uint64_t, InFlight> in_flight_;
+  std::uint64_t next_to_run_ = 0;                  // no operation below it is waiting or agreeing
   std::map<std::uint64_t, Error> early_failures_;  // of operations that are not issued here yet
-  std::deque<std::shared_ptr<Operation>> completed_;
+  std::list<std::shared_ptr<Operation>> completed_;
   std::map<std::string, std::pair<Silence, Clock::time_point>> silent_;  // by peer, since when
   std::deque<Notice> notices_;
   std::condition_variable notices_changed_;

@@ -81,6 +81,7 @@ bool Lane::is_self(std::uint32_t owner) const {
 }
 
 void Lane::progress(Clock::time_point now) {
+  take_orders();
   receive();
   check_pulses(now);
   run_exchanges();
@@ -164,7 +165,7 @@ Status Lane::on_message(Link& link, wire::Message message) {
       return on_peer_message(link.rank(), message);
     case wire::FrameKind::abort:
     case wire::FrameKind::goodbye:
-      return on_control_message(message);
+      return on_control_message(link, message);
     case wire::FrameKind::heartbeat:
       return {};
     case wire::FrameKind::silence:
@@ -266,7 +267,7 @@ void Lane::apply(proto::Peer::Effects effects) {
   }
 }
 
-Status Lane::on_control_message(const wire::Message& message) {
+Status Lane::on_control_message(const Link& link, const wire::Message& message) {
   if (message.header.kind == wire::FrameKind::abort) {
     const auto fault = wire::decode_fault(message.payload.view());
     if (!fault) return fault.error();
@@ -276,7 +277,11 @@ Status Lane::on_control_message(const wire::Message& message) {
   if (message.header.chunk >= place_.topology.world_size) {
     return protocol_error("goodbye: rank out of range");
   }
-  departed_[static_cast<Rank>(message.header.chunk)] = message.header.seq;
+  const auto rank = static_cast<Rank>(message.header.chunk);
+  // Aggregators pass on the goodbyes of others, whom they have checked.
+  const bool may_say_so = place_.dedicated ? rank != place_.rank : rank == link.rank();
+  if (!may_say_so) return protocol_error("goodbye: of another rank");
+  departed_[rank] = message.header.seq;
   check_departures();
   return {};
 }

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -64,15 +66,17 @@ class Lane final : private ProgressClient {
   void start() { thread_.start(); }
   // Runs this lane's part of the operation as a stream.
   void submit(std::shared_ptr<Operation> operation);
-  // Only of lane 0, which carries all exchanges: an operation was issued that will be a stream,
-  // one that all ranks join first, or one that this rank refuses to take part in.
-  void announce(std::uint64_t seq, const wire::Descriptor& descriptor);
+  // Only of lane 0 of colocated owners, which carries all exchanges, and which knows an operation
+  // from here on: one was issued that will be a stream, or one that all ranks join first.
+  void announce(std::shared_ptr<Operation> operation);
   void join(std::shared_ptr<Operation> operation);
+  // Of lane 0: this rank refuses to take part.
   void refuse(std::shared_ptr<Operation> operation, Error error);
   void set_link(const proto::LinkModel& link);
   void fail(std::uint64_t seq);
-  void break_off(Error error);
-  void leave(std::uint64_t issued, Clock::duration linger);
+  // These two take no memory, which may be what is lacking.
+  void break_off(Error error) noexcept;
+  void leave(std::uint64_t issued, Clock::duration linger) noexcept;
 
   // Blocks until the thread has ended, after leave().
   void await_end() { thread_.join(); }
@@ -87,6 +91,7 @@ class Lane final : private ProgressClient {
   void progress(Clock::time_point now) override;
   std::optional<std::chrono::milliseconds> patience(Clock::time_point now) override;
   bool finished() const override;
+  void on_exception(const std::exception& exception) noexcept override;
 
   void receive();
   void produce();
@@ -100,7 +105,7 @@ class Lane final : private ProgressClient {
   Status on_owner_message(Rank rank, wire::Message message);
   Status on_worker_message(std::uint32_t owner, const wire::Message& message);
   Status on_peer_message(Rank rank, const wire::Message& message);
-  Status on_control_message(const wire::Message& message);
+  Status on_control_message(const Link& link, const wire::Message& message);
   Status broadcast(proto::Owner::Outbox outbox);
   void apply(proto::Peer::Effects effects);
   bool can_exchange() const;
@@ -108,6 +113,12 @@ class Lane final : private ProgressClient {
   void send_to_owner(std::uint32_t owner, wire::Message message);
   void send_to_links(const wire::Message& message);
   void send(Link& link, wire::Message message);
+  // The ranks that hold up an operation, and in which one: itself, or one that comes first.
+  struct Late {
+    std::uint64_t seq;
+    std::vector<Rank> ranks;
+  };
+  Late late_for(std::uint64_t seq) const;
   std::vector<Rank> missing(std::uint64_t seq) const;
   void end_operation(std::uint64_t seq);
   void lose(Link& link, const Error& error);
@@ -119,20 +130,28 @@ class Lane final : private ProgressClient {
   std::string name_of(const Link& link) const;
   Status on_silence(const wire::Message& message);
 
-  void do_submit(std::shared_ptr<Operation> operation);
+  void do_submit(const std::shared_ptr<Operation>& operation);
+  bool is_introduced_first() const { return !place_.dedicated && place_.lane == 0; }
   bool submit_dense(const std::shared_ptr<Operation>& operation);
   bool submit_sparse(const std::shared_ptr<Operation>& operation);
   bool submit_source(const std::shared_ptr<Operation>& operation, const proto::ChunkGrid& grid,
                      std::unique_ptr<proto::Source> source, std::shared_ptr<proto::Sink> sink);
-  void do_join(std::shared_ptr<Operation> operation);
-  void do_refuse(std::shared_ptr<Operation> operation, const Error& error);
-  void track(std::shared_ptr<Operation> operation);
+  void do_announce(const std::shared_ptr<Operation>& operation);
+  void do_join(const std::shared_ptr<Operation>& operation);
+  void do_refuse(const std::shared_ptr<Operation>& operation, const Error& error);
+  bool take_on(const std::shared_ptr<Operation>& operation);
   void do_fail(std::uint64_t seq);
-  void do_break_off(const Error& error);
-  void do_leave(std::uint64_t issued, Clock::duration linger);
+  struct LeaveOrder {
+    std::uint64_t issued;
+    Clock::duration linger;
+  };
+  void take_orders();
+  void do_break_off(const Error& error) noexcept;
+  static void say_last_words(Link& link, const Error& error) noexcept;
+  void do_leave(const LeaveOrder& order);
   void check_deadlines(Clock::time_point now);
   void check_departures();
-  Error timeout_error(std::uint64_t seq, const std::vector<Rank>& missing) const;
+  Error timeout_error(std::uint64_t seq, const Late& late) const;
   bool is_self(std::uint32_t owner) const;
 
   const Place place_;
@@ -156,6 +175,11 @@ class Lane final : private ProgressClient {
   };
   std::optional<Leaving> leaving_;
   bool finished_ = false;
+
+  std::mutex orders_mutex_;  // guards these two
+  Status break_order_;
+  std::optional<LeaveOrder> leave_order_;
+  std::atomic<bool> has_orders_{false};
 
   ProgressThread thread_;  // Last, so that it ends before what it works on.
 };

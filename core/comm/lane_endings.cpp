@@ -1,6 +1,7 @@
 // How a lane and its operations come to an end: deadlines, lost and leaving peers, and the way out.
 #include <algorithm>
 
+#include "comm/exception_error.hpp"
 #include "comm/link.hpp"
 #include "wire/fault.hpp"
 
@@ -18,12 +19,46 @@ std::string list_of(std::span<const Rank> ranks) {
 
 }  // namespace
 
-void Lane::break_off(Error error) {
-  thread_.post([this, error = std::move(error)] { do_break_off(error); });
+void Lane::break_off(Error error) noexcept {
+  {
+    const std::lock_guard lock(orders_mutex_);
+    break_order_ = std::move(error);
+    has_orders_ = true;
+  }
+  thread_.wake();
 }
 
-void Lane::leave(std::uint64_t issued, Clock::duration linger) {
-  thread_.post([this, issued, linger] { do_leave(issued, linger); });
+void Lane::leave(std::uint64_t issued, Clock::duration linger) noexcept {
+  {
+    const std::lock_guard lock(orders_mutex_);
+    leave_order_ = {issued, linger};
+    has_orders_ = true;
+  }
+  thread_.wake();
+}
+
+void Lane::take_orders() {
+  if (!has_orders_.load(std::memory_order_acquire)) return;
+  std::unique_lock lock(orders_mutex_);
+  has_orders_ = false;
+  const Status to_break = std::exchange(break_order_, {});
+  const auto to_leave = std::exchange(leave_order_, {});
+  lock.unlock();
+  if (to_break) do_break_off(*to_break);
+  if (to_leave) do_leave(*to_leave);
+}
+
+// The first time all ranks are told; where even that cannot be done, the ends of the connections
+// tell them.
+void Lane::on_exception(const std::exception& exception) noexcept {
+  const Error error = error_of(exception, place_.rank);
+  if (!broken_) {
+    listener_.broken(safe_copy(error));
+    return do_break_off(error);
+  }
+  for (const auto& link : links_) {
+    if (link) link->connection.close();
+  }
 }
 
 // As long as bytes move, somebody still reads them.
@@ -60,16 +95,13 @@ void Lane::lose(Link& link, const Error& error) {
   listener_.broken({error.code, link.rank(), "lost " + name_of(link) + ": " + error.message});
 }
 
-void Lane::do_break_off(const Error& error) {
+void Lane::do_break_off(const Error& error) noexcept {
   if (broken_) return;
   broken_ = true;
   owner_.reset();
   peer_.reset();
   for (const auto& link : links_) {
-    if (!link) continue;
-    link->connection.drop_unsent();
-    link->connection.detach();
-    link->connection.send(wire::fault_message(wire::FrameKind::abort, error));
+    if (link) say_last_words(*link, error);
   }
   while (!in_flight_.empty()) {
     const std::uint64_t seq = in_flight_.begin()->first;
@@ -78,14 +110,23 @@ void Lane::do_break_off(const Error& error) {
   }
 }
 
-void Lane::do_leave(std::uint64_t issued, Clock::duration linger) {
-  if (!broken_) {
-    send_to_links({{.kind = wire::FrameKind::goodbye,
-                    .seq = issued,
-                    .chunk = static_cast<std::uint64_t>(place_.rank)},
-                   {}});
+void Lane::say_last_words(Link& link, const Error& error) noexcept {
+  try {
+    link.connection.drop_unsent();
+    link.connection.detach();
+    link.connection.send(wire::fault_message(wire::FrameKind::abort, error));
+  } catch (const std::exception&) {  // It may still lend memory that its owners want back.
+    link.connection.close();
   }
-  leaving_ = {.linger = linger, .until = Clock::now() + linger};
+}
+
+void Lane::do_leave(const LeaveOrder& order) {
+  leaving_ = {.linger = order.linger, .until = Clock::now() + order.linger};
+  if (broken_) return;
+  send_to_links({{.kind = wire::FrameKind::goodbye,
+                  .seq = order.issued,
+                  .chunk = static_cast<std::uint64_t>(place_.rank)},
+                 {}});
 }
 
 // A rank that left can contribute to nothing that it did not issue before.
@@ -107,12 +148,23 @@ void Lane::check_deadlines(Clock::time_point now) {
   for (const auto& [seq, operation] : in_flight_) {
     auto due = operation->arguments().deadline;
     if (due <= now) {
-      const auto late = missing(seq);
+      const Late late = late_for(seq);
       due += kTimeoutGrace;
-      if (!late.empty() || due <= now) return listener_.broken(timeout_error(seq, late));
+      if (!late.ranks.empty() || due <= now) return listener_.broken(timeout_error(seq, late));
     }
     next_deadline_ = std::min(next_deadline_, due);
   }
+}
+
+Lane::Late Lane::late_for(std::uint64_t seq) const {
+  Late late{seq, missing(seq)};
+  // What no owner has to answer for waits for its turn.
+  const bool has_its_turn = !late.ranks.empty() || !worker_.waiting_for(seq).empty();
+  for (auto at = in_flight_.begin(); !has_its_turn && at->first < seq; ++at) {
+    late = {at->first, missing(at->first)};
+    if (!late.ranks.empty()) break;
+  }
+  return late;
 }
 
 std::vector<Rank> Lane::missing(std::uint64_t seq) const {
@@ -121,11 +173,12 @@ std::vector<Rank> Lane::missing(std::uint64_t seq) const {
   return missing;
 }
 
-Error Lane::timeout_error(std::uint64_t seq, const std::vector<Rank>& missing) const {
+Error Lane::timeout_error(std::uint64_t seq, const Late& late) const {
   const std::string text = "rank " + std::to_string(place_.rank) + " gave up waiting: ";
-  if (!missing.empty()) {
-    return {ErrorCode::timeout, missing.front(),
-            text + "nothing more came from rank(s) " + list_of(missing)};
+  if (!late.ranks.empty()) {
+    const std::string where = late.seq == seq ? "" : ", in a collective that must come first";
+    return {ErrorCode::timeout, late.ranks.front(),
+            text + "nothing more came from rank(s) " + list_of(late.ranks) + where};
   }
   std::string silent;
   for (const std::uint32_t owner : worker_.waiting_for(seq)) {

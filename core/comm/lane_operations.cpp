@@ -11,13 +11,8 @@ void Lane::submit(std::shared_ptr<Operation> operation) {
   thread_.post([this, operation = std::move(operation)] { do_submit(operation); });
 }
 
-void Lane::announce(std::uint64_t seq, const wire::Descriptor& descriptor) {
-  thread_.post([this, seq, descriptor] {
-    if (!peer_) return;
-    proto::Peer::Effects effects;
-    peer_->issue_stream(seq, descriptor, effects);
-    apply(std::move(effects));
-  });
+void Lane::announce(std::shared_ptr<Operation> operation) {
+  thread_.post([this, operation = std::move(operation)] { do_announce(operation); });
 }
 
 void Lane::join(std::shared_ptr<Operation> operation) {
@@ -42,19 +37,29 @@ void Lane::fail(std::uint64_t seq) {
   thread_.post([this, seq] { do_fail(seq); });
 }
 
-void Lane::track(std::shared_ptr<Operation> operation) {
+// From here on the lane ends the operation, whatever happens. False where it has ended at once.
+bool Lane::take_on(const std::shared_ptr<Operation>& operation) {
+  try {
+    if (!broken_) in_flight_.emplace(operation->seq(), operation);
+  } catch (const std::exception& exception) {
+    on_exception(exception);
+  }
+  if (broken_) {
+    listener_.operation_left(operation->seq());
+    return false;
+  }
   next_deadline_ = std::min(next_deadline_, operation->arguments().deadline);
-  in_flight_.emplace(operation->seq(), std::move(operation));
   check_departures();
+  return true;
 }
 
-void Lane::do_submit(std::shared_ptr<Operation> operation) {
+void Lane::do_submit(const std::shared_ptr<Operation>& operation) {
   const std::uint64_t seq = operation->seq();
-  if (broken_) return listener_.operation_left(seq);
+  const bool is_here = is_introduced_first() ? in_flight_.contains(seq) : take_on(operation);
+  if (!is_here) return;
   const bool is_sparse = operation->arguments().descriptor().is_sparse;
   const bool takes_part = is_sparse ? submit_sparse(operation) : submit_dense(operation);
-  if (takes_part) return track(std::move(operation));
-  end_operation(seq);
+  if (!takes_part) end_operation(seq);
 }
 
 bool Lane::submit_dense(const std::shared_ptr<Operation>& operation) {
@@ -90,21 +95,25 @@ bool Lane::submit_source(const std::shared_ptr<Operation>& operation, const prot
   return worker_.submit(operation->seq(), descriptor, grid, std::move(source), std::move(sink));
 }
 
-void Lane::do_join(std::shared_ptr<Operation> operation) {
-  const std::uint64_t seq = operation->seq();
-  if (broken_) return listener_.operation_left(seq);
+void Lane::do_announce(const std::shared_ptr<Operation>& operation) {
+  if (!take_on(operation)) return;
+  proto::Peer::Effects effects;
+  peer_->issue_stream(operation->seq(), operation->stream_descriptor(), effects);
+  apply(std::move(effects));
+}
+
+void Lane::do_join(const std::shared_ptr<Operation>& operation) {
+  if (!take_on(operation)) return;
   const Operation::Arguments& arguments = operation->arguments();
   proto::Peer::Effects effects;
-  track(operation);
-  peer_->submit(seq, arguments.join, arguments.tensor, operation->outputs(), effects);
+  peer_->submit(operation->seq(), arguments.join, arguments.tensor, operation->outputs(), effects);
   apply(std::move(effects));
 }
 
 // Colocated ranks tell each other; dedicated owners tell all ranks.
-void Lane::do_refuse(std::shared_ptr<Operation> operation, const Error& error) {
+void Lane::do_refuse(const std::shared_ptr<Operation>& operation, const Error& error) {
+  if (!take_on(operation)) return;
   const std::uint64_t seq = operation->seq();
-  if (broken_) return listener_.operation_left(seq);
-  track(std::move(operation));
   proto::Peer::Effects effects;
   if (peer_) {
     peer_->refuse(seq, error, effects);

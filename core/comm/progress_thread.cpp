@@ -3,9 +3,16 @@
 
 #include <pthread.h>
 
+#include <cfenv>
 #include <utility>
 
 namespace sparsewire::comm {
+namespace {
+
+// Keeps a thread that cannot even wait from taking a whole processor.
+constexpr std::chrono::milliseconds kPauseAfterException{1};
+
+}  // namespace
 
 void ProgressThread::start() {
   thread_ = std::thread([this] { run(); });
@@ -31,17 +38,35 @@ void ProgressThread::run_posted() {
     const std::lock_guard lock(mutex_);
     calls.swap(posted_);
   }
-  for (const auto& call : calls) call();
+  // Where one throws, those behind it must not get lost.
+  for (const auto& call : calls) guarded(call);
+}
+
+template <typename Call>
+void ProgressThread::guarded(Call&& call) {
+  try {
+    call();
+  } catch (const std::exception& exception) {
+    client_.on_exception(exception);
+    wake();  // What was left undone must not wait for the next event.
+    std::this_thread::sleep_for(kPauseAfterException);
+  }
 }
 
 void ProgressThread::run() {
   pthread_setname_np(pthread_self(), "sparsewire");
+  // A thread inherits rounding and flush-to-zero from its maker, where ranks may differ.
+  std::fesetenv(FE_DFL_ENV);
   while (!client_.finished()) {
-    for (const auto& event : poller_->wait(client_.patience(Clock::now()))) {
-      static_cast<net::Connection*>(event.tag)->note_ready(event.readable, event.writable);
-    }
+    guarded([this] { wait_for_events(); });
     run_posted();
-    client_.progress(Clock::now());
+    guarded([this] { client_.progress(Clock::now()); });
+  }
+}
+
+void ProgressThread::wait_for_events() {
+  for (const auto& event : poller_->wait(client_.patience(Clock::now()))) {
+    static_cast<net::Connection*>(event.tag)->note_ready(event.readable, event.writable);
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -27,6 +28,9 @@ class ProgressClient {
   // How long to wait for the next round; none for "until something happens".
   virtual std::optional<std::chrono::milliseconds> patience(Clock::time_point now) = 0;
 
+  // Something threw, in a posted call, in progress(), or while waiting; the thread goes on.
+  virtual void on_exception(const std::exception& exception) noexcept = 0;
+
   // True once the thread may end.
   virtual bool finished() const = 0;
 };
@@ -42,6 +46,9 @@ class ProgressThread {
   // Runs the call on the thread. From any thread; dropped without being run after the end.
   void post(std::function<void()> call);
 
+  // Has the client's progress() called soon. From any thread.
+  void wake() { poller_->wake(); }
+
   // Only from the thread itself, or before it starts.
   void watch(net::Connection& connection) { connection.watch(poller_); }
 
@@ -50,6 +57,9 @@ class ProgressThread {
 
  private:
   void run();
+  template <typename Call>
+  void guarded(Call&& call);
+  void wait_for_events();
   void run_posted();
 
   ProgressClient& client_;

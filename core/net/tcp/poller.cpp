@@ -59,7 +59,9 @@ void Poller::wake() {
 std::span<const Poller::Event> Poller::wait(std::optional<std::chrono::milliseconds> timeout) {
   std::array<epoll_event, kEventsPerWait> ready;
   const int wait_ms = timeout ? static_cast<int>(timeout->count()) : -1;
-  const int count = ::epoll_wait(epoll_fd_, ready.data(), kEventsPerWait, wait_ms);
+  int count = ::epoll_wait(epoll_fd_, ready.data(), kEventsPerWait, wait_ms);
+  if (count < 0 && errno == EINTR) count = 0;
+  checked(count, "epoll_wait");
   std::size_t used = 0;
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = ready[static_cast<std::size_t>(i)];

@@ -31,7 +31,7 @@ class Poller {
   void wake();
 
   // Blocks until an event, a wake() or the timeout (none: for ever); the span is valid until the
-  // next call.
+  // next call. Like the constructor and add(), throws std::system_error where the kernel refuses.
   std::span<const Event> wait(std::optional<std::chrono::milliseconds> timeout);
 
  private:

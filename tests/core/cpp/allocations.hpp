@@ -26,8 +26,11 @@ class Allocations {
   static void stop_refusing() { is_refusing_ = false; }
   static std::int64_t asked() { return asked_; }
 
-  // Of a thread that is part of the test itself: its allocations are never refused.
-  static void spare_this_thread() { is_spared_ = true; }
+  // While it lives, the allocations of the thread that made it are not refused.
+  struct Spared {
+    Spared() { is_spared_ = true; }
+    ~Spared() { is_spared_ = false; }
+  };
 
   static void* take(std::size_t size) {
     if (is_refusing_ && !is_spared_) {

@@ -141,7 +141,8 @@ class Cluster {
 // A rank that never says a word about its own end, as one whose process or machine dies.
 class MuteRank final : public comm::LaneListener {
  public:
-  MuteRank(const wire::Topology& topology, Rank rank, bool dedicated, Sockets& sockets) {
+  MuteRank(const wire::Topology& topology, Rank rank, bool dedicated, Sockets& sockets)
+      : is_dedicated_(dedicated) {
     for (const auto& lane : sockets) {
       for (const Socket& socket : lane) sockets_.push_back(socket.duplicate());
     }
@@ -160,6 +161,7 @@ class MuteRank final : public comm::LaneListener {
 
   void submit(std::uint64_t seq, const comm::Operation::Arguments& arguments) {
     const auto operation = std::make_shared<comm::Operation>(seq, arguments, true);
+    if (!is_dedicated_) lanes_.front()->announce(operation);
     for (const auto& lane : lanes_) lane->submit(operation);
   }
 
@@ -176,6 +178,7 @@ class MuteRank final : public comm::LaneListener {
   void broken(Error) override {}
 
  private:
+  bool is_dedicated_;
   std::vector<Socket> sockets_;
   std::vector<std::unique_ptr<comm::Lane>> lanes_;
 };

@@ -272,6 +272,26 @@ TEST_CASE("ranks may all abort at once") {
   }
 }
 
+// --- Many operations at once ---
+
+TEST_CASE("thousands of operations wait, and end in their order") {
+  constexpr std::size_t many = 5000;
+  Random random(13);
+  Collective collective = collective_of(kSmall, 2, random);
+  Cluster cluster = Cluster::colocated(2, 2);
+  std::deque<std::vector<OperationPtr>> operations(2);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    for (std::size_t i = 0; i < many; ++i) {
+      operations[rank].push_back(submit(cluster, collective, rank));
+    }
+  }
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    REQUIRE_FALSE(outcome(operations[rank].back()));
+    for (const OperationPtr& operation : operations[rank]) REQUIRE(operation->ended());
+  }
+  cluster.close();
+}
+
 // --- Peers that talk nonsense ---
 
 void check_breaks(const Buffer& bytes, ErrorCode code) {
@@ -304,6 +324,13 @@ TEST_CASE("a peer that breaks the protocol is named on all ranks") {
     wire::encode(header, std::span(bytes).first<wire::kHeaderBytes>());
     check_breaks(bytes, ErrorCode::protocol);
   }
+}
+
+TEST_CASE("a peer may say goodbye for nobody but itself") {
+  const wire::FrameHeader header{.kind = wire::FrameKind::goodbye, .chunk = 1};
+  Buffer bytes(wire::kHeaderBytes);
+  wire::encode(header, std::span(bytes).first<wire::kHeaderBytes>());
+  check_breaks(bytes, ErrorCode::protocol);
 }
 
 }  // namespace

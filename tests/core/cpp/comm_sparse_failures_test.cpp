@@ -90,6 +90,30 @@ TEST_CASE("a rank that is late is named on all ranks") {
   }
 }
 
+// The later one is dense, or sparse and chosen to be a stream; it waits because streams keep their
+// order, and no rank but the absent one holds it up.
+TEST_CASE("a collective that waits for its turn passes its deadline on time") {
+  Random random(10);
+  const auto earlier = large_sparse({.algorithm = Algorithm::allgather}, 3, random);
+  Collective dense =
+      random_collective({DType::float32, ReduceOp::sum, 100'000}, 3, 256, {0.5}, random);
+  for (const std::uint32_t lanes : {1u, 2u}) {
+    Cluster cluster = Cluster::colocated(3, lanes);
+    std::vector<OperationPtr> operations;
+    for (const std::size_t rank : {0u, 1u}) {
+      operations.push_back(submit(cluster, earlier, rank));
+      comm::Operation::Arguments limited = arguments_of(dense, rank);
+      if (rank == 0) limited.deadline = comm::Clock::now() + std::chrono::milliseconds{200};
+      operations.push_back(cluster[rank].submit(limited));
+    }
+    for (const OperationPtr& operation : operations) {
+      const Status failure = outcome(operation);
+      check_failed(failure, ErrorCode::timeout, 2);
+      CHECK(failure->message.find("rank(s) 2") != std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("an abort or the end of a rank at any moment ends everything on every rank") {
   Random values(9);
   std::deque<SparseCollective> collectives;

@@ -1,0 +1,154 @@
+// Memory that runs out and system calls that fail: they end a communicator by an error on every
+// rank, and never the process.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+
+#include "allocations.hpp"
+#include "sparse_cluster.hpp"
+
+namespace {
+
+using namespace sparsewire;
+using namespace sparsewire::test;
+
+// What is in flight while something fails; made once, because its results do not matter.
+struct Calls {
+  Calls() {
+    Random random(1);
+    dense = random_collective({DType::float32, ReduceOp::sum, 200'000}, 3, 256, {0.3}, random);
+    for (const wire::Algorithm algorithm : kAlgorithms) {
+      sparse.push_back(large_sparse({.algorithm = algorithm}, 3, random));
+    }
+  }
+  std::vector<OperationPtr> submit_to(Cluster& cluster) {
+    std::vector<OperationPtr> operations;
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      operations.push_back(submit(cluster, dense, rank));
+      for (const auto& collective : sparse) {
+        operations.push_back(submit(cluster, collective, rank));
+      }
+    }
+    return operations;
+  }
+  Collective dense;
+  std::deque<SparseCollective> sparse;
+};
+
+bool says_why(const Status& failure) {
+  const bool says_memory = failure->message.find("out of memory") != std::string::npos;
+  return (failure->code == ErrorCode::aborted && says_memory) ||
+         failure->code == ErrorCode::peer_lost;
+}
+
+// Of many, for a while, or for good.
+TEST_CASE("a lane that runs out of memory ends its communicator, on every rank") {
+  Calls calls;
+  const Allocations::Spared spared;
+  for (const std::int64_t refused : {1, 20, 1'000'000'000}) {
+    int failed = 0;
+    for (std::int64_t skipped = 0; skipped < 24; ++skipped) {
+      CAPTURE(refused);
+      CAPTURE(skipped);
+      Cluster cluster = Cluster::colocated(3, 1 + static_cast<std::uint32_t>(skipped) % 2);
+      Allocations::refuse(skipped * skipped * skipped / 4, refused);
+      for (const OperationPtr& operation : calls.submit_to(cluster)) {
+        const Status failure = outcome(operation);
+        if (!failure) continue;
+        REQUIRE_MESSAGE(says_why(failure), failure->message);
+        ++failed;
+      }
+      Allocations::stop_refusing();
+      for (std::size_t rank = 0; rank < 3; ++rank) cluster.destroy(rank);
+    }
+    CHECK(failed > 0);
+  }
+}
+
+TEST_CASE("a caller that runs out of memory gets an exception or an error, and nothing hangs") {
+  Calls calls;
+  int thrown = 0;
+  for (std::int64_t skipped = 0; skipped < 60; ++skipped) {
+    CAPTURE(skipped);
+    Cluster cluster = Cluster::colocated(3, 2);
+    const std::uint64_t before = cluster[0].stats().operations;
+    OperationPtr operation;
+    const auto arguments =
+        skipped % 2 == 0 ? arguments_of(calls.dense, 0) : arguments_of(calls.sparse.front(), 0);
+    Allocations::refuse(skipped / 2, 1);
+    try {
+      operation = cluster[0].submit(arguments);
+    } catch (const std::bad_alloc&) {
+      ++thrown;
+    }
+    Allocations::stop_refusing();
+    const std::uint64_t issued = cluster[0].stats().operations - before;
+    CHECK(issued == (operation ? 1 : 0));
+    cluster.destroy(1);
+    cluster.destroy(2);
+    if (operation) CHECK(outcome(operation));
+  }
+  CHECK(thrown > 0);
+}
+
+TEST_CASE("an aggregator that runs out of memory ends its jobs, and goes on") {
+  Random random(3);
+  Collective collective =
+      random_collective({DType::float32, ReduceOp::sum, 200'000}, 2, 256, {0.5}, random);
+  const Allocations::Spared spared;
+  std::deque<comm::Aggregator> aggregators(2);
+  const wire::Topology topology = topology_of(2, 1, 2);
+  for (std::uint64_t job = 1; job <= 30; ++job) {
+    CAPTURE(job);
+    Cluster cluster(topology, true, dedicated_mesh(topology, job, aggregators));
+    cluster.start_but(kNoRank);
+    Allocations::refuse(static_cast<std::int64_t>(job * job), 3);
+    const OperationPtr a = submit(cluster, collective, 0);
+    const OperationPtr b = submit(cluster, collective, 1);
+    for (const OperationPtr& operation : {a, b}) {
+      const Status failure = outcome(operation);
+      if (failure) REQUIRE_MESSAGE(says_why(failure), failure->message);
+    }
+    Allocations::stop_refusing();
+  }
+  Cluster cluster(topology, true, dedicated_mesh(topology, 99, aggregators));
+  cluster.start_but(kNoRank);
+  check_works(cluster, collective.descriptor, random);
+  cluster.close();
+}
+
+// The descriptor through which a thread waits, as the kernel calls it.
+int newest_epoll() {
+  int newest = -1;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const bool is_epoll =
+        std::filesystem::read_symlink(entry.path(), gone) == "anon_inode:[eventpoll]";
+    if (is_epoll) newest = std::max(newest, std::stoi(entry.path().filename()));
+  }
+  return newest;
+}
+
+TEST_CASE("a system call that fails under a lane ends its communicator, on every rank") {
+  Random random(4);
+  Collective collective =
+      random_collective({DType::float32, ReduceOp::sum, 200'000}, 2, 256, {0.5}, random);
+  Cluster cluster = Cluster::colocated(2, 1);
+  check_works(cluster, collective.descriptor, random);
+  const Socket no_epoll(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  REQUIRE(::dup2(no_epoll.fd(), newest_epoll()) >= 0);  // that of rank 1
+  std::vector<OperationPtr> operations;
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    operations.push_back(submit(cluster, collective, rank));
+    operations.push_back(submit(cluster, collective, rank));
+  }
+  for (const OperationPtr& operation : operations) {
+    const Status failure = outcome(operation);
+    if (!failure) continue;  // It was quick enough.
+    check_failed(failure, ErrorCode::aborted, 1);
+    CHECK(failure->message.find("epoll_wait") != std::string::npos);
+  }
+  check_failed(outcome(submit(cluster, collective, 0)), ErrorCode::aborted, 1);
+}
+
+}  // namespace
