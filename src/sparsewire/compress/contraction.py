@@ -26,7 +26,8 @@ def as_contraction(operator: Compressor) -> Compressor:
     if not scaled.contraction > 0 and not isinstance(scaled, Threshold):
         raise CompressError(
             "error feedback needs a contraction, and none is known of this operator: let the "
-            "biased one of two come last, as in natural+top-k:0.1, and thresholds stand alone"
+            "biased one of two come last, as in natural+top-k:0.1, let thresholds stand alone, and "
+            "give operators of your own a `contraction`"
         )
     return scaled
 

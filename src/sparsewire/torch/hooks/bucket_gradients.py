@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch._C._distributed_c10d import GradBucket
 
+_HEAD = 1024
 _DTYPES = {torch.float32, torch.float16, torch.bfloat16}
 
 
@@ -33,6 +34,12 @@ class BucketGradients:
         if self._flat is not self._buffer:
             self._buffer.copy_(self._flat)
         return self._buffer
+
+
+def is_zero(gradient: torch.Tensor) -> bool:
+    """Whether all elements are zero; of float32, on the CPU. Not finite ones are not."""
+    # Of most gradients, the first few say it.
+    return not (gradient[:_HEAD].numpy().any() or gradient.numpy().any())
 
 
 def add_lost(residual: torch.Tensor, mean: torch.Tensor, dtype: torch.dtype) -> None:

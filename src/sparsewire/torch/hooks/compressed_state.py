@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from sparsewire._core import first_not_finite
 from sparsewire.compress import CompressError, Compressor, Stream
-from sparsewire.torch.hooks.bucket_gradients import BucketGradients
+from sparsewire.torch.hooks.bucket_gradients import BucketGradients, is_zero
 from sparsewire.torch.hooks.hook_state import HookState
 from sparsewire.torch.hooks.operators import MakeCompressor, maker_of, operator_for, show
 from sparsewire.torch.hooks.parameter_map import ParameterMap
@@ -93,7 +93,7 @@ class CompressedState(HookState, ABC):
         """What this rank sends of a gradient, which becomes what was compressed."""
         if not self._is_compressed(parameter):
             return Exact(gradient.numpy())
-        is_idle = not gradient.any()
+        is_idle = is_zero(gradient)
         self.prepare(parameter, gradient)
         operator = self.operators.of(parameter)
         try:

@@ -12,7 +12,7 @@ from itertools import accumulate
 import torch
 from torch._C._distributed_c10d import GradBucket
 
-from sparsewire.torch.hooks.bucket_gradients import BucketGradients, add_lost
+from sparsewire.torch.hooks.bucket_gradients import BucketGradients, add_lost, is_zero
 from sparsewire.torch.hooks.topk_state import TopKState
 
 
@@ -52,7 +52,7 @@ class _Exchange:
     def start(self) -> torch.futures.Future[torch.Tensor]:
         """Write this rank's row, send it, and average all rows once they are here."""
         for index, (residual, part) in enumerate(self._vectors()):
-            self._row[self._flags + index] = part.any()
+            self._row[self._flags + index] = not is_zero(part)
             record = self._row.data_ptr() + self._begins[index]
             self._state.format.compress(part.data_ptr(), residual.data_ptr(), part.numel(), record)
         return self._state.transport.gather(self._row).then(self._finish)
