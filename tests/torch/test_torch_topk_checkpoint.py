@@ -86,3 +86,6 @@ def test_states_must_be_complete() -> None:
         restore(states_of(4)[:3], 0, 2)
     with pytest.raises(ValueError, match="rank 0 of 4"):
         restore(states_of(4)[0], 1, 4)
+    first, second = states_of(2)
+    with pytest.raises(ValueError, match="different steps, 8 to 9"):
+        restore([first, {**second, "step": 8}], 0, 1)
