@@ -127,6 +127,7 @@ class Lane final : private ProgressClient {
   bool has_pulse() const;
   void listen(Link& link, proto::Milliseconds now);
   void lose_silent(Link& link, proto::Milliseconds silence);
+  std::vector<Rank> silent_ranks() const;
   std::string name_of(const Link& link) const;
   Status on_silence(const wire::Message& message);
 

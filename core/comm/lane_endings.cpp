@@ -157,6 +157,8 @@ void Lane::check_deadlines(Clock::time_point now) {
 }
 
 Lane::Late Lane::late_for(std::uint64_t seq) const {
+  // Whoever owns a chunk may itself wait for a frozen rank to read.
+  if (auto silent = silent_ranks(); !silent.empty()) return {seq, std::move(silent)};
   Late late{seq, missing(seq)};
   // What no owner has to answer for waits for its turn.
   const bool has_its_turn = !late.ranks.empty() || !worker_.waiting_for(seq).empty();

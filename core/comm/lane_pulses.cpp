@@ -54,6 +54,15 @@ Status Lane::on_silence(const wire::Message& message) {
   return {};
 }
 
+std::vector<Rank> Lane::silent_ranks() const {
+  std::vector<Rank> silent;
+  for (const auto& link : links_) {
+    const bool is_silent = link && link->pulse.state() == proto::Pulse::State::silent;
+    if (is_silent && !place_.dedicated) silent.push_back(link->rank());
+  }
+  return silent;
+}
+
 std::string Lane::name_of(const Link& link) const {
   return place_.dedicated ? "aggregator " + link.connection.peer()
                           : "rank " + std::to_string(link.rank());

@@ -17,7 +17,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from freezing import KINDS, LENGTH, await_frozen, call, freeze_self, inputs, state_of, thaw
+from freezing import (
+    KINDS,
+    LENGTH,
+    await_frozen,
+    call,
+    freeze_self,
+    freeze_soon,
+    inputs,
+    state_of,
+    thaw,
+)
 from meeting import MEETING_PLACE, meet, tell, wait_for
 from support import environment_of, run_ranks, serving
 
@@ -76,6 +86,34 @@ def test_frozen_rank_is_named_on_all_others(transport: str, kind: str, victim: i
         assert status["failure"] in str(error)
         assert any(f"no sign of life from rank {victim}" in line for line in lines), lines
         assert any("(operation " in line for line in lines), lines
+
+
+def time_out(victim: int) -> Exception | None:
+    with sparsewire.init() as comm:
+        x = inputs(comm, "reader", 0)
+        meet("connected")
+        if comm.rank == victim:
+            freeze_soon(0.05)
+        try:
+            for _ in range(100):
+                comm.all_reduce(x, timeout=4)
+        except sparsewire.Error as error:
+            failure = error
+        if comm.rank == victim:
+            return None
+        tell("raised")
+        if comm.rank == (victim + 1) % comm.world_size:
+            wait_for("raised", set(range(comm.world_size)) - {victim})
+            thaw(victim)
+        return failure
+
+
+@pytest.mark.chaos
+def test_timeout_names_the_reader_that_stopped_and_not_the_owner_that_waits_for_it() -> None:
+    results = run_ranks(3, time_out, 2, environment=settings({}, 30), deadline_s=60)
+    for error in results[:2]:
+        assert isinstance(error, sparsewire.Timeout), error
+        assert "nothing more came from rank(s) 2" in str(error)
 
 
 def wait_for_silence(victim: int) -> dict[str, Any] | None:

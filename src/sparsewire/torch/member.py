@@ -86,6 +86,10 @@ class Member(SparseCollectives):
         """The engine's counters for this group, as `Communicator.stats` gives them."""
         return self._communicator.stats()
 
+    def status(self) -> dict[str, Any]:
+        """What the engine is at, and which ranks are silent, as `Communicator.status` tells it."""
+        return self._communicator.status()
+
     @untraced
     def allreduce(
         self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, *, op: Any = None
