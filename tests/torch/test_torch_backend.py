@@ -16,15 +16,22 @@ import torch
 import torch.distributed as dist
 from lost_rank import SURVIVED, assert_others_survived, await_others
 from ranks import Ranks
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.torch_version import TorchVersion
 
 import sparsewire
-from sparsewire.torch import register
+from sparsewire.torch import hooks, register
 from sparsewire.torch.backend import TAKES_BACKENDS
 from sparsewire.torch.lookup import member_of
 
 NewRanks = Callable[..., Ranks]
 CPU = torch.device("cpu")
 
+# Before 2.15 a recorder is attached by hand, and keeps the entries of all backends together.
+from_2_15 = pytest.mark.skipif(
+    TorchVersion(torch.__version__) < TorchVersion("2.15"), reason="torch before 2.15"
+)
 from_2_14 = pytest.mark.skipif(not TAKES_BACKENDS, reason="torch before 2.14")
 
 
@@ -112,9 +119,30 @@ def collectives_in_the_recorder() -> None:
     assert [name.removeprefix("sparsewire:") for name in names] == expected, names
 
 
-@from_2_14
+@from_2_15
 def test_flight_recorder(ranks: Ranks) -> None:
     ranks.run(collectives_in_the_recorder)
+
+
+def hooks_in_the_recorder(state_type: type, hook: Any, expected: str) -> None:
+    model = DistributedDataParallel(nn.Linear(200, 200))
+    model.register_comm_hook(state_type(), hook)
+    before = len(recorded("sparsewire"))
+    model(torch.ones(4, 200)).sum().backward()
+    assert recorded("sparsewire")[before:] == [f"sparsewire:{expected}"]
+
+
+@from_2_15
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (hooks.TopKState, hooks.topk_hook, "all_reduce"),
+        (hooks.ErrorFeedbackState, hooks.error_feedback_hook, "all_gather"),
+    ],
+    ids=["topk", "error_feedback"],
+)
+def test_flight_recorder_sees_what_hooks_send(ranks: Ranks, arguments: tuple[Any, ...]) -> None:
+    ranks.run(hooks_in_the_recorder, *arguments)
 
 
 def lose_a_rank(lost: int) -> str:

@@ -60,6 +60,11 @@ class BackedGroup(dist.ProcessGroup):
     def getBackendName(self) -> str:
         return NAME
 
+    @property
+    def has_aggregators(self) -> bool:
+        """Whether ranks are connected with dedicated aggregators, and not with each other."""
+        return self._member.has_aggregators
+
 
 def _pass_on(name: str) -> Any:
     through_torch = getattr(dist.ProcessGroup, name)

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 
+from sparsewire.torch.backed_group import BackedGroup
 from sparsewire.torch.member import Member
 
 # Also keeps alive what torch, under TORCH_DISTRIBUTED_DEBUG=DETAIL, would let go.
@@ -25,6 +26,15 @@ def member_of(group: dist.ProcessGroup | None) -> Member | None:
     """
     of_user: Any = group if group is not None else dist.group.WORLD
     return of_user if isinstance(of_user, Member) else _members.get(of_user)
+
+
+def callee_of(group: dist.ProcessGroup | None) -> Any:
+    """What to call for the engine to serve, None where sparsewire serves no part of the group.
+
+    That is the group itself where it gives our works, so that torch's hooks see the calls.
+    """
+    of_user: Any = group if group is not None else dist.group.WORLD
+    return of_user if isinstance(of_user, BackedGroup) else member_of(of_user)
 
 
 def stats(group: dist.ProcessGroup | None = None) -> dict[str, int]:

@@ -10,22 +10,23 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
+from sparsewire.torch.backed_group import BackedGroup
 from sparsewire.torch.backend import join
-from sparsewire.torch.lookup import member_of
+from sparsewire.torch.lookup import callee_of
 from sparsewire.torch.member import Member
 
 _made: WeakKeyDictionary[dist.ProcessGroup, Member] = WeakKeyDictionary()
 
 
-def engine_group(process_group: dist.ProcessGroup | None) -> Member:
+def engine_group(process_group: dist.ProcessGroup | None) -> Member | BackedGroup:
     """`process_group` where it is of sparsewire, else a group of the same ranks, made once.
 
     None is the default group. A collective call; raises `sparsewire.Error` where ranks do not come.
     """
     of_user: Any = process_group if process_group is not None else dist.group.WORLD
-    member = member_of(of_user)
-    if member is not None:
-        return member
+    callee: Member | BackedGroup | None = callee_of(of_user)
+    if callee is not None:
+        return callee
     if of_user not in _made:
         store = PrefixStore("sparsewire_hooks", of_user.get_group_store())
         _made[of_user] = join(store, of_user.rank(), of_user.size(), _timeout(of_user))

@@ -8,11 +8,12 @@ from __future__ import annotations
 import torch
 
 from sparsewire.methods.network import framed, unframed
+from sparsewire.torch.backed_group import BackedGroup
 from sparsewire.torch.hooks.gathering import Gathering
 from sparsewire.torch.member import Member
 
 
-def exchange(group: Member, message: bytes) -> Gathering[list[bytes]]:
+def exchange(group: Member | BackedGroup, message: bytes) -> Gathering[list[bytes]]:
     """Give everybody this rank's message; collective. Does not block."""
     rows = framed(message)
     tensor = torch.sparse_coo_tensor(

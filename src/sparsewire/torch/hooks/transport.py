@@ -10,9 +10,10 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
+from sparsewire.torch.backed_group import BackedGroup
 from sparsewire.torch.hooks import engine_messages, messages
 from sparsewire.torch.hooks.gathering import Gathering
-from sparsewire.torch.lookup import member_of
+from sparsewire.torch.lookup import callee_of
 from sparsewire.torch.member import Member
 
 _WORD_BYTES = 4
@@ -40,14 +41,14 @@ class Transport(Protocol):
 def transport_of(process_group: dist.ProcessGroup | None) -> Transport:
     """How to send among the ranks of a group; None is the default group."""
     group: Any = process_group if process_group is not None else dist.group.WORLD
-    member = member_of(group)
-    return PlainTransport(group) if member is None else EngineTransport(member)
+    callee = callee_of(group)
+    return PlainTransport(group) if callee is None else EngineTransport(callee)
 
 
 class EngineTransport:
     """Sends through sparsewire's engine, which leaves out zeros."""
 
-    def __init__(self, group: Member) -> None:
+    def __init__(self, group: Member | BackedGroup) -> None:
         self._group = group
         self.rank = group.rank()
         self.size = group.size()
