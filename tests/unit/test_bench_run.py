@@ -50,7 +50,8 @@ def test_bad_requests_are_refused(fields: dict[str, str]) -> None:
         {"algorithms": "stream"},
         {"input": "sparse", "algorithms": "best"},
         {"input": "sparse", "op": "max"},
-        {"input": "sparse", "through": "torch"},
+        {"input": "sparse", "through": "torch", "algorithms": "ring"},
+        {"input": "sparse", "through": "both", "result": "dense"},
         {"precision": "int7"},
         {"precision": "int8", "dtype": "float64"},
     ],
@@ -63,6 +64,13 @@ def test_what_does_not_go_together_is_refused(fields: dict[str, str]) -> None:
 def test_every_algorithm_is_a_backend_of_its_own() -> None:
     request = Request("1000", input="sparse", algorithms="auto,ring", against="gloo,gloo-sparse")
     assert request.job(4).backends == ["gloo", "gloo-sparse", "sparsewire", "sparsewire/ring"]
+
+
+def test_torch_stands_beside_the_arrays_or_in_their_place() -> None:
+    asked = {"sizes": "1000", "input": "sparse", "against": "gloo"}
+    assert Request(**asked, through="torch").job(4).backends == ["gloo", "sparsewire-torch"]
+    both = ["gloo", "sparsewire", "sparsewire-torch"]
+    assert Request(**asked, through="both").job(4).backends == both
 
 
 def test_bad_clusters_are_refused() -> None:
@@ -153,3 +161,17 @@ def test_the_command_refuses_bad_options_in_words(options: list[str]) -> None:
     outcome = CliRunner().invoke(app, ["all_reduce", *options])
     assert outcome.exit_code == 1
     assert "error: " in outcome.output
+
+
+def test_sparse_tensors_are_measured_beside_sparse_vectors(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    record = tmp_path / "record.json"
+    options = (
+        "--ranks 2 --elements 20000 --density 0.05 --pattern random --input sparse --through both "
+        f"--result sparse --against gloo --iterations 2 --warmup 1 --json {record}"
+    )
+    outcome = CliRunner().invoke(app, ["all_reduce", *options.split()])
+    assert outcome.exit_code == 0, outcome.output
+    (result,) = json.loads(record.read_text())["results"]
+    assert set(result["backends"]) == {"gloo", "sparsewire", "sparsewire-torch"}
+    assert result["backends"]["sparsewire-torch"]["speedup_over_gloo"] > 0

@@ -83,19 +83,24 @@ class Request:
             if name not in ALGORITHMS:
                 raise BenchError(f"algorithm {name!r} is unknown; use {', '.join(ALGORITHMS)}")
         ours = [backend_name(name) for name in algorithms]
-        return list(dict.fromkeys(others + (["sparsewire-torch"] if self._by_torch else ours)))
+        if self.through == "torch":
+            ours = []
+        by_torch = ["sparsewire-torch"] if self._by_torch else []
+        return list(dict.fromkeys(others + ours + by_torch))
 
     @property
     def _by_torch(self) -> bool:
-        return self.through == "torch"
+        return self.through in {"torch", "both"}
 
     def _check_sparse(self) -> None:
         if self.input == "dense" and (self.algorithms, self.result) != ("auto", "auto"):
             raise BenchError("--algorithm and --result are for sparse vectors; use --input sparse")
         if self.input == "sparse" and self.op not in {"sum", "avg"}:
             raise BenchError(f"--op {self.op} is not for sparse vectors; use sum or avg")
-        if self.input == "sparse" and self._by_torch:
-            raise BenchError("sparse vectors go to sparsewire directly; leave --through away")
+        if self.through == "torch" and self.algorithms != "auto":
+            raise BenchError("torch has no --algorithm; use --through both, or numpy")
+        if self._by_torch and self.result == "dense":
+            raise BenchError("torch gets sparse results; leave --result dense away")
 
     def _check_precision(self) -> None:
         if self.precision is None:

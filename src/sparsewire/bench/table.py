@@ -56,7 +56,7 @@ def _table(title: str, results: list[CaseResult]) -> Table:
     cells = _sparse_cells if is_sparse else _dense_cells
     for result in results:
         for name, measured in result.backends.items():
-            shown = algorithm(name, measured) if is_sparse else name.removesuffix("-torch")
+            shown = algorithm(name, measured) if is_sparse else name
             table.add_row(f"{result.density:g}", shown, *cells(measured))
     return table
 

@@ -85,8 +85,10 @@ Result = Annotated[
     ),
 ]
 Through = Annotated[
-    Literal["numpy", "torch"],
-    typer.Option(help="Call sparsewire on arrays, or as a process group of torch."),
+    Literal["numpy", "torch", "both"],
+    typer.Option(
+        help="Call sparsewire on arrays, or as a process group of torch: sparse input as sparse_coo."
+    ),
 ]
 Iterations = Annotated[
     int | None, typer.Option(min=1, help="Measured calls per case. Default: by size.")
