@@ -51,6 +51,19 @@ inline Marks mark_64<std::uint32_t>(const std::byte* data, std::uint32_t mask) {
 }
 
 template <>
+inline Marks mark_64<std::uint64_t>(const std::byte* data, std::uint64_t mask) {
+  const __m512i masks = _mm512_set1_epi64(static_cast<long long>(mask));
+  Marks marks{0, false};
+  for (int i = 0; i < 8; ++i) {
+    const __m512i bits = _mm512_loadu_si512(data + 64 * i);
+    const __mmask8 nonzero = _mm512_test_epi64_mask(bits, masks);
+    marks.nonzero |= std::uint64_t{nonzero} << (8 * i);
+    marks.negative_zeros |= (_mm512_test_epi64_mask(bits, bits) & ~nonzero) != 0;
+  }
+  return marks;
+}
+
+template <>
 inline Marks mark_64<std::uint16_t>(const std::byte* data, std::uint16_t mask) {
   const __m512i masks = _mm512_set1_epi16(static_cast<short>(mask));
   Marks marks{0, false};

@@ -5,6 +5,7 @@
 
 #include "wire/codec.hpp"
 #include "wire/little_endian.hpp"
+#include "wire/locals.hpp"
 
 namespace sparsewire::wire {
 namespace {
@@ -13,20 +14,13 @@ std::uint16_t local_at(std::span<const std::byte> locals, std::size_t i) {
   return load<std::uint16_t>(locals.data() + 2 * i);
 }
 
-bool ascend(std::span<const std::byte> locals, std::size_t first, std::size_t last) {
-  bool ok = true;
-  for (std::size_t i = first + 1; i < last; ++i)
-    ok &= local_at(locals, i - 1) < local_at(locals, i);
-  return ok;
-}
-
 Status check_locals(const PackedView& view, std::size_t chunk_elements, std::size_t last_elements) {
   std::size_t first = 0;
   for (std::size_t chunk = 0; chunk < view.chunks(); ++chunk) {
     const std::size_t count = view.count_in(chunk);
     const std::size_t limit = chunk + 1 == view.chunks() ? last_elements : chunk_elements;
     if (count > view.count - first) return protocol_error("packed: its counts are too large");
-    if (!ascend(view.locals, first, first + count)) {
+    if (!ascend(view.locals.data() + 2 * first, count)) {
       return protocol_error("packed: its indices do not ascend");
     }
     first += count;

@@ -4,6 +4,7 @@
 #include "base/bitmap.hpp"
 #include "wire/codec.hpp"
 #include "wire/little_endian.hpp"
+#include "wire/locals.hpp"
 
 namespace sparsewire::wire {
 namespace {
@@ -86,9 +87,7 @@ Result<SegmentView> decode_coordinates(Codec codec, std::span<const std::byte> p
     return protocol_error("segment: its length is no whole number of coordinates");
   }
   const auto local = [&](std::size_t i) { return load<std::uint16_t>(payload.data() + 2 * i); };
-  bool ascends = true;
-  for (std::size_t i = 1; i < count; ++i) ascends &= local(i - 1) < local(i);
-  if (!ascends) return protocol_error("segment: its indices do not ascend");
+  if (!ascend(payload.data(), count)) return protocol_error("segment: its indices do not ascend");
   if (local(count - 1) >= layout.count) return protocol_error("segment: an index is out of range");
   return with_values({.format = Format::coordinates, .count = count, .codec = codec}, payload,
                      2 * count, layout);

@@ -15,6 +15,7 @@ from sparsewire.sparse_input import SparseInput, join_rows
 from sparsewire.sparse_vector import SparseVector
 
 _WIDE, _NARROW = np.dtype(np.int64), np.dtype(np.int32)
+_NARROW_MAX = int(np.iinfo(np.int32).max)
 
 
 class Results:
@@ -88,7 +89,7 @@ class Results:
     def _index_dtype(self, length: int) -> np.dtype[Any]:
         """That of the input, unless other ranks may name what it has no numbers for."""
         is_narrow = isinstance(self._x, SparseVector) and self._x.indices.dtype == _NARROW
-        return _NARROW if is_narrow and length <= np.iinfo(_NARROW).max else _WIDE
+        return _NARROW if is_narrow and length <= _NARROW_MAX else _WIDE
 
     def _wrap_torch(self, indices: NDArray[Any], values: Any, length: int) -> Any:
         torch = sys.modules["torch"]

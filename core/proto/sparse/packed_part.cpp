@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstring>
+#include <memory>
 
 #include "kernels/kernels.hpp"
 #include "proto/stream/values.hpp"
@@ -46,7 +47,7 @@ class PackedSum {
     std::size_t count = 0;
     const std::size_t words = list_words();
     for (std::size_t i = 0; i < words; ++i) {
-      const std::size_t word = words_[i];
+      const auto word = static_cast<std::size_t>(words_[i]);
       std::uint64_t bits = std::exchange(named_[word], 0);
       do {
         const std::size_t local = word * 64 + static_cast<std::size_t>(std::countr_zero(bits));
@@ -62,26 +63,26 @@ class PackedSum {
   // Lists the words that name something. Where few do, no branch predictor knows which: so there is
   // no branch.
   std::size_t list_words() {
-    std::size_t count = 0;
-    for (std::size_t word = 0; word < named_.size(); ++word) {
-      words_[count] = static_cast<std::uint16_t>(word);
-      count += named_[word] != 0;
-    }
-    return count;
+    std::array<std::uint64_t, kWords / 64> used;
+    kernels().mark(reinterpret_cast<const std::byte*>(named_.data()), kWords, DType::int64,
+                   used.data());
+    return kernels().list_bits_32(used.data(), used.size(), 0, words_.data());
   }
+
+  static constexpr std::size_t kWords = std::tuple_size_v<wire::ElementBitmap>;
 
   A* acc_;
   std::vector<Source> sources_;
   wire::ElementBitmap named_{};
-  std::array<std::uint16_t, std::tuple_size_v<wire::ElementBitmap> + 1> words_;
+  std::array<std::int32_t, kWords> words_;
 };
 
 // What a sum of packed parts consists of.
 template <typename A>
 struct SumOf {
   std::vector<std::uint32_t> counts;
-  std::vector<std::uint16_t> locals;
-  std::vector<A> values;
+  std::unique_ptr<std::uint16_t[]> locals;
+  std::unique_ptr<A[]> values;
   std::size_t count = 0;
 };
 
@@ -107,12 +108,12 @@ SumOf<A> sum_of(const std::vector<PackedRead>& parts, DType dtype, std::size_t c
   }
   PackedSum<A> adder(reinterpret_cast<A*>(scratch.zeros()), std::move(sources));
   SumOf<A> sum{.counts = std::vector<std::uint32_t>(chunks),
-               .locals = std::vector<std::uint16_t>(most),
-               .values = std::vector<A>(most)};
+               .locals = std::make_unique_for_overwrite<std::uint16_t[]>(most),
+               .values = std::make_unique_for_overwrite<A[]>(most)};
   for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
     for (std::size_t i = 0; i < parts.size(); ++i) adder.add(i, parts[i].view.count_in(chunk));
     const std::size_t count =
-        adder.take(sum.locals.data() + sum.count, sum.values.data() + sum.count);
+        adder.take(sum.locals.get() + sum.count, sum.values.get() + sum.count);
     sum.counts[chunk] = static_cast<std::uint32_t>(count);
     sum.count += count;
   }
@@ -127,8 +128,8 @@ wire::Piece add_as(const std::vector<PackedRead>& parts, DType dtype, const Redu
   const std::size_t size = head + sum.count * element_size(reduction.dtype);
   auto owner = Bytes::allocate(size);
   std::memcpy(owner.get(), sum.counts.data(), 4 * range.chunks());
-  std::memcpy(owner.get() + 4 * range.chunks(), sum.locals.data(), 2 * sum.count);
-  kernels().finish(owner.get() + head, reinterpret_cast<const std::byte*>(sum.values.data()),
+  std::memcpy(owner.get() + 4 * range.chunks(), sum.locals.get(), 2 * sum.count);
+  kernels().finish(owner.get() + head, reinterpret_cast<const std::byte*>(sum.values.get()),
                    sum.count, reduction.dtype, reduction.op, reduction.world_size);
   return packed_piece(range, std::move(owner), size);
 }

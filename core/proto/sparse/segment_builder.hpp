@@ -7,9 +7,15 @@
 
 #include "base/bitmap.hpp"
 #include "proto/stream/source.hpp"
+#include "wire/little_endian.hpp"
 #include "wire/segment.hpp"
 
 namespace sparsewire::proto {
+
+// A segment of single elements whose indices `shift` makes local: all that a chunk has, and few.
+template <typename Index>
+Segment coordinates_of(const Index* indices, std::size_t count, Index shift,
+                       const std::byte* values, std::size_t value_bytes);
 
 class SegmentBuilder {
  public:
@@ -43,6 +49,18 @@ class SegmentBuilder {
   std::shared_ptr<std::byte[]> memory_;  // room for the bitmap, then the values
   std::size_t room_ = 0;                 // bytes of it
 };
+
+template <typename Index>
+Segment coordinates_of(const Index* indices, std::size_t count, Index shift,
+                       const std::byte* values, std::size_t value_bytes) {
+  const std::size_t size = count * (2 + value_bytes);
+  auto owner = Bytes::allocate(size);
+  for (std::size_t i = 0; i < count; ++i) {
+    wire::store(owner.get() + 2 * i, static_cast<std::uint16_t>(indices[i] + shift));
+  }
+  std::memcpy(owner.get() + 2 * count, values, count * value_bytes);
+  return {wire::Format::coordinates, Codec::raw, Bytes::shared(std::move(owner), size)};
+}
 
 template <typename Index>
 void SegmentBuilder::add(const Index* indices, std::size_t count, Index shift,

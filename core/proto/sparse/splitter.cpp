@@ -26,13 +26,9 @@ Splitter::Segments Splitter::split(std::uint64_t row) {
   cursor_ = last;
   Segments segments(grid_.columns);
   const std::size_t unit = tensor_.descriptor.row;
-  const BlockLayout layout = grid_.layout(row * grid_.columns);
-  if (grid_.columns == 1 && (last - first) * unit == layout.count) {
-    // All of the chunk is named, so its values are a dense segment as they lie there.
-    const std::byte* const values = tensor_.values + first * tensor_.row_bytes();
-    segments.front() =
-        Segment{wire::Format::dense, Codec::raw, Bytes::borrowed({values, layout.bytes()})};
-    return segments;
+  if (grid_.columns == 1) {
+    segments.front() = take_all(first, last, row);
+    if (segments.front()) return segments;
   }
   for (std::uint64_t column = 0; column < grid_.columns; ++column) {
     builders_[column].start(grid_.layout(row * grid_.columns + column), unit, last - first,
@@ -40,7 +36,7 @@ Splitter::Segments Splitter::split(std::uint64_t row) {
   }
   with_indices(tensor_, [&](const auto* indices) {
     if (unit != 1) return deal_rows(indices, first, last, row);
-    grid_.columns == 1 ? take_all(indices, first, last, row) : deal(indices, first, last, row);
+    grid_.columns == 1 ? mark_all(indices, first, last, row) : deal(indices, first, last, row);
   });
   for (std::uint64_t column = 0; column < grid_.columns; ++column) {
     segments[column] = builders_[column].encode();
@@ -48,9 +44,28 @@ Splitter::Segments Splitter::split(std::uint64_t row) {
   return segments;
 }
 
-// One column has all of the row.
+// One column has all of the row, which makes some segments simple.
+std::optional<Segment> Splitter::take_all(std::uint64_t first, std::uint64_t last,
+                                          std::uint64_t row) const {
+  const BlockLayout layout = grid_.layout(row);
+  const std::uint64_t count = last - first;
+  const std::byte* const values = tensor_.values + first * tensor_.row_bytes();
+  if (count * tensor_.descriptor.row == layout.count) {
+    // All of the chunk is named, so its values are a dense segment as they lie there.
+    return Segment{wire::Format::dense, Codec::raw, Bytes::borrowed({values, layout.bytes()})};
+  }
+  const bool are_few = 2 * count <= wire::positions_bytes(wire::Format::bitmap, layout, count);
+  if (count == 0 || tensor_.descriptor.row != 1 || !are_few) return {};
+  return with_indices(tensor_, [&](const auto* indices) {
+    using Index = std::remove_cvref_t<decltype(*indices)>;
+    const auto shift = static_cast<Index>(0 - (row * positions_ + tensor_.base));
+    return coordinates_of(indices + first, count, shift, values, layout.element_size);
+  });
+}
+
+// A bitmap over one column takes all of the row at once.
 template <typename Index>
-void Splitter::take_all(const Index* indices, std::uint64_t first, std::uint64_t last,
+void Splitter::mark_all(const Index* indices, std::uint64_t first, std::uint64_t last,
                         std::uint64_t row) {
   if (first == last) return;
   builders_.front().add(indices + first, last - first,

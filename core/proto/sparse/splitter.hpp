@@ -27,8 +27,10 @@ class Splitter {
   Segments split(std::uint64_t row);
 
  private:
+  // The segment of the row's only chunk, where it is dense or a few coordinates, or nothing.
+  std::optional<Segment> take_all(std::uint64_t first, std::uint64_t last, std::uint64_t row) const;
   template <typename Index>
-  void take_all(const Index* indices, std::uint64_t first, std::uint64_t last, std::uint64_t row);
+  void mark_all(const Index* indices, std::uint64_t first, std::uint64_t last, std::uint64_t row);
   template <typename Index>
   void deal(const Index* indices, std::uint64_t first, std::uint64_t last, std::uint64_t row);
   template <typename Index>

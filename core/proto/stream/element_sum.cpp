@@ -6,35 +6,42 @@
 
 #include "kernels/blocks.hpp"
 #include "kernels/kernels.hpp"
+#include "wire/little_endian.hpp"
 
 namespace sparsewire::proto {
 namespace {
 
-// acc[local] += x, which cannot be vectorised; integers wrap around.
+// acc[local] += x, which cannot be vectorised; integers wrap around. In the same pass the bit of
+// each local is set, as set_ascending() does it: most of either is waiting for memory.
 template <typename A>
 void add_at_locals(std::byte* memory, const std::byte* locals, const std::byte* values,
-                   std::size_t count) {
+                   std::size_t count, std::uint64_t* elements) {
   auto* const acc = reinterpret_cast<A*>(memory);
+  std::size_t word = 0;
+  std::uint64_t bits = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    std::uint16_t local;
+    const std::size_t local = wire::load<std::uint16_t>(locals + 2 * i);
     A value;
-    std::memcpy(&local, locals + 2 * i, sizeof local);
     std::memcpy(&value, values + i * sizeof value, sizeof value);
     acc[local] = first_nan_or_sum(acc[local], value);
+    const std::size_t next = local / 64;
+    bits = (next == word ? bits : 0) | std::uint64_t{1} << (local % 64);
+    word = next;
+    elements[word] = bits;
   }
 }
 
 void add_at_locals(std::byte* memory, const std::byte* locals, const std::byte* values,
-                   std::size_t count, DType accumulator) {
+                   std::size_t count, std::uint64_t* elements, DType accumulator) {
   switch (accumulator) {
     case DType::float64:
-      return add_at_locals<double>(memory, locals, values, count);
+      return add_at_locals<double>(memory, locals, values, count, elements);
     case DType::int32:
-      return add_at_locals<std::uint32_t>(memory, locals, values, count);
+      return add_at_locals<std::uint32_t>(memory, locals, values, count, elements);
     case DType::int64:
-      return add_at_locals<std::uint64_t>(memory, locals, values, count);
+      return add_at_locals<std::uint64_t>(memory, locals, values, count, elements);
     default:
-      return add_at_locals<float>(memory, locals, values, count);
+      return add_at_locals<float>(memory, locals, values, count, elements);
   }
 }
 
@@ -48,15 +55,18 @@ ElementSum::ElementSum(const Reduction& reduction, const BlockLayout& layout, Sc
       memory_(scratch.zeros()) {}
 
 void ElementSum::add(const wire::SegmentView& segment) {
+  if (segment.format == wire::Format::coordinates) return add_coordinates(segment);
   const wire::ElementBitmap elements = wire::elements_of(segment, layout_);
-  for (std::size_t word = 0; word < words(); ++word) named_[word] |= elements[word];
-  if (segment.format == wire::Format::coordinates) {
-    add_coordinates(segment);
-  } else if (segment.format == wire::Format::bitmap) {
+  note(elements);
+  if (segment.format == wire::Format::bitmap) {
     kernels().add_at(memory_, segment.values.data(), words(), elements.data(), reduction_.dtype);
   } else {
     add_blocks(segment);
   }
+}
+
+void ElementSum::note(const wire::ElementBitmap& elements) {
+  for (std::size_t word = 0; word < words(); ++word) named_[word] |= elements[word];
 }
 
 void ElementSum::add_coordinates(const wire::SegmentView& segment) {
@@ -67,7 +77,10 @@ void ElementSum::add_coordinates(const wire::SegmentView& segment) {
     kernels().start(widened.data(), values, segment.count, reduction_.dtype, ReduceOp::sum);
     values = widened.data();
   }
-  add_at_locals(memory_, segment.positions.data(), values, segment.count, accumulator_);
+  wire::ElementBitmap elements{};
+  add_at_locals(memory_, segment.positions.data(), values, segment.count, elements.data(),
+                accumulator_);
+  note(elements);
 }
 
 void ElementSum::add_blocks(const wire::SegmentView& segment) {
@@ -124,9 +137,13 @@ Segment ElementSum::pack_elements(wire::Format format, std::size_t count) const 
   const std::size_t size = head + count * layout_.element_size;
   auto owner = Bytes::allocate(size);
   wire::encode_positions(format, named_, layout_, owner.get());
-  auto packed = Bytes::allocate(count * size_);
-  kernels().gather(packed.get(), memory_, size_, words(), named_.data());
-  finish(owner.get() + head, packed.get(), count);
+  std::byte* const values = owner.get() + head;
+  // Sums that need no other type are gathered right where they go.
+  const bool is_final = accumulator_ == reduction_.dtype;
+  const auto packed = is_final ? nullptr : Bytes::allocate(count * size_);
+  std::byte* const sums = is_final ? values : packed.get();
+  kernels().gather(sums, memory_, size_, words(), named_.data());
+  if (!is_final || reduction_.op == ReduceOp::avg) finish(values, sums, count);
   return {format, Codec::raw, Bytes::shared(std::move(owner), size)};
 }
 

@@ -18,6 +18,7 @@ class ElementSum {
 
  private:
   void add_coordinates(const wire::SegmentView& segment);
+  void note(const wire::ElementBitmap& elements);
   void add_blocks(const wire::SegmentView& segment);
   wire::BlockBitmap named_blocks() const;
   Segment pack_cheapest() const;
