@@ -20,7 +20,8 @@ inline void list_byte(std::int32_t* out, std::int32_t base, unsigned bits) {
 inline void list_byte(std::int64_t* out, std::int64_t base, unsigned bits) {
   const __m128i lanes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(&kCompress.lanes[bits]));
 #if defined(__AVX512F__)
-  _mm512_storeu_si512(out, _mm512_add_epi64(_mm512_cvtepu8_epi64(lanes), _mm512_set1_epi64(base)));
+  _mm512_storeu_si512(
+      out, _mm512_add_epi64(_mm512_maskz_cvtepu8_epi64(0xFF, lanes), _mm512_set1_epi64(base)));
 #else
   const __m256i bases = _mm256_set1_epi64x(base);
   auto* const to = reinterpret_cast<__m256i*>(out);
