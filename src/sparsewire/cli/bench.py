@@ -87,7 +87,7 @@ Result = Annotated[
 Through = Annotated[
     Literal["numpy", "torch", "both"],
     typer.Option(
-        help="Call sparsewire on arrays, or as a process group of torch: sparse input as sparse_coo."
+        help="Call sparsewire on arrays, or as a process group of torch: sparse ones as sparse_coo."
     ),
 ]
 Iterations = Annotated[
