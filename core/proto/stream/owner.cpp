@@ -2,13 +2,16 @@
 #include "proto/stream/owner.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "wire/fault.hpp"
 
 namespace sparsewire::proto {
 namespace {
+
+// Of results in one go, before the connections get their turn: a few bytes of every rank may make
+// the result of a whole chunk.
+constexpr std::size_t kBurstBytes = 1u << 20;
 
 wire::Message result_message(std::uint64_t seq, std::uint64_t chunk, std::uint64_t next,
                              Segment segment) {
@@ -24,22 +27,98 @@ wire::Message result_message(std::uint64_t seq, std::uint64_t chunk, std::uint64
 
 }  // namespace
 
-Owner::Owner(const wire::Topology& topology, std::uint32_t lane, std::uint32_t owner)
+Owner::Owner(const wire::Topology& topology, std::uint32_t lane, std::uint32_t owner,
+             std::uint64_t reach)
     : topology_(topology),
       lane_(lane),
       owner_(owner),
-      buffered_(topology.world_size),
-      open_operations_(topology.world_size),
-      opened_up_to_(topology.world_size) {}
+      reach_(reach + topology.streams()),
+      accounts_(topology.world_size) {}
+
+bool Owner::Operation::all_have(Mark mark) const {
+  return std::ranges::all_of(marks, [mark](std::uint8_t marks) { return marks & mark; });
+}
+
+Rank Owner::Operation::first_with(Mark mark) const {
+  const auto at = std::ranges::find_if(marks, [mark](auto marks) { return marks & mark; });
+  return at == marks.end() ? kNoRank : static_cast<Rank>(at - marks.begin());
+}
+
+const Owner::Operation* Owner::find(std::uint64_t seq) const {
+  const auto at = operations_.find(seq);
+  return at == operations_.end() ? nullptr : &at->second;
+}
 
 Owner::Operation& Owner::find_or_create(std::uint64_t seq) {
   auto [at, created] = operations_.try_emplace(seq);
-  if (created) at->second.ranks.resize(topology_.world_size);
+  if (created) at->second.marks.resize(topology_.world_size);
   return at->second;
+}
+
+Status Owner::accepts(Rank rank, const wire::FrameHeader& header) const {
+  if (header.seq > settled_up_to_ && header.seq - settled_up_to_ > reach_) {
+    return protocol_error("sequence: operation " + std::to_string(header.seq) +
+                          " is too far ahead of those that all ranks are done with");
+  }
+  switch (header.kind) {
+    case wire::FrameKind::open:
+      return may_open(rank, header.seq);
+    case wire::FrameKind::segment:
+      return may_contribute(rank, header);
+    case wire::FrameKind::cancel:
+    case wire::FrameKind::refuse:
+      return may_settle(rank, header.seq, header.kind == wire::FrameKind::cancel);
+    default:
+      return protocol_error("owner: this kind of frame is not for an owner");
+  }
+}
+
+Status Owner::may_open(Rank rank, std::uint64_t seq) const {
+  if (seq < account(rank).opened_up_to) return protocol_error("open: operation opened before");
+  if (account(rank).in_flight >= topology_.window_bytes) {
+    return protocol_error("open: beyond the window");
+  }
+  const Operation* operation = find(seq);
+  if (!operation || !operation->has(rank, cancelled)) return {};
+  return protocol_error("open: operation cancelled before");
+}
+
+Status Owner::may_contribute(Rank rank, const wire::FrameHeader& header) const {
+  const Operation* operation = find(header.seq);
+  if (!operation) return protocol_error("segment: its operation is not open");
+  if (operation->has(rank, cancelled)) {
+    return protocol_error("segment: its operation was cancelled before");
+  }
+  if (operation->failed) return {};
+  if (!operation->has(rank, opened) ||
+      header.chunk != operation->next[static_cast<std::size_t>(rank)]) {
+    return protocol_error("segment: its chunk was not announced");
+  }
+  const wire::Descriptor& descriptor = operation->descriptor;
+  if (!skips_zeros(descriptor.op) && header.format != wire::Format::dense) {
+    return protocol_error("segment: this operation takes dense ones only");
+  }
+  if (account(rank).in_flight >= topology_.window_bytes) {
+    return protocol_error("segment: beyond the window");
+  }
+  return check_next(descriptor, operation->chunks, header.chunk, header.next);
+}
+
+Status Owner::may_settle(Rank rank, std::uint64_t seq, bool is_cancel) const {
+  const Operation* operation = find(seq);
+  if (is_cancel && operation && operation->has(rank, cancelled)) {
+    return protocol_error("cancel: sent twice");
+  }
+  const bool is_counted = operation && operation->has(rank, unsettled);
+  if (is_counted || account(rank).unsettled < kMaxUnsettled) return {};
+  return protocol_error("cancel: " + std::to_string(kMaxUnsettled) +
+                        " failed operations wait for other ranks to catch up");
 }
 
 Status Owner::on_message(Rank rank, wire::Message message, Outbox& outbox) {
   const wire::FrameHeader& header = message.header;
+  if (Status error = accepts(rank, header)) return error;
+  made_ = 0;
   switch (header.kind) {
     case wire::FrameKind::open: {
       const auto descriptor = wire::decode_descriptor(message.payload.view());
@@ -48,50 +127,42 @@ Status Owner::on_message(Rank rank, wire::Message message, Outbox& outbox) {
     case wire::FrameKind::segment:
       return on_segment(rank, header, std::move(message.payload), outbox);
     case wire::FrameKind::cancel:
-      return on_cancel(rank, header.seq);
-    case wire::FrameKind::refuse: {
+      on_cancel(rank, header.seq);
+      return {};
+    default: {
       const auto fault = wire::decode_fault(message.payload.view());
       if (!fault) return fault.error();
-      on_refuse(header.seq, fault->error, outbox);
+      on_refuse(rank, header.seq, fault->error, outbox);
       return {};
     }
-    default:
-      return protocol_error("owner: this kind of frame is not for an owner");
   }
 }
 
 Status Owner::on_open(Rank rank, const wire::FrameHeader& header,
                       const wire::Descriptor& descriptor, Outbox& outbox) {
-  const auto r = static_cast<std::size_t>(rank);
-  if (header.seq < opened_up_to_[r]) return protocol_error("open: operation opened before");
-  if (open_operations_[r] * kOpenCost > topology_.window_bytes) {
-    return protocol_error("open: too many operations at once");
-  }
-  opened_up_to_[r] = header.seq + 1;
+  account(rank).opened_up_to = header.seq + 1;
   Operation& operation = find_or_create(header.seq);
-  if (operation.ranks[r].cancelled) return protocol_error("open: operation cancelled before");
   if (operation.failed) return {};
 
   const ChunkGrid grid = make_grid(descriptor, topology_);
   const ChunkSequence chunks = chunks_of(lane_, owner_, header.seq, grid, topology_);
   if (Status error = check_next(descriptor, chunks, wire::kNoChunk, header.next)) return error;
-  ++open_operations_[r];
-  operation.ranks[r] = {.opened = true, .descriptor = descriptor, .next = header.next};
-  operation.grid = grid;
-  operation.chunks = chunks;
-  if (const Rank other = first_disagreeing(operation, descriptor); other != kNoRank) {
-    fail(header.seq, operation, std::min(rank, other), std::max(rank, other), outbox);
-    return {};
+  account(rank).in_flight += kOpenCost;
+  const bool is_first = operation.next.empty();
+  if (!is_first && operation.descriptor != descriptor) {
+    disagree(header.seq, operation, rank, descriptor, outbox);
   }
+  operation.marks[static_cast<std::size_t>(rank)] |= opened;
+  if (operation.failed) return {};
+  if (is_first) {
+    operation.next.resize(topology_.world_size);
+    operation.descriptor = descriptor;
+    operation.grid = grid;
+    operation.chunks = chunks;
+  }
+  operation.next[static_cast<std::size_t>(rank)] = header.next;
   emit_complete(header.seq, operation, outbox);
   return {};
-}
-
-Rank Owner::first_disagreeing(const Operation& operation, const wire::Descriptor& descriptor) {
-  const auto at = std::ranges::find_if(operation.ranks, [&](const RankState& state) {
-    return state.opened && state.descriptor != descriptor;
-  });
-  return at == operation.ranks.end() ? kNoRank : static_cast<Rank>(at - operation.ranks.begin());
 }
 
 // What a rank may announce behind chunk `after` (kNoChunk: at the start): any later chunk of the
@@ -112,64 +183,62 @@ Status Owner::check_next(const wire::Descriptor& descriptor, const ChunkSequence
 
 Status Owner::on_segment(Rank rank, const wire::FrameHeader& header, Bytes payload,
                          Outbox& outbox) {
-  const auto r = static_cast<std::size_t>(rank);
-  const auto at = operations_.find(header.seq);
-  if (at == operations_.end()) return protocol_error("segment: its operation is not open");
-  Operation& operation = at->second;
+  Operation& operation = operations_.at(header.seq);
   if (operation.failed) return {};
-
-  RankState& state = operation.ranks[r];
-  if (!state.opened || header.chunk != state.next) {
-    return protocol_error("segment: its chunk was not announced");
-  }
-  if (Status error = check_next(state.descriptor, operation.chunks, header.chunk, header.next)) {
-    return error;
-  }
-  if (!skips_zeros(state.descriptor.op) && header.format != wire::Format::dense) {
-    return protocol_error("segment: this operation takes dense ones only");
-  }
   const BlockLayout layout = operation.grid.layout(header.chunk);
   auto contribution = read_segment(rank, {header.format, header.codec, std::move(payload)}, layout);
   if (!contribution) return contribution.error();
-  if (buffered_[r] >
-      std::max<std::size_t>(topology_.window_bytes, kSegmentsInWindow * wire::kMaxPayload)) {
-    return protocol_error("segment: beyond the window");
-  }
 
-  buffered_[r] += contribution->bytes();
-  state.next = header.next;
+  account(rank).in_flight += segment_cost(contribution->payload.size(), topology_.window_bytes);
+  buffered_ += contribution->bytes();
+  ++contributions_;
+  operation.next[static_cast<std::size_t>(rank)] = header.next;
   operation.pending[header.chunk].push_back(*std::move(contribution));
   emit_complete(header.seq, operation, outbox);
   return {};
 }
 
-Status Owner::on_cancel(Rank rank, std::uint64_t seq) {
-  Operation& operation = find_or_create(seq);
-  RankState& state = operation.ranks[static_cast<std::size_t>(rank)];
-  if (state.cancelled) return protocol_error("cancel: sent twice");
-  state.cancelled = true;
-  // The rank's window counts the operation no more. Older ones may still wait for their open.
-  open_operations_[static_cast<std::size_t>(rank)] -= std::exchange(state.opened, false);
-  operation.failed = true;
-  release(operation);
-  if (std::ranges::all_of(operation.ranks, &RankState::cancelled)) close(seq);
-  return {};
+// Counts the operation among those that the rank has given up and others have not.
+void Owner::settle(Rank rank, Operation& operation) {
+  if (operation.has(rank, unsettled)) return;
+  operation.marks[static_cast<std::size_t>(rank)] |= unsettled;
+  ++account(rank).unsettled;
 }
 
-void Owner::on_refuse(std::uint64_t seq, const Error& error, Outbox& outbox) {
+void Owner::on_cancel(Rank rank, std::uint64_t seq) {
   Operation& operation = find_or_create(seq);
-  if (operation.failed) return;
+  settle(rank, operation);
+  // The rank's window counts the operation no more. Older ones may still wait for their open.
+  if (operation.has(rank, opened)) account(rank).in_flight -= kOpenCost;
+  operation.marks[static_cast<std::size_t>(rank)] &= static_cast<std::uint8_t>(~opened);
+  operation.marks[static_cast<std::size_t>(rank)] |= cancelled;
+  operation.failed = true;
+  release(operation);
+  if (operation.all_have(cancelled)) close(seq);
+}
+
+void Owner::on_refuse(Rank rank, std::uint64_t seq, const Error& error, Outbox& outbox) {
+  Operation& operation = find_or_create(seq);
+  settle(rank, operation);
+  if (!operation.failed) fail(seq, operation, error, outbox);
+}
+
+void Owner::fail(std::uint64_t seq, Operation& operation, const Error& error, Outbox& outbox) {
   outbox.push_back(wire::fault_message(wire::FrameKind::fail, error, seq));
   operation.failed = true;
   release(operation);
 }
 
-void Owner::fail(std::uint64_t seq, Operation& operation, Rank a, Rank b, Outbox& outbox) {
-  const auto says = [&](Rank rank) {
-    return "rank " + std::to_string(rank) + " called " +
-           wire::describe(operation.ranks[static_cast<std::size_t>(rank)].descriptor);
+void Owner::disagree(std::uint64_t seq, Operation& operation, Rank rank,
+                     const wire::Descriptor& descriptor, Outbox& outbox) {
+  const Rank other = operation.first_with(opened);
+  const auto says = [&](Rank who) {
+    return "rank " + std::to_string(who) + " called " +
+           wire::describe(who == rank ? descriptor : operation.descriptor);
   };
-  on_refuse(seq, {ErrorCode::mismatch, b, "ranks disagree: " + says(a) + ", " + says(b)}, outbox);
+  const auto [a, b] = std::minmax(rank, other);
+  fail(seq, operation, {ErrorCode::mismatch, b, "ranks disagree: " + says(a) + ", " + says(b)},
+       outbox);
 }
 
 void Owner::release(Operation& operation) {
@@ -179,36 +248,44 @@ void Owner::release(Operation& operation) {
 
 void Owner::give_back(const std::vector<Contribution>& contributions) {
   for (const Contribution& contribution : contributions) {
-    buffered_[static_cast<std::size_t>(contribution.rank)] -= contribution.bytes();
+    account(contribution.rank).in_flight -=
+        segment_cost(contribution.payload.size(), topology_.window_bytes);
+    buffered_ -= contribution.bytes();
   }
+  contributions_ -= contributions.size();
 }
 
 void Owner::close(std::uint64_t seq) {
-  const auto at = operations_.find(seq);
-  for (std::size_t r = 0; r < open_operations_.size(); ++r) {
-    open_operations_[r] -= at->second.ranks[r].opened;
+  const Operation& operation = operations_.at(seq);
+  for (std::size_t r = 0; r < accounts_.size(); ++r) {
+    if (operation.marks[r] & opened) accounts_[r].in_flight -= kOpenCost;
+    if (operation.marks[r] & unsettled) --accounts_[r].unsettled;
   }
-  operations_.erase(at);
+  operations_.erase(seq);
+  settled_up_to_ = std::max(settled_up_to_, seq + 1);
 }
 
 // A chunk is complete once every rank has announced a later one. The smallest announcement is also
 // the next chunk that the union will hold, unless a segment that waits comes before it.
 void Owner::emit_complete(std::uint64_t seq, Operation& operation, Outbox& outbox) {
-  if (paused_ || operation.failed) return;
-  if (!std::ranges::all_of(operation.ranks, &RankState::opened)) return;
-  const std::uint64_t announced = std::ranges::min(operation.ranks, {}, &RankState::next).next;
+  if (paused_ || operation.failed || !operation.all_have(opened)) return;
+  const std::uint64_t announced = std::ranges::min(operation.next);
   auto& pending = operation.pending;
   if (announced == wire::kNoChunk && pending.empty()) {
     outbox.push_back(result_message(seq, wire::kNoChunk, wire::kNoChunk, {}));
   }
   while (!pending.empty() && pending.begin()->first < announced) {
+    paused_ = made_ > kBurstBytes;
+    if (paused_) return;
     outbox.push_back(reduce_first(seq, operation, announced));
+    made_ += outbox.back().payload.size();
   }
   if (announced == wire::kNoChunk) close(seq);
 }
 
 void Owner::pause(bool paused, Outbox& outbox) {
   paused_ = paused;
+  made_ = 0;
   for (auto at = operations_.begin(); at != operations_.end();) {
     const auto current = at++;  // It may close.
     emit_complete(current->first, current->second, outbox);
@@ -222,7 +299,7 @@ wire::Message Owner::reduce_first(std::uint64_t seq, Operation& operation,
   std::vector<Contribution>& contributions = first.mapped();
   std::ranges::sort(contributions, {}, &Contribution::rank);
 
-  const wire::Descriptor& descriptor = operation.ranks.front().descriptor;
+  const wire::Descriptor& descriptor = operation.descriptor;
   const BlockLayout layout = operation.grid.layout(chunk);
   const Segment sum = reduce(contributions,
                              {.dtype = descriptor.dtype,
@@ -240,20 +317,17 @@ wire::Message Owner::reduce_first(std::uint64_t seq, Operation& operation,
 }
 
 std::vector<Rank> Owner::missing(std::uint64_t seq) const {
-  const auto at = operations_.find(seq);
-  if (at == operations_.end()) return {};
-  const auto& ranks = at->second.ranks;
-  const bool some_unopened = !std::ranges::all_of(ranks, &RankState::opened);
+  const Operation* operation = find(seq);
+  if (!operation) return {};
+  const bool some_unopened = !operation->all_have(opened);
   std::vector<Rank> missing;
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
-    const bool is_missing = some_unopened ? !ranks[r].opened : ranks[r].next != wire::kNoChunk;
-    if (is_missing) missing.push_back(static_cast<Rank>(r));
+  for (std::size_t r = 0; r < accounts_.size(); ++r) {
+    const auto rank = static_cast<Rank>(r);
+    const bool is_missing =
+        some_unopened ? !operation->has(rank, opened) : operation->next[r] != wire::kNoChunk;
+    if (is_missing) missing.push_back(rank);
   }
   return missing;
-}
-
-std::size_t Owner::buffered_bytes() const {
-  return std::accumulate(buffered_.begin(), buffered_.end(), std::size_t{0});
 }
 
 }  // namespace sparsewire::proto

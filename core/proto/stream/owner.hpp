@@ -13,12 +13,27 @@
 
 namespace sparsewire::proto {
 
+// Operations that one rank may have cancelled or refused while others have not caught up. Each is
+// an operation that failed, and that nobody waited for: a job that gets here is in no good state,
+// and beyond it a rank could fill the owner's memory with cancels alone.
+inline constexpr std::size_t kMaxUnsettled = 16384;
+
+// How far ahead of the newest operation that all ranks are done with a rank may name one, where the
+// owner sees every operation. A program would have to issue a million without waiting for any.
+inline constexpr std::uint64_t kDedicatedReach = std::uint64_t{1} << 20;
+
 class Owner {
  public:
   // Messages for every rank alike, in the order in which they must be sent.
   using Outbox = std::vector<wire::Message>;
 
-  Owner(const wire::Topology& topology, std::uint32_t lane, std::uint32_t owner);
+  // Without a reach any sequence is taken: an owner does not see the exchanges among workers.
+  Owner(const wire::Topology& topology, std::uint32_t lane, std::uint32_t owner,
+        std::uint64_t reach = wire::kMaxSequence);
+
+  // The part of on_message's checks that needs no payload: an error means that the rank broke the
+  // protocol, and that nothing of the frame is worth receiving.
+  Status accepts(Rank rank, const wire::FrameHeader& header) const;
 
   // Takes an open, segment, cancel or refuse frame. An error means that the rank broke the
   // protocol. Ranks that disagree do not: the outbox gets a fail message, and the operation is
@@ -26,7 +41,8 @@ class Owner {
   Status on_message(Rank rank, wire::Message message, Outbox& outbox);
 
   // A paused owner takes everything in but makes no results; its ranks' windows then stop them. On
-  // resuming, the outbox gets what has become complete.
+  // resuming, the outbox gets what has become complete. An owner pauses by itself where it has made
+  // much at once, so that its results can leave before it makes more.
   void pause(bool paused, Outbox& outbox);
   bool is_paused() const { return paused_; }
 
@@ -38,33 +54,54 @@ class Owner {
   std::vector<Rank> missing(std::uint64_t seq) const;
 
   std::size_t operations() const { return operations_.size(); }
-  std::size_t buffered_bytes() const;
+  std::size_t buffered_bytes() const { return buffered_; }
+
+  // What it takes: buffers and the book of operations. And the most that an owner of such a
+  // communicator takes, and its results on their way, where all ranks keep to their windows.
+  std::size_t memory() const;
+  static std::size_t memory_needed(const wire::Topology& topology);
 
  private:
-  struct RankState {
-    bool opened = false;
-    bool cancelled = false;
-    wire::Descriptor descriptor;
-    std::uint64_t next = wire::kNoChunk;
-  };
+  enum Mark : std::uint8_t { opened = 1, cancelled = 2, unsettled = 4 };
   struct Operation {
     bool failed = false;
-    std::vector<RankState> ranks;
+    std::vector<std::uint8_t> marks;  // per rank
+    std::vector<std::uint64_t> next;  // per rank, once it has opened; none while nobody has
+    wire::Descriptor descriptor;      // of all ranks that have opened
     ChunkGrid grid;
     ChunkSequence chunks;
     std::map<std::uint64_t, std::vector<Contribution>> pending;
+
+    bool has(Rank rank, Mark mark) const { return marks[static_cast<std::size_t>(rank)] & mark; }
+    bool all_have(Mark mark) const;
+    Rank first_with(Mark mark) const;
+  };
+  // What counts for one rank across its operations.
+  struct Account {
+    std::size_t in_flight = 0;       // as it costs in the window
+    std::size_t unsettled = 0;       // operations
+    std::uint64_t opened_up_to = 0;  // the sequence that it may open next, or later
   };
 
+  static std::size_t memory_of_operations(std::size_t count, std::size_t world_size);
+  Status may_open(Rank rank, std::uint64_t seq) const;
+  Status may_contribute(Rank rank, const wire::FrameHeader& header) const;
+  Status may_settle(Rank rank, std::uint64_t seq, bool is_cancel) const;
   Status on_open(Rank rank, const wire::FrameHeader& header, const wire::Descriptor& descriptor,
                  Outbox& outbox);
   Status on_segment(Rank rank, const wire::FrameHeader& header, Bytes payload, Outbox& outbox);
-  Status on_cancel(Rank rank, std::uint64_t seq);
-  void on_refuse(std::uint64_t seq, const Error& error, Outbox& outbox);
+  void on_cancel(Rank rank, std::uint64_t seq);
+  void on_refuse(Rank rank, std::uint64_t seq, const Error& error, Outbox& outbox);
+  const Operation* find(std::uint64_t seq) const;
   Operation& find_or_create(std::uint64_t seq);
-  static Rank first_disagreeing(const Operation& operation, const wire::Descriptor& descriptor);
+  Account& account(Rank rank) { return accounts_[static_cast<std::size_t>(rank)]; }
+  const Account& account(Rank rank) const { return accounts_[static_cast<std::size_t>(rank)]; }
   static Status check_next(const wire::Descriptor& descriptor, const ChunkSequence& chunks,
                            std::uint64_t after, std::uint64_t next);
-  void fail(std::uint64_t seq, Operation& operation, Rank a, Rank b, Outbox& outbox);
+  void settle(Rank rank, Operation& operation);
+  void disagree(std::uint64_t seq, Operation& operation, Rank rank,
+                const wire::Descriptor& descriptor, Outbox& outbox);
+  void fail(std::uint64_t seq, Operation& operation, const Error& error, Outbox& outbox);
   void emit_complete(std::uint64_t seq, Operation& operation, Outbox& outbox);
   wire::Message reduce_first(std::uint64_t seq, Operation& operation, std::uint64_t announced);
   void give_back(const std::vector<Contribution>& contributions);
@@ -74,13 +111,16 @@ class Owner {
   wire::Topology topology_;
   std::uint32_t lane_;
   std::uint32_t owner_;
+  std::uint64_t reach_;
   bool paused_ = false;
+  std::size_t made_ = 0;  // bytes of results, in this call
   Costs costs_;
   Scratch scratch_;
   std::map<std::uint64_t, Operation> operations_;
-  std::vector<std::size_t> buffered_;         // bytes, per rank
-  std::vector<std::size_t> open_operations_;  // per rank
-  std::vector<std::uint64_t> opened_up_to_;   // the sequence a rank may open next, or later
+  std::vector<Account> accounts_;    // per rank
+  std::uint64_t settled_up_to_ = 0;  // behind the newest operation that all ranks are done with
+  std::size_t buffered_ = 0;         // bytes
+  std::size_t contributions_ = 0;
 };
 
 }  // namespace sparsewire::proto

@@ -2,11 +2,13 @@
 // A pure function of what all ranks agree on, so no rank ever has to ask.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
 #include "base/block_layout.hpp"
 #include "wire/descriptor.hpp"
+#include "wire/frame.hpp"
 #include "wire/limits.hpp"
 #include "wire/topology.hpp"
 
@@ -19,6 +21,15 @@ inline constexpr std::size_t kSegmentsInWindow = 3;
 
 // What an open operation counts in a window: it bounds how many may wait at an owner.
 inline constexpr std::size_t kOpenCost = 64;
+
+// The least that a segment counts: an owner keeps as much and more beside the payload.
+inline constexpr std::size_t kSegmentCostMin = 256;
+
+// What a segment counts in a window. Workers stop sending by it, and owners hold them to it.
+inline std::size_t segment_cost(std::size_t payload_bytes, std::size_t window_bytes) {
+  const std::size_t bytes = std::max(wire::kHeaderBytes + payload_bytes, kSegmentCostMin);
+  return std::min(bytes, window_bytes / kSegmentsInWindow + 1);
+}
 
 // The chunks of one tensor. A tensor without elements still has one chunk, of no elements: every
 // operation then has at least one stream, and ranks that disagree on the size meet there. A sparse

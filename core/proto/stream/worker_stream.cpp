@@ -25,7 +25,7 @@ WorkerStream::WorkerStream(std::uint64_t seq, const wire::Descriptor& descriptor
     : seq_(seq),
       descriptor_(descriptor),
       chunks_(chunks),
-      segment_cost_max_(window_bytes / kSegmentsInWindow + 1),
+      window_bytes_(window_bytes),
       source_(source),
       sink_(sink),
       cursor_(descriptor.count == 0 ? wire::kNoChunk : chunks.first) {}
@@ -80,10 +80,9 @@ void WorkerStream::count_in_flight(const wire::Message& message) {
     bytes_in_flight_ += kOpenCost;
     return;
   }
-  const std::size_t bytes =
-      std::min(wire::kHeaderBytes + message.payload.size(), segment_cost_max_);
-  in_flight_.push_back({message.header.chunk, bytes});
-  bytes_in_flight_ += bytes;
+  const std::size_t cost = segment_cost(message.payload.size(), window_bytes_);
+  in_flight_.push_back({message.header.chunk, cost});
+  bytes_in_flight_ += cost;
 }
 
 Status WorkerStream::check_order(const wire::FrameHeader& header) const {

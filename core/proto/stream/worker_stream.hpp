@@ -57,7 +57,7 @@ class WorkerStream {
   std::uint64_t seq_;
   wire::Descriptor descriptor_;
   ChunkSequence chunks_;
-  std::size_t segment_cost_max_;  // bytes
+  std::size_t window_bytes_;
   Source& source_;
   Sink& sink_;
 

@@ -310,6 +310,7 @@ class Simulator {
     proto::Owner::Outbox outbox;
     const Status error = owner.on_message(rank, std::move(message), outbox);
     REQUIRE_MESSAGE(!error, (error ? error->message : ""));
+    while (owner.is_paused()) owner.pause(false, outbox);
     REQUIRE(owner.buffered_bytes() <=
             topology_.world_size * (topology_.window_bytes + wire::kMaxPayload));
     for (const wire::Message& answer : outbox) send_down(lane, index, answer);

@@ -1,4 +1,5 @@
 // What no correct peer does: every violation of the stream protocol gets a typed error.
+#include "proto/stream/encoded_source.hpp"
 #include "stream_benches.hpp"
 #include "wire/fault.hpp"
 
@@ -6,6 +7,12 @@ namespace {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
+
+wire::Message refuse(std::uint64_t seq, const Error& error) {
+  const Bytes payload = wire::encode_fault(error);
+  return message({.kind = FrameKind::refuse, .seq = seq},
+                 {payload.view().begin(), payload.view().end()});
+}
 
 // --- Owner: pausing ---
 
@@ -134,15 +141,156 @@ TEST_CASE("a segment must hold what its format says") {
 }
 
 TEST_CASE("a rank cannot send beyond its window") {
-  constexpr std::uint64_t chunks = 32;
-  constexpr std::size_t bytes = wire::kMaxChunkElements * 4;
-  OwnerBench bench(65);
-  CHECK(bench.takes(0, open(0, {kFloat, ReduceOp::sum, chunks * wire::kMaxChunkElements}, 0)));
-  std::uint64_t taken = 0;
-  while (2 * taken < chunks && bench.takes(0, segment(0, 2 * taken, 2 * taken + 2, bytes))) ++taken;
-  // Room for a few segments of the largest size, and one more that may overshoot.
-  CHECK(taken * bytes > proto::kSegmentsInWindow * wire::kMaxPayload);
-  CHECK(taken * bytes <= (proto::kSegmentsInWindow + 1) * wire::kMaxPayload);
+  for (const std::uint32_t window : {1u << 14, 1u << 16, 1u << 20}) {
+    constexpr std::uint64_t chunks = 64;
+    OwnerBench bench(window);
+    CHECK(bench.takes(0, open(0, {kFloat, ReduceOp::sum, chunks * wire::kMaxChunkElements}, 0)));
+    std::size_t cost = proto::kOpenCost;
+    for (std::uint64_t chunk = 0; chunk < chunks; chunk += 2) {
+      const bool takes = bench.takes(0, segment(0, chunk, chunk + 2, wire::kMaxChunkElements * 4));
+      REQUIRE(takes == (cost < window));
+      if (!takes) break;
+      cost += proto::segment_cost(wire::kMaxChunkElements * 4, window);
+    }
+    CHECK(cost >= window);
+  }
+}
+
+// What a worker sends of chunks of ones while no result comes.
+std::vector<wire::Message> all_that_fits(std::uint32_t window, Codec codec, std::uint64_t chunks) {
+  const wire::Descriptor descriptor{.count = chunks * wire::kMaxChunkElements,
+                                    .segment_codec = codec};
+  wire::Topology topology = kTopology;
+  topology.owners = 1;
+  topology.window_bytes = window;
+  const proto::ChunkGrid grid = proto::make_grid(descriptor, topology);
+  const std::vector<float> ones(descriptor.count, 1.0f);
+  const proto::DenseTensor tensor{reinterpret_cast<const std::byte*>(ones.data()), nullptr,
+                                  descriptor, grid};
+  proto::Worker worker(topology, 0);
+  worker.submit(0, descriptor, grid,
+                std::make_unique<proto::EncodedSource>(source_of(tensor), descriptor, grid, 0, 0),
+                std::make_unique<proto::DenseSink>(tensor));
+  std::vector<wire::Message> sent;
+  while (worker.has_work(0)) {
+    auto message = worker.poll(0);
+    if (!message) continue;
+    message->payload = message->payload.owned();
+    sent.push_back(*std::move(message));
+  }
+  return sent;
+}
+
+TEST_CASE("all that a worker sends ahead of a late rank is within its window") {
+  for (const std::uint32_t window : {1u << 16, 1u << 18}) {
+    for (const Codec codec : {Codec::raw, Codec::float16, Codec::int8, Codec::int4, Codec::int2}) {
+      CAPTURE(static_cast<int>(codec));
+      wire::Topology topology = kTopology;
+      topology.owners = 1;
+      topology.window_bytes = window;
+      proto::Owner owner(topology, 0, 0);
+      proto::Owner::Outbox outbox;
+      for (wire::Message& message : all_that_fits(window, codec, 40)) {
+        const Status error = owner.on_message(0, std::move(message), outbox);
+        REQUIRE_MESSAGE(!error, (error ? error->message : ""));
+      }
+      CHECK(owner.buffered_bytes() > window);
+      CHECK(owner.memory() < proto::Owner::memory_needed(topology));
+    }
+  }
+}
+
+// --- Owner: bounds ---
+
+TEST_CASE("what a rank cancels ahead of the others is bounded") {
+  OwnerBench bench;
+  for (std::uint64_t seq = 0; seq < proto::kMaxUnsettled; ++seq) {
+    REQUIRE(bench.takes(0, cancel(2 * seq)));
+  }
+  CHECK(bench.refuses(0, cancel(1'000'000)));
+  CHECK(bench.refuses(0, refuse(1'000'000, {ErrorCode::input, 0, "bad"})));
+  CHECK(bench.owner().operations() == proto::kMaxUnsettled);
+  CHECK(bench.owner().memory() < 8u << 20);
+  CHECK(bench.takes(1, cancel(0)));
+  CHECK(bench.takes(0, cancel(1'000'000)));
+  CHECK(bench.refuses(0, cancel(1'000'002)));
+}
+
+TEST_CASE("what a rank refuses, or opens and cancels, counts as well") {
+  OwnerBench bench;
+  for (std::uint64_t seq = 0; seq < proto::kMaxUnsettled; ++seq) {
+    if (seq % 2 == 0) {
+      REQUIRE(bench.takes(0, refuse(2 * seq, {ErrorCode::input, 0, ""})));
+      REQUIRE(bench.takes(0, cancel(2 * seq)));
+    } else {
+      REQUIRE(bench.takes(0, open(2 * seq, kSum, 0)));
+      REQUIRE(bench.takes(0, cancel(2 * seq)));
+    }
+  }
+  CHECK(bench.refuses(0, cancel(1'000'000)));
+  CHECK(bench.takes(0, open(1'000'000, kSum, 0)));
+}
+
+TEST_CASE("where an owner sees all operations, a rank cannot name one far ahead") {
+  proto::Owner owner(kTopology, 0, 0, 100);
+  proto::Owner::Outbox outbox;
+  const auto takes = [&](Rank rank, std::uint64_t seq) {
+    const bool is_taken = !owner.on_message(rank, cancel(seq), outbox);
+    CHECK(is_taken != is_violation(owner.accepts(rank, cancel(seq + 1).header)));
+    return is_taken;
+  };
+  CHECK(takes(0, 100));
+  CHECK_FALSE(takes(0, 103));
+  CHECK_FALSE(takes(0, std::uint64_t{1} << 40));
+  CHECK(owner.operations() == 1);
+  CHECK_FALSE(owner.on_message(1, cancel(100), outbox));
+  CHECK(takes(1, 201));
+  CHECK_FALSE(takes(1, 204));
+}
+
+TEST_CASE("an owner tells from the header alone what is not worth receiving") {
+  OwnerBench bench;
+  const auto accepts = [&](const wire::Message& message) {
+    return !bench.owner().accepts(0, message.header);
+  };
+  CHECK_FALSE(accepts(segment(0, 0, 2)));
+  CHECK(accepts(open(0, kSum, 0)));
+  CHECK(bench.takes(0, open(0, kSum, 0)));
+  CHECK_FALSE(accepts(open(0, kSum, 0)));
+  CHECK(accepts(segment(0, 0, 2)));
+  CHECK_FALSE(accepts(segment(0, 2, kNoChunk)));
+  CHECK_FALSE(accepts(segment(0, 0, 1)));
+  CHECK_FALSE(accepts(result(0, 2)));
+  CHECK(bench.takes(0, cancel(0)));
+  CHECK_FALSE(accepts(segment(0, 0, 2)));
+}
+
+TEST_CASE("an owner that has made much at once waits for its results to leave") {
+  constexpr std::uint64_t chunks = 40;
+  const wire::Descriptor descriptor{.count = chunks * wire::kMaxChunkElements,
+                                    .is_sparse = true,
+                                    .form = wire::ResultForm::dense};
+  OwnerBench bench;
+  for (const Rank rank : {0, 1}) {
+    CHECK(bench.takes(rank, open(0, descriptor, 0)));
+    for (std::uint64_t chunk = 0; chunk < chunks; chunk += 2) {
+      const std::uint64_t next = chunk + 2 < chunks ? chunk + 2 : kNoChunk;
+      // Rank 1 keeps its last chunk to itself for long: one message completes all.
+      if (rank == 1) continue;
+      CHECK(bench.takes(rank, segment(0, chunk, next, 6, Format::coordinates)));
+    }
+  }
+  CHECK(bench.outbox().empty());
+  CHECK(bench.takes(1, segment(0, 0, kNoChunk, 6, Format::coordinates)));
+  std::size_t rounds = 0;
+  for (; bench.owner().is_paused(); ++rounds) {
+    CHECK(bench.outbox().size() * wire::kMaxChunkElements * 4 <=
+          (rounds + 1) * ((1u << 20) + wire::kMaxPayload));
+    bench.pause(false);
+  }
+  CHECK(rounds >= 3);
+  CHECK(bench.outbox().size() == chunks / 2);
+  CHECK(bench.owner().operations() == 0);
 }
 
 TEST_CASE("a failed operation takes what is on its way and ends with the last cancel") {
@@ -173,12 +321,6 @@ TEST_CASE("an owner tells whom an operation waits for") {
 }
 
 // --- Owner: refusals ---
-
-wire::Message refuse(std::uint64_t seq, const Error& error) {
-  const Bytes payload = wire::encode_fault(error);
-  return message({.kind = FrameKind::refuse, .seq = seq},
-                 {payload.view().begin(), payload.view().end()});
-}
 
 TEST_CASE("a refused operation fails once, before or after others have opened it") {
   for (const bool is_first : {true, false}) {
