@@ -1,58 +1,68 @@
 // Dispatches each worker's frames to its job's owner half and the answers to all of its workers.
 #include "comm/aggregator.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
-#include "comm/exception_error.hpp"
-#include "comm/sending.hpp"
-#include "net/tcp/connection.hpp"
+#include "comm/aggregator_job.hpp"
+#include "comm/guarded.hpp"
 #include "wire/fault.hpp"
 
 namespace sparsewire::comm {
+namespace {
 
-class Aggregator::Link final : public net::FrameHandler {
- public:
-  Link(Aggregator& aggregator, const Identity& identity, int fd)
-      : connection(fd), identity(identity), aggregator_(aggregator) {}
+constexpr std::chrono::seconds kReapingInterval{1};
 
-  std::byte* place(const wire::FrameHeader&) override { return nullptr; }
-  Status on_message(wire::Message message) override {
-    return aggregator_.on_message(*this, std::move(message));
-  }
+// Of a link, beside what its rank has in flight: what is being received.
+constexpr std::size_t kMemoryPerLink = 128 * 1024 + wire::kMaxPayload;
 
-  net::Connection connection;
-  const Identity identity;
-  bool greeted = false;               // its hello was taken
-  std::optional<proto::Pulse> pulse;  // of a greeted lane 0, which speaks for its rank
-  bool departed = false;              // it said goodbye
+std::string megabytes(std::size_t bytes) { return std::to_string((bytes >> 20) + 1) + " MiB"; }
 
- private:
-  Aggregator& aggregator_;
-};
+}  // namespace
 
-Aggregator::Aggregator() : thread_(*this) { thread_.start(); }
+Aggregator::Aggregator(const AggregatorLimits& limits) : limits_(limits), thread_(*this) {
+  thread_.start();
+}
 
 Aggregator::~Aggregator() { close(); }
 
 void Aggregator::add_worker(const Identity& identity, int fd) {
-  // Shared, so that the socket is closed even where the thread has ended and drops the call.
+  std::unique_ptr<Link> link;
+  try {
+    link = std::make_unique<Link>(*this, identity, fd);
+  } catch (const std::exception&) {
+    ::close(fd);
+    throw;
+  }
   {
     const std::lock_guard lock(mutex_);
     serving_.insert(identity);
   }
-  auto link = std::make_shared<std::unique_ptr<Link>>(std::make_unique<Link>(*this, identity, fd));
-  thread_.post([this, link] {
-    thread_.watch((*link)->connection);
-    const auto [at, is_new] = jobs_.try_emplace((*link)->identity.job);
+  // Shared, so that the socket is closed even where the thread has ended and drops the call.
+  auto arrived = std::make_shared<std::unique_ptr<Link>>(std::move(link));
+  thread_.post([this, arrived] { welcome(*arrived); });
+}
+
+// Where the system has no memory or no room in its tables, this one worker is lost.
+void Aggregator::welcome(std::unique_ptr<Link>& link) {
+  const Identity identity = link->identity;
+  const Status error = guarded([&]() -> Status {
+    thread_.watch(link->connection);
+    const auto [at, is_new] = jobs_.try_emplace(identity.job);
     Job& job = at->second;
     if (job.broken) {
-      (*link)->connection.send(wire::fault_message(wire::FrameKind::abort, *job.broken));
+      link->connection.send(wire::fault_message(wire::FrameKind::abort, *job.broken));
     }
-    job.links.push_back(std::move(*link));
+    job.links.push_back(std::move(link));
     const std::lock_guard lock(mutex_);
     stats_.jobs_served += is_new;
+    return {};
   });
+  if (!error) return;
+  link.reset();
+  forget(identity);
 }
 
 bool Aggregator::serves(const Identity& identity) const {
@@ -72,28 +82,47 @@ AggregatorStats Aggregator::stats() const {
 
 void Aggregator::progress(Clock::time_point now) {
   for (auto& [id, job] : jobs_) {
-    for (const auto& link : job.links) {
-      if (!link->connection.is_readable()) continue;
-      if (Status error = link->connection.receive(*link)) lose(*link, *error);
-    }
+    const auto served = [&]() -> Status {
+      serve(job, now);
+      return {};
+    };
+    if (guarded(served)) drop_job(job);
   }
-  for (auto& [id, job] : jobs_) check_pulses(job, now);
-  for (auto& [id, job] : jobs_) {
-    for (const auto& link : job.links) {
-      if (Status error = link->connection.flush()) lose(*link, *error);
-    }
-  }
-  for (auto& [id, job] : jobs_) pace_owners(job);
+  if (now >= next_reaping_) next_reaping_ = now + kReapingInterval;
   forget_closed();
   publish_stats();
+}
+
+// An exception, which is of memory or the system's limits, ends the job that it hits and no other.
+void Aggregator::serve(Job& job, Clock::time_point now) {
+  for (const auto& link : job.links) {
+    if (!link->connection.is_readable()) continue;
+    const auto receive = [&] { return link->connection.receive(*link); };
+    if (Status error = guarded(receive)) lose(job, *link, *error);
+  }
+  check_pulses(job, now);
+  if (now >= next_reaping_) reap(job, now);
+  job.held = job.memory();
+  if (!job.broken && job.held > job.reserved && job.reserved != 0) {
+    break_job(job, {ErrorCode::resources, kNoRank,
+                    "an aggregator: the job takes more memory than its windows allow, " +
+                        megabytes(job.held)});
+  }
+  flush(job);
+  pace_owners(job);
+  flush(job);
+}
+
+void Aggregator::flush(Job& job) {
+  for (const auto& link : job.links) {
+    if (Status error = link->connection.flush()) lose(job, *link, *error);
+  }
 }
 
 // As in a lane: no results while a rank of theirs is behind with reading them.
 void Aggregator::pace_owners(Job& job) {
   for (auto& [lane, part] : job.lanes) {
-    const bool has_to_wait = std::ranges::any_of(job.links, [lane = lane](const auto& link) {
-      return link->identity.lane == lane && is_behind(link->connection);
-    });
+    const bool has_to_wait = job.is_behind(lane);
     if (has_to_wait == part.owner->is_paused()) continue;
     proto::Owner::Outbox outbox;
     part.owner->pause(has_to_wait, outbox);
@@ -102,58 +131,32 @@ void Aggregator::pace_owners(Job& job) {
 }
 
 std::optional<std::chrono::milliseconds> Aggregator::patience(Clock::time_point now) {
-  auto next = proto::Milliseconds::max();
+  if (jobs_.empty()) return {};
+  auto next = milliseconds_of(next_reaping_);
   for (const auto& [id, job] : jobs_) {
-    for (const auto& link : job.links) {
-      if (link->connection.is_readable()) return std::chrono::milliseconds{0};
-    }
+    if (job.has_work()) return std::chrono::milliseconds{0};
     if (job.metronome) next = std::min(next, job.metronome->next());
   }
-  if (next == proto::Milliseconds::max()) return {};
   return std::max(next - milliseconds_of(now), proto::Milliseconds{0});
 }
 
-// Workers have no connections among themselves, so those of a job hear of each other's silence
-// here.
-void Aggregator::check_pulses(Job& job, Clock::time_point now) {
-  if (!job.metronome) return;
-  const auto asleep = job.metronome->tick(milliseconds_of(now));
-  if (!asleep) return;
-  for (const auto& link : job.links) {
-    if (!link->pulse || !link->connection.is_open()) continue;
-    beat(link->connection, *link->pulse);
-    link->pulse->excuse(*asleep);
-    if (!link->departed) listen(job, *link, milliseconds_of(now));
-  }
-}
-
-void Aggregator::listen(Job& job, Link& link, proto::Milliseconds now) {
-  using State = proto::Pulse::State;
-  const bool was_silent = link.pulse->state() == State::silent;
-  const proto::Milliseconds silence = link.pulse->silence(now);
-  const auto changed = link.pulse->listen(now, link.connection.bytes_received());
-  if (!changed) return;
-  const Rank rank = link.identity.rank;
-  if (*changed == State::lost) return lose_silent(job, rank, silence);
-  if (*changed != State::silent && !was_silent) return;
-  const auto lasted = static_cast<std::uint64_t>(*changed == State::silent ? silence.count() : 0);
-  send_to_lane(
-      job, link.identity.lane,
-      {{.kind = wire::FrameKind::silence, .seq = lasted, .chunk = static_cast<std::uint64_t>(rank)},
-       {}},
-      &link);
-}
-
-// The rank is told like all others, in case that it thaws one day.
-void Aggregator::lose_silent(Job& job, Rank rank, proto::Milliseconds silence) {
-  if (!job.broken) {
-    break_job(job, {ErrorCode::peer_lost, rank,
-                    "lost rank " + std::to_string(rank) + ": " + describe_silence(silence)});
-  }
-  for (const auto& link : job.links) {
-    if (link->identity.rank != rank) continue;
-    (void)link->connection.flush();
-    link->connection.close();
+Status Aggregator::accepts(const Link& link, const wire::FrameHeader& header) const {
+  const Job& job = jobs_.at(link.identity.job);
+  if (job.broken) return {};
+  switch (header.kind) {
+    case wire::FrameKind::open:
+    case wire::FrameKind::segment:
+    case wire::FrameKind::cancel:
+    case wire::FrameKind::refuse:
+      if (!link.greeted) return protocol_error("frame: a hello must come first");
+      return job.lanes.at(link.identity.lane).owner->accepts(link.identity.rank, header);
+    case wire::FrameKind::hello:
+    case wire::FrameKind::goodbye:
+    case wire::FrameKind::abort:
+    case wire::FrameKind::heartbeat:
+      return {};
+    default:
+      return protocol_error("frame: an aggregator does not take this kind");
   }
 }
 
@@ -193,12 +196,10 @@ Status Aggregator::on_hello(Link& link, const wire::Message& message) {
   if (!fits) return protocol_error("hello: it does not fit what the handshake proved");
 
   Job& job = jobs_.at(link.identity.job);
-  const auto [at, is_new] = job.lanes.try_emplace(hello->lane);
-  LanePart& part = at->second;
-  if (is_new) {
-    part = {hello->topology, hello->owner,
-            std::make_unique<proto::Owner>(hello->topology, hello->lane, hello->owner)};
-  } else if (part.topology != hello->topology || part.owner_index != hello->owner) {
+  const auto at = job.lanes.find(hello->lane);
+  if (at == job.lanes.end()) {
+    if (Status error = begin_lane(job, *hello)) return error;
+  } else if (at->second.topology != hello->topology || at->second.owner_index != hello->owner) {
     return protocol_error("hello: the ranks disagree on the topology");
   }
   link.greeted = true;
@@ -206,6 +207,43 @@ Status Aggregator::on_hello(Link& link, const wire::Message& message) {
   link.connection.expect_answers_within(patience);
   if (!job.metronome) job.metronome.emplace(patience);
   if (hello->lane == 0) link.pulse.emplace(patience);
+  return {};
+}
+
+Status Aggregator::begin_lane(Job& job, const wire::Hello& hello) {
+  if (Status error = reserve(job, hello.topology)) return error;
+  auto owner = std::make_unique<proto::Owner>(hello.topology, hello.lane, hello.owner,
+                                              proto::kDedicatedReach);
+  job.lanes.emplace(hello.lane, LanePart{hello.topology, hello.owner, std::move(owner)});
+  return {};
+}
+
+// What the job may come to need is set aside before it begins, so that no job can take what another
+// one was promised.
+Status Aggregator::reserve(Job& job, const wire::Topology& topology) {
+  const auto refused = [](const std::string& text) {
+    return Error{ErrorCode::resources, kNoRank, "an aggregator refuses the job: " + text};
+  };
+  if (topology.window_bytes > limits_.window) {
+    return refused("windows of " + std::to_string(topology.window_bytes) +
+                   " bytes, and it allows " + std::to_string(limits_.window) +
+                   ": set SPARSEWIRE_WINDOW lower, or start it with a larger --max-window");
+  }
+  const std::size_t need =
+      proto::Owner::memory_needed(topology) + topology.world_size * kMemoryPerLink;
+  if (job.reserved + need > limits_.job_memory) {
+    return refused("it may need " + megabytes(job.reserved + need) + ", and a job may have " +
+                   megabytes(limits_.job_memory - 1) +
+                   ": start it with a larger --job-memory, or set SPARSEWIRE_WINDOW or "
+                   "SPARSEWIRE_LANES lower");
+  }
+  if (reserved_ + need > limits_.memory) {
+    return refused("it may need " + megabytes(job.reserved + need) + ", and other jobs leave " +
+                   megabytes(limits_.memory - reserved_) +
+                   ": start it with a larger --memory, or add an aggregator");
+  }
+  job.reserved += need;
+  reserved_ += need;
   return {};
 }
 
@@ -236,74 +274,6 @@ void Aggregator::send_to_lane(Job& job, std::uint32_t lane, const wire::Message&
                               const Link* except) {
   for (const auto& link : job.links) {
     if (link.get() != except && link->identity.lane == lane) link->connection.send(message);
-  }
-}
-
-void Aggregator::lose(Link& link, const Error& error) {
-  if (error.code == ErrorCode::protocol) {
-    link.connection.send(wire::fault_message(wire::FrameKind::abort, error));
-    link.connection.flush();
-  }
-  link.connection.close();
-  Job& job = jobs_.at(link.identity.job);
-  if (job.broken || link.departed) return;
-  break_job(job, {error.code, link.identity.rank,
-                  "lost rank " + std::to_string(link.identity.rank) + ": " + error.message});
-}
-
-void Aggregator::break_job(Job& job, const Error& error) {
-  job.broken = error;
-  job.lanes.clear();
-  for (const auto& link : job.links) {
-    link->connection.drop_unsent();
-    link->connection.send(wire::fault_message(wire::FrameKind::abort, error));
-  }
-}
-
-// Which job's message it was is not known here, so all of them end. Without memory to tell the
-// workers why, the ends of their connections tell them.
-void Aggregator::on_exception(const std::exception& exception) noexcept {
-  const Error error = error_of(exception, kNoRank);
-  for (auto& [id, job] : jobs_) {
-    try {
-      if (!job.broken) {
-        break_job(job, error);
-        continue;
-      }
-    } catch (const std::exception&) {
-      job.lanes.clear();
-    }
-    for (const auto& link : job.links) link->connection.close();
-  }
-}
-
-void Aggregator::forget_closed() {
-  const auto forget = [this](const std::unique_ptr<Link>& link) {
-    if (link->connection.is_open()) return false;
-    bytes_sent_closed_ += link->connection.bytes_sent();
-    bytes_received_closed_ += link->connection.bytes_received();
-    const std::lock_guard lock(mutex_);
-    serving_.erase(link->identity);
-    return true;
-  };
-  for (auto at = jobs_.begin(); at != jobs_.end();) {
-    at->second.links.remove_if(forget);
-    at = at->second.links.empty() ? jobs_.erase(at) : std::next(at);
-  }
-}
-
-void Aggregator::publish_stats() {
-  const std::lock_guard lock(mutex_);
-  stats_.jobs = jobs_.size();
-  stats_.workers = 0;
-  stats_.bytes_sent = bytes_sent_closed_;
-  stats_.bytes_received = bytes_received_closed_;
-  for (const auto& [id, job] : jobs_) {
-    stats_.workers += job.links.size();
-    for (const auto& link : job.links) {
-      stats_.bytes_sent += link->connection.bytes_sent();
-      stats_.bytes_received += link->connection.bytes_received();
-    }
   }
 }
 

@@ -1,19 +1,27 @@
 // A dedicated aggregator: owner halves for many jobs at once, in one progress thread. It knows
 // nothing of a job but what the job's workers tell it, and forgets it when the last of them leaves.
+// No job can make it take more than was agreed at the job's start, nor stop another one.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 
 #include "comm/heartbeat.hpp"
-#include "proto/stream/owner.hpp"
+#include "wire/topology.hpp"
 
 namespace sparsewire::comm {
+
+struct AggregatorLimits {
+  std::size_t memory = std::size_t{2} << 30;      // bytes that all jobs together may need
+  std::size_t job_memory = std::size_t{1} << 30;  // and one job
+  std::uint32_t window = 1u << 20;                // bytes that a worker may have in flight
+  // How long a link may stay without a hello. Ranks have up to 300 s to find each other, and say
+  // nothing before they have.
+  std::chrono::milliseconds grace{330'000};
+};
 
 struct AggregatorStats {
   std::uint64_t jobs = 0;     // being served now
@@ -21,6 +29,8 @@ struct AggregatorStats {
   std::uint64_t jobs_served = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
+  std::uint64_t memory = 0;           // bytes held for jobs now
+  std::uint64_t memory_reserved = 0;  // bytes that the jobs may come to need
 };
 
 class Aggregator final : private ProgressClient {
@@ -35,10 +45,10 @@ class Aggregator final : private ProgressClient {
     auto operator<=>(const Identity&) const = default;
   };
 
-  Aggregator();
+  explicit Aggregator(const AggregatorLimits& limits = {});
   ~Aggregator() override;
 
-  // Serves a connected, authenticated socket, which it takes over.
+  // Serves a connected, authenticated socket, which it takes over, whatever happens.
   void add_worker(const Identity& identity, int fd);
 
   // Whether the connection is still here; from any thread.
@@ -51,39 +61,43 @@ class Aggregator final : private ProgressClient {
 
  private:
   class Link;
-  struct LanePart {
-    wire::Topology topology;
-    std::uint32_t owner_index;
-    std::unique_ptr<proto::Owner> owner;
-  };
-  struct Job {
-    std::map<std::uint32_t, LanePart> lanes;
-    std::list<std::unique_ptr<Link>> links;
-    Status broken;
-    std::optional<proto::Metronome> metronome;  // from the first hello on
-  };
+  struct LanePart;
+  struct Job;
 
   void progress(Clock::time_point now) override;
   std::optional<std::chrono::milliseconds> patience(Clock::time_point now) override;
   bool finished() const override { return closing_; }
   void on_exception(const std::exception& exception) noexcept override;
 
+  void welcome(std::unique_ptr<Link>& link);
+  void serve(Job& job, Clock::time_point now);
+  void flush(Job& job);
+  Status accepts(const Link& link, const wire::FrameHeader& header) const;
   Status on_message(Link& link, wire::Message message);
   Status on_hello(Link& link, const wire::Message& message);
+  Status begin_lane(Job& job, const wire::Hello& hello);
+  Status reserve(Job& job, const wire::Topology& topology);
   Status on_goodbye(Link& link, const wire::Message& message);
   Status on_owner_message(Link& link, wire::Message message);
-  static void check_pulses(Job& job, Clock::time_point now);
-  static void listen(Job& job, Link& link, proto::Milliseconds now);
-  void lose(Link& link, const Error& error);
-  static void lose_silent(Job& job, Rank rank, proto::Milliseconds silence);
-  static void break_job(Job& job, const Error& error);
+  void check_pulses(Job& job, Clock::time_point now);
+  void listen(Job& job, Link& link, proto::Milliseconds now);
   static void send_to_lane(Job& job, std::uint32_t lane, const wire::Message& message,
                            const Link* except);
   static void pace_owners(Job& job);
+
+  void lose(Job& job, Link& link, const Error& error);
+  void lose_silent(Job& job, Rank rank, proto::Milliseconds silence);
+  void break_job(Job& job, const Error& error);
+  void drop_job(Job& job) noexcept;
+  void reap(Job& job, Clock::time_point now);
+  void forget(const Identity& identity);
   void forget_closed();
   void publish_stats();
 
+  const AggregatorLimits limits_;
   std::map<std::uint64_t, Job> jobs_;
+  std::size_t reserved_ = 0;  // bytes, by all jobs
+  Clock::time_point next_reaping_{};
   bool closing_ = false;
   std::uint64_t bytes_sent_closed_ = 0;
   std::uint64_t bytes_received_closed_ = 0;

@@ -95,7 +95,7 @@ void Lane::progress(Clock::time_point now) {
 std::optional<std::chrono::milliseconds> Lane::patience(Clock::time_point now) {
   const bool readable = std::ranges::any_of(
       links_, [](const auto& link) { return link && link->connection.is_readable(); });
-  if (readable || can_exchange()) return std::chrono::milliseconds{0};
+  if (readable || can_exchange() || owes_results()) return std::chrono::milliseconds{0};
   for (std::uint32_t owner = 0; owner < links_.size(); ++owner) {
     if (worker_.has_work(owner)) return std::chrono::milliseconds{0};
   }
@@ -146,6 +146,26 @@ void Lane::count_received(const wire::FrameHeader& header) {
   if (is_of_collective(header.kind)) add(counters_.bytes_received, bytes_of(header));
 }
 
+Status Lane::accepts(const Link& link, const wire::FrameHeader& header) const {
+  if (broken_) return {};
+  switch (header.kind) {
+    case wire::FrameKind::open:
+    case wire::FrameKind::segment:
+    case wire::FrameKind::cancel:
+      if (place_.dedicated) return protocol_error("frame: this rank owns nothing");
+      return owner_->accepts(link.rank(), header);
+    case wire::FrameKind::refuse:
+    case wire::FrameKind::join:
+    case wire::FrameKind::part:
+      if (peer_) return {};
+      return protocol_error("frame: this rank takes part in no exchange here");
+    case wire::FrameKind::hello:
+      return protocol_error("frame: a worker does not take this kind");
+    default:
+      return {};
+  }
+}
+
 Status Lane::on_message(Link& link, wire::Message message) {
   if (broken_) return {};
   count_received(message.header);
@@ -191,7 +211,10 @@ void Lane::pace_owner() {
   proto::Owner::Outbox outbox;
   owner_->pause(has_to_wait, outbox);
   if (Status error = broadcast(std::move(outbox))) listener_.broken(*error);
+  flush();
 }
+
+bool Lane::owes_results() const { return owner_ && owner_->is_paused() && !is_any_behind(); }
 
 bool Lane::is_any_behind() const {
   return std::ranges::any_of(links_,

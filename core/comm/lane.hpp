@@ -97,10 +97,12 @@ class Lane final : private ProgressClient {
   void produce();
   void flush();
   void pace_owner();
+  bool owes_results() const;
   bool is_any_behind() const;
   void count_received(const wire::FrameHeader& header);
   void finish_leaving(Clock::time_point now);
 
+  Status accepts(const Link& link, const wire::FrameHeader& header) const;
   Status on_message(Link& link, wire::Message message);
   Status on_owner_message(Rank rank, wire::Message message);
   Status on_worker_message(std::uint32_t owner, const wire::Message& message);

@@ -17,6 +17,7 @@ class Lane::Link final : public net::FrameHandler {
   std::uint32_t owner() const { return owner_; }
   Rank rank() const { return lane_.place_.dedicated ? kNoRank : static_cast<Rank>(owner_); }
 
+  Status accepts(const wire::FrameHeader& header) override { return lane_.accepts(*this, header); }
   std::byte* place(const wire::FrameHeader& header) override {
     if (header.kind != wire::FrameKind::result) return nullptr;
     return lane_.worker_.place(owner_, header);

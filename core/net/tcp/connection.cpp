@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::size_t kStagingBytes = 64 * 1024;
 constexpr std::size_t kBytesPerReceive = 1024 * 1024;  // before other connections get their turn
+constexpr int kFramesPerReceive = 256;  // as well: small ones cost time, and not bytes
 constexpr std::size_t kVectorsPerWrite = 64;
 
 Error peer_gone(const char* doing) {
@@ -52,7 +53,10 @@ bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
 }  // namespace
 
-Connection::Connection(int fd) : fd_(fd), peer_(peer_address(fd)), staging_(kStagingBytes) {}
+Connection::Connection(int fd)
+    : fd_(fd),
+      peer_(peer_address(fd)),
+      staging_(std::make_unique_for_overwrite<std::byte[]>(kStagingBytes)) {}
 
 Connection::~Connection() { close(); }
 
@@ -66,7 +70,7 @@ void Connection::close() {
   }
   queue_.clear();
   sent_of_front_ = queued_bytes_ = 0;
-  readable_ = writable_ = false;
+  readable_ = writable_ = holds_frames_ = false;
 }
 
 // Probes while the connection is idle, and a limit on what stays unacknowledged. Both are later
@@ -157,7 +161,7 @@ Result<std::size_t> Connection::read_some() {
   std::size_t used = 0;
   const std::size_t large = receiving_large_ ? incoming_.missing() : 0;
   if (large != 0) vectors[used++] = {incoming_.memory + incoming_.filled, large};
-  vectors[used++] = {staging_.data() + staged_end_, staging_.size() - staged_end_};
+  vectors[used++] = {staging_.get() + staged_end_, kStagingBytes - staged_end_};
   const ssize_t got = ::readv(fd_, vectors.data(), static_cast<int>(used));
   if (got == 0) return Error{ErrorCode::peer_lost, kNoRank, "the connection was closed"};
   if (got < 0) {
@@ -176,10 +180,13 @@ Result<std::size_t> Connection::read_some() {
 
 Status Connection::receive(FrameHandler& handler) {
   std::size_t total = 0;
-  while (is_open() && readable_ && total < kBytesPerReceive) {
-    const auto bytes = read_some();
-    if (!bytes) return bytes.error();
-    total += *bytes;
+  frames_due_ = kFramesPerReceive;
+  while (is_readable() && frames_due_ > 0 && total < kBytesPerReceive) {
+    if (!holds_frames_) {
+      const auto bytes = read_some();
+      if (!bytes) return bytes.error();
+      total += *bytes;
+    }
     if (receiving_large_ && incoming_.missing() == 0) {
       if (Status error = finish_large(handler)) return error;
     }
@@ -189,11 +196,14 @@ Status Connection::receive(FrameHandler& handler) {
 }
 
 std::span<const std::byte> Connection::staged() const {
-  return std::span(staging_).subspan(staged_begin_, staged_end_ - staged_begin_);
+  return {staging_.get() + staged_begin_, staged_end_ - staged_begin_};
 }
 
 Status Connection::consume_staging(FrameHandler& handler) {
+  holds_frames_ = false;
   while (is_open() && !receiving_large_ && staged().size() >= wire::kHeaderBytes) {
+    holds_frames_ = frames_due_ == 0;
+    if (holds_frames_) return {};
     const auto header = wire::decode_header(staged().first<wire::kHeaderBytes>());
     if (!header) return header.error();
     const auto rest = staged().subspan(wire::kHeaderBytes);
@@ -202,19 +212,21 @@ Status Connection::consume_staging(FrameHandler& handler) {
       break;
     }
     staged_begin_ += wire::kHeaderBytes + header->payload;
+    --frames_due_;
     if (Status error =
             handler.on_message({*header, Bytes::borrowed(rest.first(header->payload))})) {
       return error;
     }
   }
   const std::size_t left = staged().size();
-  std::memmove(staging_.data(), staged().data(), left);
+  std::memmove(staging_.get(), staged().data(), left);
   staged_begin_ = 0;
   staged_end_ = left;
   return {};
 }
 
 Status Connection::begin_large(const wire::FrameHeader& header, FrameHandler& handler) {
+  if (Status error = handler.accepts(header)) return error;
   incoming_ = {.header = header, .memory = handler.place(header), .owner = nullptr, .filled = 0};
   if (!incoming_.memory) {
     incoming_.owner = Bytes::allocate(header.payload);

@@ -22,6 +22,10 @@ class FrameHandler {
  public:
   virtual ~FrameHandler() = default;
 
+  // Whether a large frame is worth receiving, asked of its header alone and before any memory is
+  // found for it. An error closes the connection.
+  virtual Status accepts(const wire::FrameHeader& header) = 0;
+
   // Where to receive this payload, or null to have the connection find memory for it.
   virtual std::byte* place(const wire::FrameHeader& header) = 0;
 
@@ -72,9 +76,11 @@ class Connection {
 
   // The poller's notes: may the socket be read or written without blocking?
   void note_ready(bool readable, bool writable);
-  bool is_readable() const { return readable_; }
+  bool is_readable() const { return readable_ || holds_frames_; }
   bool has_output() const { return !queue_.empty(); }
   std::size_t queued_bytes() const { return queued_bytes_; }
+  // Of a payload that is on its way in, and not in the handler's memory.
+  std::size_t incoming_bytes() const { return incoming_.owner ? incoming_.header.payload : 0; }
 
   // Of what was queued or sent, what the peer's kernel has not acknowledged yet.
   std::size_t undelivered_bytes() const;
@@ -114,9 +120,11 @@ class Connection {
   std::size_t sent_of_front_ = 0;
   std::size_t queued_bytes_ = 0;
 
-  std::vector<std::byte> staging_;
+  std::unique_ptr<std::byte[]> staging_;  // Untouched until something comes.
   std::size_t staged_begin_ = 0;
   std::size_t staged_end_ = 0;
+  int frames_due_ = 0;         // that this turn may still hand out
+  bool holds_frames_ = false;  // staged, for the next turn
   bool receiving_large_ = false;
   Incoming incoming_;
 

@@ -9,9 +9,9 @@
 namespace sparsewire::proto {
 namespace {
 
-// Of results in one go, before the connections get their turn: a few bytes of every rank may make
-// the result of a whole chunk.
-constexpr std::size_t kBurstBytes = 1u << 20;
+// Of results between two calls to pause(), when the connections get their turn: a few bytes of
+// every rank may make the result of a whole chunk.
+constexpr std::size_t kBurstBytes = 2u << 20;
 
 wire::Message result_message(std::uint64_t seq, std::uint64_t chunk, std::uint64_t next,
                              Segment segment) {
@@ -118,7 +118,6 @@ Status Owner::may_settle(Rank rank, std::uint64_t seq, bool is_cancel) const {
 Status Owner::on_message(Rank rank, wire::Message message, Outbox& outbox) {
   const wire::FrameHeader& header = message.header;
   if (Status error = accepts(rank, header)) return error;
-  made_ = 0;
   switch (header.kind) {
     case wire::FrameKind::open: {
       const auto descriptor = wire::decode_descriptor(message.payload.view());

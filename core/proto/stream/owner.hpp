@@ -41,8 +41,8 @@ class Owner {
   Status on_message(Rank rank, wire::Message message, Outbox& outbox);
 
   // A paused owner takes everything in but makes no results; its ranks' windows then stop them. On
-  // resuming, the outbox gets what has become complete. An owner pauses by itself where it has made
-  // much at once, so that its results can leave before it makes more.
+  // resuming, the outbox gets what has become complete. An owner pauses by itself once it has made
+  // much since it last resumed, so that its results can leave before it makes more.
   void pause(bool paused, Outbox& outbox);
   bool is_paused() const { return paused_; }
 
@@ -113,7 +113,7 @@ class Owner {
   std::uint32_t owner_;
   std::uint64_t reach_;
   bool paused_ = false;
-  std::size_t made_ = 0;  // bytes of results, in this call
+  std::size_t made_ = 0;  // bytes of results, since it last resumed
   Costs costs_;
   Scratch scratch_;
   std::map<std::uint64_t, Operation> operations_;

@@ -60,6 +60,8 @@ Frame random_frame(std::uint64_t seq, Random& random) {
 // Keeps what arrives; frames with an even sequence are received in a place of its own.
 class Recorder : public net::FrameHandler {
  public:
+  Status accepts(const wire::FrameHeader&) override { return {}; }
+
   std::byte* place(const wire::FrameHeader& header) override {
     if (header.seq % 2 != 0) return nullptr;
     place_ = std::make_unique<std::byte[]>(header.payload);
