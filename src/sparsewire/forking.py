@@ -7,6 +7,7 @@ that kept its copies would hide the death of its parent from the peers.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import weakref
 from contextlib import ExitStack
@@ -38,6 +39,11 @@ def _disown_all() -> None:
 
 
 os.register_at_fork(after_in_child=_disown_all)
+
+
+def never_free(thing: object) -> None:
+    """Keep `thing` beyond the end of Python, for what would wait for threads as it is freed."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 class Inherited:

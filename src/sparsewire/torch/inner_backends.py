@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from torch._C._distributed_c10d import Store
 
+from sparsewire.forking import Inherited, never_free
 from sparsewire.torch import inner
 from sparsewire.torch.inner import Backend
 
@@ -19,10 +20,11 @@ class InnerBackends:
         self._arguments = (store, rank, size)
         self._making = threading.Lock()
         self._made: dict[str, Backend] = {"cpu": inner.gloo(store, rank, size, timeout)}
+        self._gone: Backend = None
 
     @property
     def gloo(self) -> Backend:
-        return self._made["cpu"]
+        return self._made.get("cpu", self._gone)
 
     def of(self, device_type: str) -> Backend:
         """The backend for tensors of this device type; gloo on a machine without NCCL."""
@@ -54,6 +56,14 @@ class InnerBackends:
     def abort(self) -> None:
         """Fail what is in flight, where the backends can."""
         self._each("abort")
+
+    def disown(self) -> None:
+        """In a forked child: leave the backends to the parent; what is called here raises."""
+        for backend in self.all():
+            # It would wait for threads that are not here.
+            never_free(backend)
+        self._made, self._gone = {}, Inherited("process group")
+        self._making = threading.Lock()
 
     def _each(self, method: str) -> None:
         for backend in self.all():

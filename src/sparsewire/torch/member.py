@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import math
+import os
 import threading
 import weakref
 from datetime import timedelta
@@ -20,6 +21,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 import sparsewire
 from sparsewire.errors import Error
+from sparsewire.forking import disown_in_child, never_free
 from sparsewire.torch import callbacks, dense_part, engine_path, handed, sparse_part
 from sparsewire.torch.engine_call import EngineCall, Part
 from sparsewire.torch.forwarding import device_type
@@ -73,6 +75,7 @@ class Member(SparseCollectives):
             self._communicator.close()
             raise
         _open.add(self)
+        disown_in_child(self)
 
     def getBackendName(self) -> str:
         return NAME
@@ -253,6 +256,13 @@ class Member(SparseCollectives):
         self._inner_backends.shutdown()
         _open.discard(self)
 
+    def disown(self) -> None:
+        """In a forked child: leave the group to the parent; what is called here raises."""
+        self._nesting = threading.Lock()
+        self._callbacks = callbacks.Callbacks(self._level + 1)
+        self._inner_backends.disown()
+        never_free(self)
+
     def abort(self) -> None:
         """Fail everything in flight, here and on the other ranks, then leave the group."""
         if self._level == 0:
@@ -265,6 +275,10 @@ class Member(SparseCollectives):
 
 
 _open: weakref.WeakSet[Member] = weakref.WeakSet()
+
+
+# A child shuts nothing down that is its parent's.
+os.register_at_fork(after_in_child=_open.clear)
 
 
 @atexit.register
