@@ -65,8 +65,12 @@ ResultPool::Block ResultPool::take(std::size_t size) {
 void ResultPool::give_back(const Block& block) {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || block.size > most_kept_) return unmap(block);
+  try {
+    free_.emplace(block.size, block);
+  } catch (const std::bad_alloc&) {
+    return unmap(block);
+  }
   madvise(block.begin, block.size, MADV_FREE);
-  free_.emplace(block.size, block);
   kept_ += block.size;
   while (kept_ > most_kept_) {
     // The smallest goes: it is the cheapest to make again.
