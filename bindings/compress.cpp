@@ -3,6 +3,7 @@
 
 #include "base/bitmap.hpp"
 #include "base/types.hpp"
+#include "gil.hpp"
 #include "kernels/blocks.hpp"
 #include "kernels/compress/entropy.hpp"
 #include "kernels/compress/positions.hpp"
@@ -28,7 +29,7 @@ constexpr const char* kBitmap = "a bitmap must have a bit for each element, in w
 // Runs f, which touches no Python objects, without the GIL.
 template <typename F>
 auto unlocked(F f) {
-  const nb::gil_scoped_release release;
+  const GilRelease release;
   return f();
 }
 

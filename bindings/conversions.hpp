@@ -3,13 +3,19 @@
 
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <stdexcept>
 #include <string>
 
 namespace sparsewire::bindings {
 
+// Negative is none, and beyond a hundred years is a hundred years, which no clock overflows by.
 inline std::chrono::nanoseconds nanoseconds_of(double seconds) {
+  constexpr double kMost = 100.0 * 365 * 24 * 3600;
+  if (std::isnan(seconds)) throw std::invalid_argument("a time must be a number");
+  seconds = std::clamp(seconds, 0.0, kMost);
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::duration<double>(seconds));
 }

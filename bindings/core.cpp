@@ -11,6 +11,7 @@
 #include "comm/communicator.hpp"
 #include "compress.hpp"
 #include "conversions.hpp"
+#include "gil.hpp"
 #include "kernels/kernels.hpp"
 #include "sparse.hpp"
 #include "topk.hpp"
@@ -44,7 +45,7 @@ nb::str text_of(const std::string& text) {
 }
 
 bool wait(const comm::Operation& operation, std::optional<double> timeout) {
-  const nb::gil_scoped_release release;
+  const GilRelease release;
   if (!timeout) return operation.wait({});
   return operation.wait(nanoseconds_of(*timeout));
 }
@@ -65,7 +66,7 @@ std::shared_ptr<comm::Operation> submit(comm::Communicator& self, std::uintptr_t
                          .result_codec = checked_code<Codec>(result_codec, kCodecCount, "codec"),
                          .seed = seed}}};
   if (timeout > 0) arguments.deadline = comm::Clock::now() + nanoseconds_of(timeout);
-  const nb::gil_scoped_release release;
+  const GilRelease release;
   return self.submit(arguments);
 }
 
@@ -132,7 +133,7 @@ nb::dict activity_dict(const comm::Communicator& self) {
 nb::object next_notice(comm::Communicator& self) {
   std::optional<comm::Notice> notice;
   {
-    const nb::gil_scoped_release release;
+    const GilRelease release;
     notice = self.next_notice();
   }
   if (!notice) return nb::none();
@@ -201,12 +202,9 @@ NB_MODULE(_core, m) {
            "dedicated"_a = false, "block"_a = 256, "window"_a = 0, "peer_timeout"_a = 30.0)
       .def("submit", &submit, "source"_a, "target"_a, "count"_a, "dtype"_a, "op"_a, "timeout"_a,
            "segment_codec"_a = 0, "result_codec"_a = 0, "seed"_a = 0)
-      .def("watch", &comm::Communicator::watch, "operation"_a,
-           nb::call_guard<nb::gil_scoped_release>())
-      .def("next_completed", &comm::Communicator::next_completed,
-           nb::call_guard<nb::gil_scoped_release>())
-      .def("abort", &comm::Communicator::abort, "message"_a,
-           nb::call_guard<nb::gil_scoped_release>())
+      .def("watch", &comm::Communicator::watch, "operation"_a, nb::call_guard<GilRelease>())
+      .def("next_completed", &comm::Communicator::next_completed, nb::call_guard<GilRelease>())
+      .def("abort", &comm::Communicator::abort, "message"_a, nb::call_guard<GilRelease>())
       .def("stats", &stats_dict)
       .def("activity", &activity_dict)
       .def("next_notice", &next_notice)
@@ -214,7 +212,7 @@ NB_MODULE(_core, m) {
       .def(
           "close",
           [](comm::Communicator& self, double linger) {
-            const nb::gil_scoped_release release;
+            const GilRelease release;
             self.close(nanoseconds_of(linger));
           },
           "linger"_a = 5.0);
@@ -232,5 +230,5 @@ NB_MODULE(_core, m) {
              std::uint32_t lane) { return self.serves({job, world_size, rank, lane}); },
           "job"_a, "world_size"_a, "rank"_a, "lane"_a)
       .def("stats", &aggregator_stats_dict)
-      .def("close", &comm::Aggregator::close, nb::call_guard<nb::gil_scoped_release>());
+      .def("close", &comm::Aggregator::close, nb::call_guard<GilRelease>());
 }

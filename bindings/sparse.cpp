@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "conversions.hpp"
+#include "gil.hpp"
 #include "wire/limits.hpp"
 
 namespace nb = nanobind;
@@ -75,7 +76,7 @@ std::shared_ptr<comm::Operation> submit_sparse(comm::Communicator& self, const S
                  .values = reinterpret_cast<const std::byte*>(call.values),
                  .descriptor = join.descriptor}};
   if (timeout > 0) arguments.deadline = comm::Clock::now() + nanoseconds_of(timeout);
-  const nb::gil_scoped_release release;
+  const GilRelease release;
   return self.submit(arguments);
 }
 
@@ -99,7 +100,7 @@ template <typename Index>
 nb::tuple take_sparse_as(const comm::Operation& self, std::size_t list) {
   comm::SparseResult result;
   {
-    const nb::gil_scoped_release release;
+    const GilRelease release;
     result = self.take_sparse<Index>(list);
   }
   return nb::make_tuple(array_of<Index>(std::move(result.indices), result.count),
@@ -168,7 +169,7 @@ void bind_results(nb::class_<comm::Operation>& operation) {
       .def(
           "named",
           [](comm::Operation& self, std::size_t list) {
-            const nb::gil_scoped_release release;
+            const GilRelease release;
             return output(self, list).named();
           },
           "list"_a = 0)
@@ -176,12 +177,12 @@ void bind_results(nb::class_<comm::Operation>& operation) {
       .def(
           "write_dense",
           [](comm::Operation& self, std::uintptr_t target, std::size_t list) {
-            const nb::gil_scoped_release release;
+            const GilRelease release;
             output(self, list).write_dense(reinterpret_cast<std::byte*>(target));
           },
           "target"_a, "list"_a = 0)
       .def("finish", [](comm::Operation& self) {
-        const nb::gil_scoped_release release;
+        const GilRelease release;
         self.outputs().finish();
       });
 }

@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 
+#include "gil.hpp"
 #include "kernels/topk.hpp"
 
 namespace nb = nanobind;
@@ -41,9 +42,9 @@ void bind_topk(nb::module_& m) {
       .def("__init__", &init_topk, "bucket"_a, "k"_a, "bits"_a)
       .def("bytes", &TopK::bytes, "count"_a)
       .def("compress", &compress, "gradient"_a, "residual"_a, "count"_a, "records"_a,
-           nb::call_guard<nb::gil_scoped_release>())
+           nb::call_guard<GilRelease>())
       .def("mean", &mean, "records"_a, "stride"_a, "ranks"_a, "count"_a, "out"_a,
-           nb::call_guard<nb::gil_scoped_release>());
+           nb::call_guard<GilRelease>());
 }
 
 }  // namespace sparsewire::bindings

@@ -1,7 +1,7 @@
 """What the engine sees of an array: its address, number of elements and dtype code.
 
-NumPy arrays and torch tensors are read directly; anything else goes through DLPack or the buffer
-protocol, without a copy. Whatever cannot be used in place is refused, never copied.
+NumPy arrays and torch tensors are read directly; anything else through DLPack or the buffer
+protocol. What is to be written and cannot be used in place is refused, never copied.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def view(x: Any, *, writable: bool) -> View:
             "JAX arrays are immutable: pass out=, for example out=numpy.empty_like(x), "
             "and turn the result into a JAX array with jax.numpy.asarray"
         )
-    return _of_numpy(_as_numpy(x), writable, x)
+    return _of_numpy(_as_numpy(x, writable), writable, x)
 
 
 def check_target(source: View, target: View) -> None:
@@ -105,6 +105,8 @@ def _of_tensor(x: Any, torch: Any) -> View:
             "the tensor requires grad, and all_reduce is not differentiable: pass x.detach(), "
             "or call it under torch.no_grad()"
         )
+    if x.is_neg():
+        raise ValueError("the tensor is negated only when it is read: pass x.resolve_neg()")
     if not x.is_contiguous():
         raise ValueError("the tensor is not contiguous: pass x.contiguous()")
     count = x.numel()
@@ -114,15 +116,15 @@ def _of_tensor(x: Any, torch: Any) -> View:
     return View(pointer, count, code, x, count * x.element_size())
 
 
-def _as_numpy(x: Any) -> np.ndarray[Any, Any]:
-    """A NumPy array over the memory of `x`."""
+def _as_numpy(x: Any, writable: bool) -> np.ndarray[Any, Any]:
+    """A NumPy array over the memory of `x`; a copy only where `x` is just read."""
     if hasattr(x, "__dlpack_device__") and hasattr(x, "__dlpack__"):
         kind = int(x.__dlpack_device__()[0])
         if kind != _CPU:
             raise ValueError(
                 f"the array is not in CPU memory (DLPack device {kind}): copy it there"
             )
-        return _from_dlpack(x)
+        return _from_dlpack(x, writable)
     try:
         return np.asarray(memoryview(x))
     except (TypeError, ValueError) as error:
@@ -132,14 +134,17 @@ def _as_numpy(x: Any) -> np.ndarray[Any, Any]:
         ) from None
 
 
-def _from_dlpack(x: Any) -> np.ndarray[Any, Any]:
+def _from_dlpack(x: Any, writable: bool) -> np.ndarray[Any, Any]:
     try:
         return np.from_dlpack(x)
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
-        if hasattr(x, "__array__"):
+        if hasattr(x, "__array__") and not writable:
             # DLPack in NumPy has no bfloat16, but JAX arrays convert to ml_dtypes' without a copy.
             return np.asarray(x)
-        raise TypeError(f"{type(x).__name__} cannot be read through DLPack: {error}") from None
+        what = "written to: pass out=, such as a NumPy array" if writable else "read"
+        raise TypeError(
+            f"{type(x).__name__} has no DLPack ({error}) by which it can be {what}"
+        ) from None
 
 
 def _unsupported(dtype: str) -> TypeError:

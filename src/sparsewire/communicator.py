@@ -181,7 +181,8 @@ class Communicator:
         if out is not None:
             target = view(out, writable=True)
             check_target(source, target)
-        operation = self.submit(
+        start = partial(
+            self.submit,
             source.pointer,
             target.pointer,
             source.size,
@@ -192,7 +193,7 @@ class Communicator:
             seed,
         )
         result = x if out is None else out
-        return Work(self, operation, lambda: result, (source.owner, target.owner))
+        return self._issue(start, lambda _: lambda: result, (source.owner, target.owner))
 
     def _sparse(self, x: Any, request: Request, async_op: bool, timeout: float | None) -> Any:
         dedicated = bool(self._options.aggregators) and self.world_size > 1
@@ -200,11 +201,27 @@ class Communicator:
         x = coalesced(x)
         given = read(x)
         call = build_call(request, given)
-        operation = self._core.submit_sparse(call, self._seconds(timeout))
-        results = Results(operation, x, given)
-        deliver = partial(results.of_rank, self.rank, self.world_size, request)
-        work = Work(self, operation, deliver, (given.indices, given.values.owner, request.out))
+        start = partial(self._core.submit_sparse, call, self._seconds(timeout))
+
+        def deliver_from(operation: Operation) -> Callable[[], Any]:
+            results = Results(operation, x, given)
+            return partial(results.of_rank, self.rank, self.world_size, request)
+
+        memory = (given.indices, given.values.owner, request.out)
+        work = self._issue(start, deliver_from, memory)
         return work if async_op else work.wait()
+
+    def _issue(
+        self,
+        start: Callable[[], Operation],
+        deliver_from: Callable[[Operation], Callable[[], Any]],
+        memory: object,
+    ) -> Work:
+        """Start an operation that works on `memory`, which stays whatever interrupts this."""
+        operation, token = self._abandoned.issue(start, memory)
+        work = Work(self, operation, deliver_from(operation), memory)
+        self._abandoned.issued(token)
+        return work
 
     def barrier(self, timeout: float | None = None) -> None:
         """Return once every rank has called it. Raises like `all_reduce`."""
@@ -310,6 +327,7 @@ class Communicator:
             if closing.unregister(self):
                 self._core.close()
                 self._notices.join()
+        self._pool.join()
         self._abandoned.release()
 
     def disown(self) -> None:

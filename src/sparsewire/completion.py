@@ -15,7 +15,9 @@ from sparsewire._core import Operation
 _log = logging.getLogger(__name__)
 
 IDLE_MAX = 2
+THREADS_MAX = 64
 _SIGNAL_INTERVAL_S = 0.2
+_JOIN_PATIENCE_S = 5.0
 
 Callback = Callable[[], None]
 
@@ -25,6 +27,8 @@ def wait(operation: Operation, timeout: float = math.inf) -> bool:
 
     Waits in slices, because Python handles Ctrl-C only between two calls into the engine.
     """
+    if math.isnan(timeout):
+        raise ValueError("timeout must be a number of seconds, not nan")
     deadline = time.monotonic() + timeout
     while not operation.wait(max(0.0, min(_SIGNAL_INTERVAL_S, deadline - time.monotonic()))):
         if time.monotonic() >= deadline:
@@ -35,14 +39,16 @@ def wait(operation: Operation, timeout: float = math.inf) -> bool:
 class CallbackPool:
     """Threads that wait in the engine for ended operations, and run what was attached to them.
 
-    One thread always stays free to take the next callback, so a callback may itself wait for
-    another collective. The threads are daemons, start with the first use and end with the engine.
+    One thread stays free to take the next callback, so a callback may itself wait for another
+    collective; but there are THREADS_MAX at most, and while all of them are in callbacks, further
+    ones wait. The threads are daemons, start with the first use and end with the engine.
     """
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._lock = threading.Lock()
         self._callbacks: dict[int, list[Callback]] = {}
+        self._threads: set[threading.Thread] = set()
         self._idle = 0
 
     def watch(self, operation: Operation, callback: Callback) -> None:
@@ -53,14 +59,34 @@ class CallbackPool:
                 self._start_thread()
         self._core.watch(operation)
 
+    def join(self) -> None:
+        """Wait for the callbacks that still run, once the engine is closed; 5 s at most."""
+        deadline = time.monotonic() + _JOIN_PATIENCE_S
+        with self._lock:
+            threads = self._threads - {threading.current_thread()}
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if any(thread.is_alive() for thread in threads):
+            _log.warning("a callback of a collective still runs after close")
+
     def _start_thread(self) -> None:
+        if len(self._threads) >= THREADS_MAX:
+            return
         thread = threading.Thread(target=self._run, name="sparsewire-callbacks", daemon=True)
         # Python starts no thread any more while it exits; the threads that are there go on.
         with contextlib.suppress(RuntimeError):
             thread.start()
+            self._threads.add(thread)
             self._idle += 1
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            with self._lock:
+                self._threads.discard(threading.current_thread())
+
+    def _serve(self) -> None:
         while (operation := self._core.next_completed()) is not None:
             with self._lock:
                 # Of several callbacks of one operation, the first report of its end runs all.
@@ -90,5 +116,5 @@ def _call(callbacks: list[Callback]) -> None:
     for callback in callbacks:
         try:
             callback()
-        except Exception:
+        except BaseException:  # Not even sys.exit() may keep others from being called.
             _log.exception("a callback of a collective raised")

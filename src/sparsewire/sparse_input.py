@@ -71,7 +71,7 @@ def _read_torch(x: Any) -> SparseInput:
     sparse_shape = x.shape[: x.sparse_dim()]
     indices = x._indices()
     flat = _flat(indices.numpy(), tuple(sparse_shape))
-    values = x._values().detach().contiguous()
+    values = x._values().detach().resolve_neg().contiguous()
     width = int(np.prod(x.shape[x.sparse_dim() :], dtype=np.int64))
     length = int(np.prod(sparse_shape, dtype=np.int64))
     return _cut(np.ascontiguousarray(flat), view(values, writable=False), length, width)

@@ -35,7 +35,8 @@ class Work:
     def wait(self, timeout: float | None = None) -> Any:
         """Block until the end and return the result; raises the typed error.
 
-        Raises Timeout after `timeout` seconds; the collective is still in flight then.
+        Raises Timeout after `timeout` seconds; the collective is still in flight then. Raises
+        ValueError for a timeout that is NaN.
         """
         self._communicator.check_process()
         limit = math.inf if timeout is None else timeout
@@ -56,7 +57,9 @@ class Work:
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
         """Call `callback(self)` on a thread of the callback pool, once the collective has ended.
 
-        It may wait for other collectives. What it raises is logged.
+        It may wait for other collectives. Up to 64 callbacks run at once; further ones wait until
+        one of them returns. What it raises is logged, SystemExit included. `close` waits for those
+        that run, for 5 s.
         """
 
         def call() -> None:

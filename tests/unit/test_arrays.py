@@ -167,3 +167,31 @@ class TestTorch:
             view(torch.zeros(4, dtype=torch.uint8), writable=True)
         with pytest.raises(ValueError, match="the tensor is on meta"):
             view(torch.zeros(4, device="meta"), writable=True)
+
+
+def test_tensor_that_is_negated_only_when_read() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch._neg_view(torch.ones(3))
+    for writable in (True, False):
+        with pytest.raises(ValueError, match=r"pass x\.resolve_neg\(\)"):
+            view(x, writable=writable)
+    assert view(x.resolve_neg(), writable=True).size == 3
+
+
+class Copying:
+    """An array that can be read as a copy only."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self, **_: Any) -> Any:
+        raise BufferError("no such dtype")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        return np.ones(3, np.float32)
+
+
+def test_copy_is_read_but_never_written() -> None:
+    assert view(Copying(), writable=False).size == 3
+    with pytest.raises(TypeError, match="pass out="):
+        view(Copying(), writable=True)

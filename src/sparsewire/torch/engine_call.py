@@ -45,6 +45,7 @@ class EngineCall:
         self._parts: list[Part] = []
         self._settling = threading.Lock()
         self._settled = False
+        self._unsettled: Exception | None = None  # why a result could not be brought back
 
     def add(self, part: Part) -> None:
         """Add a part that has just been started."""
@@ -61,14 +62,14 @@ class EngineCall:
         self._settle()
         return True
 
-    def error(self) -> Error | None:
-        """Why the first failed operation failed, as far as is known by now."""
+    def error(self) -> Exception | None:
+        """Why the first failed operation failed, or why a result could not be brought back."""
         for part in self._parts:
             error = self.communicator.failure_of(part.operation)
             if error is not None:
                 self._notice(error)
                 return error
-        return None
+        return self._unsettled
 
     def wait(self, timeout: float = math.inf) -> None:
         """Block until the end; raises `Timeout` after `timeout` seconds, or why it failed.
@@ -80,10 +81,11 @@ class EngineCall:
         for part in self._parts:
             if not wait(part.operation, deadline - time.monotonic()):
                 raise self.communicator.not_ended(part.operation, timeout)
-        error = self.error()
+        if (error := self.error()) is None:
+            self._settle()
+            error = self._unsettled
         if error is not None:
             raise error
-        self._settle()
 
     def finish(self) -> list[torch.Tensor]:
         """Block until the end and return the tensors; raises why it failed."""
@@ -91,14 +93,20 @@ class EngineCall:
         return self.tensors
 
     def _settle(self) -> None:
-        """Bring results to where they belong, once."""
+        """Bring results to where they belong, once; keeps why the first that fails does."""
         with self._settling:
             if self._settled:
                 return
             self._settled = True
             for part in self._parts:
                 if part.operation.failure() is None:
-                    part.settle()
+                    self._settle_part(part)
+
+    def _settle_part(self, part: Part) -> None:
+        try:
+            part.settle()
+        except Exception as error:
+            self._unsettled = self._unsettled or error
 
     def __del__(self) -> None:
         # Nobody waits any more, but the engine still reads and writes the memory.

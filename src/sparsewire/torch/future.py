@@ -16,7 +16,7 @@ T = TypeVar("T")
 class _Failed:
     """The value of a future that failed. C++ code that tries to use it raises the error instead."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.error = error
 
     def __reduce__(self) -> Any:
@@ -68,7 +68,7 @@ class Future(torch.futures.Future[T]):
     def _settle(self, compute: Callable[[], T]) -> None:
         try:
             value: Any = compute()
-        except Exception as error:
+        except BaseException as error:  # Who waits must hear even of sys.exit() in a callback.
             value = _Failed(error)
         self._ended.set()
         self.set_result(value)

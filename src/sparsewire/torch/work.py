@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 from torch.autograd import Variable
 
-from sparsewire.errors import Error
 from sparsewire.torch.callbacks import Callbacks
 from sparsewire.torch.engine_call import EngineCall
 from sparsewire.torch.future import Future
@@ -41,7 +40,7 @@ class Work(dist.Work):
     def is_success(self) -> bool:
         return self._call.done() and self._call.error() is None
 
-    def exception(self) -> Error | None:
+    def exception(self) -> Exception | None:
         return self._call.error()
 
     def result(self) -> list[torch.Tensor]:
