@@ -68,6 +68,9 @@ def resumed(kind: str) -> None:
         second_state.load_state_dict({**saved, vectors: {"0.weight": torch.zeros(3)}})
     with pytest.raises(ValueError, match="list"):
         second_state.load_state_dict({**saved, "world_size": 7})
+    # As it was saved before jobs had names.
+    second_state.load_state_dict({name: each for name, each in saved.items() if name != "job"})
+    assert second_state.step == saved["step"]
 
 
 @pytest.mark.parametrize("kind", STATES)

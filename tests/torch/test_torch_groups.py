@@ -150,6 +150,8 @@ def reduce_and_broadcast(backend: str) -> None:
     # Before torch 2.14, sparsewire serves every device as soon as it serves one.
     serves_cpu = "cpu:sparsewire" in backend or not TAKES_BACKENDS
     assert sparsewire.torch.stats()["operations"] == before + 2 * serves_cpu
+    assert sparsewire.torch.status()["in_flight"] == 0
+    assert not sparsewire.torch.status()["silent"]
 
 
 def on_loopback() -> None:

@@ -4,8 +4,8 @@ Torch 2.14 and newer import it by themselves; older versions need `import sparse
 """
 
 from sparsewire.torch.backend import register
-from sparsewire.torch.lookup import stats
+from sparsewire.torch.lookup import stats, status
 
 register()
 
-__all__ = ["register", "stats"]
+__all__ = ["register", "stats", "status"]

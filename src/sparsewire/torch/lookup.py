@@ -42,7 +42,19 @@ def stats(group: dist.ProcessGroup | None = None) -> dict[str, int]:
 
     Without a group, for the default group. Raises ValueError for a group of another backend.
     """
+    return _served(group).stats()
+
+
+def status(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
+    """What the engine is at for a group, and which ranks are silent, as `Communicator.status` says.
+
+    Without a group, for the default group. Raises ValueError for a group of another backend.
+    """
+    return _served(group).status()
+
+
+def _served(group: dist.ProcessGroup | None) -> Member:
     member = member_of(group)
     if member is None:
         raise ValueError('the group has no backend "sparsewire": pass one that has')
-    return member.stats()
+    return member

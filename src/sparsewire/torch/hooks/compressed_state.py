@@ -177,8 +177,9 @@ class CompressedState(HookState, ABC):
         self._streams.replace(streams, self.parameters)
         self.step = states[0]["step"]
         # Otherwise ranks would draw again what ranks drew at the start of the old job.
-        resized = f"{states[0]['job']}/{self.transport.size} ranks after {self.step} steps"
-        self._job = own["job"] if own else resized
+        before = states[0].get("job", "")  # States that were saved before jobs had names have none.
+        resized = f"{before}/{self.transport.size} ranks after {self.step} steps"
+        self._job = before if own else resized
 
 
 def _is_finite(vector: torch.Tensor, dtype: torch.dtype) -> bool:
