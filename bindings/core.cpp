@@ -148,6 +148,8 @@ nb::dict aggregator_stats_dict(const comm::Aggregator& self) {
   dict["jobs"] = stats.jobs;
   dict["jobs_served"] = stats.jobs_served;
   dict["workers"] = stats.workers;
+  dict["memory"] = stats.memory;
+  dict["memory_reserved"] = stats.memory_reserved;
   dict["bytes_sent"] = stats.bytes_sent;
   dict["bytes_received"] = stats.bytes_received;
   return dict;
@@ -218,7 +220,15 @@ NB_MODULE(_core, m) {
           "linger"_a = 5.0);
 
   nb::class_<comm::Aggregator>(m, "Aggregator")
-      .def(nb::init<>())
+      .def(
+          "__init__",
+          [](comm::Aggregator* self, std::size_t memory, std::size_t job_memory,
+             std::uint32_t window, double grace) {
+            const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(
+                std::chrono::duration<double>(grace));
+            new (self) comm::Aggregator({memory, job_memory, window, patience});
+          },
+          nb::kw_only(), "memory"_a, "job_memory"_a, "window"_a, "grace"_a)
       .def(
           "add_worker",
           [](comm::Aggregator& self, std::uint64_t job, std::uint32_t world_size, Rank rank,

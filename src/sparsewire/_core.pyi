@@ -289,7 +289,8 @@ class Communicator:
 class Aggregator:
     """Dedicated owner shards for many jobs at once; one progress thread."""
 
-    def __init__(self) -> None: ...
+    def __init__(self, *, memory: int, job_memory: int, window: int, grace: float) -> None:
+        """Limits in bytes: of all jobs, of one, of a window; seconds that a hello may take."""
     def add_worker(self, job: int, world_size: int, rank: int, lane: int, fd: int) -> None:
         """Serve one authenticated connection of job `job` (64-bit id). Owns `fd` from here."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import logging
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -19,6 +20,13 @@ _log = logging.getLogger(__name__)
 
 JOBS_MAX_DEFAULT = 64
 RANKS_MAX_DEFAULT = 1024
+MEMORY_DEFAULT = 2 << 30
+JOB_MEMORY_DEFAULT = 1 << 30
+WINDOW_MAX_DEFAULT = 1 << 20
+# Ranks say nothing before all have found each other, and have 300 s for that.
+GRACE_DEFAULT_S = 330.0
+# Of its time, what the listener may work.
+_BUSY_SHARE = 0.25
 _POLL_S = 0.5
 
 Place = tuple[int, int]
@@ -69,7 +77,7 @@ class WorkerGuard(Guard):
         if job.world_size != hello.world_size:
             raise Refused(Reason.WRONG_RANK)
         place = (hello.rank, hello.lane)
-        if place in job.workers | job.arriving:
+        if place in job.workers or place in job.arriving:
             raise Refused(Reason.DUPLICATE)
         job.arriving.add(place)
 
@@ -107,11 +115,19 @@ class AggregatorServer:
         secret: bytes = b"",
         jobs_max: int = JOBS_MAX_DEFAULT,
         ranks_max: int = RANKS_MAX_DEFAULT,
+        memory: int = MEMORY_DEFAULT,
+        job_memory: int = JOB_MEMORY_DEFAULT,
+        window_max: int = WINDOW_MAX_DEFAULT,
+        grace: float = GRACE_DEFAULT_S,
     ) -> None:
-        """Listen at `address`, port 0 for a free one. Raises Error where that is not possible."""
+        """Listen at `address`, port 0 for a free one. Raises Error where that is not possible.
+
+        In bytes: all jobs together may need `memory`, one of them `job_memory`, and a worker may
+        ask for a window of `window_max`. One that says nothing for `grace` seconds is let go.
+        """
         self._guard = WorkerGuard(check_secret(secret), jobs_max, ranks_max)
         self._listener = Listener(*address, self._guard)
-        self._core = Core()
+        self._core = Core(memory=memory, job_memory=job_memory, window=window_max, grace=grace)
         if not secret and not is_loopback(self.address.host):
             _log.warning(
                 "listening on %s without a secret: whoever reaches it can start a job here. "
@@ -130,10 +146,15 @@ class AggregatorServer:
 
     def serve(self, until: Callable[[], bool] = lambda: False) -> None:
         """Let workers in until `until()`, which is asked about twice a second, is true."""
+        next_look = 0.0
         while not until():
+            started = time.thread_time()
             for connection, hello in self._listener.poll(_POLL_S):
                 self._add(connection, hello)
-            self._guard.forget_departed(self._core)
+            if time.monotonic() >= next_look:
+                self._guard.forget_departed(self._core)
+                next_look = time.monotonic() + _POLL_S
+            _rest(time.thread_time() - started)
 
     def stats(self) -> dict[str, int]:
         return self._core.stats()
@@ -143,14 +164,20 @@ class AggregatorServer:
         self._core.close()
 
     def _add(self, connection: socket.socket, hello: Hello) -> None:
-        prepare(connection)
-        descriptor = connection.detach()
         try:
+            prepare(connection)
+            descriptor = connection.detach()
             self._core.add_worker(hello.job, hello.world_size, hello.rank, hello.lane, descriptor)
-        except (RuntimeError, ValueError):
-            # It has closed the connection; the other jobs go on.
+        except (RuntimeError, ValueError, MemoryError, OSError):
+            # What is detached, the native aggregator has closed; the other jobs go on.
+            connection.close()
             _log.exception("job %016x: rank %d cannot be served", hello.job, hello.rank)
             self._guard.leave(hello)
             return
         self._guard.seat(hello)
         _log.info("job %016x: rank %d, lane %d is here", hello.job, hello.rank, hello.lane)
+
+
+def _rest(worked: float) -> None:
+    """Keep strangers, who cost work here, from taking more of a processor than their share."""
+    time.sleep(min(worked * (1 / _BUSY_SHARE - 1), _POLL_S))

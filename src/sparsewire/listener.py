@@ -110,9 +110,14 @@ class Listener:
         close_in_child(connection).setblocking(False)
         handshake = receive(self._guard)
         _, missing = next(handshake)
+        try:
+            self._selector.register(connection, selectors.EVENT_READ)
+        except OSError as error:
+            _log.warning("cannot watch a connection: %s", error)
+            connection.close()
+            return
         expires = time.monotonic() + self._patience
         self._strangers[connection] = _Stranger(handshake, missing, b"", expires)
-        self._selector.register(connection, selectors.EVENT_READ)
 
     def _advance(self, connection: socket.socket) -> Hello | None:
         """Read what is there and answer it; returns the hello once the handshake is complete."""

@@ -18,6 +18,16 @@ def aggregator(
     ),
     max_jobs: int = typer.Option(64, min=1, help="Jobs to serve at a time."),
     max_ranks: int = typer.Option(1024, min=1, help="Ranks that one job may have."),
+    memory: int = typer.Option(
+        2048, min=1, help="MiB that all jobs together may come to need; one more is refused."
+    ),
+    job_memory: int = typer.Option(1024, min=1, help="MiB that one job may come to need."),
+    max_window: int = typer.Option(
+        1 << 20, min=1 << 14, help="Bytes of the largest SPARSEWIRE_WINDOW that a job may have."
+    ),
+    grace: float = typer.Option(
+        330.0, min=1.0, help="Seconds after which a worker that has said nothing is let go."
+    ),
     secret_file: Path | None = typer.Option(
         None,
         exists=True,
@@ -47,6 +57,10 @@ def aggregator(
             secret=_secret(secret_file),
             jobs_max=max_jobs,
             ranks_max=max_ranks,
+            memory=memory << 20,
+            job_memory=job_memory << 20,
+            window_max=max_window,
+            grace=grace,
         )
     try:
         print(f"listening on {server.address}", flush=True)
