@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from importlib.metadata import entry_points
@@ -173,8 +174,10 @@ def time_out() -> str:
     kinds = torch._C._distributed_c10d.ErrorType
     if dist.get_rank() == 0:
         work = dist.get_backend_impl().allreduce([torch.ones(3)], timeout=timedelta(seconds=0.5))
-        while dist.get_backend_impl().get_error() == kinds.SUCCESS:
-            pass  # Nobody waits for the work, and yet the error is found.
+        # Nobody waits for the work, and yet the error is found.
+        deadline = time.monotonic() + 20
+        while dist.get_backend_impl().get_error() == kinds.SUCCESS and time.monotonic() < deadline:
+            time.sleep(0.01)
         assert dist.get_backend_impl().get_error() == kinds.TIMEOUT
         assert isinstance(work.exception(), sparsewire.Timeout)
     return SURVIVED
