@@ -121,7 +121,7 @@ def _be_rank(
 
 
 @contextmanager
-def serving(**settings: bytes | int) -> Iterator[AggregatorServer]:
+def serving(**settings: bytes | float) -> Iterator[AggregatorServer]:
     """An aggregator in a thread of this process."""
     stop = threading.Event()
     with closing(AggregatorServer(LOOPBACK, **settings)) as server:

@@ -106,6 +106,37 @@ def test_limits_are_kept() -> None:
             assert "do not fit the job" in text
 
 
+def fail_for_want_of_memory() -> str:
+    with sparsewire.init(timeout=20) as comm, pytest.raises(sparsewire.ResourceError) as refused:
+        comm.all_reduce(np.ones(1000, np.float32))
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("limits", "advice"),
+    [
+        ({"window_max": 1 << 16}, "a larger --max-window"),
+        ({"job_memory": 1 << 20}, "a larger --job-memory"),
+        ({"memory": 1 << 20}, "a larger --memory"),
+    ],
+)
+def test_job_that_may_need_too_much_is_told_what_to_set(
+    limits: dict[str, int], advice: str
+) -> None:
+    with serving(**limits) as server:
+        environment = {"SPARSEWIRE_AGGREGATORS": str(server.address)}
+        for text in run_ranks(2, fail_for_want_of_memory, environment=environment):
+            assert advice in text
+
+
+def test_memory_is_free_again_behind_a_job() -> None:
+    with serving() as server:
+        environment = {"SPARSEWIRE_AGGREGATORS": str(server.address)}
+        assert run_ranks(2, reduce_some, 1, environment=environment) == [[3000.0]] * 2
+        wait_until_empty(server)
+        assert server.stats()["memory_reserved"] == 0
+
+
 def fail_when_it_dies(process_id: int) -> Exception:
     with sparsewire.init() as comm:
         comm.barrier()
