@@ -33,7 +33,7 @@ def frame(
 
 
 def greeting(window: int = 1 << 16, world_size: int = 2) -> bytes:
-    fields = (world_size, 1, 1, 256, window, 0, 0, 3_600_000)
+    fields = (world_size, 1, 1, 256, window, 3_600_000, 0, 0)
     return frame(HELLO, struct.pack("<8I", *fields))
 
 
@@ -70,11 +70,11 @@ def prove(address: Address, job: int, rank: int = 0, world_size: int = 2) -> soc
         raise
 
 
-def say(*words: bytes) -> Strike:
+def say(*words: bytes, world_size: int = 2) -> Strike:
     """A proved worker that says this, as far as it is listened to."""
 
     def strike(address: Address) -> list[socket.socket]:
-        worker = prove(address, secrets.randbits(64))
+        worker = prove(address, secrets.randbits(64), world_size=world_size)
         with suppress(OSError):
             worker.sendall(b"".join(words))
         return [worker]
@@ -110,7 +110,7 @@ STRIKES: dict[str, Strike] = {
     "cancels far away": say(greeting(), *(frame(CANCEL, seq=seq << 40) for seq in range(1000))),
     "refuses": say(greeting(), *(frame(REFUSE, bytes(8), seq) for seq in range(20_000))),
     "window of 1 GiB": say(greeting(1 << 30)),
-    "many ranks": say(greeting(1 << 20, 1000)),
+    "many ranks": say(greeting(1 << 20, 1000), world_size=1000),
     "opens without segments": say(greeting(), *(opening(seq) for seq in range(5000))),
     "promise": say(greeting(), opening(), promise()),
     "promise of nothing": say(greeting(), promise()),

@@ -4,7 +4,33 @@ from __future__ import annotations
 
 import aggregator as siege
 import pytest
-from strangers import STRIKES
+from strangers import PATIENCE_S, STRIKES
+from support import serving
+
+ANSWERS = {
+    "garbage": b"frame: unknown kind",
+    "garbage behind a hello": b"frame: unknown kind",
+    "cancels": b"wait for other ranks to catch up",
+    "cancels far away": b"is too far ahead",
+    "refuses": b"wait for other ranks to catch up",
+    "window of 1 GiB": b"--max-window",
+    "many ranks": b"--job-memory",
+    "opens without segments": b"open: beyond the window",
+    "promise of nothing": b"segment: its operation is not open",
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_strike_gets_through_and_is_answered(kind: str) -> None:
+    with serving() as server:
+        (worker,) = STRIKES[kind](server.address)
+        with worker:
+            worker.settimeout(PATIENCE_S)
+            said = b""
+            while ANSWERS[kind] not in said:
+                part = worker.recv(1 << 16)
+                assert part, said[-600:]
+                said += part
 
 
 @pytest.mark.timeout(120)
