@@ -137,6 +137,7 @@ void Lane::flush() {
     const Status error = link->connection.flush();
     if (!error) continue;
     // What the peer has said before it went names the cause better than a broken pipe does.
+    link->connection.note_ready(true, false);
     if (link->connection.is_open()) (void)link->connection.receive(*link);
     lose(*link, *error);
   }

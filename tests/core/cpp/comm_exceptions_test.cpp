@@ -37,8 +37,9 @@ struct Calls {
 
 bool says_why(const Status& failure) {
   const bool says_memory = failure->message.find("out of memory") != std::string::npos;
-  return (failure->code == ErrorCode::aborted && says_memory) ||
-         failure->code == ErrorCode::peer_lost;
+  const bool is_expected =
+      failure->code == ErrorCode::aborted || failure->code == ErrorCode::resources;
+  return (is_expected && says_memory) || failure->code == ErrorCode::peer_lost;
 }
 
 // Of many, for a while, or for good.
