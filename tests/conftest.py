@@ -2,10 +2,11 @@
 
 import os
 import signal
-import socket
 
 import pytest
 from hypothesis import settings
+
+from sparsewire.workers.site import free_ports
 
 # A shell's background jobs ignore Ctrl-C, and so would every process that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -21,7 +22,6 @@ settings.load_profile("sparsewire")
 
 @pytest.fixture
 def free_port() -> int:
-    """A TCP port on 127.0.0.1 that nobody uses at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port on 127.0.0.1 that nobody uses at the moment, nor gets by asking for any."""
+    (port,) = free_ports(1)
+    return port

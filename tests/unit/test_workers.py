@@ -2,15 +2,17 @@
 
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 
+from sparsewire.errors import Error
 from sparsewire.workers.crew import Crew
 from sparsewire.workers.errors import WorkerFailed
 from sparsewire.workers.launch import Event, run_workers
-from sparsewire.workers.site import Loopback
+from sparsewire.workers.site import Loopback, free_ports
 
 
 def _run(code: str, logs: Path, workers: int = 2) -> list[Event]:
@@ -101,3 +103,21 @@ def test_others_end_with_the_workers(tmp_path: Path) -> None:
         assert list(crew.lines()) == [(0, "1\n")]
         assert beside.popen.poll() is None
     assert beside.popen.returncode == -signal.SIGTERM
+
+
+def test_free_ports_are_none_that_the_system_gives_to_others_meanwhile() -> None:
+    setting = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    if not setting.exists():
+        pytest.skip("only Linux tells which ports it gives out")
+    least, most = map(int, setting.read_text().split())
+    assert not [port for port in free_ports(20) if least <= port <= most]
+
+
+def test_free_ports_differ_and_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = free_ports(20)
+    assert len(set(ports)) == 20
+    monkeypatch.setattr("sparsewire.workers.site._PORTS", ports[:3])
+    with socket.create_server(("127.0.0.1", ports[0])):
+        assert set(free_ports(2)) == set(ports[1:3])
+        with pytest.raises(Error, match="no 3 ports"):
+            free_ports(3)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
+from random import SystemRandom
 from typing import Any, Protocol
+
+from sparsewire.errors import Error
+
+# Below those that systems give to whoever asks for any port: workers take seconds to start, and
+# meanwhile such a one may become somebody's.
+_PORTS: Sequence[int] = range(20_000, 32_768)
 
 
 class Site(Protocol):
@@ -55,9 +63,18 @@ class Loopback:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that are free on loopback now. Emulated hosts are empty, so they are free there too."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in sockets]
-    for listener in sockets:
-        listener.close()
+    """Ports that are free on loopback now. Emulated hosts are empty, so they are free there too.
+
+    Raises Error where so many are not to be had.
+    """
+    ports: list[int] = []
+    with contextlib.ExitStack() as held:
+        for port in SystemRandom().sample(_PORTS, len(_PORTS)):
+            if len(ports) == count:
+                break
+            with contextlib.suppress(OSError):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+                ports.append(port)
+    if len(ports) < count:
+        raise Error(f"no {count} ports are free on loopback: end what listens there")
     return ports
