@@ -324,10 +324,13 @@ class Communicator:
         Blocks as long as peers go on reading what is left, and 5 s at most where none does.
         """
         with self._closing:
-            if closing.unregister(self):
+            was_open = closing.unregister(self)
+            if was_open:
                 self._core.close()
                 self._notices.join()
-        self._pool.join()
+        if was_open:
+            # Without the lock: a callback may close the communicator, too.
+            self._pool.join()
         self._abandoned.release()
 
     def disown(self) -> None:
