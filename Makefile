@@ -33,7 +33,7 @@ test: build core-tests  ## run the C++ and the Python tests (PYTEST_ARGS="-k nam
 core-tests: $(SETUP)  ## run the C++ tests alone
 	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/core-tests build/core-tests
 
-torch-matrix: build  ## run tests/torch on several versions of torch, some GB each (VERSIONS="2.6.0 newest" selects)
+torch-matrix: build  ## run tests/torch on several versions of torch, some GB each (VERSIONS="2.9.0 newest" selects)
 	$(BIN)/python .ci/torch-matrix $(VERSIONS)
 
 lint: $(SETUP)  ## check style and types, Python and C++

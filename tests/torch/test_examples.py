@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+# Starting torch three times over takes long on a busy machine.
+pytestmark = pytest.mark.timeout(180)
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BIN = Path(sys.executable).parent
 
@@ -19,7 +22,7 @@ def run(*command: str, **environment: str) -> str:
         env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", **environment},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=150,
         check=True,
     ).stdout
 

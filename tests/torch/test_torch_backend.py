@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, requires
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ from torch.torch_version import TorchVersion
 
 import sparsewire
 from sparsewire.torch import hooks, register
-from sparsewire.torch.backend import TAKES_BACKENDS
+from sparsewire.torch.backend import OLDEST, TAKES_BACKENDS
 from sparsewire.torch.lookup import member_of
 
 NewRanks = Callable[..., Ranks]
@@ -39,6 +39,15 @@ from_2_14 = pytest.mark.skipif(not TAKES_BACKENDS, reason="torch before 2.14")
 def test_the_entry_point_registers() -> None:
     (found,) = entry_points(group="torch.distributed.backends", name="sparsewire")
     assert found.load() is register
+
+
+def test_torch_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.8.1")
+    with pytest.raises(ImportError, match=rf"needs torch {OLDEST} or newer, and this is 2\.8\.1"):
+        register()
+    # What pip is told, and what `make torch-matrix` runs.
+    (named,) = [each for each in requires("sparsewire") or [] if each.startswith("torch>=")]
+    assert named.split(";")[0].strip() == f"torch>={OLDEST}"
 
 
 ALONE = """
@@ -58,7 +67,7 @@ def run_alone(backend: str, **environment: str) -> subprocess.CompletedProcess[s
         [sys.executable, "-c", ALONE, backend],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=150,
         env={**os.environ, **environment},
     )
 
@@ -66,6 +75,7 @@ def run_alone(backend: str, **environment: str) -> subprocess.CompletedProcess[s
 @from_2_14
 @pytest.mark.parametrize("debug", ["OFF", "DETAIL"])
 @pytest.mark.parametrize("backend", ["sparsewire", "cpu:sparsewire,cuda:gloo", "cpu:sparsewire"])
+@pytest.mark.timeout(180)
 def test_no_import_is_needed(backend: str, debug: str) -> None:
     done = run_alone(backend, TORCH_DISTRIBUTED_DEBUG=debug)
     assert done.returncode == 0, done.stderr

@@ -278,13 +278,14 @@ def test_a_failed_step_leaves_nothing(ranks: Ranks) -> None:
     ranks.run(starts_anew_after_a_failure)
 
 
+@pytest.mark.timeout(180)
 def test_example() -> None:
     torchrun = str(Path(sys.executable).parent / "torchrun")
     output = subprocess.run(
         [torchrun, "--standalone", "--nproc-per-node", "2", str(EXAMPLE)],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=150,
         check=True,
     ).stdout
     assert "step 20: loss" in output

@@ -20,12 +20,21 @@ from sparsewire.torch.group import Group
 from sparsewire.torch.lookup import remember
 from sparsewire.torch.member import NAME, Member
 
+# Older ones lose works of Python that C++ waits for, or compute FSDP2 on the CPU wrongly.
+OLDEST = "2.9.0"
 # Whether torch takes backends that are written in Python.
 TAKES_BACKENDS = TorchVersion(torch.__version__) >= TorchVersion("2.14")
 
 
 def register() -> None:
-    """Make "sparsewire" a backend name for CPU and CUDA tensors. Idempotent."""
+    """Make "sparsewire" a backend name for CPU and CUDA tensors. Idempotent.
+
+    Raises ImportError where torch is older than `OLDEST`.
+    """
+    if TorchVersion(torch.__version__) < TorchVersion(OLDEST):
+        raise ImportError(
+            f"sparsewire needs torch {OLDEST} or newer, and this is {torch.__version__}: upgrade it"
+        )
     if NAME.upper() not in dist.Backend._plugins:
         if TAKES_BACKENDS:
             sparse_dispatch.register()

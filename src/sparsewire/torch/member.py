@@ -216,7 +216,7 @@ class Member(SparseCollectives):
     def _start_coalescing(self, device: torch.device) -> None:
         group = self._serving()
         backend = group._inner(device.type)
-        if _coalesces(backend):
+        if backend.supports_coalescing:
             backend._start_coalescing()
         group._coalescing = []
 
@@ -224,7 +224,7 @@ class Member(SparseCollectives):
         group = self._serving()
         works, group._coalescing = group._coalescing or [], None
         backend = group._inner(device.type)
-        if _coalesces(backend):
+        if backend.supports_coalescing:
             works.append(backend._end_coalescing())
         together = Together(works, [], group._callbacks)
         handed.leave(together)
@@ -272,11 +272,6 @@ class Member(SparseCollectives):
         self._communicator.abort(f"rank {self.rank()} aborted its process group")
         self._inner_backends.abort()
         self.shutdown()
-
-
-def _coalesces(backend: Backend) -> bool:
-    # Before torch 2.7, gloo does not tell.
-    return bool(getattr(backend, "supports_coalescing", False))
 
 
 _open: weakref.WeakSet[Member] = weakref.WeakSet()
