@@ -179,4 +179,5 @@ def test_a_program_that_does_not_destroy_its_group_ends_well() -> None:
         [sys.executable, "-c", FORGETFUL], capture_output=True, text=True, timeout=150
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "3.0\n"
+    # Gloo of torch 2.9 writes a line of its own before it.
+    assert done.stdout.splitlines()[-1] == "3.0"
