@@ -52,6 +52,9 @@ class ProgressThread {
   // Only from the thread itself, or before it starts.
   void watch(net::Connection& connection) { connection.watch(poller_); }
 
+  // Has the client's progress() called at every interval, too. Once, before the thread starts.
+  void tick_every(std::chrono::milliseconds interval) { poller_->tick_every(interval); }
+
   // In a forked child, where the thread is not.
   void disown() { poller_->disown(); }
 

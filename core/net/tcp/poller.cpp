@@ -1,8 +1,9 @@
-// epoll and an eventfd.
+// epoll, an eventfd and a timerfd.
 #include "net/tcp/poller.hpp"
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <array>
@@ -32,7 +33,7 @@ Poller::Poller()
 Poller::~Poller() { disown(); }
 
 void Poller::disown() {
-  for (int* fd : {&wake_fd_, &epoll_fd_}) {
+  for (int* fd : {&timer_fd_, &wake_fd_, &epoll_fd_}) {
     if (*fd >= 0) ::close(*fd);
     *fd = -1;
   }
@@ -50,6 +51,19 @@ void Poller::remove(int fd) {
   (void)::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
 }
 
+void Poller::tick_every(std::chrono::milliseconds interval) {
+  timer_fd_ = checked(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), "timerfd");
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(interval);
+  const std::chrono::nanoseconds rest = interval - seconds;
+  const timespec pause{static_cast<time_t>(seconds.count()), static_cast<long>(rest.count())};
+  const itimerspec times{pause, pause};
+  checked(::timerfd_settime(timer_fd_, 0, &times, nullptr), "timerfd_settime");
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = &timer_fd_;
+  checked(::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, timer_fd_, &event), "epoll_ctl");
+}
+
 void Poller::wake() {
   const std::uint64_t one = 1;
   // A full counter wakes just as well, so the result does not matter.
@@ -65,9 +79,11 @@ std::span<const Poller::Event> Poller::wait(std::optional<std::chrono::milliseco
   std::size_t used = 0;
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = ready[static_cast<std::size_t>(i)];
-    if (!event.data.ptr) {
-      std::uint64_t wakes;
-      [[maybe_unused]] const ssize_t read = ::read(wake_fd_, &wakes, sizeof wakes);
+    if (!event.data.ptr || event.data.ptr == &timer_fd_) {
+      // Only once it is read does the timer go on.
+      std::uint64_t times;
+      const int fd = event.data.ptr ? timer_fd_ : wake_fd_;
+      [[maybe_unused]] const ssize_t read = ::read(fd, &times, sizeof times);
       continue;
     }
     const bool readable = event.events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR);

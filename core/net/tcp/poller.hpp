@@ -27,6 +27,10 @@ class Poller {
   // In a forked child: closes this process's copies of the descriptors.
   void disown();
 
+  // Has wait() return at every interval as well, at most once set. A limit on each wait would have
+  // the system set a timer each time.
+  void tick_every(std::chrono::milliseconds interval);
+
   // From any thread.
   void wake();
 
@@ -39,6 +43,7 @@ class Poller {
 
   int epoll_fd_;
   int wake_fd_;
+  int timer_fd_ = -1;
   Event events_[kEventsPerWait];
 };
 

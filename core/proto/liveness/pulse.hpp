@@ -56,6 +56,7 @@ class Metronome {
   std::optional<Milliseconds> tick(Milliseconds now);
 
   Milliseconds next() const { return next_; }
+  Milliseconds interval() const { return interval_; }
 
  private:
   Milliseconds interval_;
