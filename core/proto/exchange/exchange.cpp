@@ -10,8 +10,9 @@
 namespace sparsewire::proto {
 namespace {
 
-// Parts on their way at once: enough to overlap, few enough to bound what waits in memory.
-constexpr std::uint64_t kPartsInFlight = 8;
+// Parts on their way at once, for each rank that may own some: enough that every owner has others to
+// add while one is on the wire, few enough to bound what waits in memory.
+constexpr std::uint64_t kPartsPerRank = 4;
 
 // The part of the caller's vector that a list covers, with indices from 0.
 SparseTensor slice_of(const SparseTensor& tensor, std::uint64_t begin, std::uint64_t end) {
@@ -57,6 +58,7 @@ Exchange::Exchange(const PartPlan& plan, const wire::Join& join, std::uint64_t s
       join_(join),
       seq_(seq),
       rank_(rank),
+      parts_in_flight_(kPartsPerRank * static_cast<std::uint64_t>(world_size)),
       partial_dtype_(partial_dtype(plan, join.descriptor.dtype)),
       tensor_(tensor),
       sinks_(std::move(sinks)),
@@ -70,7 +72,7 @@ Exchange::Pieces Exchange::Part::take_message(Rank from) {
 }
 
 Result<bool> Exchange::start_next(Outgoings& out) {
-  if (next_part_ == plan_.parts() || next_part_ - parts_finished_ >= kPartsInFlight) return false;
+  if (next_part_ == plan_.parts() || next_part_ - parts_finished_ >= parts_in_flight_) return false;
   const std::uint64_t number = next_part_++;
   Part& part = parts_[number];
   part.schedule = plan_.schedule(number);

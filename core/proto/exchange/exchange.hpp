@@ -76,6 +76,7 @@ class Exchange {
   const wire::Join join_;
   const std::uint64_t seq_;
   const Rank rank_;
+  const std::uint64_t parts_in_flight_;  // at most
   const DType partial_dtype_;  // of what is passed on before it is complete
   SparseTensor tensor_;
   std::vector<PartSink*> sinks_;
