@@ -34,6 +34,7 @@ struct SparseCall {
   int result_codec = 0;
   std::uint32_t seed = 0;
   std::uintptr_t target = 0;
+  int form = 0;
 };
 
 wire::ResultForm form_of(wire::Algorithm algorithm) {
@@ -74,13 +75,14 @@ std::shared_ptr<comm::Operation> submit_sparse(comm::Communicator& self, const S
                  .is_wide = call.is_wide,
                  .named = call.named,
                  .values = reinterpret_cast<const std::byte*>(call.values),
-                 .descriptor = join.descriptor}};
+                 .descriptor = join.descriptor},
+      .form = checked_code<wire::ResultForm>(call.form, wire::kResultFormCount, "form")};
   if (timeout > 0) arguments.deadline = comm::Clock::now() + nanoseconds_of(timeout);
   const GilRelease release;
   return self.submit(arguments);
 }
 
-const proto::SparseOutput& output(comm::Operation& self, std::size_t list) {
+proto::SparseOutput& output(comm::Operation& self, std::size_t list) {
   return *self.outputs().sparse().at(list);
 }
 
@@ -96,21 +98,17 @@ nb::object array_of(std::shared_ptr<std::byte[]> memory, std::size_t size) {
 }
 
 // The indices, and the values as bytes.
-template <typename Index>
-nb::tuple take_sparse_as(const comm::Operation& self, std::size_t list) {
-  comm::SparseResult result;
+nb::tuple take_sparse(comm::Operation& self, std::size_t list) {
+  std::optional<proto::SparseList> taken;
   {
     const GilRelease release;
-    result = self.take_sparse<Index>(list);
+    taken = output(self, list).take();
   }
-  return nb::make_tuple(array_of<Index>(std::move(result.indices), result.count),
-                        array_of<std::uint8_t>(std::move(result.values),
-                                               result.count * self.arguments().tensor.row_bytes()));
-}
-
-nb::tuple take_sparse(const comm::Operation& self, bool is_wide, std::size_t list) {
-  return is_wide ? take_sparse_as<std::int64_t>(self, list)
-                 : take_sparse_as<std::int32_t>(self, list);
+  const std::size_t count = taken->count();
+  return nb::make_tuple(
+      taken->is_wide() ? array_of<std::int64_t>(taken->indices(), count)
+                       : array_of<std::int32_t>(taken->indices(), count),
+      array_of<std::uint8_t>(taken->values(), count * self.arguments().tensor.row_bytes()));
 }
 
 proto::LinkModel link_of(double latency_s, double byte_s, double merge_s) {
@@ -137,6 +135,7 @@ int choose(std::uint64_t length, std::size_t element_bytes,
 void bind_sparse(nb::module_& m) {
   m.attr("COLLECTIVES") = codes<wire::Collective>(wire::kCollectiveCount);
   m.attr("ALGORITHMS") = codes<wire::Algorithm>(wire::kAlgorithmCount);
+  m.attr("FORMS") = codes<wire::ResultForm>(wire::kResultFormCount);
   m.attr("CODECS") = codes<Codec>(kCodecCount);
   m.attr("ROW_MIN") = wire::kMinBlock;
   m.attr("ROW_MAX") = wire::kMaxBlock;
@@ -161,7 +160,8 @@ void bind_sparse(nb::module_& m) {
       .def_rw("segment_codec", &SparseCall::segment_codec)
       .def_rw("result_codec", &SparseCall::result_codec)
       .def_rw("seed", &SparseCall::seed)
-      .def_rw("target", &SparseCall::target);
+      .def_rw("target", &SparseCall::target)
+      .def_rw("form", &SparseCall::form);
 }
 
 void bind_results(nb::class_<comm::Operation>& operation) {
@@ -173,7 +173,7 @@ void bind_results(nb::class_<comm::Operation>& operation) {
             return output(self, list).named();
           },
           "list"_a = 0)
-      .def("take_sparse", &take_sparse, "is_wide"_a, "list"_a = 0)
+      .def("take_sparse", &take_sparse, "list"_a = 0)
       .def(
           "write_dense",
           [](comm::Operation& self, std::uintptr_t target, std::size_t list) {

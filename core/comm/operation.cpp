@@ -33,21 +33,13 @@ void Operation::open_stream(const proto::ChunkGrid& grid) {
       std::make_shared<LockedSink>(*outputs_.open({{arguments_.descriptor().count, grid}}).front());
 }
 
-template <typename Index>
-SparseResult Operation::take_sparse(std::size_t list) const {
-  const proto::SparseOutput& output = *outputs_.sparse().at(list);
-  ResultPool& pool = ResultPool::shared();
-  const std::uint64_t bound = output.named();
-  SparseResult result{.count = 0,
-                      .indices = pool.allocate(bound * sizeof(Index)),
-                      .values = pool.allocate(bound * arguments_.tensor.row_bytes())};
-  result.count =
-      output.write_sparse(reinterpret_cast<Index*>(result.indices.get()), result.values.get());
-  return result;
+// Indices are as wide as those of the input, unless others may name what these have no numbers for.
+proto::Lists Operation::lists_of(const Arguments& arguments) {
+  const proto::SparseTensor& tensor = arguments.tensor;
+  return {.is_wide = tensor.is_wide || tensor.positions() > INT32_MAX,
+          .form = arguments.form,
+          .allocate = [](std::size_t size) { return ResultPool::shared().allocate(size); }};
 }
-
-template SparseResult Operation::take_sparse<std::int32_t>(std::size_t) const;
-template SparseResult Operation::take_sparse<std::int64_t>(std::size_t) const;
 
 bool Operation::wait(std::optional<std::chrono::nanoseconds> patience) const {
   std::unique_lock lock(mutex_);

@@ -16,13 +16,6 @@
 
 namespace sparsewire::comm {
 
-// Ascending indices, and one value or row for each.
-struct SparseResult {
-  std::uint64_t count;
-  std::shared_ptr<std::byte[]> indices;
-  std::shared_ptr<std::byte[]> values;
-};
-
 class Operation {
  public:
   // The input is dense, at `source`, or sparse. A dense one writes its result to `target`; a sparse
@@ -32,6 +25,7 @@ class Operation {
     std::byte* target = nullptr;
     wire::Join join;  // what is to be done; for dense input only its descriptor counts
     proto::SparseTensor tensor = {};
+    wire::ResultForm form = wire::ResultForm::sparse;  // that the caller wants of results it keeps
     Clock::time_point deadline = Clock::time_point::max();
 
     const wire::Descriptor& descriptor() const { return join.descriptor; }
@@ -42,7 +36,7 @@ class Operation {
         arguments_(arguments),
         leaves_out_zeros_(leaves_out_zeros),
         stream_descriptor_(arguments.descriptor()),
-        outputs_(arguments.descriptor(), arguments.target) {
+        outputs_(arguments.descriptor(), arguments.target, lists_of(arguments)) {
     stream_descriptor_.is_striped = stream_descriptor_.is_sparse;
   }
 
@@ -52,10 +46,6 @@ class Operation {
 
   // Of sparse input.
   proto::Outputs& outputs() { return outputs_; }
-
-  // A list of the results as a vector, in memory of its own. Index is std::int32_t or std::int64_t.
-  template <typename Index>
-  SparseResult take_sparse(std::size_t list) const;
 
   // What the operation is as a stream. Sparse input is dealt out by stripes, unless all ranks found
   // that it is even.
@@ -77,6 +67,8 @@ class Operation {
   void end(Status failure);
 
  private:
+  static proto::Lists lists_of(const Arguments& arguments);
+
   const std::uint64_t seq_;
   const Arguments arguments_;
   const bool leaves_out_zeros_;

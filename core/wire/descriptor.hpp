@@ -1,9 +1,11 @@
 // The operation's descriptor: what all ranks must agree on before anything is added.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/codec.hpp"
 #include "base/error.hpp"
@@ -11,13 +13,18 @@
 
 namespace sparsewire::wire {
 
-// The formats in which owners may send results.
+// What results look like: the formats in which owners may send them, and what their caller wants.
 enum class ResultForm : std::uint8_t {
   cheapest = 0,  // any
   sparse,        // by blocks or elements
   dense,         // dense
 };
 inline constexpr std::uint8_t kResultFormCount = 3;
+
+constexpr std::string_view name_of(ResultForm form) {
+  return std::array<std::string_view, kResultFormCount>{"auto", "sparse",
+                                                        "dense"}[static_cast<std::size_t>(form)];
+}
 
 // Byte layout, little endian: dtype u8, op u8, sparse u8 (2: and
 // striped), result form u8, row u32, count u64,

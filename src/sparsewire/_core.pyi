@@ -24,6 +24,9 @@ COLLECTIVES: Final[dict[str, int]]
 ALGORITHMS: Final[dict[str, int]]
 """Codes of "auto", "stream" and SparCML's algorithms."""
 
+FORMS: Final[dict[str, int]]
+"""Codes of "auto", "sparse" and "dense": what a caller wants of results."""
+
 ROW_MIN: Final[int]
 ROW_MAX: Final[int]
 """Elements that a row may have where it travels as one."""
@@ -78,6 +81,8 @@ class SparseCall:
     result_codec: int
     seed: int
     target: int
+    form: int
+    """What the caller wants of results that have no target."""
     """Address of a dense array for the result, or 0 to keep it in the operation."""
 
 class TopK:
@@ -205,8 +210,11 @@ class Operation:
     def failure(self) -> Failure | None: ...
     def named(self, list: int = 0) -> int:
         """Positions that a list of the results names, or a few more."""
-    def take_sparse(self, is_wide: bool, list: int = 0) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-        """A list of the results: its indices, int64 or int32, and the bytes of its values."""
+    def take_sparse(self, list: int = 0) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+        """A list of the results, once: its indices, and the bytes of its values.
+
+        Indices are int32 where those of the call are and the vector is no longer than that allows.
+        """
     def write_dense(self, target: int, list: int = 0) -> None:
         """Write every element of a list of the results."""
     def finish(self) -> None:

@@ -6,13 +6,12 @@ import operator
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
-from sparsewire._core import ALGORITHMS, COLLECTIVES, SparseCall
+from sparsewire._core import ALGORITHMS, COLLECTIVES, FORMS, SparseCall
 from sparsewire.arrays import check_apart, dtype_name, view
 from sparsewire.precision import Precision, codecs
 from sparsewire.reductions import sparse_code
 from sparsewire.sparse_input import SparseInput, is_sparse
 
-FORMS = ("auto", "sparse", "dense")
 _OWNER_ALGORITHMS = {"auto", "stream", "ssar_split_allgather", "dsar_split_allgather"}
 _SEEDS = 2**32
 
@@ -95,6 +94,7 @@ def build_call(request: Request, given: SparseInput) -> SparseCall:
     call.segment_codec, call.result_codec = codecs(
         request.precision, given.values.dtype, request.op
     )
+    call.form = FORMS[request.result]
     if request.out is not None:
         call.target = _target(request.out, given)
     return call

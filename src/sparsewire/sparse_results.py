@@ -60,8 +60,7 @@ class Results:
 
     def _sparse(self, which: int = 0, length: int | None = None) -> Any:
         """List `which` of the results as a SparseVector or a torch sparse_coo tensor."""
-        is_wide = self._index_dtype(self._given.positions) == _WIDE
-        indices, values = self._operation.take_sparse(is_wide, which)
+        indices, values = self._operation.take_sparse(which)
         return self._wrap(
             indices, self._typed(values), self._given.length if length is None else length
         )

@@ -230,6 +230,7 @@ Status Exchange::deliver(std::uint64_t number, const Part& part) {
                        : sink->write(piece.chunk, {piece.format, piece.codec, piece.payload});
     if (error) return error;
   }
+  sink->pass(range_of(number));
   return {};
 }
 

@@ -178,19 +178,34 @@ void Peer::start(std::uint64_t seq, Operation& operation, const Choice& choice, 
   const PartPlan plan(*operation.own, choice.algorithm, rank_, world_size_, seq,
                       choice.most_elements);
   operation.exchange = std::make_unique<Exchange>(
-      plan, *operation.own, seq, rank_, world_size_, operation.tensor,
-      open_sinks(plan, *operation.outputs), costs_for(operation.own->descriptor, costs_of(link_)));
+      plan, *operation.own, seq, rank_, world_size_, operation.tensor, open_sinks(plan, operation),
+      costs_for(operation.own->descriptor, costs_of(link_)));
   has_work_ = true;
   effects.events.push_back({PeerEvent::Kind::exchanges, seq});
 }
 
-std::vector<PartSink*> Peer::open_sinks(const PartPlan& plan, Outputs& outputs) const {
+std::vector<PartSink*> Peer::open_sinks(const PartPlan& plan, const Operation& operation) const {
   std::vector<Outputs::List> lists;
   for (std::uint64_t i = 0; i < plan.lists(); ++i) {
     const std::uint64_t list = plan.lists() == 1 ? plan.own_list() : i;
-    lists.push_back({plan.end(list) - plan.begin(list), plan.grid(list)});
+    lists.push_back({plan.end(list) - plan.begin(list), plan.grid(list), most_of(list, operation)});
   }
-  return outputs.open(lists);
+  return operation.outputs->open(lists);
+}
+
+std::optional<std::uint64_t> Peer::most_of(std::uint64_t list, const Operation& operation) const {
+  if (static_cast<Rank>(operation.joins.size()) < world_size_ - 1) return {};
+  const auto elements_of = [&](Rank rank) {
+    return rank == rank_ ? operation.own->elements : operation.joins.at(rank).elements;
+  };
+  const Collective collective = operation.own->collective;
+  const auto root = static_cast<Rank>(operation.own->root);
+  if (collective == Collective::reduce && rank_ != root) return 0;
+  if (collective == Collective::all_gather) return elements_of(static_cast<Rank>(list));
+  if (collective == Collective::broadcast) return elements_of(root);
+  std::uint64_t most = 0;
+  for (Rank rank = 0; rank < world_size_; ++rank) most += elements_of(rank);
+  return most;
 }
 
 Status Peer::on_part(Rank from, Operation& operation, const wire::Message& message,

@@ -91,7 +91,9 @@ class Peer {
   Choice choice(const Operation& operation) const;
   void start(std::uint64_t seq, Operation& operation, const Choice& choice, Effects& effects);
   void proceed(std::uint64_t seq, Operation& operation, Effects& effects);
-  std::vector<PartSink*> open_sinks(const PartPlan& plan, Outputs& outputs) const;
+  std::vector<PartSink*> open_sinks(const PartPlan& plan, const Operation& operation) const;
+  // The elements that a list of results can name at most, where all have joined.
+  std::optional<std::uint64_t> most_of(std::uint64_t list, const Operation& operation) const;
 
   Rank rank_;
   Rank world_size_;

@@ -1,6 +1,9 @@
 // Makes the sinks of a sparse collective.
 #include "proto/sparse/outputs.hpp"
 
+#include <algorithm>
+#include <new>
+
 namespace sparsewire::proto {
 
 std::vector<PartSink*> Outputs::open(const std::vector<List>& lists) {
@@ -12,11 +15,30 @@ std::vector<PartSink*> Outputs::open(const std::vector<List>& lists) {
       dense_ = std::make_unique<DenseOutput>(descriptor, list.grid, target_);
       sinks.push_back(dense_.get());
     } else {
-      sparse_.push_back(std::make_unique<SparseOutput>(descriptor, list.grid));
+      sparse_.push_back(
+          std::make_unique<SparseOutput>(descriptor, list.grid, empty_list(descriptor, list)));
       sinks.push_back(sparse_.back().get());
     }
   }
   return sinks;
+}
+
+SparseList Outputs::empty_list(const wire::Descriptor& descriptor, const List& list) const {
+  SparseList empty(lists_.is_wide, descriptor.row * element_size(descriptor.dtype),
+                   lists_.allocate);
+  if (!list.most) return empty;
+  const std::uint64_t room = std::min(*list.most, list.count) / descriptor.row;
+  try {
+    if (will_be_taken(descriptor, room * empty.entry_bytes())) empty.reserve(room);
+  } catch (const std::bad_alloc&) {
+    // What is named may be far less than the most: it is listed when that is known.
+  }
+  return empty;
+}
+
+bool Outputs::will_be_taken(const wire::Descriptor& descriptor, std::size_t bytes) const {
+  if (lists_.form != wire::ResultForm::cheapest) return lists_.form == wire::ResultForm::sparse;
+  return bytes < descriptor.count * element_size(descriptor.dtype);
 }
 
 void Outputs::finish() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "proto/sparse/dense_output.hpp"
@@ -9,15 +10,23 @@
 
 namespace sparsewire::proto {
 
+// What the caller makes of results that go to no target.
+struct Lists {
+  bool is_wide = true;                               // indices of lists are int64
+  wire::ResultForm form = wire::ResultForm::sparse;  // or what takes less memory, or an array
+  SparseList::Allocate allocate = Bytes::allocate;   // memory of lists
+};
+
 class Outputs {
  public:
-  // Results go to `target` where it is not null, and are kept otherwise.
-  Outputs(const wire::Descriptor& descriptor, std::byte* target)
-      : descriptor_(descriptor), target_(target) {}
+  // Results go to `target` where it is not null, and are kept or listed otherwise.
+  Outputs(const wire::Descriptor& descriptor, std::byte* target, Lists lists = {})
+      : descriptor_(descriptor), target_(target), lists_(std::move(lists)) {}
 
   struct List {
     std::uint64_t count;  // elements
     ChunkGrid grid;
+    std::optional<std::uint64_t> most = {};  // elements that can be named, where that is known
   };
 
   // Called once, when it is known how the algorithm cuts its results; one sink for each list.
@@ -30,8 +39,13 @@ class Outputs {
   const std::vector<std::unique_ptr<SparseOutput>>& sparse() const { return sparse_; }
 
  private:
+  SparseList empty_list(const wire::Descriptor& descriptor, const List& list) const;
+  // Whether the caller will want the list, if it names no more than so many elements.
+  bool will_be_taken(const wire::Descriptor& descriptor, std::size_t bytes) const;
+
   wire::Descriptor descriptor_;
   std::byte* target_;
+  Lists lists_;
   std::unique_ptr<DenseOutput> dense_;
   std::vector<std::unique_ptr<SparseOutput>> sparse_;
 };

@@ -36,6 +36,8 @@ wire::Piece pack_elements(const SparseTensor& tensor, std::uint64_t from, std::u
 class PartSink : public Sink {
  public:
   virtual Status write_packed(const wire::Piece& piece, const ChunkRange& range) = 0;
+  // Nothing more comes of these chunks.
+  virtual void pass(const ChunkRange&) {}
 };
 
 // Packed values that were checked and are as the vector has them, whatever codec they came in.

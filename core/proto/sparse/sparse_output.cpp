@@ -1,4 +1,4 @@
-// Keeps checked pieces, and reads them again when they are wanted.
+// Keeps checked pieces, and reads them again when they are wanted, or can be listed.
 #include "proto/sparse/sparse_output.hpp"
 
 #include <cstring>
@@ -15,24 +15,52 @@ Status SparseOutput::write(std::uint64_t chunk, const Segment& segment) {
   if (descriptor_.row != 1 && wire::is_by_element(segment.format)) {
     return protocol_error("result: single elements of rows");
   }
-  elements_ += view->count;
-  stored_.insert_or_assign(
-      chunk, Stored{{chunk, segment.format, segment.codec, segment.payload.owned()}, chunk + 1});
+  keep({{chunk, segment.format, segment.codec, segment.payload.owned()}, chunk + 1, view->count});
   return {};
 }
 
 Status SparseOutput::write_packed(const wire::Piece& piece, const ChunkRange& range) {
   const auto packed = read_packed(piece, grid_, range);
   if (!packed) return packed.error();
-  elements_ += packed->view.count;
-  stored_.insert_or_assign(piece.chunk, Stored{piece, range.end});
+  keep({piece, range.end, packed->view.count});
   return {};
 }
 
+void SparseOutput::keep(Stored stored) {
+  elements_kept_ += stored.elements;
+  kept_.insert_or_assign(stored.piece.chunk, std::move(stored));
+}
+
+void SparseOutput::pass(const ChunkRange& range) {
+  if (list_.room() == 0) return;
+  passed_.emplace(range.first, range.end);
+  for (auto at = passed_.begin(); at != passed_.end() && at->first == listed_;) {
+    if (!list_until(at->second)) return;
+    listed_ = at->second;
+    at = passed_.erase(at);
+  }
+}
+
+bool SparseOutput::list_until(std::uint64_t end) {
+  const auto behind = kept_.lower_bound(end);
+  std::uint64_t elements = 0;
+  for (auto at = kept_.begin(); at != behind; ++at) elements += at->second.elements;
+  if (list_.count() + elements / descriptor_.row > list_.room()) return false;
+  list_.append([&](auto& out) { write_until(behind, out); });
+  kept_.erase(kept_.begin(), behind);
+  elements_kept_ -= elements;
+  return true;
+}
+
+SparseList SparseOutput::take() {
+  list_.reserve(named());
+  list_until(grid_.chunks());
+  return std::move(list_);
+}
+
 template <typename Index>
-std::uint64_t SparseOutput::write_sparse(Index* indices, std::byte* values) const {
-  SparseCursor<Index> out{indices, values};
-  for (At at = stored_.begin(); at != stored_.end();) {
+void SparseOutput::write_until(Kept::const_iterator end, SparseCursor<Index>& out) const {
+  for (auto at = kept_.begin(); at != end;) {
     if (at->second.piece.format == wire::Format::packed) {
       write_range(at++->second, out);
     } else if (grid_.columns == 1) {
@@ -41,11 +69,7 @@ std::uint64_t SparseOutput::write_sparse(Index* indices, std::byte* values) cons
       write_row(at, out);
     }
   }
-  return static_cast<std::uint64_t>(out.indices - indices);
 }
-
-template std::uint64_t SparseOutput::write_sparse(std::int32_t*, std::byte*) const;
-template std::uint64_t SparseOutput::write_sparse(std::int64_t*, std::byte*) const;
 
 template <typename Index>
 void SparseOutput::write_chunk(const wire::Piece& piece, SparseCursor<Index>& out) const {
@@ -56,10 +80,10 @@ void SparseOutput::write_chunk(const wire::Piece& piece, SparseCursor<Index>& ou
 
 // Takes all chunks of one row, and moves `at` behind them.
 template <typename Index>
-void SparseOutput::write_row(At& at, SparseCursor<Index>& out) const {
+void SparseOutput::write_row(Kept::const_iterator& at, SparseCursor<Index>& out) const {
   const std::uint64_t row = at->first / grid_.columns;
   std::vector<Named> columns(grid_.columns);
-  for (; at != stored_.end() && at->first / grid_.columns == row; ++at) {
+  for (; at != kept_.end() && at->first / grid_.columns == row; ++at) {
     columns[at->first % grid_.columns] = list_named(read(at->second.piece), grid_.layout(at->first),
                                                     descriptor_.dtype, descriptor_.row);
   }
@@ -86,7 +110,7 @@ void SparseOutput::write_range(const Stored& stored, SparseCursor<Index>& out) c
 
 void SparseOutput::write_dense(std::byte* target) const {
   DenseOutput output(descriptor_, grid_, target);
-  for (const auto& [chunk, stored] : stored_) {
+  for (const auto& [chunk, stored] : kept_) {
     const wire::Piece& piece = stored.piece;
     if (piece.format == wire::Format::packed) {
       output.write_packed(piece, stored.range());
@@ -95,6 +119,7 @@ void SparseOutput::write_dense(std::byte* target) const {
     }
   }
   output.finish();
+  list_.scatter(target);
 }
 
 }  // namespace sparsewire::proto

@@ -47,7 +47,7 @@ void check_done(PeerWorld& world, const SparseCollective& collective, std::uint6
     CAPTURE(rank);
     REQUIRE(world.has_ended(static_cast<Rank>(rank), seq));
     REQUIRE_FALSE(world.failure(static_cast<Rank>(rank), seq));
-    REQUIRE((collective.results(rank) == collective.expected(rank)));
+    REQUIRE(same(collective.results(rank), collective.expected(rank)));
   }
 }
 

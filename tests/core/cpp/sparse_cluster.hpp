@@ -48,7 +48,7 @@ inline void check_done(const OperationPtr& operation, const SparseCollective& co
   CAPTURE(rank);
   const Status failure = outcome(operation);
   REQUIRE_MESSAGE(!failure, (failure ? failure->message : ""));
-  REQUIRE((collective.results_of(operation->outputs(), rank) == collective.expected(rank)));
+  REQUIRE(same(collective.results_of(operation->outputs(), rank), collective.expected(rank)));
 }
 
 inline void check_all_done(const std::vector<OperationPtr>& operations,

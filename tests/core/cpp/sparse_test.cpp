@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "base/bitmap.hpp"
+#include "decoding.hpp"
 #include "proto/sparse/outputs.hpp"
 #include "proto/sparse/sparse_source.hpp"
 #include "proto/sparse/splitter.hpp"
@@ -67,17 +68,61 @@ void for_each_segment(const SparseVector& vector, const ChunkGrid& grid, Visit&&
 }
 
 template <typename Index>
-void check_sparse(const proto::SparseOutput& output, const SparseVector& vector) {
-  std::vector<Index> indices(output.named());
-  Buffer values(indices.size() * vector.row_bytes());
-  REQUIRE(output.write_sparse(indices.data(), values.data()) == vector.positions().size());
+void check_indices(const proto::SparseList& list, const SparseVector& vector) {
+  const auto* const indices = reinterpret_cast<const Index*>(list.indices().get());
   for (std::size_t i = 0; i < vector.positions().size(); ++i) {
     if (indices[i] == static_cast<Index>(vector.positions()[i])) continue;
     CAPTURE(i);
     REQUIRE(indices[i] == static_cast<Index>(vector.positions()[i]));
   }
-  values.resize(vector.values().size());
-  REQUIRE((values == vector.values()));
+}
+
+void check_list(const proto::SparseList& list, const SparseVector& vector) {
+  REQUIRE(list.count() == vector.positions().size());
+  list.is_wide() ? check_indices<std::int64_t>(list, vector)
+                 : check_indices<std::int32_t>(list, vector);
+  const std::size_t bytes = vector.values().size();
+  REQUIRE(same({list.values().get(), bytes}, vector.values()));
+}
+
+// Writes the vector, and passes what is behind it row by row, but for a few that come late.
+void write_all(proto::SparseOutput& output, const SparseVector& vector, const ChunkGrid& grid,
+               Random& random) {
+  std::vector<proto::ChunkRange> late;
+  std::uint64_t passed = 0;
+  const auto pass_until = [&](std::uint64_t chunk) {
+    const proto::ChunkRange range{passed, chunk};
+    passed = chunk;
+    one_in(3, random) ? late.push_back(range) : output.pass(range);
+  };
+  for_each_segment(vector, grid, [&](std::uint64_t chunk, const proto::Segment& segment) {
+    const std::uint64_t row = chunk / grid.columns * grid.columns;
+    if (passed < row) pass_until(row);
+    REQUIRE_FALSE(output.write(chunk, segment));
+  });
+  if (passed < grid.chunks()) pass_until(grid.chunks());
+  for (const proto::ChunkRange& range : late) output.pass(range);
+}
+
+// With room for all of the list from the start, for a part of it, or for nothing.
+void check_lists(const SparseVector& vector, const ChunkGrid& grid, const Buffer& expected) {
+  const std::uint64_t count = vector.positions().size();
+  Random random(count);
+  for (const std::uint64_t room : {std::uint64_t{0}, count / 2, count}) {
+    CAPTURE(room);
+    const bool is_wide = vector.descriptor().count > INT32_MAX || one_in(2, random);
+    proto::SparseList list(is_wide, vector.row_bytes());
+    if (room != 0) list.reserve(room);
+    proto::SparseOutput output(vector.descriptor(), grid, list);
+    write_all(output, vector, grid, random);
+    REQUIRE(output.named() >= count);
+    if (!expected.empty()) {
+      Buffer target(expected.size(), std::byte{0xab});
+      output.write_dense(target.data());
+      REQUIRE(same(target, expected));
+    }
+    check_list(output.take(), vector);
+  }
 }
 
 void check_round_trip(const SparseVector& vector, const ChunkGrid& grid) {
@@ -88,23 +133,16 @@ void check_round_trip(const SparseVector& vector, const ChunkGrid& grid) {
   CAPTURE(vector.tensor().base);
   CAPTURE(vector.tensor().is_wide);
   const bool is_small = fits_in_memory(descriptor);
-  proto::SparseOutput sparse(descriptor, grid);
-  Buffer target(is_small ? descriptor.count * element_size(descriptor.dtype) : 0, std::byte{0xcd});
-  std::optional<proto::DenseOutput> dense;
-  if (is_small) dense.emplace(descriptor, grid, target.data());
-  for_each_segment(vector, grid, [&](std::uint64_t chunk, const proto::Segment& segment) {
-    REQUIRE_FALSE(sparse.write(chunk, segment));
-    if (dense) REQUIRE_FALSE(dense->write(chunk, segment));
-  });
-  check_sparse<std::int64_t>(sparse, vector);
-  if (descriptor.count <= INT32_MAX) check_sparse<std::int32_t>(sparse, vector);
+  const Buffer expected = is_small ? vector.dense() : Buffer{};
+  check_lists(vector, grid, expected);
   if (!is_small) return;
-  const Buffer expected = vector.dense();
-  dense->finish();
-  REQUIRE((target == expected));
-  std::ranges::fill(target, std::byte{0xab});
-  sparse.write_dense(target.data());
-  REQUIRE((target == expected));
+  Buffer target(expected.size(), std::byte{0xcd});
+  proto::DenseOutput dense(descriptor, grid, target.data());
+  for_each_segment(vector, grid, [&](std::uint64_t chunk, const proto::Segment& segment) {
+    REQUIRE_FALSE(dense.write(chunk, segment));
+  });
+  dense.finish();
+  REQUIRE(same(target, expected));
 }
 
 TEST_CASE("vectors of every length, row and density") {
@@ -169,7 +207,7 @@ TEST_CASE("zeros that a vector names are zeros of the array") {
         if (one_in(3, random)) store(values.data(), i, 0.0f);
       }
       const SparseVector vector(descriptor, std::move(positions), std::move(values));
-      proto::SparseOutput output(descriptor, grid);
+      proto::SparseOutput output(descriptor, grid, {true, row * std::size_t{4}});
       for_each_segment(vector, grid, [&](std::uint64_t chunk, const proto::Segment& segment) {
         REQUIRE_FALSE(output.write(chunk, segment));
       });
@@ -209,7 +247,7 @@ TEST_CASE("segments name what the vector names, in the smaller of the formats by
 TEST_CASE("a sink of rows takes no single elements") {
   const Descriptor descriptor{.count = 3200, .is_sparse = true, .row = 32};
   const ChunkGrid grid = proto::make_grid(descriptor, {});
-  proto::SparseOutput output(descriptor, grid);
+  proto::SparseOutput output(descriptor, grid, {true, 32 * 4});
   Buffer payload(2 + 4);
   const Status error =
       output.write(0, {wire::Format::coordinates, Codec::raw, Bytes::copy_of(payload)});
@@ -224,7 +262,7 @@ TEST_CASE("sinks refuse segments that are none") {
   Buffer target(20'000 * 4);
   for (int i = 0; i < 2000; ++i) {
     CAPTURE(i);
-    proto::SparseOutput sparse(descriptor, grid);
+    proto::SparseOutput sparse(descriptor, grid, {true, 4});
     proto::DenseOutput dense(descriptor, grid, target.data());
     const proto::Segment segment{static_cast<wire::Format>(below(5, random)),
                                  static_cast<Codec>(below(kCodecCount, random)),
@@ -248,7 +286,7 @@ TEST_CASE("a source gives every chunk to the lane that asks for it") {
         .count = 64 * (1 + below(5000, random)), .is_sparse = true, .row = pick({1u, 64u}, random)};
     const ChunkGrid grid = proto::make_grid(descriptor, topology);
     const SparseVector vector = random_vector(descriptor, pick(kShares, random), random);
-    proto::SparseOutput output(descriptor, grid);
+    proto::SparseOutput output(descriptor, grid, {true, vector.row_bytes()});
     for (std::uint32_t lane = 0; lane < topology.lanes; ++lane) {
       proto::SparseSource source(vector.tensor(), grid, [&](std::uint64_t chunk) {
         return proto::lane_of(chunk, seed, topology) == lane;
@@ -268,7 +306,7 @@ TEST_CASE("a source gives every chunk to the lane that asks for it") {
         next[at] = streams[at].after(next[at]);
       }
     }
-    check_sparse<std::int64_t>(output, vector);
+    check_list(output.take(), vector);
   }
 }
 
