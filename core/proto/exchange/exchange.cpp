@@ -10,8 +10,8 @@
 namespace sparsewire::proto {
 namespace {
 
-// Parts on their way at once, for each rank that may own some: enough that every owner has others to
-// add while one is on the wire, few enough to bound what waits in memory.
+// Parts on their way at once, for each rank that may own some: enough that every owner has others
+// to add while one is on the wire, few enough to bound what waits in memory.
 constexpr std::uint64_t kPartsPerRank = 4;
 
 // The part of the caller's vector that a list covers, with indices from 0.

@@ -77,7 +77,7 @@ class Exchange {
   const std::uint64_t seq_;
   const Rank rank_;
   const std::uint64_t parts_in_flight_;  // at most
-  const DType partial_dtype_;  // of what is passed on before it is complete
+  const DType partial_dtype_;            // of what is passed on before it is complete
   SparseTensor tensor_;
   std::vector<PartSink*> sinks_;
   std::unique_ptr<Splitter> splitter_;
