@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from sparsewire.sparse_collectives import Request, build_call, check_dense, chec
 from sparsewire.sparse_input import coalesced, is_sparse, read
 from sparsewire.sparse_results import Results
 from sparsewire.work import Work
+
+Kept = TypeVar("Kept")
 
 
 class Communicator:
@@ -217,11 +219,8 @@ class Communicator:
         deliver_from: Callable[[Operation], Callable[[], Any]],
         memory: object,
     ) -> Work:
-        """Start an operation that works on `memory`, which stays whatever interrupts this."""
-        operation, token = self._abandoned.issue(start, memory)
-        work = Work(self, operation, deliver_from(operation), memory)
-        self._abandoned.issued(token)
-        return work
+        """The handle of an operation that works on `memory`."""
+        return self.issue(start, lambda op: Work(self, op, deliver_from(op), memory), memory)
 
     def barrier(self, timeout: float | None = None) -> None:
         """Return once every rank has called it. Raises like `all_reduce`."""
@@ -285,6 +284,18 @@ class Communicator:
     def abort(self, message: str) -> None:
         """Fail every collective in flight or to come, on all ranks, with an Error that says why."""
         self._core.abort(message)
+
+    def issue(
+        self, start: Callable[[], Operation], keep: Callable[[Operation], Kept], memory: object
+    ) -> Kept:
+        """Start an operation and `keep` it, with the `memory` that it works on.
+
+        The memory stays whatever interrupts this. For glue to frameworks, like `submit`.
+        """
+        operation, token = self._abandoned.issue(start, memory)
+        kept = keep(operation)
+        self._abandoned.issued(token)
+        return kept
 
     def submit(
         self,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
 
 from sparsewire._core import OPS, Operation
-from sparsewire.communicator import Communicator
+from sparsewire.torch.engine_call import EngineCall
 from sparsewire.torch.engine_path import DTYPES
 from sparsewire.torch.words import as_words
 
@@ -29,18 +30,14 @@ class DensePart(NamedTuple):
             self.tensor.detach().copy_(self.memory)
 
 
-def all_reduce(
-    communicator: Communicator, tensor: torch.Tensor, op: str, timeout: float
-) -> DensePart:
-    """Start to reduce a tensor in place; `timeout` in seconds."""
+def all_reduce(call: EngineCall, tensor: torch.Tensor, op: str, timeout: float) -> None:
+    """Start to reduce a tensor in place, as a part of the call; `timeout` in seconds."""
     memory = tensor if _is_plain(tensor) else tensor.detach().resolve_neg().contiguous()
-    return DensePart(_submit(communicator, memory, op, timeout), tensor, memory)
+    _start(call, tensor, memory, memory, op, timeout)
 
 
-def broadcast(
-    communicator: Communicator, tensor: torch.Tensor, is_source: bool, timeout: float
-) -> DensePart:
-    """Start to send a tensor, or to receive it; `timeout` in seconds.
+def broadcast(call: EngineCall, tensor: torch.Tensor, is_source: bool, timeout: float) -> None:
+    """Start to send a tensor, or to receive it, as a part of the call; `timeout` in seconds.
 
     A sum with zeros from everybody else leaves the bits of the source as they are, and zeros
     cost nothing to send.
@@ -48,13 +45,24 @@ def broadcast(
     words, memory = as_words(tensor)
     if not is_source:
         words.zero_()
-    return DensePart(_submit(communicator, words, "sum", timeout), tensor, memory)
+    _start(call, tensor, memory, words, "sum", timeout)
 
 
-def _submit(communicator: Communicator, memory: torch.Tensor, op: str, timeout: float) -> Operation:
-    address = memory.data_ptr()
-    dtype = DTYPES[memory.dtype]
-    return communicator.submit(address, address, memory.numel(), dtype, OPS[op], timeout)
+def _start(
+    call: EngineCall,
+    tensor: torch.Tensor,
+    memory: torch.Tensor,
+    words: torch.Tensor,
+    op: str,
+    timeout: float,
+) -> None:
+    """Reduce `words`, which are the elements of `memory` or its bits."""
+    address, count, dtype = words.data_ptr(), words.numel(), DTYPES[words.dtype]
+    call.start(
+        partial(call.communicator.submit, address, address, count, dtype, OPS[op], timeout),
+        lambda operation: DensePart(operation, tensor, memory),
+        memory,
+    )
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

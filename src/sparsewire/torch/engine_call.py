@@ -48,8 +48,14 @@ class EngineCall:
         self._unsettled: Exception | None = None  # why a result could not be brought back
 
     def add(self, part: Part) -> None:
-        """Add a part that has just been started."""
+        """Add a part that has been started, and that keeps its memory itself."""
         self._parts.append(part)
+
+    def start(
+        self, submit: Callable[[], Operation], part_of: Callable[[Operation], Part], memory: object
+    ) -> None:
+        """Add an operation that works on `memory`, which stays whatever interrupts this."""
+        self.communicator.issue(submit, lambda operation: self.add(part_of(operation)), memory)
 
     @property
     def tensors(self) -> list[torch.Tensor]:

@@ -130,9 +130,9 @@ class Member(SparseCollectives):
         root, seconds = options.rootRank, group._seconds(options.timeout)
         if len(tensors) == 1 and engine_path.has_memory(tensors[0]):
             is_source = root == group.rank()
-            return group._start(
-                dense_part.broadcast(group._communicator, tensors[0], is_source, seconds)
-            )
+            call = group._new_call()
+            dense_part.broadcast(call, tensors[0], is_source, seconds)
+            return group._work_of(call)
         if len(tensors) == 1 and engine_path.is_sparse(tensors[0]):
             return group._start(
                 sparse_part.broadcast(group._communicator, tensors[0], root, seconds)
@@ -162,13 +162,16 @@ class Member(SparseCollectives):
         call, seconds = self._new_call(), self._seconds(options.timeout)
         for tensor in tensors:
             part = sparse_part if engine_path.is_sparse(tensor) else dense_part
-            call.add(part.all_reduce(self._communicator, tensor, op, seconds))
-        return self._record(Work(call, self._callbacks))
+            part.all_reduce(call, tensor, op, seconds)
+        return self._work_of(call)
 
     def _start(self, part: Part) -> dist.Work:
         """The work of a call that consists of one part, which has just been started."""
         call = self._new_call()
         call.add(part)
+        return self._work_of(call)
+
+    def _work_of(self, call: EngineCall) -> dist.Work:
         return self._record(Work(call, self._callbacks))
 
     def _new_call(self) -> EngineCall:

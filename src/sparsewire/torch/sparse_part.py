@@ -9,6 +9,7 @@ import torch
 
 from sparsewire._core import Operation
 from sparsewire.communicator import Communicator
+from sparsewire.torch.engine_call import EngineCall
 from sparsewire.work import Work
 
 
@@ -32,12 +33,10 @@ class SparsePart(NamedTuple):
             tensor.data = result
 
 
-def all_reduce(
-    communicator: Communicator, tensor: torch.Tensor, op: str, timeout: float
-) -> SparsePart:
-    """Start to reduce a tensor in place; `timeout` in seconds."""
-    work = communicator.all_reduce(tensor, op, async_op=True, timeout=timeout, result="sparse")
-    return SparsePart([tensor], work)
+def all_reduce(call: EngineCall, tensor: torch.Tensor, op: str, timeout: float) -> None:
+    """Start to reduce a tensor in place, as a part of the call; `timeout` in seconds."""
+    work = call.communicator.all_reduce(tensor, op, async_op=True, timeout=timeout, result="sparse")
+    call.add(SparsePart([tensor], work))
 
 
 def reduce(

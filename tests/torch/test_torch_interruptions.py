@@ -1,0 +1,68 @@
+"""Ctrl-C right behind the submission of an operation, before torch has a handle of it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Ranks
+
+from sparsewire.torch.lookup import member_of
+
+
+class Interrupted:
+    """An engine whose caller is interrupted once an operation is submitted."""
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+        self.operation: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+    def submit(self, *args: Any) -> Any:
+        self.operation = self._core.submit(*args)
+        raise KeyboardInterrupt
+
+
+def reduce(tensor: torch.Tensor, group: Any) -> None:
+    dist.all_reduce(tensor, group=group)
+
+
+def broadcast(tensor: torch.Tensor, group: Any) -> None:
+    dist.broadcast(tensor, 0, group=group)
+
+
+def interrupt(call: Callable[[torch.Tensor, Any], None]) -> bool:
+    group = dist.new_group()
+    if dist.get_rank() != 0:
+        dist.barrier()
+        call(torch.ones(100_000), group)
+        return True
+    member = member_of(group)
+    assert member is not None
+    communicator = member._communicator
+    core, tensor = communicator._core, torch.ones(100_000)
+    alive = weakref.ref(tensor.untyped_storage())
+    communicator._core = interrupted = Interrupted(core)  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        call(tensor, group)
+    communicator._core = core
+    del tensor
+    gc.collect()
+    in_flight_and_alive = not interrupted.operation.done() and alive() is not None
+    dist.barrier()
+    interrupted.operation.wait(20.0)
+    return in_flight_and_alive and interrupted.operation.failure() is None
+
+
+@pytest.mark.parametrize("call", [reduce, broadcast])
+def test_ctrl_c_behind_the_submission_leaves_the_memory(
+    new_ranks: Callable[..., Ranks], call: Callable[[torch.Tensor, Any], None]
+) -> None:
+    assert all(new_ranks(2).run(interrupt, call))
