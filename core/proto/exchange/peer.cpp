@@ -196,7 +196,9 @@ std::vector<PartSink*> Peer::open_sinks(const PartPlan& plan, const Operation& o
 std::optional<std::uint64_t> Peer::most_of(std::uint64_t list, const Operation& operation) const {
   if (static_cast<Rank>(operation.joins.size()) < world_size_ - 1) return {};
   const auto elements_of = [&](Rank rank) {
-    return rank == rank_ ? operation.own->elements : operation.joins.at(rank).elements;
+    if (rank == rank_) return operation.own->elements;
+    const auto at = operation.joins.find(rank);  // A root may be none of the ranks.
+    return at == operation.joins.end() ? std::uint64_t{0} : at->second.elements;
   };
   const Collective collective = operation.own->collective;
   const auto root = static_cast<Rank>(operation.own->root);
