@@ -3,7 +3,6 @@
 from importlib.metadata import PackageNotFoundError, version
 
 from sparsewire.communicator import Communicator
-from sparsewire.connect import init
 from sparsewire.errors import (
     AuthenticationError,
     Error,
@@ -14,9 +13,10 @@ from sparsewire.errors import (
     ResourceError,
     Timeout,
 )
-from sparsewire.rendezvous import FileStore, Store
+from sparsewire.meeting.connect import init
+from sparsewire.meeting.rendezvous import FileStore, Store
+from sparsewire.meeting.tcp_store import TcpStore
 from sparsewire.sparse_vector import SparseVector
-from sparsewire.tcp_store import TcpStore
 from sparsewire.work import Work
 
 try:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from sparsewire.errors import Error
-from sparsewire.handshake import Hello, Role, introduce, new_nonce
+from sparsewire.meeting.handshake import Hello, Role, introduce, new_nonce
+from sparsewire.meeting.sockets import receive_exactly
 from sparsewire.options import Address
-from sparsewire.sockets import receive_exactly
 
 HELLO, OPEN, SEGMENT, CANCEL, REFUSE = 1, 2, 3, 6, 9
 NONE = 2**64 - 1

@@ -18,7 +18,7 @@ import pytest
 from support import run_ranks, serving
 
 import sparsewire
-from sparsewire.aggregator import AggregatorServer
+from sparsewire.meeting.aggregator import AggregatorServer
 from sparsewire.options import Address
 
 

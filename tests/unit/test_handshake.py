@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsewire import handshake
 from sparsewire.errors import AuthenticationError, Error, ProtocolError
-from sparsewire.handshake import (
+from sparsewire.meeting import handshake
+from sparsewire.meeting.handshake import (
     MAC_SIZE,
     Challenge,
     Handshake,

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from sparsewire.interface import (
+from sparsewire.meeting.interface import (
     address_of_interface,
     address_towards,
     host_identity,

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from support import run_ranks
 
 import sparsewire
-from sparsewire import link_probe
 from sparsewire._core import ALGORITHMS, choose, predict
 from sparsewire.link_figures import LinkFigures, parse_link_figures
+from sparsewire.meeting import link_probe
 from sparsewire.options import resolve
 
 GIGABIT = LinkFigures(1e-4, 8e-9, 12e-9)

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from sparsewire import mesh, startup
 from sparsewire.errors import AuthenticationError, Error, MismatchError, ProtocolError, Timeout
-from sparsewire.handshake import Hello, Reason, Refused, Role
-from sparsewire.listener import Listener
-from sparsewire.mesh import Links, MemberGuard, Membership, Reception, connect_ranks, dial
+from sparsewire.meeting import mesh, startup
+from sparsewire.meeting.handshake import Hello, Reason, Refused, Role
+from sparsewire.meeting.listener import Listener
+from sparsewire.meeting.mesh import Links, MemberGuard, Membership, Reception, connect_ranks, dial
+from sparsewire.meeting.rendezvous import FileStore
 from sparsewire.options import Address, Options
-from sparsewire.rendezvous import FileStore
 
 KEY = bytes(range(32))
 MEMBER = Membership(job=7, epoch=0, rank=0, world_size=3, lanes=2, key=KEY)

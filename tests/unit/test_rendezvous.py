@@ -18,12 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparsewire import tcp_store
 from sparsewire.errors import AuthenticationError, Error, ProtocolError, Timeout
-from sparsewire.listener import STRANGERS_MAX
+from sparsewire.meeting import tcp_store
+from sparsewire.meeting.listener import STRANGERS_MAX
+from sparsewire.meeting.rendezvous import FileStore, default_store, next_use
+from sparsewire.meeting.tcp_store import TcpStore
 from sparsewire.options import Options
-from sparsewire.rendezvous import FileStore, default_store, next_use
-from sparsewire.tcp_store import TcpStore
 
 SECRET = b"sixteen bytes and more"
 

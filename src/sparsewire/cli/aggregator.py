@@ -42,7 +42,7 @@ def aggregator(
 
     Workers find it with `SPARSEWIRE_AGGREGATORS=host:port`, or several of them, with commas.
     """
-    from sparsewire.aggregator import AggregatorServer
+    from sparsewire.meeting.aggregator import AggregatorServer
     from sparsewire.options import parse_address
 
     logging.basicConfig(

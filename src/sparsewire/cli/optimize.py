@@ -136,7 +136,7 @@ def _require_extra() -> None:
 
 
 def _dispatch(given: dict[str, Any]) -> None:
-    from sparsewire.launcher import is_launched
+    from sparsewire.meeting.launcher import is_launched
     from sparsewire.optimize.errors import OptimizeError
     from sparsewire.optimize.request import Request as Training
     from sparsewire.study.request import Request as Study
@@ -176,7 +176,7 @@ def _methods(texts: list[str] | None) -> list[str]:
 
 
 def _refuse_workers_under_a_launcher(given: dict[str, Any]) -> None:
-    from sparsewire.launcher import is_launched
+    from sparsewire.meeting.launcher import is_launched
     from sparsewire.optimize.errors import OptimizeError
 
     if "workers" in given and is_launched():

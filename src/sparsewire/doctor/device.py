@@ -7,7 +7,7 @@ import fcntl
 import socket
 import struct
 
-from sparsewire.interface import address_of_interface
+from sparsewire.meeting.interface import address_of_interface
 
 _SIOCGIFMTU = 0x8921
 _SIOCETHTOOL = 0x8946

@@ -13,8 +13,8 @@ from sparsewire import Communicator, SparseVector
 from sparsewire.doctor.choices import Choice, choices
 from sparsewire.doctor.findings import Finding, findings
 from sparsewire.doctor.machine import Machine, look_at_machine
-from sparsewire.launcher import join
 from sparsewire.link_figures import LinkFigures
+from sparsewire.meeting.launcher import join
 
 _RECORD_BYTES_MAX = 1 << 16
 

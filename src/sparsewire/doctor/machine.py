@@ -12,9 +12,9 @@ from importlib.util import find_spec
 
 from sparsewire import __version__, _core
 from sparsewire.doctor import device
-from sparsewire.interface import host_identity, is_loopback, local_address
 from sparsewire.lab import available
-from sparsewire.sockets import prepare
+from sparsewire.meeting.interface import host_identity, is_loopback, local_address
+from sparsewire.meeting.sockets import prepare
 
 _NAME_BYTES = 16
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from sparsewire import Communicator, MismatchError
-from sparsewire.launcher import join
+from sparsewire.meeting.launcher import join
 from sparsewire.optimize.data import SignedRows, load, split
 from sparsewire.optimize.losses import LOSSES
 from sparsewire.optimize.methods import METHODS, Method

@@ -10,7 +10,7 @@ import numpy as np
 
 from sparsewire.compress.errors import CompressError
 from sparsewire.compress.registry import parse
-from sparsewire.launcher import is_launched
+from sparsewire.meeting.launcher import is_launched
 from sparsewire.methods.method import Method
 from sparsewire.optimize.errors import OptimizeError
 from sparsewire.study.candidate import Candidate, read_candidates

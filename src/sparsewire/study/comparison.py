@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sparsewire import Communicator
-from sparsewire.launcher import is_launched, join
+from sparsewire.meeting.launcher import is_launched, join
 from sparsewire.methods.method import Method
 from sparsewire.study.agreement import agree, check_alike
 from sparsewire.study.candidate import Candidate, read_candidates

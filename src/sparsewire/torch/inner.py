@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from sparsewire.interface import local_address
+from sparsewire.meeting.interface import local_address
 
 # Torch's own stubs leave out most methods of its backends.
 Backend: TypeAlias = Any

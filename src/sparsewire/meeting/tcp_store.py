@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from sparsewire.errors import AuthenticationError, Error, ProtocolError, Timeout
-from sparsewire.handshake import (
+from sparsewire.meeting.handshake import (
     MAGIC,
     Guard,
     Hello,
@@ -31,10 +31,10 @@ from sparsewire.handshake import (
     new_nonce,
     store_key,
 )
-from sparsewire.listener import Listener
-from sparsewire.mesh import attempt
+from sparsewire.meeting.listener import Listener
+from sparsewire.meeting.mesh import attempt
+from sparsewire.meeting.sockets import CutShort, close_in_child, receive_exactly
 from sparsewire.options import START_TIMEOUT_MAX_S, Address
-from sparsewire.sockets import CutShort, close_in_child, receive_exactly
 
 _log = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sparsewire._core import Aggregator as Core
-from sparsewire.handshake import Guard, Hello, Reason, Refused, Role, worker_key
-from sparsewire.interface import is_loopback
-from sparsewire.listener import Listener
+from sparsewire.meeting.handshake import Guard, Hello, Reason, Refused, Role, worker_key
+from sparsewire.meeting.interface import is_loopback
+from sparsewire.meeting.listener import Listener
+from sparsewire.meeting.sockets import prepare
 from sparsewire.options import LANES_MAX, Address, check_secret
-from sparsewire.sockets import prepare
 
 _log = logging.getLogger(__name__)
 

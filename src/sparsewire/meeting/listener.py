@@ -11,9 +11,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from sparsewire.errors import Error
-from sparsewire.handshake import Guard, Handshake, Hello, receive
+from sparsewire.meeting.handshake import Guard, Handshake, Hello, receive
+from sparsewire.meeting.sockets import bind, close_in_child, local_end
 from sparsewire.options import Address
-from sparsewire.sockets import bind, close_in_child, local_end
 
 _log = logging.getLogger(__name__)
 

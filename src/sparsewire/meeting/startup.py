@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, fields, replace
 
 from sparsewire._core import WIRE_VERSION
 from sparsewire.errors import Error, MismatchError, ProtocolError, Timeout
-from sparsewire.handshake import KEY_SIZE, derive, worker_key
-from sparsewire.interface import host_identity, is_loopback, local_address
-from sparsewire.mesh import (
+from sparsewire.meeting.handshake import KEY_SIZE, derive, worker_key
+from sparsewire.meeting.interface import host_identity, is_loopback, local_address
+from sparsewire.meeting.mesh import (
     Links,
     Membership,
     Reception,
@@ -23,8 +23,8 @@ from sparsewire.mesh import (
     connect_ranks,
     name_ranks,
 )
+from sparsewire.meeting.rendezvous import Store, next_use
 from sparsewire.options import Address, Options
-from sparsewire.rendezvous import Store, next_use
 
 _SETTINGS = {
     "wire_version": "install the same version of sparsewire on all ranks",

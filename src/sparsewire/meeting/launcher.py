@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from sparsewire.communicator import Communicator
-from sparsewire.connect import init
+from sparsewire.meeting.connect import init
 from sparsewire.options import RANK_NAMES
 
 if TYPE_CHECKING:

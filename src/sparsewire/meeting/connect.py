@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from sparsewire._core import Communicator as Core
 from sparsewire.communicator import Communicator
-from sparsewire.link_probe import measure_link
-from sparsewire.mpi_store import as_mpi, mpi_ranks
+from sparsewire.meeting.link_probe import measure_link
+from sparsewire.meeting.mpi_store import as_mpi, mpi_ranks
+from sparsewire.meeting.rendezvous import Store, leave_store, open_store
+from sparsewire.meeting.startup import join
 from sparsewire.options import Options, resolve
-from sparsewire.rendezvous import Store, leave_store, open_store
-from sparsewire.startup import join
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from sparsewire.errors import Timeout
-from sparsewire.mesh import name_ranks
+from sparsewire.meeting.mesh import name_ranks
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm, Intracomm, Request

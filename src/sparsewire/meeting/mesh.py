@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sparsewire.errors import AuthenticationError, Timeout
-from sparsewire.handshake import (
+from sparsewire.meeting.handshake import (
     Guard,
     Handshake,
     Hello,
@@ -22,9 +22,9 @@ from sparsewire.handshake import (
     introduce,
     new_nonce,
 )
-from sparsewire.listener import Listener
+from sparsewire.meeting.listener import Listener
+from sparsewire.meeting.sockets import connect, prepare, receive_exactly
 from sparsewire.options import Address
-from sparsewire.sockets import connect, prepare, receive_exactly
 
 _POLL_S = 0.1
 _ATTEMPT_MAX_S = 10.0

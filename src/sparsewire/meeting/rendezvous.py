@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import quote, unquote, urlsplit
 
 from sparsewire.errors import Error, Timeout
-from sparsewire.mpi_store import as_mpi, mpi_store
+from sparsewire.meeting.mpi_store import as_mpi, mpi_store
+from sparsewire.meeting.tcp_store import TcpStore
 from sparsewire.options import Options
-from sparsewire.tcp_store import TcpStore
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
