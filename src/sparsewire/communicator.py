@@ -297,6 +297,10 @@ class Communicator:
         self._abandoned.issued(token)
         return kept
 
+    def hold(self, operation: Operation, memory: object) -> None:
+        """Keep `memory` until `operation` has ended, for a handle that goes before."""
+        self._abandoned.hold(operation, memory)
+
     def submit(
         self,
         source_ptr: int,
@@ -369,6 +373,3 @@ class Communicator:
 
     def __repr__(self) -> str:
         return f"<sparsewire.Communicator rank {self.rank} of {self.world_size}>"
-
-    def _hold(self, operation: Operation, memory: object) -> None:
-        self._abandoned.hold(operation, memory)

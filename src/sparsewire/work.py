@@ -5,14 +5,25 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from sparsewire._core import Operation
 from sparsewire.completion import wait
 from sparsewire.errors import Error
 
-if TYPE_CHECKING:
-    from sparsewire.communicator import Communicator
+
+class Issuer(Protocol):
+    """What issued the collective: a communicator."""
+
+    def check_process(self) -> None: ...
+
+    def not_ended(self, operation: Operation, timeout: float | None) -> Error: ...
+
+    def failure_of(self, operation: Operation) -> Error | None: ...
+
+    def watch(self, operation: Operation, callback: Callable[[], None]) -> None: ...
+
+    def hold(self, operation: Operation, memory: object) -> None: ...
 
 
 class Work:
@@ -20,12 +31,12 @@ class Work:
 
     def __init__(
         self,
-        communicator: Communicator,
+        issuer: Issuer,
         operation: Operation,
         result: Callable[[], Any],
         memory: object,
     ) -> None:
-        self._communicator = communicator
+        self._issuer = issuer
         self._operation = operation
         self._result = result
         self._memory = memory
@@ -38,10 +49,10 @@ class Work:
         Raises Timeout after `timeout` seconds; the collective is still in flight then. Raises
         ValueError for a timeout that is NaN.
         """
-        self._communicator.check_process()
+        self._issuer.check_process()
         limit = math.inf if timeout is None else timeout
         if not wait(self._operation, limit):
-            raise self._communicator.not_ended(self._operation, timeout)
+            raise self._issuer.not_ended(self._operation, timeout)
         if (error := self.exception()) is not None:
             raise error
         return self._deliver()
@@ -52,7 +63,7 @@ class Work:
 
     def exception(self) -> Error | None:
         """Why the collective failed; None if it did not, or has not ended."""
-        return self._communicator.failure_of(self._operation)
+        return self._issuer.failure_of(self._operation)
 
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
         """Call `callback(self)` on a thread of the callback pool, once the collective has ended.
@@ -65,7 +76,7 @@ class Work:
         def call() -> None:
             callback(self)
 
-        self._communicator.watch(self._operation, call)
+        self._issuer.watch(self._operation, call)
 
     def _deliver(self) -> Any:
         """Make the result, once."""
@@ -77,4 +88,4 @@ class Work:
     def __del__(self) -> None:
         # Nobody waits any more, but the engine still reads and writes the arrays.
         if not self._operation.done():
-            self._communicator._hold(self._operation, self._memory)
+            self._issuer.hold(self._operation, self._memory)

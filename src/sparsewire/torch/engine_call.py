@@ -118,4 +118,4 @@ class EngineCall:
         # Nobody waits any more, but the engine still reads and writes the memory.
         for part in self._parts:
             if not part.operation.done():
-                self.communicator._hold(part.operation, part.memory)
+                self.communicator.hold(part.operation, part.memory)
