@@ -59,14 +59,14 @@ def main(folder: Path) -> None:
 
 
 def lines(records: Sequence[Record]) -> Iterable[str]:
-    """The table: a line for each thing that is asked, a column for each data set."""
-    yield f"| | asked | {' | '.join(DATA)} |"
+    """The table: a line for each target, a column for each data set."""
+    yield f"| | target | {' | '.join(DATA)} |"
     yield "|---" * (len(DATA) + 2) + "|"
-    order = list(dict.fromkeys(asked(record) for record in records))
-    by_check = sorted(records, key=lambda record: (record["check"], order.index(asked(record))))
+    order = list(dict.fromkeys(target_of(record) for record in records))
+    by_check = sorted(records, key=lambda record: (record["check"], order.index(target_of(record))))
     for check, of_check in groupby(by_check, key=lambda record: record["check"]):
         yield f"| **{check}. {TITLES[check - 1]}** |" + " |" * (len(DATA) + 1)
-        for (_, what, low, high), alike in groupby(of_check, key=asked):
+        for (_, what, low, high), alike in groupby(of_check, key=target_of):
             found = list(alike)
             cells = [cell([r for r in found if r["data"] == data], low, high) for data in DATA]
             yield f"| {what} | {bounds(low, high)} | {' | '.join(cells)} |"
@@ -74,7 +74,7 @@ def lines(records: Sequence[Record]) -> Iterable[str]:
     yield f"\n{len(records)} measurements, of which {failed} fail."
 
 
-def asked(record: Record) -> tuple[int, str, float, float]:
+def target_of(record: Record) -> tuple[int, str, float, float]:
     return record["check"], record["what"], record["low"], record["high"]
 
 

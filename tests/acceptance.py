@@ -42,7 +42,7 @@ class Check:
         """Record the value, and assert that it is within the bounds, which themselves are."""
         value, holds = float(value), bool(low <= value <= high)
         self._record(what=what, value=value, low=low, high=high, holds=holds)
-        print(f"check {self.number} on {self.data}: {what} {value:.3g}, asked {low} to {high}")
+        print(f"check {self.number} on {self.data}: {what} {value:.3g}, target {low} to {high}")
         assert holds, f"{what} is {value:.6g}, not {low} to {high}"
 
     def at_most(self, what: str, value: float, high: float) -> None:

@@ -60,7 +60,7 @@ def check_target(source: View, target: View) -> None:
 def check_apart(target: View, begin: int, nbytes: int) -> None:
     """Refuse an `out` that shares memory with `nbytes` bytes of `x` at address `begin`."""
     if begin < target.pointer + target.nbytes and target.pointer < begin + nbytes:
-        raise ValueError("out overlaps x: pass memory of its own, or leave out= away")
+        raise ValueError("out overlaps x: pass memory of its own, or none")
 
 
 def dtype_name(code: int) -> str:

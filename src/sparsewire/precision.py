@@ -19,7 +19,7 @@ def codecs(precision: Precision, dtype: int, op: str) -> tuple[int, int]:
     first, second = (_code(name) for name in _phases(precision))
     if (first or second) and dtype != DTYPES["float32"]:
         raise TypeError(
-            f"precision= is for float32 alone, not {dtype_name(dtype)}: leave it away, or convert"
+            f"precision= is for float32 alone, not {dtype_name(dtype)}: leave it out, or convert"
         )
     if (first or second) and op not in {"sum", "avg"}:
         raise ValueError(f'precision= is for "sum" and "avg", not "{op}"')

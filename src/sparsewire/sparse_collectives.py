@@ -38,7 +38,7 @@ def check_request(request: Request, x: object, world_size: int, dedicated: bool)
             f"{type(x).__name__}: make one with SparseVector.from_dense(x) or x.to_sparse()"
         )
     if request.out is not None and request.result == "sparse":
-        raise ValueError('out= is a dense array, but result="sparse": leave one of them away')
+        raise ValueError('out= is a dense array, but result="sparse": leave one of them out')
     if request.result not in FORMS:
         raise ValueError(f"result {request.result!r} is not known: use one of {', '.join(FORMS)}")
     if request.algorithm not in ALGORITHMS:
@@ -54,9 +54,9 @@ def check_request(request: Request, x: object, world_size: int, dedicated: bool)
 def check_dense(algorithm: str, result: str, seed: int) -> None:
     """Raise TypeError or ValueError for options that dense arrays do not have."""
     if algorithm not in {"auto", "stream"}:
-        raise ValueError(f"algorithm {algorithm!r} is for sparse vectors: leave it away")
+        raise ValueError(f"algorithm {algorithm!r} is for sparse vectors: leave it out")
     if result not in {"auto", "dense"}:
-        raise ValueError(f"result {result!r} is for sparse vectors: leave it away")
+        raise ValueError(f"result {result!r} is for sparse vectors: leave it out")
     _check_integer("seed", seed, _SEEDS)
 
 
@@ -72,7 +72,7 @@ def _check_dedicated(request: Request) -> None:
     if request.collective != "all_reduce":
         raise ValueError(
             f"{request.collective} needs connections between the workers, and with dedicated "
-            "aggregators there are none: leave aggregators= away, or use all_reduce"
+            "aggregators there are none: leave aggregators= out, or use all_reduce"
         )
     if request.algorithm not in _OWNER_ALGORITHMS:
         raise ValueError(
