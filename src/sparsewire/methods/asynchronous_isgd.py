@@ -11,11 +11,11 @@ from sparsewire.compress.sparsifier import SeededSparsifier
 from sparsewire.methods.isgd import Isgd
 from sparsewire.methods.isgd import theory as synchronous_theory
 from sparsewire.methods.network import Network
-from sparsewire.methods.step_size import StepSize
+from sparsewire.methods.theory import Theory
 from sparsewire.problems.problem import Floats, Problem
 
 
-def theory(problem: Problem, tau: float, delay: int) -> StepSize:
+def theory(problem: Problem, tau: float, delay: int) -> Theory:
     """Convex f_ij, and no gradient older than D = `delay` rounds: with L = L_max, b = L (tau + 2/n)
 
         gamma = min{ 2 / (b + sqrt(b^2 + 8 b tau L D^2)), 1 / (2 tau mu D) },
@@ -40,9 +40,9 @@ def theory(problem: Problem, tau: float, delay: int) -> StepSize:
     b = smoothness * (tau + 2 / problem.workers)
     gamma = 2 / (b + math.sqrt(b**2 + 8 * b * tau * smoothness * delay**2))
     if problem.mu <= 0:
-        return StepSize(gamma)
+        return Theory(gamma)
     gamma = min(gamma, 1 / (2 * tau * problem.mu * delay))
-    return StepSize(gamma, gamma * tau * problem.mu)
+    return Theory(gamma, gamma * tau * problem.mu)
 
 
 class AsynchronousIsgd(Isgd):
@@ -74,7 +74,7 @@ class AsynchronousIsgd(Isgd):
         self.history: Floats = np.tile(self.x, (delay + 1, 1))
         """The last points, the newest first: shape (delay + 1, dimension)."""
 
-    def _theory(self) -> StepSize:
+    def _theory(self) -> Theory:
         return theory(self.problem, self.tau, self.delay)
 
     def _step(self) -> None:

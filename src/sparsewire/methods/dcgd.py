@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sparsewire.methods.method import Method
-from sparsewire.methods.step_size import StepSize
+from sparsewire.methods.theory import Theory
 from sparsewire.problems.problem import Floats, Problem
 
 
-def theory(problem: Problem, omega: float) -> StepSize:
+def theory(problem: Problem, omega: float) -> Theory:
     """For convex f_i and unbiased compressors, with L_i the largest of the workers:
 
         gamma = 1 / (L + 2 omega L_i / n),
@@ -17,7 +17,7 @@ def theory(problem: Problem, omega: float) -> StepSize:
     with A = L + 2 omega L_i / n. The second term is the floor at which the method stalls.
     """
     gamma = 1 / (problem.L + 2 * omega * max(problem.L_i) / problem.workers)
-    return StepSize(gamma, gamma * problem.mu if problem.mu else None)
+    return Theory(gamma, gamma * problem.mu if problem.mu else None)
 
 
 class Dcgd(Method):
@@ -28,7 +28,7 @@ class Dcgd(Method):
 
     proximal = True
 
-    def _theory(self) -> StepSize:
+    def _theory(self) -> Theory:
         self._require_unbiased()
         return theory(self.problem, self.omega)
 

@@ -9,11 +9,11 @@ from numpy.typing import ArrayLike
 
 from sparsewire.methods.method import Compressors, Method
 from sparsewire.methods.network import Network
-from sparsewire.methods.step_size import StepSize
+from sparsewire.methods.theory import Theory
 from sparsewire.problems.problem import Floats, Problem
 
 
-def theory(problem: Problem, omega: float) -> StepSize:
+def theory(problem: Problem, omega: float) -> Theory:
     """Convex f_i and strongly convex f: with L the largest L_i, and alpha = 1 / (omega + 1),
 
         gamma = min{ 2 / ((m + L) (1 + 6 omega / n)), alpha / (2 m) },    rate = gamma m,    or
@@ -43,20 +43,20 @@ def theory(problem: Problem, omega: float) -> StepSize:
     return of_all if of_all.gamma * problem.mu > of_each.gamma * least else of_each
 
 
-def _capped(gamma: float, mu: float, alpha: float) -> StepSize:
+def _capped(gamma: float, mu: float, alpha: float) -> Theory:
     """Steps no longer than shifts can follow."""
     gamma = min(gamma, alpha / (2 * mu)) if mu > 0 else gamma
-    return StepSize(gamma, gamma * mu, alpha)
+    return Theory(gamma, gamma * mu, alpha)
 
 
-def nonconvex_theory(smoothness: float, m: int, omega: float, n: int) -> StepSize:
+def nonconvex_theory(smoothness: float, m: int, omega: float, n: int) -> Theory:
     """Any smooth f without R, for DIANA (m = 1) and VR-DIANA (m components per worker).
 
     gamma = 1 / (10 L (1 + omega/n)^(1/2) (m^(2/3) + omega + 1)), alpha = 1 / (omega + 1), and
     `nonconvex_bound` holds. S. Horvath et al. (2019), the theorem on VR-DIANA for nonconvex f.
     """
     spread = math.sqrt(1 + omega / n) * (m ** (2 / 3) + omega + 1)
-    return StepSize(1 / (10 * smoothness * spread), alpha=1 / (omega + 1))
+    return Theory(1 / (10 * smoothness * spread), alpha=1 / (omega + 1))
 
 
 def nonconvex_bound(gamma: float, decrease: float, steps: int) -> float:
@@ -115,7 +115,7 @@ class Diana(Method):
         """The server's copy of their mean over all workers."""
         self.v: Floats = self.h[0].copy()
 
-    def _theory(self) -> StepSize:
+    def _theory(self) -> Theory:
         return theory(self.problem, self.omega)
 
     def _step(self) -> None:

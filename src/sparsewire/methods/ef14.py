@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sparsewire.methods.error_feedback import ErrorFeedback
-from sparsewire.methods.step_size import StepSize
+from sparsewire.methods.theory import Theory
 from sparsewire.problems.problem import Problem
 
 
-def theory(problem: Problem, contraction: float) -> StepSize:
+def theory(problem: Problem, contraction: float) -> Theory:
     """For convex f_i with full gradients, with L the largest L_i:
 
         gamma = a / (28 L),    rate = gamma mu / 2,
@@ -17,7 +17,7 @@ def theory(problem: Problem, contraction: float) -> StepSize:
     on distributed SGD with error feedback, with delta = 1/a and B = 0.
     """
     gamma = contraction / (28 * max(problem.L_i))
-    return StepSize(gamma, gamma * problem.mu / 2 if problem.mu else None)
+    return Theory(gamma, gamma * problem.mu / 2 if problem.mu else None)
 
 
 class Ef14(ErrorFeedback):
@@ -29,7 +29,7 @@ class Ef14(ErrorFeedback):
 
     saved = ("e",)
 
-    def _theory(self) -> StepSize:
+    def _theory(self) -> Theory:
         self._require_contraction()
         return theory(self.problem, self.contraction)
 

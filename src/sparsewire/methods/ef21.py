@@ -6,11 +6,11 @@ import math
 from typing import ClassVar
 
 from sparsewire.methods.error_feedback import ErrorFeedback
-from sparsewire.methods.step_size import StepSize
+from sparsewire.methods.theory import Theory
 from sparsewire.problems.problem import Floats, Problem
 
 
-def theory(problem: Problem, contraction: float) -> StepSize:
+def theory(problem: Problem, contraction: float) -> Theory:
     """With theta = 1 - sqrt(1 - a), b = (1 - a) / theta, and M^2 = mean_i L_i^2:
 
         gamma = 1 / (L + M sqrt(b / theta))                                   (Theorem 1, any f),
@@ -24,10 +24,10 @@ def theory(problem: Problem, contraction: float) -> StepSize:
     ratio = (1 - contraction) / theta**2
     mean_smoothness = problem.L_rms
     if problem.mu <= 0:
-        return StepSize(1 / (problem.L + mean_smoothness * math.sqrt(ratio)))
+        return Theory(1 / (problem.L + mean_smoothness * math.sqrt(ratio)))
     gamma = 1 / (problem.L + mean_smoothness * math.sqrt(2 * ratio))
     gamma = min(gamma, theta / (2 * problem.mu))
-    return StepSize(gamma, gamma * problem.mu)
+    return Theory(gamma, gamma * problem.mu)
 
 
 def nonconvex_bound(
@@ -56,7 +56,7 @@ class Ef21(ErrorFeedback):
         self.mean_g: Floats = self.g[0].copy()
         """The server's copy of their mean over all workers."""
 
-    def _theory(self) -> StepSize:
+    def _theory(self) -> Theory:
         self._require_contraction()
         return theory(self.problem, self.contraction)
 

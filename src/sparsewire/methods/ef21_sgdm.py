@@ -7,18 +7,18 @@ from numpy.typing import ArrayLike
 from sparsewire.methods.ef21 import Ef21
 from sparsewire.methods.method import Compressors
 from sparsewire.methods.network import Network
-from sparsewire.methods.step_size import StepSize
+from sparsewire.methods.theory import Theory
 from sparsewire.problems.problem import Floats, Problem
 
 
-def theory(problem: Problem, contraction: float, eta: float) -> StepSize:
+def theory(problem: Problem, contraction: float, eta: float) -> Theory:
     """Any smooth f: gamma = min{ a / (20 M), eta / (7 L) }, where M^2 = mean_i L_i^2.
 
     The mean of E|grad f(x^k)|^2 over T steps is then of the order of
     1/(gamma T) + (eta^3/a^2 + eta^2/a + eta/n) sigma^2. I. Fatkhullin, A. Tyurin and P. Richtarik,
     "Momentum provably improves error feedback!" (NeurIPS 2023), Theorem 3.
     """
-    return StepSize(min(contraction / (20 * problem.L_rms), eta / (7 * problem.L)))
+    return Theory(min(contraction / (20 * problem.L_rms), eta / (7 * problem.L)))
 
 
 class Ef21Sgdm(Ef21):
@@ -51,7 +51,7 @@ class Ef21Sgdm(Ef21):
         super()._begin()
         self.v: Floats | None = None
 
-    def _theory(self) -> StepSize:
+    def _theory(self) -> Theory:
         self._require_contraction()
         return theory(self.problem, self.contraction, self.eta)
 

@@ -6,11 +6,11 @@ from numpy.typing import ArrayLike
 
 from sparsewire.methods.method import Method
 from sparsewire.methods.network import Network
-from sparsewire.methods.step_size import StepSize
+from sparsewire.methods.theory import Theory
 from sparsewire.problems.problem import Problem
 
 
-def theory(problem: Problem) -> StepSize:
+def theory(problem: Problem) -> Theory:
     """Proximal gradient descent on a smooth and convex f.
 
     |x - x*|^2 shrinks by 1 - rate per step: Y. Nesterov, "Introductory Lectures on Convex
@@ -18,9 +18,9 @@ def theory(problem: Problem) -> StepSize:
     strong convexity gamma = 1/L, and there is no rate.
     """
     if problem.mu <= 0:
-        return StepSize(1 / problem.L)
+        return Theory(1 / problem.L)
     gamma = 2 / (problem.mu + problem.L)
-    return StepSize(gamma, gamma**2 * problem.mu * problem.L)
+    return Theory(gamma, gamma**2 * problem.mu * problem.L)
 
 
 class Gd(Method):
@@ -39,7 +39,7 @@ class Gd(Method):
     ) -> None:
         super().__init__(problem, network, (), gamma=gamma, x0=x0, seed=seed)
 
-    def _theory(self) -> StepSize:
+    def _theory(self) -> Theory:
         return theory(self.problem)
 
     def _step(self) -> None:

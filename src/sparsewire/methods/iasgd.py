@@ -9,13 +9,13 @@ from numpy.typing import ArrayLike
 from sparsewire.compress.sparsifier import SeededSparsifier
 from sparsewire.methods.block_method import BlockMethod
 from sparsewire.methods.network import Network
-from sparsewire.methods.step_size import StepSize
+from sparsewire.methods.theory import Theory
 from sparsewire.problems.problem import Floats, Problem
 
 
 def theory(
     problem: Problem, tau: float, growth: float | None = None, *, sampled: bool = False
-) -> StepSize:
+) -> Theory:
     """Strongly convex f, and gradients that grow together: mean_i E|g_i|^2 <= growth |grad f|^2.
 
         rho = 1 + (1/tau - 1) growth / n    (where g_i is drawn: 1 + growth / (tau n)),
@@ -36,7 +36,7 @@ def theory(
     if growth is None:
         growth = (problem.L_max if sampled else max(problem.L_i)) / problem.mu
     rho = 1 + growth * (1 / tau - (not sampled)) / problem.workers
-    return StepSize(1 / (rho * problem.L), math.sqrt(problem.mu / problem.L) / rho)
+    return Theory(1 / (rho * problem.L), math.sqrt(problem.mu / problem.L) / rho)
 
 
 class Iasgd(BlockMethod):
@@ -72,7 +72,7 @@ class Iasgd(BlockMethod):
         rho = 1 / (self._theory().gamma * problem.L)
         self.theta = math.sqrt(problem.mu * self.gamma / rho)
 
-    def _theory(self) -> StepSize:
+    def _theory(self) -> Theory:
         return theory(self.problem, self.tau, self.growth, sampled=self.batch is not None)
 
     def _begin(self) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sparsewire.methods.block_method import BlockMethod
-from sparsewire.methods.step_size import StepSize
+from sparsewire.methods.theory import Theory
 from sparsewire.problems.problem import Problem
 
 
-def theory(problem: Problem, tau: float) -> StepSize:
+def theory(problem: Problem, tau: float) -> Theory:
     """Where grad f_i(x*) = 0 for all i, and f_i are convex: with L the largest L_i,
 
         gamma = n / (2 L (tau n + 2 (1 - tau))),
@@ -20,7 +20,7 @@ def theory(problem: Problem, tau: float) -> StepSize:
     """
     n = problem.workers
     gamma = n / (2 * max(problem.L_i) * (tau * n + 2 * (1 - tau)))
-    return StepSize(gamma, gamma * tau * problem.mu if problem.mu else None)
+    return Theory(gamma, gamma * tau * problem.mu if problem.mu else None)
 
 
 class Ibcd(BlockMethod):
@@ -30,7 +30,7 @@ class Ibcd(BlockMethod):
     floor: see `Isega` for a method that does not.
     """
 
-    def _theory(self) -> StepSize:
+    def _theory(self) -> Theory:
         return theory(self.problem, self.tau)
 
     def _step(self) -> None:

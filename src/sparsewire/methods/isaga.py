@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from sparsewire.methods.block_method import BlockMethod
-from sparsewire.methods.step_size import StepSize
+from sparsewire.methods.theory import Theory
 from sparsewire.problems.problem import Floats, Integers, Problem
 
 
-def theory(problem: Problem, tau: float) -> StepSize:
+def theory(problem: Problem, tau: float) -> Theory:
     """N convex components in all: with L = L_max,
 
         gamma = 1 / (L (3/n + tau)),    rate = min{ gamma tau mu, n tau / (3 N) }.
@@ -29,8 +29,8 @@ def theory(problem: Problem, tau: float) -> StepSize:
     n = problem.workers
     gamma = 1 / (problem.L_max * (3 / n + tau))
     if problem.mu <= 0:
-        return StepSize(gamma)
-    return StepSize(gamma, min(gamma * tau * problem.mu, tau / (3 * max(problem.m))))
+        return Theory(gamma)
+    return Theory(gamma, min(gamma * tau * problem.mu, tau / (3 * max(problem.m))))
 
 
 class Isaga(BlockMethod):
@@ -50,7 +50,7 @@ class Isaga(BlockMethod):
 
     saved = ("a", "mean_a")
 
-    def _theory(self) -> StepSize:
+    def _theory(self) -> Theory:
         return theory(self.problem, self.tau)
 
     def _begin(self) -> None:
@@ -88,7 +88,7 @@ class DistributedIsaga(BlockMethod):
 
     saved = ("a", "mean_a")
 
-    def _theory(self) -> StepSize:
+    def _theory(self) -> Theory:
         return theory(self.problem, self.tau)
 
     def _begin(self) -> None:

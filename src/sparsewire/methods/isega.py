@@ -8,11 +8,11 @@ from sparsewire.compress.sparsifier import SeededSparsifier
 from sparsewire.methods.block_method import one_of_n
 from sparsewire.methods.diana import Diana
 from sparsewire.methods.network import Network
-from sparsewire.methods.step_size import StepSize
+from sparsewire.methods.theory import Theory
 from sparsewire.problems.problem import Problem
 
 
-def theory(problem: Problem, tau: float) -> StepSize:
+def theory(problem: Problem, tau: float) -> Theory:
     """Convex f_i, strongly convex f, any R: with L the largest L_i, and alpha = tau,
 
         gamma = min{ 1 / (4 L (1 + 1/(n tau))), 1 / (mu/tau + 4 L/(n tau)) },    rate = gamma mu.
@@ -22,7 +22,7 @@ def theory(problem: Problem, tau: float) -> StepSize:
     smoothness, spread = max(problem.L_i), 1 / (problem.workers * tau)
     whole = 4 * smoothness * (1 + spread)
     gamma = 1 / max(whole, problem.mu / tau + 4 * smoothness * spread)
-    return StepSize(gamma, gamma * problem.mu if problem.mu else None, alpha=tau)
+    return Theory(gamma, gamma * problem.mu if problem.mu else None, alpha=tau)
 
 
 class Isega(Diana):
@@ -47,5 +47,5 @@ class Isega(Diana):
         blocks = one_of_n(problem) if sparsifier is None else sparsifier
         super().__init__(problem, network, blocks, gamma=gamma, x0=x0, seed=seed)
 
-    def _theory(self) -> StepSize:
+    def _theory(self) -> Theory:
         return theory(self.problem, 1 / (self.omega + 1))

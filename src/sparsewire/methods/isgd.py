@@ -7,11 +7,11 @@ from numpy.typing import ArrayLike
 from sparsewire.compress.sparsifier import SeededSparsifier
 from sparsewire.methods.block_method import BlockMethod
 from sparsewire.methods.network import Network
-from sparsewire.methods.step_size import StepSize
+from sparsewire.methods.theory import Theory
 from sparsewire.problems.problem import Floats, Problem
 
 
-def theory(problem: Problem, tau: float) -> StepSize:
+def theory(problem: Problem, tau: float) -> Theory:
     """gamma = 1 / (tau L + 2 L_max / n), whatever the batch. For convex f_ij
 
         E|x^k - x*|^2 <= (1 - gamma tau mu)^k |x^0 - x*|^2 + 2 gamma s / (n mu),
@@ -33,7 +33,7 @@ def theory(problem: Problem, tau: float) -> StepSize:
     gamma <= 1 / (L (tau + 1/n)), which the step size above satisfies as L <= L_max.
     """
     gamma = 1 / (tau * problem.L + 2 * problem.L_max / problem.workers)
-    return StepSize(gamma, gamma * tau * problem.mu if problem.mu else None)
+    return Theory(gamma, gamma * tau * problem.mu if problem.mu else None)
 
 
 class Isgd(BlockMethod):
@@ -56,7 +56,7 @@ class Isgd(BlockMethod):
         self.batch = batch
         super().__init__(problem, network, sparsifier, gamma=gamma, x0=x0, seed=seed)
 
-    def _theory(self) -> StepSize:
+    def _theory(self) -> Theory:
         return theory(self.problem, self.tau)
 
     def _step(self) -> None:

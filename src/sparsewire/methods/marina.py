@@ -8,11 +8,11 @@ from numpy.typing import ArrayLike
 
 from sparsewire.methods.method import Compressors, Method
 from sparsewire.methods.network import Network
-from sparsewire.methods.step_size import StepSize
+from sparsewire.methods.theory import Theory
 from sparsewire.problems.problem import Floats, Problem
 
 
-def theory(problem: Problem, omega: float, probability: float | None = None) -> StepSize:
+def theory(problem: Problem, omega: float, probability: float | None = None) -> Theory:
     """With M^2 = mean_i L_i^2, and p = 1 / (omega + 1) unless given:
 
         gamma = 1 / (M (1 + sqrt((1 - p) omega / (p n))))                            (Theorem 2.1),
@@ -27,9 +27,9 @@ def theory(problem: Problem, omega: float, probability: float | None = None) -> 
     variance = (1 - p) * omega / (p * problem.workers)
     smoothness = problem.L_rms
     if problem.mu <= 0:
-        return StepSize(1 / (smoothness * (1 + math.sqrt(variance))), probability=p)
+        return Theory(1 / (smoothness * (1 + math.sqrt(variance))), probability=p)
     gamma = min(1 / (smoothness * (1 + math.sqrt(2 * variance))), p / (2 * problem.mu))
-    return StepSize(gamma, gamma * problem.mu, probability=p)
+    return Theory(gamma, gamma * problem.mu, probability=p)
 
 
 def nonconvex_bound(gamma: float, decrease: float, steps: int) -> float:
@@ -67,7 +67,7 @@ class Marina(Method):
         super().__init__(problem, network, compressors, gamma=gamma, x0=x0, seed=seed)
         self.probability = self._theory().probability
 
-    def _theory(self) -> StepSize:
+    def _theory(self) -> Theory:
         return theory(self.problem, self.omega, self._chosen)
 
     def _begin(self) -> None:

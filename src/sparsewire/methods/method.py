@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.stream import Stream
 from sparsewire.methods.network import Network
-from sparsewire.methods.step_size import StepSize
+from sparsewire.methods.theory import Theory
 from sparsewire.problems.problem import Floats, Integers, Problem
 
 Compressors = Compressor | Sequence[Compressor]
@@ -78,7 +78,7 @@ class Method(ABC):
     def _step(self) -> None: ...
 
     @abstractmethod
-    def _theory(self) -> StepSize:
+    def _theory(self) -> Theory:
         """The parameters for this problem and these compressors; ValueError where none hold."""
 
     def _begin(self) -> None:  # noqa: B027 - not every method has something of its own
@@ -130,7 +130,7 @@ class Method(ABC):
         """
         if gamma is not None and not 0 < gamma < np.inf:
             raise ValueError(f"gamma must be positive and finite, not {gamma}")
-        predicted = self._theory() if gamma is None else StepSize(gamma)
+        predicted = self._theory() if gamma is None else Theory(gamma)
         self.gamma, self.rate = predicted.gamma, predicted.rate
 
     def _gradients(self) -> Floats:

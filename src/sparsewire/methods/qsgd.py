@@ -7,11 +7,11 @@ from numpy.typing import ArrayLike
 from sparsewire.methods.dcgd import Dcgd
 from sparsewire.methods.method import Compressors
 from sparsewire.methods.network import Network
-from sparsewire.methods.step_size import StepSize
+from sparsewire.methods.theory import Theory
 from sparsewire.problems.problem import Floats, Problem
 
 
-def theory(problem: Problem, omega: float) -> StepSize:
+def theory(problem: Problem, omega: float) -> Theory:
     """For convex f_ij and unbiased compressors, whatever the batch:
 
         gamma = 1 / (L + 2 (omega + 1) L_max / n),
@@ -22,7 +22,7 @@ def theory(problem: Problem, omega: float) -> StepSize:
     with A = L + 2 (omega + 1) L_max / n. The second term is the floor at which it stalls.
     """
     gamma = 1 / (problem.L + 2 * (omega + 1) * problem.L_max / problem.workers)
-    return StepSize(gamma, gamma * problem.mu if problem.mu else None)
+    return Theory(gamma, gamma * problem.mu if problem.mu else None)
 
 
 class Qsgd(Dcgd):
@@ -45,7 +45,7 @@ class Qsgd(Dcgd):
         super().__init__(problem, network, compressors, gamma=gamma, x0=x0, seed=seed)
         self.batch = batch
 
-    def _theory(self) -> StepSize:
+    def _theory(self) -> Theory:
         self._require_unbiased()
         return theory(self.problem, self.omega)
 

@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 from sparsewire.methods.diana import Diana, nonconvex_theory
 from sparsewire.methods.method import Compressors
 from sparsewire.methods.network import Network
-from sparsewire.methods.step_size import StepSize
+from sparsewire.methods.theory import Theory
 from sparsewire.problems.problem import Floats, Integers, Problem
 
 
-def theory(problem: Problem, omega: float) -> StepSize:
+def theory(problem: Problem, omega: float) -> Theory:
     """Strongly convex f with m components per worker, for both variants: with L = L_max,
 
         gamma = 1 / (L (1 + 36 (omega + 1) / n)),    alpha = 1 / (omega + 1),    p = 1/m,
@@ -29,10 +29,10 @@ def theory(problem: Problem, omega: float) -> StepSize:
     n, m = problem.workers, max(problem.m)
     if problem.mu <= 0:
         general = nonconvex_theory(problem.L_max, m, omega, n)
-        return StepSize(general.gamma, alpha=general.alpha, probability=1 / m)
+        return Theory(general.gamma, alpha=general.alpha, probability=1 / m)
     gamma = 1 / (problem.L_max * (1 + 36 * (omega + 1) / n))
     rate = min(gamma * problem.mu, 1 / (2 * (omega + 1)), 3 / (8 * m))
-    return StepSize(gamma, rate, 1 / (omega + 1), 1 / m)
+    return Theory(gamma, rate, 1 / (omega + 1), 1 / m)
 
 
 class _VrDiana(Diana):
@@ -64,7 +64,7 @@ class _VrDiana(Diana):
         self.mean_reference: Floats | None = None
         """For each local worker the mean of its reference gradients; set by the first step."""
 
-    def _theory(self) -> StepSize:
+    def _theory(self) -> Theory:
         return theory(self.problem, self.omega)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class StepSize:
+class Theory:
     """Parameters for which a theorem holds; each method's `theory` names the theorem."""
 
     gamma: float
