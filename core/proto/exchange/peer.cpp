@@ -46,7 +46,8 @@ void Peer::submit(std::uint64_t seq, const wire::Join& join, const SparseTensor&
                   Outputs& outputs, Effects& effects) {
   Operation& operation = operations_[seq];
   issued_ = seq + 1;
-  if (operation.has_failed) return;  // Another rank has refused it.
+  if (operation.state == PeerState::failed) return;  // Another rank has refused it.
+  operation.move(PeerStep::submit);
   operation.own = join;
   operation.tensor = tensor;
   operation.outputs = &outputs;
@@ -62,6 +63,8 @@ void Peer::submit(std::uint64_t seq, const wire::Join& join, const SparseTensor&
 void Peer::issue_stream(std::uint64_t seq, const wire::Descriptor& descriptor, Effects& effects) {
   Operation& operation = operations_[seq];
   issued_ = seq + 1;
+  if (operation.state == PeerState::failed) return;
+  operation.move(PeerStep::issue_stream);
   operation.stream = descriptor;
   check_agreement(seq, operation, effects);
 }
@@ -77,7 +80,7 @@ Status Peer::on_message(Rank from, const wire::Message& message, Effects& effect
   const std::uint64_t seq = message.header.seq;
   Operation* const operation = find_or_create(seq);
   if (!operation) return on_late(from, message, effects);
-  if (operation->has_failed) return {};
+  if (operation->state == PeerState::failed) return {};
   switch (message.header.kind) {
     case wire::FrameKind::join: {
       const auto join = wire::decode_join(message.payload.view());
@@ -120,28 +123,27 @@ Status Peer::on_join(Rank from, std::uint64_t seq, const wire::Join& join, Effec
 
 // Compares what has come; once all is there and alike, the operation may run.
 void Peer::check_agreement(std::uint64_t seq, Operation& operation, Effects& effects) {
-  if (!operation.own && !operation.stream) return;
+  if (operation.state == PeerState::heard) return;
+  const bool is_stream = operation.state == PeerState::streaming;
   for (const auto& [rank, join] : operation.joins) {
-    if (operation.own && join.agrees_with(*operation.own)) continue;
-    const std::string own =
-        operation.own ? wire::describe(*operation.own)
-                      : "all_reduce by stream (" + wire::describe(*operation.stream) + ")";
+    if (!is_stream && join.agrees_with(*operation.own)) continue;
+    const std::string own = is_stream
+                                ? "all_reduce by stream (" + wire::describe(*operation.stream) + ")"
+                                : wire::describe(*operation.own);
     const Error error{ErrorCode::mismatch, rank,
                       "ranks disagree: rank " + std::to_string(rank_) + " called " + own +
                           ", rank " + std::to_string(rank) + " called " + wire::describe(join)};
     // Those who wait for a join of this rank would wait for ever.
-    if (operation.stream) effects.messages.push_back({kNoRank, refuse_message(error, seq)});
+    if (is_stream) effects.messages.push_back({kNoRank, refuse_message(error, seq)});
     return fail(seq, operation, error, effects);
   }
-  if (operation.own && static_cast<Rank>(operation.joins.size()) == world_size_ - 1) {
+  if (!is_stream && has_all_joins(operation)) {
     proceed(seq, operation, effects);
   }
 }
 
 void Peer::proceed(std::uint64_t seq, Operation& operation, Effects& effects) {
-  if (!operation.exchange) {
-    start(seq, operation, choice(operation), effects);
-  }
+  if (operation.state == PeerState::joining) start(seq, operation, choice(operation), effects);
   has_work_ = true;
 }
 
@@ -177,6 +179,7 @@ void Peer::start(std::uint64_t seq, Operation& operation, const Choice& choice, 
   }
   const PartPlan plan(*operation.own, choice.algorithm, rank_, world_size_, seq,
                       choice.most_elements);
+  operation.move(PeerStep::exchange);
   operation.exchange = std::make_unique<Exchange>(
       plan, *operation.own, seq, rank_, world_size_, operation.tensor, open_sinks(plan, operation),
       costs_for(operation.own->descriptor, costs_of(link_)));
@@ -194,7 +197,7 @@ std::vector<PartSink*> Peer::open_sinks(const PartPlan& plan, const Operation& o
 }
 
 std::optional<std::uint64_t> Peer::most_of(std::uint64_t list, const Operation& operation) const {
-  if (static_cast<Rank>(operation.joins.size()) < world_size_ - 1) return {};
+  if (!has_all_joins(operation)) return {};
   const auto elements_of = [&](Rank rank) {
     if (rank == rank_) return operation.own->elements;
     const auto at = operation.joins.find(rank);  // A root may be none of the ranks.
@@ -212,11 +215,12 @@ std::optional<std::uint64_t> Peer::most_of(std::uint64_t list, const Operation& 
 
 Status Peer::on_part(Rank from, Operation& operation, const wire::Message& message,
                      Effects& effects) {
-  if (operation.stream) return protocol_error("part: its operation is a stream here");
+  if (operation.state == PeerState::streaming)
+    return protocol_error("part: its operation is a stream here");
   if (!operation.joins.contains(from)) return protocol_error("part: its rank has not joined");
   has_work_ = true;
   // Behind older ones that still wait, this one must wait, too.
-  if (!operation.exchange || !operation.early.empty()) {
+  if (operation.state != PeerState::exchanging || !operation.early.empty()) {
     operation.early.push_back({from, {message.header, message.payload.owned()}});
     return {};
   }
@@ -227,7 +231,7 @@ Status Peer::on_part(Rank from, Operation& operation, const wire::Message& messa
 Result<bool> Peer::poll(Effects& effects) {
   for (auto at = operations_.begin(); at != operations_.end();) {
     auto& [seq, operation] = *at++;  // It may end.
-    if (!operation.exchange) continue;
+    if (operation.state != PeerState::exchanging) continue;
     for (const Early& early : std::exchange(operation.early, {})) {
       if (Status error = operation.exchange->on_part(early.from, early.message.header,
                                                      early.message.payload, effects.messages)) {
@@ -236,8 +240,7 @@ Result<bool> Peer::poll(Effects& effects) {
     }
     const auto started = operation.exchange->start_next(effects.messages);
     if (!started) return started.error();
-    const bool has_all_joined = static_cast<Rank>(operation.joins.size()) == world_size_ - 1;
-    if (operation.exchange->finished() && has_all_joined) {
+    if (operation.exchange->finished() && has_all_joins(operation)) {
       effects.events.push_back({PeerEvent::Kind::ended, seq});
       operations_.erase(seq);
       return true;
@@ -249,7 +252,7 @@ Result<bool> Peer::poll(Effects& effects) {
 }
 
 void Peer::fail(std::uint64_t seq, Operation& operation, const Error& error, Effects& effects) {
-  operation.has_failed = true;
+  operation.move(PeerStep::fail);
   operation.exchange.reset();
   note_failure(seq, error, effects);
 }
@@ -266,6 +269,12 @@ bool Peer::drop(std::uint64_t seq) {
   const bool was_mine = at->second.own.has_value();
   if (seq < issued_) operations_.erase(at);
   return was_mine;
+}
+
+std::optional<PeerState> Peer::state(std::uint64_t seq) const {
+  const auto at = operations_.find(seq);
+  if (at == operations_.end()) return {};
+  return at->second.state;
 }
 
 std::vector<Rank> Peer::missing(std::uint64_t seq) const {

@@ -7,6 +7,7 @@
 
 #include "proto/exchange/choice.hpp"
 #include "proto/exchange/exchange.hpp"
+#include "proto/exchange/peer_state.hpp"
 #include "proto/sparse/outputs.hpp"
 
 namespace sparsewire::proto {
@@ -54,6 +55,9 @@ class Peer {
   // Forgets an operation, whatever its state; false where it runs no exchange here.
   bool drop(std::uint64_t seq);
 
+  // None where nothing of the operation is known, or all of it is forgotten.
+  std::optional<PeerState> state(std::uint64_t seq) const;
+
   // The ranks that an operation waits for.
   std::vector<Rank> missing(std::uint64_t seq) const;
 
@@ -65,6 +69,7 @@ class Peer {
     wire::Message message;
   };
   struct Operation {
+    PeerState state = PeerState::heard;
     std::optional<wire::Join> own;
     std::optional<wire::Descriptor> stream;  // where it was issued as a stream
     std::map<Rank, wire::Join> joins;        // of the others
@@ -72,10 +77,14 @@ class Peer {
     Outputs* outputs = nullptr;
     std::vector<Early> early;  // parts that came before the exchange was set up
     std::unique_ptr<Exchange> exchange;
-    bool has_failed = false;
+
+    void move(PeerStep step) { state = next_state(kPeerTransitions, state, step); }
   };
 
   Operation* find_or_create(std::uint64_t seq);
+  bool has_all_joins(const Operation& operation) const {
+    return static_cast<Rank>(operation.joins.size()) == world_size_ - 1;
+  }
   Status on_late(Rank from, const wire::Message& message, Effects& effects);
   Status on_join(Rank from, std::uint64_t seq, const wire::Join& join, Effects& effects);
   void check_agreement(std::uint64_t seq, Operation& operation, Effects& effects);
