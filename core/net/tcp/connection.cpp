@@ -70,7 +70,8 @@ void Connection::close() {
   }
   queue_.clear();
   sent_of_front_ = queued_bytes_ = 0;
-  readable_ = writable_ = holds_frames_ = false;
+  readable_ = writable_ = false;
+  if (reading_ == Reading::held) move(ReadingStep::begin_turn);
 }
 
 // Probes while the connection is idle, and a limit on what stays unacknowledged. Both are later
@@ -159,7 +160,7 @@ Status Connection::flush() {
 Result<std::size_t> Connection::read_some() {
   std::array<iovec, 2> vectors;
   std::size_t used = 0;
-  const std::size_t large = receiving_large_ ? incoming_.missing() : 0;
+  const std::size_t large = reading_ == Reading::payload ? incoming_.missing() : 0;
   if (large != 0) vectors[used++] = {incoming_.memory + incoming_.filled, large};
   vectors[used++] = {staging_.get() + staged_end_, kStagingBytes - staged_end_};
   const ssize_t got = ::readv(fd_, vectors.data(), static_cast<int>(used));
@@ -182,12 +183,14 @@ Status Connection::receive(FrameHandler& handler) {
   std::size_t total = 0;
   frames_due_ = kFramesPerReceive;
   while (is_readable() && frames_due_ > 0 && total < kBytesPerReceive) {
-    if (!holds_frames_) {
+    if (reading_ == Reading::held) {
+      move(ReadingStep::begin_turn);
+    } else {
       const auto bytes = read_some();
       if (!bytes) return bytes.error();
       total += *bytes;
     }
-    if (receiving_large_ && incoming_.missing() == 0) {
+    if (reading_ == Reading::payload && incoming_.missing() == 0) {
       if (Status error = finish_large(handler)) return error;
     }
     if (Status error = consume_staging(handler)) return error;
@@ -200,10 +203,11 @@ std::span<const std::byte> Connection::staged() const {
 }
 
 Status Connection::consume_staging(FrameHandler& handler) {
-  holds_frames_ = false;
-  while (is_open() && !receiving_large_ && staged().size() >= wire::kHeaderBytes) {
-    holds_frames_ = frames_due_ == 0;
-    if (holds_frames_) return {};
+  while (is_open() && reading_ == Reading::frames && staged().size() >= wire::kHeaderBytes) {
+    if (frames_due_ == 0) {
+      move(ReadingStep::end_turn);
+      return {};
+    }
     const auto header = wire::decode_header(staged().first<wire::kHeaderBytes>());
     if (!header) return header.error();
     const auto rest = staged().subspan(wire::kHeaderBytes);
@@ -236,14 +240,14 @@ Status Connection::begin_large(const wire::FrameHeader& header, FrameHandler& ha
   std::memcpy(incoming_.memory, have.data(), have.size());
   incoming_.filled = have.size();
   staged_begin_ = staged_end_;
-  receiving_large_ = true;
+  move(ReadingStep::begin_payload);
   return {};
 }
 
 Status Connection::finish_large(FrameHandler& handler) {
   Incoming done = std::move(incoming_);
   incoming_ = {};
-  receiving_large_ = false;
+  move(ReadingStep::end_payload);
   const std::size_t size = done.header.payload;
   Bytes payload = done.owner ? Bytes::shared(std::move(done.owner), size)
                              : Bytes::borrowed({done.memory, size});
@@ -252,7 +256,7 @@ Status Connection::finish_large(FrameHandler& handler) {
 
 void Connection::detach() {
   for (Outgoing& outgoing : queue_) outgoing.payload = outgoing.payload.owned();
-  if (!receiving_large_ || incoming_.owner) return;
+  if (reading_ != Reading::payload || incoming_.owner) return;
   incoming_.owner = Bytes::allocate(incoming_.header.payload);
   std::memcpy(incoming_.owner.get(), incoming_.memory, incoming_.filled);
   incoming_.memory = incoming_.owner.get();

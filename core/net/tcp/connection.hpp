@@ -14,6 +14,7 @@
 
 #include "base/error.hpp"
 #include "net/tcp/poller.hpp"
+#include "net/tcp/reading.hpp"
 #include "wire/frame.hpp"
 
 namespace sparsewire::net {
@@ -76,7 +77,8 @@ class Connection {
 
   // The poller's notes: may the socket be read or written without blocking?
   void note_ready(bool readable, bool writable);
-  bool is_readable() const { return readable_ || holds_frames_; }
+  Reading reading() const { return reading_; }
+  bool is_readable() const { return readable_ || reading_ == Reading::held; }
   bool has_output() const { return !queue_.empty(); }
   std::size_t queued_bytes() const { return queued_bytes_; }
   // Of a payload that is on its way in, and not in the handler's memory.
@@ -102,6 +104,7 @@ class Connection {
     std::size_t missing() const { return header.payload - filled; }
   };
 
+  void move(ReadingStep step) { reading_ = next_state(kReadingTransitions, reading_, step); }
   std::size_t gather(std::span<iovec> out) const;
   void drop_sent(std::size_t bytes);
   Result<std::size_t> read_some();
@@ -123,10 +126,9 @@ class Connection {
   std::unique_ptr<std::byte[]> staging_;  // Untouched until something comes.
   std::size_t staged_begin_ = 0;
   std::size_t staged_end_ = 0;
-  int frames_due_ = 0;         // that this turn may still hand out
-  bool holds_frames_ = false;  // staged, for the next turn
-  bool receiving_large_ = false;
-  Incoming incoming_;
+  int frames_due_ = 0;  // that this turn may still hand out
+  Reading reading_ = Reading::frames;
+  Incoming incoming_;  // while a payload is being read
 
   std::uint64_t bytes_sent_ = 0;
   std::uint64_t bytes_received_ = 0;

@@ -89,7 +89,7 @@ Status Owner::may_contribute(Rank rank, const wire::FrameHeader& header) const {
   if (operation->has(rank, cancelled)) {
     return protocol_error("segment: its operation was cancelled before");
   }
-  if (operation->failed) return {};
+  if (operation->has_failed()) return {};
   if (!operation->has(rank, opened) ||
       header.chunk != operation->next[static_cast<std::size_t>(rank)]) {
     return protocol_error("segment: its chunk was not announced");
@@ -141,7 +141,7 @@ Status Owner::on_open(Rank rank, const wire::FrameHeader& header,
                       const wire::Descriptor& descriptor, Outbox& outbox) {
   account(rank).opened_up_to = header.seq + 1;
   Operation& operation = find_or_create(header.seq);
-  if (operation.failed) return {};
+  if (operation.has_failed()) return {};
 
   const ChunkGrid grid = make_grid(descriptor, topology_);
   const ChunkSequence chunks = chunks_of(lane_, owner_, header.seq, grid, topology_);
@@ -152,7 +152,7 @@ Status Owner::on_open(Rank rank, const wire::FrameHeader& header,
     disagree(header.seq, operation, rank, descriptor, outbox);
   }
   operation.marks[static_cast<std::size_t>(rank)] |= opened;
-  if (operation.failed) return {};
+  if (operation.has_failed()) return {};
   if (is_first) {
     operation.next.resize(topology_.world_size);
     operation.descriptor = descriptor;
@@ -160,6 +160,7 @@ Status Owner::on_open(Rank rank, const wire::FrameHeader& header,
     operation.chunks = chunks;
   }
   operation.next[static_cast<std::size_t>(rank)] = header.next;
+  if (operation.all_have(opened)) operation.move(OwnerStep::open_last);
   emit_complete(header.seq, operation, outbox);
   return {};
 }
@@ -183,7 +184,7 @@ Status Owner::check_next(const wire::Descriptor& descriptor, const ChunkSequence
 Status Owner::on_segment(Rank rank, const wire::FrameHeader& header, Bytes payload,
                          Outbox& outbox) {
   Operation& operation = operations_.at(header.seq);
-  if (operation.failed) return {};
+  if (operation.has_failed()) return {};
   const BlockLayout layout = operation.grid.layout(header.chunk);
   auto contribution = read_segment(rank, {header.format, header.codec, std::move(payload)}, layout);
   if (!contribution) return contribution.error();
@@ -211,20 +212,23 @@ void Owner::on_cancel(Rank rank, std::uint64_t seq) {
   if (operation.has(rank, opened)) account(rank).in_flight -= kOpenCost;
   operation.marks[static_cast<std::size_t>(rank)] &= static_cast<std::uint8_t>(~opened);
   operation.marks[static_cast<std::size_t>(rank)] |= cancelled;
-  operation.failed = true;
-  release(operation);
+  give_up(operation);
   if (operation.all_have(cancelled)) close(seq);
 }
 
 void Owner::on_refuse(Rank rank, std::uint64_t seq, const Error& error, Outbox& outbox) {
   Operation& operation = find_or_create(seq);
   settle(rank, operation);
-  if (!operation.failed) fail(seq, operation, error, outbox);
+  if (!operation.has_failed()) fail(seq, operation, error, outbox);
 }
 
 void Owner::fail(std::uint64_t seq, Operation& operation, const Error& error, Outbox& outbox) {
   outbox.push_back(wire::fault_message(wire::FrameKind::fail, error, seq));
-  operation.failed = true;
+  give_up(operation);
+}
+
+void Owner::give_up(Operation& operation) {
+  if (!operation.has_failed()) operation.move(OwnerStep::fail);
   release(operation);
 }
 
@@ -267,7 +271,7 @@ void Owner::close(std::uint64_t seq) {
 // A chunk is complete once every rank has announced a later one. The smallest announcement is also
 // the next chunk that the union will hold, unless a segment that waits comes before it.
 void Owner::emit_complete(std::uint64_t seq, Operation& operation, Outbox& outbox) {
-  if (paused_ || operation.failed || !operation.all_have(opened)) return;
+  if (paused_ || operation.state != OwnerState::adding) return;
   const std::uint64_t announced = std::ranges::min(operation.next);
   auto& pending = operation.pending;
   if (announced == wire::kNoChunk && pending.empty()) {
@@ -313,6 +317,11 @@ wire::Message Owner::reduce_first(std::uint64_t seq, Operation& operation,
   return result_message(seq, chunk, std::min(announced, waiting),
                         encode_segment(sum, descriptor.result_codec, layout,
                                        rounding_key(descriptor.seed, seq, kNoRank, chunk)));
+}
+
+std::optional<OwnerState> Owner::state(std::uint64_t seq) const {
+  const Operation* operation = find(seq);
+  return operation ? std::optional(operation->state) : std::nullopt;
 }
 
 std::vector<Rank> Owner::missing(std::uint64_t seq) const {

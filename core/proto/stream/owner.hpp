@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
+#include "proto/stream/owner_state.hpp"
 #include "proto/stream/plan.hpp"
 #include "proto/stream/reduce.hpp"
 #include "wire/descriptor.hpp"
@@ -49,6 +51,9 @@ class Owner {
   // What the choice of formats for results rests on.
   void set_costs(const Costs& costs) { costs_ = costs; }
 
+  // None where nothing of the operation is known, or all of it is forgotten.
+  std::optional<OwnerState> state(std::uint64_t seq) const;
+
   // The ranks that an operation waits for here; all that have not opened it, or else all that
   // still owe a chunk.
   std::vector<Rank> missing(std::uint64_t seq) const;
@@ -64,7 +69,7 @@ class Owner {
  private:
   enum Mark : std::uint8_t { opened = 1, cancelled = 2, unsettled = 4 };
   struct Operation {
-    bool failed = false;
+    OwnerState state = OwnerState::opening;
     std::vector<std::uint8_t> marks;  // per rank
     std::vector<std::uint64_t> next;  // per rank, once it has opened; none while nobody has
     wire::Descriptor descriptor;      // of all ranks that have opened
@@ -73,6 +78,8 @@ class Owner {
     std::map<std::uint64_t, std::vector<Contribution>> pending;
 
     bool has(Rank rank, Mark mark) const { return marks[static_cast<std::size_t>(rank)] & mark; }
+    bool has_failed() const { return state == OwnerState::failed; }
+    void move(OwnerStep step) { state = next_state(kOwnerTransitions, state, step); }
     bool all_have(Mark mark) const;
     Rank first_with(Mark mark) const;
   };
@@ -102,6 +109,7 @@ class Owner {
   void disagree(std::uint64_t seq, Operation& operation, Rank rank,
                 const wire::Descriptor& descriptor, Outbox& outbox);
   void fail(std::uint64_t seq, Operation& operation, const Error& error, Outbox& outbox);
+  void give_up(Operation& operation);
   void emit_complete(std::uint64_t seq, Operation& operation, Outbox& outbox);
   wire::Message reduce_first(std::uint64_t seq, Operation& operation, std::uint64_t announced);
   void give_back(const std::vector<Contribution>& contributions);

@@ -216,6 +216,51 @@ TEST_CASE("one call reads a bounded amount, so that others get their turn") {
   CHECK(most < 2 * 1024 * 1024 + wire::kMaxPayload);
 }
 
+TEST_CASE("a connection reads frames, holds what is beyond its turn, and fills payloads") {
+  using net::Reading;
+  Random random(4);
+  SocketPair pair = local_pair();
+  Connection connection(pair.b.release());
+  Recorder recorder;
+  Buffer small;
+  for (std::uint64_t seq = 0; seq < 300; ++seq)
+    std::ranges::copy(frame_of(seq, 0, random).bytes(), std::back_inserter(small));
+  const Buffer large = frame_of(1000, 100'000, random).bytes();
+  const auto read = [&](std::span<const std::byte> bytes) {
+    write_all(pair.a.fd(), bytes);
+    note(connection);
+    CHECK_FALSE(connection.receive(recorder));
+    return connection.reading();
+  };
+  CHECK(connection.reading() == Reading::frames);
+  CHECK(read(small) == Reading::held);
+  CHECK(recorder.frames.size() == 256);
+  CHECK(read({}) == Reading::frames);
+  CHECK(recorder.frames.size() == 300);
+  CHECK(read(std::span(large).first(70'000)) == Reading::payload);
+  CHECK(read(std::span(large).subspan(70'000)) == Reading::frames);
+  CHECK(recorder.frames.size() == 301);
+}
+
+TEST_CASE("what the table of reading does not have is refused") {
+  using net::Reading;
+  using net::ReadingStep;
+  int allowed = 0;
+  for (const Reading from : {Reading::frames, Reading::payload, Reading::held}) {
+    for (const ReadingStep step : {ReadingStep::begin_payload, ReadingStep::end_payload,
+                                   ReadingStep::end_turn, ReadingStep::begin_turn}) {
+      const bool has_row = std::ranges::any_of(net::kReadingTransitions, [&](const auto& row) {
+        return row.from == from && row.event == step;
+      });
+      allowed += has_row;
+      if (!has_row) {
+        CHECK_THROWS_AS(next_state(net::kReadingTransitions, from, step), std::logic_error);
+      }
+    }
+  }
+  CHECK(allowed == std::ssize(net::kReadingTransitions));
+}
+
 // --- Sending ---
 
 TEST_CASE("two connections talk over a socket that is often full") {

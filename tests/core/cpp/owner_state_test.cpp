@@ -1,0 +1,65 @@
+// The table of an owner's states, walked row by row through an owner; what it does not have is
+// refused.
+#include "proto/stream/owner_state.hpp"
+
+#include "stream_benches.hpp"
+
+namespace {
+
+using namespace sparsewire;
+using namespace sparsewire::test;
+using proto::OwnerState;
+using proto::OwnerStep;
+
+void take(OwnerBench& bench, OwnerStep step) {
+  if (step == OwnerStep::fail) {
+    CHECK(bench.takes(0, cancel(0)));
+    return;
+  }
+  for (const Rank rank : {0, 1}) CHECK(bench.takes(rank, open(0, kSum, 0)));
+}
+
+void bring_to(OwnerBench& bench, OwnerState state) {
+  if (state == OwnerState::adding) take(bench, OwnerStep::open_last);
+  if (state == OwnerState::failed) take(bench, OwnerStep::fail);
+}
+
+TEST_CASE("every row of the table happens to an owner") {
+  for (const auto& [from, step, to] : proto::kOwnerTransitions) {
+    CAPTURE(static_cast<int>(from));
+    CAPTURE(static_cast<int>(step));
+    OwnerBench bench;
+    bring_to(bench, from);
+    if (from != OwnerState::opening) REQUIRE(bench.owner().state(0) == from);
+    take(bench, step);
+    CHECK(bench.owner().state(0) == to);
+  }
+}
+
+TEST_CASE("an operation is opening until its last rank has opened it") {
+  OwnerBench bench;
+  CHECK_FALSE(bench.owner().state(0));
+  CHECK(bench.takes(1, open(0, kSum, 0)));
+  CHECK(bench.owner().state(0) == OwnerState::opening);
+  CHECK(bench.takes(0, open(0, kSum, 0)));
+  CHECK(bench.owner().state(0) == OwnerState::adding);
+}
+
+TEST_CASE("a failed operation stays so until all have cancelled it") {
+  OwnerBench bench;
+  CHECK(bench.takes(0, cancel(0)));
+  CHECK(bench.takes(1, open(0, kSum, 0)));
+  CHECK(bench.owner().state(0) == OwnerState::failed);
+  CHECK(bench.takes(1, cancel(0)));
+  CHECK_FALSE(bench.owner().state(0));
+}
+
+TEST_CASE("what an owner's table does not have is refused") {
+  for (const auto& [from, step] : {std::pair{OwnerState::adding, OwnerStep::open_last},
+                                   std::pair{OwnerState::failed, OwnerStep::open_last},
+                                   std::pair{OwnerState::failed, OwnerStep::fail}}) {
+    CHECK_THROWS_AS(next_state(proto::kOwnerTransitions, from, step), std::logic_error);
+  }
+}
+
+}  // namespace
