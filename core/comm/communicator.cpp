@@ -114,14 +114,14 @@ void Communicator::run_stream_locked(InFlight& in_flight) {
   }
 }
 
-void Communicator::operation_chosen(std::uint64_t seq, Choice choice) {
+void Communicator::operation_chosen(std::uint64_t seq, proto::Route route) {
   const std::lock_guard lock(mutex_);
   const auto at = in_flight_.find(seq);
   if (at == in_flight_.end() || broken_) return;
   InFlight& in_flight = at->second;
-  if (choice == Choice::stream) in_flight.operation->leave_out_stripes();
+  if (route == proto::Route::stream) in_flight.operation->leave_out_stripes();
   in_flight.state =
-      choice == Choice::exchange ? InFlight::State::running : InFlight::State::waiting;
+      route == proto::Route::exchange ? InFlight::State::running : InFlight::State::waiting;
   run_waiting_locked();
 }
 

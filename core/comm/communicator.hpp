@@ -85,7 +85,7 @@ class Communicator final : public LaneListener {
 
   void operation_left(std::uint64_t seq) override;
   void operation_failed(std::uint64_t seq, Error error) override;
-  void operation_chosen(std::uint64_t seq, Choice choice) override;
+  void operation_chosen(std::uint64_t seq, proto::Route route) override;
   void peer_silent(const Silence& silence) override;
   void broken(Error error) override;
 

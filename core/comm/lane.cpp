@@ -282,12 +282,7 @@ void Lane::apply(proto::Peer::Effects effects) {
     using Kind = proto::PeerEvent::Kind;
     if (event.kind == Kind::failed) listener_.operation_failed(event.seq, event.error);
     if (event.kind == Kind::ended) end_operation(event.seq);
-    using Choice = LaneListener::Choice;
-    if (event.kind == Kind::exchanges) listener_.operation_chosen(event.seq, Choice::exchange);
-    if (event.kind == Kind::streams) {
-      listener_.operation_chosen(event.seq,
-                                 event.is_even ? Choice::stream : Choice::striped_stream);
-    }
+    if (event.kind == Kind::chosen) listener_.operation_chosen(event.seq, event.route);
   }
 }
 

@@ -28,10 +28,8 @@ class LaneListener {
   virtual void operation_left(std::uint64_t seq) = 0;
   // This one operation cannot be done; others go on.
   virtual void operation_failed(std::uint64_t seq, Error error) = 0;
-  // All ranks have joined the operation, and it is to run as a stream, striped or not, or stays an
-  // exchange.
-  enum class Choice : std::uint8_t { exchange, stream, striped_stream };
-  virtual void operation_chosen(std::uint64_t seq, Choice choice) = 0;
+  // All ranks have joined the operation, and know which way it goes.
+  virtual void operation_chosen(std::uint64_t seq, proto::Route route) = 0;
   // Nothing has come from a peer for a while, or it was heard again.
   virtual void peer_silent(const Silence& silence) = 0;
   // Nothing can go on.

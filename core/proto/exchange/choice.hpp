@@ -20,6 +20,10 @@ struct LinkModel {
 // What that means for the choice of formats.
 Costs costs_of(const LinkModel& link);
 
+// Which way an operation goes: from worker to worker, or through owners, dealt out by stripes or
+// not.
+enum class Route : std::uint8_t { exchange, stream, striped_stream };
+
 struct Load {
   std::uint64_t length;                     // elements
   std::size_t element_size;                 // bytes

@@ -173,7 +173,8 @@ Peer::Choice Peer::choice(const Operation& operation) const {
 
 void Peer::start(std::uint64_t seq, Operation& operation, const Choice& choice, Effects& effects) {
   if (runs_as_stream(choice.algorithm)) {
-    effects.events.push_back({PeerEvent::Kind::streams, seq, {}, choice.is_even});
+    const Route route = choice.is_even ? Route::stream : Route::striped_stream;
+    effects.events.push_back({PeerEvent::Kind::chosen, seq, {}, route});
     operations_.erase(seq);
     return;
   }
@@ -184,7 +185,7 @@ void Peer::start(std::uint64_t seq, Operation& operation, const Choice& choice, 
       plan, *operation.own, seq, rank_, world_size_, operation.tensor, open_sinks(plan, operation),
       costs_for(operation.own->descriptor, costs_of(link_)));
   has_work_ = true;
-  effects.events.push_back({PeerEvent::Kind::exchanges, seq});
+  effects.events.push_back({PeerEvent::Kind::chosen, seq, {}, Route::exchange});
 }
 
 std::vector<PartSink*> Peer::open_sinks(const PartPlan& plan, const Operation& operation) const {

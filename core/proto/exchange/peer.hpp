@@ -14,15 +14,14 @@ namespace sparsewire::proto {
 
 struct PeerEvent {
   enum class Kind : std::uint8_t {
-    streams,    // all have joined, and the operation is to run as a stream; it is dropped here
-    exchanges,  // all have joined, and the operation runs here
-    ended,      // the operation is done
-    failed,     // the operation cannot be done; it may not have been issued here yet
+    chosen,  // all have joined; where the operation does not stay an exchange, it is dropped here
+    ended,   // the operation is done
+    failed,  // the operation cannot be done; it may not have been issued here yet
   };
   Kind kind;
   std::uint64_t seq;
   Error error = {};
-  bool is_even = false;  // of a stream: the vector needs no stripes
+  Route route = Route::exchange;
 };
 
 class Peer {

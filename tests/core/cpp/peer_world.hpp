@@ -192,8 +192,8 @@ class PeerWorld {
       return;
     }
     REQUIRE(state.in_flight.contains(event.seq));
-    if (event.kind == Kind::streams) state.streams[event.seq] = true;
-    if (event.kind == Kind::exchanges) return;
+    if (event.kind == Kind::chosen && event.route == proto::Route::exchange) return;
+    if (event.kind == Kind::chosen) state.streams[event.seq] = true;
     REQUIRE(state.ended.emplace(event.seq, true).second);
     state.in_flight.erase(event.seq);
     state.peer.drop(event.seq);
