@@ -16,34 +16,35 @@ ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "core"
 PACKAGE = ROOT / "src" / "sparsewire"
 
-# What each layer of the core may include of the others.
-ALLOWED_INCLUDES = {
-    "base": set(),
-    "kernels": {"base"},
-    "wire": {"base"},
-    "proto": {"wire", "kernels", "base"},
-    "net": {"wire", "base"},
-    "comm": {"base", "kernels", "wire", "proto", "net"},
-}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 FOREIGN_INCLUDE = re.compile(r"(Python\.h|nanobind/|pybind11/|torch/|ATen/|c10/)")
 
-# Packages of sparsewire from the bottom up; those in one row do not know each other. The modules
-# right below sparsewire are under all of them, but for its face, which hands out what users need.
-FACE = "sparsewire"
-PACKAGE_ROWS = [
-    {"meeting"},
-    {FACE},
-    {"compress"},
-    {"problems"},
-    {"methods"},
-    {"torch", "lab"},
-    {"workers"},
-    {"bench"},
-    {"demo", "optimize", "doctor"},
-    {"study", "training"},
-    {"cli"},
-]
+# The package's own face, which hands out what users need, and the modules beside it.
+FACE, ROOT_MODULES = "__init__.py", "*.py"
+
+
+def layers() -> list[list[str]]:
+    """Rows of the table of layers in ARCHITECTURE.md, from the top down: paths in one row each."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    table = text[text.index("## Layers") : text.index("## Threads")]
+    return [expanded(row) for row in re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)]
+
+
+def expanded(path: str) -> list[str]:
+    """a/{b,c} as a/b and a/c."""
+    head, brace, rest = path.partition("{")
+    return [head + name for name in rest.rstrip("}").split(",")] if brace else [path]
+
+
+def heights(prefix: str) -> dict[str, int]:
+    """How high each layer below `prefix` stands; those in one row stand equally high."""
+    return {
+        path.removeprefix(prefix): height
+        for height, row in enumerate(reversed(layers()))
+        for path in row
+        if path.startswith(prefix)
+    }
+
 
 # A pure state machine has no sockets, files, clock, threads, environment or randomness.
 IMPURE_SYMBOL = re.compile(
@@ -65,33 +66,36 @@ def core_sources() -> list[Path]:
     return sorted(path for path in CORE.rglob("*") if path.suffix in {".hpp", ".cpp"})
 
 
-def layer_of_include(source: Path, name: str) -> str | None:
-    """The layer of the core that an include names, or None for a file that is not ours."""
+def layer_of(source: Path) -> str:
+    """The layer of a file of the core: its folder, or of proto the one below."""
+    parts = source.relative_to(CORE).parts
+    return "/".join(parts[:2] if parts[0] == "proto" else parts[:1])
+
+
+def included(source: Path, name: str) -> Path | None:
+    """The file of the core that an include names, or None for one that is not ours."""
     for base in (source.parent, CORE):
         target = (base / name).resolve()
         if target.is_file() and target.is_relative_to(CORE):
-            return target.relative_to(CORE).parts[0]
+            return target
     return None
 
 
-@pytest.mark.parametrize("layer", ALLOWED_INCLUDES)
-def test_core_layer_includes_only_layers_below(layer: str) -> None:
-    problems = []
+def test_core_includes_point_down() -> None:
+    height, problems = heights("core/"), []
     for source in core_sources():
-        if source.relative_to(CORE).parts[0] != layer:
-            continue
+        layer = layer_of(source)
         for quote, name in INCLUDE.findall(source.read_text()):
-            target = layer_of_include(source, name)
+            target = included(source, name)
             if target is None and quote == '"':
                 problems.append(f"{source.relative_to(ROOT)}: {name} is not in core/")
-            elif target not in {None, layer} | ALLOWED_INCLUDES[layer]:
-                problems.append(f"{source.relative_to(ROOT)}: includes {name} of layer {target}")
+            elif target and layer_of(target) != layer and height[layer_of(target)] >= height[layer]:
+                problems.append(f"{source.relative_to(ROOT)}: includes {name}")
     assert not problems
 
 
 def test_core_has_no_other_layers() -> None:
-    layers = {source.relative_to(CORE).parts[0] for source in core_sources()}
-    assert layers <= ALLOWED_INCLUDES.keys()
+    assert {layer_of(source) for source in core_sources()} == heights("core/").keys()
 
 
 def test_core_knows_neither_python_nor_torch() -> None:
@@ -141,26 +145,28 @@ def imports_of(module: str, nodes: Iterator[ast.AST]) -> set[str]:
     return found - {module}
 
 
-def package_row(module: str) -> int:
-    return next((i for i, row in enumerate(PACKAGE_ROWS, 1) if top_of(module) in row), 0)
-
-
-def top_of(module: str) -> str:
-    return FACE if module == FACE else module.split(".")[1]
-
-
-def package_of(module: str) -> str:
-    return top_of(module) if package_row(module) else ""
+def layer_of_module(module: str, path: Path) -> str:
+    """The folder below sparsewire that holds a module, or what stands for the modules beside it."""
+    parts = path.relative_to(PACKAGE).parts
+    if len(parts) > 1:
+        return parts[0]
+    return FACE if module == "sparsewire" else ROOT_MODULES
 
 
 def test_python_imports_point_down() -> None:
-    problems = []
-    for module, path in python_modules().items():
+    height, modules, problems = heights("src/sparsewire/"), python_modules(), []
+    for module, path in modules.items():
+        layer = layer_of_module(module, path)
         for target in imports_of(module, ast.walk(ast.parse(path.read_text(), str(path)))):
-            inside = package_of(module) == package_of(target)
-            if not inside and package_row(target) >= package_row(module):
+            below = layer_of_module(target, modules[target])
+            if below != layer and height[below] >= height[layer]:
                 problems.append(f"{module} imports {target}")
     assert not problems
+
+
+def test_python_has_no_other_layers() -> None:
+    found = {layer_of_module(module, path) for module, path in python_modules().items()}
+    assert found == heights("src/sparsewire/").keys()
 
 
 def test_python_imports_have_no_cycle() -> None:
