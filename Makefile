@@ -7,6 +7,7 @@ VERSIONS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.setup-done
+TOOLS := $(VENV)/.tools-done
 BUILD := $(VENV)/.build-done
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -23,31 +24,31 @@ FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
-setup: $(SETUP)  ## make .venv with everything that building, testing and checking need
+setup: $(TOOLS)  ## make .venv with everything that building, testing and checking need
 
 build: $(BUILD)  ## compile the native module where its sources changed
 
-test: build core-tests  ## run the C++ and the Python tests (PYTEST_ARGS="-k name" selects)
+test: $(TOOLS) build core-tests  ## run the C++ and the Python tests (PYTEST_ARGS="-k name" selects)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-core-tests: $(SETUP)  ## run the C++ tests alone
+core-tests: $(TOOLS)  ## run the C++ tests alone
 	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/core-tests build/core-tests
 
-torch-matrix: build  ## run tests/torch on several versions of torch, some GB each (VERSIONS="2.9.0 newest" selects)
+torch-matrix: $(TOOLS) build  ## run tests/torch on several versions of torch, some GB each (VERSIONS="2.9.0 newest" selects)
 	$(BIN)/python .ci/torch-matrix $(VERSIONS)
 
-lint: $(SETUP)  ## check style and types, Python and C++
+lint: $(TOOLS)  ## check style and types, Python and C++
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES)
 
-format: $(SETUP)  ## rewrite the sources in the project's style
+format: $(TOOLS)  ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_SOURCES)
 
-sanitize: $(SETUP)  ## run the C++ tests under the address, undefined behaviour and thread sanitizers
+sanitize: $(TOOLS)  ## run the C++ tests under the address, undefined behaviour and thread sanitizers
 	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/core-tests build/sanitize-address address,undefined
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(FIXED_ADDRESSES) .ci/core-tests build/sanitize-thread thread
 
@@ -63,6 +64,11 @@ $(SETUP): pyproject.toml constraints.txt
 	  { echo "sparsewire needs Python 3.10 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) scikit-build-core nanobind cmake ninja
+	$(PIP_INSTALL) --no-build-isolation --editable ".[torch]"
+	@touch $@ $(BUILD)
+
+# What testing and checking need as well; the demo does without.
+$(TOOLS): $(SETUP)
 	$(PIP_INSTALL) --no-build-isolation --editable ".[torch,mpi,dev]"
 	@touch $@
 
