@@ -81,9 +81,9 @@ class SparseCall:
     result_codec: int
     seed: int
     target: int
+    """Address of a dense array for the result, or 0 to keep it in the operation."""
     form: int
     """What the caller wants of results that have no target."""
-    """Address of a dense array for the result, or 0 to keep it in the operation."""
 
 class TopK:
     """Top-k sparsification with error feedback of float32 vectors: one record per bucket."""

@@ -10,26 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from interrupted import Interrupted
 from meeting import tell, wait_for
 from support import run_ranks
 
 import sparsewire
 from sparsewire import completion
-
-
-class Interrupted:
-    """An engine whose caller is interrupted right behind the submission of an operation."""
-
-    def __init__(self, core: Any) -> None:
-        self._core = core
-        self.operation: Any = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._core, name)
-
-    def submit(self, *args: Any) -> Any:
-        self.operation = self._core.submit(*args)
-        raise KeyboardInterrupt
 
 
 def interrupt_between_submit_and_handle() -> bool:

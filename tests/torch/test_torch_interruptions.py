@@ -10,24 +10,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from interrupted import Interrupted
 from ranks import Ranks
 
 from sparsewire.torch.lookup import member_of
-
-
-class Interrupted:
-    """An engine whose caller is interrupted once an operation is submitted."""
-
-    def __init__(self, core: Any) -> None:
-        self._core = core
-        self.operation: Any = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._core, name)
-
-    def submit(self, *args: Any) -> Any:
-        self.operation = self._core.submit(*args)
-        raise KeyboardInterrupt
 
 
 def reduce(tensor: torch.Tensor, group: Any) -> None:
