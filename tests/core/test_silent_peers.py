@@ -120,6 +120,7 @@ def wait_for_silence(victim: int) -> dict[str, Any] | None:
     """What `status` says of a rank that is frozen while one collective waits for it."""
     with sparsewire.init() as comm:
         comm.barrier()
+        meet("the barrier has ended")
         if comm.rank == victim:
             freeze_self()
             comm.all_reduce(np.ones(10))
@@ -157,12 +158,15 @@ def be_frozen_for_a_while(victim: int, seconds: float, kind: str) -> list[bytes]
     with sparsewire.init() as comm:
         results = []
         for step in range(6):
-            if step == 3 and seconds and comm.rank == victim:
-                freeze_self()
-            if step == 3 and seconds and comm.rank == (victim + 1) % comm.world_size:
-                await_frozen(victim)
-                time.sleep(seconds)
-                thaw(victim)
+            if step == 3 and seconds:
+                # Who shall thaw the other must not wait for what that one owes it.
+                meet("the first half has ended")
+                if comm.rank == victim:
+                    freeze_self()
+                elif comm.rank == (victim + 1) % comm.world_size:
+                    await_frozen(victim)
+                    time.sleep(seconds)
+                    thaw(victim)
             result = call(comm, kind, inputs(comm, kind, step))
             parts = result if isinstance(result, list) else [result]
             results += [bits_of(part) for part in parts]
