@@ -1,15 +1,13 @@
-"""Messages arrive as they were sent, simulated or framed for a communicator."""
+"""Messages arrive as they were sent, simulated or over a communicator."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support import run_ranks
 
 import sparsewire
-from sparsewire.methods.network import Distributed, Simulated, framed, unframed
+from sparsewire.methods.network import Distributed, Simulated
 
 
 def messages_of(rank: int) -> list[bytes]:
@@ -32,20 +30,6 @@ def test_every_rank_hears_every_message() -> None:
     for rank, (heard, sent) in enumerate(run_ranks(4, exchange_all)):
         assert heard == wanted
         assert sent == sum(map(len, messages_of(rank)))
-
-
-@given(st.binary(max_size=600))
-def test_framing_keeps_the_bytes(message: bytes) -> None:
-    vector = framed(message)
-    assert unframed(vector.indices, vector.values) == message
-    assert vector.values.nbytes < len(message) + 8 + 256
-
-
-@given(st.lists(st.sampled_from([b"", bytes(300), b"a" * 200]), max_size=9).map(b"".join))
-def test_rows_of_zeros_may_be_missing(message: bytes) -> None:
-    vector = framed(message)
-    named = vector.values.any(axis=1)
-    assert unframed(vector.indices[named], vector.values[named]) == message
 
 
 def test_simulated_network_counts_and_checks() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from sparsewire.methods.network import framed, unframed
+from sparsewire.compress.framing import framed, unframed
 from sparsewire.torch.backed_group import BackedGroup
 from sparsewire.torch.hooks.gathering import Gathering
 from sparsewire.torch.member import Member
