@@ -36,7 +36,7 @@ def inputs(comm: sparsewire.Communicator, kind: str, step: int) -> Any:
 
 def call(comm: sparsewire.Communicator, kind: str, x: Any) -> Any:
     """A collective of one of the inputs, without a limit on its time."""
-    if kind == "large" and not comm._options.aggregators:
+    if kind == "large" and not comm.has_aggregators:
         return comm.all_gather(x, timeout=math.inf)
     return comm.all_reduce(x, timeout=math.inf)
 

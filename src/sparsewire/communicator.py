@@ -18,6 +18,7 @@ from sparsewire.arrays import check_target, view
 from sparsewire.completion import CallbackPool
 from sparsewire.errors import Error, Timeout, from_failure
 from sparsewire.forking import Inherited, disown_in_child
+from sparsewire.link_figures import LinkFigures
 from sparsewire.notices import NoticeLog
 from sparsewire.options import TIMEOUT_MAX_S, Options, check_timeout
 from sparsewire.precision import Precision, codecs
@@ -55,6 +56,16 @@ class Communicator:
     @property
     def world_size(self) -> int:
         return self._options.world_size
+
+    @property
+    def has_aggregators(self) -> bool:
+        """Whether ranks are connected with dedicated aggregators, and not with each other."""
+        return self.world_size > 1 and bool(self._options.aggregators)
+
+    @property
+    def link(self) -> LinkFigures:
+        """Figures of the link that algorithms are chosen by, in seconds: measured, or given."""
+        return LinkFigures(*self._core.link())
 
     def all_reduce(
         self,
@@ -198,8 +209,7 @@ class Communicator:
         return self._issue(start, lambda _: lambda: result, (source.owner, target.owner))
 
     def _sparse(self, x: Any, request: Request, async_op: bool, timeout: float | None) -> Any:
-        dedicated = bool(self._options.aggregators) and self.world_size > 1
-        check_request(request, x, self.world_size, dedicated)
+        check_request(request, x, self.world_size, self.has_aggregators)
         x = coalesced(x)
         given = read(x)
         call = build_call(request, given)

@@ -41,7 +41,7 @@ def test_other_figures_are_refused(text: str) -> None:
 
 def link() -> tuple[tuple[float, float, float], dict[str, int]]:
     with sparsewire.init() as comm:
-        return comm._core.link(), comm.stats()
+        return comm.link, comm.stats()
 
 
 @pytest.mark.parametrize("world_size", [2, 3])

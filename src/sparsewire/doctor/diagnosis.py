@@ -59,7 +59,7 @@ def of_ranks(environment: Mapping[str, str]) -> tuple[int, Diagnosis]:
     with join() as communicator:
         machines = [Machine.decode(data) for data in _exchange(communicator, own.encode())]
         ranks = communicator.world_size
-        link = LinkFigures(*communicator._core.link()) if ranks > 1 else None
+        link = communicator.link if ranks > 1 else None
         chosen = choices(link, ranks) if link else []
         return communicator.rank, Diagnosis(machines, link, chosen, findings(machines, link))
 

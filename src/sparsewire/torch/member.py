@@ -83,7 +83,7 @@ class Member(SparseCollectives):
     @property
     def has_aggregators(self) -> bool:
         """Whether ranks are connected with dedicated aggregators, and not with each other."""
-        return self.size() > 1 and bool(self._communicator._options.aggregators)
+        return self._communicator.has_aggregators
 
     def stats(self) -> dict[str, int]:
         """The engine's counters for this group, as `Communicator.stats` gives them."""
