@@ -53,6 +53,22 @@ class ResourceError(Error):
     """
 
 
+class ExperimentError(Error):
+    """An experiment cannot run, or gave a wrong result; the message says what to do."""
+
+
+class WorkerFailed(Error):
+    """A worker process ended with an error; the message has the end of what it wrote.
+
+    `rank` is the worker's, `status` is its exit status, negative for a signal.
+    """
+
+    def __init__(self, rank: int, status: int, log: str) -> None:
+        super().__init__(f"worker {rank} ended with status {status}; the end of its log:\n{log}")
+        self.rank = rank
+        self.status = status
+
+
 _SEE_LOG = "Its own log has the first error; restart the job."
 _BY_CODE: dict[str, tuple[type[Error], str]] = {
     "timeout": (Timeout, "Find out what they wait for, or allow more time with timeout=."),

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from sparsewire.bench import grid
 from sparsewire.bench.grid import CANDIDATES, FULL, QUICK, Cell, grid_job, share_close
-from sparsewire.bench.grid_report import size_text, verdict, write_heat_map
+from sparsewire.bench.grid_report import verdict, write_heat_map
 from sparsewire.cli.bench import app
 
 
@@ -43,13 +43,6 @@ def test_the_heat_map_is_a_picture(tmp_path: Path) -> None:
     cells = [cell(0.1 * i, "allgather", size, 10**-i) for i in (1, 2) for size in (1024, 10**8)]
     write_heat_map(cells, "title", tmp_path / "map.png")
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    ("size", "text"), [(1024, "1 KiB"), (1 << 23, "8 MiB"), (100_000_000, "100 MB")]
-)
-def test_sizes_have_units(size: int, text: str) -> None:
-    assert size_text(size) == text
 
 
 def test_the_command_measures_every_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

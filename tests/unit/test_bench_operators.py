@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from sparsewire.bench.errors import BenchError
 from sparsewire.bench.operators import OPERATORS, gaussian, measure_operators, speed_table
 from sparsewire.cli.bench import app
 from sparsewire.compress import Compressor, names
+from sparsewire.errors import ExperimentError
 
 
 def test_every_operator_is_among_the_usual_ones() -> None:
@@ -48,7 +48,7 @@ def test_sizes_and_qualities_are_those_of_the_operator() -> None:
 def test_a_wrong_result_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     decode = Compressor.decode
     monkeypatch.setattr(Compressor, "decode", lambda self, payload: decode(self, payload) * 2)
-    with pytest.raises(BenchError, match="decodes to another vector"):
+    with pytest.raises(ExperimentError, match="decodes to another vector"):
         measure_operators(["identity"], np.ones(5, np.float32), 1, lambda name: None)
 
 

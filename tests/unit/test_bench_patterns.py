@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sparsewire.bench.errors import BenchError
 from sparsewire.bench.patterns import Pattern, contribute, expand, nonzero_blocks
+from sparsewire.errors import ExperimentError
 
 FLOAT32 = np.dtype(np.float32)
 ELEMENTS = 256 * 100 + 7
@@ -41,7 +41,7 @@ def test_patterns_read_back_as_written(text: str) -> None:
     ],
 )
 def test_unknown_patterns_are_refused(text: str) -> None:
-    with pytest.raises(BenchError):
+    with pytest.raises(ExperimentError):
         Pattern.parse(text)
 
 

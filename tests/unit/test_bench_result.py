@@ -1,4 +1,4 @@
-"""Wire limits, and what is made of the ranks' measurements."""
+"""What is made of the ranks' measurements."""
 
 from __future__ import annotations
 
@@ -8,37 +8,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sparsewire.bench import wire_limit
 from sparsewire.bench.job import Case, CaseReport, Sample
 from sparsewire.bench.launch import Outcome
 from sparsewire.bench.plot import write_plot
 from sparsewire.bench.result import CaseResult, Setup, summarise
 from sparsewire.bench.table import number, print_tables
-from sparsewire.bench.wire_limit import Share
 
 MB = 1_000_000
-
-
-def test_a_dense_colocated_reduction_moves_what_a_ring_moves() -> None:
-    assert wire_limit.sparse_bytes(MB, 4, 0, wire_limit.DENSE) == 2 * 3 / 4 * MB
-    assert wire_limit.ring_bytes(MB, 4) == 2 * 3 / 4 * MB
-
-
-def test_colocated_ranks_send_their_own_blocks_and_the_union() -> None:
-    assert wire_limit.colocated_bytes(MB, 4, Share(0.1, 0.3)) == pytest.approx(0.75 * 0.4 * MB)
-
-
-def test_scattered_elements_need_their_values_and_the_entropy_of_their_positions() -> None:
-    assert wire_limit.share(0.1, 0.1, 32) == 0.1
-    assert wire_limit.share(1.0, 0.5, 32) == pytest.approx(0.5 + 1 / 32)
-    assert wire_limit.share(1.0, 1.0, 32) == 1.0
-    assert wire_limit.share(0.0, 0.0, 32) == 0.0
-
-
-def test_few_aggregators_are_the_bottleneck_and_many_are_not() -> None:
-    share = Share(0.1, 0.3)
-    assert wire_limit.sparse_bytes(MB, 4, 1, share) == pytest.approx(4 * 0.3 * MB)
-    assert wire_limit.sparse_bytes(MB, 4, 8, share) == pytest.approx(0.3 * MB)
 
 
 def report(seconds: list[float], gloo_seconds: list[float]) -> CaseReport:

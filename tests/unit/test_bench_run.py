@@ -10,11 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from sparsewire.bench.cluster import Cluster
-from sparsewire.bench.errors import BenchError
 from sparsewire.bench.job import Case, Job, Progress
 from sparsewire.bench.request import Request
 from sparsewire.cli.bench import app
-from sparsewire.workers.errors import WorkerFailed
+from sparsewire.errors import ExperimentError, WorkerFailed
 
 
 def test_a_request_becomes_every_combination() -> None:
@@ -38,7 +37,7 @@ def test_small_buffers_are_called_often_and_in_bursts() -> None:
     [{"dtype": "int32", "op": "avg"}, {"sizes": "1e15"}, {"sizes": "1,"}, {"densities": "2"}],
 )
 def test_bad_requests_are_refused(fields: dict[str, str]) -> None:
-    with pytest.raises(BenchError):
+    with pytest.raises(ExperimentError):
         Request(**{"sizes": "1000", **fields}).job(ranks=4)  # type: ignore[arg-type]
 
 
@@ -57,7 +56,7 @@ def test_bad_requests_are_refused(fields: dict[str, str]) -> None:
     ],
 )
 def test_what_does_not_go_together_is_refused(fields: dict[str, str]) -> None:
-    with pytest.raises(BenchError):
+    with pytest.raises(ExperimentError):
         Request(**{"sizes": "1000", **fields}).job(ranks=4)  # type: ignore[arg-type]
 
 
@@ -74,9 +73,9 @@ def test_torch_stands_beside_the_arrays_or_in_their_place() -> None:
 
 
 def test_bad_clusters_are_refused() -> None:
-    with pytest.raises(BenchError):
+    with pytest.raises(ExperimentError):
         Cluster(ranks=1)
-    with pytest.raises(BenchError):
+    with pytest.raises(ExperimentError):
         Cluster(ranks=2, link="1gbit")
 
 

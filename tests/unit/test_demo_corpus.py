@@ -7,7 +7,7 @@ import pytest
 
 from sparsewire.demo import corpus
 from sparsewire.demo.corpus import UNKNOWN, read_corpus
-from sparsewire.demo.errors import DemoError
+from sparsewire.errors import ExperimentError
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def test_same_text_gives_same_tokens(tmp_path: Path) -> None:
 
 
 def test_missing_path_says_so(tmp_path: Path) -> None:
-    with pytest.raises(DemoError, match="no file or folder"):
+    with pytest.raises(ExperimentError, match="no file or folder"):
         read_corpus(tmp_path / "nothing", 10, workers=2)
 
 
@@ -83,5 +83,5 @@ def test_short_text_says_how_much_is_needed(
 ) -> None:
     monkeypatch.setattr(corpus, "MIN_TOKENS_PER_WORKER", 3)
     (tmp_path / "text").write_text("a b c d")
-    with pytest.raises(DemoError, match=r"has 4 tokens, but 2 workers need 6"):
+    with pytest.raises(ExperimentError, match=r"has 4 tokens, but 2 workers need 6"):
         read_corpus(tmp_path, 10, workers=2)

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sparsewire.errors import Error
+from sparsewire.errors import Error, WorkerFailed
 from sparsewire.workers.crew import Crew
-from sparsewire.workers.errors import WorkerFailed
 from sparsewire.workers.launch import Event, run_workers
 from sparsewire.workers.site import Loopback, free_ports
 

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from sparsewire.bench.cluster import Cluster
-from sparsewire.bench.conditions import conditions
 from sparsewire.bench.job import Job, Progress
 from sparsewire.bench.launch import run_job
 from sparsewire.bench.patterns import numpy_dtype
 from sparsewire.bench.result import CaseResult, summarise
+from sparsewire.measure.conditions import conditions
 
 
 def run_all_reduce(

@@ -11,13 +11,13 @@ from torch._C._distributed_c10d import PrefixStore, Store
 import sparsewire
 from sparsewire.bench.calls import Call, InPlace, OfCooTensor, OfVector
 from sparsewire.bench.case_data import CaseData
-from sparsewire.bench.errors import BenchError
 from sparsewire.bench.job import Job
 from sparsewire.bench.names import algorithm_of
 from sparsewire.bench.patterns import Array
-from sparsewire.bench.prediction import predict
-from sparsewire.bench.wire_limit import coo_gather_bytes, ring_bytes
+from sparsewire.errors import ExperimentError
 from sparsewire.link_figures import LinkFigures
+from sparsewire.measure.prediction import predict
+from sparsewire.measure.wire_limit import coo_gather_bytes, ring_bytes
 
 # Those that add in another order than that of the ranks.
 _UNORDERED = {"ssar_recursive_double", "ring"}
@@ -204,6 +204,6 @@ def _open_other(name: str, op: str) -> Backend:
         return GlooSparseBackend(op)
     if name == "sparsewire-torch":
         return TorchBackend(op)
-    raise BenchError(
+    raise ExperimentError(
         f"backend {name!r} is unknown; use gloo, gloo-sparse, sparsewire or sparsewire-torch"
     )

@@ -11,7 +11,7 @@ import torch
 from sparsewire import SparseVector
 from sparsewire.bench.case_data import as_dense
 from sparsewire.bench.patterns import Array
-from sparsewire.bench.prediction import Prediction
+from sparsewire.measure.prediction import Prediction
 
 
 class Call(Protocol):

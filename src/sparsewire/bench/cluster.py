@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
-from sparsewire.bench.errors import BenchError
 from sparsewire.bench.result import Setup
+from sparsewire.errors import ExperimentError
 from sparsewire.lab import Lab, parse_link
 from sparsewire.workers.site import Loopback, Site
 
@@ -22,9 +22,9 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if self.ranks < 2:
-            raise BenchError(f"an all_reduce needs at least 2 ranks, not {self.ranks}")
+            raise ExperimentError(f"an all_reduce needs at least 2 ranks, not {self.ranks}")
         if self.link and not self.emulated:
-            raise BenchError("--link shapes emulated hosts; give --hosts too")
+            raise ExperimentError("--link shapes emulated hosts; give --hosts too")
 
     def setup(self, item_bytes: int) -> Setup:
         """What the results need to know about this cluster."""

@@ -10,10 +10,11 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from sparsewire.bench.cluster import Cluster
-from sparsewire.bench.conditions import conditions
 from sparsewire.bench.grid import CANDIDATES, CLOSE, Cell, share_close
 from sparsewire.bench.job import Job
 from sparsewire.bench.table import number
+from sparsewire.measure.conditions import conditions
+from sparsewire.measure.sizes import size_text
 
 _SHORT = {
     "allgather": "allgather",
@@ -106,11 +107,3 @@ def _label(cell: Cell) -> str:
     chosen, best = _SHORT[cell.chosen], _SHORT[cell.best]
     names = chosen if chosen == best else f"{chosen}\n(best: {best})"
     return f"{cell.ratio:.2f}\n{names}"
-
-
-def size_text(size: int) -> str:
-    """A size with its unit: 1 KiB, 100 MB."""
-    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size % factor == 0:
-            return f"{size // factor} {unit}"
-    return f"{size / 1e6:g} MB"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sparsewire.bench.job import CaseReport, Job, Progress
-from sparsewire.bench.usage import cpu_seconds
+from sparsewire.measure.usage import cpu_seconds
 from sparsewire.workers.crew import Crew, Process
 from sparsewire.workers.site import Site, free_ports
 

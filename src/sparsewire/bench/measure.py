@@ -14,13 +14,13 @@ import torch.distributed as dist
 from sparsewire.bench.backends import Backend
 from sparsewire.bench.calls import Call
 from sparsewire.bench.case_data import prepare
-from sparsewire.bench.errors import BenchError
 from sparsewire.bench.job import CaseReport, Job, Sample
 from sparsewire.bench.pacing import Pacing
 from sparsewire.bench.patterns import Array, nonzero_blocks
 from sparsewire.bench.reference import first_difference
-from sparsewire.bench.usage import Usage
-from sparsewire.bench.wire_limit import BLOCK, Share, share
+from sparsewire.errors import ExperimentError
+from sparsewire.measure.usage import Usage
+from sparsewire.measure.wire_limit import BLOCK, Share, share
 
 Report = Callable[[int, int], None]
 
@@ -79,7 +79,7 @@ class CaseRun:
         expected, precision = self.data.expected, self.job.precision
         at = first_difference(result, expected, exact=exact, ranks=self.ranks, precision=precision)
         if at is not None:
-            raise BenchError(
+            raise ExperimentError(
                 f"{name} gave a wrong result on rank {self.rank} for {self.case}: element {at} "
                 f"is {result[at]!r}, expected {expected[at]!r}"
             )

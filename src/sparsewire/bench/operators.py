@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from rich.box import SIMPLE
 from rich.table import Table
 
-from sparsewire.bench.conditions import conditions
-from sparsewire.bench.errors import BenchError
 from sparsewire.bench.table import number
 from sparsewire.compress import Compressor, Stream, parse
+from sparsewire.errors import ExperimentError
+from sparsewire.measure.conditions import conditions
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -73,7 +73,7 @@ def measure_operators(
 ) -> list[Speed]:
     """Measure the operators of these names one after the other; calls `on_operator` before each.
 
-    Raises CompressError for a name that means none, and BenchError for a wrong result.
+    Raises CompressError for a name that means none, and ExperimentError for a wrong result.
     """
     compressors = [parse(name, x.size) for name in operators]
     speeds = []
@@ -87,7 +87,7 @@ def _measure(name: str, compressor: Compressor, x: Vector, repetitions: int) -> 
     # The first call finds cold caches and no memory, and its result is checked.
     payload = compressor.encode(x, Stream(0))
     if compressor.decode(payload).tobytes() != compressor.compress(x, Stream(0)).tobytes():
-        raise BenchError(f"{name} decodes to another vector than it compressed")
+        raise ExperimentError(f"{name} decodes to another vector than it compressed")
     stream, size = Stream(1), 0
     encodes, decodes = [], []
     for _ in range(repetitions):

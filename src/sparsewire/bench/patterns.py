@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparsewire.bench.errors import BenchError
-from sparsewire.bench.sizes import split_list
+from sparsewire.errors import ExperimentError
+from sparsewire.measure.sizes import split_list
 
 Array = npt.NDArray[Any]
 
@@ -33,18 +33,18 @@ class Pattern:
 
     @classmethod
     def parse(cls, text: str) -> Pattern:
-        """Read "blocks:256", "random", "zipf:1.1", all also with ",same"; raises BenchError."""
+        """Read "blocks:256", "random", "zipf:1.1", all also with ",same"."""
         kind, *flags = split_list(text)
         same = flags == ["same"]
         if flags and not same:
-            raise BenchError(_unknown(text))
+            raise ExperimentError(_unknown(text))
         if kind == "random":
             return cls(1, same)
         if blocks := re.fullmatch(r"blocks:([1-9]\d*)", kind):
             return cls(int(blocks[1]), same)
         if zipf := re.fullmatch(r"zipf:(\d+\.?\d*)", kind):
             return cls(1, same, float(zipf[1]))
-        raise BenchError(_unknown(text))
+        raise ExperimentError(_unknown(text))
 
     def __str__(self) -> str:
         kind = "random" if self.unit == 1 else f"blocks:{self.unit}"
@@ -72,7 +72,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
             # Importing it makes the name known to NumPy.
             import ml_dtypes  # noqa: F401
         except ImportError:
-            raise BenchError("bfloat16 needs ml_dtypes: pip install ml_dtypes") from None
+            raise ExperimentError("bfloat16 needs ml_dtypes: pip install ml_dtypes") from None
     return np.dtype(name)
 
 

@@ -3,9 +3,9 @@
 import itertools
 from pathlib import Path
 
-from sparsewire.bench.errors import BenchError
 from sparsewire.bench.job import Case
 from sparsewire.bench.patterns import Pattern
+from sparsewire.errors import ExperimentError
 
 _SMALL_BYTES = 64 * 1024
 _SMALL_BURST = 20
@@ -55,11 +55,11 @@ def _plan(
 
 
 def check_memory(cases: list[Case], item_bytes: int, ranks: int) -> None:
-    """Raise BenchError where the largest case would not fit into this machine's free memory."""
+    """Raise ExperimentError where the largest case would not fit into free memory."""
     needed = max(case.elements for case in cases) * item_bytes * ranks * _COPIES
     free = _available_bytes()
     if needed > free:
-        raise BenchError(
+        raise ExperimentError(
             f"{ranks} ranks need about {needed / 1e9:.1f} GB for this size, {free / 1e9:.1f} GB "
             "are free; use fewer ranks or elements"
         )
@@ -70,4 +70,4 @@ def _available_bytes() -> int:
         name, _, amount = line.partition(":")
         if name == "MemAvailable":
             return int(amount.split()[0]) * 1024
-    raise BenchError("cannot read the free memory from /proc/meminfo; bench needs Linux")
+    raise ExperimentError("cannot read the free memory from /proc/meminfo; bench needs Linux")

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sparsewire._core import ALGORITHMS, DTYPES
-from sparsewire.bench.errors import BenchError
 from sparsewire.bench.job import Job
 from sparsewire.bench.names import backend_name
 from sparsewire.bench.patterns import Pattern, numpy_dtype
 from sparsewire.bench.plan import check_memory, plan_cases
-from sparsewire.bench.sizes import parse_density, parse_elements, split_list
+from sparsewire.errors import ExperimentError
+from sparsewire.measure.sizes import parse_density, parse_elements, split_list
 from sparsewire.precision import codecs
 
 _OTHERS = ("gloo", "gloo-sparse")
@@ -40,10 +40,10 @@ class Request:
     timeout_s: float = 300.0
 
     def job(self, ranks: int) -> Job:
-        """Read and check everything; raises BenchError for what makes no sense or does not fit."""
+        """Read and check everything; ExperimentError says what does not fit."""
         dtype = numpy_dtype(self.dtype)
         if self.op == "avg" and dtype.kind == "i":
-            raise BenchError(f"an average of {self.dtype} is no {self.dtype}; use --op sum")
+            raise ExperimentError(f"an average of {self.dtype} is no {self.dtype}; use --op sum")
         self._check_sparse()
         self._check_precision()
         cases = plan_cases(
@@ -75,13 +75,13 @@ class Request:
         others = split_list(self.against) if self.against else []
         for name in others:
             if name not in _OTHERS:
-                raise BenchError(f"--against {name} is unknown; use {' or '.join(_OTHERS)}")
+                raise ExperimentError(f"--against {name} is unknown; use {' or '.join(_OTHERS)}")
         if "gloo-sparse" in others and self.input != "sparse":
-            raise BenchError("gloo-sparse reduces sparse tensors; give --input sparse too")
+            raise ExperimentError("gloo-sparse reduces sparse tensors; give --input sparse too")
         algorithms = split_list(self.algorithms)
         for name in algorithms:
             if name not in ALGORITHMS:
-                raise BenchError(f"algorithm {name!r} is unknown; use {', '.join(ALGORITHMS)}")
+                raise ExperimentError(f"algorithm {name!r} is unknown; use {', '.join(ALGORITHMS)}")
         ours = [backend_name(name) for name in algorithms]
         if self.through == "torch":
             ours = []
@@ -94,21 +94,23 @@ class Request:
 
     def _check_sparse(self) -> None:
         if self.input == "dense" and (self.algorithms, self.result) != ("auto", "auto"):
-            raise BenchError("--algorithm and --result are for sparse vectors; use --input sparse")
+            raise ExperimentError(
+                "--algorithm and --result are for sparse vectors; use --input sparse"
+            )
         if self.input == "sparse" and self.op not in {"sum", "avg"}:
-            raise BenchError(f"--op {self.op} is not for sparse vectors; use sum or avg")
+            raise ExperimentError(f"--op {self.op} is not for sparse vectors; use sum or avg")
         if self.through == "torch" and self.algorithms != "auto":
-            raise BenchError("torch has no --algorithm; use --through both, or numpy")
+            raise ExperimentError("torch has no --algorithm; use --through both, or numpy")
         if self._by_torch and self.result == "dense":
-            raise BenchError("torch gets sparse results; leave --result dense away")
+            raise ExperimentError("torch gets sparse results; leave --result dense away")
 
     def _check_precision(self) -> None:
         if self.precision is None:
             return
         if self._by_torch:
-            raise BenchError("--precision is for sparsewire itself; leave --through away")
+            raise ExperimentError("--precision is for sparsewire itself; leave --through away")
         names = split_list(self.precision)
         try:
             codecs(names[0] if len(names) == 1 else names, DTYPES[self.dtype], self.op)
         except (TypeError, ValueError) as error:
-            raise BenchError(str(error)) from None
+            raise ExperimentError(str(error)) from None

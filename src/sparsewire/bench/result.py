@@ -7,7 +7,7 @@ import numpy as np
 
 from sparsewire.bench.job import Case, Sample
 from sparsewire.bench.launch import Outcome
-from sparsewire.bench.wire_limit import Share, ring_bytes, sparse_bytes
+from sparsewire.measure.wire_limit import Share, ring_bytes, sparse_bytes
 
 
 @dataclass(frozen=True)

@@ -292,8 +292,8 @@ def _run_operators(
         speed_table,
         write_speeds,
     )
-    from sparsewire.bench.sizes import parse_elements, split_list
     from sparsewire.cli.console import report_console
+    from sparsewire.measure.sizes import parse_elements, split_list
 
     names = split_list(operators) if operators else OPERATORS
     console = report_console()

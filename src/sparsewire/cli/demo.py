@@ -68,9 +68,9 @@ def demo(
 
 def _require_torch() -> None:
     if find_spec("torch") is None:
-        from sparsewire.demo.errors import DemoError
+        from sparsewire.errors import ExperimentError
 
-        raise DemoError('PyTorch is missing: pip install "sparsewire[torch]"')
+        raise ExperimentError('PyTorch is missing: pip install "sparsewire[torch]"')
 
 
 def _usable_link(console: Console, link: str) -> str | None:

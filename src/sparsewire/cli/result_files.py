@@ -7,11 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparsewire.errors import Error
-
-
-class CannotWrite(Error):
-    """A file for results cannot be written; the message says why."""
+from sparsewire.errors import ExperimentError
 
 
 @dataclass(frozen=True)
@@ -22,11 +18,11 @@ class ResultFiles:
     plot: Path | None
 
     def check(self) -> None:
-        """Raise CannotWrite where a file has no folder, or the plot's name no known format."""
+        """Raise ExperimentError where a file has no folder, or the plot's name no known format."""
         for file in filter(None, (self.json, self.plot)):
             if file.is_dir() or not file.parent.is_dir():
                 what = "it is a folder" if file.is_dir() else f"there is no folder {file.parent}"
-                raise CannotWrite(f"cannot write {file}: {what}")
+                raise ExperimentError(f"cannot write {file}: {what}")
         if self.plot is not None:
             _check_format(self.plot)
 
@@ -36,7 +32,7 @@ class ResultFiles:
         try:
             yield
         except OSError as error:
-            raise CannotWrite(f"cannot write {error.filename}: {error.strerror}") from None
+            raise ExperimentError(f"cannot write {error.filename}: {error.strerror}") from None
 
 
 def _check_format(plot: Path) -> None:
@@ -45,4 +41,4 @@ def _check_format(plot: Path) -> None:
 
     known = FigureCanvasBase.get_supported_filetypes()
     if plot.suffix and plot.suffix[1:].lower() not in known:
-        raise CannotWrite(f"cannot draw {plot}: its name must end in one of {', '.join(known)}")
+        raise ExperimentError(f"cannot draw {plot}: its name must end in one of {', '.join(known)}")

@@ -108,8 +108,8 @@ def _known_tasks(names: str) -> list[str]:
 
 
 def _run_training(plan: Plan, json_file: Path | None, plot: Path | None) -> None:
-    from sparsewire.bench.conditions import conditions
     from sparsewire.cli.console import report_console
+    from sparsewire.measure.conditions import conditions
     from sparsewire.training.comparison import compare
     from sparsewire.training.plot import save_plot
     from sparsewire.training.screen import following

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from sparsewire.demo.errors import DemoError
+from sparsewire.errors import ExperimentError
 
 MAX_TEXT_BYTES = 64 * 2**20
 MIN_TOKENS_PER_WORKER = 20_000
@@ -35,7 +35,7 @@ def read_corpus(path: Path | None, vocabulary: int, workers: int) -> Corpus:
     """Tokenise a file, a folder, or, where `path` is None, the source of the standard library.
 
     At most `vocabulary` different tokens are kept; the rarest others become one, the unknown token.
-    Text beyond 64 MiB is left out. Raises DemoError if the text is missing, or too
+    Text beyond 64 MiB is left out. Raises ExperimentError if the text is missing, or too
     short for so many workers.
     """
     files = _files(path)
@@ -46,7 +46,7 @@ def read_corpus(path: Path | None, vocabulary: int, workers: int) -> Corpus:
     source = "Python's standard library" if path is None else str(path)
     needed = MIN_TOKENS_PER_WORKER * workers
     if words.total() < needed:
-        raise DemoError(
+        raise ExperimentError(
             f"{source} has {words.total()} tokens, but {workers} workers need {needed}: "
             "give a longer text as the corpus"
         )
@@ -62,7 +62,9 @@ def _files(path: Path | None) -> list[Path]:
     elif path.is_file():
         found = [path]
     else:
-        raise DemoError(f"there is no file or folder {path}: give the corpus as a path to text")
+        raise ExperimentError(
+            f"there is no file or folder {path}: give the corpus as a path to text"
+        )
     # In a fixed random order, so that the end of the text, which is held out, is like the rest.
     random.Random(0).shuffle(found)
     return found

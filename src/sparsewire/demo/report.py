@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 
-from sparsewire.bench.wire_limit import ring_bytes
+from sparsewire.measure.wire_limit import ring_bytes
 from sparsewire.workers.launch import Event
 
 WARM_UP_STEPS = 3

@@ -17,7 +17,7 @@ def meter(backend: str, interface: str | None) -> Meter | None:
 
 
 def _interface_meter(interface: str) -> Meter:
-    from sparsewire.bench.usage import Usage
+    from sparsewire.measure.usage import Usage
 
     return lambda: Usage.now(interface).interface_bytes_sent
 

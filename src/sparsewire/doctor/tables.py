@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sparsewire.bench.grid_report import size_text
 from sparsewire.doctor.choices import Choice
 from sparsewire.doctor.diagnosis import Diagnosis
 from sparsewire.doctor.findings import bandwidth_mbit
 from sparsewire.doctor.machine import Machine
 from sparsewire.link_figures import LinkFigures
+from sparsewire.measure.sizes import size_text
 
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from sparsewire import Communicator, SparseVector
-from sparsewire.bench.wire_limit import ring_bytes
+from sparsewire.measure.wire_limit import ring_bytes
 from sparsewire.optimize.column_block import ColumnBlock
 from sparsewire.optimize.data import Csr, share
 from sparsewire.optimize.losses import Floats

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sparsewire.bench.conditions import conditions
+from sparsewire.measure.conditions import conditions
 from sparsewire.optimize.request import Request
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from sparsewire import Communicator
-from sparsewire.bench.wire_limit import ring_bytes
+from sparsewire.measure.wire_limit import ring_bytes
 from sparsewire.optimize.data import Csr, share
 from sparsewire.optimize.errors import OptimizeError
 from sparsewire.optimize.problem import Problem

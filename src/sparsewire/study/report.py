@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sparsewire.bench.conditions import conditions
+from sparsewire.measure.conditions import conditions
 from sparsewire.study.experiment import Experiment, condition_number
 from sparsewire.study.limits import Limits
 from sparsewire.study.link import Link

@@ -46,8 +46,8 @@ class Plan:
 def compare(plan: Plan, follow: Follower) -> Report:
     """Run everything that is planned, one training after another.
 
-    Raises DemoError where the text cannot be read, LabError where the lab fails, WorkerFailed where
-    a worker does.
+    Raises ExperimentError where the text cannot be read, LabError where the lab fails,
+    WorkerFailed where a worker does.
     """
     with tempfile.TemporaryDirectory(prefix="sparsewire-training-") as name:
         folder = Path(name)

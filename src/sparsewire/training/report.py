@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from sparsewire.bench.wire_limit import ring_bytes
+from sparsewire.measure.wire_limit import ring_bytes
 from sparsewire.training.trial import Trial
 from sparsewire.workers.launch import Event
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparsewire.workers.errors import WorkerFailed
+from sparsewire.errors import WorkerFailed
 from sparsewire.workers.site import Site, free_ports
 
 _GRACE_S = 5.0

@@ -2,7 +2,7 @@
 
 import re
 
-from sparsewire.bench.errors import BenchError
+from sparsewire.errors import ExperimentError
 
 _SIZE = re.compile(r"(?P<number>[\d._]+(?:e\+?\d+)?)\s*(?P<prefix>[kMG]|[KMG]i)?(?P<byte>B)?")
 _FACTORS = {
@@ -17,10 +17,10 @@ _FACTORS = {
 
 
 def split_list(text: str, separator: str = ",") -> list[str]:
-    """Cut a list at the separator; raises BenchError where an entry is empty."""
+    """Cut a list at the separator; raises ExperimentError where an entry is empty."""
     entries = [entry.strip() for entry in text.split(separator)]
     if not all(entries):
-        raise BenchError(f"{text!r} has an empty entry; write values like a{separator}b")
+        raise ExperimentError(f"{text!r} has an empty entry; write values like a{separator}b")
     return entries
 
 
@@ -28,23 +28,33 @@ def parse_elements(text: str, item_bytes: int, *, unit: str = "elements") -> int
     """Number of elements that one size means.
 
     A trailing B (4KiB) says bytes, else `unit` decides: "elements" or "bytes".
-    Raises BenchError for anything that is not a positive whole number of elements.
+    Raises ExperimentError for anything that is not a positive whole number of elements.
     """
     match = _SIZE.fullmatch(text)
     if match is None:
-        raise BenchError(f"{text!r} is not a size; write for example 25e6, 64Ki or 4KiB")
+        raise ExperimentError(f"{text!r} is not a size; write for example 25e6, 64Ki or 4KiB")
     size = _number(match["number"], text) * _FACTORS[match["prefix"] or ""]
     elements = size / item_bytes if match["byte"] or unit == "bytes" else size
     if elements < 1 or not elements.is_integer():
-        raise BenchError(f"{text!r} is not a positive whole number of {item_bytes}-byte elements")
+        raise ExperimentError(
+            f"{text!r} is not a positive whole number of {item_bytes}-byte elements"
+        )
     return int(elements)
 
 
+def size_text(size: int) -> str:
+    """A size with its unit: 1 KiB, 100 MB."""
+    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size % factor == 0:
+            return f"{size // factor} {unit}"
+    return f"{size / 1e6:g} MB"
+
+
 def parse_density(text: str) -> float:
-    """A density in (0, 1]; raises BenchError for everything else."""
+    """A density in (0, 1]; raises ExperimentError for everything else."""
     density = _number(text, text)
     if not 0 < density <= 1:
-        raise BenchError(f"density {text} is out of range; choose it above 0 and at most 1")
+        raise ExperimentError(f"density {text} is out of range; choose it above 0 and at most 1")
     return density
 
 
@@ -52,4 +62,4 @@ def _number(text: str, whole: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise BenchError(f"{whole!r} does not begin with a number") from None
+        raise ExperimentError(f"{whole!r} does not begin with a number") from None
