@@ -69,6 +69,14 @@ class WorkerFailed(Error):
         self.status = status
 
 
+class OptimizeError(Error):
+    """Data or options cannot be used to minimise a function; the message says what to do."""
+
+
+class DataError(Error, ValueError):
+    """Data cannot be used, whatever the options; the message says what to do."""
+
+
 _SEE_LOG = "Its own log has the first error; restart the job."
 _BY_CODE: dict[str, tuple[type[Error], str]] = {
     "timeout": (Timeout, "Find out what they wait for, or allow more time with timeout=."),

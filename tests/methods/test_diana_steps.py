@@ -7,13 +7,13 @@ import pytest
 from convergence import slope, squared_distances
 
 from sparsewire.compress.rand_k import RandK
-from sparsewire.methods import diana
-from sparsewire.methods.diana import Diana
-from sparsewire.methods.network import Simulated
-from sparsewire.problems.least_squares import LeastSquares
-from sparsewire.problems.partition import by_index
-from sparsewire.problems.reference import solve
-from sparsewire.problems.sources import from_arrays
+from sparsewire.optimize.methods import diana
+from sparsewire.optimize.methods.diana import Diana
+from sparsewire.optimize.methods.network import Simulated
+from sparsewire.optimize.problems.least_squares import LeastSquares
+from sparsewire.optimize.problems.partition import by_index
+from sparsewire.optimize.problems.reference import solve
+from sparsewire.optimize.problems.sources import from_arrays
 
 ROWS, DIMENSION, OMEGA = 48, 6, 2.0
 

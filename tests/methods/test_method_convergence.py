@@ -12,24 +12,24 @@ from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.rand_k import RandK
 from sparsewire.compress.ternary import Ternary
 from sparsewire.compress.top_k import TopK
-from sparsewire.methods import diana, ef21, marina
-from sparsewire.methods.dcgd import Dcgd
-from sparsewire.methods.diana import Diana
-from sparsewire.methods.ef14 import Ef14
-from sparsewire.methods.ef21 import Ef21
-from sparsewire.methods.gd import Gd
-from sparsewire.methods.isega import Isega
-from sparsewire.methods.marina import Marina
-from sparsewire.methods.method import Method
-from sparsewire.methods.network import Simulated
-from sparsewire.methods.qsgd import Qsgd
-from sparsewire.methods.vr_diana import VrDianaLsvrg, VrDianaSaga
-from sparsewire.problems.least_squares import LeastSquares
-from sparsewire.problems.linear_model import LinearModel
-from sparsewire.problems.nonconvex import NonconvexLogistic
-from sparsewire.problems.partition import by_label
-from sparsewire.problems.reference import solve
-from sparsewire.problems.sources import from_arrays
+from sparsewire.optimize.methods import diana, ef21, marina
+from sparsewire.optimize.methods.dcgd import Dcgd
+from sparsewire.optimize.methods.diana import Diana
+from sparsewire.optimize.methods.ef14 import Ef14
+from sparsewire.optimize.methods.ef21 import Ef21
+from sparsewire.optimize.methods.gd import Gd
+from sparsewire.optimize.methods.isega import Isega
+from sparsewire.optimize.methods.marina import Marina
+from sparsewire.optimize.methods.method import Method
+from sparsewire.optimize.methods.network import Simulated
+from sparsewire.optimize.methods.qsgd import Qsgd
+from sparsewire.optimize.methods.vr_diana import VrDianaLsvrg, VrDianaSaga
+from sparsewire.optimize.problems.least_squares import LeastSquares
+from sparsewire.optimize.problems.linear_model import LinearModel
+from sparsewire.optimize.problems.nonconvex import NonconvexLogistic
+from sparsewire.optimize.problems.partition import by_label
+from sparsewire.optimize.problems.reference import solve
+from sparsewire.optimize.problems.sources import from_arrays
 
 QUICK = ("digits", 5, 0.01, 1500)
 CASES = cases(

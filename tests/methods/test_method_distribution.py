@@ -22,22 +22,22 @@ from sparsewire.compress.rand_k import RandK
 from sparsewire.compress.stream import Stream
 from sparsewire.compress.ternary import Ternary
 from sparsewire.compress.top_k import TopK
-from sparsewire.methods import checkpoint
-from sparsewire.methods.dcgd import Dcgd
-from sparsewire.methods.diana import Diana
-from sparsewire.methods.ef14 import Ef14
-from sparsewire.methods.ef21 import Ef21
-from sparsewire.methods.ef21_sgdm import Ef21Sgdm
-from sparsewire.methods.gd import Gd
-from sparsewire.methods.isega import Isega
-from sparsewire.methods.marina import Marina
-from sparsewire.methods.method import Method
-from sparsewire.methods.network import Distributed, Network, Simulated
-from sparsewire.methods.qsgd import Qsgd
-from sparsewire.methods.vr_diana import VrDianaLsvrg, VrDianaSaga
-from sparsewire.problems.logistic import Logistic
-from sparsewire.problems.partition import shuffled
-from sparsewire.problems.sources import from_arrays
+from sparsewire.optimize.methods import checkpoint
+from sparsewire.optimize.methods.dcgd import Dcgd
+from sparsewire.optimize.methods.diana import Diana
+from sparsewire.optimize.methods.ef14 import Ef14
+from sparsewire.optimize.methods.ef21 import Ef21
+from sparsewire.optimize.methods.ef21_sgdm import Ef21Sgdm
+from sparsewire.optimize.methods.gd import Gd
+from sparsewire.optimize.methods.isega import Isega
+from sparsewire.optimize.methods.marina import Marina
+from sparsewire.optimize.methods.method import Method
+from sparsewire.optimize.methods.network import Distributed, Network, Simulated
+from sparsewire.optimize.methods.qsgd import Qsgd
+from sparsewire.optimize.methods.vr_diana import VrDianaLsvrg, VrDianaSaga
+from sparsewire.optimize.problems.logistic import Logistic
+from sparsewire.optimize.problems.partition import shuffled
+from sparsewire.optimize.problems.sources import from_arrays
 
 RANKS, STEPS, DIMENSION = 4, 20, 1000
 

@@ -13,20 +13,20 @@ from data_sets import examples, logistic
 from sparsewire.compress.bernoulli import Bernoulli
 from sparsewire.compress.rand_k import RandK
 from sparsewire.compress.stream import Stream
-from sparsewire.methods.asynchronous_isgd import AsynchronousIsgd
-from sparsewire.methods.diana import Diana
-from sparsewire.methods.gd import Gd
-from sparsewire.methods.iasgd import Iasgd
-from sparsewire.methods.ibcd import Ibcd
-from sparsewire.methods.ibgd import Ibgd
-from sparsewire.methods.isaga import DistributedIsaga, Isaga
-from sparsewire.methods.isega import Isega
-from sparsewire.methods.isgd import Isgd
-from sparsewire.methods.method import Method
-from sparsewire.methods.network import Simulated
-from sparsewire.problems.logistic import Logistic
-from sparsewire.problems.partition import by_index, by_label
-from sparsewire.problems.problem import Floats
+from sparsewire.optimize.methods.asynchronous_isgd import AsynchronousIsgd
+from sparsewire.optimize.methods.diana import Diana
+from sparsewire.optimize.methods.gd import Gd
+from sparsewire.optimize.methods.iasgd import Iasgd
+from sparsewire.optimize.methods.ibcd import Ibcd
+from sparsewire.optimize.methods.ibgd import Ibgd
+from sparsewire.optimize.methods.isaga import DistributedIsaga, Isaga
+from sparsewire.optimize.methods.isega import Isega
+from sparsewire.optimize.methods.isgd import Isgd
+from sparsewire.optimize.methods.method import Method
+from sparsewire.optimize.methods.network import Simulated
+from sparsewire.optimize.problems.logistic import Logistic
+from sparsewire.optimize.problems.partition import by_index, by_label
+from sparsewire.optimize.problems.problem import Floats
 
 WORKERS = 6
 SEED = 7

@@ -13,21 +13,21 @@ from data_sets import examples, logistic
 from sparsewire.compress.bernoulli import Bernoulli
 from sparsewire.compress.rand_k import RandK
 from sparsewire.compress.sparsifier import SeededSparsifier
-from sparsewire.methods.asynchronous_isgd import AsynchronousIsgd
-from sparsewire.methods.iasgd import Iasgd
-from sparsewire.methods.ibcd import Ibcd
-from sparsewire.methods.ibgd import Ibgd
-from sparsewire.methods.isaga import DistributedIsaga, Isaga
-from sparsewire.methods.isega import Isega
-from sparsewire.methods.isgd import Isgd, theory
-from sparsewire.methods.network import Simulated
-from sparsewire.problems.least_squares import LeastSquares
-from sparsewire.problems.logistic import Logistic
-from sparsewire.problems.nonconvex import NonconvexLogistic
-from sparsewire.problems.partition import by_index, by_label
-from sparsewire.problems.problem import Floats, Problem
-from sparsewire.problems.reference import solve
-from sparsewire.problems.sources import from_arrays
+from sparsewire.optimize.methods.asynchronous_isgd import AsynchronousIsgd
+from sparsewire.optimize.methods.iasgd import Iasgd
+from sparsewire.optimize.methods.ibcd import Ibcd
+from sparsewire.optimize.methods.ibgd import Ibgd
+from sparsewire.optimize.methods.isaga import DistributedIsaga, Isaga
+from sparsewire.optimize.methods.isega import Isega
+from sparsewire.optimize.methods.isgd import Isgd, theory
+from sparsewire.optimize.methods.network import Simulated
+from sparsewire.optimize.problems.least_squares import LeastSquares
+from sparsewire.optimize.problems.logistic import Logistic
+from sparsewire.optimize.problems.nonconvex import NonconvexLogistic
+from sparsewire.optimize.problems.partition import by_index, by_label
+from sparsewire.optimize.problems.problem import Floats, Problem
+from sparsewire.optimize.problems.reference import solve
+from sparsewire.optimize.problems.sources import from_arrays
 
 WORKERS = 16
 FEW = 8

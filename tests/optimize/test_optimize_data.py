@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from made_data import write_file
 from sklearn.datasets import load_svmlight_file
 
-from sparsewire.optimize.data import load, share, split
-from sparsewire.optimize.errors import OptimizeError
-from sparsewire.optimize.labels import positive_classes, signs
-from sparsewire.optimize.request import Request
-from sparsewire.problems.errors import DataError
+from sparsewire.errors import DataError, OptimizeError
+from sparsewire.optimize.problems.labels import positive_classes, signs
+from sparsewire.optimize.train.data import load, share, split
+from sparsewire.optimize.train.request import Request
 
 
 def test_rows_are_the_features_times_the_sign_of_the_class(data: Path) -> None:

@@ -14,14 +14,14 @@ from sklearn.svm import LinearSVC
 from support import RanksFailed, run_ranks
 
 import sparsewire
-from sparsewire.optimize.block_descent import BlockDescent
-from sparsewire.optimize.data import load, split
-from sparsewire.optimize.losses import LOSSES
-from sparsewire.optimize.problem import Problem
-from sparsewire.optimize.report import Epoch, Item, Report
-from sparsewire.optimize.request import Request
-from sparsewire.optimize.run import run_rank
-from sparsewire.optimize.sgd import Sgd
+from sparsewire.optimize.train.block_descent import BlockDescent
+from sparsewire.optimize.train.data import load, split
+from sparsewire.optimize.train.losses import LOSSES
+from sparsewire.optimize.train.problem import Problem
+from sparsewire.optimize.train.report import Epoch, Item, Report
+from sparsewire.optimize.train.request import Request
+from sparsewire.optimize.train.run import run_rank
+from sparsewire.optimize.train.sgd import Sgd
 
 L2 = 0.1
 METHODS = {"sgd": Sgd, "bcd": BlockDescent}

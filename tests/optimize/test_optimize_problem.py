@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime, check_grad
 
 import sparsewire
-from sparsewire.optimize.column_block import ColumnBlock
-from sparsewire.optimize.data import Csr, load
-from sparsewire.optimize.losses import LOSSES
-from sparsewire.optimize.problem import Problem
-from sparsewire.optimize.request import Request
-from sparsewire.optimize.scaled_weights import ScaledWeights
-from sparsewire.optimize.smoothness import expected_smoothness
+from sparsewire.optimize.train.column_block import ColumnBlock
+from sparsewire.optimize.train.data import Csr, load
+from sparsewire.optimize.train.losses import LOSSES
+from sparsewire.optimize.train.problem import Problem
+from sparsewire.optimize.train.request import Request
+from sparsewire.optimize.train.scaled_weights import ScaledWeights
+from sparsewire.optimize.train.smoothness import expected_smoothness
 
 Floats = npt.NDArray[np.float64]
 

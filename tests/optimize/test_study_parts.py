@@ -11,21 +11,21 @@ import pytest
 from support import RanksFailed, run_ranks
 
 from sparsewire import init
-from sparsewire.methods.network import Simulated
-from sparsewire.optimize.errors import OptimizeError
-from sparsewire.study.agreement import agree, check_alike
-from sparsewire.study.candidate import Candidate, read_candidates
-from sparsewire.study.comparison import compare
-from sparsewire.study.data import load_problem
-from sparsewire.study.experiment import Experiment, solution_of
-from sparsewire.study.limits import Limits
-from sparsewire.study.link import Link, parse_latency, read_link
-from sparsewire.study.method_options import method_options
-from sparsewire.study.prediction import message_bits, predict, rounds_to
-from sparsewire.study.registry import METHODS, Needs
-from sparsewire.study.request import Request
-from sparsewire.study.run import Run
-from sparsewire.study.trace import POINTS, Point, Trace
+from sparsewire.errors import OptimizeError
+from sparsewire.optimize.compare.agreement import agree, check_alike
+from sparsewire.optimize.compare.candidate import Candidate, read_candidates
+from sparsewire.optimize.compare.comparison import compare
+from sparsewire.optimize.compare.data import load_problem
+from sparsewire.optimize.compare.experiment import Experiment, solution_of
+from sparsewire.optimize.compare.limits import Limits
+from sparsewire.optimize.compare.link import Link, parse_latency, read_link
+from sparsewire.optimize.compare.method_options import method_options
+from sparsewire.optimize.compare.prediction import message_bits, predict, rounds_to
+from sparsewire.optimize.compare.registry import METHODS, Needs
+from sparsewire.optimize.compare.request import Request
+from sparsewire.optimize.compare.run import Run
+from sparsewire.optimize.compare.trace import POINTS, Point, Trace
+from sparsewire.optimize.methods.network import Simulated
 
 REQUEST = Request("digits", workers=6, l2=0.02, split="label")
 

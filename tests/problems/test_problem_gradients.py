@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from sparsewire.problems.eigenvalues import extreme_eigenvalues, largest_bound
-from sparsewire.problems.errors import DataError
-from sparsewire.problems.least_squares import LeastSquares
-from sparsewire.problems.linear_model import LinearModel
-from sparsewire.problems.logistic import Logistic
-from sparsewire.problems.nonconvex import NonconvexLogistic
-from sparsewire.problems.partition import by_index
-from sparsewire.problems.sources import Examples, from_arrays
+from sparsewire.errors import DataError
+from sparsewire.optimize.problems.eigenvalues import extreme_eigenvalues, largest_bound
+from sparsewire.optimize.problems.least_squares import LeastSquares
+from sparsewire.optimize.problems.linear_model import LinearModel
+from sparsewire.optimize.problems.logistic import Logistic
+from sparsewire.optimize.problems.nonconvex import NonconvexLogistic
+from sparsewire.optimize.problems.partition import by_index
+from sparsewire.optimize.problems.sources import Examples, from_arrays
 
 ROWS, DIMENSION, WORKERS = 53, 17, 4
 KINDS = ["dense", "sparse"]

@@ -146,11 +146,12 @@ def imports_of(module: str, nodes: Iterator[ast.AST]) -> set[str]:
 
 
 def layer_of_module(module: str, path: Path) -> str:
-    """The folder below sparsewire that holds a module, or what stands for the modules beside it."""
-    parts = path.relative_to(PACKAGE).parts
-    if len(parts) > 1:
-        return parts[0]
-    return FACE if module == "sparsewire" else ROOT_MODULES
+    """The innermost folder with a row of its own, or what stands for the modules of the root."""
+    if path.parent == PACKAGE:
+        return FACE if module == "sparsewire" else ROOT_MODULES
+    folders = path.relative_to(PACKAGE).parents
+    rows = heights("src/sparsewire/")
+    return next((str(f) for f in folders if str(f) in rows), str(folders[-2]))
 
 
 def test_python_imports_point_down() -> None:

@@ -47,9 +47,9 @@ from sparsewire.cli.result_files import ResultFiles
 from sparsewire.cli.signals import ending_on
 
 if TYPE_CHECKING:
-    from sparsewire.optimize.report import Item
-    from sparsewire.optimize.request import Request as Training
-    from sparsewire.study.request import Request as Study
+    from sparsewire.optimize.compare.request import Request as Study
+    from sparsewire.optimize.train.report import Item
+    from sparsewire.optimize.train.request import Request as Training
 
 AnyRequest = TypeVar("AnyRequest")
 
@@ -61,7 +61,7 @@ def _show_methods(wanted: bool) -> None:
     if wanted:
         with exit_on_error():
             _require_extra()
-            from sparsewire.study.method_table import methods
+            from sparsewire.optimize.compare.method_table import methods
 
             report_console().print(methods())
         raise typer.Exit
@@ -130,16 +130,16 @@ def optimize(
 
 def _require_extra() -> None:
     if find_spec("sklearn") is None or find_spec("scipy") is None:
-        from sparsewire.optimize.errors import OptimizeError
+        from sparsewire.errors import OptimizeError
 
         raise OptimizeError('scikit-learn is missing: pip install "sparsewire[optimize]"')
 
 
 def _dispatch(given: dict[str, Any]) -> None:
+    from sparsewire.errors import OptimizeError
     from sparsewire.meeting.launcher import is_launched
-    from sparsewire.optimize.errors import OptimizeError
-    from sparsewire.optimize.request import Request as Training
-    from sparsewire.study.request import Request as Study
+    from sparsewire.optimize.compare.request import Request as Study
+    from sparsewire.optimize.train.request import Request as Training
 
     _refuse_workers_under_a_launcher(given)
     methods = _methods(given.pop("method", None))
@@ -167,7 +167,7 @@ def _dispatch(given: dict[str, Any]) -> None:
 
 def _methods(texts: list[str] | None) -> list[str]:
     """The methods that are named, with commas between or one by one."""
-    from sparsewire.optimize.errors import OptimizeError
+    from sparsewire.errors import OptimizeError
 
     names = [name.strip() for text in texts or [] for name in text.split(",") if name.strip()]
     if texts and not names:
@@ -176,8 +176,8 @@ def _methods(texts: list[str] | None) -> list[str]:
 
 
 def _refuse_workers_under_a_launcher(given: dict[str, Any]) -> None:
+    from sparsewire.errors import OptimizeError
     from sparsewire.meeting.launcher import is_launched
-    from sparsewire.optimize.errors import OptimizeError
 
     if "workers" in given and is_launched():
         raise OptimizeError("a launcher has started the ranks already: leave out --workers")
@@ -185,7 +185,7 @@ def _refuse_workers_under_a_launcher(given: dict[str, Any]) -> None:
 
 def _request(kind: Callable[..., AnyRequest], job: str, options: dict[str, Any]) -> AnyRequest:
     """The request with these options; those that it does not know belong to other jobs."""
-    from sparsewire.optimize.errors import OptimizeError
+    from sparsewire.errors import OptimizeError
 
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     for name in options:
@@ -195,10 +195,10 @@ def _request(kind: Callable[..., AnyRequest], job: str, options: dict[str, Any])
 
 
 def _train(request: Training, workers: int | None, files: ResultFiles) -> None:
-    from sparsewire.optimize.errors import OptimizeError
-    from sparsewire.optimize.launch import run_locally
-    from sparsewire.optimize.progress import following
-    from sparsewire.optimize.run import run_rank
+    from sparsewire.errors import OptimizeError
+    from sparsewire.optimize.train.launch import run_locally
+    from sparsewire.optimize.train.progress import following
+    from sparsewire.optimize.train.run import run_rank
 
     if workers is not None and workers > _MOST_RANKS:
         raise OptimizeError(f"--workers {workers} would start too many: {_MOST_RANKS} at most")
@@ -219,9 +219,9 @@ def _train(request: Training, workers: int | None, files: ResultFiles) -> None:
 
 
 def _show_training(request: Training, items: list[Item], files: ResultFiles) -> None:
-    from sparsewire.optimize.plot import save_plot
-    from sparsewire.optimize.report import Report
-    from sparsewire.optimize.table import describe, findings
+    from sparsewire.optimize.train.plot import save_plot
+    from sparsewire.optimize.train.report import Report
+    from sparsewire.optimize.train.table import describe, findings
 
     report = Report.from_items(request, items)
     console = report_console()
@@ -235,11 +235,11 @@ def _show_training(request: Training, items: list[Item], files: ResultFiles) -> 
 
 
 def _compare(request: Study, files: ResultFiles) -> None:
-    from sparsewire.study.comparison import LIMITS, compare
-    from sparsewire.study.plot import save_plot
-    from sparsewire.study.progress import following
-    from sparsewire.study.report import save_json
-    from sparsewire.study.table import describe, findings
+    from sparsewire.optimize.compare.comparison import LIMITS, compare
+    from sparsewire.optimize.compare.plot import save_plot
+    from sparsewire.optimize.compare.progress import following
+    from sparsewire.optimize.compare.report import save_json
+    from sparsewire.optimize.compare.table import describe, findings
 
     with following(request.accuracy or LIMITS.accuracy) as follow:
         report = compare(request, follow)
@@ -257,12 +257,12 @@ def _compare(request: Study, files: ResultFiles) -> None:
 
 
 def _choose(request: Study, files: ResultFiles) -> None:
-    from sparsewire.study.choice import LIMITS, choose
-    from sparsewire.study.choice_table import ranked, verdict
-    from sparsewire.study.plot import save_plot
-    from sparsewire.study.progress import following
-    from sparsewire.study.report import save_json
-    from sparsewire.study.table import describe
+    from sparsewire.optimize.compare.choice import LIMITS, choose
+    from sparsewire.optimize.compare.choice_table import ranked, verdict
+    from sparsewire.optimize.compare.plot import save_plot
+    from sparsewire.optimize.compare.progress import following
+    from sparsewire.optimize.compare.report import save_json
+    from sparsewire.optimize.compare.table import describe
 
     with following(request.accuracy or LIMITS.accuracy) as follow:
         ranking = choose(request, follow)

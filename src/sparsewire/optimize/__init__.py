@@ -1,1 +1,1 @@
-"""What `sparsewire optimize` runs: linear models, trained over the sparse collectives."""
+"""Minimises functions over several workers: problems, methods, their comparison, training."""

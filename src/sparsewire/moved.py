@@ -1,0 +1,38 @@
+"""Former names of packages: they lead to where these are now, and warn."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from types import ModuleType
+
+
+class _FormerName(MetaPathFinder, Loader):
+    """Finds `former.X` as `present.X`, the same module, so that there are no classes twice."""
+
+    def __init__(self, former: str, present: str) -> None:
+        self._former, self._present = former, present
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return spec_from_loader(name, self) if name.startswith(f"{self._former}.") else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.lead(module.__name__)
+
+    def lead(self, name: str) -> None:
+        sys.modules[name] = import_module(self._present + name.removeprefix(self._former))
+
+
+def lead(former: str, present: str) -> None:
+    """Have the package called `former`, which is being imported, be `present`; warn who imports."""
+    warnings.warn(f"{former} is now {present}", DeprecationWarning, stacklevel=3)
+    finder = _FormerName(former, present)
+    sys.meta_path.insert(0, finder)
+    finder.lead(former)

@@ -1,0 +1,88 @@
+"""MARINA: workers compress how their gradient changed, and now and then send it in full."""
+
+from __future__ import annotations
+
+import math
+
+from numpy.typing import ArrayLike
+
+from sparsewire.optimize.methods.method import Compressors, Method
+from sparsewire.optimize.methods.network import Network
+from sparsewire.optimize.methods.theory import Theory
+from sparsewire.optimize.problems.problem import Floats, Problem
+
+
+def theory(problem: Problem, omega: float, probability: float | None = None) -> Theory:
+    """With M^2 = mean_i L_i^2, and p = 1 / (omega + 1) unless given:
+
+        gamma = 1 / (M (1 + sqrt((1 - p) omega / (p n))))                            (Theorem 2.1),
+        gamma = min{ 1 / (M (1 + sqrt(2 (1 - p) omega / (p n)))), p / (2 mu) },
+        rate = gamma mu                                                              (Theorem 2.2).
+
+    E. Gorbunov, K. Burlachenko, Z. Li and P. Richtarik, "MARINA" (ICML 2021). The second asks for
+    the Polyak-Lojasiewicz condition only; its Lyapunov function is f(x) - min f plus a multiple of
+    the estimate's squared error. With the default p the first is 1 / (M (1 + omega / sqrt(n))).
+    """
+    p = 1 / (omega + 1) if probability is None else probability
+    variance = (1 - p) * omega / (p * problem.workers)
+    smoothness = problem.L_rms
+    if problem.mu <= 0:
+        return Theory(1 / (smoothness * (1 + math.sqrt(variance))), probability=p)
+    gamma = min(1 / (smoothness * (1 + math.sqrt(2 * variance))), p / (2 * problem.mu))
+    return Theory(gamma, gamma * problem.mu, probability=p)
+
+
+def nonconvex_bound(gamma: float, decrease: float, steps: int) -> float:
+    """A bound on the mean of E|grad f(x^k)|^2 over the first `steps` (MARINA, Theorem 2.1).
+
+    `decrease` is at least f(x^0) - min f.
+    """
+    return 2 * decrease / (gamma * steps)
+
+
+class Marina(Method):
+    """The estimate g becomes mean_i grad f_i(x) with probability p, and otherwise moves by
+    mean_i Q(grad f_i(x) - grad f_i(y)), where y is the point before x. x moves along g.
+
+    The coin is shared by all workers. The first step sends full gradients.
+    """
+
+    saved = ("g", "previous")
+
+    def __init__(
+        self,
+        problem: Problem,
+        network: Network,
+        compressors: Compressors,
+        *,
+        gamma: float | None = None,
+        probability: float | None = None,
+        x0: ArrayLike | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Raises ValueError for biased compressors, and for a probability outside (0, 1]."""
+        if probability is not None and not 0 < probability <= 1:
+            raise ValueError(f"probability must be in (0, 1], not {probability}")
+        self._chosen = probability
+        super().__init__(problem, network, compressors, gamma=gamma, x0=x0, seed=seed)
+        self.probability = self._theory().probability
+
+    def _theory(self) -> Theory:
+        return theory(self.problem, self.omega, self._chosen)
+
+    def _begin(self) -> None:
+        self._require_unbiased()
+        self.g: Floats | None = None
+        """The estimate of the gradient of f."""
+        self.previous: Floats | None = None
+        """The local workers' gradients at the point before: shape (local, dimension)."""
+
+    def _step(self) -> None:
+        gradients = self._gradients()
+        in_full = self._coin.generator.random() < self.probability
+        if self.g is None or self.previous is None or in_full:
+            self.g = self._send_exactly(gradients).mean(axis=0)
+        else:
+            self.g = self.g + self._send(gradients - self.previous).mean(axis=0)
+        self.previous = gradients
+        self.x = self.x - self.gamma * self.g

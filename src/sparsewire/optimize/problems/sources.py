@@ -1,0 +1,81 @@
+"""Where the examples of a problem come from: arrays, SciPy's sparse arrays, LIBSVM files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_array, issparse
+
+from sparsewire.errors import DataError
+from sparsewire.optimize.problems.problem import Floats
+
+Rows = Any
+"""A float64 array, or a `scipy.sparse.csr_array` of float64, for which SciPy has no types."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """`features`: Rows of shape (rows, dimension). `labels`: float64, shape (rows,)."""
+
+    features: Rows
+    labels: Floats
+
+    def with_unit_rows(self) -> Examples:
+        """The same with every row scaled to Euclidean length 1; rows of zeros stay."""
+        # scikit-learn takes seconds to import, and most ranks need none of it.
+        from sklearn.preprocessing import normalize
+
+        return Examples(_as_rows(normalize(self.features)), self.labels)
+
+
+def from_arrays(features: Any, labels: ArrayLike) -> Examples:
+    """Take an array or a SciPy sparse array (rows, dimension), and labels (rows,).
+
+    Raises DataError where the shapes do not fit or a value is not finite.
+    """
+    rows, numbers = _as_rows(features), np.asarray(labels, np.float64)
+    if len(rows.shape) != 2 or numbers.shape != rows.shape[:1]:
+        raise DataError(
+            f"features must have shape (rows, dimension) and labels (rows,), "
+            f"not {rows.shape} and {numbers.shape}"
+        )
+    values = rows.data if issparse(rows) else rows
+    if not (np.isfinite(values).all() and np.isfinite(numbers).all()):
+        raise DataError("the data has values that are not finite: remove or replace them")
+    return Examples(rows, numbers)
+
+
+def read_libsvm(file: str | PathLike[str], dimension: int | None = None) -> Examples:
+    """Read a LIBSVM file, plain or packed (.gz, .bz2), as sparse rows.
+
+    `dimension` is needed where the last features occur in no row. Raises DataError where there is
+    no such file, or it has no rows with features.
+    """
+    from sklearn.datasets import load_svmlight_file
+
+    path = Path(file)
+    try:
+        features, labels = load_svmlight_file(str(path), n_features=dimension, zero_based="auto")
+    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, OverflowError, OSError, EOFError) as error:
+        raise DataError(
+            f"{path} is no LIBSVM file: {error}; every line is LABEL INDEX:VALUE INDEX:VALUE ..."
+        ) from None
+    if not len(labels) or not features.nnz:
+        raise DataError(f"{path} has no rows with features")
+    return from_arrays(features, labels)
+
+
+def _as_rows(features: Any) -> Rows:
+    if not issparse(features):
+        return np.ascontiguousarray(features, np.float64)
+    rows = csr_array(features, dtype=np.float64)
+    rows.sum_duplicates()
+    rows.eliminate_zeros()
+    return rows

@@ -1,0 +1,1 @@
+"""Linear models, trained over the sparse collectives."""

@@ -1,0 +1,111 @@
+"""Block coordinate descent over sparse all_gather: features are divided among the ranks."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from sparsewire import Communicator, SparseVector
+from sparsewire.measure.wire_limit import ring_bytes
+from sparsewire.optimize.train.column_block import ColumnBlock
+from sparsewire.optimize.train.data import Csr, share
+from sparsewire.optimize.train.losses import Floats
+from sparsewire.optimize.train.problem import Problem
+from sparsewire.optimize.train.request import Request
+from sparsewire.optimize.train.scores import Scores, score
+from sparsewire.optimize.train.stopwatch import Stopwatch
+
+BLOCK = 64
+
+
+class BlockDescent:
+    """In each step every rank changes one block of its own weights, all ranks at the same time.
+
+    A rank holds the columns and the weights of its own features only, and the margins of all
+    rows. What a change of weights does to the margins is sparse, since few rows have the features
+    of a block. All ranks gather it from all and add it in rank order, so that their margins are the
+    same bits.
+
+    Changes of several blocks can overshoot together, as rows may have features of several. Summed
+    up, they are a direction d with the effect u = X d on the margins, and for every length t
+
+        F(w + t d) <= F(w) - t a + t^2/2 b,    a = -<gradient, d>,    b = c/n |u|^2 + l2 |d|^2.
+
+    All ranks know u, and get a and |d|^2 with it, so they move by the best length, t = a / b, and F
+    never increases. By the bound of each block, t >= 1 / ranks: it is never shorter than the step
+    that is safe without knowing u (P. Richtarik and M. Takac, Math. Programming 156, 2016).
+    """
+
+    def __init__(
+        self, comm: Communicator, problem: Problem, training: Csr, test: Csr, request: Request
+    ) -> None:
+        self._comm, self._problem = comm, problem
+        size = request.block or BLOCK
+        # Shuffled, because data often has its frequent features side by side.
+        order = np.random.default_rng([request.seed, 0]).permutation(problem.features)
+        self.columns = order[share(problem.features, comm.rank, comm.world_size)]
+        self._test = test.tocsc()[:, self.columns]
+        self.steps = math.ceil(math.ceil(problem.features / comm.world_size) / size)
+        data = training.tocsc()[:, self.columns]
+        parts = np.array_split(np.arange(len(self.columns)), self.steps)
+        self._blocks = [ColumnBlock(problem, data, part) for part in parts]
+        self._random = np.random.default_rng([request.seed, 1, comm.rank])
+        self.weights: Floats = np.zeros(len(self.columns))
+        self.margins: Floats = np.zeros(problem.rows)
+        self.step_size: float | None = None
+        self.communication = Stopwatch()
+
+    @property
+    def dense_bytes(self) -> float:
+        """What a rank would send in an epoch to sum dense float64 margins around a ring."""
+        return self.steps * ring_bytes(self._problem.rows * 8, self._comm.world_size)
+
+    def epoch(self) -> None:
+        """Change every weight of every rank once; collective."""
+        for number in self._random.permutation(self.steps):
+            self._take_step(self._blocks[number])
+
+    def scores(self) -> Scores:
+        """Judge the current model; collective."""
+        test_margins = self._comm.all_reduce(self._test @ self.weights)
+        norm = float(self.weights @ self.weights)
+        mine = self._my_part(self.margins), self._my_part(test_margins)
+        return score(self._comm, self._problem, *mine, norm)
+
+    def _my_part(self, margins: Floats) -> Floats:
+        """Every rank has all margins, but each row must count once."""
+        return margins[share(len(margins), self._comm.rank, self._comm.world_size)]
+
+    def _take_step(self, block: ColumnBlock) -> None:
+        weights = self.weights[block.columns]
+        gradient = block.gradient(self.margins[block.rows], weights)
+        change = block.minimise(gradient)
+        effect, descent, squared_norm = self._exchange(block, change, float(-gradient @ change))
+        length = self._best_length(effect, descent, squared_norm)
+        self.margins += length * effect
+        self.weights[block.columns] = weights + length * change
+
+    def _exchange(
+        self, block: ColumnBlock, change: Floats, descent: float
+    ) -> tuple[Floats, float, float]:
+        """Sum over all ranks: the effect on all margins, the descent, and |change|^2.
+
+        The two numbers travel behind the margins, at positions of their own.
+        """
+        rows = self._problem.rows
+        indices = np.append(block.rows, [rows, rows + 1])
+        values = np.append(block.effect(change), [descent, change @ change])
+        with self.communication:
+            vectors = self._comm.all_gather(SparseVector(indices, values, rows + 2))
+        total = np.zeros(rows + 2)
+        for vector in vectors:
+            total[vector.indices] += vector.values
+        return total[:rows], float(total[rows]), float(total[rows + 1])
+
+    def _best_length(self, effect: Floats, descent: float, squared_norm: float) -> float:
+        problem = self._problem
+        # Not effect @ effect: BLAS adds in an order that depends on the processor.
+        bend = problem.loss.curvature / problem.rows * float(np.square(effect).sum())
+        bend += problem.l2 * squared_norm
+        return descent / bend if bend > 0 else 0.0
