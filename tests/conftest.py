@@ -6,7 +6,7 @@ import signal
 import pytest
 from hypothesis import settings
 
-from sparsewire.workers.site import free_ports
+from sparsewire.experiment.site import free_ports
 
 # A shell's background jobs ignore Ctrl-C, and so would every process that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from sparsewire.bench import grid
 from sparsewire.bench.grid import CANDIDATES, FULL, QUICK, Cell, grid_job, share_close
-from sparsewire.bench.grid_report import verdict, write_heat_map
+from sparsewire.bench.grid_report import heat_map, verdict
 from sparsewire.cli.bench import app
 
 
@@ -41,7 +41,7 @@ def test_the_full_grid_reaches_from_small_to_large() -> None:
 
 def test_the_heat_map_is_a_picture(tmp_path: Path) -> None:
     cells = [cell(0.1 * i, "allgather", size, 10**-i) for i in (1, 2) for size in (1024, 10**8)]
-    write_heat_map(cells, "title", tmp_path / "map.png")
+    heat_map(cells, "title").savefig(tmp_path / "map.png")
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
 
 

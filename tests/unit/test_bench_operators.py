@@ -7,12 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.table import Table
 from typer.testing import CliRunner
 
-from sparsewire.bench.operators import OPERATORS, gaussian, measure_operators, speed_table
+from sparsewire.bench.operators import OPERATORS, gaussian, measure_operators, operators_report
 from sparsewire.cli.bench import app
 from sparsewire.compress import Compressor, names
 from sparsewire.errors import ExperimentError
+
+
+def still(name: str, done: float, total: float, state: str = "") -> None:
+    """Move no bar."""
 
 
 def test_every_operator_is_among_the_usual_ones() -> None:
@@ -37,19 +42,21 @@ def test_the_command_measures_all(tmp_path: Path) -> None:
 
 def test_sizes_and_qualities_are_those_of_the_operator() -> None:
     x = gaussian(10_000, 1)
-    rand_k, sign = measure_operators(["rand-k:0.1", "sign"], x, 3, lambda name: None)
+    rand_k, sign = measure_operators(["rand-k:0.1", "sign"], x, 3, still)
     assert rand_k.bits_per_element == pytest.approx((64 + 32 * 1000) / 10_000)
     assert rand_k.omega == pytest.approx(9)
     assert sign.omega is None
     assert sign.contraction == pytest.approx(1e-4)
-    assert speed_table([rand_k, sign]).row_count == 2
+    (table,) = operators_report([rand_k, sign], seed=1).shown
+    assert isinstance(table, Table)
+    assert table.row_count == 2
 
 
 def test_a_wrong_result_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     decode = Compressor.decode
     monkeypatch.setattr(Compressor, "decode", lambda self, payload: decode(self, payload) * 2)
     with pytest.raises(ExperimentError, match="decodes to another vector"):
-        measure_operators(["identity"], np.ones(5, np.float32), 1, lambda name: None)
+        measure_operators(["identity"], np.ones(5, np.float32), 1, still)
 
 
 @pytest.mark.parametrize("arguments", [["--operator", "rank-k:3"], ["--elements", "x"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ from rich.console import Console
 
 from sparsewire.bench.job import Case, CaseReport, Sample
 from sparsewire.bench.launch import Outcome
-from sparsewire.bench.plot import write_plot
-from sparsewire.bench.result import CaseResult, Setup, summarise
-from sparsewire.bench.table import number, print_tables
+from sparsewire.bench.plot import time_by_density
+from sparsewire.bench.result import CaseResult, summarise
+from sparsewire.bench.table import tables
+from sparsewire.experiment.cluster import Cluster
+from sparsewire.experiment.table import number
 
 MB = 1_000_000
 
@@ -25,12 +28,15 @@ def report(seconds: list[float], gloo_seconds: list[float]) -> CaseReport:
     return CaseReport(0, 0.1, 0.3, samples)
 
 
-def result(own_interfaces: bool = True, link: int | None = 10**9) -> CaseResult:
+IN_THE_LAB = Cluster(2, emulated=True, link="1gbit")
+
+
+def result(cluster: Cluster = IN_THE_LAB) -> CaseResult:
     case = Case("blocks:256", MB, 0.1, iterations=2, warmup=0, burst=1)
     outcome = Outcome(
         [report([0.1, 0.3], [0.8, 0.8]), report([0.2, 0.2], [0.7, 0.9])], aggregator_cpu_s=1.0
     )
-    return summarise(case, outcome, Setup(2, 0, 4, own_interfaces, link))
+    return summarise(case, outcome, cluster, item_bytes=4)
 
 
 def test_a_call_takes_as_long_as_its_slowest_rank() -> None:
@@ -47,7 +53,7 @@ def test_limits_follow_from_the_measured_densities() -> None:
     assert measured.backends["sparsewire"].limit_s == pytest.approx(0.5 * 0.4 * 4 * MB * 8 / 1e9)
     assert measured.gloo_limit_s == measured.backends["gloo"].limit_s == pytest.approx(0.032)
     assert measured.backends["gloo"].limit_ratio == pytest.approx(0.85 / 0.032)
-    assert result(link=None).backends["gloo"].limit_ratio is None
+    assert result(Cluster(2)).backends["gloo"].limit_ratio is None
 
 
 def test_processor_time_is_summed_over_ranks_and_aggregators_per_call() -> None:
@@ -58,12 +64,12 @@ def test_processor_time_is_summed_over_ranks_and_aggregators_per_call() -> None:
 
 def test_sent_bytes_come_from_the_interface_only_where_it_is_not_shared() -> None:
     assert result().backends["sparsewire"].bytes_sent_per_rank == 1.5 * MB
-    assert result(own_interfaces=False).backends["sparsewire"].bytes_sent_per_rank == MB
+    assert result(Cluster(2)).backends["sparsewire"].bytes_sent_per_rank == MB
 
 
 def test_tables_fit_into_100_columns() -> None:
     console = Console(file=io.StringIO(), width=100)
-    print_tables(console, [result()])
+    console.print(*tables([result()]))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert "sparsewire" in text
@@ -81,7 +87,7 @@ def sparse_result() -> CaseResult:
         ),
     }
     reports = [CaseReport(0, 0.1, 0.3, samples)] * 2
-    return summarise(case, Outcome(reports), Setup(2, 0, 4, False, 10**9))
+    return summarise(case, Outcome(reports), IN_THE_LAB, item_bytes=4)
 
 
 def test_what_was_chosen_and_predicted_is_told() -> None:
@@ -93,7 +99,7 @@ def test_what_was_chosen_and_predicted_is_told() -> None:
 
 def test_tables_of_sparse_input_name_algorithms_within_100_columns() -> None:
     console = Console(file=io.StringIO(), width=100)
-    print_tables(console, [sparse_result()])
+    console.print(*tables([sparse_result()]))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert all(name in text for name in ("gloo-sparse", "(stream)", "ssar_recursive_double "))
@@ -109,5 +115,15 @@ def test_numbers_have_three_digits(value: float | None, text: str) -> None:
 
 
 def test_the_plot_is_a_picture(tmp_path: Path) -> None:
-    write_plot([result()], "title", tmp_path / "plot.png")
+    time_by_density([result()], "title").savefig(tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_plot_has_one_line_of_dense_gloo_for_all_patterns() -> None:
+    results = [replace(result(), pattern=pattern) for pattern in ("random", "blocks:256")]
+    (axes,) = time_by_density(results, "title").axes
+    _, labels = axes.get_legend_handles_labels()
+    ours = ["sparsewire, random", "sparsewire, blocks:256"]
+    assert labels == ["gloo (dense)", *ours, "wire limit"]
+    _, labels = time_by_density([result()], "title").axes[0].get_legend_handles_labels()
+    assert labels == ["gloo (dense)", "sparsewire", "wire limit"]

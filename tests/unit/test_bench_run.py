@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sparsewire.bench.cluster import Cluster
-from sparsewire.bench.job import Case, Job, Progress
+from sparsewire.bench.job import Case, Job
 from sparsewire.bench.request import Request
 from sparsewire.cli.bench import app
 from sparsewire.errors import ExperimentError, WorkerFailed
+from sparsewire.experiment.cluster import Cluster
 
 
 def test_a_request_becomes_every_combination() -> None:
@@ -77,6 +77,8 @@ def test_bad_clusters_are_refused() -> None:
         Cluster(ranks=1)
     with pytest.raises(ExperimentError):
         Cluster(ranks=2, link="1gbit")
+    with pytest.raises(ValueError, match="cannot read link speed"):
+        Cluster(ranks=2, emulated=True, link="fast")
 
 
 def gloo_job(*cases: Case, backends: tuple[str, ...] = ("gloo",)) -> Job:
@@ -87,16 +89,19 @@ def test_a_run_measures_every_case_on_every_rank() -> None:
     pytest.importorskip("torch")
     from sparsewire.bench.all_reduce import run_all_reduce
 
-    steps: list[Progress] = []
+    moves: list[tuple[float, str]] = []
     case = Case("blocks:256", 2560, 0.5, iterations=4, warmup=2, burst=2)
     job = gloo_job(case, dataclasses.replace(case, pattern="random", density=1.0))
-    first, second = run_all_reduce(job, Cluster(ranks=2), steps.append)
+    first, second = run_all_reduce(
+        job, Cluster(ranks=2), lambda name, done, total, state="": moves.append((done, state))
+    )
     assert first.share_mean == 0.5
     assert 0.5 <= first.share_union <= 1.0
     assert second.share_union == 1.0
     assert len(first.backends["gloo"].times_s) == 4
     assert first.backends["gloo"].counted_bytes_sent_per_rank == 2560 * 4
-    assert [step.case for step in steps] == [0, 0, 0, 1, 1, 1]
+    assert [done for done, _ in moves] == pytest.approx([0, 1 / 3, 2 / 3, 1, 4 / 3, 5 / 3])
+    assert moves[-1][1] == "random, 2,560 elements, density 1"
 
 
 def test_what_a_failed_worker_wrote_is_in_the_error() -> None:
@@ -105,7 +110,7 @@ def test_what_a_failed_worker_wrote_is_in_the_error() -> None:
 
     job = gloo_job(Case("blocks:256", 256, 1.0, 1, 0, 1), backends=("nccl",))
     with pytest.raises(WorkerFailed, match="backend 'nccl' is unknown"):
-        run_all_reduce(job, Cluster(ranks=2), lambda step: None)
+        run_all_reduce(job, Cluster(ranks=2), lambda *move: None)
 
 
 @pytest.mark.parametrize("aggregators", ["0", "2"])

@@ -1,47 +1,37 @@
-"""The all_reduce benchmark as a whole: a job on a cluster gives results and a record of them."""
+"""The all_reduce benchmark as a whole: a job on a cluster gives results and a report of them."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
-from sparsewire.bench.cluster import Cluster
-from sparsewire.bench.job import Job, Progress
+from sparsewire.bench.job import Job
 from sparsewire.bench.launch import run_job
 from sparsewire.bench.patterns import numpy_dtype
+from sparsewire.bench.plot import time_by_density
 from sparsewire.bench.result import CaseResult, summarise
-from sparsewire.measure.conditions import conditions
+from sparsewire.bench.table import tables
+from sparsewire.experiment.cluster import Cluster
+from sparsewire.experiment.progress import Move
+from sparsewire.experiment.report import Report
 
 
-def run_all_reduce(
-    job: Job, cluster: Cluster, on_progress: Callable[[Progress], None]
-) -> list[CaseResult]:
+def run_all_reduce(job: Job, cluster: Cluster, move: Move) -> list[CaseResult]:
     """Run all cases; raises WorkerFailed if a process fails or a result is wrong."""
-    setup = cluster.setup(numpy_dtype(job.dtype).itemsize)
-    with cluster.open() as site:
-        outcomes = run_job(job, site, cluster.ranks, cluster.aggregators, on_progress)
+    item_bytes = numpy_dtype(job.dtype).itemsize
     return [
-        summarise(case, outcome, setup) for case, outcome in zip(job.cases, outcomes, strict=True)
+        summarise(case, outcome, cluster, item_bytes)
+        for case, outcome in zip(job.cases, run_job(job, cluster, move), strict=True)
     ]
 
 
-def describe(job: Job, cluster: Cluster) -> str:
-    """One line that says what was measured."""
-    through = " through torch.distributed" if "sparsewire-torch" in job.backends else ""
-    kind = f"sparse {job.dtype}" if job.input == "sparse" else job.dtype
-    precision = f" sent as {job.precision}" if job.precision else ""
-    return f"all_reduce {job.op} of {kind}{precision}{through}, {cluster}"
-
-
-def write_record(file: Path, job: Job, cluster: Cluster, results: list[CaseResult]) -> None:
-    """Write everything that is known about a run as JSON; times in seconds, sizes in bytes."""
+def all_reduce_report(job: Job, cluster: Cluster, results: Sequence[CaseResult]) -> Report:
+    """Everything that is known about a run."""
     record = {
         "benchmark": "all_reduce",
         "cluster": asdict(cluster),
         "job": asdict(job),
-        "conditions": conditions(),
         "results": [asdict(result) for result in results],
     }
-    file.write_text(json.dumps(record, indent=1) + "\n")
+    title = f"{job}, {cluster}"
+    return Report([title, *tables(results)], record, lambda: time_by_density(results, title))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparsewire.bench.job import Job
-from sparsewire.bench.names import algorithm_of, backend_name
+from sparsewire.bench.names import backend_name
 from sparsewire.bench.patterns import Pattern
 from sparsewire.bench.plan import check_memory, plan_cases
 from sparsewire.bench.result import CaseResult
@@ -52,6 +52,21 @@ class Cell:
     link: Sequence[float] | None = None
     """The link's figures behind the choice."""
 
+    @classmethod
+    def of(cls, result: CaseResult) -> Cell:
+        """What a case says about the choice."""
+        auto = result.backends[backend_name(AUTO)]
+        assert auto.chosen is not None
+        return cls(
+            bytes=result.bytes,
+            density=result.density,
+            auto_s=auto.median_s,
+            chosen=auto.chosen,
+            predicted_s=auto.predicted_s,
+            seconds={name: result.backends[backend_name(name)].median_s for name in CANDIDATES},
+            link=auto.link,
+        )
+
     @property
     def best(self) -> str:
         return min(self.seconds, key=lambda name: self.seconds[name])
@@ -85,25 +100,6 @@ def grid_job(plan: GridPlan, ranks: int, seed: int, timeout_s: float) -> Job:
     )
 
 
-def cell_of(result: CaseResult) -> Cell:
-    """What a case says about the choice."""
-    auto = result.backends[backend_name(AUTO)]
-    assert auto.chosen is not None
-    return Cell(
-        bytes=result.bytes,
-        density=result.density,
-        auto_s=auto.median_s,
-        chosen=auto.chosen,
-        predicted_s=auto.predicted_s,
-        seconds={
-            algorithm: measured.median_s
-            for name, measured in result.backends.items()
-            if (algorithm := algorithm_of(name)) is not None and algorithm != AUTO
-        },
-        link=auto.link,
-    )
-
-
-def share_close(cells: list[Cell]) -> float:
+def share_close(cells: Sequence[Cell]) -> float:
     """The share of the cells in which "auto" is close to the best."""
     return sum(cell.is_close for cell in cells) / len(cells)

@@ -1,20 +1,24 @@
-"""What people see of a grid: a table of its cells, a heat map, and the record as JSON."""
+"""What people see of a grid: a table of its cells, a heat map, and all numbers."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE
 from rich.table import Table
 
-from sparsewire.bench.cluster import Cluster
 from sparsewire.bench.grid import CANDIDATES, CLOSE, Cell, share_close
 from sparsewire.bench.job import Job
-from sparsewire.bench.table import number
-from sparsewire.measure.conditions import conditions
+from sparsewire.bench.result import CaseResult
+from sparsewire.experiment.cluster import Cluster
+from sparsewire.experiment.plot import new_figure
+from sparsewire.experiment.report import Report
+from sparsewire.experiment.table import Column, number, table
 from sparsewire.measure.sizes import size_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _SHORT = {
     "allgather": "allgather",
@@ -22,9 +26,26 @@ _SHORT = {
     "ssar_split_allgather": "split",
     "stream": "stream",
 }
+# Colours end here.
+_WORST = 1.5
 
 
-def verdict(cells: list[Cell]) -> str:
+def grid_report(job: Job, cluster: Cluster, results: Sequence[CaseResult]) -> Report:
+    """Everything that is known about a run."""
+    cells = [Cell.of(result) for result in results]
+    record = {
+        "benchmark": "grid",
+        "cluster": asdict(cluster),
+        "job": asdict(job),
+        "share_close": share_close(cells),
+        "cells": [{**asdict(cell), "best": cell.best, "ratio": cell.ratio} for cell in cells],
+    }
+    title = f"{job}, {cluster}"
+    shown = (f"{title}, times in ms", grid_table(cells), verdict(cells))
+    return Report(shown, record, lambda: heat_map(cells, title))
+
+
+def verdict(cells: Sequence[Cell]) -> str:
     """One line on how well "auto" chose."""
     close = sum(cell.is_close for cell in cells)
     return (
@@ -33,49 +54,31 @@ def verdict(cells: list[Cell]) -> str:
     )
 
 
-def grid_table(cells: list[Cell]) -> Table:
+def _seconds_of(algorithm: str) -> Column[Cell]:
+    return Column(_SHORT[algorithm], lambda cell: number(cell.seconds[algorithm], 1e3))
+
+
+_COLUMNS = (
+    Column[Cell]("size", lambda cell: size_text(cell.bytes)),
+    Column[Cell]("density", lambda cell: f"{cell.density:g}"),
+    *map(_seconds_of, CANDIDATES),
+    Column[Cell]("auto", lambda cell: number(cell.auto_s, 1e3)),
+    Column[Cell]("model", lambda cell: number(cell.predicted_s, 1e3)),
+    Column[Cell]("chosen", lambda cell: _SHORT[cell.chosen], is_text=True),
+    Column[Cell]("over best", lambda cell: f"{cell.ratio:.2f}"),
+)
+
+
+def grid_table(cells: Sequence[Cell]) -> Table:
     """A row per cell: all times in ms, what was chosen, and the time of auto over the best."""
-    table = Table(box=SIMPLE, pad_edge=False)
-    for name in ("size", "density", *_SHORT.values(), "auto", "model"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("chosen", no_wrap=True)
-    table.add_column("over best", justify="right", no_wrap=True)
-    for cell in cells:
-        table.add_row(
-            size_text(cell.bytes),
-            f"{cell.density:g}",
-            *(number(cell.seconds[name], 1e3) for name in CANDIDATES),
-            number(cell.auto_s, 1e3),
-            number(cell.predicted_s, 1e3),
-            _SHORT[cell.chosen],
-            f"{cell.ratio:.2f}",
-            style=None if cell.is_close else "yellow",
-        )
-    return table
+    return table(_COLUMNS, cells, stands_out=lambda cell: not cell.is_close)
 
 
-def write_grid(file: Path, job: Job, cluster: Cluster, cells: list[Cell]) -> None:
-    """Write everything that is known about a run as JSON; times in seconds, sizes in bytes."""
-    record = {
-        "benchmark": "grid",
-        "cluster": asdict(cluster),
-        "job": asdict(job),
-        "conditions": conditions(),
-        "share_close": share_close(cells),
-        "cells": [{**asdict(cell), "best": cell.best, "ratio": cell.ratio} for cell in cells],
-    }
-    file.write_text(json.dumps(record, indent=1) + "\n")
-
-
-def write_heat_map(cells: list[Cell], title: str, file: Path) -> None:
-    """Draw the time of auto over the best, by size and density, with the names of both."""
-    # Importing matplotlib takes longer than most commands run.
-    from matplotlib.figure import Figure
-
+def heat_map(cells: Sequence[Cell], title: str) -> Figure:
+    """The time of auto over the best, by size and density, with the names of both."""
     sizes = sorted({cell.bytes for cell in cells})
     densities = sorted({cell.density for cell in cells})
-    figure = Figure(figsize=(2 + 1.35 * len(densities), 1.6 + 0.75 * len(sizes)))
-    figure.set_layout_engine("constrained")
+    figure = new_figure(2 + 1.35 * len(densities), 1.6 + 0.75 * len(sizes))
     axes = figure.subplots()
     ratios = [[0.0] * len(densities) for _ in sizes]
     for cell in cells:
@@ -96,11 +99,7 @@ def write_heat_map(cells: list[Cell], title: str, file: Path) -> None:
     axes.set(xlabel="density of each rank", ylabel="size")
     axes.set_title(f"{title}\n{verdict(cells)}", fontsize="medium")
     figure.colorbar(image, label="time of auto over the best", extend="both")
-    figure.savefig(file, dpi=150)
-
-
-# Colours end here.
-_WORST = 1.5
+    return figure
 
 
 def _label(cell: Cell) -> str:

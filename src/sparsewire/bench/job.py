@@ -20,6 +20,9 @@ class Case:
     burst: int
     """Calls between two barriers: 1 for large buffers, more where a barrier would dominate."""
 
+    def __str__(self) -> str:
+        return f"{self.pattern}, {self.elements:,} elements, density {self.density:g}"
+
 
 @dataclass(frozen=True)
 class Job:
@@ -40,6 +43,12 @@ class Job:
     """On the wire; two names with a comma for the two phases."""
     case_s: float | None = None
     """Seconds after which a case may end before all its iterations; slow backends end sooner."""
+
+    def __str__(self) -> str:
+        through = " through torch.distributed" if "sparsewire-torch" in self.backends else ""
+        kind = f"sparse {self.dtype}" if self.input == "sparse" else self.dtype
+        precision = f" sent as {self.precision}" if self.precision else ""
+        return f"all_reduce {self.op} of {kind}{precision}{through}"
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -80,12 +89,3 @@ class CaseReport:
     def from_fields(cls, fields: dict[str, Any]) -> CaseReport:
         samples = {name: Sample(**sample) for name, sample in fields["samples"].items()}
         return cls(**{**fields, "samples": samples})
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a rank is: `done` of `total` calls of a case, over all backends and warm-up."""
-
-    case: int
-    done: int
-    total: int

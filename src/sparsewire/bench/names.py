@@ -14,3 +14,18 @@ def algorithm_of(backend: str) -> str | None:
         return "auto"
     ours, _, algorithm = backend.partition("/")
     return algorithm if ours == _OURS and algorithm else None
+
+
+def in_words(backend: str) -> str:
+    """What legends call it."""
+    algorithm = algorithm_of(backend)
+    if algorithm is not None:
+        return _OURS if algorithm == "auto" else f"{_OURS}, {algorithm}"
+    return _OTHERS[backend]
+
+
+_OTHERS = {
+    "gloo": "gloo (dense)",
+    "gloo-sparse": "gloo (sparse tensors)",
+    "sparsewire-torch": "sparsewire through torch",
+}

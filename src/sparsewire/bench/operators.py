@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.box import SIMPLE
-from rich.table import Table
 
-from sparsewire.bench.table import number
 from sparsewire.compress import Compressor, Stream, parse
 from sparsewire.errors import ExperimentError
-from sparsewire.measure.conditions import conditions
+from sparsewire.experiment.progress import Move
+from sparsewire.experiment.report import Report
+from sparsewire.experiment.table import Column, number, table
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,16 +66,16 @@ def gaussian(elements: int, seed: int) -> Vector:
 
 
 def measure_operators(
-    operators: Sequence[str], x: Vector, repetitions: int, on_operator: Callable[[str], None]
+    operators: Sequence[str], x: Vector, repetitions: int, move: Move
 ) -> list[Speed]:
-    """Measure the operators of these names one after the other; calls `on_operator` before each.
+    """Measure the operators of these names one after the other.
 
     Raises CompressError for a name that means none, and ExperimentError for a wrong result.
     """
     compressors = [parse(name, x.size) for name in operators]
     speeds = []
-    for name, compressor in zip(operators, compressors, strict=True):
-        on_operator(name)
+    for done, (name, compressor) in enumerate(zip(operators, compressors, strict=True)):
+        move("measuring", done, len(operators), name)
         speeds.append(_measure(name, compressor, x, repetitions))
     return speeds
 
@@ -130,42 +127,29 @@ def _medians(calls: Sequence[Times]) -> Times:
     return Times(*(float(median) for median in np.median(calls, axis=0)))
 
 
-def speed_table(speeds: Sequence[Speed]) -> Table:
-    """A row for each operator."""
-    elements = speeds[0].elements
-    title = f"{elements:,} elements of float32; GB/s of a core, elapsed ms of encode and decode"
-    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
-    table.add_column("operator", no_wrap=True)
-    for name in (
-        *("quality", "bits per\nelement", "encode\nGB/s", "decode\nGB/s"),
-        *("elapsed\nms", "elapsed\nms"),
-    ):
-        table.add_column(name, justify="right", no_wrap=True)
-    for speed in speeds:
-        table.add_row(
-            speed.operator,
-            _quality(speed),
-            f"{speed.bits_per_element:.3f}",
-            number(speed.encode_bytes_per_s, 1e-9),
-            number(speed.decode_bytes_per_s, 1e-9),
-            number(speed.encode_elapsed_s, 1e3),
-            number(speed.decode_elapsed_s, 1e3),
-        )
-    return table
-
-
 def _quality(speed: Speed) -> str:
     if speed.omega is not None:
         return f"omega {speed.omega:.4g}"
     return f"a {speed.contraction:.2g}" if speed.contraction else "-"
 
 
-def write_speeds(file: Path, speeds: Sequence[Speed], seed: int) -> None:
-    """Write everything that is known about a run as JSON; times in seconds, sizes in bytes."""
-    record = {
-        "benchmark": "operators",
-        "seed": seed,
-        "conditions": conditions(),
-        "results": [asdict(speed) for speed in speeds],
-    }
-    file.write_text(json.dumps(record, indent=1) + "\n")
+_COLUMNS = (
+    Column[Speed]("operator", lambda speed: speed.operator, is_text=True),
+    Column[Speed]("quality", _quality),
+    Column[Speed]("bits per\nelement", lambda speed: f"{speed.bits_per_element:.3f}"),
+    Column[Speed]("encode\nGB/s", lambda speed: number(speed.encode_bytes_per_s, 1e-9)),
+    Column[Speed]("decode\nGB/s", lambda speed: number(speed.decode_bytes_per_s, 1e-9)),
+    Column[Speed]("elapsed\nms", lambda speed: number(speed.encode_elapsed_s, 1e3)),
+    Column[Speed]("elapsed\nms", lambda speed: number(speed.decode_elapsed_s, 1e3)),
+)
+
+
+def operators_report(speeds: Sequence[Speed], seed: int) -> Report:
+    """A row for each operator, and everything that is known."""
+    title = (
+        f"{speeds[0].elements:,} elements of float32; "
+        "GB/s of a core, elapsed ms of encode and decode"
+    )
+    results = [asdict(speed) for speed in speeds]
+    record = {"benchmark": "operators", "seed": seed, "results": results}
+    return Report([table(_COLUMNS, speeds, title)], record)

@@ -2,48 +2,51 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sparsewire.bench.names import in_words
 from sparsewire.bench.result import CaseResult
+from sparsewire.experiment.plot import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-def write_plot(results: list[CaseResult], title: str, file: Path) -> None:
-    """Draw every backend and its wire limit, and write the picture as the file's name says."""
-    # Importing matplotlib takes longer than most commands run.
     from matplotlib.figure import Figure
 
+
+def time_by_density(results: Sequence[CaseResult], title: str) -> Figure:
+    """Every backend and its wire limit."""
     sizes = sorted({result.elements for result in results})
-    figure = Figure(figsize=(1.5 + 5 * len(sizes), 4.5), layout="constrained")
+    figure = new_figure(1.5 + 5 * len(sizes), 4.5)
     panels = figure.subplots(1, len(sizes), squeeze=False)[0]
     for axes, elements in zip(panels, sizes, strict=True):
         _draw(axes, [result for result in results if result.elements == elements])
         axes.set_title(f"{elements:,} elements")
     figure.suptitle(title)
-    figure.savefig(file, dpi=150)
+    return figure
 
 
-def _draw(axes: Axes, results: list[CaseResult]) -> None:
-    for pattern in dict.fromkeys(result.pattern for result in results):
-        of_pattern = sorted(
-            (r for r in results if r.pattern == pattern), key=lambda result: result.density
-        )
-        for backend in dict.fromkeys(name for result in of_pattern for name in result.backends):
-            _draw_backend(axes, of_pattern, backend)
+def _draw(axes: Axes, results: Sequence[CaseResult]) -> None:
+    patterns = list(dict.fromkeys(result.pattern for result in results))
+    for number, pattern in enumerate(patterns):
+        of_pattern = [result for result in results if result.pattern == pattern]
+        for backend in of_pattern[0].backends:
+            label, is_dense = in_words(backend), backend == "gloo"
+            # Where the zeros of a dense tensor lie makes no difference, so one line will do.
+            if not is_dense or number == 0:
+                named = label if is_dense or len(patterns) == 1 else f"{label}, {pattern}"
+                _draw_backend(axes, of_pattern, backend, named)
     axes.set(xscale="log", yscale="log", xlabel="density", ylabel="time [ms]")
     axes.plot([], [], "k:", label="wire limit")
     axes.grid(which="both", alpha=0.2)
     axes.legend(fontsize="small")
 
 
-def _draw_backend(axes: Axes, results: list[CaseResult], backend: str) -> None:
-    densities = [result.density for result in results]
-    measured = [result.backends[backend] for result in results]
+def _draw_backend(axes: Axes, results: Sequence[CaseResult], backend: str, label: str) -> None:
+    by_density = sorted(results, key=lambda result: result.density)
+    densities = [result.density for result in by_density]
+    measured = [result.backends[backend] for result in by_density]
     style = "s--" if backend.startswith("gloo") else "o-"
-    label = f"{backend}, {results[0].pattern}"
     (line,) = axes.plot(densities, [m.median_s * 1e3 for m in measured], style, label=label)
     limits = [m.limit_s * 1e3 for m in measured if m.limit_s is not None]
     if limits:

@@ -7,20 +7,8 @@ import numpy as np
 
 from sparsewire.bench.job import Case, Sample
 from sparsewire.bench.launch import Outcome
+from sparsewire.experiment.cluster import Cluster
 from sparsewire.measure.wire_limit import Share, ring_bytes, sparse_bytes
-
-
-@dataclass(frozen=True)
-class Setup:
-    """The cluster that was measured."""
-
-    ranks: int
-    aggregators: int
-    item_bytes: int
-    own_interfaces: bool
-    """Whether every rank has a network interface to itself, whose counters then mean something."""
-    link_bits_per_s: int | None
-    """Rate of each host's link, None where it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +71,9 @@ class CaseResult:
     backends: dict[str, Measurement]
 
 
-def summarise(case: Case, outcome: Outcome, setup: Setup) -> CaseResult:
+def summarise(case: Case, outcome: Outcome, cluster: Cluster, item_bytes: int) -> CaseResult:
     """Join what all ranks measured in one case."""
-    reports, payload = outcome.reports, case.elements * setup.item_bytes
+    reports, payload = outcome.reports, case.elements * item_bytes
     share = Share(reports[0].share_mean, reports[0].share_union)
     samples = {name: [r.samples[name] for r in reports] for name in reports[0].samples}
     others = {
@@ -93,8 +81,8 @@ def summarise(case: Case, outcome: Outcome, setup: Setup) -> CaseResult:
         for name, of_ranks in samples.items()
         if name in {"gloo", "gloo-sparse"}
     }
-    dense_bytes = ring_bytes(payload, setup.ranks)
-    limit_bytes = sparse_bytes(payload, setup.ranks, setup.aggregators, share)
+    dense_bytes = ring_bytes(payload, cluster.ranks)
+    limit_bytes = sparse_bytes(payload, cluster.ranks, cluster.aggregators, share)
     aggregator_s = outcome.aggregator_cpu_s / (case.warmup + case.iterations)
     return CaseResult(
         pattern=case.pattern,
@@ -103,11 +91,11 @@ def summarise(case: Case, outcome: Outcome, setup: Setup) -> CaseResult:
         density=case.density,
         share_mean=share.mean,
         share_union=share.union,
-        gloo_limit_s=_seconds(dense_bytes, setup),
+        gloo_limit_s=cluster.seconds(dense_bytes),
         backends={
-            name: measure(of_ranks, payload, dense_bytes, setup, others)
+            name: measure(of_ranks, payload, dense_bytes, cluster, others)
             if name == "gloo"
-            else measure(of_ranks, payload, limit_bytes, setup, others, aggregator_s)
+            else measure(of_ranks, payload, limit_bytes, cluster, others, aggregator_s)
             for name, of_ranks in samples.items()
         },
     )
@@ -122,7 +110,7 @@ def measure(
     samples: list[Sample],
     payload: int,
     limit_bytes: float,
-    setup: Setup,
+    cluster: Cluster,
     others: dict[str, float],
     aggregator_cpu_s: float = 0.0,
 ) -> Measurement:
@@ -131,8 +119,8 @@ def measure(
     `others` has the medians of the backends to compare with, in seconds.
     """
     times = slowest(samples)
-    median, calls, ranks = float(np.median(times)), len(times), setup.ranks
-    limit_s = _seconds(limit_bytes, setup)
+    median, calls, ranks = float(np.median(times)), len(times), cluster.ranks
+    limit_s = cluster.seconds(limit_bytes)
     counted = [s.counted_bytes_sent for s in samples if s.counted_bytes_sent is not None]
     on_interface = sum(s.interface_bytes_sent for s in samples) / ranks / calls
     return Measurement(
@@ -143,7 +131,7 @@ def measure(
         algbw_bytes_per_s=payload / median,
         busbw_bytes_per_s=payload / median * 2 * (ranks - 1) / ranks,
         counted_bytes_sent_per_rank=sum(counted) / ranks / calls if counted else None,
-        interface_bytes_sent_per_rank=on_interface if setup.own_interfaces else None,
+        interface_bytes_sent_per_rank=on_interface if cluster.emulated else None,
         limit_bytes_per_host=limit_bytes,
         limit_s=limit_s,
         limit_ratio=None if limit_s is None else median / limit_s,
@@ -160,8 +148,3 @@ def measure(
         predicted_s=samples[0].predicted_s,
         link=samples[0].link,
     )
-
-
-def _seconds(bytes_per_host: float, setup: Setup) -> float | None:
-    link = setup.link_bits_per_s
-    return None if link is None else bytes_per_host * 8 / link

@@ -3,92 +3,34 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
 from sparsewire.bench.result import CaseResult, Measurement
-
-_DENSE_COLUMNS = (
-    "density",
-    "backend",
-    "median\nms",
-    "p99\nms",
-    "algbw\nMB/s",
-    "busbw\nMB/s",
-    "sent\nMB",
-    "limit\nms",
-    "times\nlimit",
-    "CPU\nms",
-    "against\ngloo",
-)
-_SPARSE_COLUMNS = (
-    "density",
-    "algorithm",
-    "median\nms",
-    "model\nms",
-    "sent\nMB",
-    "limit\nms",
-    "times\nlimit",
-    "CPU\nms",
-    "against\ngloo",
-    "its\nsparse",
-)
-_TEXTS = {"backend", "algorithm"}
+from sparsewire.experiment.table import Column, number, table
 
 
-def print_tables(console: Console, results: list[CaseResult]) -> None:
-    """Print one table per pattern and size, densities below each other."""
+class _Row(NamedTuple):
+    """One backend at one density."""
+
+    density: float
+    backend: str
+    measured: Measurement
+
+
+def tables(results: Sequence[CaseResult]) -> Iterator[Table]:
+    """One table per pattern and size, densities below each other."""
     for (pattern, elements), group in itertools.groupby(results, _table_of):
-        console.print(_table(f"{pattern}, {elements:,} elements", list(group)))
+        rows = [_Row(r.density, name, m) for r in group for name, m in r.backends.items()]
+        is_sparse = any(row.measured.algorithm for row in rows)
+        columns = _SPARSE_COLUMNS if is_sparse else _DENSE_COLUMNS
+        yield table(columns, rows, f"{pattern}, {elements:,} elements")
 
 
 def _table_of(result: CaseResult) -> tuple[str, int]:
     return result.pattern, result.elements
-
-
-def _table(title: str, results: list[CaseResult]) -> Table:
-    is_sparse = any(m.algorithm for result in results for m in result.backends.values())
-    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
-    for name in _SPARSE_COLUMNS if is_sparse else _DENSE_COLUMNS:
-        table.add_column(name, justify="left" if name in _TEXTS else "right", no_wrap=True)
-    cells = _sparse_cells if is_sparse else _dense_cells
-    for result in results:
-        for name, measured in result.backends.items():
-            shown = algorithm(name, measured) if is_sparse else name
-            table.add_row(f"{result.density:g}", shown, *cells(measured))
-    return table
-
-
-def _dense_cells(measured: Measurement) -> list[str]:
-    return [
-        number(measured.median_s, 1e3),
-        number(measured.p99_s, 1e3),
-        number(measured.algbw_bytes_per_s, 1e-6),
-        number(measured.busbw_bytes_per_s, 1e-6),
-        *_costs(measured),
-        _times(measured.speedup_over_gloo),
-    ]
-
-
-def _sparse_cells(measured: Measurement) -> list[str]:
-    return [
-        number(measured.median_s, 1e3),
-        number(measured.predicted_s, 1e3),
-        *_costs(measured),
-        _times(measured.speedup_over_gloo),
-        _times(measured.speedup_over_gloo_sparse),
-    ]
-
-
-def _costs(measured: Measurement) -> list[str]:
-    return [
-        number(measured.bytes_sent_per_rank, 1e-6),
-        number(measured.limit_s, 1e3),
-        number(measured.limit_ratio),
-        number(measured.cpu_s, 1e3),
-    ]
 
 
 def algorithm(backend: str, measured: Measurement) -> str:
@@ -102,10 +44,29 @@ def _times(speedup: float | None) -> str:
     return number(speedup) + ("" if speedup is None else "x")
 
 
-def number(value: float | None, scale: float = 1.0) -> str:
-    """About three significant digits, at most three decimals; "-" for what was not measured."""
-    if value is None:
-        return "-"
-    scaled = value * scale
-    decimals = sum(scaled < bound for bound in (100, 10, 1))
-    return f"{scaled:.{decimals}f}"
+_DENSITY = Column[_Row]("density", lambda row: f"{row.density:g}")
+_MEDIAN = Column[_Row]("median\nms", lambda row: number(row.measured.median_s, 1e3))
+_COSTS = (
+    Column[_Row]("sent\nMB", lambda row: number(row.measured.bytes_sent_per_rank, 1e-6)),
+    Column[_Row]("limit\nms", lambda row: number(row.measured.limit_s, 1e3)),
+    Column[_Row]("times\nlimit", lambda row: number(row.measured.limit_ratio)),
+    Column[_Row]("CPU\nms", lambda row: number(row.measured.cpu_s, 1e3)),
+    Column[_Row]("against\ngloo", lambda row: _times(row.measured.speedup_over_gloo)),
+)
+_DENSE_COLUMNS = (
+    _DENSITY,
+    Column[_Row]("backend", lambda row: row.backend, is_text=True),
+    _MEDIAN,
+    Column[_Row]("p99\nms", lambda row: number(row.measured.p99_s, 1e3)),
+    Column[_Row]("algbw\nMB/s", lambda row: number(row.measured.algbw_bytes_per_s, 1e-6)),
+    Column[_Row]("busbw\nMB/s", lambda row: number(row.measured.busbw_bytes_per_s, 1e-6)),
+    *_COSTS,
+)
+_SPARSE_COLUMNS = (
+    _DENSITY,
+    Column[_Row]("algorithm", lambda row: algorithm(row.backend, row.measured), is_text=True),
+    _MEDIAN,
+    Column[_Row]("model\nms", lambda row: number(row.measured.predicted_s, 1e3)),
+    *_COSTS,
+    Column[_Row]("its\nsparse", lambda row: _times(row.measured.speedup_over_gloo_sparse)),
+)

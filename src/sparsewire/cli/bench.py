@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,10 +10,11 @@ import typer
 from sparsewire.cli.failure import exit_on_error
 
 if TYPE_CHECKING:
-    from sparsewire.bench.cluster import Cluster
     from sparsewire.bench.job import Job
     from sparsewire.bench.request import Request
     from sparsewire.bench.result import CaseResult
+    from sparsewire.experiment.cluster import Cluster
+    from sparsewire.experiment.result_files import ResultFiles
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -163,6 +163,7 @@ def all_reduce(
         if size and elements:
             raise ValueError("give --elements or --bytes, not both")
         cluster = _cluster(hosts, ranks, link, aggregators)
+        files = _files(json_file, plot)
         request = Request(
             sizes=size or elements or _DEFAULT_SIZE,
             size_unit="bytes" if size else "elements",
@@ -182,7 +183,7 @@ def all_reduce(
             seed=seed,
             timeout_s=timeout,
         )
-        _run(request, cluster, json_file, plot)
+        _run(request, cluster, files)
 
 
 @app.command("grid")
@@ -205,7 +206,7 @@ def grid(
     Example: sparsewire bench grid --ranks 4 --plot grid.png
     """
     with exit_on_error():
-        _run_grid(_cluster(hosts, ranks, link), quick, seed, timeout, json_file, plot)
+        _run_grid(_cluster(hosts, ranks, link), quick, seed, timeout, _files(json_file, plot))
 
 
 @app.command("operators")
@@ -227,89 +228,59 @@ def operators(
     Example: sparsewire bench operators --operator rand-k:0.01,ternary:inf --elements 1M
     """
     with exit_on_error():
-        _run_operators(operator, elements, repetitions, seed, json_file)
+        _run_operators(operator, elements, repetitions, seed, _files(json_file))
 
 
 def _cluster(
     hosts: int | None, ranks: int | None, link: str | None, aggregators: int = 0
 ) -> Cluster:
-    from sparsewire.bench.cluster import Cluster
+    from sparsewire.experiment.cluster import Cluster
 
     if hosts and ranks:
         raise ValueError("give --hosts (emulated) or --ranks (loopback), not both")
     return Cluster(hosts or ranks or _DEFAULT_RANKS, aggregators, hosts is not None, link)
 
 
-def _run(request: Request, cluster: Cluster, json_file: Path | None, plot: Path | None) -> None:
-    from sparsewire.bench.all_reduce import describe, write_record
-    from sparsewire.bench.plot import write_plot
-    from sparsewire.bench.table import print_tables
-    from sparsewire.cli.console import report_console
+def _run(request: Request, cluster: Cluster, files: ResultFiles) -> None:
+    from sparsewire.bench.all_reduce import all_reduce_report
 
     job = request.job(cluster.ranks)
-    results = _measure(job, cluster)
-    console = report_console()
-    console.print(describe(job, cluster))
-    print_tables(console, results)
-    if json_file:
-        write_record(json_file, job, cluster, results)
-    if plot:
-        write_plot(results, describe(job, cluster), plot)
+    all_reduce_report(job, cluster, _measure(job, cluster)).present(files)
 
 
-def _run_grid(
-    cluster: Cluster,
-    quick: bool,
-    seed: int,
-    timeout: float,
-    json_file: Path | None,
-    plot: Path | None,
-) -> None:
-    from sparsewire.bench.all_reduce import describe
-    from sparsewire.bench.grid import FULL, QUICK, cell_of, grid_job
-    from sparsewire.bench.grid_report import grid_table, verdict, write_grid, write_heat_map
-    from sparsewire.cli.console import report_console
+def _run_grid(cluster: Cluster, quick: bool, seed: int, timeout: float, files: ResultFiles) -> None:
+    from sparsewire.bench.grid import FULL, QUICK, grid_job
+    from sparsewire.bench.grid_report import grid_report
 
     job = grid_job(QUICK if quick else FULL, cluster.ranks, seed, timeout)
-    cells = [cell_of(result) for result in _measure(job, cluster)]
-    console = report_console()
-    console.print(f"{describe(job, cluster)}, times in ms")
-    console.print(grid_table(cells))
-    console.print(verdict(cells))
-    if json_file:
-        write_grid(json_file, job, cluster, cells)
-    if plot:
-        write_heat_map(cells, describe(job, cluster), plot)
-
-
-def _run_operators(
-    operators: str | None, elements: str, repetitions: int, seed: int, json_file: Path | None
-) -> None:
-    from sparsewire.bench.operators import (
-        OPERATORS,
-        gaussian,
-        measure_operators,
-        speed_table,
-        write_speeds,
-    )
-    from sparsewire.cli.console import report_console
-    from sparsewire.measure.sizes import parse_elements, split_list
-
-    names = split_list(operators) if operators else OPERATORS
-    console = report_console()
-    with console.status("") as status:
-        x = gaussian(parse_elements(elements, 4), seed)
-        speeds = measure_operators(names, x, repetitions, status.update)
-    console.print(speed_table(speeds))
-    if json_file:
-        write_speeds(json_file, speeds, seed)
+    grid_report(job, cluster, _measure(job, cluster)).present(files)
 
 
 def _measure(job: Job, cluster: Cluster) -> list[CaseResult]:
     from sparsewire.bench.all_reduce import run_all_reduce
-    from sparsewire.bench.progress import ProgressBar
+    from sparsewire.experiment.progress import bars
 
-    # Asked to end, the bench ends its processes first, as it does on Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with ProgressBar(job.cases) as bar:
-        return run_all_reduce(job, cluster, bar.show)
+    with bars() as move:
+        return run_all_reduce(job, cluster, move)
+
+
+def _run_operators(
+    operators: str | None, elements: str, repetitions: int, seed: int, files: ResultFiles
+) -> None:
+    from sparsewire.bench.operators import OPERATORS, gaussian, measure_operators, operators_report
+    from sparsewire.experiment.progress import bars
+    from sparsewire.measure.sizes import parse_elements, split_list
+
+    names = split_list(operators) if operators else OPERATORS
+    with bars() as move:
+        x = gaussian(parse_elements(elements, 4), seed)
+        speeds = measure_operators(names, x, repetitions, move)
+    operators_report(speeds, seed).present(files)
+
+
+def _files(json_file: Path | None, plot: Path | None = None) -> ResultFiles:
+    from sparsewire.experiment.result_files import ResultFiles
+
+    files = ResultFiles(json_file, plot)
+    files.check()
+    return files

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparsewire.cli.link import check_link
-from sparsewire.cli.signals import ending_on
+from sparsewire.experiment.signals import ending_on
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -51,8 +51,8 @@ def _diagnose(workers: int | None) -> tuple[int, Diagnosis]:
 
 
 def _print(diagnosis: Diagnosis, as_json: bool) -> None:
-    from sparsewire.cli.console import report_console
     from sparsewire.doctor.tables import print_diagnosis
+    from sparsewire.experiment.report import report_console
 
     if as_json:
         typer.echo(diagnosis.to_json(indent=1))

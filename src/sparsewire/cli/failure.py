@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
 
 from sparsewire.errors import Error
+from sparsewire.experiment.signals import ending_on
 
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """Turn an error whose message says what to do into that message and exit status 1."""
+    """Turn an error whose message says what to do into that message and exit status 1.
+
+    Asked to end, the command first ends what it has started, as it does on Ctrl-C.
+    """
     try:
-        yield
+        with ending_on(signal.SIGTERM):
+            yield
     except (Error, ValueError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import typer
 
 from sparsewire.cli.link import check_link
-from sparsewire.cli.signals import ending_on
+from sparsewire.experiment.signals import ending_on
 
 COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

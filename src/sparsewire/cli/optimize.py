@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from sparsewire.cli.console import report_console
 from sparsewire.cli.failure import exit_on_error
 from sparsewire.cli.optimize_options import (
     COMPARISON,
@@ -43,8 +42,9 @@ from sparsewire.cli.optimize_options import (
     Top,
     Workers,
 )
-from sparsewire.cli.result_files import ResultFiles
-from sparsewire.cli.signals import ending_on
+from sparsewire.experiment.report import report_console
+from sparsewire.experiment.result_files import ResultFiles
+from sparsewire.experiment.signals import ending_on
 
 if TYPE_CHECKING:
     from sparsewire.optimize.compare.request import Request as Study

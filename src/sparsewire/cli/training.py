@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -108,15 +107,13 @@ def _known_tasks(names: str) -> list[str]:
 
 
 def _run_training(plan: Plan, json_file: Path | None, plot: Path | None) -> None:
-    from sparsewire.cli.console import report_console
+    from sparsewire.experiment.report import report_console
     from sparsewire.measure.conditions import conditions
     from sparsewire.training.comparison import compare
     from sparsewire.training.plot import save_plot
     from sparsewire.training.screen import following
     from sparsewire.training.table import describe, tables
 
-    # Asked to end, the command ends its processes first, as it does on Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     before = conditions()
     with following() as follow:
         report = compare(plan, follow)

@@ -10,9 +10,10 @@ import numpy as np
 
 from sparsewire.demo.corpus import Corpus
 from sparsewire.demo.report import Report, Run, Setting
+from sparsewire.experiment.events import Event
+from sparsewire.experiment.launch import run_workers
+from sparsewire.experiment.site import Loopback, Site
 from sparsewire.lab import Lab
-from sparsewire.workers.launch import Event, run_workers
-from sparsewire.workers.site import Loopback, Site
 
 Follower = Callable[[str, Event], None]
 """Takes a backend's name and an event of its training."""

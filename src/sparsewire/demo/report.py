@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 
+from sparsewire.experiment.events import Event
 from sparsewire.measure.wire_limit import ring_bytes
-from sparsewire.workers.launch import Event
 
 WARM_UP_STEPS = 3
 """Steps left out of averages: DistributedDataParallel arranges its buckets in the first two."""

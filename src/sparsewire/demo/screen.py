@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from sparsewire.demo.comparison import Follower
-from sparsewire.workers.launch import Event
+from sparsewire.experiment.events import Event
 
 _STATES = {
     "launched": "starting the workers",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sparsewire.doctor.diagnosis import Diagnosis
-from sparsewire.workers.launch import Event
-from sparsewire.workers.loopback import run_on_loopback
+from sparsewire.experiment.events import Event
+from sparsewire.experiment.launch import run_on_loopback
 
 
 def of_local_ranks(workers: int) -> Diagnosis:

@@ -9,13 +9,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparsewire.experiment.events import Event
+from sparsewire.experiment.launch import run_workers
+from sparsewire.experiment.site import Loopback, Site
 from sparsewire.lab import Lab
 from sparsewire.training.method import Method
 from sparsewire.training.report import Report, Run
 from sparsewire.training.tasks import TASKS, VOCABULARY
 from sparsewire.training.trial import Trial
-from sparsewire.workers.launch import Event, run_workers
-from sparsewire.workers.site import Loopback, Site
 
 WARMUP_SHARE = 0.02
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from sparsewire.experiment.events import Event
 from sparsewire.measure.wire_limit import ring_bytes
 from sparsewire.training.trial import Trial
-from sparsewire.workers.launch import Event
 
 FINAL_SHARE = 0.05
 """The share of the steps at the end over which the final training loss is averaged."""

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from sparsewire.experiment.events import Event
 from sparsewire.training.comparison import Follower
-from sparsewire.workers.launch import Event
 
 
 @contextmanager

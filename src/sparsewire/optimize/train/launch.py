@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from sparsewire.experiment.launch import run_on_loopback
 from sparsewire.optimize.train.report import from_fields
 from sparsewire.optimize.train.request import Request
 from sparsewire.optimize.train.run import Follow
-from sparsewire.workers.loopback import run_on_loopback
 
 
 def run_locally(request: Request, workers: int, follow: Follow) -> None:

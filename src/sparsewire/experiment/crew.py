@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import queue
 import subprocess
 import threading
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparsewire.errors import WorkerFailed
-from sparsewire.workers.site import Site, free_ports
+from sparsewire.experiment.events import Event
+from sparsewire.experiment.site import Site, free_ports
 
 _GRACE_S = 5.0
 """For processes that are told to end."""
@@ -78,8 +80,8 @@ class Crew:
         self._others.append(process)
         return process
 
-    def lines(self) -> Iterator[tuple[int, str]]:
-        """What workers write to standard output, with their ranks, until all have ended.
+    def events(self) -> Iterator[tuple[int, Event]]:
+        """What workers tell, with their ranks, until all have ended.
 
         Raises WorkerFailed, with what the processes wrote, as soon as one of them fails.
         """
@@ -87,7 +89,7 @@ class Crew:
         while running:
             rank, line = self._said.get()
             if line is not None:
-                yield rank, line
+                yield rank, json.loads(line)
             else:
                 running -= 1
                 if self._workers[rank].popen.returncode:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from sparsewire.errors import Error, WorkerFailed
-from sparsewire.workers.crew import Crew
-from sparsewire.workers.launch import Event, run_workers
-from sparsewire.workers.site import Loopback, free_ports
+from sparsewire.experiment.crew import Crew
+from sparsewire.experiment.events import Event
+from sparsewire.experiment.launch import run_workers
+from sparsewire.experiment.site import Loopback, free_ports
 
 
 def _run(code: str, logs: Path, workers: int = 2) -> list[Event]:
@@ -98,8 +99,10 @@ def test_others_end_with_the_workers(tmp_path: Path) -> None:
     with Crew(Loopback(2), tmp_path) as crew:
         sleep = [sys.executable, "-c", "import time; time.sleep(50)"]
         beside = crew.start_beside("sleeper", 1, sleep, os.environ)
-        crew.start_workers([sys.executable, "-c", "print(1)"], 1, os.environ)
-        assert list(crew.lines()) == [(0, "1\n")]
+        crew.start_workers(
+            [sys.executable, "-c", 'print("{\\"event\\": \\"done\\"}")'], 1, os.environ
+        )
+        assert list(crew.events()) == [(0, {"event": "done"})]
         assert beside.popen.poll() is None
     assert beside.popen.returncode == -signal.SIGTERM
 
@@ -115,7 +118,7 @@ def test_free_ports_are_none_that_the_system_gives_to_others_meanwhile() -> None
 def test_free_ports_differ_and_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
     ports = free_ports(20)
     assert len(set(ports)) == 20
-    monkeypatch.setattr("sparsewire.workers.site._PORTS", ports[:3])
+    monkeypatch.setattr("sparsewire.experiment.site._PORTS", ports[:3])
     with socket.create_server(("127.0.0.1", ports[0])):
         assert set(free_ports(2)) == set(ports[1:3])
         with pytest.raises(Error, match="no 3 ports"):

@@ -1,0 +1,53 @@
+"""Where an experiment runs: on this machine's loopback, or on emulated hosts of the lab."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+from sparsewire.errors import ExperimentError
+from sparsewire.experiment.site import Loopback, Site
+from sparsewire.lab import Lab, parse_link
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where to run: on loopback, or on one emulated host per rank and aggregator.
+
+    Raises ExperimentError, or ValueError for a link's speed, for what makes no sense.
+    """
+
+    ranks: int
+    aggregators: int = 0
+    emulated: bool = False
+    """Then every rank has a network interface to itself, whose counters mean something."""
+    link: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.ranks < 2:
+            raise ExperimentError(f"a collective needs at least 2 ranks, not {self.ranks}")
+        if self.link and not self.emulated:
+            raise ExperimentError("--link shapes emulated hosts; give --hosts too")
+        if self.link:
+            parse_link(self.link)
+
+    def open(self) -> contextlib.AbstractContextManager[Site]:
+        """The hosts, for as long as a `with` block lasts."""
+        count = self.ranks + self.aggregators
+        if self.emulated:
+            return Lab(count, self.link)
+        return contextlib.nullcontext(Loopback(count))
+
+    def seconds(self, bytes_per_host: float) -> float | None:
+        """What a host's link takes for so many bytes; None where its speed is unknown."""
+        return bytes_per_host * 8 / parse_link(self.link) if self.link else None
+
+    @property
+    def place(self) -> str:
+        """Where the ranks are, in words."""
+        where = "emulated hosts" if self.emulated else "loopback"
+        return f"{where} at {self.link}" if self.link else where
+
+    def __str__(self) -> str:
+        aggregators = f", {self.aggregators} dedicated aggregators" if self.aggregators else ""
+        return f"{self.ranks} ranks on {self.place}{aggregators}"
