@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -27,8 +27,6 @@ from sparsewire.sparse_collectives import Request, build_call, check_dense, chec
 from sparsewire.sparse_input import coalesced, is_sparse, read
 from sparsewire.sparse_results import Results
 from sparsewire.work import Work
-
-Kept = TypeVar("Kept")
 
 
 class Communicator:
@@ -194,19 +192,19 @@ class Communicator:
         if out is not None:
             target = view(out, writable=True)
             check_target(source, target)
-        start = partial(
-            self.submit,
+        result = x if out is None else out
+        return self.submit(
             source.pointer,
             target.pointer,
             source.size,
             source.dtype,
             dense_code(op, source.dtype),
+            lambda: result,
+            (source.owner, target.owner),
             timeout,
             codecs(precision, source.dtype, op),
             seed,
         )
-        result = x if out is None else out
-        return self._issue(start, lambda _: lambda: result, (source.owner, target.owner))
 
     def _sparse(self, x: Any, request: Request, async_op: bool, timeout: float | None) -> Any:
         check_request(request, x, self.world_size, self.has_aggregators)
@@ -229,8 +227,11 @@ class Communicator:
         deliver_from: Callable[[Operation], Callable[[], Any]],
         memory: object,
     ) -> Work:
-        """The handle of an operation that works on `memory`."""
-        return self.issue(start, lambda op: Work(self, op, deliver_from(op), memory), memory)
+        """The handle of an operation on `memory`, which stays whatever interrupts this."""
+        operation, token = self._abandoned.issue(start, memory)
+        work = Work(self, operation, deliver_from(operation), memory)
+        self._abandoned.issued(token)
+        return work
 
     def barrier(self, timeout: float | None = None) -> None:
         """Return once every rank has called it. Raises like `all_reduce`."""
@@ -295,18 +296,6 @@ class Communicator:
         """Fail every collective in flight or to come, on all ranks, with an Error that says why."""
         self._core.abort(message)
 
-    def issue(
-        self, start: Callable[[], Operation], keep: Callable[[Operation], Kept], memory: object
-    ) -> Kept:
-        """Start an operation and `keep` it, with the `memory` that it works on.
-
-        The memory stays whatever interrupts this. For glue to frameworks, like `submit`.
-        """
-        operation, token = self._abandoned.issue(start, memory)
-        kept = keep(operation)
-        self._abandoned.issued(token)
-        return kept
-
     def hold(self, operation: Operation, memory: object) -> None:
         """Keep `memory` until `operation` has ended, for a handle that goes before."""
         self._abandoned.hold(operation, memory)
@@ -318,19 +307,29 @@ class Communicator:
         count: int,
         dtype_code: int,
         op_code: int,
+        result: Callable[[], Any],
+        memory: object,
         timeout_s: float | None = None,
         codec_codes: tuple[int, int] = (0, 0),
         seed: int = 0,
-    ) -> Operation:
-        """Start an all_reduce on raw memory, which must stay valid until the operation has ended.
+    ) -> Work:
+        """Start an all_reduce on raw `memory`; `result` makes, once, what `wait` then returns.
 
         Nothing is checked. For glue to frameworks; codes are in `_core.DTYPES`,
         `_core.OPS` and `_core.CODECS`.
         """
-        seconds = self._seconds(timeout_s)
-        return self._core.submit(
-            source_ptr, target_ptr, count, dtype_code, op_code, seconds, *codec_codes, seed
+        start = partial(
+            self._core.submit,
+            source_ptr,
+            target_ptr,
+            count,
+            dtype_code,
+            op_code,
+            self._seconds(timeout_s),
+            *codec_codes,
+            seed,
         )
+        return self._issue(start, lambda _: result, memory)
 
     def _seconds(self, timeout: float | None) -> float:
         """The limit of a call as the engine takes it, where 0 is none."""

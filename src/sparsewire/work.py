@@ -78,6 +78,12 @@ class Work:
 
         self._issuer.watch(self._operation, call)
 
+    def deliver_to(self, take: Callable[[Any], Any]) -> Work:
+        """Have `wait` return what `take` makes, once, of the result. For glue to frameworks."""
+        result = self._result
+        self._result = lambda: take(result())
+        return self
+
     def _deliver(self) -> Any:
         """Make the result, once."""
         with self._delivering:

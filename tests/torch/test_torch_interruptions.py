@@ -32,7 +32,7 @@ def interrupt(call: Callable[[torch.Tensor, Any], None]) -> bool:
         return True
     member = member_of(group)
     assert member is not None
-    communicator = member._communicator
+    communicator = member.communicator
     core, tensor = communicator._core, torch.ones(100_000)
     alive = weakref.ref(tensor.untyped_storage())
     communicator._core = interrupted = Interrupted(core)  # type: ignore[assignment]

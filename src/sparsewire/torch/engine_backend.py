@@ -58,10 +58,10 @@ class EngineBackend(Member, _Backend):  # type: ignore[misc]
         return getattr(_c10d.ErrorType, _kind_of(self.failure()))
 
     def registerAbortHook(self, identifier: int, hook: Hook) -> None:
-        self._health.register(identifier, hook)
+        self._health.hooks[identifier] = hook
 
     def unregisterAbortHook(self, identifier: int) -> None:
-        self._health.unregister(identifier)
+        self._health.hooks.pop(identifier, None)
 
     # Torch calls these where its process groups say _start_coalescing and _end_coalescing.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -13,6 +13,7 @@ from sparsewire import _core
 from sparsewire.reductions import SPARSE_OPS
 
 DTYPES = {getattr(torch, name): code for name, code in _core.DTYPES.items()}
+Options = TypeVar("Options")
 OPS = {getattr(dist.ReduceOp, name.upper()): name for name in _core.OPS}
 
 
@@ -25,6 +26,11 @@ def operation(tensors: Sequence[torch.Tensor], op: Any) -> str | None:
     if name is None or not all(_takes(tensor, name) for tensor in tensors):
         return None
     return name
+
+
+def can_read(tensor: torch.Tensor) -> bool:
+    """Whether the engine can read the tensor's elements, or for a dense one at least its bits."""
+    return has_memory(tensor) or is_sparse(tensor)
 
 
 def has_memory(tensor: torch.Tensor) -> bool:
@@ -54,30 +60,19 @@ def require_dense(tensors: list[torch.Tensor]) -> None:
             )
 
 
-def reduce_options(
-    options: Any = None, timeout: timedelta | None = None, op: Any = None
-) -> dist.AllreduceOptions:
-    """Join what torch's overloads of allreduce take: its options, or an operation and a timeout."""
-    if isinstance(options, dist.AllreduceOptions):
+def joined(
+    kind: type[Options], name: str, options: Any, timeout: timedelta | None, value: Any
+) -> Options:
+    """Join what torch's overloads of a collective take: its options, or one of them and a timeout.
+
+    `name` is that option's; it comes in the place of `options`, or as `value`.
+    """
+    if isinstance(options, kind):
         return options
-    joined = dist.AllreduceOptions()
-    chosen = options if options is not None else op
+    made: Any = kind()
+    chosen = value if options is None else options
     if chosen is not None:
-        joined.reduceOp = chosen
+        setattr(made, name, chosen)
     if timeout is not None:
-        joined.timeout = timeout
-    return joined
-
-
-def broadcast_options(
-    options: Any = None, timeout: timedelta | None = None, root: int | None = None
-) -> dist.BroadcastOptions:
-    """Join what torch's overloads of broadcast take: its options, or a root and a timeout."""
-    if isinstance(options, dist.BroadcastOptions):
-        return options
-    joined = dist.BroadcastOptions()
-    chosen: int | None = root if options is None else options
-    joined.rootRank = chosen or 0
-    if timeout is not None:
-        joined.timeout = timeout
-    return joined
+        made.timeout = timeout
+    return made  # type: ignore[no-any-return]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from sparsewire.torch.callbacks import Callbacks
-from sparsewire.torch.inner import Backend
+from sparsewire.torch.inner_backends import Backend
 from sparsewire.torch.untraced import untraced
 from sparsewire.torch.work import Together
+
+Serving = TypeVar("Serving", bound="Forwarding")
 
 # What torch calls a process group, and what backends call it: some names differ, and torch 2.13
 # renamed a few of the group's while backends kept the old ones.
@@ -72,7 +74,7 @@ class Forwarding:
 
         def reduce(self, *args: Any, **kwargs: Any) -> Any: ...
 
-    def _serving(self) -> Forwarding:
+    def _serving(self: Serving) -> Serving:
         """The group that serves the calling thread."""
         raise NotImplementedError
 

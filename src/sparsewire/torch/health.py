@@ -18,7 +18,8 @@ class Health:
 
     def __init__(self) -> None:
         self._noticing = threading.Lock()
-        self._hooks: dict[int, Hook] = {}
+        self.hooks: dict[int, Hook] = {}
+        """What to run before the group is aborted and at the error that ends it."""
         self.error: Error | None = None
 
     def notice(self, error: Error) -> None:
@@ -33,16 +34,8 @@ class Health:
 
     def run_hooks(self) -> None:
         """Run every hook. One that raises is logged, so that the others run."""
-        for identifier, hook in list(self._hooks.items()):
+        for identifier, hook in list(self.hooks.items()):
             try:
                 hook()
             except Exception:
                 _logger.exception("abort hook %d raised", identifier)
-
-    def register(self, identifier: int, hook: Hook) -> None:
-        """Have `hook` run before the group is aborted and at the error that ends it."""
-        self._hooks[identifier] = hook
-
-    def unregister(self, identifier: int) -> None:
-        """Forget a hook; one that is not registered is none."""
-        self._hooks.pop(identifier, None)

@@ -1,15 +1,24 @@
-"""The inner backends of one group: gloo from the start, NCCL once a CUDA tensor comes."""
+"""The inner backends of one group, which serve what the engine does not.
+
+That is gloo for CPU tensors, from the start, and NCCL once a CUDA tensor comes.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 from datetime import timedelta
+from typing import Any, TypeAlias
 
-from torch._C._distributed_c10d import Store
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
 
 from sparsewire.forking import Inherited, never_free
-from sparsewire.torch import inner
-from sparsewire.torch.inner import Backend
+from sparsewire.meeting.interface import local_address
+
+# Torch's own stubs leave out most methods of its backends.
+Backend: TypeAlias = Any
 
 
 class InnerBackends:
@@ -19,7 +28,7 @@ class InnerBackends:
         """Connect gloo. All ranks make it together."""
         self._arguments = (store, rank, size)
         self._making = threading.Lock()
-        self._made: dict[str, Backend] = {"cpu": inner.gloo(store, rank, size, timeout)}
+        self._made: dict[str, Backend] = {"cpu": _gloo(store, rank, size, timeout)}
         self._gone: Backend = None
 
     @property
@@ -32,7 +41,7 @@ class InnerBackends:
             return self.gloo
         with self._making:
             if "cuda" not in self._made:
-                nccl = inner.nccl(*self._arguments, self.timeout)
+                nccl = _nccl(*self._arguments, self.timeout)
                 self._made["cuda"] = self.gloo if nccl is None else nccl
             return self._made["cuda"]
 
@@ -68,3 +77,22 @@ class InnerBackends:
     def _each(self, method: str) -> None:
         for backend in self.all():
             getattr(backend, method)()
+
+
+def _gloo(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
+    """Connect a gloo backend, which listens on the address that the engine listens on."""
+    backend: Any = dist.ProcessGroupGloo
+    options = backend._Options()
+    options._timeout = timeout
+    # Gloo's own choice is what the host's name means, which often is loopback.
+    options._devices = [backend.create_device(hostname=local_address(os.environ))]
+    return backend(PrefixStore("gloo", store), rank, size, options)
+
+
+def _nccl(store: Store, rank: int, size: int, timeout: timedelta) -> Backend | None:
+    """An NCCL backend, which connects at its first call; None on a machine without CUDA."""
+    if not (torch.cuda.is_available() and dist.is_nccl_available()):
+        return None
+    options: Any = dist.ProcessGroupNCCL.Options()
+    options._timeout = timeout
+    return dist.ProcessGroupNCCL(PrefixStore("nccl", store), rank, size, options)

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 
+from sparsewire.communicator import Communicator
 from sparsewire.torch.backed_group import BackedGroup
 from sparsewire.torch.member import Member
 
@@ -53,8 +54,8 @@ def status(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
     return _served(group).status()
 
 
-def _served(group: dist.ProcessGroup | None) -> Member:
+def _served(group: dist.ProcessGroup | None) -> Communicator:
     member = member_of(group)
     if member is None:
         raise ValueError('the group has no backend "sparsewire": pass one that has')
-    return member
+    return member.communicator

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import math
 import os
 import threading
 import weakref
@@ -22,20 +21,17 @@ from torch._C._distributed_c10d import PrefixStore, Store
 import sparsewire
 from sparsewire.errors import Error
 from sparsewire.forking import disown_in_child, never_free
-from sparsewire.torch import callbacks, dense_part, engine_path, handed, sparse_part
-from sparsewire.torch.engine_call import EngineCall, Part
-from sparsewire.torch.forwarding import device_type
+from sparsewire.torch import callbacks, handed
+from sparsewire.torch.collectives import Collectives
+from sparsewire.torch.forwarding import Serving
 from sparsewire.torch.health import Health
-from sparsewire.torch.inner import Backend
-from sparsewire.torch.inner_backends import InnerBackends
-from sparsewire.torch.sparse_collectives import SparseCollectives
-from sparsewire.torch.untraced import untraced
-from sparsewire.torch.work import Together, Work
+from sparsewire.torch.inner_backends import Backend, InnerBackends
+from sparsewire.torch.work import Together
 
 NAME = "sparsewire"
 
 
-class Member(SparseCollectives):
+class Member(Collectives):
     """What both forms share. A subclass is also torch's class, which knows rank and size.
 
     `level` is 0 for a group that users have. What callbacks of futures issue goes to a nested group
@@ -59,11 +55,10 @@ class Member(SparseCollectives):
         self._nested: Member | None = None
         self._nesting = threading.Lock()
         self._coalescing: list[dist.Work] | None = None
-        self._latest: weakref.ref[EngineCall] | None = None
         self._callbacks = callbacks.Callbacks(level + 1)
         self._health = Health()
         # The engine first: it finds out at once where ranks cannot reach each other.
-        self._communicator = sparsewire.init(
+        self.communicator = sparsewire.init(
             PrefixStore("sparsewire", store),
             rank=self.rank(),
             world_size=self.size(),
@@ -72,7 +67,7 @@ class Member(SparseCollectives):
         try:
             self._inner_backends = InnerBackends(store, self.rank(), self.size(), timeout)
         except BaseException:
-            self._communicator.close()
+            self.communicator.close()
             raise
         _open.add(self)
         disown_in_child(self)
@@ -83,106 +78,7 @@ class Member(SparseCollectives):
     @property
     def has_aggregators(self) -> bool:
         """Whether ranks are connected with dedicated aggregators, and not with each other."""
-        return self._communicator.has_aggregators
-
-    def stats(self) -> dict[str, int]:
-        """The engine's counters for this group, as `Communicator.stats` gives them."""
-        return self._communicator.stats()
-
-    def status(self) -> dict[str, Any]:
-        """What the engine is at, and which ranks are silent, as `Communicator.status` tells it."""
-        return self._communicator.status()
-
-    @untraced
-    def allreduce(
-        self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, *, op: Any = None
-    ) -> dist.Work:
-        """Reduce in place over all ranks: a tensor, or a list of one."""
-        tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
-        options = engine_path.reduce_options(opts, timeout, op)
-        return self._serving()._reduce(
-            "allreduce",
-            tensors,
-            options,
-            # For backends, several tensors here mean the sum over them as well.
-            engine_takes=len(tensors) == 1,
-        )
-
-    @untraced
-    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> dist.Work:
-        """Reduce each of several tensors in place over all ranks."""
-        options = dist.AllreduceCoalescedOptions() if opts is None else opts
-        return self._serving()._reduce("allreduce_coalesced", tensors, options)
-
-    @untraced
-    def broadcast(
-        self,
-        tensors: Any,
-        opts: Any = None,
-        timeout: timedelta | None = None,
-        *,
-        root: int | None = None,
-    ) -> dist.Work:
-        """Copy a tensor, or a list of one, from rank `rootRank` to all others."""
-        tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
-        options = engine_path.broadcast_options(opts, timeout, root)
-        group = self._serving()
-        root, seconds = options.rootRank, group._seconds(options.timeout)
-        if len(tensors) == 1 and engine_path.has_memory(tensors[0]):
-            is_source = root == group.rank()
-            call = group._new_call()
-            dense_part.broadcast(call, tensors[0], is_source, seconds)
-            return group._work_of(call)
-        if len(tensors) == 1 and engine_path.is_sparse(tensors[0]):
-            return group._start(
-                sparse_part.broadcast(group._communicator, tensors[0], root, seconds)
-            )
-        return group._record(group._inner(device_type(tensors)).broadcast(tensors, options))
-
-    @untraced
-    def barrier(
-        self, opts: dist.BarrierOptions | None = None, timeout: timedelta | None = None
-    ) -> dist.Work:
-        """End once every rank has called it."""
-        group = self._serving()
-        if opts is None or opts.device is None or opts.device.type == "cpu":
-            options = engine_path.reduce_options(timeout=opts.timeout if opts else timeout)
-            return group._reduce("allreduce", [torch.zeros(1, dtype=torch.int32)], options)
-        return group._record(group._inner(opts.device.type).barrier(opts))
-
-    def _reduce(
-        self, name: str, tensors: list[torch.Tensor], options: Any, engine_takes: bool = True
-    ) -> dist.Work:
-        """Have the engine serve the call, or else method `name` of the inner backend."""
-        op = engine_path.operation(tensors, options.reduceOp.op) if engine_takes else None
-        if op is None:
-            engine_path.require_dense(tensors)
-            backend = self._inner(device_type(tensors))
-            return self._record(getattr(backend, name)(tensors, options))
-        call, seconds = self._new_call(), self._seconds(options.timeout)
-        for tensor in tensors:
-            part = sparse_part if engine_path.is_sparse(tensor) else dense_part
-            part.all_reduce(call, tensor, op, seconds)
-        return self._work_of(call)
-
-    def _start(self, part: Part) -> dist.Work:
-        """The work of a call that consists of one part, which has just been started."""
-        call = self._new_call()
-        call.add(part)
-        return self._work_of(call)
-
-    def _work_of(self, call: EngineCall) -> dist.Work:
-        return self._record(Work(call, self._callbacks))
-
-    def _new_call(self) -> EngineCall:
-        call = EngineCall(self._communicator, self._health.notice)
-        self._latest = weakref.ref(call)
-        return call
-
-    def _seconds(self, timeout: timedelta) -> float:
-        """The limit of a call: its own, or the group's where it has none. Torch's zero is none."""
-        limit = timeout if timeout >= timedelta(0) else self._timeout
-        return limit.total_seconds() or math.inf
+        return self.communicator.has_aggregators
 
     @property
     def _timeout(self) -> timedelta:
@@ -192,11 +88,11 @@ class Member(SparseCollectives):
     def _inner(self, device_type: str) -> Backend:
         return self._inner_backends.of(device_type)
 
-    def _serving(self) -> Member:
-        group: Member = self
-        for _ in range(callbacks.current_level() - self._level):
+    def _serving(self: Serving) -> Serving:
+        group: Any = self
+        for _ in range(callbacks.current_level() - group._level):
             group = group._nested_group()
-        return group
+        return group  # type: ignore[no-any-return]
 
     def _nested_group(self) -> Member:
         with self._nesting:
@@ -247,14 +143,14 @@ class Member(SparseCollectives):
         """The error that ended this group's communicator, as far as it is known here."""
         latest = None if self._latest is None else self._latest()
         if latest is not None:
-            latest.error()
+            latest.exception()
         return self._health.error
 
     def shutdown(self) -> None:
         """Leave the group: end what is in flight and close all connections. Idempotent."""
         if self._nested is not None:
             self._nested.shutdown()
-        self._communicator.close()
+        self.communicator.close()
         self._callbacks.close()
         self._inner_backends.shutdown()
         _open.discard(self)
@@ -272,7 +168,7 @@ class Member(SparseCollectives):
             self._health.run_hooks()
         if self._nested is not None:
             self._nested.abort()
-        self._communicator.abort(f"rank {self.rank()} aborted its process group")
+        self.communicator.abort(f"rank {self.rank()} aborted its process group")
         self._inner_backends.abort()
         self.shutdown()
 

@@ -2,73 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from math import inf
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.autograd import Variable
 
+import sparsewire
+from sparsewire.errors import Error
 from sparsewire.torch.callbacks import Callbacks
-from sparsewire.torch.engine_call import EngineCall
 from sparsewire.torch.future import Future
 
 _NO_LIMIT = timedelta(0)
-
-
-class Work(dist.Work):
-    """A call that the engine serves."""
-
-    def __init__(self, call: EngineCall, callbacks: Callbacks) -> None:
-        super().__init__()
-        self._call = call
-        self._callbacks = callbacks
-        self._future: Future[list[torch.Tensor]] | None = None
-
-    def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
-        """Block until the end; raises the typed error. A timeout of zero is none."""
-        self._call.wait(timeout.total_seconds() if timeout > _NO_LIMIT else inf)
-        return True
-
-    def synchronize(self) -> None:
-        self.wait()
-
-    def is_completed(self) -> bool:
-        return self._call.done()
-
-    def is_success(self) -> bool:
-        return self._call.done() and self._call.error() is None
-
-    def exception(self) -> Exception | None:
-        return self._call.error()
-
-    def result(self) -> list[torch.Tensor]:
-        return self._call.tensors
-
-    def get_future(self) -> Future[list[torch.Tensor]]:
-        """The tensors as a future. In a backward pass, also raise its error from `backward()`."""
-        if self._future is None:
-            self._future = Future.of(self._call.finish, self._callbacks)
-            # DDP would turn the error into a plain RuntimeError. Its own final callback is queued
-            # after this one, so this one raises first.
-            if torch._C._current_graph_task_id() != -1:
-                Variable._execution_engine.queue_callback(self._call.wait)
-        return self._future
 
 
 class Together(dist.Work):
     """Several works as one, for coalesced calls. `tensors` are what they write."""
 
     def __init__(
-        self, works: Sequence[dist.Work], tensors: Sequence[torch.Tensor], callbacks: Callbacks
+        self, works: Sequence[Any], tensors: Sequence[torch.Tensor], callbacks: Callbacks
     ) -> None:
         super().__init__()
         self._works = works
         self._tensors = list(tensors)
         self._callbacks = callbacks
+        self._future: Future[list[torch.Tensor]] | None = None
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
+        """Block until the end; raises the typed error. A timeout of zero is none."""
         for work in self._works:
             work.wait(timeout)
         return True
@@ -86,8 +51,71 @@ class Together(dist.Work):
         return self._tensors
 
     def get_future(self) -> Future[list[torch.Tensor]]:
-        return Future.of(self._finish, self._callbacks)
+        """The tensors as a future. In a backward pass, also raise its error from `backward()`."""
+        if self._future is None:
+            self._future = Future.of(self._finish, self._callbacks)
+            # DDP would turn the error into a plain RuntimeError. Its own final callback is queued
+            # after this one, so this one raises first.
+            if torch._C._current_graph_task_id() != -1:
+                Variable._execution_engine.queue_callback(self.synchronize)
+        return self._future
 
     def _finish(self) -> list[torch.Tensor]:
         self.wait()
         return self._tensors
+
+
+class Work(Together):
+    """A call that the engine serves, one handle for each collective that it consists of.
+
+    Once it is known to have ended, results are in the tensors.
+    """
+
+    def __init__(
+        self,
+        handles: Sequence[sparsewire.Work],
+        tensors: Sequence[torch.Tensor],
+        callbacks: Callbacks,
+        notice: Callable[[Error], None],
+    ) -> None:
+        """`notice` is told why a collective failed each time that this is found."""
+        super().__init__(handles, tensors, callbacks)
+        self._notice = notice
+
+    def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
+        """Block until the end; raises the typed error. A timeout of zero is none.
+
+        After the timeout the collectives are still in flight, and still write into the tensors.
+        """
+        error = self._end(self._works, timeout.total_seconds() if timeout > _NO_LIMIT else inf)
+        if error is not None:
+            raise error
+        return True
+
+    def is_completed(self) -> bool:
+        completed = super().is_completed()
+        if completed:
+            self.exception()
+        return completed
+
+    def is_success(self) -> bool:
+        return super().is_completed() and self.exception() is None
+
+    def exception(self) -> Exception | None:
+        """Why the first collective that failed did, or why its result is not in the tensor."""
+        return self._end([handle for handle in self._works if handle.is_completed()], 0.0)
+
+    def _end(self, handles: Sequence[sparsewire.Work], timeout: float) -> Exception | None:
+        """Wait for all of them, for `timeout` seconds together; the first error."""
+        deadline = time.monotonic() + timeout
+        errors = [self._error_of(handle, deadline - time.monotonic()) for handle in handles]
+        return next(filter(None, errors), None)
+
+    def _error_of(self, handle: sparsewire.Work, timeout: float) -> Exception | None:
+        try:
+            handle.wait(max(0.0, round(timeout, 3)))
+        except Exception as error:
+            if (failure := handle.exception()) is not None:
+                self._notice(failure)
+            return error
+        return None

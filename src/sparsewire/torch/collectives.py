@@ -1,0 +1,147 @@
+"""The collectives of a group that the engine serves where it can; inner backends serve the rest."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import ReduceOptions
+
+import sparsewire
+from sparsewire.torch import engine_path, in_place
+from sparsewire.torch.forwarding import Forwarding, device_type
+from sparsewire.torch.health import Health
+from sparsewire.torch.untraced import untraced
+from sparsewire.torch.work import Work
+
+_NOT_SET = timedelta(microseconds=-1)
+
+
+class Collectives(Forwarding):
+    """Calls of torch on the group that serves the calling thread."""
+
+    communicator: sparsewire.Communicator
+    _health: Health
+    _latest: weakref.ref[Work] | None = None
+
+    @property
+    def _timeout(self) -> timedelta:
+        """The limit of calls that have none of their own."""
+        raise NotImplementedError
+
+    @untraced
+    def allreduce(
+        self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, *, op: Any = None
+    ) -> dist.Work:
+        """Reduce in place over all ranks: a tensor, or a list of one."""
+        tensors = _listed(tensors)
+        options = engine_path.joined(dist.AllreduceOptions, "reduceOp", opts, timeout, op)
+        # For backends, several tensors here mean the sum over them as well.
+        return self._reduce("allreduce", tensors, options, engine_takes=len(tensors) == 1)
+
+    @untraced
+    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> dist.Work:
+        """Reduce each of several tensors in place over all ranks."""
+        options = dist.AllreduceCoalescedOptions() if opts is None else opts
+        return self._reduce("allreduce_coalesced", tensors, options)
+
+    @untraced
+    def broadcast(
+        self,
+        tensors: Any,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+        *,
+        root: int | None = None,
+    ) -> dist.Work:
+        """Copy a tensor, or a list of one, from rank `rootRank` to all others."""
+        tensors = _listed(tensors)
+        options = engine_path.joined(dist.BroadcastOptions, "rootRank", opts, timeout, root)
+        group = self._serving()
+        if len(tensors) != 1 or not engine_path.can_read(tensors[0]):
+            return group._record(group._inner(device_type(tensors)).broadcast(tensors, options))
+        seconds = group._seconds(options.timeout)
+        handle = in_place.broadcast(group.communicator, tensors[0], options.rootRank, seconds)
+        return group._work_of([handle], tensors)
+
+    @untraced
+    def barrier(
+        self, opts: dist.BarrierOptions | None = None, timeout: timedelta | None = None
+    ) -> dist.Work:
+        """End once every rank has called it."""
+        if opts is None or opts.device is None or opts.device.type == "cpu":
+            return self.allreduce(
+                torch.zeros(1, dtype=torch.int32), None, opts.timeout if opts else timeout
+            )
+        group = self._serving()
+        return group._record(group._inner(opts.device.type).barrier(opts))
+
+    @untraced
+    def allgather(self, *args: Any, **kwargs: Any) -> Any:
+        """Give each rank the tensors of all; as `dist.all_gather` calls it where sparse."""
+        if len(args) < 2 or not _is_one_sparse(args[1]):
+            return super().allgather(*args, **kwargs)
+        (outputs,), (tensor,), *options = args
+        group = self._serving()
+        seconds = group._seconds(options[0].timeout if options else _NOT_SET)
+        handle = in_place.all_gather(group.communicator, outputs, tensor, seconds)
+        return group._work_of([handle], outputs)
+
+    @untraced
+    def reduce(self, *args: Any, **kwargs: Any) -> Any:
+        """Reduce a tensor to one rank; as `dist.reduce` calls it where sparse."""
+        op = _sparse_operation(*args)
+        if op is None:
+            return super().reduce(*args, **kwargs)
+        (tensor,), options = args
+        group = self._serving()
+        seconds = group._seconds(options.timeout)
+        handle = in_place.reduce(group.communicator, tensor, op, options.rootRank, seconds)
+        return group._work_of([handle], [tensor])
+
+    def _reduce(
+        self, name: str, tensors: list[torch.Tensor], options: Any, engine_takes: bool = True
+    ) -> dist.Work:
+        """Have the engine serve the call, or else method `name` of the inner backend."""
+        group = self._serving()
+        op = engine_path.operation(tensors, options.reduceOp.op) if engine_takes else None
+        if op is None:
+            engine_path.require_dense(tensors)
+            backend = group._inner(device_type(tensors))
+            return group._record(getattr(backend, name)(tensors, options))
+        seconds = group._seconds(options.timeout)
+        handles = [in_place.all_reduce(group.communicator, each, op, seconds) for each in tensors]
+        return group._work_of(handles, tensors)
+
+    def _work_of(
+        self, handles: list[sparsewire.Work], tensors: Sequence[torch.Tensor]
+    ) -> dist.Work:
+        work = Work(handles, tensors, self._callbacks, self._health.notice)
+        self._latest = weakref.ref(work)
+        return self._record(work)
+
+    def _seconds(self, timeout: timedelta) -> float:
+        """The limit of a call: its own, or the group's where it has none. Torch's zero is none."""
+        limit = timeout if timeout >= timedelta(0) else self._timeout
+        return limit.total_seconds() or math.inf
+
+
+def _listed(tensors: Any) -> Any:
+    return [tensors] if isinstance(tensors, torch.Tensor) else tensors
+
+
+def _is_one_sparse(tensors: Any) -> bool:
+    one = isinstance(tensors, list | tuple) and len(tensors) == 1
+    return one and engine_path.is_sparse(tensors[0])
+
+
+def _sparse_operation(tensors: Any = None, options: Any = None, *others: Any) -> str | None:
+    """The engine's name of the operation, or None where the call is not for the engine."""
+    if not (_is_one_sparse(tensors) and isinstance(options, ReduceOptions)):
+        return None
+    return engine_path.operation(tensors, options.reduceOp.op)  # type: ignore[attr-defined]
