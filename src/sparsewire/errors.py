@@ -57,6 +57,10 @@ class ExperimentError(Error):
     """An experiment cannot run, or gave a wrong result; the message says what to do."""
 
 
+class LabError(Error):
+    """The lab cannot be set up here; the message says what is missing."""
+
+
 class WorkerFailed(Error):
     """A worker process ended with an error; the message has the end of what it wrote.
 

@@ -44,7 +44,7 @@ def lab(
     try:
         with ending_on(*_SIGNALS), Lab(hosts, speed, mtu=mtu) as emulated:
             emit = _writer() if prefix else None
-            status = run(emulated, command, grace=grace, report=_report, emit=emit)
+            status = run(emulated, command, grace=grace, tell=_report, emit=emit)
     except LabError as error:
         _report(str(error))
         status = 2

@@ -15,8 +15,8 @@ _ITEM_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The choice for float32 vectors of `bytes`, `density` of them named by each rank."""
+class Chosen:
+    """What is chosen for float32 vectors of `bytes`, `density` of them named by each rank."""
 
     bytes: int
     density: float
@@ -24,13 +24,13 @@ class Choice:
     predicted_s: float
 
 
-def choices(link: LinkFigures, ranks: int) -> list[Choice]:
+def choices(link: LinkFigures, ranks: int) -> list[Chosen]:
     """Every size with every density."""
     return [_choose(link, ranks, size, density) for size in SIZES for density in DENSITIES]
 
 
-def _choose(link: LinkFigures, ranks: int, size: int, density: float) -> Choice:
+def _choose(link: LinkFigures, ranks: int, size: int, density: float) -> Chosen:
     length = size // _ITEM_BYTES
     elements = [max(1, round(length * density))] * ranks
     prediction = predict(link, "auto", length, _ITEM_BYTES, elements)
-    return Choice(size, density, prediction.chosen, prediction.seconds)
+    return Chosen(size, density, prediction.chosen, prediction.seconds)

@@ -7,16 +7,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
-from sparsewire import Communicator, SparseVector
-from sparsewire.doctor.choices import Choice, choices
+from sparsewire.compress.framing import framed, unframed
+from sparsewire.doctor.choices import Chosen, choices
 from sparsewire.doctor.findings import Finding, findings
 from sparsewire.doctor.machine import Machine, look_at_machine
 from sparsewire.link_figures import LinkFigures
 from sparsewire.meeting.launcher import join
-
-_RECORD_BYTES_MAX = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -25,7 +21,7 @@ class Diagnosis:
 
     machines: list[Machine]
     link: LinkFigures | None
-    choices: list[Choice]
+    choices: list[Chosen]
     findings: list[Finding]
 
     def to_json(self, indent: int | None = None) -> str:
@@ -39,7 +35,7 @@ class Diagnosis:
         return cls(
             [Machine(**machine) for machine in fields["machines"]],
             None if link is None else LinkFigures(**link),
-            [Choice(**choice) for choice in fields["choices"]],
+            [Chosen(**choice) for choice in fields["choices"]],
             [Finding(**finding) for finding in fields["findings"]],
         )
 
@@ -57,15 +53,9 @@ def of_ranks(environment: Mapping[str, str]) -> tuple[int, Diagnosis]:
     """
     own = look_at_machine(environment, try_lab=False)
     with join() as communicator:
-        machines = [Machine.decode(data) for data in _exchange(communicator, own.encode())]
+        told = communicator.all_gather(framed(own.encode()))
+        machines = [Machine.decode(unframed(each.indices, each.values)) for each in told]
         ranks = communicator.world_size
         link = communicator.link if ranks > 1 else None
         chosen = choices(link, ranks) if link else []
         return communicator.rank, Diagnosis(machines, link, chosen, findings(machines, link))
-
-
-def _exchange(communicator: Communicator, record: bytes) -> list[bytes]:
-    """The records of all ranks, as the bytes of a sparse vector."""
-    letters = np.frombuffer(record, np.uint8).astype(np.int32)
-    vector = SparseVector(np.arange(len(letters)), letters, _RECORD_BYTES_MAX)
-    return [part.values.astype(np.uint8).tobytes() for part in communicator.all_gather(vector)]

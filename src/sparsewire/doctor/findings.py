@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from sparsewire.doctor.machine import Machine
@@ -37,32 +37,25 @@ def findings(machines: list[Machine], link: LinkFigures | None) -> list[Finding]
     return sorted(found, key=lambda finding: not finding.serious)
 
 
-def _addresses(machines: list[Machine]) -> list[Finding]:
-    return [
-        Finding(
-            True,
-            f"rank {rank} has no address to listen on: {machine.address_problem}",
-            "set SPARSEWIRE_IFNAME to the interface that connects the hosts",
-        )
-        for rank, machine in enumerate(machines)
-        if machine.address_problem
-    ]
+def _addresses(machines: list[Machine]) -> Iterator[Finding]:
+    for rank, machine in enumerate(machines):
+        if machine.address_problem:
+            yield Finding(
+                True,
+                f"rank {rank} has no address to listen on: {machine.address_problem}",
+                "set SPARSEWIRE_IFNAME to the interface that connects the hosts",
+            )
 
 
-def _loopback_among_hosts(machines: list[Machine]) -> list[Finding]:
-    if len({machine.identity for machine in machines}) < 2:
-        return []
-    ranks = [rank for rank, machine in enumerate(machines) if machine.is_loopback]
-    if not ranks:
-        return []
-    return [
-        Finding(
+def _loopback_among_hosts(machines: list[Machine]) -> Iterator[Finding]:
+    several_hosts = len({machine.identity for machine in machines}) > 1
+    if several_hosts and (ranks := _ranks(machines, lambda m: m.is_loopback, True)):
+        yield Finding(
             True,
-            f"{_ranks(ranks)} would listen on loopback, which other hosts cannot reach",
+            f"{ranks} would listen on loopback, which other hosts cannot reach",
             "set SPARSEWIRE_IFNAME to the interface that connects the hosts, or MASTER_ADDR to an "
             "address on their network",
         )
-    ]
 
 
 _ALIKE: list[tuple[str, bool, Callable[[Machine], object], str]] = [
@@ -79,62 +72,47 @@ _ALIKE: list[tuple[str, bool, Callable[[Machine], object], str]] = [
 ]
 
 
-def _differences(machines: list[Machine]) -> list[Finding]:
-    found = []
+def _differences(machines: list[Machine]) -> Iterator[Finding]:
     for what, serious, fact, advice in _ALIKE:
-        ranks_of: dict[object, list[int]] = {}
-        for rank, machine in enumerate(machines):
-            ranks_of.setdefault(fact(machine), []).append(rank)
-        if len(ranks_of) > 1:
-            told = "; ".join(f"{value} on {_ranks(ranks)}" for value, ranks in ranks_of.items())
-            found.append(Finding(serious, f"ranks have different {what}: {told}", advice))
-    return found
+        values = dict.fromkeys(map(fact, machines))
+        if len(values) > 1:
+            told = "; ".join(f"{value} on {_ranks(machines, fact, value)}" for value in values)
+            yield Finding(serious, f"ranks have different {what}: {told}", advice)
 
 
-def _slow_kernels(machines: list[Machine]) -> list[Finding]:
-    ranks = [rank for rank, machine in enumerate(machines) if machine.simd == "portable"]
-    if not ranks:
-        return []
-    return [
-        Finding(
+def _slow_kernels(machines: list[Machine]) -> Iterator[Finding]:
+    if ranks := _ranks(machines, lambda m: m.simd, "portable"):
+        yield Finding(
             False,
-            f"{_ranks(ranks)} adds and scans without AVX2",
+            f"{ranks} adds and scans without AVX2",
             "use a processor that has it, and leave SPARSEWIRE_SIMD unset; a virtual machine may "
             "hide it (QEMU: -cpu host)",
         )
-    ]
 
 
-def _crowded(machines: list[Machine]) -> list[Finding]:
+def _crowded(machines: list[Machine]) -> Iterator[Finding]:
     """A rank is at least two threads: the program's and a lane."""
-    found = []
     # The hosts of a lab, too, share a name and the machine's processors.
     for host, count in Counter(machine.host for machine in machines).items():
         processors = max(machine.processors for machine in machines if machine.host == host)
         if count > 1 and count * (1 + LANES_DEFAULT) > processors:
-            found.append(
-                Finding(
-                    False,
-                    f"{count} ranks share the {processors} processors of {host}",
-                    "expect times that jump; for real work, give every rank two processors",
-                )
+            yield Finding(
+                False,
+                f"{count} ranks share the {processors} processors of {host}",
+                "expect times that jump; for real work, give every rank two processors",
             )
-    return found
 
 
-def _slow_link(machines: list[Machine], link: LinkFigures) -> list[Finding]:
+def _slow_link(machines: list[Machine], link: LinkFigures) -> Iterator[Finding]:
     speeds = [machine.speed_mbit for machine in machines if machine.speed_mbit]
     measured = bandwidth_mbit(link)
-    if not speeds or measured >= _SLOW_SHARE * min(speeds):
-        return []
-    return [
-        Finding(
+    if speeds and measured < _SLOW_SHARE * min(speeds):
+        yield Finding(
             False,
             f"the ranks reach {measured:.0f} Mbit/s of the {min(speeds)} Mbit/s of their link",
             "look for other traffic, for a slower switch on the way, and for a busy processor; on "
             "fast links try SPARSEWIRE_LANES=2",
         )
-    ]
 
 
 def bandwidth_mbit(link: LinkFigures) -> float:
@@ -142,6 +120,8 @@ def bandwidth_mbit(link: LinkFigures) -> float:
     return 8e-6 / link.byte_s
 
 
-def _ranks(ranks: list[int]) -> str:
+def _ranks(machines: list[Machine], fact: Callable[[Machine], object], value: object) -> str:
+    """The ranks of which a fact has this value, in words; "" for none."""
+    ranks = [rank for rank, machine in enumerate(machines) if fact(machine) == value]
     names = ", ".join(map(str, ranks))
-    return f"rank {names}" if len(ranks) == 1 else f"ranks {names}"
+    return f"rank {names}" if len(ranks) == 1 else f"ranks {names}" if ranks else ""

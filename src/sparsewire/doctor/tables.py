@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sparsewire.doctor.choices import Choice
+from sparsewire.doctor.choices import Chosen
 from sparsewire.doctor.diagnosis import Diagnosis
 from sparsewire.doctor.findings import bandwidth_mbit
 from sparsewire.doctor.machine import Machine
@@ -36,7 +36,7 @@ def _facts(machines: list[Machine]) -> Table:
     groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
     for rank, machine in enumerate(machines):
         groups.setdefault(tuple(_rows(machine)), []).append(rank)
-    table = Table(box=SIMPLE, pad_edge=False)
+    table = _table()
     table.add_column("fact", style="bold")
     for ranks in groups.values():
         names = ", ".join(map(str, ranks))
@@ -67,9 +67,12 @@ def _or_unknown(value: int | None, unit: str) -> str:
     return "unknown" if value is None else f"{value} {unit}"
 
 
+def _table(title: str | None = None) -> Table:
+    return Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
+
+
 def _link(link: LinkFigures, ranks: int) -> Table:
-    table = Table(title=f"measured among {ranks} ranks", title_justify="left", box=SIMPLE)
-    table.pad_edge = False
+    table = _table(f"measured among {ranks} ranks")
     table.add_column("figure", style="bold")
     table.add_column("value", justify="right")
     table.add_row("latency of a message", f"{link.latency_s * 1e6:.0f} us")
@@ -79,10 +82,9 @@ def _link(link: LinkFigures, ranks: int) -> Table:
     return table
 
 
-def _choices(choices: list[Choice]) -> Table:
+def _choices(choices: list[Chosen]) -> Table:
     densities = list(dict.fromkeys(choice.density for choice in choices))
-    title = 'what "auto" chooses for sparse float32, and the ms it predicts'
-    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
+    table = _table('what "auto" chooses for sparse float32, and the ms it predicts')
     table.add_column("size", justify="right", style="bold")
     for density in densities:
         table.add_column(f"density {density:g}", overflow="fold")

@@ -1,6 +1,7 @@
 """Emulated hosts and links on one Linux machine: collectives tried and measured, no cluster."""
 
-from sparsewire.lab.lab import Lab, LabError, available
+from sparsewire.errors import LabError
+from sparsewire.lab.lab import Lab, available
 from sparsewire.lab.link import parse_link
 
 __all__ = ["Lab", "LabError", "available", "parse_link"]

@@ -5,19 +5,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
-from sparsewire.errors import Error
+from sparsewire.errors import LabError
 from sparsewire.lab import names, reaper
 from sparsewire.lab.link import parse_link
 from sparsewire.lab.namespace import Namespace
 
 MAX_HOSTS = 200
-
-
-class LabError(Error):
-    """The lab cannot be set up here; the message says what is missing."""
 
 
 class Lab:
@@ -67,12 +62,7 @@ class Lab:
             self._exit = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._exit.close()
 
     def popen(
@@ -131,9 +121,10 @@ class Lab:
         from sparsewire.lab import network
 
         try:
-            switch = self._namespace(stack, "switch")
-            self._namespaces = [
-                self._namespace(stack, names.name(host)) for host in range(len(self.addresses))
+            hosts = [names.name(host) for host in range(len(self.addresses))]
+            switch, *self._namespaces = [
+                stack.enter_context(contextlib.closing(Namespace(label)))
+                for label in ("switch", *hosts)
             ]
             stack.callback(self._namespaces.clear)
             stack.enter_context(_guardian(self._namespaces))
@@ -145,11 +136,6 @@ class Lab:
                 f"no lab is possible here: {error}. The kernel needs veth, bridge and sch_tbf; "
                 "a container needs --privileged"
             ) from error
-
-    def _namespace(self, stack: contextlib.ExitStack, label: str) -> Namespace:
-        namespace = Namespace(label)
-        stack.callback(namespace.close)
-        return namespace
 
 
 def available() -> str | None:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sparsewire.lab.namespace import Namespace, unshare
+from sparsewire.lab.namespace import Namespace, call_system, unshare
 
 INTERFACE = "eth0"
 HOSTS_FILE = "/etc/hosts"
@@ -61,13 +61,11 @@ def _hosts_file(addresses: Sequence[str]) -> Iterator[str]:
 def _enter_named(hosts_file: str, own_name: str) -> None:
     unshare(_CLONE_NEWNS | _CLONE_NEWUTS)
     # Mounts made outside still arrive in here, those made in here stay in here.
-    _mount(b"none", b"/", _MS_REC | _MS_SLAVE)
-    _mount(hosts_file.encode(), HOSTS_FILE.encode(), _MS_BIND)
+    _mount("none", "/", _MS_REC | _MS_SLAVE)
+    _mount(hosts_file, HOSTS_FILE, _MS_BIND)
     socket.sethostname(own_name)
 
 
-def _mount(source: bytes, target: bytes, flags: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(source, target, None, ctypes.c_ulong(flags), None) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), target.decode())
+def _mount(source: str, target: str, flags: int) -> None:
+    paths = source.encode(), target.encode()
+    call_system(f"cannot mount {target}", "mount", *paths, None, ctypes.c_ulong(flags), None)

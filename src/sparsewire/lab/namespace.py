@@ -46,10 +46,15 @@ class Namespace:
 
 def unshare(flags: int) -> None:
     """Move the calling thread into new namespaces of the kinds in `flags` (CLONE_NEW...)."""
+    call_system("cannot create a namespace", "unshare", flags)
+
+
+def call_system(failure: str, function: str, *arguments: object) -> None:
+    """Call a function of the C library that returns 0; raises OSError, with `failure`, if not."""
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(flags) != 0:
+    if libc[function](*arguments) != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"cannot create a namespace: {os.strerror(number)}")
+        raise OSError(number, f"{failure}: {os.strerror(number)}")
 
 
 def _enter_new() -> int:

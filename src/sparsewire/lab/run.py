@@ -14,19 +14,21 @@ from sparsewire.lab.lab import Lab
 Emit = Callable[[int, str, bool], None]
 """Takes a host, one line of its output without the end of line, and whether it is an error line."""
 
-Report = Callable[[str], None]
-"""Takes a message of the lab itself."""
-
 
 def run(
-    lab: Lab, argv: Sequence[str], *, grace: float, report: Report, emit: Emit | None = None
+    lab: Lab,
+    argv: Sequence[str],
+    *,
+    grace: float,
+    tell: Callable[[str], None],
+    emit: Emit | None = None,
 ) -> int:
     """Run `argv` on every host until all have ended; return the first status that is not zero.
 
     Once a host has failed, the others have `grace` seconds to end. A host ended by signal n counts
     as status 128 + n, as in a shell. With `emit`, output is passed on line by line from threads of
-    its own; without, the hosts write to this process's output. Raises OSError if `argv` cannot
-    be started.
+    its own; without, the hosts write to this process's output. `tell` takes what the lab itself has
+    to say. Raises OSError if `argv` cannot be started.
     """
     ended: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
     pumps: list[threading.Thread] = []
@@ -36,7 +38,7 @@ def run(
             pumps.append(_thread(_pump, host, process.stdout, emit, False))
             pumps.append(_thread(_pump, host, process.stderr, emit, True))
         _thread(_await, host, process, ended)
-    status = _first_failure(ended, len(lab.addresses), grace, report)
+    status = _first_failure(ended, len(lab.addresses), grace, tell)
     # Processes that the ranks left behind hold the other ends of the pipes.
     lab.stop()
     for pump in pumps:
@@ -82,7 +84,7 @@ def _await(
 
 
 def _first_failure(
-    ended: queue.SimpleQueue[tuple[int, int]], hosts: int, grace: float, report: Report
+    ended: queue.SimpleQueue[tuple[int, int]], hosts: int, grace: float, tell: Callable[[str], None]
 ) -> int:
     status = 0
     deadline: float | None = None
@@ -91,12 +93,12 @@ def _first_failure(
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
             host, code = ended.get(timeout=wait)
         except queue.Empty:
-            report(f"ending {_hosts(running + 1)} still running after {grace:g} s")
+            tell(f"ending {_hosts(running + 1)} still running after {grace:g} s")
             return status
         if code == 0:
             continue
         allowance = f"; {_hosts(running)} still running, given {grace:g} s to end"
-        report(f"host {host} {_ending(code)}" + (allowance if running and not status else ""))
+        tell(f"host {host} {_ending(code)}" + (allowance if running and not status else ""))
         if not status:
             status = code if code > 0 else 128 - code
             deadline = time.monotonic() + grace
