@@ -37,11 +37,12 @@ core-tests: $(TOOLS)  ## run the C++ tests alone
 torch-matrix: $(TOOLS) build  ## run tests/torch on several versions of torch, some GB each (VERSIONS="2.9.0 newest" selects)
 	$(BIN)/python .ci/torch-matrix $(VERSIONS)
 
-lint: $(TOOLS)  ## check style and types, Python and C++
+lint: $(TOOLS)  ## check style and types, Python and C++, and that docs quote what was measured
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES)
+	$(BIN)/python benchmarks/tables.py --check
 
 format: $(TOOLS)  ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix-only .

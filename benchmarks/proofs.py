@@ -1,4 +1,4 @@
-"""Makes the table and the plots of docs/compression.md from the records of benchmarks/proofs.sh.
+"""Makes the record behind the table of docs/proofs.md, and its plots, for benchmarks/proofs.sh.
 
 python benchmarks/proofs.py FOLDER
 """
@@ -8,13 +8,16 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import records
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from sparsewire.measure.conditions import conditions
 
 Record = dict[str, Any]
 
@@ -49,29 +52,38 @@ PLOTS = {
 
 
 def main(folder: Path) -> None:
-    records = [json.loads(line) for line in (folder / "proofs.jsonl").read_text().splitlines()]
-    table = "\n".join(lines([record for record in records if "what" in record]))
-    (folder / "proofs.md").write_text(table + "\n")
-    print(table)
-    curves = [record for record in records if "curve" in record]
+    found = [json.loads(line) for line in (folder / "proofs.jsonl").read_text().splitlines()]
+    measured = [record for record in found if "what" in record]
+    failed = sum(not record["holds"] for record in measured)
+    figures = {"all": {"measurements": len(measured), "failed": failed}, **rows_of(measured)}
+    command = "benchmarks/proofs.sh DATA"
+    records.write(folder / "proofs.json", {"command": command, **made_on(), "figures": figures})
+    print(f"{len(measured)} measurements, of which {failed} fail: {folder / 'proofs.json'}")
+    curves = [record for record in found if "curve" in record]
     for name, (title, rows) in PLOTS.items():
         draw(title, rows, curves).savefig(folder / f"proofs-{name}.png", dpi=110)
 
 
-def lines(records: Sequence[Record]) -> Iterable[str]:
-    """The table: a line for each target, a column for each data set."""
-    yield f"| | target | {' | '.join(DATA)} |"
-    yield "|---" * (len(DATA) + 2) + "|"
-    order = list(dict.fromkeys(target_of(record) for record in records))
-    by_check = sorted(records, key=lambda record: (record["check"], order.index(target_of(record))))
+def made_on() -> dict[str, Any]:
+    """Commit and conditions of this measurement."""
+    return {"commit": records.commit(), "conditions": conditions()}
+
+
+def rows_of(measured: Sequence[Record]) -> dict[str, dict[str, str]]:
+    """A row for each target, a cell for each data set; and one above those of each check."""
+    rows: dict[str, dict[str, str]] = {}
+    order = list(dict.fromkeys(target_of(record) for record in measured))
+    by_check = sorted(
+        measured, key=lambda record: (record["check"], order.index(target_of(record)))
+    )
     for check, of_check in groupby(by_check, key=lambda record: record["check"]):
-        yield f"| **{check}. {TITLES[check - 1]}** |" + " |" * (len(DATA) + 1)
+        rows[f"**{check}. {TITLES[check - 1]}**"] = {}
         for (_, what, low, high), alike in groupby(of_check, key=target_of):
             found = list(alike)
-            cells = [cell([r for r in found if r["data"] == data], low, high) for data in DATA]
-            yield f"| {what} | {bounds(low, high)} | {' | '.join(cells)} |"
-    failed = sum(not record["holds"] for record in records)
-    yield f"\n{len(records)} measurements, of which {failed} fail."
+            cells = {d: cell([r for r in found if r["data"] == d], low, high) for d in DATA}
+            name = what if what not in rows else f"{what}, {bounds(low, high)}"
+            rows[name] = {"target": bounds(low, high), **cells}
+    return rows
 
 
 def target_of(record: Record) -> tuple[int, str, float, float]:
@@ -90,21 +102,21 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if 1000 <= value < 1e6 else f"{value:.3g}"
 
 
-def cell(records: Sequence[Record], low: float, high: float) -> str:
+def cell(found: Sequence[Record], low: float, high: float) -> str:
     """The measurements closest to the bounds; in bold where one is beyond."""
-    if not records:
+    if not found:
         return ""
-    values = [record["value"] for record in records]
+    values = [record["value"] for record in found]
     least, most = number(min(values)), number(max(values))
     if low == high:
-        text = "yes" if all(record["holds"] for record in records) else "no"
+        text = "yes" if all(record["holds"] for record in found) else "no"
     elif math.isinf(low):
         text = most
     elif math.isinf(high) or least == most:
         text = least
     else:
         text = f"{least} to {most}"
-    return text if all(record["holds"] for record in records) else f"**{text}**"
+    return text if all(record["holds"] for record in found) else f"**{text}**"
 
 
 def draw(title: str, rows: Sequence[tuple[str, tuple[int, ...]]], curves: Any) -> Figure:

@@ -3,8 +3,9 @@
 #
 #     benchmarks/proofs.sh DATA [FOLDER]
 #
-# DATA has LIBSVM's files mushrooms, a9a, phishing and w8a. The records, the table and the plots of
-# docs/compression.md go to FOLDER (default ./benchmark-results). Fails where a check does.
+# DATA has LIBSVM's files mushrooms, a9a, phishing and w8a. Each measurement, the record and the plots
+# of docs/proofs.md go to FOLDER (default ./benchmark-results). Fails where a check does. To show
+# them: cp FOLDER/proofs.json benchmarks/records; python benchmarks/tables.py --write
 set -eu
 data=$(cd "$1" && pwd)
 out=${2:-benchmark-results}

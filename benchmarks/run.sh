@@ -1,52 +1,75 @@
 #!/bin/sh
-# Measures every table of docs/benchmarks.md; as root on Linux, about half an hour.
+# Measures, and makes the records and plots of README and docs; as root on Linux, about an hour.
 #
-#     benchmarks/run.sh [FOLDER]
+#     benchmarks/run.sh [NAME...]       # everything, or what these records hold
 #
-# The JSON records and plots go to FOLDER (default ./benchmark-results). Leave the machine alone
-# meanwhile.
+# What the commands leave goes to benchmark-results/, the records to benchmarks/records. Then write
+# the figures into the pages: python benchmarks/tables.py --write. Leave the machine alone
+# meanwhile, and commit before: a record tells of which commit it is.
+#
+# Made by other commands: freeze, kill, attack, memory, balance (tests), proofs (proofs.sh), choose
+# and optimize (LIBSVM's data), decisions.
 set -eu
-out=${1:-benchmark-results}
+cd "$(dirname "$0")/.."
+PATH="$PWD/.venv/bin:$PATH"
+out=benchmark-results
+wanted=" $* "
 mkdir -p "$out"
 
+# measure NAME COMMAND...: leaves NAME.json, NAME.command and, of what draws one, NAME.png.
 measure() {
     name=$1
     shift
-    echo "== $name: sparsewire bench all_reduce $*"
-    sparsewire bench all_reduce "$@" --json "$out/$name.json" --plot "$out/$name.png"
+    case "$wanted" in "  " | *" $name "*) ;; *) return 0 ;; esac
+    python -c 'import shlex, sys; print(shlex.join(sys.argv[1:]))' sparsewire "$@" \
+        >"$out/$name.command"
+    echo "== $name: $(cat "$out/$name.command")"
+    case "$*" in
+    demo) sparsewire demo --output "$out/demo" && cp "$out/demo/report.json" "$out/demo.json" ;;
+    *operators*) sparsewire "$@" --json "$out/$name.json" ;;
+    *) sparsewire "$@" --json "$out/$name.json" --plot "$out/$name.png" ;;
+    esac
+    python benchmarks/tables.py --collect "$out/$name.json"
 }
 
-grid() {
-    name=$1
-    shift
-    echo "== $name: sparsewire bench grid $*"
-    sparsewire bench grid "$@" --json "$out/$name.json" --plot "$out/$name.png"
-}
-
+reduce="bench all_reduce --elements 25e6"
 few="--iterations 5 --warmup 1 --against gloo"
-lab4="--hosts 4 --link 1gbit --elements 25e6 $few"
-lab8="--hosts 8 --link 1gbit --elements 25e6 $few"
+lab4="$reduce --hosts 4 --link 1gbit $few"
+lab8="$reduce --hosts 8 --link 1gbit $few"
 measure colocated $lab4 --density 1,0.1,0.01 --pattern 'blocks:256|blocks:256,same'
 measure dedicated $lab4 --density 1,0.1 --aggregators 4
 measure eight-hosts $lab8 --density 1,0.01 --pattern 'blocks:256|blocks:256,same'
-measure slow-link --hosts 4 --link 100mbit --elements 25e6 --density 0.01 $few
-measure small-lab --hosts 4 --link 1gbit --bytes 4KiB,64KiB,1MiB --density 1,0.01 --against gloo
-measure small-loopback --bytes 4KiB,64KiB,1MiB --density 1,0.01 --against gloo
-measure loopback --elements 25e6 --density 1,0.5,0.2,0.1,0.01 --against gloo
+measure slow-link $reduce --hosts 4 --link 100mbit --density 0.01 $few
+small="bench all_reduce --bytes 4KiB,64KiB,1MiB --density 1,0.01 --against gloo"
+measure small-lab $small --hosts 4 --link 1gbit
+measure small-loopback $small
+measure loopback $reduce --density 1,0.5,0.2,0.1,0.01 --against gloo
 measure scattered $lab4 --density 0.4,0.1,0.01 --pattern random
-measure scattered-loopback --elements 25e6 --density 0.4,0.2,0.1,0.01 --pattern random --against gloo
+measure scattered-loopback $reduce --density 0.4,0.2,0.1,0.01 --pattern random --against gloo
 
 # Sparse input: positions are known, and nothing is scanned.
 sparse="--input sparse --pattern random"
-measure sparse-loopback --elements 25e6 --density 1,0.4,0.2,0.1,0.05,0.01,0.001 $sparse $few
+measure sparse-loopback $reduce --density 1,0.4,0.2,0.1,0.05,0.01,0.001 $sparse $few
 measure sparse-lab $lab4 --density 0.4,0.1,0.01 $sparse
 measure sparse-eight-hosts $lab8 --density 0.2,0.05 $sparse
 measure sparse-zipf $lab4 --density 0.1,0.01 --input sparse --pattern zipf:1.1
 measure against-gloo-sparse $lab4,gloo-sparse --density 0.01 $sparse
 measure against-gloo-sparse-eight $lab8,gloo-sparse --density 0.01 $sparse
-for ranks in 2 4 8; do
-    grid "grid-loopback-$ranks" --ranks "$ranks"
+both="$sparse --through both --result sparse"
+measure sparse-torch $reduce --density 0.2,0.1,0.05,0.01,0.001 $both --iterations 9 --against gloo
+measure sparse-torch-eight-hosts $lab8 --density 0.05 $both
+for ranks in 2 4; do
+    measure "grid-loopback-$ranks" bench grid --ranks "$ranks"
 done
-grid grid-lab --hosts 4 --link 1gbit --quick
+measure grid-loopback-8 bench grid --ranks 8 --quick
+measure grid-lab bench grid --hosts 4 --link 1gbit --quick
 
-sparsewire demo --output "$out/demo"
+measure operators bench operators --repetitions 7
+measure demo demo
+measure training bench training --link 100mbit --method gloo,sparsewire,feedback,diana
+
+# The plots that the pages show.
+show() { if [ -e "$out/$1" ]; then cp "$out/$1" "docs/$2"; fi; }
+show colocated.png density.png
+show demo/loss.png demo.png
+show training.png training.png

@@ -1,120 +1,201 @@
-"""Prints the records that benchmarks/run.sh left as the Markdown tables of docs/benchmarks.md.
+"""Keeps the figures in README and docs those of the records.
 
-python benchmarks/tables.py FOLDER
+python benchmarks/tables.py --write           # writes the records' figures into the pages
+python benchmarks/tables.py --check           # fails where a page quotes what no record holds
+python benchmarks/tables.py --collect FILE    # makes the record of what a command left as JSON
+
+A figure in a text has its source behind it, in a comment that no reader of the page sees:
+`32.8x<!--is RECORD ROW VALUE-->`. A row of a table has one for its last cells, in the last of them:
+`<!--row RECORD ROW VALUE - VALUE-->`, where "-" stands for a cell that was not measured, such as a
+target. Between `<!--table RECORD-->` and `<!--end-->` stands all of a record. Whatever else looks
+measured must be in quoted.txt, which says whose figure it is.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
+import math
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-NAMES = (
-    "colocated",
-    "dedicated",
-    "eight-hosts",
-    "slow-link",
-    "small-lab",
-    "small-loopback",
-    "loopback",
-    "scattered",
-    "scattered-loopback",
-    "sparse-loopback",
-    "sparse-lab",
-    "sparse-eight-hosts",
-    "sparse-zipf",
-    "against-gloo-sparse",
-    "against-gloo-sparse-eight",
+import records
+
+ROOT = Path(__file__).resolve().parents[1]
+QUOTED = Path(__file__).parent / "quoted.txt"
+
+UNITS = {
+    **{"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0},
+    **{"MB": 1e6, "GB": 1e9, "MiB": 2.0**20, "GB/s": 1e9, "%": 0.01, "x": 1.0},
+}
+# The units of figures that stand in a table without one, by the ends of their names.
+BARE = {"_bytes_per_s": 1e9, "_s": 1e-3, "_bytes": 1e6}
+
+# Below this, figures are written with an exponent.
+SMALL = 1e-4
+
+NUMBER = r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?"
+UNIT = r" ?(?:ms|us|µs|ns|s|MB|MiB|GB/s|GB)\b|%|x\b|"
+FIGURE = re.compile(rf"(?<![\w.,])(?P<sign>[-+]?)(?P<number>{NUMBER})(?P<unit>{UNIT})")
+IN_TEXT = re.compile(FIGURE.pattern + r"(?P<mark>\**)<!--is (?P<source>\S+ \S+ \S+?)-->")
+IN_ROW = re.compile(r"<!--row (?P<record>\S+) (?P<row>\S+) (?P<values>.+?)-->")
+TABLE = re.compile(r"<!--table (\S+)-->\n.*?<!--end-->", re.DOTALL)
+MEASURED = re.compile(
+    rf"(?<![\w.,]){NUMBER}(?: times\b|x\b| ?(?:ms|us|µs|ns)\b|(?: | ?)GB/s"
+    r"|% (?:of the (?:wire|limit)|higher|lower|faster|slower|more|less|fewer|of its rate))"
 )
-GRIDS = ("grid-loopback-2", "grid-loopback-4", "grid-loopback-8", "grid-lab")
-HEAD = (
-    "| size | pattern | density | gloo ms | sparsewire ms (p99) | speed-up | limit ms | "
-    "of the limit | sent MB | CPU ms |\n|---|---|---|---|---|---|---|---|---|---|"
-)
-
-CANDIDATES = ("allgather", "ssar_recursive_double", "ssar_split_allgather", "stream")
-GRID_HEAD = (
-    "| size | density | allgather ms | doubling ms | split ms | stream ms | auto ms | "
-    "over the best |\n"
-    "|---|---|---|---|---|---|---|---|"
-)
+# What is not scanned: code, and tables that are checked as a whole.
+APART = re.compile(rf"^```.*?^```$|`[^`\n]+`|{TABLE.pattern}", re.MULTILINE | re.DOTALL)
 
 
-def main(folder: Path) -> None:
-    for name, record in records(folder, NAMES):
-        print(f"\n### {name}\n\n{HEAD}")
-        for result in record["results"]:
-            print(row(result))
-            if "gloo-sparse" in result["backends"]:
-                print(sparse_row(result))
-    for name, record in records(folder, GRIDS):
-        print(f"\n### {name}\n\n{GRID_HEAD}")
-        for cell in record["cells"]:
-            print(grid_row(cell))
+class Unknown(Exception):
+    """A source that no record holds."""
 
 
-def records(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Those of the records that were measured, by their names."""
-    for name in names:
-        file = folder / f"{name}.json"
-        if file.exists():
-            yield name, json.loads(file.read_text())
+@dataclass
+class Page:
+    """A page with its figures as the records have them, and what is wrong with it as it is."""
+
+    path: Path
+    records: dict[str, dict[str, Any]]
+    problems: list[str] = field(default_factory=list)
+
+    def rewritten(self) -> str:
+        """The text with the records' figures; notes where it differs, and figures of no source."""
+        text = TABLE.sub(self._table, self.path.read_text())
+        hidden = APART.sub(lambda apart: re.sub(r"\S", "`", apart[0]), text)
+        lines = zip(text.split("\n"), hidden.split("\n"), strict=True)
+        return "\n".join(self._line(number, *line) for number, line in enumerate(lines, 1))
+
+    def _table(self, found: re.Match[str]) -> str:
+        name = found[1]
+        if name not in self.records:
+            self.problems.append(f"{self.path.name}: no record {name}")
+            return found[0]
+        written = f"<!--table {name}-->\n{whole(self.records[name]['figures'])}\n<!--end-->"
+        if written != found[0]:
+            self.problems.append(f"{self.path.name}: not the record {name}")
+        return written
+
+    def _line(self, number: int, line: str, hidden: str) -> str:
+        try:
+            written = IN_TEXT.sub(self._in_text, line)
+            if found := IN_ROW.search(written):
+                written = self._row(written, found)
+        except Unknown as problem:
+            self.problems.append(f"{self.path.name}:{number}: {problem}")
+            return line
+        if written != line:
+            self.problems.append(f"{self.path.name}:{number}: not of its record: {line.strip()}")
+        for figure in MEASURED.findall(unsourced(hidden)):
+            self.problems.append(f"{self.path.name}:{number}: {figure!r} has no source")
+        return written
+
+    def _in_text(self, found: re.Match[str]) -> str:
+        record, row, name = found["source"].split()
+        figure = self._figure(record, row, name, found)
+        return f"{figure}{found['mark']}<!--is {found['source']}-->"
+
+    def _row(self, line: str, found: re.Match[str]) -> str:
+        names = found["values"].split()
+        # The row ends in a bar, behind which there is nothing.
+        cells = line.split("|")
+        for place, name in enumerate(names, len(cells) - 1 - len(names)):
+            if name != "-":
+                cells[place] = self._cell(cells[place], found["record"], found["row"], name)
+        return "|".join(cells)
+
+    def _cell(self, cell: str, record: str, row: str, name: str) -> str:
+        return FIGURE.sub(lambda found: self._figure(record, row, name, found), cell, count=1)
+
+    def _figure(self, record: str, row: str, name: str, found: re.Match[str]) -> str:
+        """The value as the page writes it: in the same unit, with a sign where it has one."""
+        try:
+            value = self.records[record]["figures"][row][name]
+        except KeyError:
+            raise Unknown(f"no record holds {record} {row} {name}") from None
+        unit = found["unit"]
+        factor = scale(name, unit.strip())
+        text = written_as(value if factor == 1 else value / factor, found["number"]) + unit
+        return f"+{text}" if found["sign"] and value > 0 else text
 
 
-def row(result: dict[str, Any]) -> str:
-    gloo, ours = result["backends"]["gloo"], result["backends"]["sparsewire"]
-    limit = ours["limit_s"]
-    sent = ours["interface_bytes_sent_per_rank"] or ours["counted_bytes_sent_per_rank"]
-    cells = (
-        size(result["bytes"]),
-        result["pattern"] + (f", by {ours['chosen']}" if ours.get("chosen") else ""),
-        f"{result['density']:g}",
-        milliseconds(gloo["median_s"]),
-        f"{milliseconds(ours['median_s'])} ({milliseconds(ours['p99_s'])})",
-        f"{ours['speedup_over_gloo']:.3g}x",
-        milliseconds(limit) if limit else "-",
-        f"{limit / ours['median_s']:.0%}" if limit else "-",
-        f"{sent / 1e6:.3g}",
-        milliseconds(ours["user_cpu_s"] + ours["system_cpu_s"] + ours["aggregator_cpu_s"]),
-    )
-    return "| " + " | ".join(cells) + " |"
+def whole(figures: dict[str, dict[str, Any]]) -> str:
+    """A record as a table, without its summary."""
+    rows = {name: row for name, row in figures.items() if name != "all"}
+    columns = list(dict.fromkeys(name for row in rows.values() for name in row))
+    lines = [["", *columns], ["---"] * (len(columns) + 1)]
+    lines += [
+        [name, *(str(row.get(column, "")) for column in columns)] for name, row in rows.items()
+    ]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def sparse_row(result: dict[str, Any]) -> str:
-    """The same case, beside gloo's own all_reduce of sparse tensors."""
-    theirs, ours = result["backends"]["gloo-sparse"], result["backends"]["sparsewire"]
-    cells = (
-        size(result["bytes"]),
-        "against gloo's sparse all_reduce",
-        f"{result['density']:g}",
-        milliseconds(theirs["median_s"]),
-        milliseconds(ours["median_s"]),
-        f"{ours['speedup_over_gloo_sparse']:.3g}x",
-    )
-    return "| " + " | ".join(cells) + " | | | | |"
+def scale(name: str, unit: str) -> float:
+    """What one of this unit is in that of the record."""
+    if unit:
+        return UNITS[unit]
+    return next((factor for end, factor in BARE.items() if name.endswith(end)), 1.0)
 
 
-def grid_row(cell: dict[str, Any]) -> str:
-    times = (milliseconds(cell["seconds"][name]) for name in CANDIDATES)
-    cells = (
-        size(cell["bytes"]),
-        f"{cell['density']:g}",
-        *times,
-        f"{milliseconds(cell['auto_s'])} ({cell['chosen']})",
-        f"{cell['ratio']:.2f}",
-    )
-    return "| " + " | ".join(cells) + " |"
+def written_as(value: float, number: str) -> str:
+    """The value with as many digits as the page gives the number that is there."""
+    if isinstance(value, int):
+        return f"{value:,}" if "," in number else str(value)
+    digits = max(1, len(re.sub(r"e.*|\D", "", number).lstrip("0")))
+    if 0 < abs(value) < SMALL:
+        return f"{value:.{digits - 1}e}".replace("e-0", "e-")
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+    return f"{value:{',' if ',' in number else ''}.{places}f}"
 
 
-def milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.0f}" if seconds >= 0.1 else f"{seconds * 1e3:.3g}"
+def unsourced(line: str) -> str:
+    """The line without the figures that have a source, or are told not to be measured."""
+    if found := IN_ROW.search(line):
+        bare = line.split("|")
+        line = "|".join(bare[: len(bare) - 1 - len(found["values"].split())])
+    return IN_TEXT.sub("", line)
 
 
-def size(count: int) -> str:
-    return f"{count // 1024} KiB" if count < 10_000_000 else f"{count / 1e6:.0f} MB"
+def pages() -> list[Path]:
+    return [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def problems(paths: list[Path], known: dict[str, dict[str, Any]], quoted: str) -> Iterator[str]:
+    """What is wrong in these pages, but for what `quoted` allows."""
+    allowed = {line.split("#")[0].strip() for line in quoted.splitlines()} - {""}
+    used = set()
+    for path in paths:
+        page = Page(path, known)
+        page.rewritten()
+        for problem in page.problems:
+            figure = re.search(r"'(.+)' has no source", problem)
+            entry = figure and f"{path.name}: {figure[1]}"
+            if entry not in allowed:
+                yield problem
+            used.add(entry)
+    yield from (f"quoted.txt: not quoted any more: {entry}" for entry in sorted(allowed - used))
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description="Figures in README and docs, and their records.")
+    parser.add_argument("--collect", type=Path, metavar="FILE", help="make a record of this")
+    parser.add_argument("--write", action="store_true", help="write figures into the pages")
+    parser.add_argument("--check", action="store_true", help="fail where a page has others")
+    options = parser.parse_args(arguments)
+    if options.collect:
+        records.collect(options.collect)
+    known = records.load()
+    if options.write:
+        for path in pages():
+            path.write_text(Page(path, known).rewritten())
+    found = list(problems(pages(), known, QUOTED.read_text())) if options.check else []
+    print("\n".join(found), file=sys.stderr, end="\n" if found else "")
+    return bool(found)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    raise SystemExit(main(sys.argv[1:]))

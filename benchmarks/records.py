@@ -1,0 +1,183 @@
+"""Records: what was measured, compact enough to be committed; README and docs quote nothing else.
+
+A record is `records/NAME.json`: the command, the commit, the conditions, and `figures`, which has
+rows by name and in each row values by name. Names end in their unit: `_s` seconds, `_bytes`,
+`_bytes_per_s`, `_share` of one; all else is a plain number.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "records"
+LARGEST_BYTES = 100_000
+DIGITS = 5
+
+Row = dict[str, Any]
+
+
+def load(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
+    """All records by name."""
+    return {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
+
+
+def collect(result: Path, folder: Path = FOLDER) -> None:
+    """Make the record of what a command of benchmarks/run.sh left in this file."""
+    found = json.loads(result.read_text())
+    record = {
+        "command": result.with_suffix(".command").read_text().strip(),
+        "commit": commit(),
+        "conditions": found.get("conditions", {}),
+        "figures": figures_of(found),
+    }
+    write(folder / result.name, record)
+
+
+def commit() -> str:
+    """That of the working tree, with "-dirty" where the product was changed since."""
+    head = git("rev-parse", "--short", "HEAD").strip()
+    return f"{head}-dirty" if git("status", "--porcelain", "src", "core", "bindings") else head
+
+
+def git(*arguments: str) -> str:
+    command = ["git", "-C", str(FOLDER.parents[1]), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def write(file: Path, record: dict[str, Any]) -> None:
+    """Write a record, a line for each row of its figures."""
+    rows = ",\n".join(
+        f"  {json.dumps(name, ensure_ascii=False)}: {json.dumps(rounded(row), ensure_ascii=False)}"
+        for name, row in record["figures"].items()
+    )
+    head = json.dumps({**record, "figures": None}, indent=1, ensure_ascii=False)
+    text = head.replace('"figures": null', '"figures": {\n' + rows + "\n }") + "\n"
+    if len(text) > LARGEST_BYTES:
+        raise ValueError(f"{file.name} would have {len(text)} bytes: leave something out")
+    file.write_text(text)
+
+
+def rounded(row: Row) -> Row:
+    """Without what was not measured, and without digits that repeat in no second run."""
+    return {
+        name: float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+        for name, value in row.items()
+        if value is not None
+    }
+
+
+def figures_of(found: dict[str, Any]) -> dict[str, Row]:
+    """The rows of whichever benchmark has left this."""
+    for mark, rows in KINDS.items():
+        if mark in found:
+            return rows(found)
+    raise ValueError(f"no benchmark leaves records with {', '.join(found)}")
+
+
+def of_cases(found: dict[str, Any]) -> dict[str, Row]:
+    """Of `sparsewire bench all_reduce`, or of `bench operators`."""
+    if found["benchmark"] == "operators":
+        return {result["operator"]: operator_row(result) for result in found["results"]}
+    names = case_names(found["results"])
+    return dict(zip(names, map(case_row, found["results"]), strict=True))
+
+
+def case_names(results: list[dict[str, Any]]) -> Iterable[str]:
+    """Size, pattern and density; size and pattern only where several were measured."""
+    several = {key for key in ("bytes", "pattern") if len({r[key] for r in results}) > 1}
+    for result in results:
+        parts = [size(result["bytes"])] if "bytes" in several else []
+        parts += [result["pattern"]] if "pattern" in several else []
+        yield "/".join([*parts, f"{result['density']:g}"])
+
+
+def case_row(result: dict[str, Any]) -> Row:
+    """One case; `limit_speedup` is what the wire allows against a dense ring."""
+    times = {f"{name}_s": backend["median_s"] for name, backend in result["backends"].items()}
+    ours = result["backends"].get("sparsewire") or result["backends"]["sparsewire-torch"]
+    limit = ours["limit_s"]
+    return {
+        **times,
+        "p99_s": ours["p99_s"],
+        "speedup": ours["speedup_over_gloo"],
+        "speedup_over_gloo_sparse": ours["speedup_over_gloo_sparse"],
+        "torch_ratio": ratio(times.get("sparsewire-torch_s"), times.get("sparsewire_s")),
+        "torch_speedup": ratio(times.get("gloo_s"), times.get("sparsewire-torch_s")),
+        "limit_s": limit,
+        "limit_speedup": ratio(result["gloo_limit_s"], limit),
+        "wire_share": ratio(limit, ours["median_s"]),
+        "sent_bytes": ours["interface_bytes_sent_per_rank"] or ours["counted_bytes_sent_per_rank"],
+        "cpu_s": ours["user_cpu_s"] + ours["system_cpu_s"] + ours["aggregator_cpu_s"],
+        "chosen": ours.get("chosen"),
+    }
+
+
+def ratio(over: float | None, under: float | None) -> float | None:
+    return over / under if over and under else None
+
+
+def operator_row(result: dict[str, Any]) -> Row:
+    keep = ("omega", "contraction", "bits_per_element", "encode_bytes_per_s", "decode_bytes_per_s")
+    return {name: result[name] for name in (*keep, "encode_elapsed_s", "decode_elapsed_s")}
+
+
+def of_grid(found: dict[str, Any]) -> dict[str, Row]:
+    """Of `sparsewire bench grid`: how often auto was close to the best, and every cell."""
+    cells = found["cells"]
+    rows: dict[str, Row] = {"all": {"close_share": found["share_close"], "cells": len(cells)}}
+    for cell in cells:
+        times = {f"{name}_s": seconds for name, seconds in cell["seconds"].items()}
+        rows[f"{size(cell['bytes'])}/{cell['density']:g}"] = {
+            **times,
+            "auto_s": cell["auto_s"],
+            "chosen": cell["chosen"],
+            "over_best": cell["ratio"],
+        }
+    return rows
+
+
+def of_training(found: dict[str, Any]) -> dict[str, Row]:
+    """Of `sparsewire bench training`: rows by task and kind of method."""
+    return {
+        f"{finding['task']}/{finding['method'].split('/')[0]}": {
+            "method": finding["method"],
+            "final_loss": finding["final_loss"],
+            "final_loss_share": finding["loss_ratio"] - 1,
+            "held_out_loss": finding["held_out_loss"],
+            "held_out_loss_share": finding["held_out_ratio"] - 1,
+            "sent_bytes": finding["sent"],
+            "fewer_bytes": finding["fewer_bytes"],
+            "step_s": finding["step_s"],
+            "speedup": finding["speed_up"],
+        }
+        for finding in found["findings"]
+    }
+
+
+def of_demo(found: dict[str, Any]) -> dict[str, Row]:
+    """Of `sparsewire demo`: a step over each backend, and how the losses compare."""
+    steps = {f"{run['backend']}_s": run["step_s"] for run in found["runs"]}
+    return {
+        "step": {
+            **steps,
+            "speedup": found["comparison"]["speed_up"],
+            "loss_difference": found["comparison"]["loss_difference"],
+        }
+    }
+
+
+# What tells the kinds of records apart that the commands write.
+KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Row]]] = {
+    "cells": of_grid,
+    "results": of_cases,
+    "findings": of_training,
+    "comparison": of_demo,
+}
+
+
+def size(count: int) -> str:
+    return f"{count // 1024}KiB" if count < 10_000_000 else f"{count / 1e6:.0f}MB"

@@ -1,0 +1,147 @@
+"""README and docs quote what records hold: green on this tree, red on any changed figure."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import records
+import tables
+
+ROOT = Path(__file__).parents[2]
+
+RECORDS = {
+    "small": {
+        "command": "sparsewire bench",
+        "figures": {
+            "all": {"runs": 1200},
+            "1KiB/0.01": {"gloo_s": 0.12345, "sparsewire_s": 0.01, "speedup": 12.345, "name": "a"},
+        },
+    }
+}
+
+
+def problems(page: Path, text: str, quoted: str = "") -> list[str]:
+    page.write_text(text)
+    return list(tables.problems([page], RECORDS, quoted))
+
+
+def test_pages_quote_what_records_hold() -> None:
+    quoted = tables.QUOTED.read_text()
+    assert not list(tables.problems(tables.pages(), records.load(), quoted))
+
+
+def test_command_fails_where_a_page_has_another_figure() -> None:
+    check = [sys.executable, str(ROOT / "benchmarks" / "tables.py"), "--check"]
+    subprocess.run(check, check=True, timeout=50)
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/benchmarks.md", "docs/compression.md"])
+def test_any_changed_figure_is_found(name: str, tmp_path: Path) -> None:
+    text, known, quoted = (ROOT / name).read_text(), records.load(), tables.QUOTED.read_text()
+    lines = text.split("\n")
+    sourced = [n for n, line in enumerate(lines) if "<!--row" in line or "<!--is" in line]
+    assert sourced
+    page = tmp_path / Path(name).name
+    for number in sourced:
+        # The last figure before the first source: one digit more.
+        changed = re.sub(r"(\d)(\D*<!--(?:is|row))", r"\g<1>7\2", lines[number], count=1)
+        page.write_text("\n".join([*lines[:number], changed, *lines[number + 1 :]]))
+        found = list(tables.problems([page], known, quoted))
+        assert any(f":{number + 1}: not of its record" in problem for problem in found), changed
+
+
+def test_figures_in_a_text_have_the_digits_of_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    gloo, ratio = "<!--is small 1KiB/0.01 gloo_s-->", "<!--is small 1KiB/0.01 speedup-->"
+    page.write_text(f"took **9 ms**{gloo} and 9.99x{ratio}")
+    written = tables.Page(page, RECORDS).rewritten()
+    assert written.startswith("took **123 ms**<!--is")
+    assert "12.3x<!--is" in written
+    page.write_text("0.999 s<!--is small 1KiB/0.01 gloo_s-->, 1,000<!--is small all runs--> runs")
+    written = tables.Page(page, RECORDS).rewritten()
+    assert written.startswith("0.123 s<!--is")
+    assert "1,200<!--is" in written
+
+
+def test_rows_leave_cells_that_are_not_measured(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("| 1% | 5x | 1.0x | 7 <!--row small 1KiB/0.01 - speedup gloo_s--> |")
+    written = tables.Page(page, RECORDS).rewritten()
+    assert written == "| 1% | 5x | 12x | 123 <!--row small 1KiB/0.01 - speedup gloo_s--> |"
+
+
+def test_whole_records_become_tables(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!--table small-->\n<!--end-->")
+    written = tables.Page(page, RECORDS).rewritten()
+    assert "| 1KiB/0.01 | 0.12345 | 0.01 | 12.345 | a |" in written
+    assert not problems(page, written)
+    assert problems(page, written.replace("12.345", "12.3")) == ["page.md: not the record small"]
+
+
+def test_figures_without_a_source_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    for figure in ("12.3x", "45 ms", "1.5 GB/s", "7 times", "0.4% higher", "90% of the wire"):
+        (found,) = problems(page, f"it is {figure} here")
+        assert found == f"page.md:1: {figure!r} has no source"
+        assert not problems(page, f"it is {figure} here", f"page.md: {figure}  # theirs")
+    assert not problems(page, "`45 ms`, 1% of the blocks\n```\n12.3x\n```")
+
+
+def test_quotations_that_are_gone_are_found(tmp_path: Path) -> None:
+    found = problems(tmp_path / "page.md", "nothing", "page.md: 3x  # theirs")
+    assert found == ["quoted.txt: not quoted any more: page.md: 3x"]
+
+
+def test_unknown_sources_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    for source in ("none all runs", "small none runs", "small all none"):
+        assert problems(page, f"3<!--is {source}-->") == [f"page.md:1: no record holds {source}"]
+    assert problems(page, "<!--table none-->\n<!--end-->") == ["page.md: no record none"]
+
+
+def test_committed_records_tell_how_they_were_made() -> None:
+    for file in records.FOLDER.glob("*.json"):
+        record = json.loads(file.read_text())
+        assert {"command", "commit", "conditions", "figures"} <= record.keys(), file.name
+        assert file.stat().st_size <= records.LARGEST_BYTES, file.name
+
+
+def collected(tmp_path: Path, *command: str) -> dict[str, Any]:
+    """The record of a command, by way of its JSON."""
+    result = tmp_path / "made.json"
+    subprocess.run(["sparsewire", *command, "--json", str(result)], check=True, timeout=50)
+    result.with_suffix(".command").write_text(" ".join(command) + "\n")
+    (tmp_path / "records").mkdir()
+    records.collect(result, tmp_path / "records")
+    record: dict[str, Any] = json.loads((tmp_path / "records" / "made.json").read_text())
+    return record
+
+
+def test_all_reduce_leaves_a_record(tmp_path: Path) -> None:
+    sizes = ("--bytes", "4KiB", "--density", "1,0.1", "--ranks", "2", "--against", "gloo")
+    record = collected(tmp_path, "bench", "all_reduce", *sizes, "--iterations", "2")
+    assert record["command"].startswith("bench all_reduce")
+    assert record["conditions"]["python"]
+    assert re.fullmatch(r"[0-9a-f]{7,}(-dirty)?", record["commit"])
+    assert set(record["figures"]) == {"1", "0.1"}
+    row = record["figures"]["1"]
+    assert row["speedup"] == pytest.approx(row["gloo_s"] / row["sparsewire_s"], rel=1e-3)
+    assert row["sent_bytes"] > 4096
+
+
+def test_operators_leave_a_record(tmp_path: Path) -> None:
+    options = ("--operator", "natural,top-k:0.1", "--elements", "10000", "--repetitions", "1")
+    record = collected(tmp_path, "bench", "operators", *options)
+    assert set(record["figures"]) == {"natural", "top-k:0.1"}
+    assert record["figures"]["natural"]["omega"] == 0.125
+    assert record["figures"]["top-k:0.1"]["encode_bytes_per_s"] > 0
