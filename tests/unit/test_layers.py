@@ -11,6 +11,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from floors import imported_names
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "core"
@@ -115,20 +116,6 @@ def module_name(path: Path) -> str:
 
 def python_modules() -> dict[str, Path]:
     return {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
-
-
-def imported_names(node: ast.AST, module: str, is_package: bool) -> list[str]:
-    """Absolute dotted names that one import statement asks for; empty for other statements."""
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    if not isinstance(node, ast.ImportFrom):
-        return []
-    base = node.module or ""
-    if node.level:
-        parents = module.split(".")
-        keep = len(parents) - node.level + is_package
-        base = ".".join([*parents[:keep], *filter(None, [node.module])])
-    return [f"{base}.{alias.name}" for alias in node.names]
 
 
 def imports_of(module: str, nodes: Iterator[ast.AST]) -> set[str]:
