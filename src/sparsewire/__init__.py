@@ -14,8 +14,8 @@ from sparsewire.errors import (
     Timeout,
 )
 from sparsewire.meeting.connect import init
-from sparsewire.meeting.rendezvous import FileStore, Store
-from sparsewire.meeting.tcp_store import TcpStore
+from sparsewire.meeting.store_place import FileStore, Store
+from sparsewire.meeting.tcp_place import TcpStore
 from sparsewire.sparse_vector import SparseVector
 from sparsewire.work import Work
 

@@ -92,6 +92,12 @@ def late_rank() -> None:
     world()
 
 
+def missing_at_a_later_init() -> None:
+    world()
+    if WORLD.Get_rank() == 3:
+        expect_absent("ranks 0, 1, 2")
+
+
 def ranks_that_never_come() -> None:
     if WORLD.Get_rank() not in (1, 2):
         expect_absent("ranks 1, 2")

@@ -72,6 +72,7 @@ def test_world(ranks: int) -> None:
         "after_finalize",
         "large_records",
         "late_rank",
+        "missing_at_a_later_init",
         "ranks_that_never_come",
         "mismatch",
         "refused",

@@ -20,19 +20,27 @@ from sparsewire.meeting import mesh, startup
 from sparsewire.meeting.handshake import Hello, Reason, Refused, Role
 from sparsewire.meeting.listener import Listener
 from sparsewire.meeting.mesh import Links, MemberGuard, Membership, Reception, connect_ranks, dial
-from sparsewire.meeting.rendezvous import FileStore
+from sparsewire.meeting.sockets import bind
+from sparsewire.meeting.store_place import FileStore, StorePlace
+from sparsewire.meeting.tcp_place import tcp_place
 from sparsewire.options import Address, Options
 
 KEY = bytes(range(32))
 MEMBER = Membership(job=7, epoch=0, rank=0, world_size=3, lanes=2, key=KEY)
 
 
-def join_all(directory: Path, *options: Options, environment: dict[str, str] | None = None):
+def join_all(where: Path | Address, *options: Options):
     """Join as every rank at once, in threads; returns links or errors, by rank."""
+    deadline = time.monotonic() + 2
 
     def join(one: Options) -> Links | Exception:
         try:
-            return startup.join(one, FileStore(directory, 2), environment or {})
+            if isinstance(where, Path):
+                place = StorePlace(FileStore(where), one, deadline)
+            else:
+                place = tcp_place(where, b"", one, deadline)
+            with closing(place):
+                return startup.join(one, place, {}, deadline)
         except Exception as error:
             return error
 
@@ -79,6 +87,25 @@ def test_settings_that_differ_are_named_on_every_rank(tmp_path: Path) -> None:
         assert other in str(error)
 
 
+@pytest.mark.parametrize("sizes", [(3, 2), (2, 3), (2, 2, 4)])
+@pytest.mark.parametrize("kind", ["files", "tcp"])
+def test_world_sizes_that_differ_are_named_before_the_time_is_over(
+    kind: str, sizes: tuple[int, ...], tmp_path: Path, free_port: int
+) -> None:
+    where = tmp_path if kind == "files" else Address("127.0.0.1", free_port)
+    options = [Options(rank, size) for rank, size in enumerate(sizes)]
+    results = join_all(where, *options)
+    for rank, error in enumerate(results):
+        if rank < sizes[0] and len(sizes) == 3:
+            for descriptor in error[0]:
+                if descriptor >= 0:
+                    os.close(descriptor)
+            continue  # Ranks 0 and 1 are all that they expect.
+        assert isinstance(error, MismatchError)
+        other = 0 if rank else 1
+        assert f"world size: {sizes[rank]} on rank {rank}, {sizes[other]} on" in str(error)
+
+
 def test_missing_ranks_are_named(tmp_path: Path) -> None:
     (error,) = join_all(tmp_path, Options(0, 4))
     assert isinstance(error, Timeout)
@@ -108,14 +135,14 @@ def test_loopback_is_refused_between_hosts(tmp_path: Path, monkeypatch: pytest.M
     "value", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"port": "x"}', b'{"unknown": 1}']
 )
 def test_wrong_record_in_the_store(tmp_path: Path, value: bytes) -> None:
-    FileStore(tmp_path).set("sparsewire/0/rank/0", value)
+    FileStore(tmp_path).set("sparsewire/0/record 0/0", value)
     (error,) = join_all(tmp_path, Options(1, 2))
     assert isinstance(error, ProtocolError)
 
 
 @contextmanager
 def reception(**settings: float) -> Iterator[Reception]:
-    with closing(Reception("127.0.0.1", MEMBER)) as door:
+    with closing(Reception(bind("127.0.0.1", 0), MEMBER)) as door:
         for name, value in settings.items():
             setattr(door._listener, name, value)
         door.start()
@@ -224,11 +251,11 @@ def test_missing_callers_are_named() -> None:
 def test_failed_mesh_leaves_no_descriptor() -> None:
     before = len(os.listdir("/proc/self/fd"))
     silent = member(2)
-    with closing(Listener("127.0.0.1", 0, MemberGuard(MEMBER))) as first:
+    with closing(Listener(bind("127.0.0.1", 0), MemberGuard(MEMBER))) as first:
         stop = threading.Event()
         serving = threading.Thread(target=serve_until, args=(first, stop))
         serving.start()
-        with closing(Reception("127.0.0.1", silent)) as door:
+        with closing(Reception(bind("127.0.0.1", 0), silent)) as door:
             door.start()
             with socket.socket() as nobody:
                 nobody.bind(("127.0.0.1", 0))
@@ -252,7 +279,7 @@ def test_caller_tries_again_until_the_listener_is_there() -> None:
         address = Address(*place.getsockname())
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(call, address, member(1))
-        with closing(Listener(*address, MemberGuard(MEMBER))) as listener:
+        with closing(Listener(bind(*address), MemberGuard(MEMBER))) as listener:
             connections = []
             while not connections:
                 connections = listener.poll(0.1)

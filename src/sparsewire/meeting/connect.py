@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from sparsewire._core import Communicator as Core
 from sparsewire.communicator import Communicator
 from sparsewire.meeting.link_probe import measure_link
-from sparsewire.meeting.mpi_store import as_mpi, mpi_ranks
-from sparsewire.meeting.rendezvous import Store, leave_store, open_store
+from sparsewire.meeting.mpi_place import as_mpi, mpi_ranks
+from sparsewire.meeting.rendezvous import open_place
 from sparsewire.meeting.startup import join
+from sparsewire.meeting.store_place import Store
 from sparsewire.options import Options, resolve
 
 if TYPE_CHECKING:
@@ -56,9 +59,9 @@ def init(
     # A single rank has nobody to meet and nothing to send, not even to an aggregator.
     links = [[-1]] * options.lanes
     if options.world_size > 1:
-        meeting = open_store(store, options, os.environ)
-        links = join(options, meeting, os.environ)
-        leave_store(meeting)
+        deadline = time.monotonic() + options.start_timeout
+        with closing(open_place(store, options, os.environ, deadline)) as place:
+            links = join(options, place, os.environ, deadline)
     core = Core(
         options.rank,
         options.world_size,

@@ -36,7 +36,7 @@ class Role(IntEnum):
 
     PEER = 1
     WORKER = 2
-    STORE_USER = 3
+    NEWCOMER = 3
 
 
 class Reason(IntEnum):
@@ -168,9 +168,9 @@ def worker_key(shared_secret: bytes, job: int) -> bytes:
     return derive(shared_secret, "worker", job.to_bytes(8, "big"))
 
 
-def store_key(shared_secret: bytes) -> bytes:
-    """The key of the store where ranks meet; without a secret it proves nothing."""
-    return derive(shared_secret, "store")
+def meeting_key(shared_secret: bytes) -> bytes:
+    """What ranks prove to rank 0 where they meet; without a secret it proves nothing."""
+    return derive(shared_secret, "meeting")
 
 
 def new_nonce() -> bytes:

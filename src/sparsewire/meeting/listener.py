@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sparsewire.errors import Error
 from sparsewire.meeting.handshake import Guard, Handshake, Hello, receive
-from sparsewire.meeting.sockets import bind, close_in_child, local_end
+from sparsewire.meeting.sockets import close_in_child, local_end
 from sparsewire.options import Address
 
 _log = logging.getLogger(__name__)
@@ -41,19 +41,18 @@ class Listener:
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        door: socket.socket,
         guard: Guard,
         *,
         patience: float = PATIENCE_S,
         strangers_max: int = STRANGERS_MAX,
     ) -> None:
-        """Bind to `host`, a name or an IP address; port 0 picks a free one. Raises Error."""
+        """Take over `door`, which `sockets.bind` has made."""
         self._guard = guard
         self._patience = patience
         self._strangers_max = strangers_max
         self._strangers: OrderedDict[socket.socket, _Stranger] = OrderedDict()
-        self._socket = bind(host, port)
+        self._socket = door
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._socket, selectors.EVENT_READ)
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from sparsewire.errors import AuthenticationError, Timeout
+from sparsewire.errors import AuthenticationError, ProtocolError, Timeout
 from sparsewire.meeting.handshake import (
+    MAGIC,
     Guard,
     Handshake,
     Hello,
@@ -23,7 +24,7 @@ from sparsewire.meeting.handshake import (
     new_nonce,
 )
 from sparsewire.meeting.listener import Listener
-from sparsewire.meeting.sockets import connect, prepare, receive_exactly
+from sparsewire.meeting.sockets import CutShort, connect, prepare, receive_exactly
 from sparsewire.options import Address
 
 _POLL_S = 0.1
@@ -77,9 +78,10 @@ class MemberGuard(Guard):
 class Reception(threading.Thread):
     """Receives the connections of all higher ranks in the background, while this rank dials."""
 
-    def __init__(self, host: str, member: Membership) -> None:
+    def __init__(self, door: socket.socket, member: Membership) -> None:
+        """Take over `door`, the listening socket that the higher ranks know of."""
         super().__init__(name="sparsewire-reception", daemon=True)
-        self._listener = Listener(host, 0, MemberGuard(member))
+        self._listener = Listener(door, MemberGuard(member))
         self._member = member
         self._leaving = threading.Event()
         self._failure: BaseException | None = None
@@ -206,6 +208,11 @@ def attempt(address: Address, handshake: Handshake[None], limit: float) -> socke
             reply, size = handshake.send(receive_exactly(connection, size))
     except StopIteration:
         return connection
+    except CutShort as error:
+        connection.close()
+        if error.data and not error.data.startswith(MAGIC):
+            raise ProtocolError("the other end is not a sparsewire listener") from error
+        raise
     except BaseException:
         connection.close()
         raise

@@ -1,110 +1,39 @@
-"""How ranks find each other: a small key-value store that all of them can reach."""
+"""Finds the place where the ranks meet: what the caller passes, or the environment names."""
 
 from __future__ import annotations
 
 import os
 import threading
-import time
-import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
-from urllib.parse import quote, unquote, urlsplit
+from typing import cast
+from urllib.parse import unquote, urlsplit
 
-from sparsewire.errors import Error, Timeout
-from sparsewire.meeting.mpi_store import as_mpi, mpi_store
-from sparsewire.meeting.tcp_store import TcpStore
-from sparsewire.options import Options
+from sparsewire.meeting.mpi_place import as_mpi, mpi_place
+from sparsewire.meeting.place import Place
+from sparsewire.meeting.store_place import FileStore, Store, StorePlace
+from sparsewire.meeting.tcp_place import TcpStore, tcp_place
+from sparsewire.options import Address, Options
 
-if TYPE_CHECKING:
-    from mpi4py.MPI import Intracomm
-
-_POLL_FIRST_S = 0.001
-_POLL_MAX_S = 0.1
-
-
-class Store(Protocol):
-    """What sparsewire needs of a store; those of torch.distributed fit."""
-
-    def set(self, key: str, value: Any) -> object:
-        """Keep the bytes `value` under `key`, for all ranks to see."""
-
-    def get(self, key: str) -> bytes:
-        """Wait for `key`, as long as the store's own timeout says, and return its value."""
-
-
-class FileStore:
-    """A store in a directory that all ranks see. Each job needs a fresh, empty directory."""
-
-    def __init__(self, directory: str | os.PathLike[str], timeout: float = 300.0) -> None:
-        """`timeout` is in seconds, for each `get`."""
-        self._directory = Path(directory)
-        self._timeout = timeout
-        self._directory.mkdir(parents=True, exist_ok=True)
-
-    def set(self, key: str, value: bytes) -> None:
-        """Raises Error where the key is there already, so left over from an earlier job."""
-        path = self._path(key)
-        if path.exists():
-            raise Error(
-                f"{self._directory} was used by another job: give every job a fresh directory"
-            )
-        self._check_directory()
-        part = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.part")
-        # The values include the job's secret, which is for this user only.
-        with os.fdopen(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(value)
-        part.replace(path)
-
-    def get(self, key: str) -> bytes:
-        path = self._path(key)
-        deadline = time.monotonic() + self._timeout
-        pause = _POLL_FIRST_S
-        while True:
-            try:
-                return path.read_bytes()
-            except FileNotFoundError:
-                self._check_directory()
-                if time.monotonic() >= deadline:
-                    raise Timeout(f"{path} did not appear in {self._timeout:g} s") from None
-            time.sleep(pause)
-            pause = min(2 * pause, _POLL_MAX_S)
-
-    def check(self, keys: Sequence[str]) -> bool:
-        return all(self._path(key).exists() for key in keys)
-
-    def _check_directory(self) -> None:
-        if not self._directory.is_dir():
-            raise Error(f"lost the store where the ranks meet: {self._directory} is gone")
-
-    def _path(self, key: str) -> Path:
-        return self._directory / quote(key, safe="")
-
-
-_uses: weakref.WeakKeyDictionary[Store, int] = weakref.WeakKeyDictionary()
 _shared: dict[tuple[str, str, str], Store] = {}
 _lock = threading.Lock()
 
 
-def next_use(store: Store) -> int:
-    """How often this store was used before: keeps the keys of several communicators apart.
+def open_place(
+    store: object, options: Options, environment: Mapping[str, str], deadline: float
+) -> Place:
+    """Where the ranks meet: in `store`, over it if it is an MPI communicator, or by default.
 
-    All ranks agree on it, because making a communicator is a collective call.
+    `deadline` is on the monotonic clock. Raises ValueError where the environment names no place.
     """
-    with _lock:
-        use = _uses.get(store, 0)
-        _uses[store] = use + 1
-        return use
-
-
-def open_store(
-    store: Store | Intracomm | None, options: Options, environment: Mapping[str, str]
-) -> Store:
-    """Where the ranks meet: in `store`, over it if it is an MPI communicator, or by default."""
     if (mpi := as_mpi(store)) is not None:
-        return mpi_store(mpi, options.start_timeout)
-    return cast(Store, store) if store else default_store(options, environment)
+        return mpi_place(mpi, deadline)
+    if isinstance(store, TcpStore):
+        return tcp_place(store.address, store.secret, options, deadline)
+    if store is None and (address := _own_address(environment)) is not None:
+        return tcp_place(address, options.secret, options, deadline)
+    found = default_store(options, environment) if store is None else cast(Store, store)
+    return StorePlace(found, options, deadline)
 
 
 def default_store(options: Options, environment: Mapping[str, str]) -> Store:
@@ -113,14 +42,11 @@ def default_store(options: Options, environment: Mapping[str, str]) -> Store:
     where = (url, environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", ""))
     with _lock:
         if where not in _shared:
-            _shared[where] = _open(*where, options, environment)
+            limit = options.start_timeout
+            _shared[where] = (
+                FileStore(_directory(url), limit) if url else _agent_store(limit, environment)
+            )
         return _shared[where]
-
-
-def leave_store(store: Store) -> None:
-    """Close our own store once all ranks are connected; it opens again for the next `init`."""
-    if isinstance(store, TcpStore) and store in _shared.values():
-        store.leave()
 
 
 def _forget() -> None:
@@ -133,21 +59,18 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-def _open(
-    url: str, host: str, port: str, options: Options, environment: Mapping[str, str]
-) -> Store:
-    if url:
-        return FileStore(_directory(url), options.start_timeout)
+def _own_address(environment: Mapping[str, str]) -> Address | None:
+    """Where rank 0 shall listen; None where the ranks meet in a store."""
+    if environment.get("SPARSEWIRE_RENDEZVOUS"):
+        return None
+    host, port = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
     if not host or not port.isdigit():
         raise ValueError(
             "MASTER_ADDR and MASTER_PORT do not say where the ranks meet: start with torchrun, "
             "set both, set SPARSEWIRE_RENDEZVOUS=file:///directory, or pass store="
         )
-    if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        return _agent_store(host, int(port), options.start_timeout, environment)
-    return TcpStore(
-        host, int(port), options.rank == 0, options.start_timeout, secret=options.secret
-    )
+    by_agent = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return None if by_agent else Address(host, int(port))
 
 
 def _directory(url: str) -> str:
@@ -157,10 +80,11 @@ def _directory(url: str) -> str:
     return unquote(parts.path)
 
 
-def _agent_store(host: str, port: int, timeout: float, environment: Mapping[str, str]) -> Store:
+def _agent_store(timeout: float, environment: Mapping[str, str]) -> Store:
     """Torchrun's own store, which holds the port and outlives restarts of the workers."""
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
+    host, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
     store = TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout))
     run = environment.get("TORCHELASTIC_RUN_ID", "")
     attempt = environment.get("TORCHELASTIC_RESTART_COUNT", "0")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import json
 import secrets
-import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields, replace
 
 from sparsewire._core import WIRE_VERSION
-from sparsewire.errors import Error, MismatchError, ProtocolError, Timeout
+from sparsewire.errors import Error, MismatchError, ProtocolError
 from sparsewire.meeting.handshake import KEY_SIZE, derive, worker_key
 from sparsewire.meeting.interface import host_identity, is_loopback, local_address
 from sparsewire.meeting.mesh import (
@@ -21,9 +20,9 @@ from sparsewire.meeting.mesh import (
     close_links,
     connect_aggregators,
     connect_ranks,
-    name_ranks,
 )
-from sparsewire.meeting.rendezvous import Store, next_use
+from sparsewire.meeting.place import Place
+from sparsewire.meeting.sockets import bind, local_end
 from sparsewire.options import Address, Options
 
 _SETTINGS = {
@@ -37,10 +36,12 @@ _SETTINGS = {
     "aggregators": "set SPARSEWIRE_AGGREGATORS alike on all ranks, in the same order",
 }
 
+_epochs = itertools.count()
+
 
 @dataclass(frozen=True)
 class Record:
-    """What one rank publishes. Only rank 0's holds the number and the secret of the job."""
+    """What one rank publishes. Only rank 0's tells of the job: number, epoch and secret."""
 
     wire_version: int
     world_size: int
@@ -54,6 +55,7 @@ class Record:
     host: str = ""
     port: int = 0
     job: int = 0
+    epoch: int = 0
     secret: str = ""
 
     def encode(self) -> bytes:
@@ -72,159 +74,73 @@ class Record:
             well_typed = False
         if not well_typed:
             raise ProtocolError(
-                "the store holds something else where a rank's record should be: "
-                "install the same version of sparsewire on all ranks, and use a fresh store"
+                "there is something else where a rank's record should be: install the same "
+                "version of sparsewire on all ranks, and have them meet in a fresh place"
             )
         return record
 
 
-def join(options: Options, store: Store, environment: Mapping[str, str]) -> Links:
+def join(options: Options, place: Place, environment: Mapping[str, str], deadline: float) -> Links:
     """Connect this rank to all others, or to all aggregators; a collective call.
 
     Returns `links[lane][peer]`, or `links[lane][aggregator]`. Raises Timeout that names the
-    missing ranks, MismatchError, AuthenticationError, or Error.
+    missing ranks once it is `deadline` on the monotonic clock, MismatchError, AuthenticationError,
+    or Error.
     """
-    deadline = time.monotonic() + options.start_timeout
-    use = next_use(store)
-    board = _Board(store, f"sparsewire/{use}", options)
     mine = _record(options)
-    if options.rank == 0:
-        mine = replace(mine, job=secrets.randbits(64), secret=secrets.token_hex(KEY_SIZE))
-        first = mine
-    else:
-        first = board.read(0)
-    member = Membership(
-        first.job, use, options.rank, options.world_size, options.lanes, _key(first, options)
-    )
     if options.aggregators:
-        return _join_aggregators(options, board, mine, member, deadline)
-    with closing(Reception(local_address(environment), member)) as reception:
-        host, port = reception.address
-        board.publish(replace(mine, host=host, port=port))
-        records = board.read_all(mine)
+        return _join_aggregators(options, place, mine, deadline)
+    with closing(bind(local_address(environment), 0)) as door:
+        host, port = local_end(door)
+        records = _meet(options, place, replace(mine, host=host, port=port))
         _check_reachable(records)
-        reception.start()
-        addresses = [Address(record.host, record.port) for record in records]
-        return connect_ranks(member, reception, addresses, deadline)
+        # Nobody is let in before the key is known: who comes earlier waits in the door's queue.
+        member = _membership(records[0], options)
+        with closing(Reception(door, member)) as reception:
+            reception.start()
+            addresses = [Address(record.host, record.port) for record in records]
+            return connect_ranks(member, reception, addresses, deadline)
 
 
-def _join_aggregators(
-    options: Options, board: _Board, mine: Record, member: Membership, deadline: float
-) -> Links:
-    board.publish(mine)
-    board.read_all(mine)
+def _join_aggregators(options: Options, place: Place, mine: Record, deadline: float) -> Links:
+    member = _membership(_meet(options, place, mine)[0], options)
     may_register = not options.secret
     links = connect_aggregators(member, options.aggregators, deadline, may_register=may_register)
     try:
-        board.wait_for_connected()
+        # What an aggregator sends to all ranks must reach all.
+        for _ in place.all_gather(b"connected"):
+            pass
     except BaseException:
         close_links(links)
         raise
     return links
 
 
-class _Board:
-    """The part of a store that belongs to one communicator, one record per rank."""
-
-    def __init__(self, store: Store, prefix: str, options: Options) -> None:
-        self._store = store
-        self._prefix = prefix
-        self._rank = options.rank
-        self._world_size = options.world_size
-
-    def publish(self, record: Record) -> None:
-        self._set("rank", record.encode())
-
-    def read(self, rank: int) -> Record:
-        """The record of `rank`, once it is there."""
-        return Record.decode(self._get("rank", rank))
-
-    def read_all(self, mine: Record) -> list[Record]:
-        """The records of all ranks, which agree with `mine`.
-
-        Every rank publishes before it compares, so that every rank finds out.
-        """
-        records = []
-        for rank in range(self._world_size):
-            records.append(self.read(rank))
-            self._compare(mine, records[-1], rank)
-        return records
-
-    def _compare(self, mine: Record, other: Record, rank: int) -> None:
-        for name, advice in _SETTINGS.items():
-            ours, theirs = getattr(mine, name), getattr(other, name)
-            if ours != theirs:
-                raise MismatchError(
-                    f"ranks disagree on {name.replace('_', ' ')}: {ours!r} on rank {self._rank}, "
-                    f"{theirs!r} on rank {rank}. Advice: {advice}"
-                )
-
-    def wait_for_connected(self) -> None:
-        """Return once all ranks are connected: what an aggregator sends to all must reach all.
-
-        Rank 0 leaves last, because the store that it may host must outlive every reader.
-        """
-        self._set("connected", b"1")
-        if self._rank != 0:
-            self._get("ready", 0)
-            self._set("left", b"1")
-            return
-        for rank in range(self._world_size):
-            self._get("connected", rank)
-        self._set("ready", b"1")
-        for rank in range(1, self._world_size):
-            self._get("left", rank)
-
-    def _set(self, what: str, value: bytes) -> None:
-        try:
-            self._store.set(self._key(what, self._rank), value)
-        except Exception as error:
-            raise _lost(error) from error
-
-    def _get(self, what: str, rank: int) -> bytes:
-        try:
-            return self._store.get(self._key(what, rank))
-        except Exception as error:
-            if not _is_timeout(error):
-                raise _lost(error) from error
-            missing = name_ranks(self._missing(what, rank))
-            raise Timeout(
-                f"{missing} did not show up at the rendezvous: look there for an earlier error, "
-                f"or for another MASTER_ADDR, MASTER_PORT or WORLD_SIZE ({error})"
-            ) from error
-
-    def _missing(self, what: str, first: int) -> list[int]:
-        check = getattr(self._store, "check", None)
-        if check is None:
-            return [first]
-        missing = [first]
-        # A store that is lost by now tells nothing about the others.
-        with contextlib.suppress(Exception):
-            for rank in range(first + 1, self._world_size):
-                if not check([self._key(what, rank)]):
-                    missing.append(rank)
-        return missing
-
-    def _key(self, what: str, rank: int) -> str:
-        return f"{self._prefix}/{what}/{rank}"
+def _meet(options: Options, place: Place, mine: Record) -> list[Record]:
+    """The records of all ranks, which agree with `mine`."""
+    records = []
+    for rank, data in enumerate(place.all_gather(mine.encode())):
+        records.append(Record.decode(data))
+        # Who expects too many ranks would wait for them.
+        _compare(mine, records[-1], options.rank, rank, "world_size")
+    for rank, record in enumerate(records):
+        for name in _SETTINGS:
+            _compare(mine, record, options.rank, rank, name)
+    return records
 
 
-def _is_timeout(error: Exception) -> bool:
-    """Whether a store has waited in vain. Torch's stores say so in words only."""
-    return isinstance(error, (Timeout, TimeoutError)) or "timeout" in str(error).lower()
-
-
-def _lost(error: Exception) -> Error:
-    if isinstance(error, Error):
-        return error
-    return Error(
-        f"lost the store where the ranks meet: {error}. Look at the rank or the launcher that "
-        "hosts it for an earlier error"
-    )
+def _compare(mine: Record, other: Record, my_rank: int, rank: int, name: str) -> None:
+    ours, theirs = getattr(mine, name), getattr(other, name)
+    if ours != theirs:
+        raise MismatchError(
+            f"ranks disagree on {name.replace('_', ' ')}: {ours!r} on rank {my_rank}, "
+            f"{theirs!r} on rank {rank}. Advice: {_SETTINGS[name]}"
+        )
 
 
 def _record(options: Options) -> Record:
-    return Record(
+    """What this rank publishes; rank 0 starts a job with it."""
+    record = Record(
         wire_version=WIRE_VERSION,
         world_size=options.world_size,
         lanes=options.lanes,
@@ -235,16 +151,26 @@ def _record(options: Options) -> Record:
         identity=host_identity(),
         link=str(options.link) if options.link else "",
     )
+    if options.rank != 0:
+        return record
+    secret = secrets.token_hex(KEY_SIZE)
+    return replace(record, job=secrets.randbits(64), epoch=next(_epochs), secret=secret)
+
+
+def _membership(first: Record, options: Options) -> Membership:
+    key = _key(first, options)
+    return Membership(first.job, first.epoch, options.rank, options.world_size, options.lanes, key)
 
 
 def _key(first: Record, options: Options) -> bytes:
-    """The key of this job's connections. The store alone does not give away a shared secret."""
+    """The key of this job's connections. The records alone do not give away a shared secret."""
     try:
         secret = bytes.fromhex(first.secret)
     except ValueError:
         secret = b""
-    if len(secret) != KEY_SIZE or not 0 <= first.job < 2**64:
-        raise ProtocolError("rank 0 published no valid job: use a fresh store")
+    is_job = 0 <= first.job < 2**64 and 0 <= first.epoch < 2**32
+    if len(secret) != KEY_SIZE or not is_job:
+        raise ProtocolError("rank 0 published no valid job: use a fresh meeting place")
     if options.aggregators and options.secret:
         return worker_key(options.secret, first.job)
     return derive(secret, "worker" if options.aggregators else "mesh", options.secret)

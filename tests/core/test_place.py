@@ -1,10 +1,11 @@
-"""The store at MASTER_ADDR, as ranks use it: closed after each init, and its loss told at once."""
+"""The place at MASTER_ADDR, as ranks use it: closed after each init, its loss told at once."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -46,7 +47,7 @@ def init_again_and_again() -> list[Any]:
 
 @pytest.mark.parametrize("transport", ["colocated-3-lanes", "dedicated"])
 @pytest.mark.parametrize("secret", ["", "a secret of the job's own"])
-def test_the_store_closes_after_each_init(transport: str, secret: str, free_port: int) -> None:
+def test_the_place_closes_after_each_init(transport: str, secret: str, free_port: int) -> None:
     # Figures of the link that are given spare the ranks a collective at the end of init.
     more = {"SPARSEWIRE_LINK": "5e-5,1e-9,4e-9"}
     if secret and transport != "dedicated":
@@ -57,39 +58,44 @@ def test_the_store_closes_after_each_init(transport: str, secret: str, free_port
     assert seen == [[float(WORLD_SIZE), False] * 3] * WORLD_SIZE
 
 
-def our_store(port: int, is_server: bool) -> Any:
-    return sparsewire.TcpStore("127.0.0.1", port, is_server)
-
-
-def torchs_store(port: int, is_server: bool) -> Any:
+def torchs_store() -> Any:
     from torch.distributed import TCPStore
 
-    limit = timedelta(seconds=300)
-    return TCPStore("127.0.0.1", port, None, is_server, limit, wait_for_workers=False)
+    limit, is_host = timedelta(seconds=300), os.environ["RANK"] == "0"
+    port = int(os.environ["MASTER_PORT"])
+    return TCPStore("127.0.0.1", port, None, is_host, limit, wait_for_workers=False)
 
 
-def lose_store(make: Callable[[int, bool], Any]) -> float:
-    """How long rank 1 takes to tell that rank 0, which hosts the store, was killed."""
-    is_server = os.environ["RANK"] == "0"
-    store = make(int(os.environ["MASTER_PORT"]), is_server)
-    if is_server:
-        wait_for("asking", [1])
-        time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGKILL)
+def lose_host(make: Callable[[], Any]) -> float:
+    """How long rank 1 takes to tell that rank 0 was killed, while both wait for rank 2."""
+    store, rank = make(), os.environ["RANK"]
+    if rank == "2":
+        return 0.0
+    if rank == "0":
+        threading.Thread(target=die, daemon=True).start()
+        sparsewire.init(store)
     tell("asking")
     start = time.monotonic()
-    with pytest.raises(sparsewire.Error, match="lost the store") as lost:
+    with pytest.raises(sparsewire.Error, match="lost the place where the ranks meet") as lost:
         sparsewire.init(store)
     assert not isinstance(lost.value, sparsewire.Timeout)
     return time.monotonic() - start
 
 
-@pytest.mark.parametrize("make", [our_store, torchs_store])
-def test_loss_of_the_store_is_told_at_once(
-    make: Callable[[int, bool], Any], free_port: int
-) -> None:
+def die() -> None:
+    wait_for("asking", [1])
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def no_store() -> None:
+    """Rank 0 hosts the place itself."""
+
+
+@pytest.mark.parametrize("make", [no_store, torchs_store])
+def test_loss_of_rank_0_is_told_at_once(make: Callable[[], Any], free_port: int) -> None:
     if make is torchs_store:
         pytest.importorskip("torch")
     settings = environment(free_port)
-    _, seconds = run_ranks(2, lose_store, make, dying=[0], environment=settings)
+    _, seconds, _ = run_ranks(3, lose_host, make, dying=[0], environment=settings)
     assert seconds < 20, "told only when the time for starting was over"

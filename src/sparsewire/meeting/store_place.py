@@ -1,0 +1,162 @@
+"""Ranks that meet in a key-value store: one of torch.distributed, or a directory of files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from sparsewire.errors import Error, Timeout
+from sparsewire.meeting.place import absent, lost
+from sparsewire.options import Options
+
+_POLL_FIRST_S = 0.001
+_POLL_MAX_S = 0.1
+_WAIT_MIN_S = 0.001
+
+
+class Store(Protocol):
+    """What sparsewire needs of a store; those of torch.distributed fit."""
+
+    def set(self, key: str, value: Any) -> object:
+        """Keep the bytes `value` under `key`, for all ranks to see."""
+
+    def get(self, key: str) -> bytes:
+        """Wait for `key`, as long as the store's own timeout says, and return its value."""
+
+
+class FileStore:
+    """A store in a directory that all ranks see. Each job needs a fresh, empty directory."""
+
+    def __init__(self, directory: str | os.PathLike[str], timeout: float = 300.0) -> None:
+        """`timeout` is in seconds, for each `get`."""
+        self._directory = Path(directory)
+        self._timeout = timeout
+        self._directory.mkdir(parents=True, exist_ok=True)
+
+    def set(self, key: str, value: bytes) -> None:
+        """Raises Error where the key is there already, so left over from an earlier job."""
+        path = self._path(key)
+        if path.exists():
+            raise Error(
+                f"{self._directory} was used by another job: give every job a fresh directory"
+            )
+        self._check_directory()
+        part = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.part")
+        # The values include the job's secret, which is for this user only.
+        with os.fdopen(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(value)
+        part.replace(path)
+
+    def get(self, key: str) -> bytes:
+        """Raises Timeout where the key does not appear."""
+        self.wait([key], timedelta(seconds=self._timeout))
+        return self._path(key).read_bytes()
+
+    def wait(self, keys: Sequence[str], timeout: timedelta) -> None:
+        """Return once all `keys` are there; raises Timeout."""
+        deadline = time.monotonic() + timeout.total_seconds()
+        pause = _POLL_FIRST_S
+        while not self.check(keys):
+            self._check_directory()
+            if time.monotonic() >= deadline:
+                raise Timeout(f"{', '.join(keys)} did not appear in {self._directory}")
+            time.sleep(pause)
+            pause = min(2 * pause, _POLL_MAX_S)
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all `keys` are there."""
+        return all(self._path(key).exists() for key in keys)
+
+    def _check_directory(self) -> None:
+        if not self._directory.is_dir():
+            raise lost(f"{self._directory} is gone")
+
+    def _path(self, key: str) -> Path:
+        return self._directory / quote(key, safe="")
+
+
+_uses: weakref.WeakKeyDictionary[Store, int] = weakref.WeakKeyDictionary()
+
+
+def next_use(store: Store) -> int:
+    """How often this store was used before: keeps the keys of several communicators apart.
+
+    All ranks agree on it, because making a communicator is a collective call.
+    """
+    use = _uses.get(store, 0)
+    _uses[store] = use + 1
+    return use
+
+
+class StorePlace:
+    """The part of a store that belongs to one communicator."""
+
+    def __init__(self, store: Store, options: Options, deadline: float) -> None:
+        """`deadline` is on the monotonic clock."""
+        self._store = store
+        self._prefix = f"sparsewire/{next_use(store)}"
+        self._rank, self._world_size = options.rank, options.world_size
+        self._deadline = deadline
+        self._gathered = 0
+
+    def all_gather(self, record: bytes) -> Iterator[bytes]:
+        number = self._gathered
+        self._gathered += 1
+        self._set(f"record {number}", record)
+        for rank in range(self._world_size):
+            yield self._get(f"record {number}", rank)
+        # Rank 0 may host the store.
+        self._set(f"read {number}", b"1")
+        for rank in range(self._world_size) if self._rank == 0 else ():
+            self._get(f"read {number}", rank)
+
+    def close(self) -> None:
+        """The store is its maker's."""
+
+    def _set(self, what: str, value: bytes) -> None:
+        try:
+            self._store.set(self._key(what, self._rank), value)
+        except Exception as error:
+            raise _as_error(error) from error
+
+    def _get(self, what: str, rank: int) -> bytes:
+        key = self._key(what, rank)
+        try:
+            if wait := getattr(self._store, "wait", None):
+                # Torch takes 0 for no limit.
+                left = max(self._deadline - time.monotonic(), _WAIT_MIN_S)
+                wait([key], timedelta(seconds=left))
+            return self._store.get(key)
+        except Exception as error:
+            if not _is_timeout(error):
+                raise _as_error(error) from error
+            raise absent(self._missing(what, rank), error) from error
+
+    def _missing(self, what: str, first: int) -> list[int]:
+        missing = [first]
+        # Not every store can tell, and one that is lost by now cannot, either.
+        with contextlib.suppress(Exception):
+            for rank in range(first + 1, self._world_size):
+                if not self._store.check([self._key(what, rank)]):  # type: ignore[attr-defined]
+                    missing.append(rank)
+        return missing
+
+    def _key(self, what: str, rank: int) -> str:
+        return f"{self._prefix}/{what}/{rank}"
+
+
+def _is_timeout(error: Exception) -> bool:
+    """Whether a store has waited in vain. Torch's stores say so in words only."""
+    return isinstance(error, (Timeout, TimeoutError)) or "timeout" in str(error).lower()
+
+
+def _as_error(error: Exception) -> Error:
+    return error if isinstance(error, Error) else lost(error)

@@ -1,0 +1,373 @@
+"""Meeting places: every rank gets all records, who is missing is named, strangers harm nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sparsewire
+from sparsewire.errors import AuthenticationError, Error, ProtocolError, Timeout
+from sparsewire.meeting import tcp_place
+from sparsewire.meeting.listener import STRANGERS_MAX
+from sparsewire.meeting.place import Place
+from sparsewire.meeting.rendezvous import default_store, open_place
+from sparsewire.meeting.store_place import FileStore, StorePlace, next_use
+from sparsewire.options import Address, Options
+
+SECRET = b"sixteen bytes and more"
+
+Opener: TypeAlias = "Callable[[Options, float], Place]"
+"""Opens the place of one rank, which has so many seconds."""
+
+
+def at(port: int, secret: bytes = b"") -> Opener:
+    """Ranks that meet over TCP."""
+
+    def open_one(options: Options, limit: float = 10) -> Place:
+        address = Address("127.0.0.1", port)
+        return tcp_place.tcp_place(address, secret, options, time.monotonic() + limit)
+
+    return open_one
+
+
+def in_files(directory: Path) -> Opener:
+    return lambda options, limit: StorePlace(
+        FileStore(directory), options, time.monotonic() + limit
+    )
+
+
+def in_torch(port: int) -> Opener:
+    torch = pytest.importorskip("torch.distributed")
+
+    def open_one(options: Options, limit: float) -> Place:
+        is_host = options.rank == 0
+        store = torch.TCPStore("127.0.0.1", port, None, is_host, wait_for_workers=False)
+        return StorePlace(store, options, time.monotonic() + limit)
+
+    return open_one
+
+
+@pytest.fixture(params=["tcp", "files", "torch"])
+def opener(request: pytest.FixtureRequest, tmp_path: Path, free_port: int) -> Opener:
+    if request.param == "files":
+        return in_files(tmp_path)
+    return at(free_port) if request.param == "tcp" else in_torch(free_port)
+
+
+def meet(
+    open_one: Opener, ranks: list[int], world_size: int, rounds: int = 1, limit: float = 10
+) -> list[list[list[bytes]] | Error]:
+    """What `ranks`, in threads, get in each round, or the error of each."""
+
+    def be(rank: int) -> list[list[bytes]] | Error:
+        try:
+            with closing(open_one(Options(rank, world_size), limit)) as place:
+                return [
+                    list(place.all_gather(f"rank {rank} in round {number}".encode() * rank))
+                    for number in range(rounds)
+                ]
+        except Error as error:
+            return error
+
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        return list(pool.map(be, ranks))
+
+
+def test_all_ranks_get_all_records_in_order(opener: Opener) -> None:
+    expected = [
+        [f"rank {rank} in round {number}".encode() * rank for rank in range(4)]
+        for number in range(3)
+    ]
+    assert meet(opener, [0, 1, 2, 3], 4, rounds=3) == [expected] * 4
+
+
+def test_all_name_the_ranks_that_do_not_come(opener: Opener) -> None:
+    for error in meet(opener, [0, 2], 5, limit=1):
+        assert isinstance(error, Timeout)
+        assert str(error).startswith("ranks 1, 3, 4 did not show up")
+
+
+def test_all_name_the_rank_that_is_missing_in_a_later_round(opener: Opener) -> None:
+    given_up = threading.Barrier(4)
+
+    def be(rank: int) -> Error | None:
+        with closing(opener(Options(rank, 4), 1.5)) as place:
+            list(place.all_gather(b"1"))
+            try:
+                if rank != 2:
+                    list(place.all_gather(b"2"))
+            except Error as error:
+                return error
+            finally:
+                given_up.wait(20)
+        return None
+
+    with ThreadPoolExecutor(4) as pool:
+        for error in [error for error in pool.map(be, range(4)) if error]:
+            assert isinstance(error, Timeout)
+            assert str(error).startswith("rank 2 did not show up")
+
+
+def test_rank_0_is_through_last(tmp_path: Path) -> None:
+    """It may host the store, so it stays until the slowest has read all."""
+    finished: list[int] = []
+
+    def be(rank: int) -> None:
+        with closing(in_files(tmp_path)(Options(rank, 3), 10)) as place:
+            for _ in place.all_gather(b"x"):
+                time.sleep(0.1 * rank)
+            finished.append(rank)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(be, range(3)))
+    assert finished[-1] == 0
+
+
+def test_rank_0_may_come_last(free_port: int) -> None:
+    def late(options: Options, limit: float) -> Place:
+        time.sleep(0.0 if options.rank else 0.3)
+        return at(free_port)(options, limit)
+
+    assert meet(late, [0, 1, 2], 3) == meet(at(free_port), [0, 1, 2], 3)
+
+
+def test_rank_0_that_does_not_come(free_port: int) -> None:
+    (error,) = meet(at(free_port), [1], 2, limit=0.2)
+    assert isinstance(error, Timeout)
+    assert f"rank 0 cannot be reached at 127.0.0.1:{free_port}" in str(error)
+    assert "MASTER_ADDR and MASTER_PORT" in str(error)
+
+
+def test_who_waits_for_less_time_ends_it_for_all(free_port: int) -> None:
+    """So rank 0 can tell it who is missing before it leaves."""
+
+    def patient(options: Options, _: float) -> Place:
+        return at(free_port)(options, 0.5 if options.rank == 1 else 60)
+
+    for error in meet(patient, [0, 1, 3], 4):
+        assert isinstance(error, Timeout)
+        assert str(error).startswith("rank 2 did not show up")
+
+
+def test_port_in_use_is_named(free_port: int) -> None:
+    message = f"cannot listen on 127.0.0.1:{free_port}"
+    with closing(at(free_port)(Options(0, 2))), pytest.raises(Error, match=message):
+        at(free_port)(Options(0, 2))
+
+
+def test_a_rank_finds_out_that_it_is_not_rank_0() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=shout, args=(listener,), daemon=True).start()
+        (error,) = meet(at(listener.getsockname()[1]), [1], 2)
+        assert isinstance(error, ProtocolError)
+        assert "not rank 0 of a sparsewire job" in str(error)
+
+
+def shout(listener: socket.socket) -> None:
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(64)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def test_the_place_asks_for_the_secret(free_port: int) -> None:
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(meet, at(free_port, SECRET), [0, 1], 3)
+        for secret in (b"", bytes(16)):
+            (error,) = meet(at(free_port, secret), [2], 3)
+            assert isinstance(error, AuthenticationError)
+            assert "SPARSEWIRE_SECRET" in str(error)
+        assert meet(at(free_port, SECRET), [2], 3)[0] == waiting.result(10)[0]
+
+
+def test_a_rank_that_is_there_twice_is_refused(free_port: int) -> None:
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(meet, at(free_port), [0, 1], 3)
+        time.sleep(0.5)
+        (error,) = meet(at(free_port), [1], 3)
+        assert isinstance(error, AuthenticationError)
+        assert "start each rank once" in str(error)
+        assert meet(at(free_port), [2], 3)[0] == waiting.result(10)[0]
+
+
+def test_a_record_is_bounded(free_port: int) -> None:
+    with closing(at(free_port)(Options(0, 2))) as host:
+        everything = host.all_gather(bytes(tcp_place.RECORD_MAX + 1))
+        with pytest.raises(ValueError, match="may have 65536 bytes"):
+            list(everything)
+
+
+@pytest.mark.parametrize(
+    "words", [b"", struct.pack("!II", 1000, 100), struct.pack("!II", 1000, 2**31) + bytes(99)]
+)
+def test_one_that_sends_no_record_takes_no_place(
+    words: bytes, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tcp_place, "_PATIENCE_S", 0.2)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(meet, at(free_port), [0], 2)
+        with closing(at(free_port)(Options(1, 2))) as odd, odd._dial() as connection:
+            connection.sendall(words)
+            assert connection.recv(1)
+            assert meet(at(free_port), [1], 2) == waiting.result(10)
+
+
+def test_strangers_take_no_place_of_a_rank(free_port: int) -> None:
+    with contextlib.ExitStack() as strangers, ThreadPoolExecutor() as pool:
+        waiting = pool.submit(meet, at(free_port), [0, 1], 3)
+        for number in range(2 * STRANGERS_MAX):
+            stranger = strangers.enter_context(call(free_port))
+            stranger.sendall(b"spwr" * (number % 3))
+        assert meet(at(free_port), [2], 3)[0] == waiting.result(10)[0]
+        assert len(os.listdir("/proc/self/fd")) < 2 * STRANGERS_MAX + STRANGERS_MAX + 100
+
+
+def call(port: int) -> socket.socket:
+    """A connection with rank 0, which may be about to listen."""
+    for _ in range(200):
+        with contextlib.suppress(ConnectionRefusedError):
+            return socket.create_connection(("127.0.0.1", port), 5)
+        time.sleep(0.02)
+    raise AssertionError("rank 0 does not listen")
+
+
+def test_garbage_leaves_the_place_alone(free_port: int) -> None:
+    @settings(max_examples=30)
+    @given(st.binary(max_size=200) | st.binary(max_size=64).map(b"spwr".__add__))
+    def say(data: bytes) -> None:
+        with call(free_port) as stranger:
+            stranger.sendall(data)
+
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(meet, at(free_port), [0, 1], 3, 1, 30)
+        say()
+        assert meet(at(free_port), [2], 3)[0] == waiting.result(10)[0]
+
+
+def test_rank_0_that_ends_is_told_at_once(free_port: int) -> None:
+    with ThreadPoolExecutor() as pool, ExitStack() as ends:
+        host = ends.enter_context(closing(at(free_port)(Options(0, 3), 60)))
+        waiting = pool.submit(meet, at(free_port), [1], 3, 1, 60)
+        records = host.all_gather(b"")
+        assert [next(records), next(records)] == [b"", b"rank 1 in round 0"]
+        host.close()
+        (error,) = waiting.result(10)
+        assert "lost the place where the ranks meet" in str(error)
+        assert not isinstance(error, Timeout)
+
+
+def test_a_rank_that_ends_between_rounds_is_told_at_once(free_port: int) -> None:
+    def be(rank: int) -> str:
+        with closing(at(free_port)(Options(rank, 3), 60)) as place:
+            list(place.all_gather(b"1"))
+            if rank != 1:
+                with pytest.raises(Error) as left:
+                    list(place.all_gather(b"2"))
+                assert not isinstance(left.value, Timeout)
+                return str(left.value)
+        return ""
+
+    with ThreadPoolExecutor(3) as pool:
+        first, _, other = pool.map(be, range(3))
+    assert first.startswith("rank 1 left before all ranks had met")
+    assert "lost the place where the ranks meet" in other
+
+
+def test_the_place_opens_again_for_the_next_meeting(free_port: int) -> None:
+    first = meet(at(free_port), [0, 1, 2], 3)
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", free_port), 5).close()
+    assert meet(at(free_port), [0, 1, 2], 3) == first
+
+
+def test_tcp_store_is_a_place_and_no_store(free_port: int) -> None:
+    assert not hasattr(sparsewire.TcpStore, "set")
+    with pytest.warns(DeprecationWarning, match="keeps no values any more"):
+        store = sparsewire.TcpStore("127.0.0.1", free_port, True, secret=SECRET)
+
+    def open_one(options: Options, limit: float) -> Place:
+        return open_place(store, options, {}, time.monotonic() + limit)
+
+    assert meet(open_one, [0, 1], 2) == meet(at(free_port, SECRET), [0, 1], 2)
+
+
+def test_file_store(tmp_path: Path) -> None:
+    store, other = FileStore(tmp_path, 10), FileStore(tmp_path, 10)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(other.get, "a/../b")
+        store.set("a/../b", b"\x00\xff")
+        assert waiting.result(10) == b"\x00\xff"
+    assert store.check(["a/../b"])
+    assert not store.check(["c"])
+    assert [path.stat().st_mode & 0o077 for path in tmp_path.iterdir()] == [0]
+
+
+def test_file_store_gives_up(tmp_path: Path) -> None:
+    with pytest.raises(Timeout, match="missing did not appear"):
+        FileStore(tmp_path, 0.05).get("missing")
+
+
+def test_file_store_whose_directory_is_gone(tmp_path: Path) -> None:
+    directory = tmp_path / "job"
+    store = FileStore(directory, 60)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(store.get, "key")
+        directory.rmdir()
+        with pytest.raises(Error, match=r"lost the place .* is gone"):
+            waiting.result(10)
+    with pytest.raises(Error, match=r"lost the place .* is gone"):
+        store.set("key", b"1")
+
+
+def test_file_store_of_an_earlier_job_is_refused(tmp_path: Path) -> None:
+    FileStore(tmp_path).set("key", b"1")
+    with pytest.raises(Error, match="fresh directory"):
+        FileStore(tmp_path).set("key", b"2")
+
+
+def test_uses_are_counted_per_store(tmp_path: Path) -> None:
+    first, second = FileStore(tmp_path), FileStore(tmp_path)
+    assert [next_use(first), next_use(first), next_use(second)] == [0, 1, 0]
+
+
+def test_environment_names_the_store(tmp_path: Path) -> None:
+    environment = {"SPARSEWIRE_RENDEZVOUS": f"file://{tmp_path}/with%20space"}
+    store = default_store(Options(0, 2), environment)
+    assert isinstance(store, FileStore)
+    assert (tmp_path / "with space").is_dir()
+    assert default_store(Options(0, 2), environment) is store
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({}, "SPARSEWIRE_RENDEZVOUS=file:///directory"),
+        ({"MASTER_ADDR": "127.0.0.1"}, "MASTER_ADDR and MASTER_PORT"),
+        ({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "x"}, "MASTER_ADDR and MASTER_PORT"),
+        ({"SPARSEWIRE_RENDEZVOUS": "http://x/y"}, "not of the form file:///directory"),
+        ({"SPARSEWIRE_RENDEZVOUS": "file://host/y"}, "not of the form file:///directory"),
+    ],
+)
+def test_environment_that_names_no_place(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        open_place(None, Options(0, 2), environment, 0.0)
+
+
+def test_import_leaves_torch_alone() -> None:
+    code = "import sys, sparsewire; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=30, check=False).returncode == 0
