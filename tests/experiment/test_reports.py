@@ -64,7 +64,7 @@ def test_files_that_cannot_be_written_are_known_before_the_work(
 ) -> None:
     paths = (None if name is None else tmp_path / name for name in (json_file, plot))
     with pytest.raises(ExperimentError, match=reason):
-        ResultFiles(*paths).check()
+        ResultFiles(*paths).checked()
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -72,14 +72,14 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         Report([], {}).present(ResultFiles(tmp_path / "gone" / "out.json"))
 
 
-@pytest.mark.parametrize(("stay", "lines"), [(False, ""), (True, "one\ntwo\n")])
+@pytest.mark.parametrize(("stay", "lines"), [(False, ""), (True, "one: beginning\ntwo: too\n")])
 def test_without_a_terminal_there_is_a_line_for_each_bar_that_stays(
     capsys: pytest.CaptureFixture[str], stay: bool, lines: str
 ) -> None:
     with bars(stay=stay) as move:
-        move("one", 1, 3)
+        move("one", 0, 3, "beginning")
         move("one", 2, 3, "state")
-        move("two", 0, 3)
+        move("two", 0, 3, "too")
     assert capsys.readouterr() == ("", lines)
 
 

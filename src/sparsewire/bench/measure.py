@@ -16,11 +16,12 @@ from sparsewire.bench.calls import Call
 from sparsewire.bench.case_data import prepare
 from sparsewire.bench.job import CaseReport, Job, Sample
 from sparsewire.bench.pacing import Pacing
-from sparsewire.bench.patterns import Array, nonzero_blocks
+from sparsewire.bench.patterns import Array
 from sparsewire.bench.reference import first_difference
 from sparsewire.errors import ExperimentError
+from sparsewire.measure.density import nonzero_blocks
 from sparsewire.measure.usage import Usage
-from sparsewire.measure.wire_limit import BLOCK, Share, share
+from sparsewire.measure.wire_limit import Share, share
 
 Report = Callable[[int, int], None]
 
@@ -107,7 +108,7 @@ def _add_usage(sample: Sample, before: Usage, after: Usage) -> None:
 
 def _measure_share(vector: Array) -> Share:
     """What the buffers of all ranks hold. Collective."""
-    blocks = _densities(nonzero_blocks(vector, BLOCK))
+    blocks = _densities(nonzero_blocks(vector))
     elements = _densities(vector != 0)
     shares = [share(*pair, 8 * vector.itemsize) for pair in zip(blocks, elements, strict=True)]
     return Share(*shares)

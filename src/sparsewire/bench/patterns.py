@@ -128,9 +128,3 @@ def expand(contribution: Contribution, pattern: Pattern, elements: int) -> Array
     dense = np.zeros((unit_count(pattern, elements), pattern.unit), values.dtype)
     dense[contribution.units] = values
     return dense
-
-
-def nonzero_blocks(vector: Array, block: int) -> npt.NDArray[np.bool_]:
-    """Which blocks of `block` elements hold a non-zero; the last block may be shorter."""
-    starts = np.arange(0, len(vector), block)
-    return np.logical_or.reduceat(vector != 0, starts)

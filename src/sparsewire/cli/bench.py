@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from sparsewire.cli.failure import exit_on_error
+from sparsewire.experiment.result_files import ResultFiles
 
 if TYPE_CHECKING:
     from sparsewire.bench.job import Job
     from sparsewire.bench.request import Request
     from sparsewire.bench.result import CaseResult
     from sparsewire.experiment.cluster import Cluster
-    from sparsewire.experiment.result_files import ResultFiles
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -163,7 +163,7 @@ def all_reduce(
         if size and elements:
             raise ValueError("give --elements or --bytes, not both")
         cluster = _cluster(hosts, ranks, link, aggregators)
-        files = _files(json_file, plot)
+        files = ResultFiles(json_file, plot).checked()
         request = Request(
             sizes=size or elements or _DEFAULT_SIZE,
             size_unit="bytes" if size else "elements",
@@ -206,7 +206,13 @@ def grid(
     Example: sparsewire bench grid --ranks 4 --plot grid.png
     """
     with exit_on_error():
-        _run_grid(_cluster(hosts, ranks, link), quick, seed, timeout, _files(json_file, plot))
+        _run_grid(
+            _cluster(hosts, ranks, link),
+            quick,
+            seed,
+            timeout,
+            ResultFiles(json_file, plot).checked(),
+        )
 
 
 @app.command("operators")
@@ -228,7 +234,7 @@ def operators(
     Example: sparsewire bench operators --operator rand-k:0.01,ternary:inf --elements 1M
     """
     with exit_on_error():
-        _run_operators(operator, elements, repetitions, seed, _files(json_file))
+        _run_operators(operator, elements, repetitions, seed, ResultFiles(json_file).checked())
 
 
 def _cluster(
@@ -276,11 +282,3 @@ def _run_operators(
         x = gaussian(parse_elements(elements, 4), seed)
         speeds = measure_operators(names, x, repetitions, move)
     operators_report(speeds, seed).present(files)
-
-
-def _files(json_file: Path | None, plot: Path | None = None) -> ResultFiles:
-    from sparsewire.experiment.result_files import ResultFiles
-
-    files = ResultFiles(json_file, plot)
-    files.check()
-    return files

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import signal
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sparsewire.cli.failure import exit_on_error, require
 from sparsewire.cli.link import check_link
-from sparsewire.experiment.signals import ending_on
+from sparsewire.experiment.result_files import ResultFiles
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from sparsewire.demo.comparison import Plan
+    from sparsewire.experiment.cluster import Cluster
+    from sparsewire.experiment.report import Report
 
 _DEFAULT_BACKENDS = ["gloo", "sparsewire"]
 _DEFAULT_OUTPUT = Path("sparsewire-demo")
-_VOCABULARY = 50_000
 
 
 def demo(
@@ -49,69 +46,56 @@ def demo(
 
     Example: sudo sparsewire demo --link 1gbit
     """
-    from rich.console import Console
-
-    from sparsewire.demo.comparison import Plan
-    from sparsewire.errors import Error
-
-    console = Console(highlight=False)
-    try:
-        _require_torch()
-        backends = backend or _DEFAULT_BACKENDS
-        speed = _usable_link(console, link)
-        with ending_on(signal.SIGTERM):
-            _run(console, Plan(backends, workers, steps, seed, speed, output), corpus)
-    except Error as error:
-        console.print(f"sparsewire demo: {error}", markup=False, style="bold red", soft_wrap=True)
-        raise typer.Exit(1) from None
+    backends = backend or _DEFAULT_BACKENDS
+    # Before anything that takes long, imports included.
+    typer.echo(
+        f"A language model is trained {steps} steps over {', then over '.join(backends)}, "
+        f"by {workers} workers."
+    )
+    with exit_on_error():
+        require("torch", extra="torch")
+        cluster = _cluster(workers, check_link(link))
+        output.mkdir(parents=True, exist_ok=True)
+        files = ResultFiles(output / "report.json", output / "loss.png")
+        _run(backends, cluster, corpus, steps, seed, output).present(files)
+        typer.echo(f"Written: {files.json}, {files.plot}")
 
 
-def _require_torch() -> None:
-    if find_spec("torch") is None:
-        from sparsewire.errors import ExperimentError
-
-        raise ExperimentError('PyTorch is missing: pip install "sparsewire[torch]"')
-
-
-def _usable_link(console: Console, link: str) -> str | None:
-    """Return the link's speed, or None, and say so, where there can be no lab."""
+def _cluster(workers: int, link: str) -> Cluster:
+    """The lab; where there can be none, loopback, and say so."""
+    from sparsewire.experiment.cluster import Cluster
     from sparsewire.lab import available
 
-    check_link(link)
     reason = available()
     if reason is None:
-        return link
-    console.print(
+        return Cluster(workers, emulated=True, link=link)
+    typer.secho(
         f"No emulated network: {reason}.\nAll workers use loopback instead, which is many times "
         "as fast as a network: expect a small speed-up, or none, and equal losses.",
-        markup=False,
-        soft_wrap=True,
-        style="yellow",
+        fg="yellow",
     )
-    return None
+    return Cluster(workers)
 
 
-def _run(console: Console, plan: Plan, corpus: Path | None) -> None:
-    from sparsewire.demo.comparison import compare
-    from sparsewire.demo.corpus import read_corpus
-    from sparsewire.demo.plot import save_plot
-    from sparsewire.demo.screen import following
-    from sparsewire.demo.table import densities, findings, verdict
+def _run(
+    backends: list[str], cluster: Cluster, corpus: Path | None, steps: int, seed: int, output: Path
+) -> Report:
+    typer.echo(f"Reading {corpus or 'the source of the standard library'}.")
+    from sparsewire.experiment.progress import bars
+    from sparsewire.training.demo import TOKENS, VOCABULARY, Setting, run_demo
+    from sparsewire.training.demo_report import demo_report
+    from sparsewire.training.lstm.corpus import save_corpus
 
-    with console.status("reading the corpus"):
-        text = read_corpus(corpus, _VOCABULARY, plan.workers)
-    console.print(
-        f"Corpus: {text.source}, {text.files} files, {len(text.tokens):,} tokens, "
-        f"{text.vocabulary:,} different ones.",
-        markup=False,
-        soft_wrap=True,
+    text = save_corpus(corpus, VOCABULARY, cluster.ranks, output / TOKENS)
+    typer.echo(f"{text}, in {text.files} files.")
+    setting = Setting(
+        workers=cluster.ranks,
+        steps=steps,
+        seed=seed,
+        link=cluster.link,
+        corpus=text.source,
+        tokens=len(text.tokens),
+        vocabulary=text.vocabulary,
     )
-    with following(console, plan.backends, plan.steps) as follow:
-        report = compare(plan, text, follow)
-    report.save(plan.output / "report.json")
-    save_plot(report, plan.output / "loss.png")
-    console.print(findings(report))
-    console.print(densities(report))
-    if len(report.runs) > 1:
-        console.print(verdict(report), style="bold")
-    console.print(f"Written: {plan.output}/report.json, {plan.output}/loss.png", markup=False)
+    with bars(stay=True) as move:
+        return demo_report(run_demo(setting, backends, cluster, output, move))

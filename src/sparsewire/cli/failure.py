@@ -5,10 +5,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 import typer
 
-from sparsewire.errors import Error
+from sparsewire.errors import Error, ExperimentError
 from sparsewire.experiment.signals import ending_on
 
 
@@ -24,3 +25,9 @@ def exit_on_error() -> Iterator[None]:
     except (Error, ValueError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
+
+
+def require(package: str, *, extra: str) -> None:
+    """Raise ExperimentError where a package that an extra of sparsewire brings is missing."""
+    if find_spec(package) is None:
+        raise ExperimentError(f'{package} is missing: pip install "sparsewire[{extra}]"')

@@ -146,7 +146,7 @@ def _dispatch(given: dict[str, Any]) -> None:
     files = ResultFiles(given.pop("json_file", None), given.pop("plot", None))
     if not is_launched():
         # Else rank 0 alone writes, and others may have no such folder.
-        files.check()
+        files.checked()
     is_choice = given.pop("choose", False)
     training = [name for name in methods if re.split("[:/]", name)[0] in _TRAINING]
     if training and training[0] not in _TRAINING:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from sparsewire.cli.bench import JsonFile
-from sparsewire.cli.failure import exit_on_error
-
-if TYPE_CHECKING:
-    from sparsewire.training.comparison import Plan
+from sparsewire.cli.failure import exit_on_error, require
+from sparsewire.experiment.result_files import ResultFiles
 
 Tasks = Annotated[
     str,
@@ -75,13 +72,12 @@ def training(
 
     Example: sparsewire bench training --link 100mbit --plot training.png
     """
-    from sparsewire.training.comparison import Plan
-    from sparsewire.training.method import Method
-
     with exit_on_error():
-        plan = Plan(
+        files = ResultFiles(json_file, plot).checked()
+        _run(
+            files,
             tasks=_known_tasks(task),
-            methods=[Method.parse(name) for name in method.split(",")],
+            methods=method.split(","),
             ranks=ranks,
             steps=steps,
             seeds=seeds,
@@ -90,7 +86,6 @@ def training(
             timed_steps=timed_steps,
             text=text,
         )
-        _run_training(plan, json_file, plot)
 
 
 def _known_tasks(names: str) -> list[str]:
@@ -100,28 +95,19 @@ def _known_tasks(names: str) -> list[str]:
     for task in tasks:
         if task not in TASKS:
             raise ValueError(f"task {task!r} is not known: use {' or '.join(TASKS)}")
-    for package, extra in (("torch", "torch"), ("sklearn", "optimize")):
-        if (extra == "torch" or "digits" in tasks) and find_spec(package) is None:
-            raise ValueError(f'{package} is missing: pip install "sparsewire[{extra}]"')
+    require("torch", extra="torch")
+    if "digits" in tasks:
+        require("sklearn", extra="optimize")
     return tasks
 
 
-def _run_training(plan: Plan, json_file: Path | None, plot: Path | None) -> None:
-    from sparsewire.experiment.report import report_console
-    from sparsewire.measure.conditions import conditions
-    from sparsewire.training.comparison import compare
-    from sparsewire.training.plot import save_plot
-    from sparsewire.training.screen import following
-    from sparsewire.training.table import describe, tables
+def _run(files: ResultFiles, methods: list[str], **plan: Any) -> None:
+    from sparsewire.experiment.progress import bars
+    from sparsewire.training.averaging import Averaging
+    from sparsewire.training.comparison import Plan, compare
+    from sparsewire.training.findings import comparison_report
 
-    before = conditions()
-    with following() as follow:
-        report = compare(plan, follow)
-    console = report_console()
-    console.print(describe(report), soft_wrap=True, markup=False)
-    for table in tables(report):
-        console.print(table)
-    if json_file:
-        report.save(json_file, before)
-    if plot:
-        save_plot(report, plot)
+    averagings = [Averaging.parse(name) for name in methods]
+    with bars() as move:
+        comparison = compare(Plan(methods=averagings, **plan), move)
+    comparison_report(comparison).present(files)

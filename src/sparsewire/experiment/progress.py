@@ -20,7 +20,7 @@ class Move(Protocol):
 def bars(*, stay: bool = False) -> Iterator[Move]:
     """Give the function that moves bars; they vanish in the end, unless they are to stay.
 
-    Without a terminal there are none, but a line for each name where they are to stay.
+    Without a terminal there are none, but a line as each begins where they are to stay.
     """
     console = Console(stderr=True, highlight=False)
     columns = (
@@ -38,7 +38,7 @@ def bars(*, stay: bool = False) -> Iterator[Move]:
             # Ranks that are told nothing show nothing, so bars begin with the first move.
             progress.start()
             if stay and not is_shown:
-                console.print(name, markup=False)
+                console.print(f"{name}: {state}", markup=False)
             shown[name] = progress.add_task(name, total=total, state=state)
         progress.update(shown[name], completed=done, total=total, state=state)
 

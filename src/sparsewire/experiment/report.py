@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 from sparsewire.experiment.result_files import ResultFiles
 
@@ -29,7 +30,7 @@ class Report:
         """Print it and write the files. Raises ExperimentError where one cannot be written."""
         console = report_console()
         for part in self.shown:
-            console.print(part, markup=False, soft_wrap=isinstance(part, str))
+            console.print(part, markup=False, soft_wrap=isinstance(part, str | Text))
         files.write(self.record, self.draw)
 
 

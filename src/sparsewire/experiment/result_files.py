@@ -27,14 +27,15 @@ class ResultFiles:
     plot: Path | None = None
     conditions: Mapping[str, Any] = field(default_factory=conditions)
 
-    def check(self) -> None:
-        """Raise ExperimentError where a file has no folder, or the plot's name no known format."""
+    def checked(self) -> ResultFiles:
+        """The same; raises ExperimentError for no folder, or a plot's name of no known format."""
         for file in filter(None, (self.json, self.plot)):
             if file.is_dir() or not file.parent.is_dir():
                 what = "it is a folder" if file.is_dir() else f"there is no folder {file.parent}"
                 raise ExperimentError(f"cannot write {file}: {what}")
         if self.plot is not None:
             _check_format(self.plot)
+        return self
 
     def write(self, record: Mapping[str, Any], draw: Callable[[], Figure] | None) -> None:
         """Write what is wanted; raises ExperimentError, which says why, where that fails."""

@@ -1,1 +1,1 @@
-"""What `sparsewire bench training` runs: networks trained with compressed and dense gradients."""
+"""Networks trained with DistributedDataParallel, once for each way to average, and compared."""

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sparsewire.experiment.events import Event
-from sparsewire.experiment.launch import run_workers
-from sparsewire.experiment.site import Loopback, Site
-from sparsewire.lab import Lab
-from sparsewire.training.method import Method
-from sparsewire.training.report import Report, Run
-from sparsewire.training.tasks import TASKS, VOCABULARY
+from sparsewire.experiment.cluster import Cluster
+from sparsewire.experiment.progress import Move
+from sparsewire.training.averaging import Averaging
+from sparsewire.training.lstm.corpus import save_corpus
+from sparsewire.training.run import Trained, train
+from sparsewire.training.tasks import TASKS
 from sparsewire.training.trial import Trial
 
 WARMUP_SHARE = 0.02
-
-Follower = Callable[[str, int, Event], None]
-"""Takes the description of a training, its number of steps, and an event of it."""
+VOCABULARY = 16_000
 
 
 @dataclass(frozen=True)
@@ -34,7 +29,7 @@ class Plan:
     """
 
     tasks: list[str]
-    methods: list[Method]
+    methods: list[Averaging]
     ranks: int
     steps: int | None
     seeds: int
@@ -44,85 +39,56 @@ class Plan:
     text: Path | None
 
 
-def compare(plan: Plan, follow: Follower) -> Report:
+@dataclass(frozen=True)
+class Comparison:
+    """All trainings; `timed` are those on emulated links, `trained` the whole ones on loopback."""
+
+    ranks: int
+    link: str | None
+    corpus: str | None
+    trained: list[Trained]
+    timed: list[Trained]
+
+
+def compare(plan: Plan, move: Move) -> Comparison:
     """Run everything that is planned, one training after another.
 
     Raises ExperimentError where the text cannot be read, LabError where the lab fails,
     WorkerFailed where a worker does.
     """
     with tempfile.TemporaryDirectory(prefix="sparsewire-training-") as name:
-        folder = Path(name)
-        corpus = _save_tokens(plan, folder) if "lstm" in plan.tasks else None
-        trained = list(_train_all(plan, folder, follow))
-        timed = list(_time_all(plan, folder, follow)) if plan.link else []
-    return Report(plan.ranks, plan.link, corpus, trained, timed)
+        folder, corpus = Path(name), None
+        if "lstm" in plan.tasks:
+            corpus = str(save_corpus(plan.text, VOCABULARY, plan.ranks, folder / "tokens.npy"))
+        trained = list(_run_all(_whole(plan, folder), Cluster(plan.ranks), folder, move))
+        timed = []
+        if plan.link:
+            emulated = Cluster(plan.ranks, emulated=True, link=plan.link)
+            timed = list(_run_all(_timed(plan, folder), emulated, folder, move))
+    return Comparison(plan.ranks, plan.link, corpus, trained, timed)
 
 
-def _save_tokens(plan: Plan, folder: Path) -> str:
-    """Leave the text of the language model where workers find it; return what it is."""
-    import numpy as np
-
-    from sparsewire.demo.corpus import read_corpus
-
-    corpus = read_corpus(plan.text, VOCABULARY, plan.ranks)
-    np.save(folder / "tokens.npy", corpus.tokens)
-    return f"{corpus.source}: {len(corpus.tokens):,} tokens, {corpus.vocabulary:,} different ones"
+def _run_all(
+    trials: Iterator[Trial], cluster: Cluster, folder: Path, move: Move
+) -> Iterator[Trained]:
+    for trial in trials:
+        name = f"{trial.task}, {trial.method}, seed {trial.seed}, on {cluster.place}"
+        yield train(trial, cluster, folder / "logs", name, move)
 
 
-def _train_all(plan: Plan, folder: Path, follow: Follower) -> Iterator[Run]:
-    for task, seed in _cases(plan.tasks, plan.seeds):
-        steps = plan.steps or TASKS[task].steps
-        for method in plan.methods:
-            warmup = round(WARMUP_SHARE * steps) if plan.warmup is None else plan.warmup
-            trial = _trial(plan, folder, task, method, seed, steps, warmup)
-            yield _run(nullcontext(Loopback(plan.ranks)), trial, plan.ranks, folder, follow)
-
-
-def _time_all(plan: Plan, folder: Path, follow: Follower) -> Iterator[Run]:
+def _whole(plan: Plan, folder: Path) -> Iterator[Trial]:
     for task in plan.tasks:
-        for method in plan.methods:
-            # Steps that send everything are no measure of the others, so there is no warm-up.
-            trial = _trial(plan, folder, task, method, 0, plan.timed_steps, 0, Lab.interface)
-            yield _run(Lab(plan.ranks, plan.link), trial, plan.ranks, folder, follow)
+        steps = plan.steps or TASKS[task].steps
+        warmup = round(WARMUP_SHARE * steps) if plan.warmup is None else plan.warmup
+        for seed in range(plan.seeds):
+            for method in plan.methods:
+                trial = Trial(task, str(method), steps, seed, schedule_steps=steps, warmup=warmup)
+                yield replace(trial, tokens=str(folder / "tokens.npy"))
 
 
-def _cases(tasks: Sequence[str], seeds: int) -> Iterator[tuple[str, int]]:
-    return ((task, seed) for task in tasks for seed in range(seeds))
-
-
-def _trial(
-    plan: Plan,
-    folder: Path,
-    task: str,
-    method: Method,
-    seed: int,
-    steps: int,
-    warmup: int,
-    interface: str | None = None,
-) -> Trial:
-    return Trial(
-        task=task,
-        method=str(method),
-        steps=steps,
-        schedule_steps=max(steps, plan.steps or TASKS[task].steps),
-        warmup=warmup,
-        seed=seed,
-        tokens=str(folder / "tokens.npy"),
-        interface=interface,
-    )
-
-
-def _run(
-    place: AbstractContextManager[Site], trial: Trial, ranks: int, folder: Path, follow: Follower
-) -> Run:
-    last: Event = {}
-
-    def gather(event: Event) -> None:
-        last.clear()
-        last.update(event)
-        follow(f"{trial.task}, {trial.method}, seed {trial.seed}", trial.steps, event)
-
-    argv = [sys.executable, "-m", "sparsewire.training.worker", trial.to_json()]
-    with place as site:
-        run_workers(site, argv, folder / "logs", gather)
-    return Run.of(trial, ranks, last)
+def _timed(plan: Plan, folder: Path) -> Iterator[Trial]:
+    """Some steps of each; those that send everything are no measure, so there is no warm-up."""
+    once = replace(plan, seeds=1, warmup=0)
+    for trial in _whole(once, folder):
+        whole = max(trial.steps, plan.timed_steps)
+        yield replace(trial, steps=plan.timed_steps, schedule_steps=whole)

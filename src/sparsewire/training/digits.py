@@ -71,10 +71,9 @@ class DigitsTrainee:
         return loss.detach()
 
     @torch.no_grad()
-    def held_out_loss(self) -> float:
-        """Return the loss on images that are not trained on; the same on all ranks."""
-        outputs = self.ddp.module(self._held_out)
-        return float(F.cross_entropy(outputs, self._held_out_labels))
+    def held_out_loss(self) -> Tensor:
+        """The loss on images that are not trained on; the same on all ranks."""
+        return F.cross_entropy(self.ddp.module(self._held_out), self._held_out_labels)
 
 
 def distorted(images: Tensor, generator: torch.Generator) -> Tensor:

@@ -2,53 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import accumulate
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparsewire.training.report import Report, Run
+from sparsewire.experiment.plot import new_figure
+from sparsewire.training.averaging import Averaging
+from sparsewire.training.comparison import Comparison
+from sparsewire.training.run import Trained
 from sparsewire.training.tasks import TASKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 POINTS = 40
 """Training losses are averaged over so many parts of a training, because batches differ."""
-_TITLES = ("by step", "by bytes sent", "by time")
+_PANELS = (("by step", "linear"), ("by bytes sent", "log"), ("by time", "log"))
 
 
-def save_plot(report: Report, file: Path) -> None:
-    """Draw the trainings of the first seed, in the format that the file's name says."""
-    # Importing matplotlib takes longer than most commands run.
-    from matplotlib.figure import Figure
-
-    tasks = list(dict.fromkeys(run.task for run in report.trained))
-    figure = Figure(figsize=(12, 3.7 * len(tasks)), layout="constrained")
-    rows = figure.subplots(len(tasks), len(_TITLES), squeeze=False, sharey="row")
+def losses(comparison: Comparison, step_s: Mapping[tuple[str, str], float]) -> Figure:
+    """The trainings of the first seed; `step_s` is the time of a step by task and method."""
+    tasks = list(dict.fromkeys(run.task for run in comparison.trained))
+    figure = new_figure(12, 3.7 * len(tasks))
+    rows = figure.subplots(len(tasks), len(_PANELS), squeeze=False, sharey="row")
     for row, task in zip(rows, tasks, strict=True):
-        seconds = {f.method: f.step_s for f in report.findings() if f.task == task}
-        for run in report.trained:
+        for run in comparison.trained:
             if run.task == task and run.seed == 0:
-                _draw(row, run, seconds[run.method])
-        _label(row, task, report)
-    figure.savefig(file, dpi=150)
+                _draw(row, run, step_s[task, run.method])
+        _label(row, task, comparison.link)
+    return figure
 
 
-def _draw(row: list[Axes], run: Run, step_s: float) -> None:
+def _draw(row: list[Axes], run: Trained, step_s: float) -> None:
     """Draw one training into all panels of its task."""
     part = max(1, len(run.losses) // POINTS)
     ends = range(part, len(run.losses) + 1, part)
-    losses = [sum(run.losses[end - part : end]) / part for end in ends]
+    means = [sum(run.losses[end - part : end]) / part for end in ends]
     sent = list(accumulate(run.sent))
-    row[0].plot(list(ends), losses, label=run.method)
-    row[1].plot([sent[end - 1] / 1e6 for end in ends], losses)
-    row[2].plot([end * step_s for end in ends], losses)
+    row[0].plot(list(ends), means, label=Averaging.parse(run.method).in_words)
+    row[1].plot([sent[end - 1] / 1e6 for end in ends], means)
+    row[2].plot([end * step_s for end in ends], means)
 
 
-def _label(row: list[Axes], task: str, report: Report) -> None:
-    where = "on loopback" if report.link is None else f"at {report.link}"
+def _label(row: list[Axes], task: str, link: str | None) -> None:
+    where = "on loopback" if link is None else f"at {link}"
     labels = ("step", "MB sent by a rank", f"time [s], at the median time of a step {where}")
-    for axes, label, title, scale in zip(row, labels, _TITLES, _SCALES, strict=True):
+    for axes, label, (title, scale) in zip(row, labels, _PANELS, strict=True):
         axes.set(xlabel=label, title=f"{TASKS[task].title}, {title}", xscale=scale, yscale="log")
         axes.title.set_fontsize("medium")
         axes.grid(which="both", alpha=0.2)
@@ -57,6 +57,3 @@ def _label(row: list[Axes], task: str, report: Report) -> None:
     row[0].yaxis.set_minor_formatter("{x:g}")
     row[0].set_ylabel("training loss")
     row[0].legend(fontsize="small")
-
-
-_SCALES = ("linear", "log", "log")

@@ -11,9 +11,6 @@ if TYPE_CHECKING:
 
     from sparsewire.training.trial import Trial
 
-VOCABULARY = 16_000
-WIDTH = 128
-
 
 class Trainee(Protocol):
     """One rank's model, data and optimiser."""
@@ -26,8 +23,8 @@ class Trainee(Protocol):
     def step(self, number: int) -> torch.Tensor:
         """Train on one batch; return this rank's loss."""
 
-    def held_out_loss(self) -> float:
-        """The loss on data that is not trained on, over all ranks; collective."""
+    def held_out_loss(self) -> torch.Tensor:
+        """The loss on this rank's part of the data that is not trained on."""
 
 
 class Task(NamedTuple):
@@ -41,9 +38,9 @@ class Task(NamedTuple):
 def _language(trial: Trial) -> Trainee:
     import numpy as np
 
-    from sparsewire.demo.train import Trainer
+    from sparsewire.training.lstm.trainee import LstmTrainee
 
-    return Trainer(np.load(trial.tokens), trial.seed, WIDTH)
+    return LstmTrainee(np.load(trial.tokens), trial.seed, trial.width)
 
 
 def _digits(trial: Trial) -> Trainee:

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Trial:
-    """`method` is a name as `Method.parse` takes it.
-
-    `schedule_steps` is the length of the whole training, of which `steps` are run; `warmup` the
-    first steps, in which compressed methods send everything. `tokens` is a file with the text of
-    the language model, `interface` the network interface that only this rank uses, if any.
-    """
+    """`method` says how gradients are averaged, in words that `Averaging.parse` takes."""
 
     task: str
     method: str
     steps: int
-    schedule_steps: int
-    warmup: int
     seed: int
-    tokens: str
-    interface: str | None
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Trial:
-        return cls(**json.loads(text))
+    schedule_steps: int | None = None
+    """The length of the whole training, of which `steps` are run; None: rates do not change."""
+    warmup: int = 0
+    """The first steps, in which compressing hooks send everything."""
+    evaluations: int = 10
+    """How often the held-out loss is taken, beside the end."""
+    alone_steps: int = 0
+    """Steps without communication behind the others, to tell what that takes."""
+    width: int = 128
+    """Of the language model,"""
+    tokens: str = ""
+    """whose text is in this file."""
+    interface: str | None = None
+    """The network interface that only this rank uses, if any."""

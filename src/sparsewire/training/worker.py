@@ -1,27 +1,33 @@
 """Trains one model in one trial; one process per rank, which gets the trial as JSON.
 
-Rank 0 writes one line of JSON per event.
+An ordinary script, for torchrun or anything that sets its variables. Of DistributedDataParallel,
+the backend's name and, where gradients are compressed, a hook are all that differs between trials.
+Each rank writes one line of JSON per event.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 import sparsewire.torch  # noqa: F401
-from sparsewire.demo.traffic import Meter, meter
-from sparsewire.demo.train import mean_over_ranks, report
-from sparsewire.training.method import Method
+from sparsewire.experiment.events import Tell, claim_stdout
+from sparsewire.measure.density import Density
+from sparsewire.training.averaging import Averaging
 from sparsewire.training.tasks import TASKS, Trainee
+from sparsewire.training.traffic import Meter, meter
 from sparsewire.training.trial import Trial
 
-EVALUATIONS = 10
 RISE = 0.02
 """The share of the steps in which the learning rate rises; then it falls along half a cosine."""
 
@@ -35,72 +41,98 @@ def rate_at(steps: int) -> Callable[[int], float]:
     return share
 
 
-class Record:
+class Recorder:
     """What happens in each step: this rank's loss, seconds and bytes sent; and held-out losses."""
 
-    def __init__(self, sent: Meter | None) -> None:
-        self._meter = sent
+    def __init__(self, trainee: Trainee, sent: Meter | None) -> None:
+        self._trainee, self._meter = trainee, sent
         self._counted: int | None = None
         self.losses: list[float] = []
         self.seconds: list[float] = []
         self.bytes: list[int] = []
         self.held_out: list[tuple[int, float]] = []
 
-    def step(self, trainee: Trainee, number: int) -> None:
+    def step(self, number: int) -> None:
         """Train for one step."""
         if self._counted is None:
             self._counted = self._count()
         start = time.perf_counter()
-        self.losses.append(float(trainee.step(number)))
+        self.losses.append(float(self._trainee.step(number)))
         self.seconds.append(time.perf_counter() - start)
         # The end of a step may leave before it is counted: then it is part of the next one's.
         before, self._counted = self._counted, self._count()
         self.bytes.append(self._counted - before)
-        report("step", number=number, loss=self.losses[-1])
 
     def _count(self) -> int:
         return self._meter() if self._meter else 0
 
-    def evaluate(self, trainee: Trainee, number: int) -> None:
-        self.held_out.append((number, trainee.held_out_loss()))
+    def evaluate(self, number: int) -> None:
+        """Take the held-out loss before a step; collective."""
+        self.held_out.append((number, float(_mean_over_ranks(self._trainee.held_out_loss()))))
 
-    def report(self, trainee: Trainee) -> None:
-        """Report everything, means over all ranks, on rank 0."""
-        losses = mean_over_ranks(torch.tensor(self.losses)).tolist()
-        sent = mean_over_ranks(torch.tensor(self.bytes, dtype=torch.float64)).tolist()
-        report(
-            "trained",
-            losses=losses,
-            step_s=self.seconds,
-            sent=sent if self._meter else None,
-            held_out=self.held_out,
-            parameters=sum(p.numel() for p in trainee.ddp.parameters()),
-        )
+    def means(self) -> dict[str, object]:
+        """Everything, means over all ranks; collective."""
+        sent = _mean_over_ranks(torch.tensor(self.bytes, dtype=torch.float64)).tolist()
+        return {
+            "losses": _mean_over_ranks(torch.tensor(self.losses)).tolist(),
+            "step_s": self.seconds,
+            "sent": sent if self._meter else None,
+            "held_out": self.held_out,
+        }
 
 
-def run(trial: Trial, method: Method) -> None:
-    """Train as the trial says; all ranks do the same."""
+def _mean_over_ranks(values: Tensor) -> Tensor:
+    dist.all_reduce(values)
+    return values / dist.get_world_size()
+
+
+def run(trial: Trial, averaging: Averaging, tell: Tell) -> None:
+    """Train as the trial says, and tell each step and then everything; collective."""
     trainee = TASKS[trial.task].make(trial)
-    method.attach(trainee.ddp, trial.warmup)
-    schedule = torch.optim.lr_scheduler.LambdaLR(trainee.optimizer, rate_at(trial.schedule_steps))
-    record = Record(meter(method.backend, trial.interface))
-    between = max(1, trial.steps // EVALUATIONS)
+    averaging.attach(trainee.ddp, trial.warmup)
+    rates = rate_at(trial.schedule_steps) if trial.schedule_steps else lambda step: 1.0
+    schedule = torch.optim.lr_scheduler.LambdaLR(trainee.optimizer, rates)
+    recorder = Recorder(trainee, meter(averaging.backend, trial.interface))
+    between = max(1, trial.steps // trial.evaluations)
     for number in range(trial.steps):
         if number % between == 0:
-            record.evaluate(trainee, number)
-        record.step(trainee, number)
+            recorder.evaluate(number)
+        recorder.step(number)
+        tell("step", number=number, loss=recorder.losses[-1])
         schedule.step()
-    record.evaluate(trainee, trial.steps)
-    record.report(trainee)
+    recorder.evaluate(trial.steps)
+    parameters = sum(p.numel() for p in trainee.ddp.parameters())
+    tell("trained", parameters=parameters, density_sum=_density(trainee), **recorder.means())
+    if trial.alone_steps:
+        tell("alone", **_alone(trainee, range(trial.steps, trial.steps + trial.alone_steps)))
+
+
+def _density(trainee: Trainee) -> dict[str, float]:
+    """Of the gradient that the last step left."""
+    gradients = (p.grad for p in trainee.ddp.parameters() if p.grad is not None)
+    return asdict(Density.of(gradient.detach().flatten().numpy() for gradient in gradients))
+
+
+def _alone(trainee: Trainee, steps: range) -> dict[str, object]:
+    """The time of the same work without talking, and the density of one rank's gradient."""
+    seconds = []
+    for number in steps:
+        dist.barrier()
+        start = time.perf_counter()
+        with trainee.ddp.no_sync():
+            trainee.step(number)
+        seconds.append(time.perf_counter() - start)
+    return {"alone_s": statistics.median(seconds), "density_rank": _density(trainee)}
 
 
 def main() -> None:
     """Join the other ranks, train."""
-    trial = Trial.from_json(sys.argv[1])
-    method = Method.parse(trial.method)
+    tell = claim_stdout()
+    trial = Trial(**json.loads(sys.argv[1]))
+    averaging = Averaging.parse(trial.method)
     torch.set_num_threads(1)
-    dist.init_process_group(method.backend, timeout=timedelta(minutes=2))
-    run(trial, method)
+    dist.init_process_group(averaging.backend, timeout=timedelta(minutes=2))
+    run(trial, averaging, tell)
     dist.destroy_process_group()
 
 

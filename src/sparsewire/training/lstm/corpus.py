@@ -1,4 +1,4 @@
-"""Turns text files into one array of token numbers, which all workers of the demo read."""
+"""Turns text files into one array of token numbers, which all workers read."""
 
 import random
 import re
@@ -29,6 +29,17 @@ class Corpus:
     files: int
     tokens: npt.NDArray[np.int32]
     vocabulary: int
+
+    def __str__(self) -> str:
+        count, different = len(self.tokens), self.vocabulary
+        return f"{self.source}: {count:,} tokens, {different:,} different ones"
+
+
+def save_corpus(path: Path | None, vocabulary: int, workers: int, file: Path) -> Corpus:
+    """Read a corpus, and leave its tokens where workers find them."""
+    corpus = read_corpus(path, vocabulary, workers)
+    np.save(file, corpus.tokens)
+    return corpus
 
 
 def read_corpus(path: Path | None, vocabulary: int, workers: int) -> Corpus:

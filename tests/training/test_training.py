@@ -19,9 +19,11 @@ import torch.distributed as dist
 
 from sparsewire.cli.main import app
 from sparsewire.training import digits
+from sparsewire.training.averaging import Averaging
+from sparsewire.training.comparison import Comparison
 from sparsewire.training.digits import NOISE, SIDE, distorted
-from sparsewire.training.method import Method
-from sparsewire.training.report import Report, Run
+from sparsewire.training.findings import findings
+from sparsewire.training.run import Trained
 from sparsewire.training.worker import rate_at
 
 RANKS = 2
@@ -105,8 +107,8 @@ def test_language_model_learns_after_a_warm_up(tmp_path: Path) -> None:
     assert sum(sent[:5]) / 5 > 5 * max(sent[5:]), sent
 
 
-def run_of(method: str, seed: int, loss: float, step_s: float, sent: float) -> Run:
-    return Run(
+def run_of(method: str, seed: int, loss: float, step_s: float, sent: float) -> Trained:
+    return Trained(
         task="lstm",
         method=method,
         seed=seed,
@@ -117,6 +119,7 @@ def run_of(method: str, seed: int, loss: float, step_s: float, sent: float) -> R
         step_s=[100.0] * 3 + [step_s] * 17,
         sent=[sent] * 20,
         counted_by="sparsewire",
+        density_sum={},
     )
 
 
@@ -128,14 +131,14 @@ def test_ratios_are_of_means_over_seeds() -> None:
         run_of("diana/qsgd:7", 1, 4.1, 0.5, 30.0),
     ]
     timed = [run_of("gloo", 0, 5.0, 3.0, 110.0), run_of("diana/qsgd:7", 0, 5.0, 0.3, 12.0)]
-    _, finding = Report(2, "100mbit", None, trained, timed).findings()
+    _, finding = findings(Comparison(2, "100mbit", None, trained, timed))
     assert finding.final_loss == pytest.approx(3.15)
     assert finding.loss_ratio == pytest.approx(3.15 / 3)
     assert finding.held_out_ratio == pytest.approx(4.15 / 4)
     assert finding.fewer_bytes == pytest.approx(5)
     assert finding.speed_up == pytest.approx(10)
     assert finding.timed_sent == pytest.approx(12)
-    _, untimed = Report(2, None, None, trained, []).findings()
+    _, untimed = findings(Comparison(2, None, None, trained, []))
     assert untimed.speed_up == pytest.approx(2)
 
 
@@ -177,17 +180,31 @@ def test_distortion_shifts_and_adds_noise() -> None:
     [("gloo", "gloo"), ("sparsewire", "sparsewire"), ("diana/ternary", "sparsewire")],
 )
 def test_methods_by_name(text: str, backend: str) -> None:
-    method = Method.parse(text)
-    assert str(method) == text
-    assert method.backend == backend
+    averaging = Averaging.parse(text)
+    assert str(averaging) == text
+    assert averaging.backend == backend
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gloo", "gloo (dense)"),
+        ("sparsewire", "sparsewire"),
+        ("feedback/top-k:0.01", "sparsewire, 1% top-k with error feedback"),
+        ("feedback", "sparsewire, 0.65% block-top-k with error feedback"),
+        ("diana", "sparsewire, qsgd with DIANA"),
+    ],
+)
+def test_legends_are_words(text: str, words: str) -> None:
+    assert Averaging.parse(text).in_words == words
 
 
 def test_small_parameters_may_have_an_operator_of_their_own() -> None:
-    method = Method.parse("feedback/top-k:0.01/top-k:0.1")
-    assert method.operator_for(2**17).contraction == pytest.approx(0.01, rel=1e-3)
-    assert method.operator_for(2**17 - 1).contraction == pytest.approx(0.1, rel=1e-3)
-    assert Method.parse("diana").operator_for(1000).omega < 1
-    assert Method.parse("diana/identity").operator_for(1000).omega == 0
+    averaging = Averaging.parse("feedback/top-k:0.01/top-k:0.1")
+    assert averaging.operator_for(2**17).contraction == pytest.approx(0.01, rel=1e-3)
+    assert averaging.operator_for(2**17 - 1).contraction == pytest.approx(0.1, rel=1e-3)
+    assert Averaging.parse("diana").operator_for(1000).omega < 1
+    assert Averaging.parse("diana/identity").operator_for(1000).omega == 0
 
 
 @pytest.mark.parametrize(

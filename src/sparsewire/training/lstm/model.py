@@ -1,4 +1,4 @@
-"""The demo's network: an LSTM language model trained with a sampled softmax.
+"""An LSTM language model trained with a sampled softmax, and how its negatives are drawn.
 
 Both of its tables, one row per token, are large, and a step touches few rows of each. So their
 gradients, which PyTorch makes dense, are almost all zeros.
@@ -9,8 +9,6 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-from sparsewire.demo.sampler import LogUniform
 
 State = tuple[Tensor, Tensor]
 
@@ -67,3 +65,24 @@ class LanguageModel(nn.Module):
         negative = negative.masked_fill(targets[:, None] == negatives, float("-inf"))
         logits = torch.cat([positive[:, None], negative], dim=1)
         return F.cross_entropy(logits, torch.zeros_like(targets))
+
+
+class LogUniform:
+    """The log-uniform distribution over token numbers, which fits tokens numbered by frequency.
+
+    P(k) = log((k + 2) / (k + 1)) / log(vocabulary + 1); tokens are drawn with replacement.
+    """
+
+    def __init__(self, vocabulary: int) -> None:
+        self._vocabulary = vocabulary
+        self._log_range = math.log(vocabulary + 1)
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """Return `count` token numbers, int64."""
+        uniform = torch.rand(count, generator=generator, dtype=torch.float64)
+        tokens = (uniform * self._log_range).exp().long() - 1
+        return tokens.clamp_(max=self._vocabulary - 1)
+
+    def log_probability(self, tokens: Tensor) -> Tensor:
+        """Return log P of each token, float32."""
+        return ((tokens + 2.0) / (tokens + 1.0)).log().div(self._log_range).log()

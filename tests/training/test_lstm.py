@@ -1,27 +1,25 @@
-"""The demo's training, in parts: batches, negatives, loss, densities."""
+"""The language model in parts: batches, negatives, loss."""
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from sparsewire.demo.density import Density  # noqa: E402
-from sparsewire.demo.model import LanguageModel  # noqa: E402
-from sparsewire.demo.sampler import LogUniform  # noqa: E402
-from sparsewire.demo.streams import Streams  # noqa: E402
+from sparsewire.training.lstm.batches import Batches  # noqa: E402
+from sparsewire.training.lstm.model import LanguageModel, LogUniform  # noqa: E402
 
 
 def test_targets_are_the_next_tokens_and_steps_follow_each_other() -> None:
-    streams = Streams(np.arange(100, dtype=np.int32), batch=2, length=4, rank=1, world_size=2)
-    inputs, targets = streams.batch(0)
+    batches = Batches(np.arange(100, dtype=np.int32), batch=2, length=4, rank=1, world_size=2)
+    inputs, targets = batches[0]
     assert inputs.tolist() == [[50, 51, 52, 53], [75, 76, 77, 78]]
     assert targets.tolist() == [[51, 52, 53, 54], [76, 77, 78, 79]]
-    assert streams.batch(1)[0][0].tolist() == [54, 55, 56, 57]
+    assert batches[1][0][0].tolist() == [54, 55, 56, 57]
 
 
-def test_streams_start_again_at_their_end() -> None:
-    streams = Streams(np.arange(10, dtype=np.int32), batch=1, length=4, rank=0, world_size=1)
-    assert streams.batch(2)[0].tolist() == streams.batch(0)[0].tolist()
+def test_rows_start_again_at_their_end() -> None:
+    batches = Batches(np.arange(10, dtype=np.int32), batch=1, length=4, rank=0, world_size=1)
+    assert batches[2][0].tolist() == batches[0][0].tolist()
 
 
 def test_log_uniform_is_a_distribution_over_the_whole_vocabulary() -> None:
@@ -52,12 +50,3 @@ def test_gradients_touch_only_the_rows_of_the_step() -> None:
     loss.backward()
     assert model.inputs.weight.grad.any(1).nonzero().flatten().tolist() == [1, 2]
     assert model.outputs.weight.grad.any(1).nonzero().flatten().tolist() == [2, 3, 7, 9]
-
-
-def test_density_counts_elements_and_blocks() -> None:
-    table, short = torch.zeros(4, 256), torch.zeros(10)
-    table[1, :5] = 1
-    short[0] = -1
-    density = Density.of([table, short])
-    assert density.element == pytest.approx(6 / 1034)
-    assert density.block == pytest.approx(2 / 5)

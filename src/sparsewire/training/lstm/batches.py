@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 
-class Streams:
-    """The part of a text that one rank trains on: `batch` streams, spread over the whole text.
+class Batches:
+    """The part of a text that one rank trains on: `batch` rows, spread over the whole text.
 
-    Every stream is read in order, `length` tokens a step, and starts again at its end.
+    Every row is read in order, `length` tokens a step, and starts again at its end.
     """
 
     def __init__(
@@ -21,8 +21,8 @@ class Streams:
         self._length = length
         self._steps_per_pass = (stride - 1) // length
 
-    def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Return the inputs and the targets of one step, int64, each (batch, length)."""
+    def __getitem__(self, step: int) -> tuple[Tensor, Tensor]:
+        """The inputs and the targets of one step, int64, each (batch, length)."""
         start = step % self._steps_per_pass * self._length
         window = self._rows[:, start : start + self._length + 1]
         tokens = torch.from_numpy(window.astype(np.int64))

@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 _FEEDBACK = "block-top-k:0.0065:8/block-top-k:0.1:8"
 _DIANA = "qsgd:7:256/qsgd:7:128"
 _HOOKS = {"feedback": _FEEDBACK, "diana": _DIANA}
-_BACKENDS = ("gloo", "sparsewire")
+_IN_WORDS = {"feedback": "error feedback", "diana": "DIANA"}
+_BACKENDS = ("gloo", "mpi", "sparsewire")
 _SMALL = 2**17
 _LARGE = 2**24
 # Gradients of small batches are mostly noise. Shifts that follow slowly average it.
 _ALPHA = 0.1
 
 
-class Method(NamedTuple):
+class Averaging(NamedTuple):
     """A backend that averages gradients in full, or a hook on sparsewire with its operators.
 
     The second operator, if any, is that of parameters of fewer than 131,072 elements.
@@ -31,8 +32,8 @@ class Method(NamedTuple):
     operators: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, text: str) -> Method:
-        """Read "gloo", "sparsewire", "feedback/OPERATOR[/SMALL]" or "diana/OPERATOR[/SMALL]".
+    def parse(cls, text: str) -> Averaging:
+        """Read a backend's name, "feedback/OPERATOR[/SMALL]" or "diana/OPERATOR[/SMALL]".
 
         Raises ValueError for other names, CompressError, which is one, for unknown operators.
         """
@@ -50,6 +51,16 @@ class Method(NamedTuple):
 
     def __str__(self) -> str:
         return "/".join((self.name, *self.operators))
+
+    @property
+    def in_words(self) -> str:
+        """What legends call it, such as "sparsewire, 1% top-k with error feedback"."""
+        if not self.operators:
+            return "gloo (dense)" if self.name == "gloo" else self.name
+        operator, share = (*self.operators[0].split(":"), "")[:2]
+        if operator.endswith("-k") and share.startswith("0."):
+            operator = f"{100 * float(share):g}% {operator}"
+        return f"sparsewire, {operator} with {_IN_WORDS[self.name]}"
 
     @property
     def backend(self) -> str:

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparsewire.demo import corpus
-from sparsewire.demo.corpus import UNKNOWN, read_corpus
 from sparsewire.errors import ExperimentError
+from sparsewire.training.lstm import corpus
+from sparsewire.training.lstm.corpus import UNKNOWN, read_corpus
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,118 @@
+"""The demo's findings: a table with a column for each backend, a verdict, and a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from sparsewire.experiment.plot import new_figure
+from sparsewire.experiment.report import Report
+from sparsewire.training.averaging import Averaging
+from sparsewire.training.demo import Demo
+from sparsewire.training.run import Trained
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SAME_LOSS = 1e-4
+"""Largest relative difference of losses that differ by the order of additions only."""
+_SOURCES = {"interface": "", "sparsewire": " (own count)", "computed": " (computed)"}
+
+
+def demo_report(demo: Demo) -> Report:
+    """Everything that the demo shows and leaves."""
+    shown: list[RenderableType] = [_table(demo), _densities(demo.runs[-1])]
+    if len(demo.runs) > 1:
+        shown.append(Text(verdict(demo), "bold"))
+    return Report(shown, demo.record(), lambda: _picture(demo))
+
+
+def verdict(demo: Demo) -> str:
+    """Say in one sentence how the last of several backends compares with the first."""
+    first, last = demo.runs[0].method, demo.runs[-1].method
+    same = "equal" if demo.loss_difference <= SAME_LOSS else "NOT equal"
+    return (
+        f"{last} trains {demo.speed_up:.1f} times as fast as {first}; their losses are {same} "
+        f"(largest relative difference {demo.loss_difference:.0e})."
+    )
+
+
+def _table(demo: Demo) -> Table:
+    setting = demo.setting
+    where = "loopback" if setting.link is None else f"links of {setting.link}"
+    millions = demo.runs[0].parameters / 1e6
+    table = Table(title=f"{setting.workers} workers, {where}, {millions:.1f} million parameters")
+    table.add_column("")
+    for run in demo.runs:
+        table.add_column(run.method, justify="right")
+    for label, cell in _ROWS.items():
+        table.add_row(label, *(cell(run) for run in demo.runs))
+    return table
+
+
+def _densities(run: Trained) -> str:
+    """Say how much of a gradient is not zero."""
+    own, total = run.density_rank or run.density_sum, run.density_sum
+    return (
+        f"Not zero in a gradient: {own['element']:.1%} of the elements, {own['block']:.1%} of "
+        f"the 256-element blocks; after summing over all workers "
+        f"{total['element']:.1%} and {total['block']:.1%}."
+    )
+
+
+_ROWS: dict[str, Callable[[Trained], str]] = {
+    "steps per second": lambda run: f"{1 / run.mean_step_s:.2f}",
+    "time per step": lambda run: f"{run.mean_step_s * 1e3:.0f} ms",
+    "  of it without communication": lambda run: f"{run.alone_s * 1e3:.0f} ms",
+    "sent per step and worker": lambda run: (
+        f"{run.sent_per_step / 1e6:.1f} MB{_SOURCES[run.counted_by]}"
+    ),
+    "training loss, first step": lambda run: f"{run.losses[0]:.5f}",
+    "training loss, last step": lambda run: f"{run.losses[-1]:.5f}",
+    "held-out loss, before": lambda run: f"{run.held_out[0][1]:.5f}",
+    "held-out loss, after": lambda run: f"{run.held_out_loss:.5f}",
+}
+
+
+def _picture(demo: Demo) -> Figure:
+    """Loss over time for every backend, and where a step's time goes."""
+    figure = new_figure(11, 4.2)
+    losses, times = figure.subplots(1, 2, width_ratios=[3, 2])
+    _draw_losses(losses, demo)
+    _draw_step_times(times, demo)
+    setting = demo.setting
+    where = "on loopback" if setting.link is None else f"at {setting.link}"
+    figure.suptitle(f"An LSTM language model, {setting.workers} workers {where}")
+    return figure
+
+
+def _name(run: Trained) -> str:
+    return Averaging.parse(run.method).in_words
+
+
+def _draw_losses(axes: Axes, demo: Demo) -> None:
+    for run in demo.runs:
+        axes.plot(list(accumulate(run.step_s)), run.losses, marker=".", label=_name(run))
+    axes.set(xlabel="time [s]", ylabel="training loss", title="Loss over time")
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.3)
+    axes.legend()
+
+
+def _draw_step_times(axes: Axes, demo: Demo) -> None:
+    names = [_name(run) for run in demo.runs]
+    alone = [min(run.alone_s, run.mean_step_s) * 1e3 for run in demo.runs]
+    total = [run.mean_step_s * 1e3 for run in demo.runs]
+    communication = [both - own for both, own in zip(total, alone, strict=True)]
+    axes.bar(names, alone, width=0.5, label="computation")
+    bars = axes.bar(names, communication, width=0.5, bottom=alone, label="communication")
+    axes.bar_label(bars, [f"{both:.0f} ms" for both in total])
+    axes.set(ylabel="time per step [ms]", title="Where a step's time goes")
+    axes.margins(y=0.12)
+    axes.legend()

@@ -1,0 +1,133 @@
+"""How each method of a comparison did, beside the first one: numbers, a table, all as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, median
+from typing import NamedTuple
+
+from rich.table import Table
+
+from sparsewire.experiment.report import Report
+from sparsewire.experiment.table import Column, table
+from sparsewire.training.comparison import Comparison
+from sparsewire.training.plot import losses
+from sparsewire.training.run import Trained
+from sparsewire.training.tasks import TASKS
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A method on a task: means over the seeds, and the same over what the first method has.
+
+    `timed_sent` are the bytes of a step on the links, where there are any, as counted there.
+    """
+
+    task: str
+    method: str
+    final_loss: float
+    loss_ratio: float
+    held_out_loss: float
+    held_out_ratio: float
+    sent: float
+    counted_by: str
+    fewer_bytes: float
+    step_s: float
+    speed_up: float
+    timed_sent: float | None
+
+
+def findings(comparison: Comparison) -> Iterator[Finding]:
+    """One for each task and method."""
+    for task in _tasks(comparison):
+        of_task = [run for run in comparison.trained if run.task == task]
+        timed = [run for run in comparison.timed if run.task == task]
+        for method in dict.fromkeys(run.method for run in of_task):
+            yield _finding(method, of_task, timed)
+
+
+def _tasks(comparison: Comparison) -> list[str]:
+    return list(dict.fromkeys(run.task for run in comparison.trained))
+
+
+def _finding(method: str, trained: Sequence[Trained], timed: Sequence[Trained]) -> Finding:
+    first = trained[0].method
+    own, reference = _means(trained, method), _means(trained, first)
+    on_links = _means(timed, method) if timed else own
+    return Finding(
+        task=trained[0].task,
+        method=method,
+        final_loss=own.final_loss,
+        loss_ratio=own.final_loss / reference.final_loss,
+        held_out_loss=own.held_out_loss,
+        held_out_ratio=own.held_out_loss / reference.held_out_loss,
+        sent=own.sent,
+        counted_by=next(run.counted_by for run in trained if run.method == method),
+        fewer_bytes=reference.sent / own.sent,
+        step_s=on_links.step_s,
+        speed_up=(_means(timed, first) if timed else reference).step_s / on_links.step_s,
+        timed_sent=on_links.sent if timed else None,
+    )
+
+
+class _Means(NamedTuple):
+    """Over the seeds."""
+
+    final_loss: float
+    held_out_loss: float
+    sent: float
+    step_s: float
+
+
+def _means(runs: Sequence[Trained], method: str) -> _Means:
+    own = [run for run in runs if run.method == method]
+    return _Means(
+        fmean(run.final_loss for run in own),
+        fmean(run.held_out_loss for run in own),
+        fmean(run.sent_per_step for run in own),
+        median(run.median_step_s for run in own),
+    )
+
+
+def comparison_report(comparison: Comparison) -> Report:
+    """A table for each task, all numbers, and the losses as a picture."""
+    found = list(findings(comparison))
+    record = {"findings": [asdict(finding) for finding in found], **asdict(comparison)}
+    tables = (_table(comparison, found, task) for task in _tasks(comparison))
+    seconds = {(finding.task, finding.method): finding.step_s for finding in found}
+    return Report([_describe(comparison), *tables], record, lambda: losses(comparison, seconds))
+
+
+def _describe(comparison: Comparison) -> str:
+    """Say where the numbers come from."""
+    link = comparison.link
+    where = "loopback" if link is None else f"emulated hosts with links of {link}"
+    lines = [
+        f"{comparison.ranks} ranks; losses of whole trainings, median times of steps on {where}.",
+        "Training losses are means over the last 5% of the steps. Bytes are means over a whole "
+        "training: of gloo those that its ring has to send, of sparsewire its own count.",
+    ]
+    if warmups := sorted({run.warmup for run in comparison.trained if run.warmup}):
+        steps = " or ".join(map(str, warmups))
+        lines.append(f"Hooks send everything in their first {steps} steps, which is counted.")
+    return "\n".join(lines + ([f"Text: {comparison.corpus}."] if comparison.corpus else []))
+
+
+def _table(comparison: Comparison, found: Sequence[Finding], task: str) -> Table:
+    run = next(run for run in comparison.trained if run.task == task)
+    title = f"{TASKS[task].title}, {run.parameters:,} parameters, {len(run.losses)} steps"
+    return table(_COLUMNS, [finding for finding in found if finding.task == task], title)
+
+
+_COLUMNS = (
+    Column[Finding]("method", lambda found: found.method, is_text=True),
+    Column[Finding]("training\nloss", lambda found: f"{found.final_loss:.4f}"),
+    Column[Finding]("over\nfirst", lambda found: f"{found.loss_ratio:.4f}"),
+    Column[Finding]("held-out\nloss", lambda found: f"{found.held_out_loss:.4f}"),
+    Column[Finding]("over\nfirst", lambda found: f"{found.held_out_ratio:.4f}"),
+    Column[Finding]("sent per step\nand rank", lambda found: f"{found.sent / 1e6:.3f} MB"),
+    Column[Finding]("fewer\nbytes", lambda found: f"{found.fewer_bytes:.1f}"),
+    Column[Finding]("time of\na step", lambda found: f"{found.step_s * 1e3:.0f} ms"),
+    Column[Finding]("times\nas fast", lambda found: f"{found.speed_up:.1f}"),
+)
