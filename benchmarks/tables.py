@@ -52,7 +52,7 @@ APART = re.compile(rf"^```.*?^```$|`[^`\n]+`|{TABLE.pattern}", re.MULTILINE | re
 
 
 class Unknown(Exception):
-    """A source that no record holds."""
+    """A source that no record holds, or that stands behind no figure."""
 
 
 @dataclass
@@ -82,6 +82,8 @@ class Page:
 
     def _line(self, number: int, line: str, hidden: str) -> str:
         try:
+            if "<!--is" in IN_TEXT.sub("", line):
+                raise Unknown("no figure right before its source")
             written = IN_TEXT.sub(self._in_text, line)
             if found := IN_ROW.search(written):
                 written = self._row(written, found)
@@ -109,7 +111,12 @@ class Page:
         return "|".join(cells)
 
     def _cell(self, cell: str, record: str, row: str, name: str) -> str:
-        return FIGURE.sub(lambda found: self._figure(record, row, name, found), cell, count=1)
+        text, mark, source = cell.partition("<!--")
+        found = FIGURE.search(text)
+        if found is None:
+            raise Unknown(f"no figure for {record} {row} {name}")
+        written = self._figure(record, row, name, found)
+        return text[: found.start()] + written + text[found.end() :] + mark + source
 
     def _figure(self, record: str, row: str, name: str, found: re.Match[str]) -> str:
         """The value as the page writes it: in the same unit, with a sign where it has one."""

@@ -6,10 +6,13 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from sparsewire.bench.grid import CANDIDATES, Cell
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -97,6 +100,15 @@ def test_figures_without_a_source_are_found(tmp_path: Path) -> None:
     assert not problems(page, "`45 ms`, 1% of the blocks\n```\n12.3x\n```")
 
 
+def test_sources_without_a_figure_are_found(tmp_path: Path) -> None:
+    page, source = tmp_path / "page.md", "small 1KiB/0.01 speedup"
+    for text in (f"took 12\nx<!--is {source}-->", f"the same<!--is {source}-->"):
+        (found,) = problems(page, text)
+        assert found.endswith("no figure right before its source")
+    (found,) = problems(page, "| 1% | the same <!--row small 1KiB/0.01 speedup--> |")
+    assert found == f"page.md:1: no figure for {source}"
+
+
 def test_quotations_that_are_gone_are_found(tmp_path: Path) -> None:
     found = problems(tmp_path / "page.md", "nothing", "page.md: 3x  # theirs")
     assert found == ["quoted.txt: not quoted any more: page.md: 3x"]
@@ -145,3 +157,14 @@ def test_operators_leave_a_record(tmp_path: Path) -> None:
     assert set(record["figures"]) == {"natural", "top-k:0.1"}
     assert record["figures"]["natural"]["omega"] == 0.125
     assert record["figures"]["top-k:0.1"]["encode_bytes_per_s"] > 0
+
+
+def test_grids_leave_a_record() -> None:
+    times = {name: 0.002 for name in CANDIDATES}
+    cell = Cell(1024, 0.01, auto_s=0.003, chosen="stream", predicted_s=None, seconds=times)
+    found = {"cells": [{**asdict(cell), "ratio": cell.ratio}], "share_close": 0.0}
+    rows = records.figures_of(found)
+    assert rows["all"] == {"close_share": 0.0, "cells": 1}
+    assert rows["1KiB/0.01"]["auto_s"] == 0.003
+    assert rows["1KiB/0.01"]["stream_s"] == 0.002
+    assert rows["1KiB/0.01"]["over_best"] == 1.5
