@@ -1,6 +1,7 @@
 """Counts the rooms and floors of the product, from imports and includes, and draws them.
 
 python tests/floors.py [FOLDER]      # FOLDER is a checkout; by default the one it stands in
+python tests/floors.py --write       # writes them into ARCHITECTURE.md, which a test compares
 
 A room is a folder with sources; the package's face, which hands out what users import, is one by
 itself. A room stands one floor above the highest of those it uses. Rooms that use each other, in
@@ -21,6 +22,7 @@ Graph = dict[str, set[str]]
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 FACE = "src/sparsewire/__init__.py"
 NATIVE = "bindings"
+MARKED = re.compile(r"<!--floors-->.*?<!--end-->", re.DOTALL)
 
 
 def rooms(root: Path) -> Graph:
@@ -128,14 +130,31 @@ def named(room: str) -> str:
     return {"__init__.py": "the face", "": "root modules"}.get(room, room)
 
 
-def main(root: Path) -> None:
+def picture(root: Path) -> str:
+    """What ARCHITECTURE.md has between its marks: the floors, and how many there are."""
     uses = rooms(root)
-    stack, reach = floors(uses), {room: reachable(room, uses) for room in uses}
-    print("\n".join(drawn(stack)))
-    circles = {frozenset(circle_of(room, reach)) for room in uses if room in reach[room]}
-    print(f"{len(uses)} rooms on {len(stack)} floors")
-    print("\n".join(f"a circle: {', '.join(sorted(circle))}" for circle in circles))
+    stack, modules = floors(uses), len(list((root / "src" / "sparsewire").glob("*.py")))
+    lines = ["```", *drawn(stack), "```"]
+    counts = f"{len(uses)} rooms on {len(stack)} floors; {modules} modules in the root folder."
+    return "\n".join(["<!--floors-->", *lines, "", counts, "<!--end-->"])
+
+
+def circles(uses: Graph) -> set[frozenset[str]]:
+    """Rooms that use each other."""
+    reach = {room: reachable(room, uses) for room in uses}
+    return {frozenset(circle_of(room, reach)) for room in uses if room in reach[room]}
+
+
+def main(arguments: list[str]) -> None:
+    root = Path(__file__).resolve().parents[1]
+    if arguments == ["--write"]:
+        page = root / "ARCHITECTURE.md"
+        page.write_text(MARKED.sub(lambda _: picture(root), page.read_text()))
+        return
+    root = Path(arguments[0]).resolve() if arguments else root
+    print(picture(root))
+    print(*(f"a circle: {', '.join(sorted(c))}" for c in circles(rooms(root))), sep="\n")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]).resolve())
+    main(sys.argv[1:])

@@ -33,3 +33,9 @@ def test_rooms_stand_above_those_they_use(tmp_path: Path) -> None:
         ["src/sparsewire/cli"],
     ]
     assert list(floors.drawn(stack))[:3] == [" 5  cli", " 4  lab", " 3  the face"]
+
+
+def test_the_architecture_shows_the_floors() -> None:
+    root = Path(__file__).parents[2]
+    hint = "run `python tests/floors.py --write`"
+    assert floors.picture(root) in (root / "ARCHITECTURE.md").read_text(), hint
