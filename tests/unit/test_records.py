@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 from sparsewire.bench.grid import CANDIDATES, Cell
+from sparsewire.training.demo import Demo, Setting
+from sparsewire.training.findings import Finding
+from sparsewire.training.run import Trained
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -168,3 +171,38 @@ def test_grids_leave_a_record() -> None:
     assert rows["1KiB/0.01"]["auto_s"] == 0.003
     assert rows["1KiB/0.01"]["stream_s"] == 0.002
     assert rows["1KiB/0.01"]["over_best"] == 1.5
+
+
+def test_trainings_leave_a_record() -> None:
+    dense = Finding("lstm", "gloo", 3.5, 1.0, 3.9, 1.0, 25e6, "computed", 1.0, 2.2, 1.0, None)
+    less = Finding("lstm", "feedback/top-k:0.1", 3.6, 1.02, 4, 1.03, 1e6, "own", 25, 0.2, 11, 1e6)
+    rows = records.figures_of({"findings": [asdict(dense), asdict(less)]})
+    assert set(rows) == {"lstm/gloo", "lstm/feedback"}
+    assert rows["lstm/feedback"]["final_loss_share"] == pytest.approx(0.02)
+    assert rows["lstm/feedback"]["speedup"] == 11
+
+
+def test_the_demo_leaves_a_record() -> None:
+    runs = [trained("gloo", [0.9, 0.8]), trained("sparsewire", [0.09, 0.08])]
+    found = Demo(Setting(2, 2, 0, None, "text", 10, 5), runs).record()
+    (row,) = records.figures_of(found).values()
+    assert row["speedup"] == pytest.approx(row["gloo_s"] / row["sparsewire_s"])
+    assert row["loss_difference"] == 0
+
+
+def trained(backend: str, step_s: list[float]) -> Trained:
+    return Trained(
+        task="lstm",
+        method=backend,
+        seed=0,
+        warmup=0,
+        parameters=1,
+        losses=[2.0, 1.0],
+        held_out=[(0, 2.0), (2, 1.0)],
+        step_s=step_s,
+        alone_s=0.01,
+        sent=[1.0, 1.0],
+        counted_by="computed",
+        density_rank=None,
+        density_sum={},
+    )
