@@ -11,30 +11,28 @@ import ctypes
 import os
 import weakref
 from contextlib import ExitStack
-from typing import NoReturn, Protocol
+from typing import NoReturn, TypeVar
 
 from sparsewire.errors import Error
 
+_owned: weakref.WeakKeyDictionary[object, str] = weakref.WeakKeyDictionary()
 
-class Disowned(Protocol):
-    """What has descriptors, threads or locks that a child can do nothing with."""
-
-    def disown(self) -> None:
-        """Let go of everything, in the child; takes no lock that existed before the fork."""
+Owned = TypeVar("Owned")
 
 
-_owned: weakref.WeakSet[Disowned] = weakref.WeakSet()
+def disown_in_child(thing: Owned, how: str = "disown") -> Owned:
+    """Have method `how` of `thing` called in each child that is forked while `thing` lives.
 
-
-def disown_in_child(thing: Disowned) -> None:
-    """Have `thing.disown()` called in each child that this process forks while `thing` lives."""
-    _owned.add(thing)
+    There it lets go of descriptors, and takes no lock that existed before. Returns `thing`.
+    """
+    _owned[thing] = how
+    return thing
 
 
 def _disown_all() -> None:
     with ExitStack() as all_of_them:
-        for thing in list(_owned):
-            all_of_them.callback(thing.disown)
+        for thing, how in list(_owned.items()):
+            all_of_them.callback(getattr(thing, how))
         _owned.clear()
 
 

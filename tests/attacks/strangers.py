@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from sparsewire.errors import Error
-from sparsewire.meeting.handshake import Hello, Role, introduce, new_nonce
+from sparsewire.meeting.handshake import ANY_PEER, Hello, Role, introduce, new_nonce
 from sparsewire.meeting.sockets import receive_exactly
 from sparsewire.options import Address
 
@@ -56,7 +56,7 @@ def crumb(chunk: int) -> bytes:
 def prove(address: Address, job: int, rank: int = 0, world_size: int = 2) -> socket.socket:
     """A connection as a worker of a job of one's own; raises Error or OSError."""
     connection = socket.create_connection(address, PATIENCE_S)
-    hello = Hello(Role.WORKER, job, 0, rank, Hello.ANY_PEER, 0, world_size, new_nonce())
+    hello = Hello(Role.WORKER, job, 0, rank, ANY_PEER, 0, world_size, new_nonce())
     conversation = introduce(hello, job.to_bytes(32, "big"), may_register=True)
     try:
         message, size = next(conversation)
@@ -88,7 +88,7 @@ def connect_only(address: Address) -> list[socket.socket]:
 
 def stop_in_the_handshake(address: Address) -> list[socket.socket]:
     (connection,) = connect_only(address)
-    hello = Hello(Role.WORKER, 1, 0, 0, Hello.ANY_PEER, 0, 2, new_nonce())
+    hello = Hello(Role.WORKER, 1, 0, 0, ANY_PEER, 0, 2, new_nonce())
     connection.sendall(hello.encode())
     return [connection]
 

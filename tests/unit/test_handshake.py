@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,12 @@ from sparsewire.meeting.handshake import (
 
 KEY = bytes(range(32))
 HELLO = Hello(Role.PEER, 77, 1, 3, 0, 2, 8, bytes(32))
-SIZES = [Hello.SIZE, Challenge.SIZE, handshake.PROOF_SIZE, handshake.VERDICT_SIZE]
+SIZES = [
+    handshake.HELLO.size,
+    handshake.CHALLENGE.size,
+    handshake.PROOF_SIZE,
+    handshake.VERDICT_SIZE,
+]
 
 
 @dataclass
@@ -49,7 +54,7 @@ class Door:
 
 
 def hello() -> Hello:
-    return replace(HELLO, nonce=handshake.new_nonce())
+    return HELLO._replace(nonce=handshake.new_nonce())
 
 
 def converse(caller: Handshake[None], listener: Handshake[Hello]) -> list[bytes]:
@@ -131,7 +136,7 @@ def test_challenge_for_another_hello_is_refused() -> None:
     caller, listener = introduce(hello(), KEY), receive(Door())
     next(caller)
     next(listener)
-    challenge, _ = listener.send(replace(hello(), rank=5).encode())
+    challenge, _ = listener.send(hello()._replace(rank=5).encode())
     with pytest.raises(Refused):
         caller.send(challenge)
 
@@ -179,7 +184,10 @@ def test_hello_round_trip(original: Hello) -> None:
     assert Hello.decode(original.encode()) == original
 
 
-@given(st.binary(max_size=2 * Hello.SIZE) | st.binary(max_size=Hello.SIZE).map(b"spwr".__add__))
+@given(
+    st.binary(max_size=2 * handshake.HELLO.size)
+    | st.binary(max_size=handshake.HELLO.size).map(b"spwr".__add__)
+)
 def test_any_bytes_parse_or_raise(data: bytes) -> None:
     for decode in (Hello.decode, Challenge.decode):
         with suppress(ProtocolError, Refused):

@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 
 from sparsewire.errors import AuthenticationError, Error, MismatchError, ProtocolError, Timeout
+from sparsewire.meeting import listener as listening
 from sparsewire.meeting import mesh, startup
 from sparsewire.meeting.handshake import Hello, Reason, Refused, Role
 from sparsewire.meeting.listener import Listener
-from sparsewire.meeting.mesh import Links, MemberGuard, Membership, Reception, connect_ranks, dial
-from sparsewire.meeting.sockets import bind
+from sparsewire.meeting.mesh import Links, MemberGuard, Membership, connect_ranks, dial
+from sparsewire.meeting.sockets import bind, local_end
 from sparsewire.meeting.store_place import FileStore, StorePlace
 from sparsewire.meeting.tcp_place import tcp_place
 from sparsewire.options import Address, Options
@@ -140,13 +141,31 @@ def test_wrong_record_in_the_store(tmp_path: Path, value: bytes) -> None:
     assert isinstance(error, ProtocolError)
 
 
+class Reception:
+    """Rank 0 of MEMBER, which lets in the higher ranks in a thread of its own."""
+
+    def __init__(self, pool: ThreadPoolExecutor, limit: float) -> None:
+        door = bind("127.0.0.1", 0)
+        self.address = local_end(door)
+        self.table: dict[tuple[int, int], socket.socket] = {}
+        deadline = time.monotonic() + limit
+        self.done = pool.submit(mesh.receive_ranks, MEMBER, door, self.table, deadline)
+
+    def connections(self) -> dict[tuple[int, int], socket.socket]:
+        self.done.result(5)
+        return self.table
+
+
 @contextmanager
-def reception(**settings: float) -> Iterator[Reception]:
-    with closing(Reception(bind("127.0.0.1", 0), MEMBER)) as door:
-        for name, value in settings.items():
-            setattr(door._listener, name, value)
-        door.start()
+def reception(limit: float = 10.0) -> Iterator[Reception]:
+    with ThreadPoolExecutor() as pool:
+        door = Reception(pool, limit)
         yield door
+        if not door.done.done():
+            arrive(door.address)
+            door.done.result(5)
+        for connection in door.table.values():
+            connection.close()
 
 
 def member(rank: int, **changes: int | bytes) -> Membership:
@@ -181,7 +200,7 @@ def test_wrong_callers_are_refused(who: dict[str, int], reason: Reason) -> None:
             call(door.address, replace(MEMBER, **who))
         assert isinstance(refused.value.__cause__, Refused)
         assert refused.value.__cause__.reason is reason
-        assert door.missing() == [1, 2]
+        assert not door.table
 
 
 def test_wrong_place_is_refused() -> None:
@@ -197,11 +216,8 @@ def test_second_connection_of_a_lane_replaces_the_first() -> None:
         given_up = callers.enter_context(call(door.address, member(1)))
         connected = [callers.enter_context(one) for one in arrive(door.address)]
         assert given_up.recv(1) == b""
-        arrived = door.connections(time.monotonic() + 3)
-        arrived[1, 0].sendall(b"x")
+        door.connections()[1, 0].sendall(b"x")
         assert connected[0].recv(1) == b"x"
-        for connection in arrived.values():
-            connection.close()
 
 
 def test_strangers_delay_nobody() -> None:
@@ -214,20 +230,19 @@ def test_strangers_delay_nobody() -> None:
         socket.create_connection(door.address, 3).close()
         for connection in arrive(door.address):
             strangers.enter_context(connection)
-        arrived = door.connections(time.monotonic() + 3)
-        assert sorted(arrived) == [(1, 0), (1, 1), (2, 0), (2, 1)]
-        for connection in arrived.values():
-            connection.close()
+        assert sorted(door.connections()) == [(1, 0), (1, 1), (2, 0), (2, 1)]
 
 
-def test_stranger_is_cut_off_in_time() -> None:
-    with reception(_patience=0.1) as door, socket.create_connection(door.address, 3) as stranger:
+def test_stranger_is_cut_off_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "PATIENCE_S", 0.1)
+    with reception() as door, socket.create_connection(door.address, 3) as stranger:
         stranger.sendall(b"s")
         assert stranger.recv(1) == b""
 
 
-def test_more_strangers_than_allowed_push_out_the_oldest() -> None:
-    with reception(_strangers_max=2) as door, contextlib.ExitStack() as strangers:
+def test_more_strangers_than_allowed_push_out_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "STRANGERS_MAX", 2)
+    with reception() as door, contextlib.ExitStack() as strangers:
         crowd = [
             strangers.enter_context(socket.create_connection(door.address, 3)) for _ in range(5)
         ]
@@ -235,15 +250,14 @@ def test_more_strangers_than_allowed_push_out_the_oldest() -> None:
             assert early.recv(1) == b""
         for connection in arrive(door.address):
             strangers.enter_context(connection)
-        for connection in door.connections(time.monotonic() + 3).values():
-            connection.close()
+        assert len(door.connections()) == 4
 
 
 def test_missing_callers_are_named() -> None:
-    with reception() as door:
+    with reception(limit=0.5) as door:
         both = [call(door.address, member(1), lane) for lane in (0, 1)]
         with pytest.raises(Timeout, match="rank 2 did not connect to rank 0"):
-            door.connections(time.monotonic() + 0.3)
+            door.connections()
         for connection in both:
             connection.close()
 
@@ -255,13 +269,11 @@ def test_failed_mesh_leaves_no_descriptor() -> None:
         stop = threading.Event()
         serving = threading.Thread(target=serve_until, args=(first, stop))
         serving.start()
-        with closing(Reception(bind("127.0.0.1", 0), silent)) as door:
-            door.start()
-            with socket.socket() as nobody:
-                nobody.bind(("127.0.0.1", 0))
-                addresses = [first.address, Address(*nobody.getsockname())]
-                with pytest.raises(Timeout, match="rank 1 cannot be reached"):
-                    connect_ranks(silent, door, addresses, time.monotonic() + 0.3)
+        with bind("127.0.0.1", 0) as door, socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            addresses = [first.address, Address(*nobody.getsockname())]
+            with pytest.raises(Timeout, match="rank 1 cannot be reached"):
+                connect_ranks(silent, door, addresses, time.monotonic() + 0.3)
         stop.set()
         serving.join()
     assert len(os.listdir("/proc/self/fd")) == before

@@ -25,7 +25,7 @@ from sparsewire.errors import AuthenticationError, Error, ProtocolError, Timeout
 from sparsewire.meeting import tcp_place
 from sparsewire.meeting.listener import STRANGERS_MAX
 from sparsewire.meeting.place import Place
-from sparsewire.meeting.rendezvous import default_store, open_place
+from sparsewire.meeting.rendezvous import named_store, open_place
 from sparsewire.meeting.store_place import FileStore, StorePlace, next_use
 from sparsewire.options import Address, Options
 
@@ -347,10 +347,10 @@ def test_uses_are_counted_per_store(tmp_path: Path) -> None:
 
 def test_environment_names_the_store(tmp_path: Path) -> None:
     environment = {"SPARSEWIRE_RENDEZVOUS": f"file://{tmp_path}/with%20space"}
-    store = default_store(Options(0, 2), environment)
+    store = named_store(Options(0, 2), environment)
     assert isinstance(store, FileStore)
     assert (tmp_path / "with space").is_dir()
-    assert default_store(Options(0, 2), environment) is store
+    assert named_store(Options(0, 2), environment) is store
 
 
 @pytest.mark.parametrize(

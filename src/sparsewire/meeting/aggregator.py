@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sparsewire._core import Aggregator as Core
-from sparsewire.meeting.handshake import Guard, Hello, Reason, Refused, Role, worker_key
+from sparsewire.meeting.handshake import ANY_PEER, Guard, Hello, Reason, Refused, Role, worker_key
 from sparsewire.meeting.interface import is_loopback
 from sparsewire.meeting.listener import Listener
 from sparsewire.meeting.sockets import bind, prepare
@@ -57,7 +57,7 @@ class WorkerGuard(Guard):
         self.jobs: dict[int, Job] = {}
 
     def key_for(self, hello: Hello) -> bytes | None:
-        if hello.role is not Role.WORKER or hello.peer != Hello.ANY_PEER:
+        if hello.role is not Role.WORKER or hello.peer != ANY_PEER:
             raise Refused(Reason.WRONG_JOB)
         if not (hello.rank < hello.world_size <= self._ranks_max and hello.lane < LANES_MAX):
             raise Refused(Reason.WRONG_RANK)

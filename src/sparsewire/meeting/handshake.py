@@ -11,10 +11,10 @@ from __future__ import annotations
 import hmac
 import secrets
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Generator
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import ClassVar, NoReturn, Protocol, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 from sparsewire._core import WIRE_VERSION
 from sparsewire.errors import AuthenticationError, ProtocolError
@@ -26,6 +26,9 @@ MAC_SIZE = 32
 PROOF_SIZE = MAC_SIZE + KEY_SIZE
 VERDICT_SIZE = 1
 NO_KEY = bytes(KEY_SIZE)
+ANY_PEER = 0xFFFFFFFF
+HELLO = struct.Struct(f"!4sHBxQIIIHxxI{NONCE_SIZE}s")
+CHALLENGE = struct.Struct(f"!4sBB{NONCE_SIZE}s{MAC_SIZE}s")
 
 T = TypeVar("T")
 Handshake = Generator[tuple[bytes, int], bytes, T]
@@ -72,8 +75,7 @@ class Refused(AuthenticationError):
         return type(self), (self.reason,)
 
 
-@dataclass(frozen=True)
-class Hello:
+class Hello(NamedTuple):
     """Who is calling. `peer` is the rank that is called, ANY_PEER for an aggregator."""
 
     role: Role
@@ -85,42 +87,25 @@ class Hello:
     world_size: int
     nonce: bytes
 
-    ANY_PEER: ClassVar[int] = 0xFFFFFFFF
-    FORMAT: ClassVar[struct.Struct] = struct.Struct(f"!4sHBxQIIIHxxI{NONCE_SIZE}s")
-    SIZE: ClassVar[int] = FORMAT.size
-
     def encode(self) -> bytes:
-        return self.FORMAT.pack(
-            MAGIC,
-            WIRE_VERSION,
-            self.role,
-            self.job,
-            self.epoch,
-            self.rank,
-            self.peer,
-            self.lane,
-            self.world_size,
-            self.nonce,
-        )
+        return HELLO.pack(MAGIC, WIRE_VERSION, *self)
 
     @classmethod
     def decode(cls, data: bytes) -> Hello:
         """Raises ProtocolError for what is no hello, Refused for one of another version."""
-        if len(data) != cls.SIZE or not data.startswith(MAGIC):
+        if len(data) != HELLO.size or not data.startswith(MAGIC):
             raise ProtocolError("a connection did not open with a sparsewire hello")
-        fields = cls.FORMAT.unpack(data)
-        _, version, role, job, epoch, rank, peer, lane, world_size, nonce = fields
+        _, version, role, *others = HELLO.unpack(data)
         if version != WIRE_VERSION:
             raise Refused(Reason.WRONG_VERSION)
         try:
             known_role = Role(role)
         except ValueError:
             raise ProtocolError(f"a hello names the unknown role {role}") from None
-        return cls(known_role, job, epoch, rank, peer, lane, world_size, nonce)
+        return cls(known_role, *others)
 
 
-@dataclass(frozen=True)
-class Challenge:
+class Challenge(NamedTuple):
     """The listener's answer. With `register` it does not know the job yet and asks for its key."""
 
     reason: Reason
@@ -128,33 +113,31 @@ class Challenge:
     nonce: bytes
     mac: bytes
 
-    FORMAT: ClassVar[struct.Struct] = struct.Struct(f"!4sBB{NONCE_SIZE}s{MAC_SIZE}s")
-    SIZE: ClassVar[int] = FORMAT.size
-
     def encode(self) -> bytes:
-        return self.FORMAT.pack(MAGIC, self.reason, self.register, self.nonce, self.mac)
+        return CHALLENGE.pack(MAGIC, *self)
 
     @classmethod
     def decode(cls, data: bytes) -> Challenge:
         """Raises ProtocolError for what is no challenge."""
-        if len(data) != cls.SIZE or not data.startswith(MAGIC):
+        if len(data) != CHALLENGE.size or not data.startswith(MAGIC):
             raise ProtocolError("the other end is not a sparsewire listener")
-        _, reason, register, nonce, mac = cls.FORMAT.unpack(data)
+        _, reason, register, nonce, mac = CHALLENGE.unpack(data)
         if register > 1:
             raise ProtocolError(f"a challenge has the unknown mode {register}")
         return cls(_reason(reason), bool(register), nonce, mac)
 
 
-class Guard(Protocol):
+class Guard(ABC):
     """What a listener knows about who may come in."""
 
+    @abstractmethod
     def key_for(self, hello: Hello) -> bytes | None:
         """The key that this caller must prove; None to have it register one. Raises Refused."""
 
-    def enter(self, hello: Hello, key: bytes) -> None:
+    def enter(self, hello: Hello, key: bytes) -> None:  # noqa: B027
         """Take note of a caller that has proved `key`. Raises Refused."""
 
-    def leave(self, hello: Hello) -> None:
+    def leave(self, hello: Hello) -> None:  # noqa: B027
         """Forget a caller that entered, but was gone before it could be told."""
 
 
@@ -180,7 +163,7 @@ def new_nonce() -> bytes:
 def introduce(hello: Hello, key: bytes, *, may_register: bool = False) -> Handshake[None]:
     """The connecting side; raises AuthenticationError or ProtocolError."""
     mine = hello.encode()
-    challenge = Challenge.decode((yield mine, Challenge.SIZE))
+    challenge = Challenge.decode((yield mine, CHALLENGE.size))
     if challenge.reason is not Reason.ACCEPTED:
         _refused(challenge.reason)
     if challenge.register and not may_register:
@@ -199,7 +182,7 @@ def introduce(hello: Hello, key: bytes, *, may_register: bool = False) -> Handsh
 
 def receive(guard: Guard) -> Handshake[Hello]:
     """The listening side; returns the hello of a caller that `guard` let in."""
-    theirs = yield b"", Hello.SIZE
+    theirs = yield b"", HELLO.size
     try:
         hello = Hello.decode(theirs)
         key = guard.key_for(hello)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import ipaddress
 import os
 import socket
-import struct
 from collections.abc import Mapping
 
-_SIOCGIFADDR = 0x8915
-_IF_INET6 = "/proc/net/if_inet6"
-_SCOPE_LINK = 0x20
+_SCOPE_LINK = 253
 
 
 def local_address(environment: Mapping[str, str]) -> str:
@@ -32,15 +28,23 @@ def local_address(environment: Mapping[str, str]) -> str:
 
 def address_of_interface(name: str, variable: str = "SPARSEWIRE_IFNAME") -> str:
     """IPv4 address of interface `name`, else its IPv6 address."""
-    available = [interface for _, interface in socket.if_nameindex()]
+    from pyroute2 import IPRoute  # Only here: it takes as long to import as all else together.
+
+    available = {interface: index for index, interface in socket.if_nameindex()}
     if name not in available:
         raise ValueError(
             f"{variable}={name}: no such network interface; there are {', '.join(available)}"
         )
-    address = _ipv4_address(name) or _ipv6_address(name)
-    if address is None:
-        raise ValueError(f"{variable}={name}: the interface has no IP address")
-    return address
+    with IPRoute() as route:
+        addresses = list(route.get_addr(index=available[name]))
+    for family in (socket.AF_INET, socket.AF_INET6):
+        for one in addresses:
+            # A link-local address means nothing without an interface that differs on every host.
+            is_local = family == socket.AF_INET6 and one["scope"] == _SCOPE_LINK
+            if one["family"] == family and not is_local:
+                # That of the other end is IFA_ADDRESS on links from point to point.
+                return str(one.get("IFA_LOCAL") or one.get("IFA_ADDRESS"))
+    raise ValueError(f"{variable}={name}: the interface has no IP address")
 
 
 def address_towards(host: str) -> str:
@@ -79,25 +83,3 @@ def _resolve(host: str) -> list[tuple[int, int, int, str, tuple[str, int]]]:
         return socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)  # type: ignore[return-value]
     except OSError as error:
         raise ValueError(f"MASTER_ADDR={host} cannot be resolved: {error}") from None
-
-
-def _ipv4_address(name: str) -> str | None:
-    request = struct.pack("256s", name.encode()[:15])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            return socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, request)[20:24])
-        except OSError:
-            return None
-
-
-def _ipv6_address(name: str) -> str | None:
-    try:
-        with open(_IF_INET6) as file:
-            rows = [line.split() for line in file]
-    except OSError:
-        return None
-    for address, _, _, scope, _, interface in rows:
-        # A link-local address means nothing without an interface that differs on every host.
-        if interface == name and int(scope, 16) != _SCOPE_LINK:
-            return str(ipaddress.IPv6Address(int(address, 16)))
-    return None

@@ -39,18 +39,9 @@ class Listener:
     is silent, slow or talks nonsense is dropped, and never holds up the others.
     """
 
-    def __init__(
-        self,
-        door: socket.socket,
-        guard: Guard,
-        *,
-        patience: float = PATIENCE_S,
-        strangers_max: int = STRANGERS_MAX,
-    ) -> None:
+    def __init__(self, door: socket.socket, guard: Guard) -> None:
         """Take over `door`, which `sockets.bind` has made."""
         self._guard = guard
-        self._patience = patience
-        self._strangers_max = strangers_max
         self._strangers: OrderedDict[socket.socket, _Stranger] = OrderedDict()
         self._socket = door
         self._selector = selectors.DefaultSelector()
@@ -104,7 +95,7 @@ class Listener:
             self._drop_oldest()
             time.sleep(_ACCEPT_PAUSE_S)
             return
-        if len(self._strangers) >= self._strangers_max:
+        if len(self._strangers) >= STRANGERS_MAX:
             self._drop_oldest()
         close_in_child(connection).setblocking(False)
         handshake = receive(self._guard)
@@ -115,7 +106,7 @@ class Listener:
             _log.warning("cannot watch a connection: %s", error)
             connection.close()
             return
-        expires = time.monotonic() + self._patience
+        expires = time.monotonic() + PATIENCE_S
         self._strangers[connection] = _Stranger(handshake, missing, b"", expires)
 
     def _advance(self, connection: socket.socket) -> Hello | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 
 from sparsewire.errors import AuthenticationError, ProtocolError, Timeout
 from sparsewire.meeting.handshake import (
+    ANY_PEER,
     MAGIC,
     Guard,
     Handshake,
@@ -27,10 +27,12 @@ from sparsewire.meeting.listener import Listener
 from sparsewire.meeting.sockets import CutShort, connect, prepare, receive_exactly
 from sparsewire.options import Address
 
-_POLL_S = 0.1
 _ATTEMPT_MAX_S = 10.0
 _RETRY_FIRST_S = 0.01
 _RETRY_MAX_S = 0.5
+
+Table = dict[tuple[int, int], socket.socket]
+"""Connections by rank and lane."""
 
 Links = list[list[int]]
 """Descriptors as `links[lane][peer]`, connected and non-blocking; -1 at the own rank."""
@@ -68,82 +70,16 @@ class MemberGuard(Guard):
             raise Refused(Reason.WRONG_RANK)
         return member.key
 
-    def enter(self, hello: Hello, key: bytes) -> None:
-        """Again and again: a caller whose attempt took too long has given it up and comes anew."""
-
-    def leave(self, hello: Hello) -> None:
-        pass
-
-
-class Reception(threading.Thread):
-    """Receives the connections of all higher ranks in the background, while this rank dials."""
-
-    def __init__(self, door: socket.socket, member: Membership) -> None:
-        """Take over `door`, the listening socket that the higher ranks know of."""
-        super().__init__(name="sparsewire-reception", daemon=True)
-        self._listener = Listener(door, MemberGuard(member))
-        self._member = member
-        self._leaving = threading.Event()
-        self._failure: BaseException | None = None
-        self._arrived: dict[tuple[int, int], socket.socket] = {}
-        self.address = self._listener.address
-
-    def run(self) -> None:
-        try:
-            while not self._leaving.is_set() and self.missing():
-                for connection, hello in self._listener.poll(_POLL_S):
-                    self._take(connection, hello)
-        except BaseException as failure:
-            self._failure = failure
-
-    def _take(self, connection: socket.socket, hello: Hello) -> None:
-        """Keep the connection, instead of one that the caller made before and gave up."""
-        former = self._arrived.get((hello.rank, hello.lane))
-        self._arrived[hello.rank, hello.lane] = connection
-        if former is not None:
-            former.close()
-
-    def missing(self) -> list[int]:
-        """Higher ranks of which at least one lane has not arrived."""
-        member = self._member
-        return [
-            rank
-            for rank in range(member.rank + 1, member.world_size)
-            if any((rank, lane) not in self._arrived for lane in range(member.lanes))
-        ]
-
-    def connections(self, deadline: float) -> dict[tuple[int, int], socket.socket]:
-        """All connections by (rank, lane), for the caller to own; raises Timeout."""
-        while self.is_alive() and time.monotonic() < deadline:
-            self.join(_POLL_S)
-        if self._failure is not None:
-            raise self._failure
-        if missing := self.missing():
-            raise Timeout(
-                f"{name_ranks(missing)} did not connect to rank {self._member.rank} at "
-                f"{self.address}: look there for an earlier error, or for a firewall"
-            )
-        arrived, self._arrived = self._arrived, {}
-        return arrived
-
-    def close(self) -> None:
-        """Stop listening and drop whatever `connections` has not handed out."""
-        self._leaving.set()
-        if self.is_alive():
-            self.join()
-        self._listener.close()
-        for connection in self._arrived.values():
-            connection.close()
-
 
 def connect_ranks(
-    member: Membership, reception: Reception, addresses: Sequence[Address], deadline: float
+    member: Membership, door: socket.socket, addresses: Sequence[Address], deadline: float
 ) -> Links:
-    """Dial every lower rank, await every higher one; `addresses` by rank.
+    """Dial every lower rank, then let in every higher one at `door`; `addresses` by rank.
 
-    Raises Timeout (naming ranks) at `deadline` on the monotonic clock, or AuthenticationError.
+    No rank waits for a higher one before it lets in, so all get through. Raises Timeout (naming
+    ranks) at `deadline` on the monotonic clock, or AuthenticationError.
     """
-    table: dict[tuple[int, int], socket.socket] = {}
+    table: Table = {}
     with _closed_on_error(table):
         for rank in range(member.rank):
             for lane in range(member.lanes):
@@ -151,8 +87,34 @@ def connect_ranks(
                 table[rank, lane] = dial(
                     f"rank {rank}", addresses[rank], greeting, member.key, deadline
                 )
-        table.update(reception.connections(deadline))
+        receive_ranks(member, door, table, deadline)
         return _links(table, member.lanes, member.world_size)
+
+
+def receive_ranks(member: Membership, door: socket.socket, table: Table, deadline: float) -> None:
+    """Let in all lanes of all higher ranks, into `table`. Raises Timeout; closes the door."""
+    with contextlib.closing(Listener(door, MemberGuard(member))) as listener:
+        while missing := missing_ranks(member, table):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise Timeout(
+                    f"{name_ranks(missing)} did not connect to rank {member.rank} at "
+                    f"{listener.address}: look there for an earlier error, or for a firewall"
+                )
+            for connection, hello in listener.poll(left):
+                # A caller whose attempt took too long has given it up and comes anew.
+                if former := table.get((hello.rank, hello.lane)):
+                    former.close()
+                table[hello.rank, hello.lane] = connection
+
+
+def missing_ranks(member: Membership, table: Table) -> list[int]:
+    """Higher ranks of which at least one lane has not arrived."""
+    return [
+        rank
+        for rank in range(member.rank + 1, member.world_size)
+        if any((rank, lane) not in table for lane in range(member.lanes))
+    ]
 
 
 def connect_aggregators(
@@ -163,11 +125,11 @@ def connect_aggregators(
     `member.key` is the key for aggregators. With `may_register` an aggregator that does not know
     the job is given the key; without, it must prove that it knows it already.
     """
-    table: dict[tuple[int, int], socket.socket] = {}
+    table: Table = {}
     with _closed_on_error(table):
         for index, address in enumerate(aggregators):
             for lane in range(member.lanes):
-                greeting = member.hello(Role.WORKER, Hello.ANY_PEER, lane)
+                greeting = member.hello(Role.WORKER, ANY_PEER, lane)
                 table[index, lane] = dial(
                     "aggregator", address, greeting, member.key, deadline, may_register=may_register
                 )
@@ -219,7 +181,7 @@ def attempt(address: Address, handshake: Handshake[None], limit: float) -> socke
 
 
 @contextmanager
-def _closed_on_error(table: dict[tuple[int, int], socket.socket]) -> Iterator[None]:
+def _closed_on_error(table: Table) -> Iterator[None]:
     try:
         yield
     except BaseException:
@@ -229,7 +191,7 @@ def _closed_on_error(table: dict[tuple[int, int], socket.socket]) -> Iterator[No
         raise
 
 
-def _links(table: dict[tuple[int, int], socket.socket], lanes: int, peers: int) -> Links:
+def _links(table: Table, lanes: int, peers: int) -> Links:
     links = [[-1] * peers for _ in range(lanes)]
     for connection in table.values():
         prepare(connection)

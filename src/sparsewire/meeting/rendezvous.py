@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import cast
@@ -15,8 +14,10 @@ from sparsewire.meeting.store_place import FileStore, Store, StorePlace
 from sparsewire.meeting.tcp_place import TcpStore, tcp_place
 from sparsewire.options import Address, Options
 
-_shared: dict[tuple[str, str, str], Store] = {}
-_lock = threading.Lock()
+_named: dict[tuple[str, str, str], Store] = {}
+
+# A forked child is a process of its own.
+os.register_at_fork(after_in_child=_named.clear)
 
 
 def open_place(
@@ -32,31 +33,8 @@ def open_place(
         return tcp_place(store.address, store.secret, options, deadline)
     if store is None and (address := _own_address(environment)) is not None:
         return tcp_place(address, options.secret, options, deadline)
-    found = default_store(options, environment) if store is None else cast(Store, store)
+    found = named_store(options, environment) if store is None else cast(Store, store)
     return StorePlace(found, options, deadline)
-
-
-def default_store(options: Options, environment: Mapping[str, str]) -> Store:
-    """The store that the environment names; one per process, however often it is asked for."""
-    url = environment.get("SPARSEWIRE_RENDEZVOUS", "")
-    where = (url, environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", ""))
-    with _lock:
-        if where not in _shared:
-            limit = options.start_timeout
-            _shared[where] = (
-                FileStore(_directory(url), limit) if url else _agent_store(limit, environment)
-            )
-        return _shared[where]
-
-
-def _forget() -> None:
-    """In a forked child, where the lock may be held by nobody who is there."""
-    global _lock
-    _lock = threading.Lock()
-    _shared.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
 
 
 def _own_address(environment: Mapping[str, str]) -> Address | None:
@@ -71,6 +49,17 @@ def _own_address(environment: Mapping[str, str]) -> Address | None:
         )
     by_agent = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     return None if by_agent else Address(host, int(port))
+
+
+def named_store(options: Options, environment: Mapping[str, str]) -> Store:
+    """One for all communicators of a process: its uses are counted, to keep their records apart."""
+    url = environment.get("SPARSEWIRE_RENDEZVOUS", "")
+    where = (url, environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", ""))
+    if where not in _named:
+        _named[where] = (
+            FileStore(_directory(url)) if url else _agent_store(options.start_timeout, environment)
+        )
+    return _named[where]
 
 
 def _directory(url: str) -> str:

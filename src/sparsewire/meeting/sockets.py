@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
-import weakref
 
 from sparsewire.errors import Error
+from sparsewire.forking import disown_in_child
 from sparsewire.options import Address
-
-_ours: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
 def close_in_child(connection: socket.socket) -> socket.socket:
@@ -18,16 +15,7 @@ def close_in_child(connection: socket.socket) -> socket.socket:
 
     Returns the socket.
     """
-    _ours.add(connection)
-    return connection
-
-
-def _close_all() -> None:
-    for connection in list(_ours):
-        connection.close()
-
-
-os.register_at_fork(after_in_child=_close_all)
+    return disown_in_child(connection, "close")
 
 
 class CutShort(ConnectionResetError):

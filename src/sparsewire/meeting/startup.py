@@ -16,7 +16,6 @@ from sparsewire.meeting.interface import host_identity, is_loopback, local_addre
 from sparsewire.meeting.mesh import (
     Links,
     Membership,
-    Reception,
     close_links,
     connect_aggregators,
     connect_ranks,
@@ -96,10 +95,8 @@ def join(options: Options, place: Place, environment: Mapping[str, str], deadlin
         _check_reachable(records)
         # Nobody is let in before the key is known: who comes earlier waits in the door's queue.
         member = _membership(records[0], options)
-        with closing(Reception(door, member)) as reception:
-            reception.start()
-            addresses = [Address(record.host, record.port) for record in records]
-            return connect_ranks(member, reception, addresses, deadline)
+        addresses = [Address(record.host, record.port) for record in records]
+        return connect_ranks(member, door, addresses, deadline)
 
 
 def _join_aggregators(options: Options, place: Place, mine: Record, deadline: float) -> Links:

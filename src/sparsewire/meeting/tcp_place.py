@@ -147,9 +147,6 @@ class NewcomerGuard(Guard):
         if hello.rank in self._guests:
             raise Refused(Reason.DUPLICATE)
 
-    def leave(self, hello: Hello) -> None:
-        pass
-
 
 class Host:
     """The place as rank 0 sees it, which serves the others while it waits for them itself."""
