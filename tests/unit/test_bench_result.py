@@ -123,7 +123,7 @@ def test_the_plot_has_one_line_of_dense_gloo_for_all_patterns() -> None:
     results = [replace(result(), pattern=pattern) for pattern in ("random", "blocks:256")]
     (axes,) = time_by_density(results, "title").axes
     _, labels = axes.get_legend_handles_labels()
-    ours = ["sparsewire, random", "sparsewire, blocks:256"]
+    ours = ["sparsewire, elements anywhere", "sparsewire, blocks of 256"]
     assert labels == ["gloo (dense)", *ours, "wire limit"]
     _, labels = time_by_density([result()], "title").axes[0].get_legend_handles_labels()
     assert labels == ["gloo (dense)", "sparsewire", "wire limit"]

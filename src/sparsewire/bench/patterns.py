@@ -52,6 +52,14 @@ class Pattern:
             kind = f"zipf:{self.exponent:g}"
         return f"{kind},same" if self.same else kind
 
+    @property
+    def in_words(self) -> str:
+        """What legends call it."""
+        kind = "elements anywhere" if self.unit == 1 else f"blocks of {self.unit}"
+        if self.exponent is not None:
+            kind = f"elements by a power law ({self.exponent:g})"
+        return f"{kind}, the same on every rank" if self.same else kind
+
 
 def _unknown(text: str) -> str:
     return f"pattern {text!r} is unknown; use blocks:256, blocks:256,same, random or zipf:1.1"

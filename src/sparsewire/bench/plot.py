@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sparsewire.bench.names import in_words
+from sparsewire.bench.patterns import Pattern
 from sparsewire.bench.result import CaseResult
 from sparsewire.experiment.plot import new_figure
 
@@ -34,8 +35,9 @@ def _draw(axes: Axes, results: Sequence[CaseResult]) -> None:
             label, is_dense = in_words(backend), backend == "gloo"
             # Where the zeros of a dense tensor lie makes no difference, so one line will do.
             if not is_dense or number == 0:
-                named = label if is_dense or len(patterns) == 1 else f"{label}, {pattern}"
-                _draw_backend(axes, of_pattern, backend, named)
+                if not is_dense and len(patterns) > 1:
+                    label = f"{label}, {Pattern.parse(pattern).in_words}"
+                _draw_backend(axes, of_pattern, backend, label)
     axes.set(xscale="log", yscale="log", xlabel="density", ylabel="time [ms]")
     axes.plot([], [], "k:", label="wire limit")
     axes.grid(which="both", alpha=0.2)
