@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from acceptance import CONSTRUCTED, LIBSVM, Check, cases
+from counted import CountedDistributed, CountedSimulated
 from data_sets import logistic
 from scipy.sparse import csr_array
 from support import run_ranks
@@ -102,7 +103,7 @@ def run_all(names: list[str]) -> dict[str, tuple[bytes, float, int, int]]:
     results = {}
     with sparsewire.init() as comm:
         for name in names:
-            network = Distributed(comm)
+            network = CountedDistributed(comm)
             run = made(name, network)
             before = comm.stats()["bytes_sent"]
             for _ in range(STEPS):
@@ -115,7 +116,7 @@ def run_all(names: list[str]) -> dict[str, tuple[bytes, float, int, int]]:
 def test_processes_and_simulation_agree_and_send_messages_only() -> None:
     ranks, check = run_ranks(RANKS, run_all, list(RUNS)), Check(15, CONSTRUCTED)
     for name in RUNS:
-        network = Simulated(RANKS)
+        network = CountedSimulated(RANKS)
         run = made(name, network)
         for _ in range(STEPS):
             run.step()

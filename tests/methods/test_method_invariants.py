@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from acceptance import CONSTRUCTED, LIBSVM, Check, cases
+from counted import CountedSimulated
 from data_sets import logistic
 
 from sparsewire.compress.compressor import Compressor
@@ -53,9 +54,9 @@ def made(method: Callable[..., Method], **options: object) -> Method:
 class Recorded(Simulated):
     """Keeps the messages of the last round."""
 
-    def exchange(self, messages: list[bytes]) -> list[bytes]:
+    def all_gather(self, messages: list[bytes]) -> list[bytes]:
         self.messages = messages
-        return super().exchange(messages)
+        return super().all_gather(messages)
 
 
 @pytest.mark.parametrize("case", DATA)
@@ -191,11 +192,12 @@ def test_costs_are_counted() -> None:
     for _ in range(3):
         run.step()
     assert (run.rounds, run.gradients, run.bits) == (3, 3 * N * 20, 3 * 30 * 64)
-    stochastic = made(Qsgd, batch=2)
+    network = CountedSimulated(N)
+    stochastic = Qsgd(problem(), network, rand_k(), batch=2)
     for _ in range(3):
         stochastic.step()
     assert stochastic.gradients == 3 * N * 2
-    assert stochastic.bits == 8 * stochastic.network.bytes_sent / N
+    assert stochastic.bits == 8 * network.bytes_sent / N
 
 
 def test_arguments_are_checked() -> None:

@@ -252,7 +252,7 @@ def test_a_restored_method_goes_on_with_the_same_bits(kind: type[Method]) -> Non
 
 
 class Meeting:
-    """Threads that play one worker each, and wait for each other in every exchange."""
+    """Threads that play one worker each, and wait for each other in every round."""
 
     def __init__(self) -> None:
         self.messages: list[bytes] = [b""] * WORKERS
@@ -264,9 +264,9 @@ class OneOfMany:
 
     def __init__(self, meeting: Meeting, rank: int) -> None:
         self._meeting = meeting
-        self.workers, self.local, self.bytes_sent = WORKERS, [rank], 0
+        self.workers, self.local = WORKERS, [rank]
 
-    def exchange(self, messages: Sequence[bytes]) -> list[bytes]:
+    def all_gather(self, messages: Sequence[bytes]) -> list[bytes]:
         (self._meeting.messages[self.local[0]],) = messages
         self._meeting.barrier.wait()
         heard = list(self._meeting.messages)

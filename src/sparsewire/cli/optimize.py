@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Callable
 from dataclasses import fields
 from importlib.util import find_spec
@@ -11,56 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from sparsewire.cli import optimize_options as options
 from sparsewire.cli.failure import exit_on_error
-from sparsewire.cli.optimize_options import (
-    COMPARISON,
-    L1,
-    L2,
-    Accuracy,
-    Algorithm,
-    Batch,
-    Block,
-    Choose,
-    Compressor,
-    Data,
-    Downlink,
-    Epochs,
-    JsonFile,
-    Latency,
-    LinkSpeed,
-    Methods,
-    Model,
-    Normalize,
-    Plot,
-    Positive,
-    Precision,
-    Rounds,
-    Seed,
-    Split,
-    Step,
-    TestShare,
-    Top,
-    Workers,
-)
-from sparsewire.experiment.report import report_console
-from sparsewire.experiment.result_files import ResultFiles
-from sparsewire.experiment.signals import ending_on
 
 if TYPE_CHECKING:
-    from sparsewire.optimize.compare.request import Request as Study
-    from sparsewire.optimize.train.report import Item
-    from sparsewire.optimize.train.request import Request as Training
+    from sparsewire.experiment.result_files import ResultFiles
 
-AnyRequest = TypeVar("AnyRequest")
+AnyTask = TypeVar("AnyTask")
 
 _TRAINING = ("sgd", "bcd")
-_MOST_RANKS = 64
 
 
 def _show_methods(wanted: bool) -> None:
     if wanted:
         with exit_on_error():
             _require_extra()
+            from sparsewire.experiment.report import report_console
             from sparsewire.optimize.compare.method_table import methods
 
             report_console().print(methods())
@@ -68,33 +33,33 @@ def _show_methods(wanted: bool) -> None:
 
 
 def optimize(
-    data: Data,
-    method: Methods = None,
-    workers: Workers = None,
-    model: Model = None,
-    epochs: Epochs = None,
-    l2: L2 = None,
-    seed: Seed = None,
-    positive: Positive = None,
-    normalize: Normalize = None,
-    step: Step = None,
-    batch: Batch = None,
-    test_share: TestShare = None,
-    algorithm: Algorithm = None,
-    precision: Precision = None,
-    block: Block = None,
-    json_file: JsonFile = None,
-    plot: Plot = None,
-    compressor: Compressor = None,
-    split: Split = None,
-    l1: L1 = None,
-    rounds: Rounds = None,
-    accuracy: Accuracy = None,
-    link: LinkSpeed = None,
-    downlink: Downlink = None,
-    latency: Latency = None,
-    choose: Choose = None,
-    top: Top = None,
+    data: options.Data,
+    method: options.Methods = None,
+    workers: options.Workers = None,
+    model: options.Model = None,
+    epochs: options.Epochs = None,
+    l2: options.L2 = None,
+    seed: options.Seed = None,
+    positive: options.Positive = None,
+    normalize: options.Normalize = None,
+    step: options.Step = None,
+    batch: options.Batch = None,
+    test_share: options.TestShare = None,
+    algorithm: options.Algorithm = None,
+    precision: options.Precision = None,
+    block: options.Block = None,
+    json_file: options.JsonFile = None,
+    plot: options.Plot = None,
+    compressor: options.Compressor = None,
+    split: options.Split = None,
+    l1: options.L1 = None,
+    rounds: options.Rounds = None,
+    accuracy: options.Accuracy = None,
+    link: options.LinkSpeed = None,
+    downlink: options.Downlink = None,
+    latency: options.Latency = None,
+    choose: options.Choose = None,
+    top: options.Top = None,
     show_methods: Annotated[
         bool,
         typer.Option(
@@ -102,7 +67,7 @@ def optimize(
             callback=_show_methods,
             is_eager=True,
             help="List the methods to compare, with their operators and options, and exit.",
-            rich_help_panel=COMPARISON,
+            rich_help_panel=options.COMPARISON,
         ),
     ] = False,
 ) -> None:
@@ -123,7 +88,7 @@ def optimize(
     """
     # What is not given has a default that depends on what is to be done.
     given = {name: value for name, value in locals().items() if value not in (None, [])}
-    with ending_on(signal.SIGTERM), exit_on_error():
+    with exit_on_error():
         _require_extra()
         _dispatch(given)
 
@@ -137,11 +102,11 @@ def _require_extra() -> None:
 
 def _dispatch(given: dict[str, Any]) -> None:
     from sparsewire.errors import OptimizeError
+    from sparsewire.experiment.result_files import ResultFiles
     from sparsewire.meeting.launcher import is_launched
-    from sparsewire.optimize.compare.request import Request as Study
-    from sparsewire.optimize.train.request import Request as Training
 
-    _refuse_workers_under_a_launcher(given)
+    if "workers" in given and is_launched():
+        raise OptimizeError("a launcher has started the ranks already: leave out --workers")
     methods = _methods(given.pop("method", None))
     files = ResultFiles(given.pop("json_file", None), given.pop("plot", None))
     if not is_launched():
@@ -154,15 +119,11 @@ def _dispatch(given: dict[str, Any]) -> None:
     if training and (is_choice or len(methods) > 1):
         raise OptimizeError(f"{training[0]} trains, alone, and takes no part in comparisons")
     if is_choice:
-        _choose(_request(Study, "--choose", {"methods": tuple(methods), **given}), files)
+        _choose({"methods": tuple(methods), **given}, files)
     elif methods and not training:
-        if "top" in given:
-            raise OptimizeError("--top is for --choose: it says how many choices to run")
-        _compare(_request(Study, "a comparison", {"methods": tuple(methods), **given}), files)
+        _compare({"methods": tuple(methods), **given}, files)
     else:
-        method, workers = (training or ["sgd"])[0], given.pop("workers", None)
-        request = _request(Training, f"--method {method}", {"method": method, **given})
-        _train(request, workers, files)
+        _train((training or ["sgd"])[0], given, files)
 
 
 def _methods(texts: list[str] | None) -> list[str]:
@@ -175,107 +136,57 @@ def _methods(texts: list[str] | None) -> list[str]:
     return names
 
 
-def _refuse_workers_under_a_launcher(given: dict[str, Any]) -> None:
-    from sparsewire.errors import OptimizeError
-    from sparsewire.meeting.launcher import is_launched
-
-    if "workers" in given and is_launched():
-        raise OptimizeError("a launcher has started the ranks already: leave out --workers")
-
-
-def _request(kind: Callable[..., AnyRequest], job: str, options: dict[str, Any]) -> AnyRequest:
-    """The request with these options; those that it does not know belong to other jobs."""
+def _task(kind: Callable[..., AnyTask], job: str, given: dict[str, Any]) -> AnyTask:
+    """The task with these options; those that it does not know belong to other jobs."""
     from sparsewire.errors import OptimizeError
 
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    for name in options:
+    for name in given:
         if name not in known:
             raise OptimizeError(f"--{name.replace('_', '-')} is no option of {job}")
-    return kind(**options)
+    return kind(**given)
 
 
-def _train(request: Training, workers: int | None, files: ResultFiles) -> None:
+def _train(method: str, given: dict[str, Any], files: ResultFiles) -> None:
+    from sparsewire.experiment.progress import bars
+    from sparsewire.optimize.train.run import train
+    from sparsewire.optimize.train.training import Training
+
+    workers = given.pop("workers", None)
+    task = _task(Training, f"--method {method}", {"method": method, **given})
+    with bars() as move:
+        report = train(task, workers, move)
+    if report is not None:
+        report.present(files)
+
+
+def _compare(given: dict[str, Any], files: ResultFiles) -> None:
     from sparsewire.errors import OptimizeError
-    from sparsewire.optimize.train.launch import run_locally
-    from sparsewire.optimize.train.progress import following
-    from sparsewire.optimize.train.run import run_rank
+    from sparsewire.experiment.progress import bars
+    from sparsewire.optimize.compare.comparison import compare
+    from sparsewire.optimize.compare.task import Comparison
 
-    if workers is not None and workers > _MOST_RANKS:
-        raise OptimizeError(f"--workers {workers} would start too many: {_MOST_RANKS} at most")
-    items: list[Item] = []
-    with following(request.epochs) as show:
-
-        def follow(item: Item) -> None:
-            items.append(item)
-            show(item)
-
-        if workers is None:
-            run_rank(request, follow)
-        else:
-            run_locally(request, workers, follow)
-    if items:
-        # Rank 0 alone is told how it went.
-        _show_training(request, items, files)
+    if "top" in given:
+        raise OptimizeError("--top is for --choose: it says how many choices to run")
+    task = _task(Comparison, "a comparison", given)
+    with bars() as move:
+        compared = compare(task, move)
+    if compared is not None:
+        _warn(compared.warnings)
+        compared.report().present(files)
 
 
-def _show_training(request: Training, items: list[Item], files: ResultFiles) -> None:
-    from sparsewire.optimize.train.plot import save_plot
-    from sparsewire.optimize.train.report import Report
-    from sparsewire.optimize.train.table import describe, findings
+def _choose(given: dict[str, Any], files: ResultFiles) -> None:
+    from sparsewire.experiment.progress import bars
+    from sparsewire.optimize.compare.choice import choose
+    from sparsewire.optimize.compare.ranking_report import ranking_report
+    from sparsewire.optimize.compare.task import Comparison
 
-    report = Report.from_items(request, items)
-    console = report_console()
-    console.print(describe(report), markup=False)
-    console.print(findings(report))
-    with files.writing():
-        if files.json:
-            report.save(files.json)
-        if files.plot:
-            save_plot(report, files.plot)
-
-
-def _compare(request: Study, files: ResultFiles) -> None:
-    from sparsewire.optimize.compare.comparison import LIMITS, compare
-    from sparsewire.optimize.compare.plot import save_plot
-    from sparsewire.optimize.compare.progress import following
-    from sparsewire.optimize.compare.report import save_json
-    from sparsewire.optimize.compare.table import describe, findings
-
-    with following(request.accuracy or LIMITS.accuracy) as follow:
-        report = compare(request, follow)
-    if report is None:
-        return
-    _warn(report.warnings)
-    console = report_console()
-    console.print(describe(report.setting), markup=False, soft_wrap=True)
-    console.print(findings(report))
-    with files.writing():
-        if files.json:
-            save_json(report.record(), files.json)
-        if files.plot:
-            save_plot(report.setting, report.runs, files.plot)
-
-
-def _choose(request: Study, files: ResultFiles) -> None:
-    from sparsewire.optimize.compare.choice import LIMITS, choose
-    from sparsewire.optimize.compare.choice_table import ranked, verdict
-    from sparsewire.optimize.compare.plot import save_plot
-    from sparsewire.optimize.compare.progress import following
-    from sparsewire.optimize.compare.report import save_json
-    from sparsewire.optimize.compare.table import describe
-
-    with following(request.accuracy or LIMITS.accuracy) as follow:
-        ranking = choose(request, follow)
-    _warn(ranking.report.warnings)
-    console = report_console()
-    console.print(describe(ranking.report.setting), markup=False, soft_wrap=True)
-    console.print(ranked(ranking))
-    console.print(verdict(ranking), markup=False)
-    with files.writing():
-        if files.json:
-            save_json(ranking.record(), files.json)
-        if files.plot:
-            save_plot(ranking.report.setting, ranking.report.runs, files.plot)
+    task = _task(Comparison, "--choose", given)
+    with bars() as move:
+        ranking = choose(task, move)
+    _warn(ranking.compared.warnings)
+    ranking_report(ranking).present(files)
 
 
 def _warn(warnings: list[str]) -> None:

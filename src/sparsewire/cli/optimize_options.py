@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+_training = partial(typer.Option, rich_help_panel="Training: sgd, bcd")
 COMPARISON = "Comparison of methods"
-_TRAINING = "Training: sgd, bcd"
+_comparison = partial(typer.Option, rich_help_panel=COMPARISON)
 
 Data = Annotated[
     str,
@@ -38,8 +40,8 @@ Workers = Annotated[
 Model = Annotated[
     Literal["logistic", "svm", "least-squares"] | None,
     typer.Option(
-        help="Logistic regression (default), a linear SVM with squared hinge loss (sgd and bcd), "
-        "or linear regression (comparison)."
+        help="Logistic regression (default), a linear SVM with squared hinge loss, or linear "
+        "regression (comparison)."
     ),
 ]
 Epochs = Annotated[
@@ -85,29 +87,19 @@ Batch = Annotated[
         help="Rows per rank and step, where they are drawn. Default for SGD: 64; comparison: 1.",
     ),
 ]
-TestShare = Annotated[
-    float | None,
-    typer.Option(help="Share of the rows to hold out. Default: 0.2.", rich_help_panel=_TRAINING),
-]
+TestShare = Annotated[float | None, _training(help="Share of the rows to hold out. Default: 0.2.")]
 Algorithm = Annotated[
-    str | None,
-    typer.Option(
-        help="SGD: algorithm of the sparse all_reduce. Default: auto.", rich_help_panel=_TRAINING
-    ),
+    str | None, _training(help="SGD: algorithm of the sparse all_reduce. Default: auto.")
 ]
 Precision = Annotated[
     str | None,
-    typer.Option(
+    _training(
         help="SGD: bfloat16, float16, int8, int4 or int2 on the wire; two with a comma between "
-        "for the two phases. Default: float32.",
-        rich_help_panel=_TRAINING,
+        "for the two phases. Default: float32."
     ),
 ]
 Block = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="BCD: coordinates per rank and step. Default: 64.", rich_help_panel=_TRAINING
-    ),
+    int | None, _training(min=1, help="BCD: coordinates per rank and step. Default: 64.")
 ]
 JsonFile = Annotated[
     Path | None, typer.Option("--json", help="Write all numbers and conditions here.")
@@ -116,72 +108,50 @@ Plot = Annotated[Path | None, typer.Option(help="Draw the progress into this fil
 
 Compressor = Annotated[
     str | None,
-    typer.Option(
+    _comparison(
         help="Operator of the methods that name none, like rand-k:0.05 or ternary:inf:128. "
-        "Methods with error feedback scale unbiased ones down, and refuse what is no contraction.",
-        rich_help_panel=COMPARISON,
+        "Methods with error feedback scale unbiased ones down, and refuse what is no contraction."
     ),
 ]
 Split = Annotated[
     Literal["shuffled", "label", "index"] | None,
-    typer.Option(
-        help="Divide rows among workers shuffled (default), sorted by label, or in their order.",
-        rich_help_panel=COMPARISON,
+    _comparison(
+        help="Divide rows among workers shuffled (default), sorted by label, or in their order."
     ),
 ]
-L1 = Annotated[
-    float | None,
-    typer.Option(min=0, help="Weight of an l1 term. Default: 0.", rich_help_panel=COMPARISON),
-]
+L1 = Annotated[float | None, _comparison(min=0, help="Weight of an l1 term. Default: 0.")]
 Rounds = Annotated[
     int | None,
-    typer.Option(
+    _comparison(
         min=1,
         help="End after so many rounds. Default: 20,000, or with --epochs any; --choose: 100,000.",
-        rich_help_panel=COMPARISON,
     ),
 ]
 Accuracy = Annotated[
     float | None,
-    typer.Option(
+    _comparison(
         help="End before, where |x - x*|² is so small a part of what it is at the start. "
-        "Default: 1e-12, and 1e-6 with --choose.",
-        rich_help_panel=COMPARISON,
+        "Default: 1e-12, and 1e-6 with --choose."
     ),
 ]
 LinkSpeed = Annotated[
     str | None,
-    typer.Option(
+    _comparison(
         "--link",
         help="Model the time on a link of this speed per worker, like 10mbit. Default: 1gbit.",
-        rich_help_panel=COMPARISON,
     ),
 ]
 Downlink = Annotated[
-    str | None,
-    typer.Option(
-        help="Speed from the server to a worker. Default: as --link.",
-        rich_help_panel=COMPARISON,
-    ),
+    str | None, _comparison(help="Speed from the server to a worker. Default: as --link.")
 ]
 Latency = Annotated[
-    str | None,
-    typer.Option(
-        help="Of a message in one direction, like 100us (default) or 5ms.",
-        rich_help_panel=COMPARISON,
-    ),
+    str | None, _comparison(help="Of a message in one direction, like 100us (default) or 5ms.")
 ]
 Choose = Annotated[
     bool | None,
-    typer.Option(
+    _comparison(
         "--choose",
         help="Rank methods, operators and step sizes by predicted time, and run the best.",
-        rich_help_panel=COMPARISON,
     ),
 ]
-Top = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="With --choose: how many to run. Default: 4.", rich_help_panel=COMPARISON
-    ),
-]
+Top = Annotated[int | None, _comparison(min=1, help="With --choose: how many to run. Default: 4.")]

@@ -15,7 +15,7 @@ from sparsewire.compress.sparsifier import SeededSparsifier
 from sparsewire.errors import OptimizeError
 from sparsewire.optimize.compare.method_options import Number, read_options, write_options
 from sparsewire.optimize.compare.registry import METHODS, Takes, entry, taking
-from sparsewire.optimize.compare.request import Request
+from sparsewire.optimize.compare.task import Comparison
 from sparsewire.optimize.methods.method import Method
 from sparsewire.optimize.methods.network import Network
 from sparsewire.optimize.problems.problem import Problem
@@ -31,14 +31,14 @@ class Candidate:
     method: str
     compressor: str | None = None
     options: dict[str, Number] = field(default_factory=dict)
-    """Keyword arguments of the method, which the request's step and batch give way to."""
+    """Keyword arguments of the method, which the task's step and batch give way to."""
 
     @property
     def label(self) -> str:
         method = self.method + write_options(self.options)
         return "/".join(filter(None, (method, self.compressor)))
 
-    def build(self, problem: Problem, network: Network, request: Request) -> Method:
+    def build(self, problem: Problem, network: Network, task: Comparison) -> Method:
         """The method itself, at its start.
 
         Raises OptimizeError where method, compressor and problem do not fit, CompressError where
@@ -48,9 +48,9 @@ class Candidate:
         if problem.l1 and not known.kind.proximal:
             proximal = [name for name, other in METHODS.items() if other.kind.proximal]
             raise OptimizeError(f"{self.method} takes no l1 term; {', '.join(proximal)} do")
-        options: dict[str, Number | None] = {"gamma": request.step, "seed": request.seed}
+        options: dict[str, Number | None] = {"gamma": task.step, "seed": task.seed}
         if known.samples:
-            options["batch"] = request.batch
+            options["batch"] = task.batch
         options |= self.options
         operator = self._operator(problem.dimension, known.takes, options["gamma"])
         make: Callable[..., Method] = known.kind

@@ -2,112 +2,106 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from sparsewire import Communicator
-from sparsewire.meeting.launcher import is_launched, join
-from sparsewire.optimize.compare.agreement import agree, check_alike
+from sparsewire.errors import OptimizeError
+from sparsewire.experiment.progress import Move
+from sparsewire.meeting.launcher import is_launched
 from sparsewire.optimize.compare.candidate import Candidate, read_candidates
-from sparsewire.optimize.compare.data import load_problem
-from sparsewire.optimize.compare.experiment import Experiment, solution_of
+from sparsewire.optimize.compare.descent import descend
 from sparsewire.optimize.compare.limits import Limits
-from sparsewire.optimize.compare.report import Report
-from sparsewire.optimize.compare.request import Request
-from sparsewire.optimize.compare.run import Follow, Run, run
-from sparsewire.optimize.compare.transport import Transport
-from sparsewire.optimize.methods.method import Method
+from sparsewire.optimize.compare.report import Compared
+from sparsewire.optimize.compare.task import Comparison
+from sparsewire.optimize.compare.yardstick import Yardstick, solution_of
+from sparsewire.optimize.data import MODELS, load
+from sparsewire.optimize.methods.network import Distributed, Simulated
+from sparsewire.optimize.problems.linear_model import LinearModel
+from sparsewire.optimize.problems.partition import by_index, by_label, shuffled
+from sparsewire.optimize.problems.problem import Floats, Integers
+from sparsewire.optimize.ranks import joined
 
 LIMITS = Limits(accuracy=1e-12, rounds=20_000, epochs=1000)
-"""Where a method ends unless the request says otherwise."""
+"""Where a method ends unless the task says otherwise."""
 
 
-def compare(request: Request, follow: Follow) -> Report | None:
-    """Run the request's methods, on simulated workers or, under a launcher, one on each rank.
+def compare(task: Comparison, move: Move) -> Compared | None:
+    """Run the task's methods, on simulated workers or, under a launcher, one on each rank.
 
-    The report is for rank 0 alone; the others get None. Raises OptimizeError, CompressError or
+    The result is for rank 0 alone; the others get None. Raises OptimizeError, CompressError or
     DataError for what does not fit, MismatchError where ranks differ, and what the collectives
     raise. An error on one rank ends all.
     """
     # Spelling mistakes should not wait for data and a solution.
-    candidates = read_candidates(request.methods, request.compressor)
+    candidates = read_candidates(task.methods, task.compressor)
     if not is_launched():
-        return compare_simulated(request, candidates, follow)
-    with join() as comm:
-        try:
-            report = _compare_distributed(comm, request, candidates, follow)
-        except Exception as error:
-            # The others may already wait for this rank.
-            comm.abort(f"rank {comm.rank} failed: {error}")
-            raise
-    return report if comm.rank == 0 else None
+        problem = load_problem(task)
+        return _compare(Yardstick(task, problem, solution_of(problem)), candidates, None, move)
+    with joined() as comm:
+        task = replace(task, workers=comm.world_size)
+        problem = load_problem(task, comm)
+        yardstick = Yardstick(task, problem, agree(comm, problem, solution_of(problem)))
+        told = move if comm.rank == 0 else _ignore
+        compared = _compare(yardstick, candidates, comm, told)
+        return compared if comm.rank == 0 else None
 
 
-def compare_simulated(request: Request, candidates: Sequence[Candidate], follow: Follow) -> Report:
-    """All workers in this process."""
-    problem = load_problem(request)
-    experiment = Experiment(request, problem, solution_of(problem))
-    return _compare(experiment, candidates, Transport(problem.workers), follow)
+def load_problem(task: Comparison, comm: Communicator | None = None) -> LinearModel:
+    """The task's function, with equally many rows for each worker; the last are left out.
+
+    Raises what `load` raises, and OptimizeError where there are too few rows.
+    """
+    examples = load(task, comm).examples
+    parts = _divide(examples.labels, task)
+    l2 = 1 / sum(map(len, parts)) if task.l2 is None else task.l2
+    return MODELS[task.model](examples, parts, l2=l2, l1=task.l1)
 
 
-def _compare_distributed(
-    comm: Communicator, request: Request, candidates: Sequence[Candidate], follow: Follow
-) -> Report:
-    request = replace(request, workers=comm.world_size)
-    problem = load_problem(request)
-    check_alike(comm, request, problem)
-    solution = agree(comm, problem, solution_of(problem))
-    experiment = Experiment(request, problem, solution)
-    told: Follow = follow if comm.rank == 0 else _ignore
-    return _compare(experiment, candidates, Transport(comm.world_size, comm), told)
+def agree(comm: Communicator, problem: LinearModel, solution: Floats) -> Floats:
+    """Give every rank the constants and the solution of rank 0, to the last bit; collective.
+
+    Step sizes and endings follow from them, and linear algebra rounds differently from one
+    processor to the next. Returns the solution.
+    """
+    constants = [problem.L, problem.L_max, problem.mu, *problem.L_i, *problem.mu_i]
+    values = np.array([*constants, *solution])
+    # What the other ranks add is 0, so that the sum has the bits of rank 0.
+    agreed = comm.all_reduce(values if comm.rank == 0 else np.zeros_like(values))
+    problem.L, problem.L_max, problem.mu = agreed[:3].tolist()
+    each = agreed[3 : len(constants)].tolist()
+    problem.L_i, problem.mu_i = tuple(each[: problem.workers]), tuple(each[problem.workers :])
+    return np.array(agreed[len(constants) :])
+
+
+def _divide(labels: Floats, task: Comparison) -> list[Integers]:
+    rows, workers = len(labels), task.workers
+    if rows < workers:
+        raise OptimizeError(f"{rows} rows cannot be divided among {workers} workers")
+    if task.split == "label":
+        return by_label(labels, workers, equal=True)
+    if task.split == "index":
+        return by_index(rows, workers, equal=True)
+    return shuffled(rows, workers, task.seed, equal=True)
 
 
 def _compare(
-    experiment: Experiment,
-    candidates: Sequence[Candidate],
-    transport: Transport,
-    follow: Follow,
-) -> Report:
-    request = experiment.request
+    yardstick: Yardstick, candidates: Sequence[Candidate], comm: Communicator | None, move: Move
+) -> Compared:
+    task, problem = yardstick.task, yardstick.problem
+    network = Simulated(problem.workers) if comm is None else Distributed(comm)
     # All are built before the first is run, since building them finds what does not fit.
-    methods = [c.build(experiment.problem, transport.network(), request) for c in candidates]
-    warnings = experiment.warnings([candidate.method for candidate in candidates])
-    limits = Limits.of(request, LIMITS)
+    methods = [candidate.build(problem, network, task) for candidate in candidates]
+    warnings = yardstick.warnings([candidate.method for candidate in candidates])
+    limits = Limits.of(task, LIMITS)
     runs = [
-        run_candidate(candidate, method, experiment, limits, transport, follow)
+        descend(candidate, method, yardstick, limits, comm, move)
         for candidate, method in zip(candidates, methods, strict=True)
     ]
-    return Report.of(experiment, limits, warnings, runs, simulated=transport.is_simulated)
+    return Compared.of(yardstick, limits, warnings, runs, simulated=comm is None)
 
 
-def run_candidate(
-    candidate: Candidate,
-    method: Method,
-    experiment: Experiment,
-    limits: Limits,
-    transport: Transport,
-    follow: Follow,
-) -> Run:
-    """Run one method that `candidate` has built; collective."""
-    (ending, points), wire_bytes = transport.counting(
-        lambda: run(method, experiment, limits, lambda point: follow(candidate.label, point))
-    )
-    omega = method.omega if method.compressors else math.inf
-    return Run(
-        label=candidate.label,
-        method=candidate.method,
-        compressor=candidate.compressor,
-        options=candidate.options,
-        omega=omega if math.isfinite(omega) else None,
-        contraction=method.contraction if method.compressors else None,
-        step_size=method.gamma,
-        rate=method.rate,
-        ending=ending,
-        points=points,
-        wire_bytes=wire_bytes,
-    )
-
-
-def _ignore(label: str, point: object) -> None:
+def _ignore(name: str, done: float, total: float, state: str = "") -> None:
     pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from sparsewire.optimize.compare.request import Request
+from sparsewire.optimize.compare.task import Comparison
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,12 @@ class Limits:
     """Passes over the data."""
 
     @classmethod
-    def of(cls, request: Request, default: Limits) -> Limits:
-        """Those of the request. Who limits rounds or epochs means just that, and no other limit."""
-        accuracy = default.accuracy if request.accuracy is None else request.accuracy
-        if request.rounds is None and request.epochs is None:
+    def of(cls, task: Comparison, default: Limits) -> Limits:
+        """Those of the task. Who limits rounds or epochs means just that, and no other limit."""
+        accuracy = default.accuracy if task.accuracy is None else task.accuracy
+        if task.rounds is None and task.epochs is None:
             return cls(accuracy, default.rounds, default.epochs)
-        return cls(accuracy, request.rounds or math.inf, request.epochs or math.inf)
+        return cls(accuracy, task.rounds or math.inf, task.epochs or math.inf)
 
     def __str__(self) -> str:
         bounds = {"rounds": self.rounds, "epochs": self.epochs}

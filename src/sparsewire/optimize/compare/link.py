@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from sparsewire.lab.link import parse_speed
+from sparsewire.optimize.compare.words import seconds, speed
 
 VALUE_BITS = 64
 """Values travel as float64, so that rounding does not end the convergence."""
@@ -34,6 +35,11 @@ class Link:
         """
         down_bits = rounds * VALUE_BITS * dimension
         return 2 * self.latency_s * rounds + bits / self.up_bits_s + down_bits / self.down_bits_s
+
+    def __str__(self) -> str:
+        up, down = speed(self.up_bits_s), speed(self.down_bits_s)
+        both = f"{up} per worker" if up == down else f"{up} per worker to the server, {down} back"
+        return f"{both}, {seconds(self.latency_s)} latency"
 
 
 def read_link(link: str, downlink: str | None, latency: str) -> Link:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from rich.box import SIMPLE
 from rich.table import Table
 
+from sparsewire.experiment.table import Column, table
 from sparsewire.optimize.compare.method_options import method_options
-from sparsewire.optimize.compare.registry import METHODS
+from sparsewire.optimize.compare.registry import METHODS, Entry
 
 
 def methods() -> Table:
     """Every method with its operators and options."""
-    table = Table(box=SIMPLE, pad_edge=False)
-    for name in ("method", "what is sent", "operators", "options"):
-        table.add_column(name)
-    for name, known in METHODS.items():
-        table.add_row(name, known.help, known.takes.value, ", ".join(method_options(known.kind)))
-    return table
+    return table(_COLUMNS, METHODS.items())
+
+
+_Row = tuple[str, Entry]
+_COLUMNS = (
+    Column[_Row]("method", lambda row: row[0], is_text=True),
+    Column[_Row]("what is sent", lambda row: row[1].help, is_text=True),
+    Column[_Row]("operators", lambda row: row[1].takes.value, is_text=True),
+    Column[_Row]("options", lambda row: ", ".join(method_options(row[1].kind)), is_text=True),
+)

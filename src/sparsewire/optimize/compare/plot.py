@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from sparsewire.optimize.compare.report import Setting
-from sparsewire.optimize.compare.run import Run
-from sparsewire.optimize.compare.table import describe_link, title
+from sparsewire.experiment.plot import new_figure
+from sparsewire.optimize.compare.descent import Descent
+from sparsewire.optimize.compare.setting import Setting
 from sparsewire.optimize.compare.trace import Point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class _Panel(NamedTuple):
@@ -31,24 +31,21 @@ _PANELS = (
 )
 
 
-def save_plot(setting: Setting, runs: Sequence[Run], file: Path) -> None:
-    """Draw all runs, in the format that the file's name says."""
-    # Importing matplotlib takes longer than many studies.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(13, 4.6), layout="constrained")
+def by_costs(setting: Setting, runs: Sequence[Descent]) -> Figure:
+    """A line for each method in each panel."""
+    figure = new_figure(13, 4.6)
     panels = figure.subplots(1, len(_PANELS), sharey=True)
     for axes, panel in zip(panels, _PANELS, strict=True):
         _draw(axes, setting, runs, panel)
     panels[0].set_ylabel("|x - x*|² / |x⁰ - x*|²")
-    panels[-1].set_title(describe_link(setting.link), fontsize="small")
+    panels[-1].set_title(str(setting.link), fontsize="small")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(runs)))
-    figure.suptitle(title(setting))
-    figure.savefig(file, dpi=150)
+    figure.suptitle(setting.title)
+    return figure
 
 
-def _draw(axes: Axes, setting: Setting, runs: Sequence[Run], panel: _Panel) -> None:
+def _draw(axes: Axes, setting: Setting, runs: Sequence[Descent], panel: _Panel) -> None:
     for run in runs:
         # The start has cost nothing, which a log scale cannot show.
         points = [point for point in run.points if point.rounds > 0]

@@ -9,8 +9,8 @@ import numpy as np
 
 from sparsewire.compress.stream import Stream
 from sparsewire.optimize.compare.candidate import Candidate
-from sparsewire.optimize.compare.experiment import Experiment
 from sparsewire.optimize.compare.link import VALUE_BITS
+from sparsewire.optimize.compare.yardstick import Yardstick
 from sparsewire.optimize.methods.block_method import BlockMethod
 from sparsewire.optimize.methods.diana import Diana
 from sparsewire.optimize.methods.iasgd import Iasgd
@@ -40,7 +40,7 @@ class Prediction:
 
 
 def predict(
-    candidate: Candidate, method: Method, experiment: Experiment, accuracy: float
+    candidate: Candidate, method: Method, yardstick: Yardstick, accuracy: float
 ) -> Prediction | None:
     """What becomes of a method that has not started; None where its theory gives no rate.
 
@@ -50,8 +50,8 @@ def predict(
     if method.rate is None or not method.rate > 0:
         return None
     most = rounds_to(accuracy, method.rate)
-    rounds = _expected_rounds(method, method.rate, experiment, accuracy)
-    bits = message_bits(method, experiment.problem.gradients(method.network.local, method.x))
+    rounds = _expected_rounds(method, method.rate, yardstick, accuracy)
+    bits = message_bits(method, yardstick.problem.gradients(method.network.local, method.x))
     return Prediction(
         candidate,
         method.gamma,
@@ -59,19 +59,19 @@ def predict(
         most,
         rounds,
         bits,
-        experiment.link.seconds(rounds, rounds * bits, experiment.problem.dimension),
+        yardstick.link.seconds(rounds, rounds * bits, yardstick.problem.dimension),
     )
 
 
-def _expected_rounds(method: Method, rate: float, experiment: Experiment, accuracy: float) -> int:
+def _expected_rounds(method: Method, rate: float, yardstick: Yardstick, accuracy: float) -> int:
     most = rounds_to(accuracy, rate)
     if isinstance(method, Iasgd):
         # It is no gradient step.
         return most
     step = method.gamma * (method.tau if isinstance(method, BlockMethod) else 1.0)
-    rounds = experiment.decay.rounds(accuracy, step, most)
+    rounds = yardstick.decay.rounds(accuracy, step, most)
     # DIANA's theorem may count on no more than the least convex worker; the steps are long enough.
-    if type(method) is Diana or rate >= step * experiment.problem.mu * (1 - _ROUNDING):
+    if type(method) is Diana or rate >= step * yardstick.problem.mu * (1 - _ROUNDING):
         return rounds
     # Not the steps limit the rate, but what shifts and references have to learn. The theorem's
     # function holds squares of it, which shrink by (1 - r)^2 where the bound says 1 - r.

@@ -1,4 +1,4 @@
-"""Choices in the order of their predictions, some of them checked by runs; and all as JSON."""
+"""Candidates in the order of their predictions, some of them checked by runs; all as a record."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
+from sparsewire.optimize.compare.descent import Descent
 from sparsewire.optimize.compare.prediction import Prediction
-from sparsewire.optimize.compare.report import Report
-from sparsewire.optimize.compare.run import Run
+from sparsewire.optimize.compare.report import Compared
 
 
 @dataclass(frozen=True)
-class Choice:
+class Ranked:
     """One prediction, and the run that it is checked by, if it was run."""
 
     predicted: Prediction
-    run: Run | None
+    run: Descent | None
 
     @property
     def label(self) -> str:
@@ -51,23 +51,23 @@ class Choice:
 
 @dataclass(frozen=True)
 class Ranking:
-    """All choices, the best prediction first; `report` holds the runs."""
+    """All candidates, the best prediction first; `compared` holds the runs."""
 
-    report: Report
-    choices: list[Choice]
+    compared: Compared
+    ranked: list[Ranked]
 
     @property
     def accuracy(self) -> float:
         """To which times are predicted and measured."""
-        return self.report.setting.limits.accuracy
+        return self.compared.setting.limits.accuracy
 
     @property
-    def predicted(self) -> list[Choice]:
+    def predicted(self) -> list[Ranked]:
         """Those that were run, in the predicted order."""
-        return [choice for choice in self.choices if choice.run is not None]
+        return [one for one in self.ranked if one.run is not None]
 
     @property
-    def measured(self) -> list[Choice]:
+    def measured(self) -> list[Ranked]:
         """The same in the measured order; what did not reach the accuracy comes last."""
         never = float("inf")
         return sorted(self.predicted, key=lambda c: never if c.seconds is None else c.seconds)
@@ -75,13 +75,13 @@ class Ranking:
     @property
     def shares(self) -> list[float]:
         """Rounds measured for each that was predicted, of those that reached the accuracy."""
-        return [choice.share for choice in self.predicted if choice.share is not None]
+        return [one.share for one in self.predicted if one.share is not None]
 
     @property
     def pairs_in_order(self) -> tuple[int, int]:
         """How many pairs of those that were run are in the predicted order, and of how many."""
-        place = {choice.label: i for i, choice in enumerate(self.measured)}
-        pairs = list(combinations([place[choice.label] for choice in self.predicted], 2))
+        place = {one.label: i for i, one in enumerate(self.measured)}
+        pairs = list(combinations([place[one.label] for one in self.predicted], 2))
         return sum(first < second for first, second in pairs), len(pairs)
 
     @property
@@ -91,19 +91,19 @@ class Ranking:
         return best is self.predicted[0] and best.seconds is not None
 
     def record(self) -> dict[str, Any]:
-        """Everything as JSON takes it."""
+        """Everything, as `Compared.record`, and the ranking."""
         in_order, pairs = self.pairs_in_order
         ranking = {
-            "predicted": [choice.label for choice in self.predicted],
-            "measured": [choice.label for choice in self.measured],
+            "predicted": [one.label for one in self.predicted],
+            "measured": [one.label for one in self.measured],
             "best_held": self.best_held,
             "held": in_order == pairs,
             "pairs_in_order": in_order,
             "pairs": pairs,
         }
         return {
-            **self.report.record(),
+            **self.compared.record(),
             "accuracy": self.accuracy,
             "ranking": ranking,
-            "choices": [choice.record() for choice in self.choices],
+            "choices": [one.record() for one in self.ranked],
         }

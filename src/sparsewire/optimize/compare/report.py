@@ -1,119 +1,70 @@
-"""What came of a comparison: the problem in numbers, every run, and all of it as JSON."""
+"""What came of a comparison, as text, table, record and picture."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from sparsewire.measure.conditions import conditions
-from sparsewire.optimize.compare.experiment import Experiment, condition_number
+from sparsewire.experiment.report import Report
+from sparsewire.experiment.table import Column, table
+from sparsewire.optimize.compare.descent import Descent
 from sparsewire.optimize.compare.limits import Limits
-from sparsewire.optimize.compare.link import Link
-from sparsewire.optimize.compare.request import Request
-from sparsewire.optimize.compare.run import Run
+from sparsewire.optimize.compare.plot import by_costs
+from sparsewire.optimize.compare.setting import Setting
+from sparsewire.optimize.compare.task import Comparison
+from sparsewire.optimize.compare.words import seconds, size
+from sparsewire.optimize.compare.yardstick import Yardstick
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What was minimised, after all defaults are known."""
+class Compared:
+    """A whole comparison, on rank 0."""
 
-    data: str
-    model: str
-    workers: int
-    simulated: bool
-    """Whether one process played all workers."""
-    rows: int
-    """Of all workers; what could not be dealt out evenly is left out."""
-    dimension: int
-    split: str
-    l2: float
-    l1: float
-    smoothness: float
-    """L, of f."""
-    worker_smoothness: float
-    """The largest L_i."""
-    row_smoothness: float
-    """L_max, the largest of a single row."""
-    condition: float
-    """L / mu."""
-    limits: Limits
-    """Where each method ends at the latest."""
-    link: Link
-    lowest: float
-    """F(x*)."""
-    first_distance: float
-    """|x - x*|^2 at the start."""
-
-    @classmethod
-    def of(cls, experiment: Experiment, limits: Limits, simulated: bool) -> Setting:
-        request, problem = experiment.request, experiment.problem
-        return cls(
-            data=Path(request.data).name,
-            model=request.model,
-            workers=problem.workers,
-            simulated=simulated,
-            rows=sum(problem.m),
-            dimension=problem.dimension,
-            split=request.split,
-            l2=problem.l2,
-            l1=problem.l1,
-            smoothness=problem.L,
-            worker_smoothness=max(problem.L_i),
-            row_smoothness=problem.L_max,
-            condition=condition_number(problem),
-            limits=limits,
-            link=experiment.link,
-            lowest=experiment.lowest,
-            first_distance=experiment.first_distance,
-        )
-
-
-@dataclass(frozen=True)
-class Report:
-    """A whole comparison."""
-
-    request: Request
+    task: Comparison
     setting: Setting
     warnings: list[str]
-    runs: list[Run]
+    runs: list[Descent]
 
     @classmethod
     def of(
         cls,
-        experiment: Experiment,
+        yardstick: Yardstick,
         limits: Limits,
         warnings: list[str],
-        runs: Sequence[Run],
+        runs: list[Descent],
         *,
         simulated: bool,
-    ) -> Report:
-        setting = Setting.of(experiment, limits, simulated)
-        return cls(experiment.request, setting, warnings, list(runs))
+    ) -> Compared:
+        return cls(yardstick.task, Setting.of(yardstick, limits, simulated), warnings, runs)
 
     def record(self) -> dict[str, Any]:
-        """Everything as JSON takes it; times in seconds, speeds in bits per second."""
+        """Everything; times in seconds, speeds in bits per second."""
         return {
-            "request": asdict(self.request),
-            "conditions": conditions(),
+            "request": asdict(self.task),
             "setting": asdict(self.setting),
             "warnings": self.warnings,
             "runs": [asdict(run) for run in self.runs],
         }
 
+    def report(self) -> Report:
+        """One row for each method, with what it took until it ended."""
+        shown = (str(self.setting), table(_columns(self.setting), self.runs))
+        return Report(shown, self.record(), lambda: by_costs(self.setting, self.runs))
 
-def save_json(record: dict[str, Any], file: Path) -> None:
-    """Write a record, where numbers that JSON has no words for become null."""
-    file.write_text(json.dumps(_plain(record), indent=1, allow_nan=False) + "\n")
 
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    if isinstance(value, float) and not abs(value) < float("inf"):
-        return None
-    return value
+def _columns(setting: Setting) -> Sequence[Column[Descent]]:
+    first = setting.first_distance
+    wire = Column[Descent]("on the\nwire", lambda run: size(8 * (run.wire_bytes or 0)))
+    return (
+        Column("method", lambda run: run.label, is_text=True),
+        Column("step", lambda run: f"{run.step_size:.3g}"),
+        Column("rounds", lambda run: f"{run.last.rounds:,}"),
+        Column("epochs", lambda run: f"{run.last.epochs:,.4g}"),
+        Column("sent per\nworker", lambda run: size(run.last.bits)),
+        *([] if setting.simulated else [wire]),
+        Column("modelled\ntime", lambda run: seconds(run.last.seconds)),
+        Column("|x - x*|²,\nrelative", lambda run: f"{run.last.distance / first:.1e}"),
+        Column("f - f*", lambda run: f"{run.last.suboptimality:.1e}"),
+        Column("", lambda run: run.ending, is_text=True),
+    )

@@ -169,15 +169,15 @@ class Method(ABC):
         for i, vector, stream in zip(self.network.local, vectors, self._streams, strict=True):
             codes[i] = self.compressors[i].code(vector, stream)
             messages.append(self.compressors[i].pack(codes[i]))
-        return codes, self._exchange(messages)
+        return codes, self._all_gather(messages)
 
     def _send_exactly(self, vectors: Floats) -> Floats:
         """Like `_send`, without compression."""
-        payloads = self._exchange([vector.astype("<f8").tobytes() for vector in vectors])
+        payloads = self._all_gather([vector.astype("<f8").tobytes() for vector in vectors])
         return np.stack([np.frombuffer(payload, "<f8") for payload in payloads])
 
-    def _exchange(self, messages: Sequence[bytes]) -> list[bytes]:
-        payloads = self.network.exchange(messages)
+    def _all_gather(self, messages: Sequence[bytes]) -> list[bytes]:
+        payloads = self.network.all_gather(messages)
         self._payload_bytes += sum(map(len, payloads))
         return payloads
 

@@ -1,4 +1,4 @@
-"""How the workers of a method exchange their encoded messages: in one process, or over ranks."""
+"""How workers give each other their encoded messages: in one process, or over ranks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ class Network(Protocol):
     """n, over all processes."""
     local: Sequence[int]
     """The workers that this process plays, ascending."""
-    bytes_sent: int
-    """Bytes of the local workers' messages so far, without framing."""
 
-    def exchange(self, messages: Sequence[bytes]) -> list[bytes]:
+    def all_gather(self, messages: Sequence[bytes]) -> list[bytes]:
         """Give everybody the messages of all n workers, in their order; collective.
 
         `messages` are those of the local workers, in order. They may differ in length and be
@@ -35,30 +33,26 @@ class Simulated:
             raise ValueError(f"there must be at least one worker, not {workers}")
         self.workers = workers
         self.local: Sequence[int] = range(workers)
-        self.bytes_sent = 0
 
-    def exchange(self, messages: Sequence[bytes]) -> list[bytes]:
+    def all_gather(self, messages: Sequence[bytes]) -> list[bytes]:
         _check_count(messages, self.local)
-        self.bytes_sent += sum(map(len, messages))
         return list(messages)
 
 
 class Distributed:
     """One worker per rank of a communicator. Only the encoded messages cross the wire.
 
-    `exchange` raises what the communicator's `all_gather` raises.
+    `all_gather` raises what the communicator's `all_gather` raises.
     """
 
     def __init__(self, comm: Communicator) -> None:
         self._comm = comm
         self.workers = comm.world_size
         self.local: Sequence[int] = range(comm.rank, comm.rank + 1)
-        self.bytes_sent = 0
 
-    def exchange(self, messages: Sequence[bytes]) -> list[bytes]:
+    def all_gather(self, messages: Sequence[bytes]) -> list[bytes]:
         _check_count(messages, self.local)
         (message,) = messages
-        self.bytes_sent += len(message)
         vectors = self._comm.all_gather(framed(message))
         return [unframed(vector.indices, vector.values) for vector in vectors]
 

@@ -11,14 +11,15 @@ from sparsewire.optimize.problems.problem import Floats
 class LeastSquares(LinearModel):
     """phi(z, b) = (z - b)^2 / 2."""
 
+    name = "linear regression"
     curvature = 1.0
     least_curvature = 1.0
 
-    def _values(self, margins: Floats, labels: Floats) -> Floats:
+    def values(self, margins: Floats, labels: Floats) -> Floats:
         return np.square(margins - labels) / 2
 
-    def _slopes(self, margins: Floats, labels: Floats) -> Floats:
+    def slopes(self, margins: Floats, labels: Floats) -> Floats:
         return margins - labels
 
-    def _curvatures(self, margins: Floats, labels: Floats) -> Floats:
+    def curvatures(self, margins: Floats, labels: Floats) -> Floats:
         return np.ones_like(margins)

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
 
+from sparsewire.errors import DataError
 from sparsewire.optimize.problems.dense_rows import DenseRows
 from sparsewire.optimize.problems.eigenvalues import extreme_eigenvalues
 from sparsewire.optimize.problems.problem import Floats, Integers, Problem
-from sparsewire.optimize.problems.sources import Examples
+from sparsewire.optimize.problems.sources import Examples, Rows
 from sparsewire.optimize.problems.sparse_rows import SparseRows
+
+_CONSTANTS = ("L", "L_i", "L_max", "mu", "mu_i")
 
 
 class LinearModel(Problem):
     """f_ij(x) = phi(<a_ij, x>, b_ij) + l2/2 |x|^2, where phi is smooth in its first argument.
 
     A derived class gives phi and its derivatives, element by element, and a bound on the second.
-    The second argument is the label. Constants are exact (see `eigenvalues`) for that bound.
+    The second argument is the label. There is no intercept: where one is needed, the data has a
+    feature that is always 1. Constants are exact (see `eigenvalues`) for that bound, and computed
+    when they are first asked for.
     """
 
+    name: ClassVar[str]
+    takes_classes: ClassVar[bool] = False
+    """Whether labels must be -1 and +1."""
     curvature: ClassVar[float]
     """An upper bound on the second derivative of phi."""
     least_curvature: ClassVar[float] = 0.0
@@ -38,27 +47,29 @@ class LinearModel(Problem):
     ) -> None:
         """Give worker i the rows `parts[i]` of the examples, for instance by `partition`.
 
-        Raises ValueError where a worker has no rows, or a weight is negative.
+        Raises ValueError where a worker has no rows, or a weight is negative, DataError for labels
+        that the model does not take.
         """
+        if self.takes_classes and not (np.abs(examples.labels) == 1).all():
+            raise DataError(f"{self.name} takes the labels -1 and +1")
         if len(parts) == 0 or not all(map(len, parts)):
             raise ValueError("every worker must have at least one row")
         if not (0 <= l2 < np.inf and 0 <= l1 < np.inf):
             raise ValueError(f"l2 and l1 must be 0 or more and finite, not {l2} and {l1}")
-        order = np.concatenate(parts)
-        rows = examples.features[order]
+        self.examples = examples.select(np.concatenate(parts))
+        """The rows of all workers, one worker after the other."""
+        rows = self.examples.features
         self.dimension = rows.shape[1]
         self.m = tuple(map(len, parts))
         self.l2, self.l1 = l2, l1
         self._starts = np.concatenate([[0], np.cumsum(self.m)])
-        self._labels = examples.labels[order]
         self._counts = np.repeat(np.array(self.m, np.float64), self.m)
         # What a row weighs in f: a mean over workers of means over rows.
         self._shares = 1 / (self.workers * self._counts)
         self._rows = (SparseRows if issparse(rows) else DenseRows)(rows, self._starts)
-        self._set_constants(rows)
 
     def loss(self, x: Floats) -> float:
-        values = self._values(self._margins(x), self._labels)
+        values = self.values(self._margins(x), self.examples.labels)
         return float(self._shares @ values) + self._penalty(x)
 
     def gradient(self, i: int, x: Floats) -> Floats:
@@ -67,7 +78,7 @@ class LinearModel(Problem):
 
     def gradients(self, workers: Sequence[int], x: Floats) -> Floats:
         rows = self._rows_of(workers)
-        slopes = self._slopes(self._rows.margins(workers, x), self._labels[rows])
+        slopes = self.slopes(self._rows.margins(workers, x), self.examples.labels[rows])
         sums = self._rows.weighted_sums(workers, slopes / self._counts[rows])
         return sums + self._penalty_gradient(x)
 
@@ -80,21 +91,21 @@ class LinearModel(Problem):
 
     def hessian(self, x: Floats) -> Floats:
         """The second derivative of f at x: (dimension, dimension), dense."""
-        curvatures = self._curvatures(self._margins(x), self._labels)
+        curvatures = self.curvatures(self._margins(x), self.examples.labels)
         hessian = self._rows.gram(self._shares * curvatures)
         hessian[np.diag_indices(self.dimension)] += self._penalty_curvature(x)
         return hessian
 
     @abstractmethod
-    def _values(self, margins: Floats, labels: Floats) -> Floats:
+    def values(self, margins: Floats, labels: Floats) -> Floats:
         """phi."""
 
     @abstractmethod
-    def _slopes(self, margins: Floats, labels: Floats) -> Floats:
+    def slopes(self, margins: Floats, labels: Floats) -> Floats:
         """The derivative of phi by the margin."""
 
     @abstractmethod
-    def _curvatures(self, margins: Floats, labels: Floats) -> Floats:
+    def curvatures(self, margins: Floats, labels: Floats) -> Floats:
         """The second derivative."""
 
     def _penalty(self, x: Floats) -> float:
@@ -111,7 +122,7 @@ class LinearModel(Problem):
         return self.l2, self.l2
 
     def _picked(self, rows: Integers, x: Floats, batch: int) -> Floats:
-        slopes = self._slopes(self._rows.picked_margins(rows, x), self._labels[rows])
+        slopes = self.slopes(self._rows.picked_margins(rows, x), self.examples.labels[rows])
         return self._rows.picked_sums(rows, slopes / batch, batch) + self._penalty_gradient(x)
 
     def _margins(self, x: Floats) -> Floats:
@@ -124,16 +135,20 @@ class LinearModel(Problem):
             return slice(self._starts[first], self._starts[last + 1])
         return np.concatenate([np.arange(self._starts[i], self._starts[i + 1]) for i in workers])
 
-    def _slice(self, i: int) -> slice:
-        return slice(self._starts[i], self._starts[i + 1])
+    def __getattr__(self, name: str) -> Any:
+        """The constants, once they are asked for: not every method does, and they take time."""
+        if name not in _CONSTANTS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self._set_constants(self.examples.features)
+        return self.__dict__[name]
 
-    def _set_constants(self, rows: Any) -> None:
+    def _set_constants(self, rows: Rows) -> None:
         least, largest = self._penalty_bounds()
         smallest, whole = extreme_eigenvalues(self._rows.weighted(np.sqrt(self._shares)))
         self.L = self.curvature * whole + largest
         self.L_max = self.curvature * float(self._rows.squared_lengths().max()) + largest
         self.mu = max(0.0, self.least_curvature * smallest + least)
-        parts = [extreme_eigenvalues(rows[self._slice(i)]) for i in range(self.workers)]
+        parts = [extreme_eigenvalues(rows[start:end]) for start, end in pairwise(self._starts)]
         pairs = list(zip(parts, self.m, strict=True))
         self.L_i = tuple(self.curvature * high / m + largest for (_, high), m in pairs)
         self.mu_i = tuple(max(0.0, self.least_curvature * low / m + least) for (low, _), m in pairs)

@@ -1,6 +1,6 @@
 """Divides rows among workers: in their order, sorted by label, or shuffled.
 
-Each function returns the row numbers of each worker. Sizes differ by at most one; with `equal`
+Most functions return the row numbers of each worker. Sizes differ by at most one; with `equal`
 they do not differ, and the last rows that are too many are left out.
 """
 
@@ -24,6 +24,11 @@ def by_label(labels: Floats, workers: int, *, equal: bool = False) -> list[Integ
 def shuffled(rows: int, workers: int, seed: int, *, equal: bool = False) -> list[Integers]:
     """Rows in a random order: workers are alike, as far as the sizes of their parts allow."""
     return _dealt(np.random.default_rng(seed).permutation(rows), workers, equal)
+
+
+def share(count: int, rank: int, world_size: int) -> slice:
+    """The part of `count` items in a row that belongs to `rank`; sizes differ by at most one."""
+    return slice(rank * count // world_size, (rank + 1) * count // world_size)
 
 
 def _dealt(order: Integers, workers: int, equal: bool) -> list[Integers]:

@@ -1,7 +1,8 @@
-"""Where the examples of a problem come from: arrays, SciPy's sparse arrays, LIBSVM files."""
+"""Where examples come from: arrays, SciPy's sparse arrays, LIBSVM files, scikit-learn."""
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -11,11 +12,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 
-from sparsewire.errors import DataError
-from sparsewire.optimize.problems.problem import Floats
+from sparsewire.errors import DataError, OptimizeError
+from sparsewire.optimize.problems.problem import Floats, Integers
 
 Rows = Any
 """A float64 array, or a `scipy.sparse.csr_array` of float64, for which SciPy has no types."""
+
+
+BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
+"""The data sets that need no file, since scikit-learn brings them along."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +30,42 @@ class Examples:
     features: Rows
     labels: Floats
 
+    def select(self, rows: slice | Integers) -> Examples:
+        """These rows of it, in this order."""
+        return Examples(self.features[rows], self.labels[rows])
+
+    def fingerprint(self) -> int:
+        """A checksum of all numbers: equal examples have the same one."""
+        rows = self.features
+        values = (rows.indptr, rows.indices, rows.data) if issparse(rows) else (rows,)
+        checksum = zlib.crc32(repr(rows.shape).encode())
+        for array in (*values, self.labels):
+            checksum = zlib.crc32(array.tobytes(), checksum)
+        return checksum
+
     def with_unit_rows(self) -> Examples:
         """The same with every row scaled to Euclidean length 1; rows of zeros stay."""
         # scikit-learn takes seconds to import, and most ranks need none of it.
         from sklearn.preprocessing import normalize
 
         return Examples(_as_rows(normalize(self.features)), self.labels)
+
+
+def read_examples(data: str) -> Examples:
+    """What the user calls `data`: a file, plain or packed (.gz, .bz2), or else a bundled set.
+
+    Raises OptimizeError where there is no such thing, DataError where it cannot be used.
+    """
+    if Path(data).exists():
+        return read_libsvm(data)
+    if data not in BUNDLED:
+        raise OptimizeError(
+            f"cannot read {data}: there is no such file; "
+            f"data sets that need no file are {', '.join(BUNDLED)}"
+        )
+    from sklearn import datasets
+
+    return from_arrays(*getattr(datasets, f"load_{data}")(return_X_y=True))
 
 
 def from_arrays(features: Any, labels: ArrayLike) -> Examples:

@@ -8,13 +8,14 @@ import numpy as np
 
 from sparsewire import Communicator, SparseVector
 from sparsewire.measure.wire_limit import ring_bytes
+from sparsewire.optimize.problems.linear_model import LinearModel
+from sparsewire.optimize.problems.partition import share
+from sparsewire.optimize.problems.problem import Floats
+from sparsewire.optimize.problems.sources import Examples
 from sparsewire.optimize.train.column_block import ColumnBlock
-from sparsewire.optimize.train.data import Csr, share
-from sparsewire.optimize.train.losses import Floats
-from sparsewire.optimize.train.problem import Problem
-from sparsewire.optimize.train.request import Request
-from sparsewire.optimize.train.scores import Scores, score
+from sparsewire.optimize.train.scores import Judged, Scores, score
 from sparsewire.optimize.train.stopwatch import Stopwatch
+from sparsewire.optimize.train.training import Training
 
 BLOCK = 64
 
@@ -38,28 +39,30 @@ class BlockDescent:
     """
 
     def __init__(
-        self, comm: Communicator, problem: Problem, training: Csr, test: Csr, request: Request
+        self, comm: Communicator, problem: LinearModel, test: Examples, task: Training
     ) -> None:
         self._comm, self._problem = comm, problem
-        size = request.block or BLOCK
+        (self._rows,) = problem.m
+        size = task.block or BLOCK
         # Shuffled, because data often has its frequent features side by side.
-        order = np.random.default_rng([request.seed, 0]).permutation(problem.features)
-        self.columns = order[share(problem.features, comm.rank, comm.world_size)]
-        self._test = test.tocsc()[:, self.columns]
-        self.steps = math.ceil(math.ceil(problem.features / comm.world_size) / size)
-        data = training.tocsc()[:, self.columns]
+        order = np.random.default_rng([task.seed, 0]).permutation(problem.dimension)
+        self.columns = order[share(problem.dimension, comm.rank, comm.world_size)]
+        self._test = test.features.tocsc()[:, self.columns]
+        self._test_labels = test.labels
+        self.steps = math.ceil(math.ceil(problem.dimension / comm.world_size) / size)
+        data = problem.examples.features.tocsc()[:, self.columns]
         parts = np.array_split(np.arange(len(self.columns)), self.steps)
         self._blocks = [ColumnBlock(problem, data, part) for part in parts]
-        self._random = np.random.default_rng([request.seed, 1, comm.rank])
+        self._random = np.random.default_rng([task.seed, 1, comm.rank])
         self.weights: Floats = np.zeros(len(self.columns))
-        self.margins: Floats = np.zeros(problem.rows)
+        self.margins: Floats = np.zeros(self._rows)
         self.step_size: float | None = None
         self.communication = Stopwatch()
 
     @property
     def dense_bytes(self) -> float:
         """What a rank would send in an epoch to sum dense float64 margins around a ring."""
-        return self.steps * ring_bytes(self._problem.rows * 8, self._comm.world_size)
+        return self.steps * ring_bytes(self._rows * 8, self._comm.world_size)
 
     def epoch(self) -> None:
         """Change every weight of every rank once; collective."""
@@ -70,30 +73,32 @@ class BlockDescent:
         """Judge the current model; collective."""
         test_margins = self._comm.all_reduce(self._test @ self.weights)
         norm = float(self.weights @ self.weights)
-        mine = self._my_part(self.margins), self._my_part(test_margins)
-        return score(self._comm, self._problem, *mine, norm)
+        training = self._my_part(self.margins, self._problem.examples.labels)
+        test = self._my_part(test_margins, self._test_labels)
+        return score(self._comm, self._problem, training, test, norm)
 
-    def _my_part(self, margins: Floats) -> Floats:
+    def _my_part(self, margins: Floats, labels: Floats) -> Judged:
         """Every rank has all margins, but each row must count once."""
-        return margins[share(len(margins), self._comm.rank, self._comm.world_size)]
+        part = share(len(margins), self._comm.rank, self._comm.world_size)
+        return margins[part], labels[part]
 
     def _take_step(self, block: ColumnBlock) -> None:
         weights = self.weights[block.columns]
         gradient = block.gradient(self.margins[block.rows], weights)
         change = block.minimise(gradient)
-        effect, descent, squared_norm = self._exchange(block, change, float(-gradient @ change))
+        effect, descent, squared_norm = self._gather(block, change, float(-gradient @ change))
         length = self._best_length(effect, descent, squared_norm)
         self.margins += length * effect
         self.weights[block.columns] = weights + length * change
 
-    def _exchange(
+    def _gather(
         self, block: ColumnBlock, change: Floats, descent: float
     ) -> tuple[Floats, float, float]:
         """Sum over all ranks: the effect on all margins, the descent, and |change|^2.
 
         The two numbers travel behind the margins, at positions of their own.
         """
-        rows = self._problem.rows
+        rows = self._rows
         indices = np.append(block.rows, [rows, rows + 1])
         values = np.append(block.effect(change), [descent, change @ change])
         with self.communication:
@@ -106,6 +111,6 @@ class BlockDescent:
     def _best_length(self, effect: Floats, descent: float, squared_norm: float) -> float:
         problem = self._problem
         # Not effect @ effect: BLAS adds in an order that depends on the processor.
-        bend = problem.loss.curvature / problem.rows * float(np.square(effect).sum())
+        bend = problem.curvature / self._rows * float(np.square(effect).sum())
         bend += problem.l2 * squared_norm
         return descent / bend if bend > 0 else 0.0

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csc_array
 
-from sparsewire.optimize.train.data import Csr
-from sparsewire.optimize.train.losses import Floats
-from sparsewire.optimize.train.problem import Problem
+from sparsewire.optimize.problems.linear_model import LinearModel
+from sparsewire.optimize.problems.problem import Floats, Integers
+from sparsewire.optimize.problems.sources import Rows
 
 
 class ColumnBlock:
@@ -25,7 +24,7 @@ class ColumnBlock:
     for a block that is always updated as a whole, so that it holds without expectation.
     """
 
-    def __init__(self, problem: Problem, data: Csr, columns: npt.NDArray[np.int64]) -> None:
+    def __init__(self, problem: LinearModel, data: Rows, columns: Integers) -> None:
         self._problem = problem
         self.columns = columns
         block = data[:, columns]
@@ -35,15 +34,17 @@ class ColumnBlock:
         self._transposed = self._matrix.T.tocsr()
         counts = np.bincount(compact, minlength=len(self.rows)).astype(np.float64)
         squares = self._transposed.power(2) @ counts
-        self.curvature: Floats = problem.loss.curvature / problem.rows * squares + problem.l2
+        (self._all_rows,) = problem.m
+        self._labels = problem.examples.labels[self.rows]
+        self.curvature: Floats = problem.curvature / self._all_rows * squares + problem.l2
 
     def gradient(self, margins: Floats, weights: Floats) -> Floats:
         """The exact partial derivatives of F by the block's weights, both of shape (columns,).
 
-        `margins` are the signed margins of `rows`.
+        `margins` are those of `rows`.
         """
-        slopes = self._problem.loss.slope(margins)
-        result: Floats = self._transposed @ slopes / self._problem.rows + self._problem.l2 * weights
+        slopes = self._problem.slopes(margins, self._labels)
+        result: Floats = self._transposed @ slopes / self._all_rows + self._problem.l2 * weights
         return result
 
     def minimise(self, gradient: Floats) -> Floats:

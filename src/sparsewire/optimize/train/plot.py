@@ -1,53 +1,41 @@
-"""The picture of an optimisation: objective and accuracy, against epochs and communication time."""
+"""The picture of a training: objective and accuracy, against epochs and communication time."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sparsewire.optimize.train.report import Epoch, Report
-from sparsewire.optimize.train.table import title
+from sparsewire.experiment.plot import new_figure
+from sparsewire.optimize.train.epochs import Epoch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-def save_plot(report: Report, file: Path) -> None:
-    """Draw the report, in the format that the file's name says."""
-    # Importing matplotlib takes longer than many runs.
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 6), layout="constrained")
-    (left, right), (bottom_left, bottom_right) = figure.subplots(2, 2, sharex="col", sharey="row")
-    epochs = [float(epoch.epoch) for epoch in report.epochs]
-    times = [epoch.communication_s for epoch in report.epochs]
-    for axes, x in ((left, epochs), (right, times)):
-        _draw_objective(axes, x, report.epochs)
-    for axes, x in ((bottom_left, epochs), (bottom_right, times)):
-        _draw_accuracy(axes, x, report.epochs)
-    left.set_ylabel("objective")
-    bottom_left.set(ylabel="accuracy [%]", xlabel="epochs")
-    bottom_right.set_xlabel(f"communication time [s]{_sent(report)}")
-    bottom_right.legend(loc="best")
-    figure.suptitle(title(report))
-    figure.savefig(file, dpi=150)
 
-
-def _sent(report: Report) -> str:
-    sent = report.last.bytes_sent / 1e6
-    return f", {sent:.3g} MB sent per rank" if sent else ""
-
-
-def _draw_objective(axes: Axes, x: list[float], epochs: list[Epoch]) -> None:
-    _draw(axes, x, {"objective": [epoch.objective for epoch in epochs]})
-
-
-def _draw_accuracy(axes: Axes, x: list[float], epochs: list[Epoch]) -> None:
-    lines = {"training": [100 * epoch.train_accuracy for epoch in epochs]}
+def by_epoch_and_time(title: str, epochs: Sequence[Epoch]) -> Figure:
+    """The objective above, the accuracies below."""
+    objective = {"objective": [epoch.objective for epoch in epochs]}
+    accuracy = {"training": [100 * epoch.train_accuracy for epoch in epochs]}
     test = [100 * e.test_accuracy for e in epochs if e.test_accuracy is not None]
     if test:
-        lines["held out"] = test
-    _draw(axes, x, lines)
+        accuracy["held out"] = test
+    figure = new_figure(10, 6)
+    panels = figure.subplots(2, 2, sharex="col", sharey="row")
+    for column, x in enumerate(
+        ([float(e.epoch) for e in epochs], [e.communication_s for e in epochs])
+    ):
+        _draw(panels[0, column], x, objective)
+        _draw(panels[1, column], x, accuracy)
+    sent = epochs[-1].bytes_sent / 1e6
+    panels[0, 0].set_ylabel("objective")
+    panels[1, 0].set(ylabel="accuracy [%]", xlabel="epochs")
+    panels[1, 1].set_xlabel(
+        "communication time [s]" + (f", {sent:.3g} MB sent per rank" if sent else "")
+    )
+    panels[1, 1].legend(loc="best")
+    figure.suptitle(title)
+    return figure
 
 
 def _draw(axes: Axes, x: list[float], lines: dict[str, list[float]]) -> None:

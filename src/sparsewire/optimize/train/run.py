@@ -1,86 +1,128 @@
-"""One rank of an optimisation, from the file to the last epoch."""
+"""One rank of a training, from the file to the last epoch; or several, started here."""
 
 from __future__ import annotations
 
-import json
 import time
-import zlib
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from sparsewire import Communicator, MismatchError
-from sparsewire.meeting.launcher import join
-from sparsewire.optimize.train.data import SignedRows, load, split
-from sparsewire.optimize.train.losses import LOSSES
-from sparsewire.optimize.train.methods import METHODS, Method
-from sparsewire.optimize.train.problem import Problem
-from sparsewire.optimize.train.report import Epoch, Item, Setting
-from sparsewire.optimize.train.request import Request
+from sparsewire import Communicator
+from sparsewire.errors import OptimizeError
+from sparsewire.experiment.events import Tell
+from sparsewire.experiment.launch import run_on_loopback
+from sparsewire.experiment.progress import Move
+from sparsewire.experiment.report import Report
+from sparsewire.optimize.data import MODELS, load
+from sparsewire.optimize.problems.problem import Integers
+from sparsewire.optimize.problems.sources import Examples
+from sparsewire.optimize.ranks import joined
+from sparsewire.optimize.train.block_descent import BlockDescent
+from sparsewire.optimize.train.epochs import Epoch, Setting
+from sparsewire.optimize.train.report import training_report
+from sparsewire.optimize.train.sgd import Sgd
+from sparsewire.optimize.train.training import Training
 
-Follow = Callable[[Item], None]
-"""Takes the setting, and then each epoch as it ends; called on rank 0 only."""
+METHODS: dict[str, type[Sgd | BlockDescent]] = {"sgd": Sgd, "bcd": BlockDescent}
+_MOST_RANKS = 64
 
 
-def run_rank(request: Request, follow: Follow) -> None:
-    """Join the other ranks that a launcher started, or be the only one, and optimise.
+def train(task: Training, workers: int | None, move: Move) -> Report | None:
+    """Train on so many ranks on loopback, or as this rank, whose launcher has started others.
 
-    Raises OptimizeError for unusable data, MismatchError where ranks have different data or
-    options, and what the collectives raise. An error on one rank ends all.
+    The report is for rank 0 alone; the others get None. Raises what `run_rank` raises, WorkerFailed
+    where a rank fails that was started here, OptimizeError for too many of these.
     """
-    with join() as comm:
-        try:
-            optimize(comm, request, follow)
-        except Exception as error:
-            # The others may already wait for this rank.
-            comm.abort(f"rank {comm.rank} failed: {error}")
-            raise
+    if workers is not None and workers > _MOST_RANKS:
+        raise OptimizeError(f"--workers {workers} would start too many: {_MOST_RANKS} at most")
+    settings: list[Setting] = []
+    epochs: list[Epoch] = []
 
+    def tell(kind: str, /, **fields: Any) -> None:
+        if kind == "setting":
+            settings.append(Setting(**fields))
+        else:
+            epochs.append(Epoch(**fields))
+            (setting,), last = settings, epochs[-1]
+            state = f"{last.epoch}/{task.epochs}, objective {last.objective:.6f}"
+            move(f"{setting.data}, ranks: {setting.ranks}", last.epoch, task.epochs, state)
 
-def optimize(comm: Communicator, request: Request, follow: Follow) -> None:
-    """Run all epochs of the request; collective."""
-    tell: Follow = follow if comm.rank == 0 else _ignore
-    examples = load(request)
-    _check_alike(comm, request, examples)
-    training, test = split(examples, request.test_share, request.seed)
-    rows, features = training.shape
-    l2 = 1 / rows if request.l2 is None else request.l2
-    problem = Problem(LOSSES[request.model], l2, rows, features)
-    method = METHODS[request.method](comm, problem, training, test, request)
-    tell(
-        Setting(
-            data=examples.name,
-            model=problem.loss.name,
-            method=request.method,
-            ranks=comm.world_size,
-            rows=rows,
-            test_rows=test.shape[0],
-            features=features,
-            row_nonzeros=training.nnz / rows,
-            positive=examples.positive,
-            l2=l2,
-            step_size=method.step_size,
-            steps=method.steps,
-            dense_bytes=method.dense_bytes,
+    if workers is None:
+        run_rank(task, tell)
+    else:
+        worker = "sparsewire.optimize.train.worker"
+        run_on_loopback(
+            worker, task.to_json(), ranks=workers, on_event=lambda e: tell(e.pop("event"), **e)
         )
+    return training_report(task, settings[0], epochs) if settings else None
+
+
+def run_rank(task: Training, tell: Tell) -> None:
+    """Join the other ranks that a launcher started, or be the only one, and train.
+
+    Rank 0 tells the setting, and then each epoch as it ends. Raises OptimizeError for unusable
+    data, MismatchError where ranks have different data or options, and what the collectives raise.
+    An error on one rank ends all.
+    """
+    with joined() as comm:
+        _train(comm, task, tell if comm.rank == 0 else _ignore)
+
+
+def _train(comm: Communicator, task: Training, tell: Tell) -> None:
+    data = load(task, comm)
+    examples = Examples(csr_array(data.examples.features), data.examples.labels)
+    training, test = split(len(examples.labels), task.test_share, task.seed)
+    l2 = 1 / len(training) if task.l2 is None else task.l2
+    problem = MODELS[task.model](examples, [training], l2=l2)
+    method = METHODS[task.method](comm, problem, examples.select(test), task)
+    setting = Setting(
+        data=data.name,
+        model=problem.name,
+        method=task.method,
+        ranks=comm.world_size,
+        rows=len(training),
+        test_rows=len(test),
+        features=problem.dimension,
+        row_nonzeros=problem.examples.features.nnz / len(training),
+        positive=data.positive,
+        l2=l2,
+        step_size=method.step_size,
+        steps=method.steps,
+        dense_bytes=method.dense_bytes,
     )
-    _run_epochs(comm, method, request.epochs, tell)
+    tell("setting", **asdict(setting))
+    _run_epochs(comm, method, task.epochs, tell)
 
 
-def _run_epochs(comm: Communicator, method: Method, epochs: int, tell: Follow) -> None:
+def split(rows: int, test_share: float, seed: int) -> tuple[Integers, Integers]:
+    """Shuffle the rows and hold out a share of them: the numbers of (training rows, test rows).
+
+    It depends on the seed, not on the number of ranks.
+    """
+    order = np.random.default_rng(seed).permutation(rows)
+    held_out = round(rows * test_share)
+    if held_out == rows:
+        raise OptimizeError(f"--test-share {test_share:g} leaves nothing to train on")
+    return order[held_out:], order[:held_out]
+
+
+def _run_epochs(comm: Communicator, method: Sgd | BlockDescent, epochs: int, tell: Tell) -> None:
     seconds, sent = 0.0, 0
-    tell(_epoch(comm, method, 0, seconds, sent))
+    tell("epoch", **asdict(_epoch(comm, method, 0, seconds, sent)))
     for number in range(1, epochs + 1):
         comm.barrier()
         started, sent_before = time.perf_counter(), comm.stats()["bytes_sent"]
         method.epoch()
         seconds += time.perf_counter() - started
         sent += comm.stats()["bytes_sent"] - sent_before
-        tell(_epoch(comm, method, number, seconds, sent))
+        tell("epoch", **asdict(_epoch(comm, method, number, seconds, sent)))
 
 
-def _epoch(comm: Communicator, method: Method, number: int, seconds: float, sent: int) -> Epoch:
+def _epoch(
+    comm: Communicator, method: Sgd | BlockDescent, number: int, seconds: float, sent: int
+) -> Epoch:
     costs = np.array([seconds, method.communication.seconds, sent], np.float64)
     seconds, communication_s, bytes_sent = comm.all_reduce(costs, op="avg").tolist()
     return Epoch(
@@ -92,18 +134,5 @@ def _epoch(comm: Communicator, method: Method, number: int, seconds: float, sent
     )
 
 
-def _ignore(item: Item) -> None:
+def _ignore(kind: str, /, **fields: object) -> None:
     pass
-
-
-def _check_alike(comm: Communicator, request: Request, examples: SignedRows) -> None:
-    """Ranks that optimise different functions would not notice, and agree on nonsense."""
-    # The same file may have another name on another host.
-    options = json.dumps(asdict(replace(request, data="")), sort_keys=True)
-    checksum = zlib.crc32(options.encode(), examples.fingerprint())
-    highest, lowest = comm.all_reduce(np.array([checksum, -checksum]), op="max")
-    if highest != -lowest:
-        raise MismatchError(
-            "ranks have different data or options: "
-            "start all with the same options and copies of one file"
-        )

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sparsewire import SparseVector
-from sparsewire.optimize.train.data import Csr
-from sparsewire.optimize.train.losses import Floats
+from sparsewire.optimize.problems.problem import Floats
+from sparsewire.optimize.problems.sources import Rows
 
 # Long before the scale could underflow.
 _SMALLEST_SCALE = 1e-9
@@ -17,7 +17,7 @@ class ScaledWeights:
     """w = scale * values, float64, of length `features`; zero at first.
 
     The gradient of l2/2 |w|^2 is l2 w, which has no zeros. A step along it only multiplies w by
-    1 - rate l2, so it is done on the scale, in constant time, and the gradient that is exchanged
+    1 - rate l2, so it is done on the scale, in constant time, and the gradient that is sent
     stays sparse (L. Bottou, "Stochastic Gradient Descent Tricks", 2012, section 5.1).
     """
 
@@ -25,7 +25,7 @@ class ScaledWeights:
         self._values: Floats = np.zeros(features)
         self._scale = 1.0
 
-    def margins(self, rows: Csr) -> Floats:
+    def margins(self, rows: Rows) -> Floats:
         """rows @ w for a CSR array (rows, features)."""
         result: Floats = self._scale * (rows @ self._values)
         return result

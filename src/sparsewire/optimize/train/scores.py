@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sparsewire import Communicator
-from sparsewire.optimize.train.losses import Floats
-from sparsewire.optimize.train.problem import Problem
+from sparsewire.optimize.problems.linear_model import LinearModel
+from sparsewire.optimize.problems.problem import Floats
 
 
 @dataclass(frozen=True)
@@ -20,33 +20,33 @@ class Scores:
     test_accuracy: float | None
 
 
+Judged = tuple[Floats, Floats]
+"""The margins of some rows, and their labels."""
+
+
 def score(
-    comm: Communicator,
-    problem: Problem,
-    margins: Floats,
-    test_margins: Floats,
-    squared_norm: float,
+    comm: Communicator, problem: LinearModel, training: Judged, test: Judged, squared_norm: float
 ) -> Scores:
     """Add up the parts of all ranks, in float64; collective, the same bits on every rank.
 
-    `margins` and `test_margins` are those of this rank's share of the rows, `squared_norm` is its
-    share of |w|^2.
+    `training` and `test` are this rank's shares of the rows, `squared_norm` is that of |w|^2.
     """
     parts = [
-        problem.loss.value(margins).sum(),
+        problem.values(*training).sum(),
         squared_norm,
-        _right(margins),
-        _right(test_margins),
-        len(test_margins),
+        _right(*training),
+        _right(*test),
+        len(test[0]),
     ]
     loss_sum, norm, right, test_right, test_rows = comm.all_reduce(np.array(parts, np.float64))
+    (rows,) = problem.m
     return Scores(
-        float(problem.objective(loss_sum, norm)),
-        float(right) / problem.rows,
+        float(loss_sum / rows + problem.l2 / 2 * norm),
+        float(right) / rows,
         float(test_right / test_rows) if test_rows else None,
     )
 
 
-def _right(margins: Floats) -> float:
+def _right(margins: Floats, labels: Floats) -> float:
     """Rows on the right side; one that the model cannot decide counts half."""
-    return float((np.sign(margins) + 1).sum() / 2)
+    return float((np.sign(margins * labels) + 1).sum() / 2)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from sparsewire import Communicator
+from sparsewire import Communicator, SparseVector
 from sparsewire.errors import OptimizeError
 from sparsewire.measure.wire_limit import ring_bytes
-from sparsewire.optimize.train.data import Csr, share
-from sparsewire.optimize.train.problem import Problem
-from sparsewire.optimize.train.request import Request
+from sparsewire.optimize.problems.linear_model import LinearModel
+from sparsewire.optimize.problems.partition import share
+from sparsewire.optimize.problems.problem import Floats
+from sparsewire.optimize.problems.sources import Examples
 from sparsewire.optimize.train.scaled_weights import ScaledWeights
-from sparsewire.optimize.train.scores import Scores, score
+from sparsewire.optimize.train.scores import Judged, Scores, score
 from sparsewire.optimize.train.smoothness import expected_smoothness
 from sparsewire.optimize.train.stopwatch import Stopwatch
+from sparsewire.optimize.train.training import Training
 
 BATCH = 64
 
@@ -30,54 +33,59 @@ class Sgd:
     """
 
     def __init__(
-        self, comm: Communicator, problem: Problem, training: Csr, test: Csr, request: Request
+        self, comm: Communicator, problem: LinearModel, test: Examples, task: Training
     ) -> None:
         self._comm, self._problem = comm, problem
         rank, world_size = comm.rank, comm.world_size
-        self._rows = training[share(training.shape[0], rank, world_size)]
-        self._test = test[share(test.shape[0], rank, world_size)]
-        self._random = np.random.default_rng([request.seed, rank])
+        (self._rows,) = problem.m
+        self._mine = problem.examples.select(share(self._rows, rank, world_size))
+        self._test = test.select(share(len(test.labels), rank, world_size))
+        self._random = np.random.default_rng([task.seed, rank])
         # Rounding to few bits is random, from seeds that all ranks share.
-        self._rounding = np.random.default_rng([request.seed, world_size])
-        batch = request.batch or BATCH
+        self._rounding = np.random.default_rng([task.seed, world_size])
+        batch = task.batch or BATCH
         # Ranks may differ by a row, but they must all make the same number of steps.
-        self.steps = math.ceil(math.ceil(problem.rows / world_size) / batch)
-        self.step_size = request.step or self._safe_step(batch * world_size)
+        self.steps = math.ceil(math.ceil(self._rows / world_size) / batch)
+        self.step_size = task.step or self._safe_step(batch * world_size)
         if self.step_size * problem.l2 >= 1:
             raise OptimizeError(
                 f"a step of {self.step_size:g} with --l2 {problem.l2:g} overshoots: "
                 "their product must be below 1"
             )
-        self._algorithm = request.algorithm or "auto"
-        self._precision = _precision(request.precision)
+        self._algorithm = task.algorithm or "auto"
+        self._precision = _precision(task.precision)
         self._step = 0
-        self.weights = ScaledWeights(problem.features)
+        self.weights = ScaledWeights(problem.dimension)
         self.communication = Stopwatch()
 
     @property
     def dense_bytes(self) -> float:
         """What a rank would send in an epoch to sum dense float32 gradients around a ring."""
-        return self.steps * ring_bytes(self._problem.features * 4, self._comm.world_size)
+        return self.steps * ring_bytes(self._problem.dimension * 4, self._comm.world_size)
 
     def epoch(self) -> None:
         """Go through the rows of all ranks once; collective."""
-        order = self._random.permutation(self._rows.shape[0])
+        order = self._random.permutation(len(self._mine.labels))
         for batch in np.array_split(order, self.steps):
-            self._take_step(self._rows[batch])
+            self._take_step(self._mine.select(batch))
 
     def scores(self) -> Scores:
         """Judge the current model; collective."""
         weights = self.weights.dense()
         # Every rank has the whole model, so one speaks for all.
         norm = float(weights @ weights) if self._comm.rank == 0 else 0.0
-        margins = self.weights.margins(self._rows), self.weights.margins(self._test)
-        return score(self._comm, self._problem, *margins, norm)
+        return score(
+            self._comm, self._problem, self._judged(self._mine), self._judged(self._test), norm
+        )
 
-    def _take_step(self, batch: Csr) -> None:
-        problem = self._problem
+    def _judged(self, examples: Examples) -> Judged:
+        return self.weights.margins(examples.features), examples.labels
+
+    def _take_step(self, batch: Examples) -> None:
         # Batches of an epoch hold each row once, so that their mean is the full gradient.
-        factor = self.steps / problem.rows
-        gradient = problem.loss_gradient(batch, self.weights.margins(batch), factor)
+        gradient = loss_gradient(
+            self._problem, batch, self.weights.margins(batch.features), self.steps / self._rows
+        )
         with self.communication:
             total = self._comm.all_reduce(
                 gradient,
@@ -86,12 +94,27 @@ class Sgd:
                 seed=int(self._rounding.integers(2**32)),
             )
         rate = self.step_size / math.sqrt(1 + self._step / self.steps)
-        self.weights.shrink(1 - rate * problem.l2)
+        self.weights.shrink(1 - rate * self._problem.l2)
         self.weights.add(total, -rate)
         self._step += 1
 
     def _safe_step(self, batch: int) -> float:
-        return 0.5 / expected_smoothness(self._comm, self._problem, self._rows, batch)
+        return 0.5 / expected_smoothness(self._comm, self._problem, self._mine.features, batch)
+
+
+def loss_gradient(
+    problem: LinearModel, batch: Examples, margins: Floats, factor: float
+) -> SparseVector:
+    """`factor` times the gradient of the summed loss of a batch of CSR rows, in float32.
+
+    `margins` (rows,) are batch.features @ w. Only features that occur in the batch are in the
+    result. The l2 term would name all of them, so it is left to whoever applies the gradient (see
+    `ScaledWeights`).
+    """
+    slopes = csr_array(factor * problem.slopes(margins, batch.labels)[np.newaxis])
+    gradient = slopes @ batch.features
+    gradient.sort_indices()
+    return SparseVector(gradient.indices, gradient.data.astype(np.float32), problem.dimension)
 
 
 def _precision(text: str | None) -> str | tuple[str, ...] | None:

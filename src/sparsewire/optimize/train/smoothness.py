@@ -6,11 +6,11 @@ import numpy as np
 from scipy.sparse.linalg import svds
 
 from sparsewire import Communicator
-from sparsewire.optimize.train.data import Csr
-from sparsewire.optimize.train.problem import Problem
+from sparsewire.optimize.problems.linear_model import LinearModel
+from sparsewire.optimize.problems.sources import Rows
 
 
-def expected_smoothness(comm: Communicator, problem: Problem, mine: Csr, batch: int) -> float:
+def expected_smoothness(comm: Communicator, problem: LinearModel, mine: Rows, batch: int) -> float:
     """The smoothness constant of stochastic gradients of `batch` rows in total; collective.
 
     R. Gower et al., "SGD: General Analysis and Improved Rates" (ICML 2019), for batches drawn
@@ -18,26 +18,26 @@ def expected_smoothness(comm: Communicator, problem: Problem, mine: Csr, batch: 
 
         L(batch) = n (batch - 1) / (batch (n - 1)) L + (n - batch) / (batch (n - 1)) L_max.
 
-    `mine` are this rank's rows. Every rank gets the same bits.
+    `mine` are this rank's rows, CSR. Every rank gets the same bits.
     """
-    loss, rows = problem.loss, problem.rows
+    (rows,), curvature = problem.m, problem.curvature
     worst, whole = _worst_row(mine), _squared_norm(mine) / rows
     # The norm of a sum is at most the sum of the norms, so this L is an upper bound.
-    smooth = loss.curvature * float(comm.all_reduce(np.array([whole]))[0]) + problem.l2
-    worst = loss.curvature * float(comm.all_reduce(np.array([worst]), op="max")[0]) + problem.l2
+    smooth = curvature * float(comm.all_reduce(np.array([whole]))[0]) + problem.l2
+    worst = curvature * float(comm.all_reduce(np.array([worst]), op="max")[0]) + problem.l2
     batch = min(batch, rows)
     if batch == rows:
         return smooth
     return (rows * (batch - 1) * smooth + (rows - batch) * worst) / (batch * (rows - 1))
 
 
-def _worst_row(rows: Csr) -> float:
+def _worst_row(rows: Rows) -> float:
     """The largest squared length of a row; 0 where there is none."""
     squares = rows.multiply(rows).sum(axis=1)
     return float(squares.max(initial=0.0))
 
 
-def _squared_norm(rows: Csr) -> float:
+def _squared_norm(rows: Rows) -> float:
     """The largest eigenvalue of rows.T @ rows."""
     small = min(rows.shape)
     if small < 3:

@@ -14,97 +14,98 @@ from sklearn.svm import LinearSVC
 from support import RanksFailed, run_ranks
 
 import sparsewire
+from sparsewire.optimize.data import MODELS, load
+from sparsewire.optimize.problems.linear_model import LinearModel
 from sparsewire.optimize.train.block_descent import BlockDescent
-from sparsewire.optimize.train.data import load, split
-from sparsewire.optimize.train.losses import LOSSES
-from sparsewire.optimize.train.problem import Problem
-from sparsewire.optimize.train.report import Epoch, Item, Report
-from sparsewire.optimize.train.request import Request
-from sparsewire.optimize.train.run import run_rank
-from sparsewire.optimize.train.sgd import Sgd
+from sparsewire.optimize.train.epochs import Epoch
+from sparsewire.optimize.train.run import METHODS, run_rank, split
+from sparsewire.optimize.train.training import Training
 
 L2 = 0.1
-METHODS = {"sgd": Sgd, "bcd": BlockDescent}
 CONVERGING: dict[str, dict[str, Any]] = {
     "sgd": {"epochs": 40, "batch": 8},
     "bcd": {"epochs": 150, "block": 4},
 }
 
 
-def run_requests(*requests: Request) -> list[list[Item]]:
-    """What each request told this rank: everything on rank 0, nothing on the others."""
-    told: list[list[Item]] = [[] for _ in requests]
-    for request, items in zip(requests, told, strict=True):
-        run_rank(request, items.append)
+Told = list[tuple[str, dict[str, Any]]]
+
+
+def run_tasks(*tasks: Training) -> list[Told]:
+    """What each task told this rank: everything on rank 0, nothing on the others."""
+    told: list[Told] = [[] for _ in tasks]
+    for task, items in zip(tasks, told, strict=True):
+
+        def tell(kind: str, /, items: Told = items, **fields: object) -> None:
+            items.append((kind, fields))
+
+        run_rank(task, tell)
     return told
 
 
-def run(world_size: int, *requests: Request) -> list[list[Epoch]]:
-    """The epochs of each request; all of them in the same processes, which start slowly."""
-    first, *others = run_ranks(world_size, run_requests, *requests)
-    assert others == [[[] for _ in requests]] * (world_size - 1)
-    return [
-        Report.from_items(request, items).epochs
-        for request, items in zip(requests, first, strict=True)
-    ]
+def run(world_size: int, *tasks: Training) -> list[list[Epoch]]:
+    """The epochs of each task; all of them in the same processes, which start slowly."""
+    first, *others = run_ranks(world_size, run_tasks, *tasks)
+    assert others == [[[] for _ in tasks]] * (world_size - 1)
+    return [[Epoch(**fields) for kind, fields in items if kind == "epoch"] for items in first]
 
 
-def convergence_requests(data: Path) -> dict[tuple[str, str], Request]:
+def convergence_tasks(data: Path) -> dict[tuple[str, str], Training]:
     return {
-        (method, model): Request(str(data), model=model, method=method, l2=L2, **options)
+        (method, model): Training(str(data), model=model, method=method, l2=L2, **options)
         for method, options in CONVERGING.items()
-        for model in LOSSES
+        for model in Training.models
     }
 
 
 @pytest.fixture(scope="module", params=[1, 3])
 def converged(data: Path, request: pytest.FixtureRequest) -> dict[tuple[str, str], list[Epoch]]:
     """The epochs of long runs on one rank and on three, by method and model."""
-    requests = convergence_requests(data)
-    return dict(zip(requests, run(request.param, *requests.values()), strict=True))
+    tasks = convergence_tasks(data)
+    return dict(zip(tasks, run(request.param, *tasks.values()), strict=True))
 
 
-def prepare(comm: sparsewire.Communicator, request: Request) -> Any:
-    """The request's method, and the training rows."""
-    training, test = split(load(request), request.test_share, request.seed)
-    problem = Problem(LOSSES[request.model], L2, *training.shape)
-    return METHODS[request.method](comm, problem, training, test, request), training
+def problem_of(task: Training) -> tuple[LinearModel, Any]:
+    """Of all training rows, with the test rows."""
+    examples = load(task).examples
+    training, test = split(len(examples.labels), task.test_share, task.seed)
+    return MODELS[task.model](examples, [training], l2=L2), examples.select(test)
 
 
-def optimum(request: Request) -> float:
+def prepare(comm: sparsewire.Communicator, task: Training) -> Any:
+    """The task's method, and the features of the training rows."""
+    problem, test = problem_of(task)
+    return METHODS[task.method](comm, problem, test, task), problem.examples.features
+
+
+def optimum(task: Training) -> float:
     """The lowest objective, as scikit-learn finds it."""
-    training, _ = split(load(request), request.test_share, request.seed)
-    rows = training.shape[0]
-    # Signed rows all belong to the class +1; turned around, every second one belongs to -1.
-    labels = np.where(np.arange(rows) % 2, 1.0, -1.0)
-    features = training.toarray() * labels[:, np.newaxis]
+    problem, _ = problem_of(task)
+    (rows,), examples = problem.m, problem.examples
     common: dict[str, Any] = {"C": 1 / (rows * L2), "fit_intercept": False, "tol": 1e-10}
-    if request.model == "logistic":
+    if task.model == "logistic":
         model = LogisticRegression(max_iter=10_000, **common)
     else:
         model = LinearSVC(max_iter=100_000, dual=False, **common)
-    weights = model.fit(features, labels).coef_[0]
-    problem = Problem(LOSSES[request.model], L2, *training.shape)
-    losses = problem.loss.value(training @ weights)
-    return problem.objective(float(losses.sum()), float(weights @ weights))
+    return problem.loss(model.fit(examples.features.toarray(), examples.labels).coef_[0])
 
 
-@pytest.mark.parametrize("model", LOSSES)
+@pytest.mark.parametrize("model", Training.models)
 def test_block_descent_reaches_the_optimum_without_ever_rising(
     data: Path, model: str, converged: dict[tuple[str, str], list[Epoch]]
 ) -> None:
     objectives = [epoch.objective for epoch in converged["bcd", model]]
     assert (np.diff(objectives) <= 1e-12).all()
-    best = optimum(convergence_requests(data)["bcd", model])
+    best = optimum(convergence_tasks(data)["bcd", model])
     assert objectives[-1] == pytest.approx(best, rel=1e-6)
 
 
-@pytest.mark.parametrize("model", LOSSES)
+@pytest.mark.parametrize("model", Training.models)
 def test_sgd_comes_close_to_the_optimum(
     data: Path, model: str, converged: dict[tuple[str, str], list[Epoch]]
 ) -> None:
     last = converged["sgd", model][-1]
-    best = optimum(convergence_requests(data)["sgd", model])
+    best = optimum(convergence_tasks(data)["sgd", model])
     assert best <= last.objective <= 1.01 * best
     assert last.train_accuracy > 0.85
     assert last.test_accuracy is not None
@@ -112,48 +113,48 @@ def test_sgd_comes_close_to_the_optimum(
 
 
 def test_sgd_with_few_bits_still_learns(data: Path) -> None:
-    request = Request(str(data), epochs=20, batch=16, l2=L2, precision="int8")
-    (epochs,) = run(2, request)
-    assert epochs[-1].objective <= 1.05 * optimum(request)
+    task = Training(str(data), epochs=20, batch=16, l2=L2, precision="int8")
+    (epochs,) = run(2, task)
+    assert epochs[-1].objective <= 1.05 * optimum(task)
 
 
-def bits_of_models(*requests: Request) -> list[tuple[bytes, bytes]]:
+def bits_of_models(*tasks: Training) -> list[tuple[bytes, bytes]]:
     bits = []
-    for request in requests:
+    for task in tasks:
         with sparsewire.init() as comm:
-            method, _ = prepare(comm, request)
+            method, _ = prepare(comm, task)
             for _ in range(3):
                 method.epoch()
             scores = method.scores()
-        shared = method.weights.dense() if request.method == "sgd" else method.margins
+        shared = method.weights.dense() if task.method == "sgd" else method.margins
         bits.append((shared.tobytes(), np.float64(scores.objective).tobytes()))
     return bits
 
 
 def test_all_ranks_hold_the_same_bits_in_every_run(data: Path) -> None:
-    requests = [Request(str(data), method=method) for method in METHODS]
-    first, *others = run_ranks(3, bits_of_models, *requests, *requests)
+    tasks = [Training(str(data), method=method) for method in METHODS]
+    first, *others = run_ranks(3, bits_of_models, *tasks, *tasks)
     assert others == [first, first]
     sgd, bcd, sgd_again, bcd_again = first
     assert (sgd, bcd) == (sgd_again, bcd_again)
 
 
-def margins_and_weights(request: Request) -> tuple[Any, Any, Any]:
+def margins_and_weights(task: Training) -> tuple[Any, Any, Any]:
     with sparsewire.init() as comm:
-        method, training = prepare(comm, request)
+        method, training = prepare(comm, task)
         for _ in range(5):
             method.epoch()
         return training[:, method.columns] @ method.weights, method.margins, method.columns
 
 
 def test_margins_of_block_descent_are_those_of_its_weights(data: Path) -> None:
-    told = run_ranks(3, margins_and_weights, Request(str(data), method="bcd", block=3))
+    told = run_ranks(3, margins_and_weights, Training(str(data), method="bcd", block=3))
     parts, margins, columns = zip(*told, strict=True)
     np.testing.assert_allclose(sum(parts), margins[0], rtol=1e-10, atol=1e-12)
     assert sorted(np.concatenate(columns).tolist()) == list(range(40))
 
 
-def step_lengths(request: Request) -> list[float]:
+def step_lengths(task: Training) -> list[float]:
     lengths = []
     best_length = BlockDescent._best_length
 
@@ -163,14 +164,14 @@ def step_lengths(request: Request) -> list[float]:
 
     BlockDescent._best_length = spy  # type: ignore[method-assign]
     with sparsewire.init() as comm:
-        method, _ = prepare(comm, request)
+        method, _ = prepare(comm, task)
         for _ in range(10):
             method.epoch()
     return lengths
 
 
 def test_steps_are_at_least_as_long_as_the_bound_by_ranks_allows(data: Path) -> None:
-    told = run_ranks(3, step_lengths, Request(str(data), method="bcd", block=5))
+    told = run_ranks(3, step_lengths, Training(str(data), method="bcd", block=5))
     assert told[0] == told[1] == told[2]
     assert len(told[0]) == 30
     assert min(told[0]) >= 1 / 3 - 1e-12
@@ -179,15 +180,15 @@ def test_steps_are_at_least_as_long_as_the_bound_by_ranks_allows(data: Path) -> 
 
 def test_more_ranks_than_rows_or_features(tmp_path: Path) -> None:
     file = write_file(tmp_path / "tiny", rows=3, features=2, density=1.0)
-    requests = [Request(str(file), method=m, epochs=3, test_share=0.0) for m in METHODS]
-    for epochs in run(4, *requests):
+    tasks = [Training(str(file), method=m, epochs=3, test_share=0.0) for m in METHODS]
+    for epochs in run(4, *tasks):
         assert epochs[-1].objective < epochs[0].objective
         assert epochs[-1].test_accuracy is None
 
 
 def test_start_is_a_guess_and_costs_count_from_there(data: Path) -> None:
-    requests = [Request(str(data), method=method, epochs=4) for method in METHODS]
-    for epochs in run(2, *requests):
+    tasks = [Training(str(data), method=method, epochs=4) for method in METHODS]
+    for epochs in run(2, *tasks):
         assert epochs[0].objective == pytest.approx(np.log(2))
         assert epochs[0].train_accuracy == epochs[0].test_accuracy == 0.5
         for name in ("seconds", "communication_s", "bytes_sent"):
@@ -201,7 +202,7 @@ def differing(directory: str) -> str:
     file = Path(directory) / os.environ["RANK"]
     write_file(file, rows=50 + int(os.environ["RANK"]))
     with pytest.raises(sparsewire.MismatchError, match="different data or options"):
-        run_requests(Request(str(file)))
+        run_tasks(Training(str(file)))
     return "refused"
 
 
@@ -210,7 +211,7 @@ def test_ranks_with_different_data_are_refused(tmp_path: Path) -> None:
 
 
 def missing_on_rank_1(file: str) -> None:
-    run_requests(Request(file if os.environ["RANK"] == "0" else file + ".missing"))
+    run_tasks(Training(file if os.environ["RANK"] == "0" else file + ".missing"))
 
 
 def test_error_of_one_rank_reaches_the_others(data: Path) -> None:
@@ -220,4 +221,4 @@ def test_error_of_one_rank_reaches_the_others(data: Path) -> None:
 
 def test_step_that_overshoots_is_refused(data: Path) -> None:
     with pytest.raises(RanksFailed, match="overshoots"):
-        run_ranks(1, run_requests, Request(str(data), step=200.0, l2=L2))
+        run_ranks(1, run_tasks, Training(str(data), step=200.0, l2=L2))

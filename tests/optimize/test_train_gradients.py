@@ -11,80 +11,89 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import approx_fprime, check_grad
+from scipy.sparse import csr_array
 
 import sparsewire
+from sparsewire.optimize.data import MODELS, load
+from sparsewire.optimize.problems.linear_model import LinearModel
+from sparsewire.optimize.problems.partition import by_index
+from sparsewire.optimize.problems.sources import Examples, Rows
 from sparsewire.optimize.train.column_block import ColumnBlock
-from sparsewire.optimize.train.data import Csr, load
-from sparsewire.optimize.train.losses import LOSSES
-from sparsewire.optimize.train.problem import Problem
-from sparsewire.optimize.train.request import Request
 from sparsewire.optimize.train.scaled_weights import ScaledWeights
+from sparsewire.optimize.train.sgd import loss_gradient
 from sparsewire.optimize.train.smoothness import expected_smoothness
+from sparsewire.optimize.train.training import Training
 
 Floats = npt.NDArray[np.float64]
 
 
-@pytest.fixture(params=LOSSES)
-def problem(request: pytest.FixtureRequest) -> Problem:
-    return Problem(LOSSES[request.param], l2=0.02, rows=300, features=40)
+@pytest.fixture(params=Training.models)
+def problem(request: pytest.FixtureRequest, data: Path) -> LinearModel:
+    return made(request.param, load(Training(str(data))).examples, l2=0.02)
 
 
 @pytest.fixture
-def rows(data: Path) -> Csr:
-    return load(Request(str(data))).rows
+def rows(problem: LinearModel) -> Rows:
+    return problem.examples.features
 
 
-def objective(problem: Problem, rows: Csr, weights: Floats) -> float:
-    losses = problem.loss.value(rows @ weights)
-    return problem.objective(float(losses.sum()), float(weights @ weights))
+def made(model: str, examples: Examples, l2: float) -> LinearModel:
+    return MODELS[model](examples, by_index(len(examples.labels), 1), l2=l2)
 
 
-@pytest.mark.parametrize("name", LOSSES)
-@given(margin=st.floats(-30, 30), change=st.floats(-5, 5))
+ONE_ROW = Examples(np.ones((1, 1)), np.ones(1))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@given(
+    margin=st.floats(-30, 30),
+    change=st.floats(-5, 5),
+    label=st.sampled_from([-1.0, 1.0]),
+)
 def test_slope_and_curvature_bound_a_loss_from_below_and_above(
-    name: str, margin: float, change: float
+    name: str, margin: float, change: float, label: float
 ) -> None:
-    loss = LOSSES[name]
+    loss, labels = made(name, ONE_ROW, l2=0.0), np.array([label])
     here, there = np.array([margin]), np.array([margin + change])
-    tangent = loss.value(here) + loss.slope(here) * change
-    assert loss.value(there) >= tangent - 1e-9
-    assert loss.value(there) <= tangent + loss.curvature / 2 * change**2 + 1e-9
+    tangent = loss.values(here, labels) + loss.slopes(here, labels) * change
+    assert loss.values(there, labels) >= tangent - 1e-9
+    assert loss.values(there, labels) <= tangent + loss.curvature / 2 * change**2 + 1e-9
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", MODELS)
 def test_large_margins_overflow_nothing(name: str) -> None:
-    margins = np.array([-1e4, 1e4])
+    loss, margins, labels = made(name, ONE_ROW, l2=0.0), np.array([-1e4, 1e4]), np.ones(2)
     with np.errstate(all="raise", under="ignore"):
-        assert np.isfinite(LOSSES[name].value(margins)).all()
-        assert np.isfinite(LOSSES[name].slope(margins)).all()
+        assert np.isfinite(loss.values(margins, labels)).all()
+        assert np.isfinite(loss.slopes(margins, labels)).all()
 
 
-def test_sparse_gradient_agrees_with_finite_differences(problem: Problem, rows: Csr) -> None:
+def test_sparse_gradient_agrees_with_finite_differences(problem: LinearModel) -> None:
     weights = np.random.default_rng(0).normal(size=40)
-    batch = rows[10:14]
+    batch = problem.examples.select(slice(10, 14))
 
     def loss(w: Floats) -> float:
-        return 3 * float(problem.loss.value(batch @ w).sum())
+        return 3 * float(problem.values(batch.features @ w, batch.labels).sum())
 
-    gradient = problem.loss_gradient(batch, batch @ weights, 3.0)
+    gradient = loss_gradient(problem, batch, batch.features @ weights, 3.0)
     expected = approx_fprime(weights, loss, 1e-7)
     np.testing.assert_allclose(gradient.to_dense(), expected, atol=1e-4)
     assert gradient.values.dtype == np.float32
 
 
-def test_gradient_names_only_features_of_the_batch(problem: Problem, rows: Csr) -> None:
-    batch = rows[10:14]
-    gradient = problem.loss_gradient(batch, np.zeros(4), 1.0)
+def test_gradient_names_only_features_of_the_batch(problem: LinearModel) -> None:
+    batch = problem.examples.select(slice(10, 14))
+    gradient = loss_gradient(problem, batch, np.zeros(4), 1.0)
     assert 0 < gradient.nnz < 40
-    np.testing.assert_array_equal(gradient.indices, np.unique(batch.indices))
+    np.testing.assert_array_equal(gradient.indices, np.unique(batch.features.indices))
 
 
-def test_empty_batch_gives_an_empty_gradient(problem: Problem, rows: Csr) -> None:
-    gradient = problem.loss_gradient(rows[:0], np.zeros(0), 1.0)
+def test_empty_batch_gives_an_empty_gradient(problem: LinearModel) -> None:
+    gradient = loss_gradient(problem, problem.examples.select(slice(0)), np.zeros(0), 1.0)
     assert (gradient.nnz, gradient.length) == (0, 40)
 
 
-def test_scaled_weights_do_what_dense_ones_do(rows: Csr) -> None:
+def test_scaled_weights_do_what_dense_ones_do(rows: Rows) -> None:
     random = np.random.default_rng(0)
     weights, expected = ScaledWeights(40), np.zeros(40)
     for step in range(200):
@@ -99,7 +108,7 @@ def test_scaled_weights_do_what_dense_ones_do(rows: Csr) -> None:
 
 
 def test_partial_gradient_of_a_block_agrees_with_finite_differences(
-    problem: Problem, rows: Csr
+    problem: LinearModel, rows: Rows
 ) -> None:
     block = ColumnBlock(problem, rows.tocsc(), np.array([3, 7, 8, 21]))
     start = np.random.default_rng(0).normal(size=40)
@@ -113,12 +122,12 @@ def test_partial_gradient_of_a_block_agrees_with_finite_differences(
         return block.gradient((rows @ whole(part))[block.rows], part)
 
     def value(part: Floats) -> float:
-        return objective(problem, rows, whole(part))
+        return problem.loss(whole(part))
 
     assert check_grad(value, gradient, start[block.columns]) < 1e-5
 
 
-def test_curvature_of_a_block_bounds_every_change(problem: Problem, rows: Csr) -> None:
+def test_curvature_of_a_block_bounds_every_change(problem: LinearModel, rows: Rows) -> None:
     random = np.random.default_rng(0)
     block = ColumnBlock(problem, rows.tocsc(), np.arange(0, 40, 3))
     for scale in np.logspace(-3, 2, 30):
@@ -127,32 +136,32 @@ def test_curvature_of_a_block_bounds_every_change(problem: Problem, rows: Csr) -
         margins = rows @ weights
         gradient = block.gradient(margins[block.rows], weights[block.columns])
         part = change[block.columns]
-        bound = objective(problem, rows, weights) + gradient @ part
+        bound = problem.loss(weights) + gradient @ part
         bound += 0.5 * float(block.curvature @ part**2)
-        assert objective(problem, rows, weights + change) <= bound * (1 + 1e-12)
+        assert problem.loss(weights + change) <= bound * (1 + 1e-12)
         np.testing.assert_allclose(block.effect(part), (rows @ change)[block.rows], atol=1e-12)
 
 
-def test_columns_of_zeros_do_not_move_without_l2(rows: Csr) -> None:
-    problem = Problem(LOSSES["logistic"], l2=0.0, rows=300, features=40)
-    empty = rows.multiply(np.arange(40) != 7).tocsc()
+def test_columns_of_zeros_do_not_move_without_l2(rows: Rows) -> None:
+    empty = csr_array(rows.multiply(np.arange(40) != 7))
     empty.eliminate_zeros()
-    block = ColumnBlock(problem, empty, np.array([6, 7]))
+    problem = made("logistic", Examples(empty, np.ones(300)), l2=0.0)
+    block = ColumnBlock(problem, empty.tocsc(), np.array([6, 7]))
     change = block.minimise(block.gradient(np.zeros(len(block.rows)), np.zeros(2)))
     assert change[0] != 0
     assert change[1] == 0
 
 
-def dense_smoothness(problem: Problem, rows: Csr) -> tuple[float, float]:
+def dense_smoothness(problem: LinearModel, rows: Rows) -> tuple[float, float]:
     """The constants of the whole objective and of its worst row, by dense linear algebra."""
-    c, dense = problem.loss.curvature, rows.toarray()
-    whole = c * np.linalg.eigvalsh(dense.T @ dense).max() / problem.rows + problem.l2
+    c, dense = problem.curvature, rows.toarray()
+    whole = c * np.linalg.eigvalsh(dense.T @ dense).max() / len(dense) + problem.l2
     return whole, c * (dense**2).sum(axis=1).max() + problem.l2
 
 
 @pytest.mark.parametrize("batch", [1, 20, 300, 1000])
 def test_smoothness_lies_between_the_worst_row_and_the_whole(
-    problem: Problem, rows: Csr, batch: int
+    problem: LinearModel, rows: Rows, batch: int
 ) -> None:
     whole, worst = dense_smoothness(problem, rows)
     with sparsewire.init(rank=0, world_size=1) as comm:

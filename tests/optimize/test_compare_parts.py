@@ -1,4 +1,4 @@
-"""The parts of a study: the link's model, traces, candidates, predictions and rankings."""
+"""The parts of a comparison: the link's model, traces, candidates, predictions and rankings."""
 
 from __future__ import annotations
 
@@ -12,28 +12,26 @@ from support import RanksFailed, run_ranks
 
 from sparsewire import init
 from sparsewire.errors import OptimizeError
-from sparsewire.optimize.compare.agreement import agree, check_alike
 from sparsewire.optimize.compare.candidate import Candidate, read_candidates
-from sparsewire.optimize.compare.comparison import compare
-from sparsewire.optimize.compare.data import load_problem
-from sparsewire.optimize.compare.experiment import Experiment, solution_of
+from sparsewire.optimize.compare.comparison import agree, compare, load_problem
+from sparsewire.optimize.compare.descent import Descent
 from sparsewire.optimize.compare.limits import Limits
 from sparsewire.optimize.compare.link import Link, parse_latency, read_link
 from sparsewire.optimize.compare.method_options import method_options
 from sparsewire.optimize.compare.prediction import message_bits, predict, rounds_to
 from sparsewire.optimize.compare.registry import METHODS, Needs
-from sparsewire.optimize.compare.request import Request
-from sparsewire.optimize.compare.run import Run
+from sparsewire.optimize.compare.task import Comparison
 from sparsewire.optimize.compare.trace import POINTS, Point, Trace
+from sparsewire.optimize.compare.yardstick import Yardstick, solution_of
 from sparsewire.optimize.methods.network import Simulated
 
-REQUEST = Request("digits", workers=6, l2=0.02, split="label")
+TASK = Comparison("digits", workers=6, l2=0.02, split="label")
 
 
 @pytest.fixture(scope="module")
-def experiment() -> Experiment:
-    problem = load_problem(REQUEST)
-    return Experiment(REQUEST, problem, solution_of(problem))
+def yardstick() -> Yardstick:
+    problem = load_problem(TASK)
+    return Yardstick(TASK, problem, solution_of(problem))
 
 
 def test_link_counts_both_ways_and_latencies() -> None:
@@ -75,22 +73,22 @@ def test_candidates_carry_their_own_compressor_or_the_shared_one() -> None:
     assert labels == ["diana/rand-k:0.1", "ef21/top-k:0.1", "isega"]
 
 
-def test_biased_operator_is_allowed_in_dcgd_with_a_step_of_ones_own(experiment: Experiment) -> None:
+def test_biased_operator_is_allowed_in_dcgd_with_a_step_of_ones_own(yardstick: Yardstick) -> None:
     candidate = Candidate("dcgd", "top-k:3")
     network = Simulated(6)
     with pytest.raises(OptimizeError, match="needs an unbiased operator"):
-        candidate.build(experiment.problem, network, REQUEST)
-    request = Request("digits", workers=6, step=0.1)
-    assert candidate.build(experiment.problem, network, request).gamma == 0.1
+        candidate.build(yardstick.problem, network, TASK)
+    task = Comparison("digits", workers=6, step=0.1)
+    assert candidate.build(yardstick.problem, network, task).gamma == 0.1
 
 
-def test_methods_start_at_the_measured_distance(experiment: Experiment) -> None:
-    method = Candidate("gd").build(experiment.problem, Simulated(6), REQUEST)
-    assert experiment.distance(method.x) == experiment.first_distance
-    assert experiment.distance(experiment.solution) == 0
-    point = experiment.point(method, experiment.first_distance)
-    assert point.suboptimality == pytest.approx(math.log(2) - experiment.lowest)
-    gradient = experiment.problem.full_gradient(experiment.solution)
+def test_methods_start_at_the_measured_distance(yardstick: Yardstick) -> None:
+    method = Candidate("gd").build(yardstick.problem, Simulated(6), TASK)
+    assert yardstick.distance(method.x) == yardstick.first_distance
+    assert yardstick.distance(yardstick.solution) == 0
+    point = yardstick.point(method, yardstick.first_distance)
+    assert point.suboptimality == pytest.approx(math.log(2) - yardstick.lowest)
+    gradient = yardstick.problem.full_gradient(yardstick.solution)
     assert np.linalg.norm(gradient) < 1e-13
 
 
@@ -106,9 +104,9 @@ def test_methods_start_at_the_measured_distance(experiment: Experiment) -> None:
 def test_what_vanishes_at_the_solution(
     workers: int, model: str, needs: Needs, expected: bool
 ) -> None:
-    request = Request("breast_cancer", workers=workers, model=model, l2=0.02)
-    problem = load_problem(request)
-    assert Experiment(request, problem, solution_of(problem)).vanishes(needs) is expected
+    task = Comparison("breast_cancer", workers=workers, model=model, l2=0.02)
+    problem = load_problem(task)
+    assert Yardstick(task, problem, solution_of(problem)).vanishes(needs) is expected
 
 
 @pytest.mark.parametrize("rate", [1e-6, 0.01, 0.5, 0.999])
@@ -122,13 +120,13 @@ def test_one_round_is_enough_for_rate_1() -> None:
     assert rounds_to(1e-6, 1.0) == 1
 
 
-def test_message_bits_are_those_of_messages(experiment: Experiment) -> None:
-    problem, request = experiment.problem, REQUEST
+def test_message_bits_are_those_of_messages(yardstick: Yardstick) -> None:
+    problem, task = yardstick.problem, TASK
     samples = problem.gradients(range(6), np.zeros(64))
     whole = 64 * 64
 
     def bits(name: str, compressor: str | None = None) -> float:
-        method = Candidate(name, compressor).build(problem, Simulated(6), request)
+        method = Candidate(name, compressor).build(problem, Simulated(6), task)
         return message_bits(method, samples)
 
     assert bits("gd") == whole
@@ -140,71 +138,71 @@ def test_message_bits_are_those_of_messages(experiment: Experiment) -> None:
     assert bits("marina", "rand-k:4") == pytest.approx(whole / 16 + 15 / 16 * 8 * (8 + 4 * 8))
 
 
-def test_prediction_follows_from_rate_bits_and_link(experiment: Experiment) -> None:
+def test_prediction_follows_from_rate_bits_and_link(yardstick: Yardstick) -> None:
     candidate = Candidate("diana", "rand-k:4")
-    method = candidate.build(experiment.problem, Simulated(6), REQUEST)
-    prediction = predict(candidate, method, experiment, 1e-6)
+    method = candidate.build(yardstick.problem, Simulated(6), TASK)
+    prediction = predict(candidate, method, yardstick, 1e-6)
     assert prediction is not None
     assert method.rate == prediction.rate is not None
     assert prediction.most_rounds == rounds_to(1e-6, prediction.rate)
-    assert prediction.rounds == experiment.decay.rounds(1e-6, method.gamma, 10**6)
+    assert prediction.rounds == yardstick.decay.rounds(1e-6, method.gamma, 10**6)
     assert prediction.rounds < prediction.most_rounds
     assert prediction.seconds == pytest.approx(
         prediction.rounds * (2e-4 + prediction.message_bits / 1e9 + 4096 / 1e9)
     )
     without = Candidate("ef21-sgdm", "top-k:3")
-    method = without.build(experiment.problem, Simulated(6), REQUEST)
-    assert predict(without, method, experiment, 1e-6) is None
+    method = without.build(yardstick.problem, Simulated(6), TASK)
+    assert predict(without, method, yardstick, 1e-6) is None
 
 
 def test_decay_foretells_gradient_descent_on_least_squares_to_the_round() -> None:
-    request = Request("diabetes", workers=4, model="least-squares", normalize=False)
-    problem = load_problem(request)
-    experiment = Experiment(request, problem, solution_of(problem))
-    method = Candidate("gd").build(problem, Simulated(4), request)
+    task = Comparison("diabetes", workers=4, model="least-squares", normalize=False)
+    problem = load_problem(task)
+    yardstick = Yardstick(task, problem, solution_of(problem))
+    method = Candidate("gd").build(problem, Simulated(4), task)
     assert method.rate is not None
     most = rounds_to(1e-6, method.rate)
-    for _ in range(experiment.decay.rounds(1e-6, method.gamma, most) - 1):
+    for _ in range(yardstick.decay.rounds(1e-6, method.gamma, most) - 1):
         method.step()
-        share = experiment.distance(method.x) / experiment.first_distance
-        assert share == pytest.approx(experiment.decay.remaining(method.rounds, method.gamma))
+        share = yardstick.distance(method.x) / yardstick.first_distance
+        assert share == pytest.approx(yardstick.decay.remaining(method.rounds, method.gamma))
     assert share > 1e-6
     method.step()
-    assert experiment.distance(method.x) <= 1e-6 * experiment.first_distance
+    assert yardstick.distance(method.x) <= 1e-6 * yardstick.first_distance
     assert method.rounds <= most
 
 
-def test_decay_is_never_slower_than_its_slowest_direction(experiment: Experiment) -> None:
-    step, least = 1 / experiment.problem.L, experiment.problem.mu
+def test_decay_is_never_slower_than_its_slowest_direction(yardstick: Yardstick) -> None:
+    step, least = 1 / yardstick.problem.L, yardstick.problem.mu
     for rounds in (1, 10, 1000):
-        remaining = experiment.decay.remaining(rounds, step)
+        remaining = yardstick.decay.remaining(rounds, step)
         assert 0 < remaining <= (1 - step * least) ** (2 * rounds) * (1 + 1e-9)
-    assert experiment.decay.rounds(1e-6, step, most=7) == 7
+    assert yardstick.decay.rounds(1e-6, step, most=7) == 7
 
 
 def test_zeros_of_an_l1_term_count_as_reached() -> None:
-    request = Request("breast_cancer", workers=4, l1=0.02, l2=0.05)
-    problem = load_problem(request)
+    task = Comparison("breast_cancer", workers=4, l1=0.02, l2=0.05)
+    problem = load_problem(task)
     solution = solution_of(problem)
     assert 0 < np.count_nonzero(solution) < problem.dimension
-    experiment = Experiment(request, problem, solution)
-    method = Candidate("gd").build(problem, Simulated(4), request)
-    prediction = predict(Candidate("gd"), method, experiment, 1e-6)
+    yardstick = Yardstick(task, problem, solution)
+    method = Candidate("gd").build(problem, Simulated(4), task)
+    prediction = predict(Candidate("gd"), method, yardstick, 1e-6)
     assert prediction is not None
-    while experiment.distance(method.x) > 1e-6 * experiment.first_distance:
+    while yardstick.distance(method.x) > 1e-6 * yardstick.first_distance:
         method.step()
     assert prediction.rounds == pytest.approx(method.rounds, rel=0.2)
 
 
 def test_references_limit_what_steps_alone_would_reach() -> None:
-    request = Request("breast_cancer", workers=2, l2=0.5)
-    problem = load_problem(request)
-    experiment = Experiment(request, problem, solution_of(problem))
+    task = Comparison("breast_cancer", workers=2, l2=0.5)
+    problem = load_problem(task)
+    yardstick = Yardstick(task, problem, solution_of(problem))
     candidate = Candidate("vr-diana", "rand-k:0.5")
-    method = candidate.build(problem, Simulated(2), request)
+    method = candidate.build(problem, Simulated(2), task)
     # 284 rows per worker, each drawn once in so many rounds: more than the steps need.
     assert method.rate == pytest.approx(3 / (8 * 284))
-    prediction = predict(candidate, method, experiment, 1e-6)
+    prediction = predict(candidate, method, yardstick, 1e-6)
     assert prediction is not None
     assert prediction.rounds == rounds_to(1e-3, method.rate)
 
@@ -219,12 +217,12 @@ def test_options_become_arguments_and_labels() -> None:
     assert plain.options == {}
 
 
-def test_options_reach_the_method(experiment: Experiment) -> None:
-    request = Request("digits", workers=6, step=0.25, batch=2)
+def test_options_reach_the_method(yardstick: Yardstick) -> None:
+    task = Comparison("digits", workers=6, step=0.25, batch=2)
 
     def built(text: str) -> Any:
         (candidate,) = read_candidates([text], "rand-k:8")
-        return candidate.build(experiment.problem, Simulated(6), request)
+        return candidate.build(yardstick.problem, Simulated(6), task)
 
     assert built("diana:momentum=0.5").beta == 0.5
     assert built("ef21-sgdm:eta=0.7:batch=5").eta == 0.7
@@ -244,6 +242,19 @@ def test_every_method_tells_its_options() -> None:
         assert ("batch" in options) >= known.samples, name
 
 
+@pytest.mark.parametrize("model", ["logistic", "svm", "least-squares"])
+def test_gradient_descent_gets_to_the_solution_at_the_rate_of_its_theory(model: str) -> None:
+    task = Comparison(
+        "breast_cancer", methods=("gd",), workers=4, model=model, l2=0.2, accuracy=1e-20
+    )
+    compared = compare(task, lambda *_: None)
+    assert compared is not None
+    (run,) = compared.runs
+    assert run.ending == "reached"
+    assert run.rate is not None
+    assert run.last.rounds <= rounds_to(1e-20, run.rate)
+
+
 @pytest.mark.parametrize(
     ("rounds", "epochs", "expected"),
     [
@@ -256,24 +267,24 @@ def test_every_method_tells_its_options() -> None:
 def test_one_limit_is_not_cut_short_by_the_default_of_the_other(
     rounds: int | None, epochs: int | None, expected: tuple[float, float]
 ) -> None:
-    request = Request("digits", rounds=rounds, epochs=epochs)
-    limits = Limits.of(request, Limits(1e-9, 100, 10))
+    task = Comparison("digits", rounds=rounds, epochs=epochs)
+    limits = Limits.of(task, Limits(1e-9, 100, 10))
     assert (limits.rounds, limits.epochs) == expected
     assert limits.accuracy == 1e-9
 
 
-def told(request: Request) -> tuple[list[Run], set[str]] | None:
+def told(task: Comparison) -> tuple[list[Descent], set[str]] | None:
     """The runs, and whose progress was followed; None on ranks without a report."""
     labels: set[str] = set()
-    report = compare(request, lambda label, point: labels.add(label))
+    report = compare(task, lambda name, *_: labels.add(name))
     return None if report is None else (report.runs, labels)
 
 
 def test_real_ranks_do_what_simulated_workers_do() -> None:
     methods = ("diana/rand-k:5", "vr-diana", "isaga", "gd")
-    request = Request("breast_cancer", methods, workers=3, l2=0.05, rounds=60)
-    ranks, *silent = run_ranks(3, told, request)
-    simulated = told(request)
+    task = Comparison("breast_cancer", methods=methods, workers=3, l2=0.05, rounds=60)
+    ranks, *silent = run_ranks(3, told, task)
+    simulated = told(task)
     assert silent == [None, None]
     assert ranks is not None
     assert simulated is not None
@@ -292,8 +303,7 @@ def test_real_ranks_do_what_simulated_workers_do() -> None:
 def constants_after_agreeing(first: float) -> list[float]:
     """Rank 1 starts with other constants and another solution."""
     with init() as comm:
-        problem = load_problem(Request("iris", workers=2, l2=0.1))
-        check_alike(comm, Request("iris", workers=2), problem)
+        problem = load_problem(Comparison("iris", workers=2, l2=0.1), comm)
         if comm.rank == 1:
             problem.L, problem.L_i = 7.0, (8.0, 9.0)
             problem.mu, problem.mu_i = 3.0, (1.0, 2.0)
@@ -311,8 +321,7 @@ def test_ranks_agree_on_constants_and_solution() -> None:
 
 def with_seed_of_rank(data: str) -> None:
     with init() as comm:
-        request = Request(data, workers=2, seed=comm.rank)
-        check_alike(comm, request, load_problem(Request(data, workers=2)))
+        load_problem(Comparison(data, workers=2, seed=comm.rank), comm)
 
 
 def test_ranks_with_different_options_are_refused() -> None:

@@ -317,7 +317,7 @@ def test_bundled_data_trains_too(method: str) -> None:
         (["--method", "sgd", "--link", "1gbit"], "--link is no option of --method sgd"),
         (["--split", "label"], "--split is no option of --method sgd"),
         (["--method", "sgd,diana"], "sgd trains, alone"),
-        (["--method", "gd", "--model", "svm"], "--model svm is for --method sgd and bcd only"),
+        (["--model", "least-squares"], "'least-squares' is not known: use one of logistic, svm"),
         (["--method", "gd", "--link", "0mbit"], "cannot read link speed '0mbit'"),
         (["--method", "sgd:batch=3"], "sgd:batch=3: sgd and bcd take --batch"),
         (["--method", ","], "--method names none"),

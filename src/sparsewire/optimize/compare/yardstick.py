@@ -1,8 +1,7 @@
-"""What all methods of a study have in common: the problem, its solution, the link."""
+"""What all methods of a comparison are measured by: the problem, its solution, the link."""
 
 from __future__ import annotations
 
-import math
 from functools import cached_property
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from sparsewire.errors import OptimizeError
 from sparsewire.optimize.compare.decay import Decay
 from sparsewire.optimize.compare.registry import Needs, entry
-from sparsewire.optimize.compare.request import Request
+from sparsewire.optimize.compare.task import Comparison
 from sparsewire.optimize.compare.trace import Point
 from sparsewire.optimize.methods.method import Method
 from sparsewire.optimize.problems.linear_model import LinearModel
@@ -23,13 +22,13 @@ _VANISHES = 1e-12
 """Squared gradients at the solution below this share of those at the start count as zero."""
 
 
-class Experiment:
+class Yardstick:
     """A problem with its solution x*, by which methods are measured; all start at 0."""
 
-    def __init__(self, request: Request, problem: LinearModel, solution: Floats) -> None:
+    def __init__(self, task: Comparison, problem: LinearModel, solution: Floats) -> None:
         """Raises OptimizeError where nothing is left to do, as the solution is the start."""
-        self.request, self.problem, self.solution = request, problem, solution
-        self.link = request.link_model()
+        self.task, self.problem, self.solution = task, problem, solution
+        self.link = task.link_model()
         self.lowest = problem.composite(solution)
         self.first_distance = self.distance(np.zeros(problem.dimension))
         if self.first_distance == 0:
@@ -103,8 +102,3 @@ def solution_of(problem: LinearModel) -> Floats:
         return solve(problem)
     except RuntimeError as error:
         raise OptimizeError(f"no reference solution: {error}; try a larger --l2") from None
-
-
-def condition_number(problem: LinearModel) -> float:
-    """L / mu, infinite where mu is 0."""
-    return problem.L / problem.mu if problem.mu else math.inf

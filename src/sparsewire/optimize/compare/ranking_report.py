@@ -1,0 +1,98 @@
+"""A ranking on the terminal: what was predicted, what was measured, and whether the order held."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sparsewire.experiment.report import Report
+from sparsewire.experiment.table import Column, table
+from sparsewire.optimize.compare.plot import by_costs
+from sparsewire.optimize.compare.ranking import Ranked, Ranking
+from sparsewire.optimize.compare.words import seconds, size
+
+_ROWS_SHOWN = 12
+_EVEN = 1.25
+"""Shares that differ by no more say nothing about one method against another."""
+
+
+def ranking_report(ranking: Ranking) -> Report:
+    """The best predictions, and all that were run; numbers are up to the accuracy."""
+    compared = ranking.compared
+    shown = (str(compared.setting), table(_COLUMNS, _shown(ranking)), verdict(ranking))
+    return Report(shown, ranking.record(), lambda: by_costs(compared.setting, compared.runs))
+
+
+def verdict(ranking: Ranking) -> str:
+    """Say in a few sentences whether the ranking held, and how far theory was from the runs."""
+    best, fastest = ranking.predicted[0], ranking.measured[0]
+    in_order, pairs = ranking.pairs_in_order
+    if fastest.seconds is None:
+        return f"None reached {ranking.accuracy:g}: allow more with --rounds."
+    if ranking.best_held:
+        start = f"The choice held: {best.label} was predicted to be fastest, and is"
+    else:
+        start = (
+            f"The choice did not hold: {best.label} was predicted to be fastest, "
+            f"but {fastest.label} is{_lead(best, fastest)}"
+        )
+    others = f"; {in_order} of {pairs} pairs are in the predicted order" if pairs else ""
+    return f"{start}{others}. {_slack(ranking.shares)}"
+
+
+def _lead(best: Ranked, fastest: Ranked) -> str:
+    if best.seconds is None or fastest.seconds is None:
+        return ""
+    return f", in {fastest.seconds / best.seconds:.0%} of its time"
+
+
+def _slack(shares: Sequence[float]) -> str:
+    """How many of the predicted rounds were needed, and what that means for the ranking."""
+    least, most = min(shares), max(shares)
+    said = f"Runs took {least:.0%} to {most:.0%} of the predicted rounds"
+    if most <= _EVEN * least:
+        return f"{said}."
+    return (
+        f"{said}: the noise of some messages, or what the methods have to learn first, counts for "
+        "more than the prediction says, so what is predicted to be close may change places."
+    )
+
+
+class _Row(NamedTuple):
+    """A candidate with its places, by the prediction and by the runs."""
+
+    place: int
+    one: Ranked
+    measured: str
+
+
+def _shown(ranking: Ranking) -> list[_Row]:
+    measured = {one.label: str(place) for place, one in enumerate(ranking.measured, 1)}
+    rows = [_Row(n, one, measured.get(one.label, "")) for n, one in enumerate(ranking.ranked, 1)]
+    return [row for row in rows if row.place <= _ROWS_SHOWN or row.one.run is not None]
+
+
+def _rounds(one: Ranked) -> str:
+    if one.run is None:
+        return ""
+    return one.run.ending if one.seconds is None else f"{one.run.last.rounds:,}"
+
+
+def _time(one: Ranked) -> str:
+    if one.run is None:
+        return ""
+    return "-" if one.seconds is None else seconds(one.seconds)
+
+
+_COLUMNS = (
+    Column[_Row]("", lambda row: str(row.place)),
+    Column[_Row]("method", lambda row: row.one.label, is_text=True),
+    Column[_Row]("step", lambda row: f"{row.one.predicted.step_size:.3g}"),
+    Column[_Row]("message", lambda row: size(row.one.predicted.message_bits)),
+    Column[_Row]("rounds\nat most", lambda row: f"{row.one.predicted.most_rounds:,}"),
+    Column[_Row]("\npredicted", lambda row: f"{row.one.predicted.rounds:,}"),
+    Column[_Row]("\nmeasured", lambda row: _rounds(row.one)),
+    Column[_Row]("time\npredicted", lambda row: seconds(row.one.predicted.seconds)),
+    Column[_Row]("\nmeasured", lambda row: _time(row.one)),
+    Column[_Row]("\nplace", lambda row: row.measured),
+)
