@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 
 from sparsewire.bench.job import Job
@@ -12,7 +11,7 @@ from sparsewire.bench.plot import time_by_density
 from sparsewire.bench.result import CaseResult, summarise
 from sparsewire.bench.table import tables
 from sparsewire.experiment.cluster import Cluster
-from sparsewire.experiment.progress import Move
+from sparsewire.experiment.progress import Move, bars
 from sparsewire.experiment.report import Report
 
 
@@ -25,8 +24,10 @@ def run_all_reduce(job: Job, cluster: Cluster, move: Move) -> list[CaseResult]:
     ]
 
 
-def all_reduce_report(job: Job, cluster: Cluster, results: Sequence[CaseResult]) -> Report:
-    """Everything that is known about a run."""
+def all_reduce_report(job: Job, cluster: Cluster) -> Report:
+    """Run all cases, with a progress bar; raises what `run_all_reduce` does."""
+    with bars() as move:
+        results = run_all_reduce(job, cluster, move)
     record = {
         "benchmark": "all_reduce",
         "cluster": asdict(cluster),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -9,13 +10,12 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 import sparsewire
-from sparsewire.bench.calls import Call, InPlace, OfCooTensor, OfVector
+from sparsewire.bench.calls import Call, in_place, of_coo_tensor, of_vector
 from sparsewire.bench.case_data import CaseData
 from sparsewire.bench.job import Job
 from sparsewire.bench.names import algorithm_of
 from sparsewire.bench.patterns import Array
 from sparsewire.errors import ExperimentError
-from sparsewire.link_figures import LinkFigures
 from sparsewire.measure.prediction import predict
 from sparsewire.measure.wire_limit import coo_gather_bytes, ring_bytes
 
@@ -43,96 +43,65 @@ def as_tensor(buffer: Array) -> torch.Tensor:
 
 
 class GlooBackend:
-    """torch.distributed's gloo group, the default group of the worker, on dense tensors."""
+    """torch.distributed's gloo group, the default group of the worker.
 
-    def __init__(self, op: str) -> None:
+    Reduces dense tensors or, by its own all_reduce of those, sparse_coo tensors.
+    """
+
+    def __init__(self, op: str, *, sparse: bool) -> None:
         self._average = op == "avg"
         self._op = getattr(dist.ReduceOp, "SUM" if self._average else op.upper())
-        self._sent = 0
+        self._sparse, self._ranks, self._sent = sparse, dist.get_world_size(), 0
 
     def bind(self, data: CaseData, buffer: Array) -> Call:
-        tensor, ranks = as_tensor(buffer), dist.get_world_size()
-        sends = round(ring_bytes(buffer.nbytes, ranks))
+        if self._sparse:
+            assert data.vector is not None
+            sends = coo_gather_bytes(data.vector.nnz, buffer.itemsize, self._ranks)
+            return of_coo_tensor(data.vector, partial(self._reduce, sends))
+        sends = round(ring_bytes(buffer.nbytes, self._ranks))
+        reduce = partial(self._reduce, sends, as_tensor(buffer))
+        return in_place(buffer, data.dense, reduce, exact=False)
 
-        def reduce() -> None:
-            dist.all_reduce(tensor, self._op)
-            if self._average:
-                # Gloo has no average, so its users divide.
-                tensor.div_(ranks)
-            self._sent += sends
-
-        return InPlace(buffer, data.dense, reduce, exact=False)
+    def _reduce(self, sends: int, tensor: torch.Tensor) -> None:
+        dist.all_reduce(tensor, self._op)
+        if self._average:
+            # Gloo has no average, so its users divide.
+            tensor.div_(self._ranks)
+        self._sent += sends
 
     def counted_bytes_sent(self) -> int:
-        """What its ring algorithm sends by design, for gloo does not count."""
+        """What its algorithm sends by design, for gloo does not count."""
         return self._sent
 
     def close(self) -> None:
         """The default group also aligns the ranks, so the worker closes it."""
 
 
-class GlooSparseBackend:
-    """The same group's own all_reduce of sparse_coo tensors."""
-
-    def __init__(self, op: str) -> None:
-        self._average = op == "avg"
-        self._sent = 0
-
-    def bind(self, data: CaseData, buffer: Array) -> Call:
-        assert data.vector is not None
-        ranks = dist.get_world_size()
-        sends = coo_gather_bytes(data.vector.nnz, data.vector.dtype.itemsize, ranks)
-
-        def reduce(tensor: torch.Tensor) -> None:
-            dist.all_reduce(tensor)
-            if self._average:
-                tensor.div_(ranks)
-            self._sent += sends
-
-        return OfCooTensor(data.vector, reduce)
-
-    def counted_bytes_sent(self) -> int:
-        """What its allgather of positions and values sends by design."""
-        return self._sent
-
-    def close(self) -> None:
-        """Like gloo's."""
-
-
 class SparsewireBackend:
     """A sparsewire communicator on dense arrays, or on sparse vectors with one algorithm."""
 
     def __init__(self, communicator: sparsewire.Communicator, job: Job, algorithm: str) -> None:
-        self._communicator, self._op, self._algorithm = communicator, job.op, algorithm
+        self._communicator, self._algorithm = communicator, algorithm
         names = job.precision.split(",") if job.precision else []
-        self._precision: Any = names[0] if len(names) == 1 else tuple(names) or None
+        self._exact = not names
+        precision: Any = names[0] if len(names) == 1 else tuple(names) or None
+        self._reduce = partial(communicator.all_reduce, op=job.op, precision=precision)
 
     def bind(self, data: CaseData, buffer: Array) -> Call:
-        return self._bind_dense(data, buffer) if data.vector is None else self._bind(data, buffer)
-
-    def _bind_dense(self, data: CaseData, buffer: Array) -> Call:
-        def reduce() -> None:
-            self._communicator.all_reduce(buffer, op=self._op, precision=self._precision)
-
-        return InPlace(buffer, data.dense, reduce, exact=self._precision is None)
-
-    def _bind(self, data: CaseData, buffer: Array) -> Call:
-        vector, out = data.vector, buffer if data.into_dense else None
-        link = LinkFigures(*self._communicator._core.link())
+        if data.vector is None:
+            return in_place(buffer, data.dense, partial(self._reduce, buffer), exact=self._exact)
+        link = self._communicator.link
         prediction = predict(link, self._algorithm, len(buffer), buffer.itemsize, data.named)
-
-        def reduce() -> object:
-            return self._communicator.all_reduce(
-                vector,
-                op=self._op,
-                out=out,
-                algorithm=self._algorithm,
-                precision=self._precision,
-                result="dense" if data.into_dense else "sparse",
-            )
-
-        exact = self._precision is None and prediction.chosen not in _UNORDERED
-        return OfVector(reduce, out, prediction, exact)
+        out = buffer if data.into_dense else None
+        reduce = partial(
+            self._reduce,
+            data.vector,
+            out=out,
+            algorithm=self._algorithm,
+            result="dense" if data.into_dense else "sparse",
+        )
+        exact = self._exact and prediction.chosen not in _UNORDERED
+        return of_vector(reduce, out, prediction, exact=exact)
 
     def counted_bytes_sent(self) -> int | None:
         return self._communicator.stats()["bytes_sent"]
@@ -150,17 +119,15 @@ class TorchBackend:
     def __init__(self, op: str) -> None:
         import sparsewire.torch  # noqa: F401
 
-        self._op = getattr(dist.ReduceOp, op.upper())
         self._group: Any = dist.new_group(backend="sparsewire")
+        self._reduce = partial(
+            dist.all_reduce, op=getattr(dist.ReduceOp, op.upper()), group=self._group
+        )
 
     def bind(self, data: CaseData, buffer: Array) -> Call:
         if data.vector is not None:
-            return OfCooTensor(data.vector, self._reduce)
-        tensor = as_tensor(buffer)
-        return InPlace(buffer, data.dense, lambda: self._reduce(tensor), exact=True)
-
-    def _reduce(self, tensor: torch.Tensor) -> None:
-        dist.all_reduce(tensor, self._op, group=self._group)
+            return of_coo_tensor(data.vector, self._reduce)
+        return in_place(buffer, data.dense, partial(self._reduce, as_tensor(buffer)), exact=True)
 
     def counted_bytes_sent(self) -> int | None:
         return None
@@ -198,10 +165,8 @@ def _connect(job: Job, store: Store) -> sparsewire.Communicator:
 
 
 def _open_other(name: str, op: str) -> Backend:
-    if name == "gloo":
-        return GlooBackend(op)
-    if name == "gloo-sparse":
-        return GlooSparseBackend(op)
+    if name in {"gloo", "gloo-sparse"}:
+        return GlooBackend(op, sparse=name == "gloo-sparse")
     if name == "sparsewire-torch":
         return TorchBackend(op)
     raise ExperimentError(

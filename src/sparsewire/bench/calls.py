@@ -3,102 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from sparsewire import SparseVector
-from sparsewire.bench.case_data import as_dense
 from sparsewire.bench.patterns import Array
 from sparsewire.measure.prediction import Prediction
 
 
-class Call(Protocol):
+@dataclass(frozen=True)
+class Call:
     """One call that can be repeated. Only `run` is timed."""
 
-    exact: bool
+    prepare: Callable[[], object]
+    """Makes the input, or what the result overwrites, as it was."""
+    run: Callable[[], object]
+    result: Callable[[], Array]
+    """The last run's result as a dense vector of shape (elements,)."""
+    exact: bool = False
     """Whether the result must have the bits of a sum in rank order."""
-    prediction: Prediction | None
-
-    def prepare(self) -> None:
-        """Make the input, or what the result overwrites, as it was."""
-
-    def run(self) -> None: ...
-    def result(self) -> Array:
-        """The last run's result as a dense vector of shape (elements,)."""
-
-
-class InPlace:
-    """Reduces a dense buffer, which `prepare` fills with the input."""
-
     prediction: Prediction | None = None
 
-    def __init__(
-        self, buffer: Array, given: Array, reduce: Callable[[], object], exact: bool
-    ) -> None:
-        self._buffer, self._given, self._reduce, self.exact = buffer, given, reduce, exact
 
-    def prepare(self) -> None:
-        np.copyto(self._buffer, self._given)
-
-    def run(self) -> None:
-        self._reduce()
-
-    def result(self) -> Array:
-        return self._buffer
+def in_place(buffer: Array, given: Array, reduce: Callable[[], object], *, exact: bool) -> Call:
+    """Reduces a dense buffer, which is filled with what is given."""
+    return Call(lambda: np.copyto(buffer, given), reduce, lambda: buffer, exact)
 
 
-class OfVector:
+def of_vector(
+    reduce: Callable[[], object], out: Array | None, prediction: Prediction, *, exact: bool
+) -> Call:
     """Reduces a sparse vector, which stays as it is; the result is new, or goes into `out`."""
+    result: list[object] = [None]
 
-    def __init__(
-        self,
-        reduce: Callable[[], object],
-        out: Array | None,
-        prediction: Prediction,
-        exact: bool,
-    ) -> None:
-        self._reduce, self._out, self.exact = reduce, out, exact
-        self.prediction: Prediction | None = prediction
-        self._result: object = None
-
-    def prepare(self) -> None:
+    def prepare() -> None:
         # Nothing of an earlier call may look like a result.
-        self._result = None
-        if self._out is not None:
-            self._out.fill(1)
+        result[0] = None
+        if out is not None:
+            out.fill(1)
 
-    def run(self) -> None:
-        self._result = self._reduce()
+    def run() -> None:
+        result[0] = reduce()
 
-    def result(self) -> Array:
-        return as_dense(self._result)
+    return Call(prepare, run, lambda: _as_dense(result[0]), exact, prediction)
 
 
-class OfCooTensor:
-    """Reduces a sparse_coo tensor in place with torch.distributed; `prepare` makes it anew."""
+def of_coo_tensor(vector: SparseVector, reduce: Callable[[torch.Tensor], object]) -> Call:
+    """Reduces a sparse_coo tensor in place with torch.distributed; each time it is made anew."""
+    given = torch.sparse_coo_tensor(
+        torch.from_numpy(vector.indices.astype(np.int64))[None],
+        torch.from_numpy(vector.values),
+        vector.shape,
+        is_coalesced=True,
+        check_invariants=False,
+    )
+    tensor = [given]
 
-    exact = False
-    prediction: Prediction | None = None
+    def prepare() -> None:
+        tensor[0] = given.clone()
 
-    def __init__(self, vector: SparseVector, reduce: Callable[[torch.Tensor], object]) -> None:
-        indices = torch.from_numpy(vector.indices.astype(np.int64))[None]
-        self._given = torch.sparse_coo_tensor(
-            indices,
-            torch.from_numpy(vector.values),
-            vector.shape,
-            is_coalesced=True,
-            check_invariants=False,
-        )
-        self._reduce = reduce
-        self._tensor = self._given
+    return Call(prepare, lambda: reduce(tensor[0]), lambda: tensor[0].to_dense().numpy())
 
-    def prepare(self) -> None:
-        self._tensor = self._given.clone()
 
-    def run(self) -> None:
-        self._reduce(self._tensor)
-
-    def result(self) -> Array:
-        return as_dense(self._tensor)
+def _as_dense(result: object) -> Array:
+    if isinstance(result, SparseVector):
+        return result.to_dense()
+    assert isinstance(result, np.ndarray)
+    return result

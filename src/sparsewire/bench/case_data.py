@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -42,31 +41,13 @@ def prepare(job: Job, case: Case, rank: int, ranks: int) -> CaseData:
     expected = reduce_in_rank_order(parts, pattern, case.elements, job.op, ranks)
     vector = SparseVector.from_dense(dense) if job.input == "sparse" else None
     named = [] if vector is None else _named_by_all(vector.nnz, ranks)
-    wanted = {
-        "sparse": False,
-        "dense": True,
-        "auto": _joined(case.density, ranks) >= _DENSE_RESULT,
-    }[job.result]
-    return CaseData(dense, expected, vector, named, into_dense=wanted)
-
-
-def _joined(density: float, ranks: int) -> float:
-    """The density of a sum, where the ranks' positions are independent."""
-    return 1 - (1 - density) ** ranks
+    # The density of a sum, where the ranks' positions are independent.
+    joined = 1 - (1 - case.density) ** ranks
+    into_dense = job.result == "dense" or (job.result == "auto" and joined >= _DENSE_RESULT)
+    return CaseData(dense, expected, vector, named, into_dense)
 
 
 def _named_by_all(count: int, ranks: int) -> list[int]:
     counts = [torch.zeros(1, dtype=torch.int64) for _ in range(ranks)]
     dist.all_gather(counts, torch.tensor([count]))
     return [int(of_rank) for of_rank in counts]
-
-
-def as_dense(result: object) -> Array:
-    """What a backend's result holds, as a vector of shape (elements,)."""
-    if isinstance(result, SparseVector):
-        return result.to_dense()
-    if isinstance(result, torch.Tensor):
-        dense: Array = result.to_dense().numpy()
-        return dense
-    assert isinstance(result, np.ndarray)
-    return result

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from sparsewire.bench.job import Job
 from sparsewire.bench.names import backend_name
-from sparsewire.bench.patterns import Pattern
-from sparsewire.bench.plan import check_memory, plan_cases
+from sparsewire.bench.options import BenchOptions
 from sparsewire.bench.result import CaseResult
 
 AUTO = "auto"
@@ -18,25 +17,38 @@ CANDIDATES = ("allgather", "ssar_recursive_double", "ssar_split_allgather", "str
 CLOSE = 1.15
 """Up to so many times the best time counts as well chosen."""
 
-_ITEM_BYTES = 4
 _ITERATIONS = 400
 
 
 @dataclass(frozen=True)
-class GridPlan:
+class Grid:
     """What to measure: sizes in bytes, densities, and the seconds that a cell may take."""
 
     sizes: tuple[int, ...]
     densities: tuple[float, ...]
     cell_s: float
 
+    def job(self, ranks: int, seed: int, timeout_s: float) -> Job:
+        """All cells, float32, with positions of their own on every rank."""
+        options = BenchOptions(
+            bytes=",".join(map(str, self.sizes)),
+            density=",".join(map(str, self.densities)),
+            pattern="random",
+            input="sparse",
+            algorithm=",".join((AUTO, *CANDIDATES)),
+            iterations=_ITERATIONS,
+            seed=seed,
+            timeout=timeout_s,
+        )
+        return options.job(ranks, case_s=self.cell_s)
 
-FULL = GridPlan(
+
+FULL = Grid(
     (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23, 100_000_000),
     (1e-4, 1e-3, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0),
     cell_s=1.5,
 )
-QUICK = GridPlan((1 << 10, 1 << 17, 1 << 22), (1e-3, 0.01, 0.1, 1.0), cell_s=0.5)
+QUICK = Grid((1 << 10, 1 << 17, 1 << 22), (1e-3, 0.01, 0.1, 1.0), cell_s=0.5)
 
 
 @dataclass(frozen=True)
@@ -57,15 +69,9 @@ class Cell:
         """What a case says about the choice."""
         auto = result.backends[backend_name(AUTO)]
         assert auto.chosen is not None
-        return cls(
-            bytes=result.bytes,
-            density=result.density,
-            auto_s=auto.median_s,
-            chosen=auto.chosen,
-            predicted_s=auto.predicted_s,
-            seconds={name: result.backends[backend_name(name)].median_s for name in CANDIDATES},
-            link=auto.link,
-        )
+        seconds = {name: result.backends[backend_name(name)].median_s for name in CANDIDATES}
+        sized = (result.bytes, result.density)
+        return cls(*sized, auto.median_s, auto.chosen, auto.predicted_s, seconds, auto.link)
 
     @property
     def best(self) -> str:
@@ -79,25 +85,6 @@ class Cell:
     @property
     def is_close(self) -> bool:
         return self.ratio <= CLOSE
-
-
-def grid_job(plan: GridPlan, ranks: int, seed: int, timeout_s: float) -> Job:
-    """All cells of the plan, float32, with positions of their own on every rank."""
-    sizes = [size // _ITEM_BYTES for size in plan.sizes]
-    cases = plan_cases(
-        [Pattern(1)], sizes, list(plan.densities), _ITEM_BYTES, _ITERATIONS, warmup=None
-    )
-    check_memory(cases, _ITEM_BYTES, ranks)
-    return Job(
-        cases=cases,
-        backends=[backend_name(name) for name in (AUTO, *CANDIDATES)],
-        dtype="float32",
-        op="sum",
-        seed=seed,
-        timeout_s=timeout_s,
-        input="sparse",
-        case_s=plan.cell_s,
-    )
 
 
 def share_close(cells: Sequence[Cell]) -> float:

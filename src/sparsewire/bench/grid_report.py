@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from sparsewire.bench.all_reduce import run_all_reduce
 from sparsewire.bench.grid import CANDIDATES, CLOSE, Cell, share_close
 from sparsewire.bench.job import Job
-from sparsewire.bench.result import CaseResult
 from sparsewire.experiment.cluster import Cluster
 from sparsewire.experiment.plot import new_figure
+from sparsewire.experiment.progress import bars
 from sparsewire.experiment.report import Report
 from sparsewire.experiment.table import Column, number, table
 from sparsewire.measure.sizes import size_text
@@ -30,9 +31,10 @@ _SHORT = {
 _WORST = 1.5
 
 
-def grid_report(job: Job, cluster: Cluster, results: Sequence[CaseResult]) -> Report:
-    """Everything that is known about a run."""
-    cells = [Cell.of(result) for result in results]
+def grid_report(job: Job, cluster: Cluster) -> Report:
+    """Measure all cells of a job, as `run_all_reduce` does."""
+    with bars() as move:
+        cells = [Cell.of(result) for result in run_all_reduce(job, cluster, move)]
     record = {
         "benchmark": "grid",
         "cluster": asdict(cluster),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -68,12 +67,8 @@ class Sample:
     system_cpu_s: float = 0.0
     counted_bytes_sent: int | None = None
     interface_bytes_sent: int = 0
-    algorithm: str | None = None
-    """That was asked for, of sparse input; `chosen` is the one that ran."""
-    chosen: str | None = None
-    predicted_s: float | None = None
-    link: Sequence[float] | None = None
-    """The figures behind the prediction: seconds of a message, of a byte, and of an element."""
+    prediction: dict[str, Any] = field(default_factory=dict)
+    """Of sparse input: the last fields of `Measurement`."""
 
 
 @dataclass(frozen=True)

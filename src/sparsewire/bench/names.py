@@ -1,6 +1,14 @@
 """Names of what is measured: gloo, gloo-sparse, sparsewire-torch, sparsewire, sparsewire/stream."""
 
+OTHERS = ("gloo", "gloo-sparse")
+"""What sparsewire is compared with: dense, and gloo's own all_reduce of sparse tensors."""
+
 _OURS = "sparsewire"
+_WORDS = {
+    "gloo": "gloo (dense)",
+    "gloo-sparse": "gloo (sparse tensors)",
+    "sparsewire-torch": "sparsewire through torch",
+}
 
 
 def backend_name(algorithm: str) -> str:
@@ -18,14 +26,4 @@ def algorithm_of(backend: str) -> str | None:
 
 def in_words(backend: str) -> str:
     """What legends call it."""
-    algorithm = algorithm_of(backend)
-    if algorithm is not None:
-        return _OURS if algorithm == "auto" else f"{_OURS}, {algorithm}"
-    return _OTHERS[backend]
-
-
-_OTHERS = {
-    "gloo": "gloo (dense)",
-    "gloo-sparse": "gloo (sparse tensors)",
-    "sparsewire-torch": "sparsewire through torch",
-}
+    return _WORDS.get(backend) or backend.replace("/", ", ")

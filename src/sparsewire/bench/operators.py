@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sparsewire.compress import Compressor, Stream, parse
 from sparsewire.errors import ExperimentError
-from sparsewire.experiment.progress import Move
+from sparsewire.experiment.progress import Move, bars
 from sparsewire.experiment.report import Report
 from sparsewire.experiment.table import Column, number, table
 
@@ -144,12 +144,11 @@ _COLUMNS = (
 )
 
 
-def operators_report(speeds: Sequence[Speed], seed: int) -> Report:
-    """A row for each operator, and everything that is known."""
-    title = (
-        f"{speeds[0].elements:,} elements of float32; "
-        "GB/s of a core, elapsed ms of encode and decode"
-    )
+def operators_report(names: Sequence[str], elements: int, repetitions: int, seed: int) -> Report:
+    """Measure operators on a vector of so many elements: a row for each, and all numbers."""
+    with bars() as move:
+        speeds = measure_operators(names, gaussian(elements, seed), repetitions, move)
+    title = f"{elements:,} elements of float32; GB/s of a core, elapsed ms of encode and decode"
     results = [asdict(speed) for speed in speeds]
     record = {"benchmark": "operators", "seed": seed, "results": results}
     return Report([table(_COLUMNS, speeds, title)], record)

@@ -39,7 +39,10 @@ def _draw(axes: Axes, results: Sequence[CaseResult]) -> None:
                     label = f"{label}, {Pattern.parse(pattern).in_words}"
                 _draw_backend(axes, of_pattern, backend, label)
     axes.set(xscale="log", yscale="log", xlabel="density", ylabel="time [ms]")
-    axes.plot([], [], "k:", label="wire limit")
+    if results[0].gloo_limit_s is not None:
+        axes.plot([], [], "k:", label="wire limit")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
     axes.grid(which="both", alpha=0.2)
     axes.legend(fontsize="small")
 
@@ -51,5 +54,4 @@ def _draw_backend(axes: Axes, results: Sequence[CaseResult], backend: str, label
     style = "s--" if backend.startswith("gloo") else "o-"
     (line,) = axes.plot(densities, [m.median_s * 1e3 for m in measured], style, label=label)
     limits = [m.limit_s * 1e3 for m in measured if m.limit_s is not None]
-    if limits:
-        axes.plot(densities, limits, ":", color=line.get_color())
+    axes.plot(densities[: len(limits)], limits, ":", color=line.get_color())

@@ -1,6 +1,8 @@
 """What was measured, per case and backend, with bandwidths as nccl-tests defines them."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +11,8 @@ from sparsewire.bench.job import Case, Sample
 from sparsewire.bench.launch import Outcome
 from sparsewire.experiment.cluster import Cluster
 from sparsewire.measure.wire_limit import Share, ring_bytes, sparse_bytes
+
+_REFERENCES = ("gloo", "gloo-sparse")
 
 
 @dataclass(frozen=True)
@@ -76,13 +80,11 @@ def summarise(case: Case, outcome: Outcome, cluster: Cluster, item_bytes: int) -
     reports, payload = outcome.reports, case.elements * item_bytes
     share = Share(reports[0].share_mean, reports[0].share_union)
     samples = {name: [r.samples[name] for r in reports] for name in reports[0].samples}
-    others = {
-        name: float(np.median(slowest(of_ranks)))
-        for name, of_ranks in samples.items()
-        if name in {"gloo", "gloo-sparse"}
+    references = {
+        name: float(np.median(_slowest(samples[name]))) for name in _REFERENCES if name in samples
     }
-    dense_bytes = ring_bytes(payload, cluster.ranks)
-    limit_bytes = sparse_bytes(payload, cluster.ranks, cluster.aggregators, share)
+    ring = ring_bytes(payload, cluster.ranks)
+    sparse = sparse_bytes(payload, cluster.ranks, cluster.aggregators, share)
     aggregator_s = outcome.aggregator_cpu_s / (case.warmup + case.iterations)
     return CaseResult(
         pattern=case.pattern,
@@ -91,38 +93,39 @@ def summarise(case: Case, outcome: Outcome, cluster: Cluster, item_bytes: int) -
         density=case.density,
         share_mean=share.mean,
         share_union=share.union,
-        gloo_limit_s=cluster.seconds(dense_bytes),
+        gloo_limit_s=cluster.seconds(ring),
         backends={
-            name: measure(of_ranks, payload, dense_bytes, cluster, others)
+            name: _measurement(of_ranks, payload, ring, cluster, references, 0.0)
             if name == "gloo"
-            else measure(of_ranks, payload, limit_bytes, cluster, others, aggregator_s)
+            else _measurement(of_ranks, payload, sparse, cluster, references, aggregator_s)
             for name, of_ranks in samples.items()
         },
     )
 
 
-def slowest(samples: list[Sample]) -> list[float]:
+def _slowest(samples: Sequence[Sample]) -> list[float]:
     """Seconds per call: a collective is over when its last rank is."""
     return [max(times) for times in zip(*(sample.seconds for sample in samples), strict=True)]
 
 
-def measure(
-    samples: list[Sample],
+def _measurement(
+    samples: Sequence[Sample],
     payload: int,
     limit_bytes: float,
     cluster: Cluster,
-    others: dict[str, float],
-    aggregator_cpu_s: float = 0.0,
+    references: Mapping[str, float],
+    aggregator_cpu_s: float,
 ) -> Measurement:
     """Join what the ranks measured of one backend; `payload` is the size of one rank's buffer.
 
-    `others` has the medians of the backends to compare with, in seconds.
+    `references` has the medians of the backends to compare with, in seconds.
     """
-    times = slowest(samples)
+    times = _slowest(samples)
     median, calls, ranks = float(np.median(times)), len(times), cluster.ranks
     limit_s = cluster.seconds(limit_bytes)
     counted = [s.counted_bytes_sent for s in samples if s.counted_bytes_sent is not None]
     on_interface = sum(s.interface_bytes_sent for s in samples) / ranks / calls
+    over = {name: reference / median for name, reference in references.items()}
     return Measurement(
         median_s=median,
         p99_s=float(np.percentile(times, 99)),
@@ -138,13 +141,8 @@ def measure(
         user_cpu_s=sum(s.user_cpu_s for s in samples) / calls,
         system_cpu_s=sum(s.system_cpu_s for s in samples) / calls,
         aggregator_cpu_s=aggregator_cpu_s,
-        speedup_over_gloo=others["gloo"] / median if "gloo" in others else None,
+        speedup_over_gloo=over.get("gloo"),
         times_s=times,
-        speedup_over_gloo_sparse=(
-            others["gloo-sparse"] / median if "gloo-sparse" in others else None
-        ),
-        algorithm=samples[0].algorithm,
-        chosen=samples[0].chosen,
-        predicted_s=samples[0].predicted_s,
-        link=samples[0].link,
+        speedup_over_gloo_sparse=over.get("gloo-sparse"),
+        **samples[0].prediction,
     )

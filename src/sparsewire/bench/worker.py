@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store, TCPStore
 
 from sparsewire.bench.backends import Backend, open_backends
+from sparsewire.bench.case_run import CaseRun
 from sparsewire.bench.job import Job
-from sparsewire.bench.measure import CaseRun
 from sparsewire.experiment.events import Tell, claim_stdout
 
 

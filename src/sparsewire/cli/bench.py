@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,15 +12,11 @@ from sparsewire.cli.failure import exit_on_error
 from sparsewire.experiment.result_files import ResultFiles
 
 if TYPE_CHECKING:
-    from sparsewire.bench.job import Job
-    from sparsewire.bench.request import Request
-    from sparsewire.bench.result import CaseResult
     from sparsewire.experiment.cluster import Cluster
 
 app = typer.Typer(no_args_is_help=True)
 
 _DEFAULT_RANKS = 4
-_DEFAULT_SIZE = "25e6"
 
 Hosts = Annotated[
     int | None,
@@ -32,13 +29,10 @@ Ranks = Annotated[
 Elements = Annotated[
     str | None,
     typer.Option(
-        help="Buffer sizes, like 25e6 or 64Ki,1Mi; with a B (4KiB) they are bytes. "
-        f"Default: {_DEFAULT_SIZE}."
+        help="Buffer sizes, like 25e6 or 64Ki,1Mi; with a B (4KiB) they are bytes. Default: 25e6."
     ),
 ]
-Bytes = Annotated[
-    str | None, typer.Option("--bytes", help="Buffer sizes in bytes, instead of --elements.")
-]
+Bytes = Annotated[str | None, typer.Option(help="Buffer sizes in bytes, instead of --elements.")]
 Densities = Annotated[
     str, typer.Option(help="Densities: shares of non-zero blocks (or elements) per rank.")
 ]
@@ -63,15 +57,10 @@ Against = Annotated[
 ]
 Input = Annotated[
     Literal["dense", "sparse"],
-    typer.Option(
-        "--input", help="Pass arrays, or SparseVectors, whose positions are known before."
-    ),
+    typer.Option(help="Pass arrays, or SparseVectors, whose positions are known before."),
 ]
 Algorithms = Annotated[
-    str,
-    typer.Option(
-        "--algorithm", help="Algorithms for sparse input, a row for each: auto, stream, ..."
-    ),
+    str, typer.Option(help="Algorithms for sparse input, a row for each: auto, stream, ...")
 ]
 Precision = Annotated[
     str | None,
@@ -125,12 +114,12 @@ def all_reduce(
     link: Link = None,
     ranks: Ranks = None,
     elements: Elements = None,
-    size: Bytes = None,
+    bytes: Bytes = None,
     density: Densities = "1,0.1,0.01",
     pattern: Patterns = "blocks:256",
     dtype: Dtype = "float32",
     op: Op = "sum",
-    form: Input = "dense",
+    input: Input = "dense",
     algorithm: Algorithms = "auto",
     precision: Precision = None,
     result: Result = "auto",
@@ -157,33 +146,15 @@ def all_reduce(
 
     Example: sparsewire bench all_reduce --hosts 4 --link 1gbit --elements 25e6 --against gloo
     """
-    from sparsewire.bench.request import Request
-
+    given = locals()
     with exit_on_error():
-        if size and elements:
-            raise ValueError("give --elements or --bytes, not both")
+        from sparsewire.bench.all_reduce import all_reduce_report
+        from sparsewire.bench.options import BenchOptions
+
         cluster = _cluster(hosts, ranks, link, aggregators)
+        options = BenchOptions(**{field.name: given[field.name] for field in fields(BenchOptions)})
         files = ResultFiles(json_file, plot).checked()
-        request = Request(
-            sizes=size or elements or _DEFAULT_SIZE,
-            size_unit="bytes" if size else "elements",
-            densities=density,
-            patterns=pattern,
-            dtype=dtype,
-            op=op,
-            input=form,
-            algorithms=algorithm,
-            precision=precision,
-            result=result,
-            against=against,
-            through=through,
-            iterations=iterations,
-            warmup=warmup,
-            lanes=lanes,
-            seed=seed,
-            timeout_s=timeout,
-        )
-        _run(request, cluster, files)
+        all_reduce_report(options.job(cluster.ranks), cluster).present(files)
 
 
 @app.command("grid")
@@ -206,13 +177,13 @@ def grid(
     Example: sparsewire bench grid --ranks 4 --plot grid.png
     """
     with exit_on_error():
-        _run_grid(
-            _cluster(hosts, ranks, link),
-            quick,
-            seed,
-            timeout,
-            ResultFiles(json_file, plot).checked(),
-        )
+        from sparsewire.bench.grid import FULL, QUICK
+        from sparsewire.bench.grid_report import grid_report
+
+        cluster = _cluster(hosts, ranks, link)
+        files = ResultFiles(json_file, plot).checked()
+        job = (QUICK if quick else FULL).job(cluster.ranks, seed, timeout)
+        grid_report(job, cluster).present(files)
 
 
 @app.command("operators")
@@ -234,7 +205,12 @@ def operators(
     Example: sparsewire bench operators --operator rand-k:0.01,ternary:inf --elements 1M
     """
     with exit_on_error():
-        _run_operators(operator, elements, repetitions, seed, ResultFiles(json_file).checked())
+        from sparsewire.bench.operators import OPERATORS, operators_report
+        from sparsewire.measure.sizes import parse_elements, split_list
+
+        files = ResultFiles(json_file).checked()
+        names = split_list(operator) if operator else OPERATORS
+        operators_report(names, parse_elements(elements, 4), repetitions, seed).present(files)
 
 
 def _cluster(
@@ -245,40 +221,3 @@ def _cluster(
     if hosts and ranks:
         raise ValueError("give --hosts (emulated) or --ranks (loopback), not both")
     return Cluster(hosts or ranks or _DEFAULT_RANKS, aggregators, hosts is not None, link)
-
-
-def _run(request: Request, cluster: Cluster, files: ResultFiles) -> None:
-    from sparsewire.bench.all_reduce import all_reduce_report
-
-    job = request.job(cluster.ranks)
-    all_reduce_report(job, cluster, _measure(job, cluster)).present(files)
-
-
-def _run_grid(cluster: Cluster, quick: bool, seed: int, timeout: float, files: ResultFiles) -> None:
-    from sparsewire.bench.grid import FULL, QUICK, grid_job
-    from sparsewire.bench.grid_report import grid_report
-
-    job = grid_job(QUICK if quick else FULL, cluster.ranks, seed, timeout)
-    grid_report(job, cluster, _measure(job, cluster)).present(files)
-
-
-def _measure(job: Job, cluster: Cluster) -> list[CaseResult]:
-    from sparsewire.bench.all_reduce import run_all_reduce
-    from sparsewire.experiment.progress import bars
-
-    with bars() as move:
-        return run_all_reduce(job, cluster, move)
-
-
-def _run_operators(
-    operators: str | None, elements: str, repetitions: int, seed: int, files: ResultFiles
-) -> None:
-    from sparsewire.bench.operators import OPERATORS, gaussian, measure_operators, operators_report
-    from sparsewire.experiment.progress import bars
-    from sparsewire.measure.sizes import parse_elements, split_list
-
-    names = split_list(operators) if operators else OPERATORS
-    with bars() as move:
-        x = gaussian(parse_elements(elements, 4), seed)
-        speeds = measure_operators(names, x, repetitions, move)
-    operators_report(speeds, seed).present(files)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.table import Table
 from typer.testing import CliRunner
 
-from sparsewire.bench.operators import OPERATORS, gaussian, measure_operators, operators_report
+from sparsewire.bench.operators import OPERATORS, gaussian, measure_operators
 from sparsewire.cli.bench import app
 from sparsewire.compress import Compressor, names
 from sparsewire.errors import ExperimentError
@@ -47,9 +46,6 @@ def test_sizes_and_qualities_are_those_of_the_operator() -> None:
     assert rand_k.omega == pytest.approx(9)
     assert sign.omega is None
     assert sign.contraction == pytest.approx(1e-4)
-    (table,) = operators_report([rand_k, sign], seed=1).shown
-    assert isinstance(table, Table)
-    assert table.row_count == 2
 
 
 def test_a_wrong_result_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

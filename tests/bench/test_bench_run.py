@@ -1,4 +1,4 @@
-"""Requests, plans, the command, and whole runs on loopback."""
+"""Options, jobs, the command, and whole runs on loopback."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import pytest
 from typer.testing import CliRunner
 
 from sparsewire.bench.job import Case, Job
-from sparsewire.bench.request import Request
+from sparsewire.bench.options import BenchOptions
 from sparsewire.cli.bench import app
 from sparsewire.errors import ExperimentError, WorkerFailed
 from sparsewire.experiment.cluster import Cluster
 
 
-def test_a_request_becomes_every_combination() -> None:
-    request = Request(sizes="4KiB,1e6", densities="1,0.1", patterns="random|blocks:256,same")
-    job = request.job(ranks=2)
+def test_options_become_every_combination() -> None:
+    options = BenchOptions(elements="4KiB,1e6", density="1,0.1", pattern="random|blocks:256,same")
+    job = options.job(ranks=2)
     assert len({(c.pattern, c.elements, c.density) for c in job.cases}) == 8
     assert job.backends == ["sparsewire"]
     assert Job.from_json(job.to_json()) == job
 
 
 def test_small_buffers_are_called_often_and_in_bursts() -> None:
-    small, large = Request(sizes="4KiB,25e6").job(ranks=2).cases
+    small, large = BenchOptions(elements="4KiB,25e6").job(ranks=2).cases
     assert small.iterations >= 200
     assert small.burst > 1
     assert small.warmup >= small.burst
@@ -34,11 +34,11 @@ def test_small_buffers_are_called_often_and_in_bursts() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"dtype": "int32", "op": "avg"}, {"sizes": "1e15"}, {"sizes": "1,"}, {"densities": "2"}],
+    [{"dtype": "int32", "op": "avg"}, {"elements": "1e15"}, {"elements": "1,"}, {"density": "2"}],
 )
-def test_bad_requests_are_refused(fields: dict[str, str]) -> None:
+def test_bad_options_are_refused(fields: dict[str, str]) -> None:
     with pytest.raises(ExperimentError):
-        Request(**{"sizes": "1000", **fields}).job(ranks=4)  # type: ignore[arg-type]
+        BenchOptions(**{"elements": "1000", **fields}).job(ranks=4)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -46,10 +46,10 @@ def test_bad_requests_are_refused(fields: dict[str, str]) -> None:
     [
         {"against": "nccl"},
         {"against": "gloo-sparse"},
-        {"algorithms": "stream"},
-        {"input": "sparse", "algorithms": "best"},
+        {"algorithm": "stream"},
+        {"input": "sparse", "algorithm": "best"},
         {"input": "sparse", "op": "max"},
-        {"input": "sparse", "through": "torch", "algorithms": "ring"},
+        {"input": "sparse", "through": "torch", "algorithm": "ring"},
         {"input": "sparse", "through": "both", "result": "dense"},
         {"precision": "int7"},
         {"precision": "int8", "dtype": "float64"},
@@ -57,19 +57,21 @@ def test_bad_requests_are_refused(fields: dict[str, str]) -> None:
 )
 def test_what_does_not_go_together_is_refused(fields: dict[str, str]) -> None:
     with pytest.raises(ExperimentError):
-        Request(**{"sizes": "1000", **fields}).job(ranks=4)  # type: ignore[arg-type]
+        BenchOptions(**{"elements": "1000", **fields}).job(ranks=4)  # type: ignore[arg-type]
 
 
 def test_every_algorithm_is_a_backend_of_its_own() -> None:
-    request = Request("1000", input="sparse", algorithms="auto,ring", against="gloo,gloo-sparse")
-    assert request.job(4).backends == ["gloo", "gloo-sparse", "sparsewire", "sparsewire/ring"]
+    options = BenchOptions(
+        elements="1000", input="sparse", algorithm="auto,ring", against="gloo,gloo-sparse"
+    )
+    assert options.job(4).backends == ["gloo", "gloo-sparse", "sparsewire", "sparsewire/ring"]
 
 
 def test_torch_stands_beside_the_arrays_or_in_their_place() -> None:
-    asked = {"sizes": "1000", "input": "sparse", "against": "gloo"}
-    assert Request(**asked, through="torch").job(4).backends == ["gloo", "sparsewire-torch"]
+    asked = {"elements": "1000", "input": "sparse", "against": "gloo"}
+    assert BenchOptions(**asked, through="torch").job(4).backends == ["gloo", "sparsewire-torch"]
     both = ["gloo", "sparsewire", "sparsewire-torch"]
-    assert Request(**asked, through="both").job(4).backends == both
+    assert BenchOptions(**asked, through="both").job(4).backends == both
 
 
 def test_bad_clusters_are_refused() -> None:

@@ -20,10 +20,9 @@ from sparsewire.bench.patterns import Array
 from sparsewire.bench.reference import first_difference
 from sparsewire.errors import ExperimentError
 from sparsewire.measure.density import nonzero_blocks
+from sparsewire.measure.prediction import Prediction
 from sparsewire.measure.usage import Usage
 from sparsewire.measure.wire_limit import Share, share
-
-Report = Callable[[int, int], None]
 
 
 class CaseRun:
@@ -35,44 +34,43 @@ class CaseRun:
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         self.data = prepare(job, self.case, self.rank, self.ranks)
         self.buffers = [np.empty_like(self.data.dense) for _ in range(self.case.burst)]
-        self.samples = {name: Sample() for name in job.backends}
 
-    def run(self, backends: dict[str, Backend], report: Report) -> CaseReport:
+    def run(self, backends: dict[str, Backend], progress: Callable[[int, int], None]) -> CaseReport:
         """Alternate the backends burst by burst, so that disturbances hit all of them alike."""
         needed = _measure_share(self.data.dense)
         calls = {
             name: [backend.bind(self.data, buffer) for buffer in self.buffers]
             for name, backend in backends.items()
         }
-        for name, of_backend in calls.items():
-            _note_prediction(self.samples[name], of_backend[0])
-        warmup, measured = (
-            -(-n // self.case.burst) for n in (self.case.warmup, self.case.iterations)
-        )
+        samples = {name: Sample(prediction=_told(c[0].prediction)) for name, c in calls.items()}
+        warmup = -(-self.case.warmup // self.case.burst)
+        bursts = warmup - (-self.case.iterations // self.case.burst)
         pacing = Pacing(list(backends), self.job.case_s)
-        for burst in range(warmup + measured):
-            report(burst, warmup + measured)
+        for burst in range(bursts):
+            progress(burst, bursts)
             # Each order in turn: no backend always follows the same one.
             for name in pacing.running[:: 1 if burst % 2 else -1]:
-                sample = Sample() if burst < warmup else self.samples[name]
+                sample = Sample() if burst < warmup else samples[name]
                 self._burst(name, backends[name], calls[name], sample)
-            if burst >= warmup and pacing.is_over(self.samples):
+            if burst >= warmup and pacing.is_over(samples):
                 break
-        return CaseReport(self.index, needed.mean, needed.union, self.samples)
+        return CaseReport(self.index, needed.mean, needed.union, samples)
 
     def _burst(self, name: str, backend: Backend, calls: list[Call], sample: Sample) -> None:
         for call in calls:
             call.prepare()
         dist.barrier()
-        usage, sent = Usage.now(self.interface), backend.counted_bytes_sent()
-        seconds = [_timed(call) for call in calls]
+        before, sent = Usage.now(self.interface), backend.counted_bytes_sent()
+        sample.seconds += [_timed(call) for call in calls]
         # A rank still serves others after its own call; the second barrier waits for that work.
         dist.barrier()
-        _add_usage(sample, usage, Usage.now(self.interface))
+        after = Usage.now(self.interface)
+        sample.user_cpu_s += after.user_cpu_s - before.user_cpu_s
+        sample.system_cpu_s += after.system_cpu_s - before.system_cpu_s
+        sample.interface_bytes_sent += after.interface_bytes_sent - before.interface_bytes_sent
         if sent is not None:
             now_sent = backend.counted_bytes_sent() or 0
             sample.counted_bytes_sent = (sample.counted_bytes_sent or 0) + now_sent - sent
-        sample.seconds += seconds
         for call in calls:
             self._check(name, call.result(), exact=call.exact)
 
@@ -86,24 +84,21 @@ class CaseRun:
             )
 
 
-def _note_prediction(sample: Sample, call: Call) -> None:
-    if call.prediction is not None:
-        sample.algorithm = call.prediction.algorithm
-        sample.chosen = call.prediction.chosen
-        sample.predicted_s = call.prediction.seconds
-        sample.link = call.prediction.link
+def _told(prediction: Prediction | None) -> dict[str, object]:
+    if prediction is None:
+        return {}
+    return {
+        "algorithm": prediction.algorithm,
+        "chosen": prediction.chosen,
+        "predicted_s": prediction.seconds,
+        "link": prediction.link,
+    }
 
 
 def _timed(call: Call) -> float:
     start = time.perf_counter()
     call.run()
     return time.perf_counter() - start
-
-
-def _add_usage(sample: Sample, before: Usage, after: Usage) -> None:
-    sample.user_cpu_s += after.user_cpu_s - before.user_cpu_s
-    sample.system_cpu_s += after.system_cpu_s - before.system_cpu_s
-    sample.interface_bytes_sent += after.interface_bytes_sent - before.interface_bytes_sent
 
 
 def _measure_share(vector: Array) -> Share:

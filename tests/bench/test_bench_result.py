@@ -81,9 +81,12 @@ def sparse_result() -> CaseResult:
     case = Case("random", MB, 0.1, iterations=2, warmup=0, burst=1)
     samples = {
         "gloo-sparse": Sample([0.5, 0.5]),
-        "sparsewire": Sample([0.1, 0.1], algorithm="auto", chosen="stream", predicted_s=0.08),
+        "sparsewire": Sample(
+            [0.1, 0.1], prediction={"algorithm": "auto", "chosen": "stream", "predicted_s": 0.08}
+        ),
         "sparsewire/ssar_recursive_double": Sample(
-            [0.2, 0.2], algorithm="ssar_recursive_double", chosen="ssar_recursive_double"
+            [0.2, 0.2],
+            prediction=dict.fromkeys(("algorithm", "chosen"), "ssar_recursive_double"),
         ),
     }
     reports = [CaseReport(0, 0.1, 0.3, samples)] * 2

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sparsewire.bench import grid
-from sparsewire.bench.grid import CANDIDATES, FULL, QUICK, Cell, grid_job, share_close
+from sparsewire.bench.grid import CANDIDATES, FULL, QUICK, Cell, share_close
 from sparsewire.bench.grid_report import heat_map, verdict
 from sparsewire.cli.bench import app
 
@@ -32,7 +32,7 @@ def test_the_share_of_well_chosen_cells_is_told() -> None:
 
 
 def test_the_full_grid_reaches_from_small_to_large() -> None:
-    job = grid_job(FULL, ranks=2, seed=1, timeout_s=30.0)
+    job = FULL.job(ranks=2, seed=1, timeout_s=30.0)
     assert (FULL.sizes[0], FULL.sizes[-1]) == (1024, 100_000_000)
     assert (FULL.densities[0], FULL.densities[-1]) == (1e-4, 1.0)
     assert len(job.cases) == len(FULL.sizes) * len(FULL.densities)
@@ -47,7 +47,7 @@ def test_the_heat_map_is_a_picture(tmp_path: Path) -> None:
 
 def test_the_command_measures_every_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setattr(grid, "QUICK", grid.GridPlan((1024, 1 << 16), (0.01, 1.0), cell_s=0.05))
+    monkeypatch.setattr(grid, "QUICK", grid.Grid((1024, 1 << 16), (0.01, 1.0), cell_s=0.05))
     record, plot = tmp_path / "grid.json", tmp_path / "grid.png"
     files = ["--json", str(record), "--plot", str(plot)]
     outcome = CliRunner().invoke(app, ["grid", "--ranks", "2", "--quick", *files])
