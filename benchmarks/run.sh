@@ -25,7 +25,10 @@ measure() {
         >"$out/$name.command"
     echo "== $name: $(cat "$out/$name.command")"
     case "$*" in
-    demo) sparsewire demo --output "$out/demo" && cp "$out/demo/report.json" "$out/demo.json" ;;
+    demo)
+        sparsewire demo --output "$out/demo"
+        cp "$out/demo/report.json" "$out/demo.json"
+        ;;
     *operators*) sparsewire "$@" --json "$out/$name.json" ;;
     *) sparsewire "$@" --json "$out/$name.json" --plot "$out/$name.png" ;;
     esac
