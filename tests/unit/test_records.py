@@ -45,6 +45,19 @@ def test_pages_quote_what_records_hold() -> None:
     assert not list(tables.problems(tables.pages(), records.load(), quoted))
 
 
+def test_readme_quotes_nothing_that_the_benchmarks_page_has_not() -> None:
+    assert sources("README.md") <= sources("docs/benchmarks.md")
+
+
+def sources(page: str) -> set[str]:
+    """RECORD ROW VALUE of each figure that the page has of a record."""
+    text = (ROOT / page).read_text()
+    rows = tables.IN_ROW.findall(text)
+    in_rows = {f"{record} {row} {name}" for record, row, names in rows for name in names.split()}
+    in_text = {found["source"] for found in tables.IN_TEXT.finditer(text)}
+    return {source for source in in_rows | in_text if not source.endswith(" -")}
+
+
 def test_command_fails_where_a_page_has_another_figure() -> None:
     check = [sys.executable, str(ROOT / "benchmarks" / "tables.py"), "--check"]
     subprocess.run(check, check=True, timeout=50)
