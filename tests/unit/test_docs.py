@@ -9,6 +9,8 @@ from typing import Any
 import typer.main
 
 from sparsewire.cli.main import app
+from sparsewire.compress import registry
+from sparsewire.optimize.compare.registry import METHODS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")]
@@ -81,6 +83,12 @@ def test_files_are_there() -> None:
 
 def test_commands_have_the_options_they_are_given() -> None:
     assert not [option for page in PAGES for option in unknown_options(page)]
+
+
+def test_operators_and_methods_are_described() -> None:
+    text = (ROOT / "docs" / "compression.md").read_text()
+    described = set(re.findall(r"`([\w-]+)", text))
+    assert {*registry.names(), *METHODS} <= described
 
 
 def test_what_is_not_there_is_found(tmp_path: Path) -> None:
