@@ -27,10 +27,8 @@ import records
 ROOT = Path(__file__).resolve().parents[1]
 QUOTED = Path(__file__).parent / "quoted.txt"
 
-UNITS = {
-    **{"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0},
-    **{"MB": 1e6, "GB": 1e9, "MiB": 2.0**20, "GB/s": 1e9, "%": 0.01, "x": 1.0},
-}
+TIMES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+UNITS = TIMES | {"MB": 1e6, "GB": 1e9, "MiB": 2.0**20, "GB/s": 1e9, "%": 0.01, "x": 1.0}
 # The units of figures that stand in a table without one, by the ends of their names.
 BARE = {"_bytes_per_s": 1e9, "_s": 1e-3, "_bytes": 1e6}
 
@@ -43,8 +41,9 @@ FIGURE = re.compile(rf"(?<![\w.,])(?P<sign>[-+]?)(?P<number>{NUMBER})(?P<unit>{U
 IN_TEXT = re.compile(FIGURE.pattern + r"(?P<mark>\**)<!--is (?P<source>\S+ \S+ \S+?)-->")
 IN_ROW = re.compile(r"<!--row (?P<record>\S+) (?P<row>\S+) (?P<values>.+?)-->")
 TABLE = re.compile(r"<!--table (\S+)-->\n.*?<!--end-->", re.DOTALL)
+# What looks measured: factors, short times, rates, and shares that compare.
 MEASURED = re.compile(
-    rf"(?<![\w.,]){NUMBER}(?: times\b|x\b| ?(?:ms|us|µs|ns)\b|(?: | ?)GB/s"
+    rf"(?<![\w.,]){NUMBER}(?: times\b|x\b| ?(?:ms|us|µs|ns|GB/s)\b"
     r"|% (?:of the (?:wire|limit)|higher|lower|faster|slower|more|less|fewer|of its rate))"
 )
 # What is not scanned: code, and tables that are checked as a whole.
@@ -62,6 +61,8 @@ class Page:
     path: Path
     records: dict[str, dict[str, Any]]
     problems: list[str] = field(default_factory=list)
+    unsourced: list[tuple[int, str]] = field(default_factory=list)
+    """Lines, and figures there that look measured."""
 
     def rewritten(self) -> str:
         """The text with the records' figures; notes where it differs, and figures of no source."""
@@ -92,8 +93,8 @@ class Page:
             return line
         if written != line:
             self.problems.append(f"{self.path.name}:{number}: not of its record: {line.strip()}")
-        for figure in MEASURED.findall(unsourced(hidden)):
-            self.problems.append(f"{self.path.name}:{number}: {figure!r} has no source")
+        found_here = MEASURED.findall(without_sourced(hidden))
+        self.unsourced += [(number, figure) for figure in found_here]
         return written
 
     def _in_text(self, found: re.Match[str]) -> str:
@@ -159,7 +160,7 @@ def written_as(value: float, number: str) -> str:
     return f"{value:{',' if ',' in number else ''}.{places}f}"
 
 
-def unsourced(line: str) -> str:
+def without_sourced(line: str) -> str:
     """The line without the figures that have a source, or are told not to be measured."""
     if found := IN_ROW.search(line):
         bare = line.split("|")
@@ -178,12 +179,12 @@ def problems(paths: list[Path], known: dict[str, dict[str, Any]], quoted: str) -
     for path in paths:
         page = Page(path, known)
         page.rewritten()
-        for problem in page.problems:
-            figure = re.search(r"'(.+)' has no source", problem)
-            entry = figure and f"{path.name}: {figure[1]}"
-            if entry not in allowed:
-                yield problem
+        yield from page.problems
+        for number, figure in page.unsourced:
+            entry = f"{path.name}: {figure}"
             used.add(entry)
+            if entry not in allowed:
+                yield f"{path.name}:{number}: {figure!r} has no source"
     yield from (f"quoted.txt: not quoted any more: {entry}" for entry in sorted(allowed - used))
 
 
