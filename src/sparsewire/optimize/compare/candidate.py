@@ -18,6 +18,7 @@ from sparsewire.optimize.compare.registry import METHODS, Takes, entry, taking
 from sparsewire.optimize.compare.task import Comparison
 from sparsewire.optimize.methods.method import Method
 from sparsewire.optimize.methods.network import Network
+from sparsewire.optimize.methods.sampled import Sampled
 from sparsewire.optimize.problems.problem import Problem
 
 _DEFAULTS = {Takes.UNBIASED: "rand-k:0.1", Takes.ANY: "top-k:0.1"}
@@ -49,7 +50,7 @@ class Candidate:
             proximal = [name for name, other in METHODS.items() if other.kind.proximal]
             raise OptimizeError(f"{self.method} takes no l1 term; {', '.join(proximal)} do")
         options: dict[str, Number | None] = {"gamma": task.step, "seed": task.seed}
-        if known.samples:
+        if issubclass(known.kind, Sampled):
             options["batch"] = task.batch
         options |= self.options
         operator = self._operator(problem.dimension, known.takes, options["gamma"])

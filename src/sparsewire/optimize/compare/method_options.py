@@ -19,11 +19,15 @@ _POSITIVE = ("step", "batch", "growth")
 
 
 def method_options(kind: type[Method]) -> dict[str, inspect.Parameter]:
-    """What a method takes besides problem, network and compressor, by the users' words."""
-    parameters = inspect.signature(kind, eval_str=True).parameters.values()
+    """What a method takes besides problem, network and compressor, by the users' words.
+
+    What all methods take comes first, what this one adds last.
+    """
+    constructors = [vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base)]
     return {
         _WORDS.get(p.name, p.name): p
-        for p in parameters
+        for constructor in reversed(constructors)
+        for p in inspect.signature(constructor, eval_str=True).parameters.values()
         if p.kind is p.KEYWORD_ONLY and p.name not in _SHARED
     }
 

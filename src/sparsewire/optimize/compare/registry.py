@@ -43,49 +43,35 @@ class Needs(Enum):
 
 
 class Entry(NamedTuple):
-    """One method. `samples`: whether it draws `batch` components per round and worker."""
+    """One method."""
 
     kind: type[Method]
     takes: Takes
     help: str
     needs: Needs = Needs.NOTHING
-    samples: bool = False
 
 
 METHODS: dict[str, Entry] = {
     "gd": Entry(Gd, Takes.NONE, "gradient descent with whole gradients"),
     "dcgd": Entry(Dcgd, Takes.UNBIASED, "compressed gradients", Needs.WORKERS),
-    "qsgd": Entry(
-        Qsgd, Takes.UNBIASED, "compressed stochastic gradients", Needs.COMPONENTS, samples=True
-    ),
+    "qsgd": Entry(Qsgd, Takes.UNBIASED, "compressed stochastic gradients", Needs.COMPONENTS),
     "diana": Entry(Diana, Takes.UNBIASED, "compressed differences of gradients and shifts"),
-    "vr-diana": Entry(
-        VrDianaLsvrg, Takes.UNBIASED, "DIANA on stochastic gradients, with L-SVRG", samples=True
-    ),
-    "vr-diana-saga": Entry(
-        VrDianaSaga, Takes.UNBIASED, "DIANA on stochastic gradients, with SAGA", samples=True
-    ),
+    "vr-diana": Entry(VrDianaLsvrg, Takes.UNBIASED, "DIANA on stochastic gradients, with L-SVRG"),
+    "vr-diana-saga": Entry(VrDianaSaga, Takes.UNBIASED, "DIANA on stochastic gradients, with SAGA"),
     "marina": Entry(Marina, Takes.UNBIASED, "compressed changes of gradients, at times all"),
     "ef14": Entry(Ef14, Takes.ANY, "error feedback: what was lost is sent later", Needs.WORKERS),
     "ef21": Entry(Ef21, Takes.ANY, "error feedback: compressed changes of an estimate"),
     "ef21-sgdm": Entry(
-        Ef21Sgdm,
-        Takes.ANY,
-        "EF21 on the momentum of stochastic gradients",
-        Needs.COMPONENTS,
-        samples=True,
+        Ef21Sgdm, Takes.ANY, "EF21 on the momentum of stochastic gradients", Needs.COMPONENTS
     ),
     "ibcd": Entry(Ibcd, Takes.BLOCKS, "random blocks of gradients", Needs.WORKERS),
     "ibgd": Entry(Ibgd, Takes.BLOCKS, "IBCD with a coin per block", Needs.WORKERS),
-    "isgd": Entry(
-        Isgd, Takes.BLOCKS, "blocks of stochastic gradients", Needs.COMPONENTS, samples=True
-    ),
+    "isgd": Entry(Isgd, Takes.BLOCKS, "blocks of stochastic gradients", Needs.COMPONENTS),
     "async-isgd": Entry(
         AsynchronousIsgd,
         Takes.BLOCKS,
         "ISGD with gradients that are a round old, or fresh",
         Needs.COMPONENTS,
-        samples=True,
     ),
     "iasgd": Entry(Iasgd, Takes.BLOCKS, "IBCD with Nesterov's acceleration", Needs.WORKERS),
     "isega": Entry(Isega, Takes.BLOCKS, "DIANA with random blocks"),

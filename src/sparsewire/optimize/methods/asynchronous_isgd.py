@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from sparsewire.compress.sparsifier import SeededSparsifier
 from sparsewire.optimize.methods.isgd import Isgd
 from sparsewire.optimize.methods.isgd import theory as synchronous_theory
-from sparsewire.optimize.methods.network import Network
 from sparsewire.optimize.methods.theory import Theory
 from sparsewire.optimize.problems.problem import Floats, Problem
 
@@ -54,23 +52,12 @@ class AsynchronousIsgd(Isgd):
 
     saved = (*Isgd.saved, "history")
 
-    def __init__(
-        self,
-        problem: Problem,
-        network: Network,
-        sparsifier: SeededSparsifier | None = None,
-        *,
-        delay: int = 1,
-        batch: int = 1,
-        gamma: float | None = None,
-        x0: ArrayLike | None = None,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, *parts: Any, delay: int = 1, **options: Any) -> None:
         """Raises ValueError for a negative delay."""
         if delay < 0:
             raise ValueError(f"delay must be 0 or more, not {delay}")
         self.delay = delay
-        super().__init__(problem, network, sparsifier, batch=batch, gamma=gamma, x0=x0, seed=seed)
+        super().__init__(*parts, **options)
         self.history: Floats = np.tile(self.x, (delay + 1, 1))
         """The last points, the newest first: shape (delay + 1, dimension)."""
 

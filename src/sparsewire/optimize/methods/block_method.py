@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
-from numpy.typing import ArrayLike
 
 from sparsewire.compress.message import Reader
 from sparsewire.compress.rand_k import RandK
@@ -39,14 +40,14 @@ class BlockMethod(Method):
         problem: Problem,
         network: Network,
         sparsifier: SeededSparsifier | None = None,
-        *,
-        gamma: float | None = None,
-        x0: ArrayLike | None = None,
-        seed: int = 0,
+        **options: Any,
     ) -> None:
-        """`sparsifier` draws the blocks of each worker; `_default` unless given."""
+        """`sparsifier` draws the blocks of each worker; `_default` unless given.
+
+        `options` are those of `Method`.
+        """
         self.sparsifier = self._default(problem) if sparsifier is None else sparsifier
-        super().__init__(problem, network, self.sparsifier, gamma=gamma, x0=x0, seed=seed)
+        super().__init__(problem, network, self.sparsifier, **options)
 
     @property
     def tau(self) -> float:

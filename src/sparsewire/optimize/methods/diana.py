@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from numpy.typing import ArrayLike
-
-from sparsewire.optimize.methods.method import Compressors, Method
-from sparsewire.optimize.methods.network import Network
+from sparsewire.optimize.methods.method import Method
 from sparsewire.optimize.methods.theory import Theory
 from sparsewire.optimize.problems.problem import Floats, Problem
 
@@ -82,25 +79,16 @@ class Diana(Method):
     saved: ClassVar[tuple[str, ...]] = ("h", "mean_h", "v")
 
     def __init__(
-        self,
-        problem: Problem,
-        network: Network,
-        compressors: Compressors,
-        *,
-        gamma: float | None = None,
-        alpha: float | None = None,
-        beta: float = 0.0,
-        x0: ArrayLike | None = None,
-        seed: int = 0,
+        self, *parts: Any, alpha: float | None = None, beta: float = 0.0, **options: Any
     ) -> None:
         """Raises ValueError for biased compressors, beta outside [0, 1), and beta together with R.
 
         With momentum the proximal step stands still where R weighs 1 - beta of what it should.
         """
-        super().__init__(problem, network, compressors, gamma=gamma, x0=x0, seed=seed)
+        super().__init__(*parts, **options)
         if not 0 <= beta < 1:
             raise ValueError(f"beta must be in [0, 1), not {beta}")
-        if beta and problem.l1:
+        if beta and self.problem.l1:
             raise ValueError("momentum takes no l1 term")
         if alpha is not None or beta:
             self.rate = None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from numpy.typing import ArrayLike
+from typing import Any
 
 from sparsewire.optimize.methods.ef21 import Ef21
-from sparsewire.optimize.methods.method import Compressors
-from sparsewire.optimize.methods.network import Network
+from sparsewire.optimize.methods.sampled import Sampled
 from sparsewire.optimize.methods.theory import Theory
 from sparsewire.optimize.problems.problem import Floats, Problem
 
@@ -21,7 +20,7 @@ def theory(problem: Problem, contraction: float, eta: float) -> Theory:
     return Theory(min(contraction / (20 * problem.L_rms), eta / (7 * problem.L)))
 
 
-class Ef21Sgdm(Ef21):
+class Ef21Sgdm(Sampled, Ef21):
     """EF21 whose targets are v_i = (1 - eta) v_i + eta g, g the mean gradient of drawn f_ij.
 
     v_i starts as such a mean gradient.
@@ -29,23 +28,12 @@ class Ef21Sgdm(Ef21):
 
     saved = (*Ef21.saved, "v")
 
-    def __init__(
-        self,
-        problem: Problem,
-        network: Network,
-        compressors: Compressors,
-        *,
-        eta: float = 0.1,
-        batch: int = 1,
-        gamma: float | None = None,
-        x0: ArrayLike | None = None,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, *parts: Any, eta: float = 0.1, **options: Any) -> None:
         """Raises ValueError for eta outside (0, 1]."""
         if not 0 < eta <= 1:
             raise ValueError(f"eta must be in (0, 1], not {eta}")
-        self.eta, self.batch = eta, batch
-        super().__init__(problem, network, compressors, gamma=gamma, x0=x0, seed=seed)
+        self.eta = eta
+        super().__init__(*parts, **options)
 
     def _begin(self) -> None:
         super()._begin()
@@ -56,6 +44,6 @@ class Ef21Sgdm(Ef21):
         return theory(self.problem, self.contraction, self.eta)
 
     def _targets(self) -> Floats:
-        fresh = self._batch_gradients(self._draw(self.batch), self.x)
+        fresh = self._estimates()
         self.v = fresh if self.v is None else (1 - self.eta) * self.v + self.eta * fresh
         return self.v

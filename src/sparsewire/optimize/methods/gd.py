@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numpy.typing import ArrayLike
+from typing import Any
 
 from sparsewire.optimize.methods.method import Method
 from sparsewire.optimize.methods.network import Network
@@ -28,16 +28,8 @@ class Gd(Method):
 
     proximal = True
 
-    def __init__(
-        self,
-        problem: Problem,
-        network: Network,
-        *,
-        gamma: float | None = None,
-        x0: ArrayLike | None = None,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(problem, network, (), gamma=gamma, x0=x0, seed=seed)
+    def __init__(self, problem: Problem, network: Network, **options: Any) -> None:
+        super().__init__(problem, network, (), **options)
 
     def _theory(self) -> Theory:
         return theory(self.problem)

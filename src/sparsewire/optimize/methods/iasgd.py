@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-from numpy.typing import ArrayLike
-
-from sparsewire.compress.sparsifier import SeededSparsifier
 from sparsewire.optimize.methods.block_method import BlockMethod
-from sparsewire.optimize.methods.network import Network
 from sparsewire.optimize.methods.theory import Theory
 from sparsewire.optimize.problems.problem import Floats, Problem
 
@@ -52,25 +49,16 @@ class Iasgd(BlockMethod):
     saved = ("z",)
 
     def __init__(
-        self,
-        problem: Problem,
-        network: Network,
-        sparsifier: SeededSparsifier | None = None,
-        *,
-        batch: int | None = None,
-        growth: float | None = None,
-        gamma: float | None = None,
-        x0: ArrayLike | None = None,
-        seed: int = 0,
+        self, *parts: Any, batch: int | None = None, growth: float | None = None, **options: Any
     ) -> None:
         """`batch` components are drawn per worker and step; all are used unless given.
 
         Raises ValueError where f is not strongly convex.
         """
         self.batch, self.growth = batch, growth
-        super().__init__(problem, network, sparsifier, gamma=gamma, x0=x0, seed=seed)
-        rho = 1 / (self._theory().gamma * problem.L)
-        self.theta = math.sqrt(problem.mu * self.gamma / rho)
+        super().__init__(*parts, **options)
+        rho = 1 / (self._theory().gamma * self.problem.L)
+        self.theta = math.sqrt(self.problem.mu * self.gamma / rho)
 
     def _theory(self) -> Theory:
         return theory(self.problem, self.tau, self.growth, sampled=self.batch is not None)

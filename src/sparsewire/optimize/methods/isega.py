@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numpy.typing import ArrayLike
+from typing import Any
 
 from sparsewire.compress.sparsifier import SeededSparsifier
 from sparsewire.optimize.methods.block_method import one_of_n
@@ -39,13 +39,10 @@ class Isega(Diana):
         problem: Problem,
         network: Network,
         sparsifier: SeededSparsifier | None = None,
-        *,
-        gamma: float | None = None,
-        x0: ArrayLike | None = None,
-        seed: int = 0,
+        **options: Any,
     ) -> None:
         blocks = one_of_n(problem) if sparsifier is None else sparsifier
-        super().__init__(problem, network, blocks, gamma=gamma, x0=x0, seed=seed)
+        super().__init__(problem, network, blocks, **options)
 
     def _theory(self) -> Theory:
         return theory(self.problem, 1 / (self.omega + 1))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from numpy.typing import ArrayLike
-
-from sparsewire.compress.sparsifier import SeededSparsifier
 from sparsewire.optimize.methods.block_method import BlockMethod
-from sparsewire.optimize.methods.network import Network
+from sparsewire.optimize.methods.sampled import Sampled
 from sparsewire.optimize.methods.theory import Theory
-from sparsewire.optimize.problems.problem import Floats, Problem
+from sparsewire.optimize.problems.problem import Problem
 
 
 def theory(problem: Problem, tau: float) -> Theory:
@@ -36,25 +33,11 @@ def theory(problem: Problem, tau: float) -> Theory:
     return Theory(gamma, gamma * tau * problem.mu if problem.mu else None)
 
 
-class Isgd(BlockMethod):
+class Isgd(Sampled, BlockMethod):
     """x = x - gamma mean_i (g_i)_{U_i}, where g_i is the mean gradient of `batch` drawn f_ij.
 
     K. Mishchenko, F. Hanzely and P. Richtarik (2020), where f may be nonconvex as well.
     """
-
-    def __init__(
-        self,
-        problem: Problem,
-        network: Network,
-        sparsifier: SeededSparsifier | None = None,
-        *,
-        batch: int = 1,
-        gamma: float | None = None,
-        x0: ArrayLike | None = None,
-        seed: int = 0,
-    ) -> None:
-        self.batch = batch
-        super().__init__(problem, network, sparsifier, gamma=gamma, x0=x0, seed=seed)
 
     def _theory(self) -> Theory:
         return theory(self.problem, self.tau)
@@ -62,7 +45,3 @@ class Isgd(BlockMethod):
     def _step(self) -> None:
         sent, _ = self._send_blocks(self._estimates())
         self.x = self.x - self.gamma * sent.mean(axis=0)
-
-    def _estimates(self) -> Floats:
-        """Stochastic gradients of the local workers: shape (local, dimension)."""
-        return self._batch_gradients(self._draw(self.batch), self.x)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-from numpy.typing import ArrayLike
-
-from sparsewire.optimize.methods.method import Compressors, Method
-from sparsewire.optimize.methods.network import Network
+from sparsewire.optimize.methods.method import Method
 from sparsewire.optimize.methods.theory import Theory
 from sparsewire.optimize.problems.problem import Floats, Problem
 
@@ -49,22 +47,12 @@ class Marina(Method):
 
     saved = ("g", "previous")
 
-    def __init__(
-        self,
-        problem: Problem,
-        network: Network,
-        compressors: Compressors,
-        *,
-        gamma: float | None = None,
-        probability: float | None = None,
-        x0: ArrayLike | None = None,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, *parts: Any, probability: float | None = None, **options: Any) -> None:
         """Raises ValueError for biased compressors, and for a probability outside (0, 1]."""
         if probability is not None and not 0 < probability <= 1:
             raise ValueError(f"probability must be in (0, 1], not {probability}")
         self._chosen = probability
-        super().__init__(problem, network, compressors, gamma=gamma, x0=x0, seed=seed)
+        super().__init__(*parts, **options)
         self.probability = self._theory().probability
 
     def _theory(self) -> Theory:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from numpy.typing import ArrayLike
-
 from sparsewire.optimize.methods.dcgd import Dcgd
-from sparsewire.optimize.methods.method import Compressors
-from sparsewire.optimize.methods.network import Network
+from sparsewire.optimize.methods.sampled import Sampled
 from sparsewire.optimize.methods.theory import Theory
-from sparsewire.optimize.problems.problem import Floats, Problem
+from sparsewire.optimize.problems.problem import Problem
 
 
 def theory(problem: Problem, omega: float) -> Theory:
@@ -25,29 +22,12 @@ def theory(problem: Problem, omega: float) -> Theory:
     return Theory(gamma, gamma * problem.mu if problem.mu else None)
 
 
-class Qsgd(Dcgd):
+class Qsgd(Sampled, Dcgd):
     """x = prox(x - gamma mean_i Q(g_i)), where g_i is the mean gradient of `batch` drawn f_ij.
 
     D. Alistarh et al., "QSGD" (NeurIPS 2017), with any compressor.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        network: Network,
-        compressors: Compressors,
-        *,
-        batch: int = 1,
-        gamma: float | None = None,
-        x0: ArrayLike | None = None,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(problem, network, compressors, gamma=gamma, x0=x0, seed=seed)
-        self.batch = batch
-
     def _theory(self) -> Theory:
         self._require_unbiased()
         return theory(self.problem, self.omega)
-
-    def _estimates(self) -> Floats:
-        return self._batch_gradients(self._draw(self.batch), self.x)

@@ -6,11 +6,9 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from sparsewire.optimize.methods.diana import Diana, nonconvex_theory
-from sparsewire.optimize.methods.method import Compressors
-from sparsewire.optimize.methods.network import Network
+from sparsewire.optimize.methods.sampled import Sampled
 from sparsewire.optimize.methods.theory import Theory
 from sparsewire.optimize.problems.problem import Floats, Integers, Problem
 
@@ -35,29 +33,10 @@ def theory(problem: Problem, omega: float) -> Theory:
     return Theory(gamma, rate, 1 / (omega + 1), 1 / m)
 
 
-class _VrDiana(Diana):
+class _VrDiana(Sampled, Diana):
     """What both variants share: estimates corrected by gradients at older points (references)."""
 
     saved: ClassVar[tuple[str, ...]] = (*Diana.saved, "mean_reference")
-
-    def __init__(
-        self,
-        problem: Problem,
-        network: Network,
-        compressors: Compressors,
-        *,
-        batch: int = 1,
-        gamma: float | None = None,
-        alpha: float | None = None,
-        beta: float = 0.0,
-        x0: ArrayLike | None = None,
-        seed: int = 0,
-    ) -> None:
-        """`batch` components are drawn per worker and step, with replacement."""
-        self.batch = batch
-        super().__init__(
-            problem, network, compressors, gamma=gamma, alpha=alpha, beta=beta, x0=x0, seed=seed
-        )
 
     def _begin(self) -> None:
         super()._begin()
