@@ -19,7 +19,7 @@ CXX_SOURCES := $(shell find core bindings tests/core -name '*.[ch]pp')
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test core-tests torch-matrix lint format sanitize demo clean
+.PHONY: help setup build test test-all core-tests torch-matrix lint format sanitize demo clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -29,7 +29,10 @@ setup: $(TOOLS)  ## make .venv with everything that building, testing and checki
 build: $(BUILD)  ## compile the native module where its sources changed
 
 test: $(TOOLS) build core-tests  ## run the C++ and the Python tests (PYTEST_ARGS="-k name" selects)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --extent quick $(PYTEST_ARGS)
+
+test-all: test  ## run what `make test` leaves out as well: long tests, every combination
+	$(BIN)/python -m pytest --extent rest $(PYTEST_ARGS)
 
 core-tests: $(TOOLS)  ## run the C++ tests alone
 	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/core-tests build/core-tests

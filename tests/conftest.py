@@ -4,6 +4,7 @@ import os
 import signal
 
 import pytest
+from extent import EXTENTS, chosen
 from hypothesis import settings
 
 from sparsewire.experiment.site import free_ports
@@ -18,6 +19,19 @@ settings.register_profile(
     "sparsewire", deadline=None, print_blob=True, derandomize=bool(os.environ.get("CI"))
 )
 settings.load_profile("sparsewire")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--extent", choices=EXTENTS, default="all", help="quick: what `make test` runs; rest: else"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    kept = chosen(items, config.getoption("--extent"))
+    kept_set = set(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept_set])
+    items[:] = kept
 
 
 @pytest.fixture

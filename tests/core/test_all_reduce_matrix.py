@@ -4,8 +4,9 @@ reference, to the last bit, alike on all ranks and in every run."""
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from rank_order import (
@@ -16,12 +17,14 @@ from rank_order import (
     element_sparse,
     reduce_in_rank_order,
 )
+from sampling import balanced_sample
 from support import environment_of, run_ranks
 
 import sparsewire
 
 # Around the smallest and the largest chunk, and one of several chunks.
 SIZES = [0, 1, 8191, 8192, 8193, 65535, 65536, 65537, 300_001]
+SAMPLE = 60
 TRANSPORTS = ["colocated", "colocated-3-lanes", "dedicated"]
 
 
@@ -39,15 +42,20 @@ def fills(world_size: int) -> list[Fill]:
     ]
 
 
-def reduce_cases(dtypes: list[str], ops: list[str]) -> str:
+def combinations(
+    world_size: int, dtypes: list[str], ops: list[str], sampled: bool
+) -> list[tuple[Any, ...]]:
+    axes = [dtypes, fills(world_size), SIZES, ops]
+    drawn = balanced_sample(world_size, axes, SAMPLE)
+    return drawn if sampled else list(itertools.product(*axes))
+
+
+def reduce_cases(dtypes: list[str], ops: list[str], sampled: bool) -> str:
     """Reduce every case; rank 0 compares with the reference. Returns a digest of all results."""
     digest = hashlib.sha256()
     with sparsewire.init() as comm:
-        for dtype in dtypes:
-            for fill in fills(comm.world_size):
-                for size in SIZES:
-                    for op in ops:
-                        digest.update(bits(checked(comm, dtype, fill, size, op)))
+        for case in combinations(comm.world_size, dtypes, ops, sampled):
+            digest.update(bits(checked(comm, *case)))
     return digest.hexdigest()
 
 
@@ -64,16 +72,23 @@ def checked(comm: sparsewire.Communicator, dtype: str, fill: Fill, size: int, op
     return x
 
 
+EXTENT = pytest.mark.parametrize(
+    "sampled", [True, pytest.param(False, marks=pytest.mark.exhaustive)], ids=["sample", "all"]
+)
+
+
 @pytest.mark.timeout(240)
+@EXTENT
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7])
-def test_sums_equal_the_reference(world_size: int, transport: str) -> None:
+def test_sums_equal_the_reference(world_size: int, transport: str, sampled: bool) -> None:
     with environment_of(transport) as environment:
         digests = run_ranks(
             world_size,
             reduce_cases,
             list(DTYPES),
             ["sum"],
+            sampled,
             environment=environment,
             deadline_s=200,
         )
@@ -81,22 +96,23 @@ def test_sums_equal_the_reference(world_size: int, transport: str) -> None:
 
 
 @pytest.mark.timeout(240)
+@EXTENT
 @pytest.mark.parametrize("world_size", [1, 3, 4])
-def test_other_operations_equal_the_reference(world_size: int) -> None:
+def test_other_operations_equal_the_reference(world_size: int, sampled: bool) -> None:
     floats = [dtype for dtype in DTYPES if not dtype.startswith("int")]
     for dtypes, ops in ((floats, ["avg"]), (list(DTYPES), ["min", "max", "product"])):
-        digests = run_ranks(world_size, reduce_cases, dtypes, ops, deadline_s=200)
+        digests = run_ranks(world_size, reduce_cases, dtypes, ops, sampled, deadline_s=200)
         assert len(set(digests)) == 1
 
 
 @pytest.mark.timeout(240)
-def test_two_runs_and_all_transports_give_the_same_bits() -> None:
+@EXTENT
+def test_two_runs_and_all_transports_give_the_same_bits(sampled: bool) -> None:
     digests = set()
     for transport in [TRANSPORTS[0], *TRANSPORTS]:
         with environment_of(transport) as environment:
+            dtypes = ["float32", "bfloat16"]
             digests |= set(
-                run_ranks(
-                    3, reduce_cases, ["float32", "bfloat16"], ["sum"], environment=environment
-                )
+                run_ranks(3, reduce_cases, dtypes, ["sum"], sampled, environment=environment)
             )
     assert len(digests) == 1

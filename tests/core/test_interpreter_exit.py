@@ -83,6 +83,9 @@ def check_ends_well(variant: str, directory: Path) -> None:
     "variant",
     ["wait", "barrier", "callbacks", "wait+close", "wait+barrier+callbacks+close"],
 )
-def test_threads_inside_the_engine_do_not_disturb_the_end(variant: str, tmp_path: Path) -> None:
-    for repeat in range(10):
+@pytest.mark.parametrize("repeats", [2, pytest.param(10, marks=pytest.mark.exhaustive)])
+def test_threads_inside_the_engine_do_not_disturb_the_end(
+    variant: str, repeats: int, tmp_path: Path
+) -> None:
+    for repeat in range(repeats):
         check_ends_well(variant, tmp_path / str(repeat))

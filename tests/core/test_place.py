@@ -45,6 +45,7 @@ def init_again_and_again() -> list[Any]:
     return seen
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("transport", ["colocated-3-lanes", "dedicated"])
 @pytest.mark.parametrize("secret", ["", "a secret of the job's own"])
 def test_the_place_closes_after_each_init(transport: str, secret: str, free_port: int) -> None:

@@ -72,6 +72,7 @@ def logged() -> Iterator[list[str]]:
     logging.getLogger("sparsewire").removeHandler(handler)
 
 
+@pytest.mark.matrix
 @pytest.mark.chaos
 @pytest.mark.parametrize("transport", ["colocated", "colocated-3-lanes", "dedicated"])
 @pytest.mark.parametrize(("kind", "victim"), [("dense", 0), ("sparse", 1), ("large", 2)])
@@ -179,6 +180,7 @@ def bits_of(result: Any) -> bytes:
     return bytes(result.tobytes())
 
 
+@pytest.mark.matrix
 @pytest.mark.chaos
 @pytest.mark.parametrize("transport", ["colocated", "dedicated"])
 @pytest.mark.parametrize("kind", KINDS)

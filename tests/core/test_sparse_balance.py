@@ -39,6 +39,7 @@ def count_bytes(length: int, draws: int, row: int | None) -> list[tuple[int, int
     return counted
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("lanes", [1, 2])
 @pytest.mark.parametrize(("length", "draws", "row"), [(LENGTH, 100_000, None), (20_000, 3000, 64)])
 @pytest.mark.parametrize("world_size", [4, 8])

@@ -185,6 +185,7 @@ def check(comm: sparsewire.Communicator, kind: str, result: Any, x: SparseVector
     assert bits(result) == bits(total)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("in_reverse", [False, True])
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_many_in_flight(world_size: int, in_reverse: bool) -> None:

@@ -42,6 +42,7 @@ def die(algorithm: str, is_in_it: bool) -> list[Exception] | None:
         return [error_of(lambda: works[-1].wait(30)), error_of(lambda: comm.reduce(x))]
 
 
+@pytest.mark.matrix
 @pytest.mark.chaos
 @pytest.mark.parametrize("is_in_it", [False, True])
 @pytest.mark.parametrize("algorithm", ["auto", "stream", "ssar_recursive_double", "ring"])

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from rank_order import DTYPES, HALVES, Array, bits, reduce_in_rank_order
+from sampling import balanced_sample
 from support import environment_of, run_ranks
 
 import sparsewire
@@ -43,18 +44,12 @@ class Case(NamedTuple):
     row: int | None
 
 
-def balanced(random: np.random.Generator, levels: Sequence[Any], count: int) -> list[Any]:
-    """`count` levels in random order, each about equally often."""
-    return [levels[i % len(levels)] for i in random.permutation(count)]
-
-
 def sample(seed: int, count: int, algorithms: list[str]) -> list[Case]:
-    random = np.random.default_rng(seed)
     axes: list[Sequence[Any]] = [
         [*DTYPES], ["sum", "avg"], algorithms, DENSITIES, LENGTHS, FORMS, ROWS,
     ]  # fmt: skip
-    columns = [range(count), *(balanced(random, levels, count) for levels in axes)]
-    return [possible(Case(*levels)) for levels in zip(*columns, strict=True)]
+    drawn = balanced_sample(seed, axes, count)
+    return [possible(Case(number, *levels)) for number, levels in enumerate(drawn)]
 
 
 def overlapping(algorithms: list[str]) -> list[Case]:
@@ -174,6 +169,7 @@ def run_sample(seed: int, count: int, algorithms: list[str]) -> str:
     return digest.hexdigest()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("transport", ["colocated", "colocated-3-lanes", "dedicated"])
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 5])
 def test_sums_equal_the_reference(world_size: int, transport: str) -> None:

@@ -173,6 +173,7 @@ def collect_errors(algorithm: str, precision: str) -> Array:
         return np.array(sums) - exact_sum(comm.world_size, 2000, 1.0)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("algorithm", "precision"),
     [

@@ -152,6 +152,7 @@ def descend_as_rank(name: str, steps: int) -> list[Any]:
         return descend(name, steps, Distributed(comm))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", REAL)
 def test_processes_and_simulation_agree_on_real_data(case: tuple[str, int]) -> None:
     expected = descend(*case, Simulated(RANKS))
@@ -191,6 +192,7 @@ def resume(directory: str) -> dict[str, bytes]:
     return points
 
 
+@pytest.mark.exhaustive
 def test_killed_ranks_go_on_from_their_states(tmp_path: Path) -> None:
     run_ranks(RANKS, run_and_die, str(tmp_path), dying=range(RANKS))
     resumed = run_ranks(RANKS, resume, str(tmp_path))

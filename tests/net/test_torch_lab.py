@@ -52,6 +52,7 @@ def run_ranks(lab: Lab, given: dict[str, str], directory: Path) -> list[tuple[st
     return [rank.communicate(timeout=50) for rank in ranks]
 
 
+@pytest.mark.matrix
 @pytest.mark.lab
 @pytest.mark.skipif(WHY_NOT is not None, reason=f"{WHY_NOT}")
 @pytest.mark.timeout(120)
