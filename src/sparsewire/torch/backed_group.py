@@ -15,34 +15,16 @@ from torch._C._distributed_c10d import Store
 
 from sparsewire.torch import handed
 from sparsewire.torch.engine_backend import EngineBackend
+from sparsewire.torch.forwarding import RENAMED, SAME
 from sparsewire.torch.member import NAME
 from sparsewire.torch.untraced import untraced
 
-# What torch passes on to backends that are written in Python. The old names of some are not here:
-# torch looks for an override by these as well, and would call it where it should end.
-PASSED_ON = (
-    "all_gather_single",
-    "all_gather_single_coalesced",
-    "all_to_all_single",
-    "allgather",
-    "allgather_coalesced",
-    "allreduce",
-    "allreduce_coalesced",
-    "alltoall",
-    "barrier",
-    "broadcast",
-    "gather",
-    "recv",
-    "recv_anysource",
-    "reduce",
-    "reduce_scatter",
-    "reduce_scatter_single",
-    "reduce_scatter_single_coalesced",
-    "scatter",
-    "send",
-)
-# What it does not pass on.
+# What torch does not pass on to backends that are written in Python.
 DIRECT = ("_start_coalescing", "_end_coalescing", "gather_single", "gather_into_tensor")
+# What it does. The old names of some are not here: torch looks for an override by these as well,
+# and would call it where it should end.
+PASSED_ON = {*SAME, *RENAMED, "allreduce", "allreduce_coalesced", "barrier", "broadcast"}
+PASSED_ON -= {*DIRECT, "monitored_barrier"}
 
 
 class BackedGroup(dist.ProcessGroup):

@@ -47,31 +47,27 @@ def _create(settings: Any, options: object) -> Any:
             f'backend "{NAME}" takes no pg_options, got {type(options).__name__}: leave them out; '
             "its settings are environment variables that start with SPARSEWIRE_"
         )
-    if not TAKES_BACKENDS:
-        return join(settings.store, settings.group_rank, settings.group_size, settings.timeout)
-    if settings.enable_reconfigure:
+    if TAKES_BACKENDS and settings.enable_reconfigure:
         raise TypeError(
             f'backend "{NAME}" cannot change its members: leave out enable_reconfigure, and make '
             "a new group instead"
         )
-    return _create_for(settings.process_group, settings)
+    member = join(settings.store, settings.group_rank, settings.group_size, settings.timeout)
+    return _wrapped(settings, member) if TAKES_BACKENDS else member
+
+
+def _wrapped(settings: Any, member: Any) -> dist.ProcessGroup | Member:
+    """What torch 2.14 and newer take: a backend to put into their group, or a group instead."""
+    theirs = settings.process_group
+    ours = BackedGroup(settings.store, member) if _serves_all_devices(theirs) else None
+    remember(ours or theirs, member)
+    return ours or member
 
 
 def join(store: Store, rank: int, size: int, timeout: timedelta) -> Member:
     """Make this rank's end of a group; all ranks make theirs together."""
     kind = EngineBackend if TAKES_BACKENDS else Group
     return kind(store, rank, size, timeout)
-
-
-def _create_for(group: Any, settings: Any) -> dist.ProcessGroup | Member:
-    """What torch 2.14 and newer take: a backend to put into `group`, or a group instead of it."""
-    member: Any = join(settings.store, settings.group_rank, settings.group_size, settings.timeout)
-    if not _serves_all_devices(group):
-        remember(group, member)
-        return member  # type: ignore[no-any-return]
-    ours = BackedGroup(settings.store, member)
-    remember(ours, member)
-    return ours
 
 
 def _serves_all_devices(group: Any) -> bool:

@@ -31,13 +31,8 @@ class EngineBackend(Member, _Backend):  # type: ignore[misc]
     supports_abort_hooks = property(lambda self: True)
     _supports_time_estimate = property(lambda self: False)
 
-    def __init__(
-        self, store: c10d.Store, rank: int, size: int, timeout: timedelta, level: int = 0
-    ) -> None:
-        """Connect to the other members; raises `sparsewire.Error` where that fails."""
-        _Backend.__init__(self, rank, size)
+    def _present(self, timeout: timedelta) -> None:
         self._options = _Backend.Options(NAME, timeout=timeout)
-        self._join(store, timeout, level)
 
     @property
     def options(self) -> Any:

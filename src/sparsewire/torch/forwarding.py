@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from sparsewire.torch import handed
 from sparsewire.torch.callbacks import Callbacks
-from sparsewire.torch.inner_backends import Backend
+from sparsewire.torch.inner_backends import Backend, InnerBackends
 from sparsewire.torch.untraced import untraced
 from sparsewire.torch.work import Together
 
 Serving = TypeVar("Serving", bound="Forwarding")
 
-# What torch calls a process group, and what backends call it: some names differ, and torch 2.13
-# renamed a few of the group's while backends kept the old ones.
+# What torch calls a process group, and what backends call it.
 SAME = (
     "allgather",
     "allgather_coalesced",
@@ -32,20 +32,18 @@ SAME = (
     "scatter",
     "send",
 )
+# Torch 2.13 renamed a few of the group's; backends kept the old ones.
 RENAMED = {
-    "_allgather_base": "_allgather_base",
     "all_gather_single": "_allgather_base",
-    "_reduce_scatter_base": "_reduce_scatter_base",
-    "reduce_scatter_single": "_reduce_scatter_base",
-    "alltoall_base": "alltoall_base",
     "all_to_all_single": "alltoall_base",
+    "reduce_scatter_single": "_reduce_scatter_base",
+    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
+    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
 }
 # Forms over lists of tensors that backends do not show to Python: one call for each pair.
 PAIRWISE = {
     "allgather_into_tensor_coalesced": "_allgather_base",
-    "all_gather_single_coalesced": "_allgather_base",
     "reduce_scatter_tensor_coalesced": "_reduce_scatter_base",
-    "reduce_scatter_single_coalesced": "_reduce_scatter_base",
 }
 
 
@@ -67,8 +65,10 @@ class Forwarding:
     """Every collective of a process group that the engine has no part in, as calls to a backend."""
 
     _callbacks: Callbacks
+    _inner_backends: InnerBackends
+    _coalescing: list[dist.Work] | None = None
 
-    if TYPE_CHECKING:  # Made from the tables below.
+    if TYPE_CHECKING:  # Made from the tables above.
 
         def allgather(self, *args: Any, **kwargs: Any) -> Any: ...
 
@@ -80,11 +80,30 @@ class Forwarding:
 
     def _inner(self, device_type: str) -> Backend:
         """The inner backend for tensors of this device type."""
-        raise NotImplementedError
+        return self._inner_backends.of(device_type)
 
     def _record(self, work: Any) -> dist.Work:
-        """See every work on its way out."""
-        raise NotImplementedError
+        """See every work on its way out; None is none."""
+        if work is not None:
+            if self._coalescing is not None:
+                self._coalescing.append(work)
+            handed.leave(work)
+        return work  # type: ignore[no-any-return]
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        group = self._serving()
+        backend = group._inner(device.type)
+        if backend.supports_coalescing:
+            backend._start_coalescing()
+        group._coalescing = []
+
+    def _end_coalescing(self, device: torch.device) -> dist.Work:
+        group = self._serving()
+        works, group._coalescing = group._coalescing or [], None
+        backend = group._inner(device.type)
+        if backend.supports_coalescing:
+            works.append(backend._end_coalescing())
+        return group._record(Together(works, [], group._callbacks))
 
 
 def _forward(name: str, inner_name: str) -> Any:
@@ -121,7 +140,8 @@ def _method(name: str, function: Any) -> Any:
 
 for _name in SAME:
     setattr(Forwarding, _name, _forward(_name, _name))
-for _name, _inner_name in RENAMED.items():
-    setattr(Forwarding, _name, _forward(_name, _inner_name))
-for _name, _inner_name in PAIRWISE.items():
-    setattr(Forwarding, _name, _forward_pairs(_name, _inner_name))
+for _names in RENAMED.items():
+    _old = _names[1]
+    for _name in _names:
+        _made = _forward_pairs(_name, PAIRWISE[_old]) if _old in PAIRWISE else _forward(_name, _old)
+        setattr(Forwarding, _name, _made)

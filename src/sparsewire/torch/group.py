@@ -18,15 +18,7 @@ class Group(Member, dist.ProcessGroup):  # type: ignore[misc]
     single one is overridden.
     """
 
-    def __init__(
-        self, store: Store, rank: int, size: int, timeout: timedelta, level: int = 0
-    ) -> None:
-        """Connect to the other members; raises `sparsewire.Error` where that fails."""
-        dist.ProcessGroup.__init__(self, rank, size)  # type: ignore[call-arg]
-        self._join(store, timeout, level)
-        self._register_inner()
-
-    def _register_inner(self) -> None:
+    def _present(self, timeout: timedelta) -> None:
         cpu, cuda = self._inner("cpu"), self._inner("cuda")
         self._register_backend(torch.device("cpu"), self.BackendType.CUSTOM, cpu)
         self._set_default_backend(self.BackendType.CUSTOM)

@@ -37,17 +37,12 @@ class InnerBackends:
 
     def of(self, device_type: str) -> Backend:
         """The backend for tensors of this device type; gloo on a machine without NCCL."""
-        if device_type != "cuda":
+        if device_type != "cuda" or not (torch.cuda.is_available() and dist.is_nccl_available()):
             return self.gloo
         with self._making:
             if "cuda" not in self._made:
-                nccl = _nccl(*self._arguments, self.timeout)
-                self._made["cuda"] = self.gloo if nccl is None else nccl
+                self._made["cuda"] = _nccl(*self._arguments, self.timeout)
             return self._made["cuda"]
-
-    def all(self) -> list[Backend]:
-        """Every backend that there is by now, once."""
-        return list({id(backend): backend for backend in self._made.values()}.values())
 
     @property
     def timeout(self) -> timedelta:
@@ -55,28 +50,26 @@ class InnerBackends:
         return timeout
 
     def set_timeout(self, timeout: timedelta) -> None:
-        for backend in self.all():
+        for backend in self._made.values():
             backend.options._timeout = timeout
 
     def shutdown(self) -> None:
         """Close all connections. Idempotent."""
-        self._each("shutdown")
+        for backend in self._made.values():
+            backend.shutdown()
 
     def abort(self) -> None:
         """Fail what is in flight, where the backends can."""
-        self._each("abort")
+        for backend in self._made.values():
+            backend.abort()
 
     def disown(self) -> None:
         """In a forked child: leave the backends to the parent; what is called here raises."""
-        for backend in self.all():
+        for backend in self._made.values():
             # It would wait for threads that are not here.
             never_free(backend)
         self._made, self._gone = {}, Inherited("process group")
         self._making = threading.Lock()
-
-    def _each(self, method: str) -> None:
-        for backend in self.all():
-            getattr(backend, method)()
 
 
 def _gloo(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
@@ -89,10 +82,8 @@ def _gloo(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
     return backend(PrefixStore("gloo", store), rank, size, options)
 
 
-def _nccl(store: Store, rank: int, size: int, timeout: timedelta) -> Backend | None:
-    """An NCCL backend, which connects at its first call; None on a machine without CUDA."""
-    if not (torch.cuda.is_available() and dist.is_nccl_available()):
-        return None
+def _nccl(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
+    """An NCCL backend, which connects at its first call."""
     options: Any = dist.ProcessGroupNCCL.Options()
     options._timeout = timeout
     return dist.ProcessGroupNCCL(PrefixStore("nccl", store), rank, size, options)

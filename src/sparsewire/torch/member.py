@@ -14,19 +14,16 @@ import weakref
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import torch
-import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 import sparsewire
 from sparsewire.errors import Error
 from sparsewire.forking import disown_in_child, never_free
-from sparsewire.torch import callbacks, handed
+from sparsewire.torch import callbacks
 from sparsewire.torch.collectives import Collectives
 from sparsewire.torch.forwarding import Serving
 from sparsewire.torch.health import Health
-from sparsewire.torch.inner_backends import Backend, InnerBackends
-from sparsewire.torch.work import Together
+from sparsewire.torch.inner_backends import InnerBackends
 
 NAME = "sparsewire"
 
@@ -40,37 +37,40 @@ class Member(Collectives):
 
     if TYPE_CHECKING:
 
-        def __init__(
-            self, store: Store, rank: int, size: int, timeout: timedelta, level: int = 0
-        ) -> None: ...
-
         def rank(self) -> int: ...
 
         def size(self) -> int: ...
 
-    def _join(self, store: Store, timeout: timedelta, level: int) -> None:
+    def __init__(
+        self, store: Store, rank: int, size: int, timeout: timedelta, level: int = 0
+    ) -> None:
         """Connect to the other members; raises `sparsewire.Error` where that fails."""
+        super().__init__(rank, size)  # type: ignore[call-arg]
         self._store = store
         self._level = level
         self._nested: Member | None = None
         self._nesting = threading.Lock()
-        self._coalescing: list[dist.Work] | None = None
         self._callbacks = callbacks.Callbacks(level + 1)
         self._health = Health()
         # The engine first: it finds out at once where ranks cannot reach each other.
         self.communicator = sparsewire.init(
             PrefixStore("sparsewire", store),
-            rank=self.rank(),
-            world_size=self.size(),
+            rank=rank,
+            world_size=size,
             timeout=timeout.total_seconds(),
         )
         try:
-            self._inner_backends = InnerBackends(store, self.rank(), self.size(), timeout)
+            self._inner_backends = InnerBackends(store, rank, size, timeout)
         except BaseException:
             self.communicator.close()
             raise
         _open.add(self)
         disown_in_child(self)
+        self._present(timeout)
+
+    def _present(self, timeout: timedelta) -> None:
+        """Have torch find what it looks for in a group, or in a backend."""
+        raise NotImplementedError
 
     def getBackendName(self) -> str:
         return NAME
@@ -84,9 +84,6 @@ class Member(Collectives):
     def _timeout(self) -> timedelta:
         # Torch changes a group's timeout behind its back, in the inner backend.
         return self._inner_backends.timeout
-
-    def _inner(self, device_type: str) -> Backend:
-        return self._inner_backends.of(device_type)
 
     def _serving(self: Serving) -> Serving:
         group: Any = self
@@ -103,31 +100,6 @@ class Member(Collectives):
                 )
                 self._nested._health = self._health
             return self._nested
-
-    def _record(self, work: Any) -> dist.Work:
-        """See every work on its way out; None is none."""
-        if work is not None:
-            if self._coalescing is not None:
-                self._coalescing.append(work)
-            handed.leave(work)
-        return work  # type: ignore[no-any-return]
-
-    def _start_coalescing(self, device: torch.device) -> None:
-        group = self._serving()
-        backend = group._inner(device.type)
-        if backend.supports_coalescing:
-            backend._start_coalescing()
-        group._coalescing = []
-
-    def _end_coalescing(self, device: torch.device) -> dist.Work:
-        group = self._serving()
-        works, group._coalescing = group._coalescing or [], None
-        backend = group._inner(device.type)
-        if backend.supports_coalescing:
-            works.append(backend._end_coalescing())
-        together = Together(works, [], group._callbacks)
-        handed.leave(together)
-        return together
 
     def set_timeout(self, timeout: timedelta) -> None:
         self._inner_backends.set_timeout(timeout)
