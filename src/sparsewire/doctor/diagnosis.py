@@ -11,6 +11,8 @@ from sparsewire.compress.framing import framed, unframed
 from sparsewire.doctor.choices import Chosen, choices
 from sparsewire.doctor.findings import Finding, findings
 from sparsewire.doctor.machine import Machine, look_at_machine
+from sparsewire.experiment.events import Event
+from sparsewire.experiment.launch import run_on_loopback
 from sparsewire.link_figures import LinkFigures
 from sparsewire.meeting.launcher import join
 
@@ -59,3 +61,10 @@ def of_ranks(environment: Mapping[str, str]) -> tuple[int, Diagnosis]:
         link = communicator.link if ranks > 1 else None
         chosen = choices(link, ranks) if link else []
         return communicator.rank, Diagnosis(machines, link, chosen, findings(machines, link))
+
+
+def of_local_ranks(workers: int) -> Diagnosis:
+    """Start so many ranks here, on loopback; raises WorkerFailed where one fails."""
+    said: list[Event] = []
+    run_on_loopback("sparsewire.doctor.worker", ranks=workers, on_event=said.append)
+    return Diagnosis.from_fields(said[0])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
 
-from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +13,7 @@ from sparsewire.doctor.choices import Chosen
 from sparsewire.doctor.diagnosis import Diagnosis
 from sparsewire.doctor.findings import bandwidth_mbit
 from sparsewire.doctor.machine import Machine
+from sparsewire.experiment.table import Column, table
 from sparsewire.link_figures import LinkFigures
 from sparsewire.measure.sizes import size_text
 
@@ -36,15 +37,11 @@ def _facts(machines: list[Machine]) -> Table:
     groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
     for rank, machine in enumerate(machines):
         groups.setdefault(tuple(_rows(machine)), []).append(rank)
-    table = _table()
-    table.add_column("fact", style="bold")
-    for ranks in groups.values():
-        names = ", ".join(map(str, ranks))
-        alone = len(machines) == 1
-        table.add_column("this machine" if alone else f"rank {names}", overflow="fold")
-    for row in zip(*groups, strict=True):
-        table.add_row(row[0][0], *(value for _, value in row))
-    return table
+    heads = [f"rank {', '.join(map(str, ranks))}" for ranks in groups.values()]
+    return _texts(
+        ["fact", *(heads if len(machines) > 1 else ["this machine"])],
+        [[row[0][0], *(value for _, value in row)] for row in zip(*groups, strict=True)],
+    )
 
 
 def _rows(machine: Machine) -> Iterator[tuple[str, str]]:
@@ -67,29 +64,26 @@ def _or_unknown(value: int | None, unit: str) -> str:
     return "unknown" if value is None else f"{value} {unit}"
 
 
-def _table(title: str | None = None) -> Table:
-    return Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
-
-
 def _link(link: LinkFigures, ranks: int) -> Table:
-    table = _table(f"measured among {ranks} ranks")
-    table.add_column("figure", style="bold")
-    table.add_column("value", justify="right")
-    table.add_row("latency of a message", f"{link.latency_s * 1e6:.0f} us")
-    table.add_row("bandwidth per rank, all sending", f"{bandwidth_mbit(link):.0f} Mbit/s")
-    table.add_row("merging", f"{1e-6 / link.merge_s:.0f} million elements/s")
-    table.add_row("the same for SPARSEWIRE_LINK", str(link))
-    return table
+    figures = [
+        ["latency of a message", f"{link.latency_s * 1e6:.0f} us"],
+        ["bandwidth per rank, all sending", f"{bandwidth_mbit(link):.0f} Mbit/s"],
+        ["merging", f"{1e-6 / link.merge_s:.0f} million elements/s"],
+        ["the same for SPARSEWIRE_LINK", str(link)],
+    ]
+    return _texts(["figure", "value"], figures, f"measured among {ranks} ranks")
 
 
 def _choices(choices: list[Chosen]) -> Table:
-    densities = list(dict.fromkeys(choice.density for choice in choices))
-    table = _table('what "auto" chooses for sparse float32, and the ms it predicts')
-    table.add_column("size", justify="right", style="bold")
-    for density in densities:
-        table.add_column(f"density {density:g}", overflow="fold")
-    for size in dict.fromkeys(choice.bytes for choice in choices):
-        of_size = [choice for choice in choices if choice.bytes == size]
-        cells = [f"{choice.algorithm}\n{choice.predicted_s * 1e3:.3g}" for choice in of_size]
-        table.add_row(size_text(size), *cells)
-    return table
+    rows: dict[int, list[str]] = {}
+    for choice in choices:
+        cells = rows.setdefault(choice.bytes, [size_text(choice.bytes)])
+        cells.append(f"{choice.algorithm}\n{choice.predicted_s * 1e3:.3g}")
+    densities = dict.fromkeys(f"density {choice.density:g}" for choice in choices)
+    title = 'what "auto" chooses for sparse float32, and the ms it predicts'
+    return _texts(["size", *densities], rows.values(), title)
+
+
+def _texts(heads: list[str], rows: Iterable[list[str]], title: str | None = None) -> Table:
+    columns = [Column(head, itemgetter(at), True) for at, head in enumerate(heads)]
+    return table(columns, rows, title)
