@@ -1,4 +1,4 @@
-"""Closes the communicators that a process forgets to close, while Python still works."""
+"""Closes communicators, and groups of them, that a process forgets, while Python still works."""
 
 from __future__ import annotations
 

@@ -6,17 +6,14 @@ Torch reaches it in one of two ways: before 2.14 as a process group (`group`), l
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import os
 import threading
-import weakref
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from torch._C._distributed_c10d import PrefixStore, Store
 
 import sparsewire
+from sparsewire import closing
 from sparsewire.errors import Error
 from sparsewire.forking import disown_in_child, never_free
 from sparsewire.torch import callbacks
@@ -64,7 +61,7 @@ class Member(Collectives):
         except BaseException:
             self.communicator.close()
             raise
-        _open.add(self)
+        closing.register(self)
         disown_in_child(self)
         self._present(timeout)
 
@@ -125,7 +122,11 @@ class Member(Collectives):
         self.communicator.close()
         self._callbacks.close()
         self._inner_backends.shutdown()
-        _open.discard(self)
+        closing.unregister(self)
+
+    def close(self) -> None:
+        """What is called where the program ends without having destroyed the group."""
+        self.shutdown()
 
     def disown(self) -> None:
         """In a forked child: leave the group to the parent; what is called here raises."""
@@ -143,18 +144,3 @@ class Member(Collectives):
         self.communicator.abort(f"rank {self.rank()} aborted its process group")
         self._inner_backends.abort()
         self.shutdown()
-
-
-_open: weakref.WeakSet[Member] = weakref.WeakSet()
-
-
-# A child shuts nothing down that is its parent's.
-os.register_at_fork(after_in_child=_open.clear)
-
-
-@atexit.register
-def _shut_down_open_groups() -> None:
-    """Stop the threads of groups that the program did not destroy, while Python still works."""
-    for group in list(_open):
-        with contextlib.suppress(Exception):
-            group.shutdown()
