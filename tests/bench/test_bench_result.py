@@ -9,23 +9,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sparsewire.bench.job import Case, CaseReport, Sample
-from sparsewire.bench.launch import Outcome
+from sparsewire.bench.job import Case, Sample
 from sparsewire.bench.plot import time_by_density
-from sparsewire.bench.result import CaseResult, summarise
+from sparsewire.bench.result import CaseResult, Outcome, summarise
 from sparsewire.bench.table import tables
 from sparsewire.experiment.cluster import Cluster
 from sparsewire.experiment.table import number
+from sparsewire.measure.wire_limit import Share
 
 MB = 1_000_000
-
-
-def report(seconds: list[float], gloo_seconds: list[float]) -> CaseReport:
-    samples = {
-        "gloo": Sample(gloo_seconds, 0.5, 0.5, 12 * MB, 15 * MB),
-        "sparsewire": Sample(seconds, 0.2, 0.4, 2 * MB, 3 * MB),
-    }
-    return CaseReport(0, 0.1, 0.3, samples)
 
 
 IN_THE_LAB = Cluster(2, emulated=True, link="1gbit")
@@ -33,9 +25,10 @@ IN_THE_LAB = Cluster(2, emulated=True, link="1gbit")
 
 def result(cluster: Cluster = IN_THE_LAB) -> CaseResult:
     case = Case("blocks:256", MB, 0.1, iterations=2, warmup=0, burst=1)
-    outcome = Outcome(
-        [report([0.1, 0.3], [0.8, 0.8]), report([0.2, 0.2], [0.7, 0.9])], aggregator_cpu_s=1.0
-    )
+    gloo = [Sample(s, 0.5, 0.5, 12 * MB, 15 * MB) for s in ([0.8, 0.8], [0.7, 0.9])]
+    ours = [Sample(s, 0.2, 0.4, 2 * MB, 3 * MB) for s in ([0.1, 0.3], [0.2, 0.2])]
+    samples = {"gloo": gloo, "sparsewire": ours}
+    outcome = Outcome(samples, Share(0.1, 0.3), aggregator_cpu_s=1.0)
     return summarise(case, outcome, cluster, item_bytes=4)
 
 
@@ -89,8 +82,8 @@ def sparse_result() -> CaseResult:
             prediction=dict.fromkeys(("algorithm", "chosen"), "ssar_recursive_double"),
         ),
     }
-    reports = [CaseReport(0, 0.1, 0.3, samples)] * 2
-    return summarise(case, Outcome(reports), IN_THE_LAB, item_bytes=4)
+    outcome = Outcome({name: [sample] * 2 for name, sample in samples.items()}, Share(0.1, 0.3))
+    return summarise(case, outcome, IN_THE_LAB, item_bytes=4)
 
 
 def test_what_was_chosen_and_predicted_is_told() -> None:

@@ -1,27 +1,29 @@
-"""The all_reduce benchmark as a whole: a job on a cluster gives results and a report of them."""
+"""The all_reduce benchmark: a job's workers and aggregators on a cluster, and a report of them."""
 
 from __future__ import annotations
 
+import os
+import secrets
+import sys
+import tempfile
 from dataclasses import asdict
+from pathlib import Path
 
-from sparsewire.bench.job import Job
-from sparsewire.bench.launch import run_job
+from sparsewire.bench.job import Job, Sample
 from sparsewire.bench.patterns import numpy_dtype
 from sparsewire.bench.plot import time_by_density
-from sparsewire.bench.result import CaseResult, summarise
+from sparsewire.bench.result import CaseResult, Outcome, summarise
 from sparsewire.bench.table import tables
 from sparsewire.experiment.cluster import Cluster
+from sparsewire.experiment.crew import Crew, Process
+from sparsewire.experiment.launch import module_argv
 from sparsewire.experiment.progress import Move, bars
 from sparsewire.experiment.report import Report
+from sparsewire.experiment.site import Site, free_ports
+from sparsewire.measure.usage import cpu_seconds
+from sparsewire.measure.wire_limit import Share
 
-
-def run_all_reduce(job: Job, cluster: Cluster, move: Move) -> list[CaseResult]:
-    """Run all cases; raises WorkerFailed if a process fails or a result is wrong."""
-    item_bytes = numpy_dtype(job.dtype).itemsize
-    return [
-        summarise(case, outcome, cluster, item_bytes)
-        for case, outcome in zip(job.cases, run_job(job, cluster, move), strict=True)
-    ]
+_AGGREGATOR = "from sparsewire.cli.main import app; app()"
 
 
 def all_reduce_report(job: Job, cluster: Cluster) -> Report:
@@ -36,3 +38,68 @@ def all_reduce_report(job: Job, cluster: Cluster) -> Report:
     }
     title = f"{job}, {cluster}"
     return Report([title, *tables(results)], record, lambda: time_by_density(results, title))
+
+
+def run_all_reduce(job: Job, cluster: Cluster, move: Move) -> list[CaseResult]:
+    """Run all cases on the cluster's first hosts, aggregators on those after the ranks'.
+
+    Raises WorkerFailed, with what the processes wrote, as soon as one of them fails, or finds that
+    a result is wrong.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="sparsewire-bench-") as folder,
+        cluster.open() as site,
+        Crew(site, Path(folder)) as crew,
+    ):
+        # Those that the caller's environment may name are not part of this cluster.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "SPARSEWIRE_AGGREGATORS": ""}
+        aggregators = _start_aggregators(crew, site, cluster, environment)
+        argv = module_argv("sparsewire.bench.worker", job.to_json())
+        crew.start_workers(argv, cluster.ranks, environment)
+        outcomes = _outcomes(crew, aggregators, job, move)
+    cases, item_bytes = zip(job.cases, outcomes, strict=True), numpy_dtype(job.dtype).itemsize
+    return [summarise(case, outcome, cluster, item_bytes) for case, outcome in cases]
+
+
+def _start_aggregators(
+    crew: Crew, site: Site, cluster: Cluster, environment: dict[str, str]
+) -> list[Process]:
+    """Start those that the cluster has, and name them in the environment of the workers."""
+    if not cluster.aggregators:
+        return []
+    hosts = range(cluster.ranks, cluster.ranks + cluster.aggregators)
+    ports = free_ports(cluster.aggregators)
+    binds = [f"{site.addresses[host]}:{port}" for host, port in zip(hosts, ports, strict=True)]
+    environment["SPARSEWIRE_SECRET"] = secrets.token_hex(16)
+    argv = [sys.executable, "-c", _AGGREGATOR, "aggregator", "--bind"]
+    started = [
+        crew.start_beside(f"aggregator{index}", host, [*argv, bind], environment)
+        for index, (host, bind) in enumerate(zip(hosts, binds, strict=True))
+    ]
+    environment["SPARSEWIRE_AGGREGATORS"] = ",".join(binds)
+    return started
+
+
+def _outcomes(crew: Crew, aggregators: list[Process], job: Job, move: Move) -> list[Outcome]:
+    """Collect what the workers tell until every one has ended well."""
+    outcomes = [Outcome() for _ in job.cases]
+    for rank, event in crew.events():
+        number = event["case"]
+        outcome = outcomes[number]
+        if event["event"] == "measured":
+            outcome.share = Share(*event["share"])
+            for name, fields in event["samples"].items():
+                outcome.samples.setdefault(name, []).append(Sample(**fields))
+            if rank == 0:
+                outcome.aggregator_cpu_s += _cpu_s(aggregators)
+        elif rank == 0:
+            if not event["done"]:
+                outcome.aggregator_cpu_s -= _cpu_s(aggregators)
+            # Cases count alike, whatever they take.
+            done = number + event["done"] / event["total"]
+            move("measuring", done, len(outcomes), str(job.cases[number]))
+    return outcomes
+
+
+def _cpu_s(processes: list[Process]) -> float:
+    return sum(cpu_seconds(process.popen.pid) for process in processes)

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from sparsewire.bench.backends import Backend
 from sparsewire.bench.calls import Call
 from sparsewire.bench.case_data import prepare
-from sparsewire.bench.job import CaseReport, Job, Sample
+from sparsewire.bench.job import Job, Sample
 from sparsewire.bench.pacing import Pacing
 from sparsewire.bench.patterns import Array
 from sparsewire.bench.reference import first_difference
@@ -29,15 +29,22 @@ class CaseRun:
     """Holds one rank's data, and `burst` buffers that are reduced."""
 
     def __init__(self, job: Job, index: int) -> None:
-        self.job, self.index, self.case = job, index, job.cases[index]
+        self.job, self.case = job, job.cases[index]
         self.interface = os.environ["SPARSEWIRE_IFNAME"]
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         self.data = prepare(job, self.case, self.rank, self.ranks)
         self.buffers = [np.empty_like(self.data.dense) for _ in range(self.case.burst)]
 
-    def run(self, backends: dict[str, Backend], progress: Callable[[int, int], None]) -> CaseReport:
+    def share(self) -> Share:
+        """What the buffers of all ranks hold. Collective."""
+        vector = self.data.dense
+        pairs = zip(_densities(nonzero_blocks(vector)), _densities(vector != 0), strict=True)
+        return Share(*(share(*pair, 8 * vector.itemsize) for pair in pairs))
+
+    def run(
+        self, backends: dict[str, Backend], progress: Callable[[int, int], None]
+    ) -> dict[str, Sample]:
         """Alternate the backends burst by burst, so that disturbances hit all of them alike."""
-        needed = _measure_share(self.data.dense)
         calls = {
             name: [backend.bind(self.data, buffer) for buffer in self.buffers]
             for name, backend in backends.items()
@@ -54,7 +61,7 @@ class CaseRun:
                 self._burst(name, backends[name], calls[name], sample)
             if burst >= warmup and pacing.is_over(samples):
                 break
-        return CaseReport(self.index, needed.mean, needed.union, samples)
+        return samples
 
     def _burst(self, name: str, backend: Backend, calls: list[Call], sample: Sample) -> None:
         for call in calls:
@@ -99,14 +106,6 @@ def _timed(call: Call) -> float:
     start = time.perf_counter()
     call.run()
     return time.perf_counter() - start
-
-
-def _measure_share(vector: Array) -> Share:
-    """What the buffers of all ranks hold. Collective."""
-    blocks = _densities(nonzero_blocks(vector))
-    elements = _densities(vector != 0)
-    shares = [share(*pair, 8 * vector.itemsize) for pair in zip(blocks, elements, strict=True)]
-    return Share(*shares)
 
 
 def _densities(nonzero: npt.NDArray[np.bool_]) -> tuple[float, float]:

@@ -69,18 +69,3 @@ class Sample:
     interface_bytes_sent: int = 0
     prediction: dict[str, Any] = field(default_factory=dict)
     """Of sparse input: the last fields of `Measurement`."""
-
-
-@dataclass(frozen=True)
-class CaseReport:
-    """What one rank found in one case; every result in it was checked."""
-
-    case: int
-    share_mean: float
-    share_union: float
-    samples: dict[str, Sample]
-
-    @classmethod
-    def from_fields(cls, fields: dict[str, Any]) -> CaseReport:
-        samples = {name: Sample(**sample) for name, sample in fields["samples"].items()}
-        return cls(**{**fields, "samples": samples})

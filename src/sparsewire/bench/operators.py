@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple, ParamSpec, TypeVar
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,6 @@ from sparsewire.experiment.progress import Move, bars
 from sparsewire.experiment.report import Report
 from sparsewire.experiment.table import Column, number, table
 
-P = ParamSpec("P")
 T = TypeVar("T")
 Vector = NDArray[np.float32]
 
@@ -88,43 +88,34 @@ def _measure(name: str, compressor: Compressor, x: Vector, repetitions: int) -> 
     stream, size = Stream(1), 0
     encodes, decodes = [], []
     for _ in range(repetitions):
-        times, payload = _timed(compressor.encode, x, stream)
-        encodes.append(times)
+        payload, seconds = _timed(lambda: compressor.encode(x, stream))
+        encodes.append(seconds)
+        decodes.append(_timed(partial(compressor.decode, payload))[1])
         size += len(payload)
-        decodes.append(_timed(compressor.decode, payload)[0])
-    (encode, encode_elapsed), (decode, decode_elapsed) = _medians(encodes), _medians(decodes)
+    encode_s, encode_elapsed_s = np.median(encodes, axis=0).tolist()
+    decode_s, decode_elapsed_s = np.median(decodes, axis=0).tolist()
     return Speed(
         operator=name,
         elements=x.size,
         omega=None if compressor.is_biased else compressor.omega,
         contraction=compressor.contraction,
         bits_per_element=8 * size / repetitions / x.size,
-        encode_s=encode,
-        decode_s=decode,
-        encode_bytes_per_s=x.nbytes / encode,
-        decode_bytes_per_s=x.nbytes / decode,
-        encode_elapsed_s=encode_elapsed,
-        decode_elapsed_s=decode_elapsed,
-        encode_times_s=[times.processor_s for times in encodes],
-        decode_times_s=[times.processor_s for times in decodes],
+        encode_s=encode_s,
+        decode_s=decode_s,
+        encode_bytes_per_s=x.nbytes / encode_s,
+        decode_bytes_per_s=x.nbytes / decode_s,
+        encode_elapsed_s=encode_elapsed_s,
+        decode_elapsed_s=decode_elapsed_s,
+        encode_times_s=[processor_s for processor_s, _ in encodes],
+        decode_times_s=[processor_s for processor_s, _ in decodes],
     )
 
 
-class Times(NamedTuple):
-    """Of one call: processor time, of all threads together, and time on the clock."""
-
-    processor_s: float
-    elapsed_s: float
-
-
-def _timed(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> tuple[Times, T]:
+def _timed(call: Callable[[], T]) -> tuple[T, tuple[float, float]]:
+    """What a call gives, its processor time, of all threads together, and time on the clock."""
     processor, clock = time.process_time(), time.perf_counter()
-    result = call(*args, **kwargs)
-    return Times(time.process_time() - processor, time.perf_counter() - clock), result
-
-
-def _medians(calls: Sequence[Times]) -> Times:
-    return Times(*(float(median) for median in np.median(calls, axis=0)))
+    result = call()
+    return result, (time.process_time() - processor, time.perf_counter() - clock)
 
 
 def _quality(speed: Speed) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from sparsewire.bench.job import Case, Sample
-from sparsewire.bench.launch import Outcome
 from sparsewire.experiment.cluster import Cluster
-from sparsewire.measure.wire_limit import Share, ring_bytes, sparse_bytes
+from sparsewire.measure.wire_limit import DENSE, Share, ring_bytes, sparse_bytes
 
 _REFERENCES = ("gloo", "gloo-sparse")
 
@@ -75,11 +74,18 @@ class CaseResult:
     backends: dict[str, Measurement]
 
 
+@dataclass
+class Outcome:
+    """What came of one case: of each backend a sample per rank; CPU time of all aggregators."""
+
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    share: Share = DENSE
+    aggregator_cpu_s: float = 0.0
+
+
 def summarise(case: Case, outcome: Outcome, cluster: Cluster, item_bytes: int) -> CaseResult:
     """Join what all ranks measured in one case."""
-    reports, payload = outcome.reports, case.elements * item_bytes
-    share = Share(reports[0].share_mean, reports[0].share_union)
-    samples = {name: [r.samples[name] for r in reports] for name in reports[0].samples}
+    samples, share, payload = outcome.samples, outcome.share, case.elements * item_bytes
     references = {
         name: float(np.median(_slowest(samples[name]))) for name in _REFERENCES if name in samples
     }

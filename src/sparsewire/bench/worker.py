@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from datetime import timedelta
 
 import torch
@@ -24,7 +24,8 @@ def main() -> None:
     torch.set_num_threads(1)
     store = _join(job)
     backends = open_backends(job, store)
-    _run_cases(job, backends, tell)
+    for index in range(len(job.cases)):
+        _run_case(job, index, backends, tell)
     for backend in backends.values():
         backend.close()
     dist.destroy_process_group()
@@ -40,13 +41,12 @@ def _join(job: Job) -> Store:
     return store
 
 
-def _run_cases(job: Job, backends: dict[str, Backend], tell: Tell) -> None:
-    for index in range(len(job.cases)):
-
-        def report(done: int, total: int, index: int = index) -> None:
-            tell("progress", case=index, done=done, total=total)
-
-        tell("report", **asdict(CaseRun(job, index).run(backends, report)))
+def _run_case(job: Job, index: int, backends: dict[str, Backend], tell: Tell) -> None:
+    run = CaseRun(job, index)
+    needed = run.share()
+    measured = run.run(backends, lambda done, of: tell("progress", case=index, done=done, total=of))
+    samples = {name: asdict(sample) for name, sample in measured.items()}
+    tell("measured", case=index, share=astuple(needed), samples=samples)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,18 +38,12 @@ class ResultFiles:
 
     def write(self, record: Mapping[str, Any], draw: Callable[[], Figure] | None) -> None:
         """Write what is wanted; raises ExperimentError, which says why, where that fails."""
-        with self.writing():
+        try:
             if self.json is not None:
                 everything = _plain({"conditions": self.conditions, **record})
                 self.json.write_text(json.dumps(everything, indent=1, allow_nan=False) + "\n")
             if self.plot is not None and draw is not None:
                 draw().savefig(self.plot, dpi=150)
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Say which file cannot be written, and why."""
-        try:
-            yield
         except OSError as error:
             raise ExperimentError(f"cannot write {error.filename}: {error.strerror}") from None
 

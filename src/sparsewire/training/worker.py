@@ -20,13 +20,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-import sparsewire.torch  # noqa: F401
+import sparsewire.torch
 from sparsewire.experiment.events import Tell, claim_stdout
 from sparsewire.measure.density import Density
+from sparsewire.measure.usage import Usage
 from sparsewire.training.averaging import Averaging
 from sparsewire.training.tasks import TASKS, Trainee
-from sparsewire.training.traffic import Meter, meter
 from sparsewire.training.trial import Trial
+
+Meter = Callable[[], int]
 
 RISE = 0.02
 """The share of the steps in which the learning rate rises; then it falls along half a cosine."""
@@ -81,6 +83,19 @@ class Recorder:
         }
 
 
+def _meter(backend: str, interface: str | None) -> Meter | None:
+    """A function that tells the bytes sent so far, or None where nothing counts them.
+
+    An interface of the rank's own counts everything, for every backend alike. Without one, only
+    sparsewire itself counts, and only what it sends.
+    """
+    if interface is not None:
+        return lambda: Usage.now(interface).interface_bytes_sent
+    if backend != "sparsewire":
+        return None
+    return lambda: sparsewire.torch.stats()["bytes_sent"]
+
+
 def _mean_over_ranks(values: Tensor) -> Tensor:
     dist.all_reduce(values)
     return values / dist.get_world_size()
@@ -92,7 +107,7 @@ def run(trial: Trial, averaging: Averaging, tell: Tell) -> None:
     averaging.attach(trainee.ddp, trial.warmup)
     rates = rate_at(trial.schedule_steps) if trial.schedule_steps else lambda step: 1.0
     schedule = torch.optim.lr_scheduler.LambdaLR(trainee.optimizer, rates)
-    recorder = Recorder(trainee, meter(averaging.backend, trial.interface))
+    recorder = Recorder(trainee, _meter(averaging.backend, trial.interface))
     between = max(1, trial.steps // trial.evaluations)
     for number in range(trial.steps):
         if number % between == 0:
