@@ -3,43 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyroute2 import Ethtool, IPRoute
 from pyroute2.ethtool.ioctl import EthtoolError
-from pyroute2.netlink.exceptions import NetlinkError
 
 
-def interface_of(address: str) -> str | None:
-    """The name of the interface that has this IP address."""
-    with IPRoute() as route:
-        indices = {
-            entry["index"]
-            for entry in route.get_addr()
-            if address in (entry.get_attr("IFA_LOCAL"), entry.get_attr("IFA_ADDRESS"))
-        }
-        names = [link.get_attr("IFLA_IFNAME") for link in route.get_links(*indices)]
-    return names[0] if indices and names else None
+class Device(NamedTuple):
+    """An interface; None where something is not known."""
 
-
-def mtu(interface: str) -> int | None:
+    interface: str | None = None
+    mtu: int | None = None
     """The largest packet in bytes."""
-    link = _link(interface)
-    return None if link is None else int(link.get_attr("IFLA_MTU"))
+    speed_mbit: int | None = None
+    """The speed of the link as its driver tells; many virtual ones do not."""
 
 
-def speed_mbit(interface: str) -> int | None:
-    """The speed of the link in Mbit/s as its driver tells; many virtual ones do not."""
-    link = _link(interface)
+def device_with(address: str) -> Device:
+    """The interface that has this IP address."""
+    with IPRoute() as route:
+        for entry in route.get_addr():
+            if address in (entry.get_attr("IFA_LOCAL"), entry.get_attr("IFA_ADDRESS")):
+                (link,) = route.get_links(entry["index"])
+                name = link.get_attr("IFLA_IFNAME")
+                return Device(name, link.get_attr("IFLA_MTU"), _speed_mbit(link, name))
+    return Device()
+
+
+def _speed_mbit(link: Any, name: str) -> int | None:
     # This one tells 10000, whatever shapes it.
-    if link is None or link.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND") == "veth":
-        return None
-    with contextlib.suppress(EthtoolError), Ethtool() as ethtool:
-        return ethtool.get_link_mode(interface).speed or None
-    return None
-
-
-def _link(interface: str) -> Any:
-    with IPRoute() as route, contextlib.suppress(NetlinkError):
-        return next(iter(route.link("get", ifname=interface)), None)
+    if link.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND") != "veth":
+        with contextlib.suppress(EthtoolError), Ethtool() as ethtool:
+            return ethtool.get_link_mode(name).speed or None
     return None

@@ -55,8 +55,9 @@ def of_ranks(environment: Mapping[str, str]) -> tuple[int, Diagnosis]:
     """
     own = look_at_machine(environment, try_lab=False)
     with join() as communicator:
-        told = communicator.all_gather(framed(own.encode()))
-        machines = [Machine.decode(unframed(each.indices, each.values)) for each in told]
+        told = communicator.all_gather(framed(json.dumps(asdict(own)).encode()))
+        records = [json.loads(unframed(each.indices, each.values)) for each in told]
+        machines = [Machine(**record) for record in records]
         ranks = communicator.world_size
         link = communicator.link if ranks > 1 else None
         chosen = choices(link, ranks) if link else []

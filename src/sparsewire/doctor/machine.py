@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from sparsewire import __version__, _core
-from sparsewire.doctor import device
+from sparsewire.doctor.device import Device, device_with
 from sparsewire.lab import available
 from sparsewire.meeting.interface import host_identity, is_loopback, local_address
 from sparsewire.meeting.sockets import prepare
@@ -41,31 +40,24 @@ class Machine:
     lab: str | None = None
     """Whether `sparsewire lab` works here, or why not; None where nobody tried."""
 
-    def encode(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> Machine:
-        return cls(**json.loads(data))
-
 
 def look_at_machine(environment: Mapping[str, str], *, try_lab: bool) -> Machine:
     """Collect the facts; what is wrong with the settings becomes `address_problem`."""
     address, problem = _address(environment)
-    interface = device.interface_of(address) if address else None
+    device = device_with(address) if address else Device()
     return Machine(
         host=socket.gethostname(),
         identity=host_identity(),
         version=__version__,
         simd=_core.simd_level(),
         processors=len(os.sched_getaffinity(0)),
-        interface=interface,
+        interface=device.interface,
         address=address,
         address_problem=problem,
         is_loopback=address is not None and is_loopback(address),
         congestion_control=_congestion_control(),
-        mtu=device.mtu(interface) if interface else None,
-        speed_mbit=device.speed_mbit(interface) if interface else None,
+        mtu=device.mtu,
+        speed_mbit=device.speed_mbit,
         torch=_package("torch"),
         mpi4py=_package("mpi4py"),
         lab=(available() or "possible") if try_lab else None,
