@@ -39,13 +39,11 @@ def parse_speed(text: str) -> int:
     return bits
 
 
-def shape(route: "IPRoute", index: int, bits_per_second: int) -> None:
-    """Limit what leaves through interface `index`, with a finite queue that drops the overflow."""
-    route.tc(
-        "add",
-        "tbf",
-        index=index,
-        rate=bits_per_second // 8,
-        burst=BURST_BYTES,
-        limit=QUEUE_BYTES,
-    )
+def shape(route: "IPRoute", index: int, bits_per_second: int | None) -> None:
+    """Limit what leaves through interface `index`, with a finite queue that drops the overflow.
+
+    None is no limit.
+    """
+    if bits_per_second is not None:
+        rate = bits_per_second // 8
+        route.tc("add", "tbf", index=index, rate=rate, burst=BURST_BYTES, limit=QUEUE_BYTES)

@@ -45,8 +45,7 @@ def _build_switch(hosts: list[int], bits_per_second: int | None, mtu: int) -> No
             far_end = {"ifname": INTERFACE, "net_ns_fd": descriptor, "mtu": mtu}
             route.link("add", ifname=port, kind="veth", mtu=mtu, peer=far_end)
             index = route.link_lookup(ifname=port)[0]
-            if bits_per_second is not None:
-                shape(route, index, bits_per_second)
+            shape(route, index, bits_per_second)
             route.link("set", index=index, master=bridge, state="up")
 
 
@@ -54,8 +53,7 @@ def _build_host(own_address: str, bits_per_second: int | None) -> None:
     _set_ipv6(":" in own_address)
     with IPRoute() as route:
         index = route.link_lookup(ifname=INTERFACE)[0]
-        if bits_per_second is not None:
-            shape(route, index, bits_per_second)
+        shape(route, index, bits_per_second)
         _add_address(route, index, own_address)
         route.link("set", index=index, state="up")
         route.link("set", index=route.link_lookup(ifname="lo")[0], state="up")
