@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import ReduceOptions
+from torch._C._distributed_c10d import AllgatherOptions, ReduceOptions
 
 import sparsewire
 from sparsewire.torch import engine_path, in_place
@@ -19,7 +20,7 @@ from sparsewire.torch.health import Health
 from sparsewire.torch.untraced import untraced
 from sparsewire.torch.work import Work
 
-_NOT_SET = timedelta(microseconds=-1)
+Start = Callable[[sparsewire.Communicator, float], sparsewire.Work]
 
 
 class Collectives(Forwarding):
@@ -65,9 +66,8 @@ class Collectives(Forwarding):
         group = self._serving()
         if len(tensors) != 1 or not engine_path.can_read(tensors[0]):
             return group._record(group._inner(device_type(tensors)).broadcast(tensors, options))
-        seconds = group._seconds(options.timeout)
-        handle = in_place.broadcast(group.communicator, tensors[0], options.rootRank, seconds)
-        return group._work_of([handle], tensors)
+        start = partial(in_place.broadcast, tensors[0], options.rootRank)
+        return group._serve(tensors, options.timeout, start)
 
     @untraced
     def barrier(
@@ -87,10 +87,9 @@ class Collectives(Forwarding):
         if len(args) < 2 or not _is_one_sparse(args[1]):
             return super().allgather(*args, **kwargs)
         (outputs,), (tensor,), *options = args
-        group = self._serving()
-        seconds = group._seconds(options[0].timeout if options else _NOT_SET)
-        handle = in_place.all_gather(group.communicator, outputs, tensor, seconds)
-        return group._work_of([handle], outputs)
+        timeout = (options[0] if options else AllgatherOptions()).timeout
+        start = partial(in_place.all_gather, tensor, outputs)
+        return self._serving()._serve(outputs, timeout, start)
 
     @untraced
     def reduce(self, *args: Any, **kwargs: Any) -> Any:
@@ -99,10 +98,8 @@ class Collectives(Forwarding):
         if op is None:
             return super().reduce(*args, **kwargs)
         (tensor,), options = args
-        group = self._serving()
-        seconds = group._seconds(options.timeout)
-        handle = in_place.reduce(group.communicator, tensor, op, options.rootRank, seconds)
-        return group._work_of([handle], [tensor])
+        start = partial(in_place.reduce, tensor, op, options.rootRank)
+        return self._serving()._serve([tensor], options.timeout, start)
 
     def _reduce(
         self, name: str, tensors: list[torch.Tensor], options: Any, engine_takes: bool = True
@@ -114,21 +111,19 @@ class Collectives(Forwarding):
             engine_path.require_dense(tensors)
             backend = group._inner(device_type(tensors))
             return group._record(getattr(backend, name)(tensors, options))
-        seconds = group._seconds(options.timeout)
-        handles = [in_place.all_reduce(group.communicator, each, op, seconds) for each in tensors]
-        return group._work_of(handles, tensors)
+        starts = [partial(in_place.all_reduce, tensor, op) for tensor in tensors]
+        return group._serve(tensors, options.timeout, *starts)
 
-    def _work_of(
-        self, handles: list[sparsewire.Work], tensors: Sequence[torch.Tensor]
+    def _serve(
+        self, tensors: Sequence[torch.Tensor], timeout: timedelta, *starts: Start
     ) -> dist.Work:
+        """Have the engine write `tensors`; a limit below zero is the group's, and zero is none."""
+        limit = timeout if timeout >= timedelta(0) else self._timeout
+        seconds = limit.total_seconds() or math.inf
+        handles = [start(self.communicator, seconds) for start in starts]
         work = Work(handles, tensors, self._callbacks, self._health.notice)
         self._latest = weakref.ref(work)
         return self._record(work)
-
-    def _seconds(self, timeout: timedelta) -> float:
-        """The limit of a call: its own, or the group's where it has none. Torch's zero is none."""
-        limit = timeout if timeout >= timedelta(0) else self._timeout
-        return limit.total_seconds() or math.inf
 
 
 def _listed(tensors: Any) -> Any:

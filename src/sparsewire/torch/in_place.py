@@ -14,20 +14,22 @@ import torch
 from sparsewire._core import OPS
 from sparsewire.communicator import Communicator
 from sparsewire.torch.engine_path import DTYPES, is_sparse
-from sparsewire.torch.words import as_words
 from sparsewire.work import Work
 
+WORD = torch.int32
+_WORD_BYTES = 4
 
-def all_reduce(communicator: Communicator, tensor: torch.Tensor, op: str, timeout: float) -> Work:
+
+def all_reduce(tensor: torch.Tensor, op: str, communicator: Communicator, timeout: float) -> Work:
     """Start to reduce a tensor."""
     if is_sparse(tensor):
         work = communicator.all_reduce(tensor, op, None, True, timeout, result="sparse")
         return _into([tensor], work)
     memory = tensor if _is_plain(tensor) else tensor.detach().resolve_neg().contiguous()
-    return _reduce(communicator, tensor, memory, memory, op, timeout)
+    return _reduce(tensor, memory, memory, op, communicator, timeout)
 
 
-def broadcast(communicator: Communicator, tensor: torch.Tensor, root: int, timeout: float) -> Work:
+def broadcast(tensor: torch.Tensor, root: int, communicator: Communicator, timeout: float) -> Work:
     """Start to give each rank the tensor of rank `root`.
 
     A dense one is summed up with zeros from everybody else: that leaves the bits of the source as
@@ -35,23 +37,23 @@ def broadcast(communicator: Communicator, tensor: torch.Tensor, root: int, timeo
     """
     if is_sparse(tensor):
         return _into([tensor], communicator.broadcast(tensor, root, True, timeout))
-    words, memory = as_words(tensor)
+    words, memory = _as_words(tensor)
     if root != communicator.rank:
         words.zero_()
-    return _reduce(communicator, tensor, memory, words, "sum", timeout)
+    return _reduce(tensor, memory, words, "sum", communicator, timeout)
 
 
 def reduce(
-    communicator: Communicator, tensor: torch.Tensor, op: str, root: int, timeout: float
+    tensor: torch.Tensor, op: str, root: int, communicator: Communicator, timeout: float
 ) -> Work:
     """Start to reduce a sparse tensor at rank `root`; the others keep theirs as they are."""
     return _into([tensor], communicator.reduce(tensor, op, root, True, timeout))
 
 
 def all_gather(
-    communicator: Communicator,
-    outputs: Sequence[torch.Tensor],
     tensor: torch.Tensor,
+    outputs: Sequence[torch.Tensor],
+    communicator: Communicator,
     timeout: float,
 ) -> Work:
     """Start to put the sparse tensors of all ranks into `outputs`, one for each rank.
@@ -85,11 +87,11 @@ def _listed(results: torch.Tensor | list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _reduce(
-    communicator: Communicator,
     tensor: torch.Tensor,
     memory: torch.Tensor,
     words: torch.Tensor,
     op: str,
+    communicator: Communicator,
     timeout: float,
 ) -> Work:
     """Reduce `words`: the elements of `memory`, or its bits. It is the tensor, or a copy of it."""
@@ -107,3 +109,23 @@ def _settle(tensor: torch.Tensor, memory: torch.Tensor) -> None:
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Whether the memory at `data_ptr` is the tensor, element by element."""
     return tensor.is_contiguous() and not tensor.is_neg()
+
+
+def _as_words(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """32-bit words that hold a tensor of any dtype, and the same memory in its dtype and shape.
+
+    That memory is the tensor itself where its layout allows, else a padded copy.
+    """
+    size = tensor.numel() * tensor.element_size()
+    if _is_whole_words(tensor, size):
+        return tensor.detach().view(-1).view(WORD), tensor
+    memory = torch.zeros(-(-size // _WORD_BYTES) * _WORD_BYTES, dtype=torch.uint8)
+    copy = memory[:size].view(tensor.dtype).view(tensor.shape)
+    copy.copy_(tensor.detach())
+    return memory.view(WORD), copy
+
+
+def _is_whole_words(tensor: torch.Tensor, size: int) -> bool:
+    offset = tensor.storage_offset() * tensor.element_size()
+    aligned = not any(n % _WORD_BYTES for n in (size, offset, tensor.data_ptr()))
+    return aligned and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
