@@ -49,7 +49,6 @@ def run_ranks(lab: Lab, directory: Path) -> list[tuple[str, str]]:
     return [rank.communicate(timeout=100) for rank in ranks]
 
 
-@pytest.mark.matrix
 @pytest.mark.lab
 @pytest.mark.skipif(WHY_NOT is not None, reason=f"{WHY_NOT}")
 @pytest.mark.timeout(120)

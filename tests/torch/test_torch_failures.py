@@ -75,7 +75,7 @@ def call_timeout() -> None:
     group: Any = dist.new_group()
     if dist.get_rank() == 0:
         options = dist.AllreduceOptions()
-        options.timeout = timedelta(seconds=1)
+        options.timeout = timedelta(seconds=0.2)
         with pytest.raises(sparsewire.Timeout):
             group.allreduce([torch.ones(3)], options).wait()
     dist.barrier(gloo_group())
@@ -93,7 +93,7 @@ def wait_timeout() -> None:
         work = dist.all_reduce(tensor, async_op=True)
         assert work is not None
         with pytest.raises(sparsewire.Timeout):
-            work.wait(timedelta(milliseconds=100))
+            work.wait(timedelta(milliseconds=50))
         assert not work.is_completed()
         dist.barrier(gloo_group())
         work.wait()
@@ -112,7 +112,7 @@ def interrupted(wait: str) -> None:
     if dist.get_rank() == 0:
         work = dist.all_reduce(tensor, async_op=True)
         waiting = work if wait == "work" else work.get_future().then(lambda done: done.value())
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             waiting.wait()
         dist.barrier(gloo_group())
