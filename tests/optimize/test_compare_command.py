@@ -342,7 +342,7 @@ def test_bad_options_are_refused_in_words(options: list[str], message: str) -> N
 def test_methods_are_listed_without_data() -> None:
     outcome = optimize("--methods")
     assert outcome.exit_code == 0
-    assert re.search(r"async-isgd .* delay, batch, step", outcome.output)
+    assert re.search(r"async-isgd .* step, batch, delay", outcome.output)
 
 
 def test_any_speed_can_be_modelled(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from sparsewire.cli import optimize_options as options
 from sparsewire.cli.failure import exit_on_error
+from sparsewire.errors import OptimizeError
 
 if TYPE_CHECKING:
     from sparsewire.experiment.result_files import ResultFiles
@@ -95,13 +96,10 @@ def optimize(
 
 def _require_extra() -> None:
     if find_spec("sklearn") is None or find_spec("scipy") is None:
-        from sparsewire.errors import OptimizeError
-
         raise OptimizeError('scikit-learn is missing: pip install "sparsewire[optimize]"')
 
 
 def _dispatch(given: dict[str, Any]) -> None:
-    from sparsewire.errors import OptimizeError
     from sparsewire.experiment.result_files import ResultFiles
     from sparsewire.meeting.launcher import is_launched
 
@@ -128,8 +126,6 @@ def _dispatch(given: dict[str, Any]) -> None:
 
 def _methods(texts: list[str] | None) -> list[str]:
     """The methods that are named, with commas between or one by one."""
-    from sparsewire.errors import OptimizeError
-
     names = [name.strip() for text in texts or [] for name in text.split(",") if name.strip()]
     if texts and not names:
         raise OptimizeError("--method names none: leave it out, or write for example diana,gd")
@@ -138,8 +134,6 @@ def _methods(texts: list[str] | None) -> list[str]:
 
 def _task(kind: Callable[..., AnyTask], job: str, given: dict[str, Any]) -> AnyTask:
     """The task with these options; those that it does not know belong to other jobs."""
-    from sparsewire.errors import OptimizeError
-
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     for name in given:
         if name not in known:
@@ -161,7 +155,6 @@ def _train(method: str, given: dict[str, Any], files: ResultFiles) -> None:
 
 
 def _compare(given: dict[str, Any], files: ResultFiles) -> None:
-    from sparsewire.errors import OptimizeError
     from sparsewire.experiment.progress import bars
     from sparsewire.optimize.compare.comparison import compare
     from sparsewire.optimize.compare.task import Comparison

@@ -21,6 +21,7 @@ from sparsewire.optimize.compare.prediction import Prediction, predict
 from sparsewire.optimize.compare.ranking import Ranked, Ranking
 from sparsewire.optimize.compare.registry import METHODS, Takes, entry
 from sparsewire.optimize.compare.report import Compared
+from sparsewire.optimize.compare.setting import Setting
 from sparsewire.optimize.compare.task import Comparison
 from sparsewire.optimize.compare.yardstick import Yardstick, solution_of
 from sparsewire.optimize.methods.method import Method
@@ -61,14 +62,15 @@ def choose(task: Comparison, move: Move) -> Ranking:
     limits = Limits.of(task, LIMITS)
     predictions, unknown = _predicted(yardstick, limits.accuracy)
     ranked = [
-        Ranked(prediction, _check(prediction, yardstick, limits, move) if is_run else None)
-        for prediction, is_run in _selected(predictions, task.top)
+        Ranked(place, prediction, _check(prediction, yardstick, limits, move) if is_run else None)
+        for place, prediction, is_run in _selected(predictions, task.top)
     ]
     warnings = yardstick.warnings([one.predicted.candidate.method for one in ranked])
     if unknown:
         warnings.append(f"left out, as no theory says how fast they are: {', '.join(unknown)}")
     runs = [one.run for one in ranked if one.run is not None]
-    return Ranking(Compared.of(yardstick, limits, warnings, runs, simulated=True), ranked)
+    setting = Setting.of(yardstick, limits, simulated=True)
+    return Ranking(Compared(task, setting, warnings, runs), ranked)
 
 
 def _predicted(yardstick: Yardstick, accuracy: float) -> tuple[list[Prediction], list[str]]:
@@ -86,9 +88,9 @@ def _predicted(yardstick: Yardstick, accuracy: float) -> tuple[list[Prediction],
     return sorted(found, key=lambda prediction: prediction.seconds), unknown
 
 
-def _selected(ranked: Sequence[Prediction], top: int) -> list[tuple[Prediction, bool]]:
-    """Each prediction with whether it is to be run."""
-    return [(p, place < top or p.candidate == _BASELINE) for place, p in enumerate(ranked)]
+def _selected(ranked: Sequence[Prediction], top: int) -> list[tuple[int, Prediction, bool]]:
+    """Each prediction with its place, from 1, and whether it is to be run."""
+    return [(n, p, n <= top or p.candidate == _BASELINE) for n, p in enumerate(ranked, 1)]
 
 
 def _considered(yardstick: Yardstick) -> list[Candidate]:

@@ -15,6 +15,7 @@ from sparsewire.optimize.compare.candidate import Candidate, read_candidates
 from sparsewire.optimize.compare.descent import descend
 from sparsewire.optimize.compare.limits import Limits
 from sparsewire.optimize.compare.report import Compared
+from sparsewire.optimize.compare.setting import Setting
 from sparsewire.optimize.compare.task import Comparison
 from sparsewire.optimize.compare.yardstick import Yardstick, solution_of
 from sparsewire.optimize.data import MODELS, load
@@ -100,7 +101,7 @@ def _compare(
         descend(candidate, method, yardstick, limits, comm, move)
         for candidate, method in zip(candidates, methods, strict=True)
     ]
-    return Compared.of(yardstick, limits, warnings, runs, simulated=comm is None)
+    return Compared(task, Setting.of(yardstick, limits, comm is None), warnings, runs)
 
 
 def _ignore(name: str, done: float, total: float, state: str = "") -> None:

@@ -14,7 +14,7 @@ Number = int | float
 _WORDS = {"gamma": "step", "beta": "momentum"}
 """What users call some parameters; the others keep their names."""
 _SHARED = ("x0", "seed")
-"""All methods of a study start at one point, and draw from one seed."""
+"""All methods of a comparison start at one point, and draw from one seed."""
 _POSITIVE = ("step", "batch", "growth")
 
 

@@ -94,8 +94,8 @@ def message_bits(method: Method, samples: Floats) -> float:
     if not method.compressors:
         return whole
     local = [method.compressors[i] for i in method.network.local]
-    streams = [Stream(0, i, "sample") for i in method.network.local]
-    triples = zip(local, samples, streams, strict=True)
+    all_draws = [Stream(0, i, "sample") for i in method.network.local]
+    triples = zip(local, samples, all_draws, strict=True)
     compressed = 8 * float(np.mean([len(c.encode(sample, s)) for c, sample, s in triples]))
     if isinstance(method, Marina):
         return method.probability * whole + (1 - method.probability) * compressed

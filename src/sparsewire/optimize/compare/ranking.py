@@ -15,6 +15,8 @@ from sparsewire.optimize.compare.report import Compared
 class Ranked:
     """One prediction, and the run that it is checked by, if it was run."""
 
+    place: int
+    """By the prediction: 1 is the best."""
     predicted: Prediction
     run: Descent | None
 

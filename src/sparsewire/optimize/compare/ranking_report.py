@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from sparsewire.experiment.report import Report
 from sparsewire.experiment.table import Column, table
@@ -19,7 +18,8 @@ _EVEN = 1.25
 def ranking_report(ranking: Ranking) -> Report:
     """The best predictions, and all that were run; numbers are up to the accuracy."""
     compared = ranking.compared
-    shown = (str(compared.setting), table(_COLUMNS, _shown(ranking)), verdict(ranking))
+    rows = [one for one in ranking.ranked if one.place <= _ROWS_SHOWN or one.run is not None]
+    shown = (str(compared.setting), table(_columns(ranking), rows), verdict(ranking))
     return Report(shown, ranking.record(), lambda: by_costs(compared.setting, compared.runs))
 
 
@@ -58,18 +58,20 @@ def _slack(shares: Sequence[float]) -> str:
     )
 
 
-class _Row(NamedTuple):
-    """A candidate with its places, by the prediction and by the runs."""
-
-    place: int
-    one: Ranked
-    measured: str
-
-
-def _shown(ranking: Ranking) -> list[_Row]:
-    measured = {one.label: str(place) for place, one in enumerate(ranking.measured, 1)}
-    rows = [_Row(n, one, measured.get(one.label, "")) for n, one in enumerate(ranking.ranked, 1)]
-    return [row for row in rows if row.place <= _ROWS_SHOWN or row.one.run is not None]
+def _columns(ranking: Ranking) -> Sequence[Column[Ranked]]:
+    places = {one.label: str(place) for place, one in enumerate(ranking.measured, 1)}
+    return (
+        Column("", lambda one: str(one.place)),
+        Column("method", lambda one: one.label, is_text=True),
+        Column("step", lambda one: f"{one.predicted.step_size:.3g}"),
+        Column("message", lambda one: size(one.predicted.message_bits)),
+        Column("rounds\nat most", lambda one: f"{one.predicted.most_rounds:,}"),
+        Column("\npredicted", lambda one: f"{one.predicted.rounds:,}"),
+        Column("\nmeasured", _rounds),
+        Column("time\npredicted", lambda one: seconds(one.predicted.seconds)),
+        Column("\nmeasured", _time),
+        Column("\nplace", lambda one: places.get(one.label, "")),
+    )
 
 
 def _rounds(one: Ranked) -> str:
@@ -82,17 +84,3 @@ def _time(one: Ranked) -> str:
     if one.run is None:
         return ""
     return "-" if one.seconds is None else seconds(one.seconds)
-
-
-_COLUMNS = (
-    Column[_Row]("", lambda row: str(row.place)),
-    Column[_Row]("method", lambda row: row.one.label, is_text=True),
-    Column[_Row]("step", lambda row: f"{row.one.predicted.step_size:.3g}"),
-    Column[_Row]("message", lambda row: size(row.one.predicted.message_bits)),
-    Column[_Row]("rounds\nat most", lambda row: f"{row.one.predicted.most_rounds:,}"),
-    Column[_Row]("\npredicted", lambda row: f"{row.one.predicted.rounds:,}"),
-    Column[_Row]("\nmeasured", lambda row: _rounds(row.one)),
-    Column[_Row]("time\npredicted", lambda row: seconds(row.one.predicted.seconds)),
-    Column[_Row]("\nmeasured", lambda row: _time(row.one)),
-    Column[_Row]("\nplace", lambda row: row.measured),
-)

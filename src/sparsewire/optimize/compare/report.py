@@ -9,12 +9,10 @@ from typing import Any
 from sparsewire.experiment.report import Report
 from sparsewire.experiment.table import Column, table
 from sparsewire.optimize.compare.descent import Descent
-from sparsewire.optimize.compare.limits import Limits
 from sparsewire.optimize.compare.plot import by_costs
 from sparsewire.optimize.compare.setting import Setting
 from sparsewire.optimize.compare.task import Comparison
 from sparsewire.optimize.compare.words import seconds, size
-from sparsewire.optimize.compare.yardstick import Yardstick
 
 
 @dataclass(frozen=True)
@@ -25,18 +23,6 @@ class Compared:
     setting: Setting
     warnings: list[str]
     runs: list[Descent]
-
-    @classmethod
-    def of(
-        cls,
-        yardstick: Yardstick,
-        limits: Limits,
-        warnings: list[str],
-        runs: list[Descent],
-        *,
-        simulated: bool,
-    ) -> Compared:
-        return cls(yardstick.task, Setting.of(yardstick, limits, simulated), warnings, runs)
 
     def record(self) -> dict[str, Any]:
         """Everything; times in seconds, speeds in bits per second."""

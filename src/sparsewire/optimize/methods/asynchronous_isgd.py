@@ -70,7 +70,7 @@ class AsynchronousIsgd(Isgd):
 
     def _estimates(self) -> Floats:
         drawn = self._draw(self.batch)
-        ages = [stream.generator.integers(self.delay + 1) for stream in self._samples]
+        ages = [draws.generator.integers(self.delay + 1) for draws in self._samples]
         estimates = self._zeros()
         for row, (i, age) in enumerate(zip(self.network.local, ages, strict=True)):
             js = drawn[row : row + 1]

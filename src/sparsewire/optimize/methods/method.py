@@ -1,4 +1,4 @@
-"""What all methods have in common: a point, a network, streams of randomness, and a state."""
+"""What all methods have in common: a point, a network, what is drawn, and a state."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Method(ABC):
         self.rounds = 0
         """Steps taken."""
         self._payload_bytes = 0
-        self._streams = [Stream(seed, i, "compressor") for i in network.local]
+        self._roundings = [Stream(seed, i, "compressor") for i in network.local]
         self._samples = [Stream(seed, i, "samples") for i in network.local]
         self._coin = Stream(seed, 0, "coin")
         self._local = np.array(network.local)
@@ -107,7 +107,7 @@ class Method(ABC):
         """All that later steps depend on: arrays, and what JSON can hold; see `checkpoint`."""
         state = {name: copy.deepcopy(getattr(self, name)) for name in self._saved_names()}
         state["method"] = type(self).__name__
-        state["streams"] = [stream.state() for stream in self._all_streams()]
+        state["streams"] = [draws.state() for draws in self._all_draws()]
         return state
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -118,10 +118,10 @@ class Method(ABC):
         self._check_state(state)
         for name in self._saved_names():
             setattr(self, name, copy.deepcopy(state[name]))
-        streams = [Stream.from_state(saved) for saved in state["streams"]]
+        all_draws = [Stream.from_state(saved) for saved in state["streams"]]
         local = len(self._local)
-        self._streams, self._samples = streams[:local], streams[local : 2 * local]
-        self._coin = streams[2 * local]
+        self._roundings, self._samples = all_draws[:local], all_draws[local : 2 * local]
+        self._coin = all_draws[2 * local]
 
     def _use(self, gamma: float | None) -> None:
         """Take `gamma`, where the caller knows better, or the step size of the theory.
@@ -166,8 +166,8 @@ class Method(ABC):
         A process need not decode its own messages, which would give the same bits.
         """
         codes, messages = {}, []
-        for i, vector, stream in zip(self.network.local, vectors, self._streams, strict=True):
-            codes[i] = self.compressors[i].code(vector, stream)
+        for i, vector, draws in zip(self.network.local, vectors, self._roundings, strict=True):
+            codes[i] = self.compressors[i].code(vector, draws)
             messages.append(self.compressors[i].pack(codes[i]))
         return codes, self._all_gather(messages)
 
@@ -216,14 +216,14 @@ class Method(ABC):
                 raise ValueError(
                     f"{name} has shape {np.shape(new)} in the state, but {np.shape(old)} here"
                 )
-        if len(state["streams"]) != len(self._all_streams()):
+        if len(state["streams"]) != len(self._all_draws()):
             raise ValueError("the state is of another number of local workers")
 
     def _saved_names(self) -> tuple[str, ...]:
         return ("x", "gradients", "rounds", "_payload_bytes", *self.saved)
 
-    def _all_streams(self) -> list[Stream]:
-        return [*self._streams, *self._samples, self._coin]
+    def _all_draws(self) -> list[Stream]:
+        return [*self._roundings, *self._samples, self._coin]
 
 
 def _one_each(compressors: Compressors, workers: int, dimension: int) -> list[Compressor]:

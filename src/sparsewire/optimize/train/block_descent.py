@@ -50,6 +50,8 @@ class BlockDescent:
         self._test = test.features.tocsc()[:, self.columns]
         self._test_labels = test.labels
         self.steps = math.ceil(math.ceil(problem.dimension / comm.world_size) / size)
+        self.dense_bytes = self.steps * ring_bytes(self._rows * 8, comm.world_size)
+        """What a rank would send in an epoch to sum dense float64 margins around a ring."""
         data = problem.examples.features.tocsc()[:, self.columns]
         parts = np.array_split(np.arange(len(self.columns)), self.steps)
         self._blocks = [ColumnBlock(problem, data, part) for part in parts]
@@ -58,11 +60,6 @@ class BlockDescent:
         self.margins: Floats = np.zeros(self._rows)
         self.step_size: float | None = None
         self.communication = Stopwatch()
-
-    @property
-    def dense_bytes(self) -> float:
-        """What a rank would send in an epoch to sum dense float64 margins around a ring."""
-        return self.steps * ring_bytes(self._rows * 8, self._comm.world_size)
 
     def epoch(self) -> None:
         """Change every weight of every rank once; collective."""

@@ -46,6 +46,8 @@ class Sgd:
         batch = task.batch or BATCH
         # Ranks may differ by a row, but they must all make the same number of steps.
         self.steps = math.ceil(math.ceil(self._rows / world_size) / batch)
+        self.dense_bytes = self.steps * ring_bytes(problem.dimension * 4, world_size)
+        """What a rank would send in an epoch to sum dense float32 gradients around a ring."""
         self.step_size = task.step or self._safe_step(batch * world_size)
         if self.step_size * problem.l2 >= 1:
             raise OptimizeError(
@@ -57,11 +59,6 @@ class Sgd:
         self._step = 0
         self.weights = ScaledWeights(problem.dimension)
         self.communication = Stopwatch()
-
-    @property
-    def dense_bytes(self) -> float:
-        """What a rank would send in an epoch to sum dense float32 gradients around a ring."""
-        return self.steps * ring_bytes(self._problem.dimension * 4, self._comm.world_size)
 
     def epoch(self) -> None:
         """Go through the rows of all ranks once; collective."""
