@@ -6,20 +6,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from sparsewire.cli.main import app
+from sparsewire.experiment.cluster import Cluster
 from sparsewire.experiment.result_files import ResultFiles
-from sparsewire.training.demo import Demo, Setting
+from sparsewire.training.demo import Demo
 from sparsewire.training.demo_report import demo_report, verdict
 from sparsewire.training.lstm import corpus
+from sparsewire.training.lstm.corpus import Corpus
 from sparsewire.training.run import Trained
 from sparsewire.training.trial import Trial
 
-SETTING = Setting(
-    workers=4, steps=6, seed=0, link="1gbit", corpus="text", tokens=1000, vocabulary=50
-)
+CORPUS = Corpus("text", 1, np.zeros(1000, np.int32), 50)
 
 
 def trained(backend: str, step_s: float, losses: list[float], sent: float | None) -> Trained:
@@ -40,7 +41,8 @@ def trained(backend: str, step_s: float, losses: list[float], sent: float | None
 def whole(sent: float | None = 1e6) -> Demo:
     losses = [5.0, 4.0, 3.5, 3.2, 3.1, 3.0]
     slow = trained("gloo", 1.0, losses, sent)
-    return Demo(SETTING, [slow, trained("sparsewire", 0.2, [*losses[:-1], 3.0001], sent)])
+    fast = trained("sparsewire", 0.2, [*losses[:-1], 3.0001], sent)
+    return Demo(Cluster(4, emulated=True, link="1gbit"), CORPUS, 6, 0, [slow, fast])
 
 
 def test_the_mean_step_leaves_out_the_first_ones() -> None:
@@ -66,6 +68,15 @@ def test_report_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     demo_report(whole()).present(ResultFiles(tmp_path / "report.json", tmp_path / "loss.png"))
     written = json.loads((tmp_path / "report.json").read_text())
     assert written["comparison"]["speed_up"] == pytest.approx(5.0)
+    assert written["setting"] == {
+        "workers": 4,
+        "steps": 6,
+        "seed": 0,
+        "link": "1gbit",
+        "corpus": "text",
+        "tokens": 1000,
+        "vocabulary": 50,
+    }
     assert [run["backend"] for run in written["runs"]] == ["gloo", "sparsewire"]
     assert written["runs"][1]["wall_s"] == pytest.approx([9, 18, 27, 27.2, 27.4, 27.6])
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparsewire.cli.failure import exit_on_error, require
-from sparsewire.cli.link import check_link
+from sparsewire.cli.failure import check_link, exit_on_error, require
 from sparsewire.experiment.result_files import ResultFiles
 
 if TYPE_CHECKING:
     from sparsewire.experiment.cluster import Cluster
-    from sparsewire.experiment.report import Report
 
 _DEFAULT_BACKENDS = ["gloo", "sparsewire"]
 _DEFAULT_OUTPUT = Path("sparsewire-demo")
@@ -54,10 +52,17 @@ def demo(
     )
     with exit_on_error():
         require("torch", extra="torch")
+        from sparsewire.experiment.progress import bars
+        from sparsewire.training.demo import run_demo
+        from sparsewire.training.demo_report import demo_report
+
         cluster = _cluster(workers, check_link(link))
         output.mkdir(parents=True, exist_ok=True)
         files = ResultFiles(output / "report.json", output / "loss.png")
-        _run(backends, cluster, corpus, steps, seed, output).present(files)
+        typer.echo(f"First, {corpus or 'the source of the standard library'} is read.")
+        with bars(stay=True) as move:
+            found = run_demo(backends, cluster, corpus, steps, seed, output, move)
+        demo_report(found).present(files)
         typer.echo(f"Written: {files.json}, {files.plot}")
 
 
@@ -75,27 +80,3 @@ def _cluster(workers: int, link: str) -> Cluster:
         fg="yellow",
     )
     return Cluster(workers)
-
-
-def _run(
-    backends: list[str], cluster: Cluster, corpus: Path | None, steps: int, seed: int, output: Path
-) -> Report:
-    typer.echo(f"Reading {corpus or 'the source of the standard library'}.")
-    from sparsewire.experiment.progress import bars
-    from sparsewire.training.demo import TOKENS, VOCABULARY, Setting, run_demo
-    from sparsewire.training.demo_report import demo_report
-    from sparsewire.training.lstm.corpus import save_corpus
-
-    text = save_corpus(corpus, VOCABULARY, cluster.ranks, output / TOKENS)
-    typer.echo(f"{text}, in {text.files} files.")
-    setting = Setting(
-        workers=cluster.ranks,
-        steps=steps,
-        seed=seed,
-        link=cluster.link,
-        corpus=text.source,
-        tokens=len(text.tokens),
-        vocabulary=text.vocabulary,
-    )
-    with bars(stay=True) as move:
-        return demo_report(run_demo(setting, backends, cluster, output, move))

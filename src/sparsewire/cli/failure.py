@@ -31,3 +31,14 @@ def require(package: str, *, extra: str) -> None:
     """Raise ExperimentError where a package that an extra of sparsewire brings is missing."""
     if find_spec(package) is None:
         raise ExperimentError(f'{package} is missing: pip install "sparsewire[{extra}]"')
+
+
+def check_link(link: str) -> str:
+    """Return `link`; where the lab cannot read it, end with a message that names the option."""
+    from sparsewire.lab import parse_link
+
+    try:
+        parse_link(link)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--link") from None
+    return link

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import typer
 
-from sparsewire.cli.link import check_link
+from sparsewire.cli.failure import check_link
 from sparsewire.experiment.signals import ending_on
 
 COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")

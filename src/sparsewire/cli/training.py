@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -73,25 +73,22 @@ def training(
     Example: sparsewire bench training --link 100mbit --plot training.png
     """
     with exit_on_error():
+        from sparsewire.experiment.progress import bars
+        from sparsewire.training.averaging import Averaging
+        from sparsewire.training.comparison import Plan, compare
+        from sparsewire.training.findings import comparison_report
+
         files = ResultFiles(json_file, plot).checked()
-        _run(
-            files,
-            tasks=_known_tasks(task),
-            methods=method.split(","),
-            ranks=ranks,
-            steps=steps,
-            seeds=seeds,
-            warmup=warmup,
-            link=link,
-            timed_steps=timed_steps,
-            text=text,
-        )
+        tasks, methods = _known(task.split(",")), [Averaging.parse(m) for m in method.split(",")]
+        plan = Plan(tasks, methods, ranks, steps, seeds, warmup, link, timed_steps, text)
+        with bars() as move:
+            comparison = compare(plan, move)
+        comparison_report(comparison).present(files)
 
 
-def _known_tasks(names: str) -> list[str]:
+def _known(tasks: list[str]) -> list[str]:
     from sparsewire.training.tasks import TASKS
 
-    tasks = names.split(",")
     for task in tasks:
         if task not in TASKS:
             raise ValueError(f"task {task!r} is not known: use {' or '.join(TASKS)}")
@@ -99,15 +96,3 @@ def _known_tasks(names: str) -> list[str]:
     if "digits" in tasks:
         require("sklearn", extra="optimize")
     return tasks
-
-
-def _run(files: ResultFiles, methods: list[str], **plan: Any) -> None:
-    from sparsewire.experiment.progress import bars
-    from sparsewire.training.averaging import Averaging
-    from sparsewire.training.comparison import Plan, compare
-    from sparsewire.training.findings import comparison_report
-
-    averagings = [Averaging.parse(name) for name in methods]
-    with bars() as move:
-        comparison = compare(Plan(methods=averagings, **plan), move)
-    comparison_report(comparison).present(files)

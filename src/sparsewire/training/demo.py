@@ -3,40 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from sparsewire.experiment.cluster import Cluster
 from sparsewire.experiment.progress import Move
+from sparsewire.training.lstm.corpus import Corpus, save_corpus
 from sparsewire.training.run import Trained, train
 from sparsewire.training.trial import Trial
 
-TOKENS = "tokens.npy"
 VOCABULARY = 50_000
 WIDTH = 256
 ALONE_STEPS = 6
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What all backends have in common; `link` is None on loopback."""
-
-    workers: int
-    steps: int
-    seed: int
-    link: str | None
-    corpus: str
-    tokens: int
-    vocabulary: int
-
-
-@dataclass(frozen=True)
 class Demo:
     """The whole demo; the methods of its runs are backends."""
 
-    setting: Setting
+    cluster: Cluster
+    corpus: Corpus
+    steps: int
+    seed: int
     runs: list[Trained]
 
     @property
@@ -53,7 +43,15 @@ class Demo:
     def record(self) -> dict[str, Any]:
         """Everything as JSON takes it."""
         return {
-            "setting": asdict(self.setting),
+            "setting": {
+                "workers": self.cluster.ranks,
+                "steps": self.steps,
+                "seed": self.seed,
+                "link": self.cluster.link,
+                "corpus": self.corpus.source,
+                "tokens": len(self.corpus.tokens),
+                "vocabulary": self.corpus.vocabulary,
+            },
             "runs": [_record(run) for run in self.runs],
             "comparison": {"speed_up": self.speed_up, "loss_difference": self.loss_difference},
         }
@@ -77,27 +75,33 @@ def _record(run: Trained) -> dict[str, Any]:
 
 
 def run_demo(
-    setting: Setting, backends: Iterable[str], cluster: Cluster, output: Path, move: Move
+    backends: Iterable[str],
+    cluster: Cluster,
+    text: Path | None,
+    steps: int,
+    seed: int,
+    output: Path,
+    move: Move,
 ) -> Demo:
-    """Train once over each backend, on the tokens and with the logs that the output folder has.
+    """Train once over each backend; leave the tokens and the workers' logs in the output folder.
 
-    Raises LabError where the lab fails, WorkerFailed where a worker does.
+    Raises ExperimentError where the text cannot be read, LabError where the lab fails, WorkerFailed
+    where a worker does.
     """
-    runs = [
-        train(_trial(setting, backend, output), cluster, output / "logs" / backend, backend, move)
-        for backend in backends
-    ]
-    return Demo(setting, runs)
-
-
-def _trial(setting: Setting, backend: str, output: Path) -> Trial:
-    return Trial(
+    tokens = output / "tokens.npy"
+    corpus = save_corpus(text, VOCABULARY, cluster.ranks, tokens)
+    trial = Trial(
         task="lstm",
-        method=backend,
-        steps=setting.steps,
-        seed=setting.seed,
+        method="",
+        steps=steps,
+        seed=seed,
         evaluations=1,
         alone_steps=ALONE_STEPS,
         width=WIDTH,
-        tokens=str(output / TOKENS),
+        tokens=str(tokens),
     )
+    runs = [
+        train(replace(trial, method=backend), cluster, output / "logs" / backend, backend, move)
+        for backend in backends
+    ]
+    return Demo(cluster, corpus, steps, seed, runs)

@@ -27,7 +27,7 @@ _SOURCES = {"interface": "", "sparsewire": " (own count)", "computed": " (comput
 
 def demo_report(demo: Demo) -> Report:
     """Everything that the demo shows and leaves."""
-    shown: list[RenderableType] = [_table(demo), _densities(demo.runs[-1])]
+    shown: list[RenderableType] = [f"Text: {demo.corpus}.", _table(demo), _densities(demo.runs[-1])]
     if len(demo.runs) > 1:
         shown.append(Text(verdict(demo), "bold"))
     return Report(shown, demo.record(), lambda: _picture(demo))
@@ -44,10 +44,9 @@ def verdict(demo: Demo) -> str:
 
 
 def _table(demo: Demo) -> Table:
-    setting = demo.setting
-    where = "loopback" if setting.link is None else f"links of {setting.link}"
-    millions = demo.runs[0].parameters / 1e6
-    table = Table(title=f"{setting.workers} workers, {where}, {millions:.1f} million parameters")
+    link, millions = demo.cluster.link, demo.runs[0].parameters / 1e6
+    where = f"links of {link}" if link else "loopback"
+    table = Table(title=f"{demo.cluster.ranks} workers, {where}, {millions:.1f} million parameters")
     table.add_column("")
     for run in demo.runs:
         table.add_column(run.method, justify="right")
@@ -86,9 +85,9 @@ def _picture(demo: Demo) -> Figure:
     losses, times = figure.subplots(1, 2, width_ratios=[3, 2])
     _draw_losses(losses, demo)
     _draw_step_times(times, demo)
-    setting = demo.setting
-    where = "on loopback" if setting.link is None else f"at {setting.link}"
-    figure.suptitle(f"An LSTM language model, {setting.workers} workers {where}")
+    link = demo.cluster.link
+    where = f"at {link}" if link else "on loopback"
+    figure.suptitle(f"An LSTM language model, {demo.cluster.ranks} workers {where}")
     return figure
 
 

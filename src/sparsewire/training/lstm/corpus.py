@@ -31,8 +31,8 @@ class Corpus:
     vocabulary: int
 
     def __str__(self) -> str:
-        count, different = len(self.tokens), self.vocabulary
-        return f"{self.source}: {count:,} tokens, {different:,} different ones"
+        counts = f"{len(self.tokens):,} tokens, {self.vocabulary:,} different ones"
+        return f"{self.source}, {self.files} files: {counts}"
 
 
 def save_corpus(path: Path | None, vocabulary: int, workers: int, file: Path) -> Corpus:
