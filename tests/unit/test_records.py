@@ -8,12 +8,13 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sparsewire.bench.grid import CANDIDATES, Cell
-from sparsewire.training.demo import Demo, Setting
+from sparsewire.training.demo import Demo
 from sparsewire.training.findings import Finding
 from sparsewire.training.run import Trained
 
@@ -197,7 +198,9 @@ def test_trainings_leave_a_record() -> None:
 
 def test_the_demo_leaves_a_record() -> None:
     runs = [trained("gloo", [0.9, 0.8]), trained("sparsewire", [0.09, 0.08])]
-    found = Demo(Setting(2, 2, 0, None, "text", 10, 5), runs).record()
+    cluster = SimpleNamespace(ranks=2, link=None)
+    corpus = SimpleNamespace(source="text", tokens=[], vocabulary=1)
+    found = Demo(cluster=cluster, corpus=corpus, steps=2, seed=0, runs=runs).record()
     (row,) = records.figures_of(found).values()
     assert row["speedup"] == pytest.approx(row["gloo_s"] / row["sparsewire_s"])
     assert row["loss_difference"] == 0
