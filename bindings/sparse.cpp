@@ -167,10 +167,10 @@ void bind_sparse(nb::module_& m) {
 void bind_results(nb::class_<comm::Operation>& operation) {
   operation
       .def(
-          "named",
+          "list_bytes",
           [](comm::Operation& self, std::size_t list) {
             const GilRelease release;
-            return output(self, list).named();
+            return output(self, list).list_bytes();
           },
           "list"_a = 0)
       .def("take_sparse", &take_sparse, "list"_a = 0)

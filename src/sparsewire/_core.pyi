@@ -208,8 +208,8 @@ class Operation:
         """Block without the GIL until the end, or for `timeout` seconds; True if it has ended."""
     def done(self) -> bool: ...
     def failure(self) -> Failure | None: ...
-    def named(self, list: int = 0) -> int:
-        """Positions that a list of the results names, or a few more."""
+    def list_bytes(self, list: int = 0) -> int:
+        """Bytes of a list of the results, or a few more."""
     def take_sparse(self, list: int = 0) -> tuple[NDArray[Any], NDArray[np.uint8]]:
         """A list of the results, once: its indices, and the bytes of its values.
 

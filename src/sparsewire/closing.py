@@ -6,28 +6,25 @@ import atexit
 import contextlib
 import multiprocessing.util
 import os
+from collections.abc import Callable
 from functools import cache
-from typing import Protocol
+
+Close = Callable[[], None]
+
+_open: list[Close] = []
 
 
-class _Closable(Protocol):
-    def close(self) -> None: ...
-
-
-_open: list[_Closable] = []
-
-
-def register(communicator: _Closable) -> None:
-    """Have `communicator` closed when this process ends."""
-    _open.append(communicator)
+def register(close: Close) -> None:
+    """Have `close` called when this process ends."""
+    _open.append(close)
     _close_at_exit(os.getpid())
 
 
-def unregister(communicator: _Closable) -> bool:
-    """Whether `communicator` was still to be closed; it is not any more."""
-    if communicator not in _open:
+def unregister(close: Close) -> bool:
+    """Whether `close` was still to be called; it is not any more."""
+    if close not in _open:
         return False
-    _open.remove(communicator)
+    _open.remove(close)
     return True
 
 
@@ -44,6 +41,6 @@ os.register_at_fork(after_in_child=_open.clear)
 
 
 def _close_all() -> None:
-    for communicator in list(_open):
+    for close in list(_open):
         with contextlib.suppress(Exception):
-            communicator.close()
+            close()

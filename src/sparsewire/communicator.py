@@ -14,6 +14,7 @@ from sparsewire import closing
 from sparsewire._core import Communicator as Core
 from sparsewire._core import Operation
 from sparsewire.abandoned import AbandonedMemory
+from sparsewire.arguments import Precision, check_dense, codecs, dense_code
 from sparsewire.arrays import check_target, view
 from sparsewire.completion import CallbackPool
 from sparsewire.errors import Error, Timeout, from_failure
@@ -21,9 +22,7 @@ from sparsewire.forking import Inherited, disown_in_child
 from sparsewire.link_figures import LinkFigures
 from sparsewire.notices import NoticeLog
 from sparsewire.options import TIMEOUT_MAX_S, Options, check_timeout
-from sparsewire.precision import Precision, codecs
-from sparsewire.reductions import dense_code
-from sparsewire.sparse_collectives import Request, build_call, check_dense, check_request
+from sparsewire.sparse_collectives import Request, build_call, check_request
 from sparsewire.sparse_input import coalesced, is_sparse, read
 from sparsewire.sparse_results import Results
 from sparsewire.work import Work
@@ -44,7 +43,7 @@ class Communicator:
         self._uncounted = dict.fromkeys(core.stats(), 0)
         self._notices = NoticeLog(core, options.peer_timeout)
         self._notices.start()
-        closing.register(self)
+        closing.register(self.close)
         disown_in_child(self)
 
     @property
@@ -348,7 +347,7 @@ class Communicator:
         Blocks as long as peers go on reading what is left, and 5 s at most where none does.
         """
         with self._closing:
-            was_open = closing.unregister(self)
+            was_open = closing.unregister(self.close)
             if was_open:
                 self._core.close()
                 self._notices.join()

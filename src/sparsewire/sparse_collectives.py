@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from typing import Any
 
 from sparsewire._core import ALGORITHMS, COLLECTIVES, FORMS, SparseCall
+from sparsewire.arguments import Precision, check_integer, check_seed, codecs, sparse_code
 from sparsewire.arrays import check_apart, dtype_name, view
-from sparsewire.precision import Precision, codecs
-from sparsewire.reductions import sparse_code
 from sparsewire.sparse_input import SparseInput, is_sparse
 
 _OWNER_ALGORITHMS = {"auto", "stream", "ssar_split_allgather", "dsar_split_allgather"}
-_SEEDS = 2**32
 
 
 @dataclass(frozen=True)
@@ -45,27 +42,10 @@ def check_request(request: Request, x: object, world_size: int, dedicated: bool)
         raise ValueError(
             f"algorithm {request.algorithm!r} is not known: use one of {', '.join(ALGORITHMS)}"
         )
-    _check_integer("root", request.root, world_size)
-    _check_integer("seed", request.seed, _SEEDS)
+    check_integer("root", request.root, world_size)
+    check_seed(request.seed)
     if dedicated:
         _check_dedicated(request)
-
-
-def check_dense(algorithm: str, result: str, seed: int) -> None:
-    """Raise TypeError or ValueError for options that dense arrays do not have."""
-    if algorithm not in {"auto", "stream"}:
-        raise ValueError(f"algorithm {algorithm!r} is for sparse vectors: leave it out")
-    if result not in {"auto", "dense"}:
-        raise ValueError(f"result {result!r} is for sparse vectors: leave it out")
-    _check_integer("seed", seed, _SEEDS)
-
-
-def _check_integer(name: str, value: object, count: int) -> None:
-    # The protocol's own check takes as long as all others together.
-    if type(value) is not int and not isinstance(value, SupportsIndex):
-        raise TypeError(f"{name} must be an integer, not {value!r}")
-    if not 0 <= operator.index(value) < count:
-        raise ValueError(f"{name} must be from 0 to {count - 1}, not {value}")
 
 
 def _check_dedicated(request: Request) -> None:

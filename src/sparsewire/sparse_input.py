@@ -92,8 +92,12 @@ def _cut(indices: NDArray[Any], values: View, length: int, width: int) -> Sparse
     row = row_for(width)
     pieces = width // row
     if pieces > 1:
-        wide = indices.astype(np.int64)
-        indices = (wide[:, None] * pieces + np.arange(pieces)).reshape(-1)
+        # What is out of range stays so, and makes the engine tell all ranks.
+        inside = (indices >= 0) & (indices < length)
+        first = np.where(inside, indices.astype(np.int64) * pieces, -pieces)
+        narrow = length * pieces <= np.iinfo(indices.dtype).max
+        cut = (first[:, None] + np.arange(pieces)).reshape(-1)
+        indices = cut.astype(indices.dtype) if narrow else cut
     return SparseInput(indices, values, length, width, row)
 
 

@@ -20,7 +20,7 @@ from sparsewire.meeting import listener as listening
 from sparsewire.meeting import mesh, startup
 from sparsewire.meeting.handshake import Hello, Reason, Refused, Role
 from sparsewire.meeting.listener import Listener
-from sparsewire.meeting.mesh import Links, MemberGuard, Membership, connect_ranks, dial
+from sparsewire.meeting.mesh import Channels, MemberGuard, Membership, connect_ranks, dial
 from sparsewire.meeting.sockets import bind, local_end
 from sparsewire.meeting.store_place import FileStore, StorePlace
 from sparsewire.meeting.tcp_place import tcp_place
@@ -31,10 +31,10 @@ MEMBER = Membership(job=7, epoch=0, rank=0, world_size=3, lanes=2, key=KEY)
 
 
 def join_all(where: Path | Address, *options: Options):
-    """Join as every rank at once, in threads; returns links or errors, by rank."""
+    """Join as every rank at once, in threads; returns channels or errors, by rank."""
     deadline = time.monotonic() + 2
 
-    def join(one: Options) -> Links | Exception:
+    def join(one: Options) -> Channels | Exception:
         try:
             if isinstance(where, Path):
                 place = StorePlace(FileStore(where), one, deadline)
@@ -50,17 +50,17 @@ def join_all(where: Path | Address, *options: Options):
 
 
 @contextmanager
-def opened(all_links: list[Links]) -> Iterator[list[list[list[socket.socket]]]]:
-    """The links as sockets, closed at the end."""
+def opened(of_ranks: list[Channels]) -> Iterator[list[list[list[socket.socket]]]]:
+    """The channels as sockets, closed at the end."""
     sockets = [
-        [[socket.socket(fileno=fd) if fd >= 0 else None for fd in lane] for lane in links]
-        for links in all_links
+        [[socket.socket(fileno=fd) if fd >= 0 else None for fd in lane] for lane in channels]
+        for channels in of_ranks
     ]
     try:
         yield sockets
     finally:
-        for link in (link for links in sockets for lane in links for link in lane if link):
-            link.close()
+        for one in (one for channels in sockets for lane in channels for one in lane if one):
+            one.close()
 
 
 @pytest.mark.parametrize(("world_size", "lanes"), [(2, 1), (4, 2)])
@@ -68,12 +68,12 @@ def test_every_lane_connects_its_two_ranks(tmp_path: Path, world_size: int, lane
     results = join_all(
         tmp_path, *[Options(rank, world_size, lanes=lanes) for rank in range(world_size)]
     )
-    with opened(results) as links:
+    with opened(results) as channels:
         for rank in range(world_size):
             for lane in range(lanes):
-                assert links[rank][lane][rank] is None
+                assert channels[rank][lane][rank] is None
                 for peer in set(range(world_size)) - {rank}:
-                    mine, theirs = links[rank][lane][peer], links[peer][lane][rank]
+                    mine, theirs = channels[rank][lane][peer], channels[peer][lane][rank]
                     assert mine.getpeername() == theirs.getsockname()
                     assert not os.get_blocking(mine.fileno())
                     assert mine.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -102,8 +102,8 @@ def test_world_sizes_that_differ_are_named_before_the_time_is_over(
 
 def test_a_rank_too_many_is_told_so(tmp_path: Path) -> None:
     """The others are all that they expect, and meet."""
-    *links, error = join_all(tmp_path, Options(0, 2), Options(1, 2), Options(2, 4))
-    with opened(links):
+    *channels, error = join_all(tmp_path, Options(0, 2), Options(1, 2), Options(2, 4))
+    with opened(channels):
         assert isinstance(error, MismatchError)
         assert "world size: 4 on rank 2, 2 on rank 0" in str(error)
 

@@ -151,6 +151,23 @@ def test_narrow_indices_of_wide_rows_do_not_overflow() -> None:
     assert cut.indices.tolist() == [2**31, 2**31 + 1]
 
 
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_rows_keep_the_width_of_their_indices(index: type) -> None:
+    vector = SparseVector(np.array([1, 7], index), np.ones((2, 3), np.float32), 10)
+    cut = read(vector)
+    rows, _ = join_rows(cut.indices, vector.values.reshape(-1), cut)
+    assert cut.indices.dtype == rows.dtype == index
+
+
+@pytest.mark.parametrize("wrong", [-1, 10, 2**31 - 1])
+def test_an_index_out_of_range_stays_so_where_rows_are_cut(wrong: int) -> None:
+    """Times the pieces of a row it would be another's, and count as right."""
+    indices = np.array([3, wrong], np.int32)
+    cut = read(SparseVector(indices, np.ones((2, 3), np.float32), 10))
+    assert cut.indices[:3].tolist() == [9, 10, 11]
+    assert ((cut.indices[3:] < 0) | (cut.indices[3:] >= cut.positions)).all()
+
+
 def test_a_vector_without_rows_is_read_in_place() -> None:
     vector = SparseVector(np.array([1, 2], np.int32), np.ones(2, np.float32), 3)
     cut = read(vector)

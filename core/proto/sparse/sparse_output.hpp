@@ -23,8 +23,9 @@ class SparseOutput final : public PartSink {
 
   // All that follows only after the end of the operation.
 
-  // Indices that the results name, or a few more.
+  // Indices that the results name, or a few more, and the bytes of a list of them.
   std::uint64_t named() const { return list_.count() + elements_kept_ / descriptor_.row; }
+  std::uint64_t list_bytes() const { return named() * list_.entry_bytes(); }
 
   // Writes every element of the vector.
   void write_dense(std::byte* target) const;

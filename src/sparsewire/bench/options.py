@@ -13,7 +13,7 @@ from sparsewire.bench.names import OTHERS, backend_name
 from sparsewire.bench.patterns import Pattern, numpy_dtype
 from sparsewire.errors import ExperimentError
 from sparsewire.measure.sizes import parse_density, parse_elements, split_list
-from sparsewire.precision import codecs
+from sparsewire.arguments import codecs
 
 DEFAULT_SIZE = "25e6"
 

@@ -57,15 +57,15 @@ def init(
         aggregators=aggregators,
     )
     # A single rank has nobody to meet and nothing to send, not even to an aggregator.
-    links = [[-1]] * options.lanes
+    channels = [[-1]] * options.lanes
     if options.world_size > 1:
         deadline = time.monotonic() + options.start_timeout
         with closing(open_place(store, options, os.environ, deadline)) as place:
-            links = join(options, place, os.environ, deadline)
+            channels = join(options, place, os.environ, deadline)
     core = Core(
         options.rank,
         options.world_size,
-        links,
+        channels,
         dedicated=bool(options.aggregators) and options.world_size > 1,
         block=options.block,
         window=options.window,

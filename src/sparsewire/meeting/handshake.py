@@ -14,7 +14,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from enum import IntEnum
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import NamedTuple, TypeVar
 
 from sparsewire._core import WIRE_VERSION
 from sparsewire.errors import AuthenticationError, ProtocolError
@@ -165,7 +165,7 @@ def introduce(hello: Hello, key: bytes, *, may_register: bool = False) -> Handsh
     mine = hello.encode()
     challenge = Challenge.decode((yield mine, CHALLENGE.size))
     if challenge.reason is not Reason.ACCEPTED:
-        _refused(challenge.reason)
+        raise Refused(challenge.reason)
     if challenge.register and not may_register:
         raise AuthenticationError(
             "the other end asks for the key instead of proving it: "
@@ -173,11 +173,11 @@ def introduce(hello: Hello, key: bytes, *, may_register: bool = False) -> Handsh
         )
     expected = _prove(key, "listener", mine, challenge.nonce)
     if not challenge.register and not hmac.compare_digest(challenge.mac, expected):
-        _refused(Reason.WRONG_PROOF)
+        raise Refused(Reason.WRONG_PROOF)
     proof = _prove(key, "caller", mine, challenge.nonce)
     verdict = yield proof + (key if challenge.register else NO_KEY), VERDICT_SIZE
     if (reason := _reason(verdict[0])) is not Reason.ACCEPTED:
-        _refused(reason)
+        raise Refused(reason)
 
 
 def receive(guard: Guard) -> Handshake[Hello]:
@@ -196,7 +196,7 @@ def receive(guard: Guard) -> Handshake[Hello]:
         key = proof[MAC_SIZE:]
     try:
         if not hmac.compare_digest(proof[:MAC_SIZE], _prove(key, "caller", theirs, nonce)):
-            _refused(Reason.WRONG_PROOF)
+            raise Refused(Reason.WRONG_PROOF)
         guard.enter(hello, key)
     except Refused as refusal:
         yield bytes([refusal.reason]), 0
@@ -211,10 +211,6 @@ def receive(guard: Guard) -> Handshake[Hello]:
 
 def _prove(key: bytes, side: str, hello: bytes, nonce: bytes) -> bytes:
     return derive(key, side, hello + nonce)
-
-
-def _refused(reason: Reason) -> NoReturn:
-    raise Refused(reason)
 
 
 def _reason(value: int) -> Reason:

@@ -34,8 +34,8 @@ _RETRY_MAX_S = 0.5
 Table = dict[tuple[int, int], socket.socket]
 """Connections by rank and lane."""
 
-Links = list[list[int]]
-"""Descriptors as `links[lane][peer]`, connected and non-blocking; -1 at the own rank."""
+Channels = list[list[int]]
+"""Descriptors as `channels[lane][peer]`, connected and non-blocking; -1 at the own rank."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class MemberGuard(Guard):
 
 def connect_ranks(
     member: Membership, door: socket.socket, addresses: Sequence[Address], deadline: float
-) -> Links:
+) -> Channels:
     """Dial every lower rank, then let in every higher one at `door`; `addresses` by rank.
 
     No rank waits for a higher one before it lets in, so all get through. Raises Timeout (naming
@@ -88,7 +88,7 @@ def connect_ranks(
                     f"rank {rank}", addresses[rank], greeting, member.key, deadline
                 )
         receive_ranks(member, door, table, deadline)
-        return _links(table, member.lanes, member.world_size)
+        return _channels(table, member.lanes, member.world_size)
 
 
 def receive_ranks(member: Membership, door: socket.socket, table: Table, deadline: float) -> None:
@@ -119,8 +119,8 @@ def missing_ranks(member: Membership, table: Table) -> list[int]:
 
 def connect_aggregators(
     member: Membership, aggregators: Sequence[Address], deadline: float, *, may_register: bool
-) -> Links:
-    """Dial every lane of every aggregator; `links[lane][aggregator]`. Raises like connect_ranks.
+) -> Channels:
+    """Dial every lane of every aggregator; `channels[lane][aggregator]`. Raises like connect_ranks.
 
     `member.key` is the key for aggregators. With `may_register` an aggregator that does not know
     the job is given the key; without, it must prove that it knows it already.
@@ -133,7 +133,7 @@ def connect_aggregators(
                 table[index, lane] = dial(
                     "aggregator", address, greeting, member.key, deadline, may_register=may_register
                 )
-        return _links(table, member.lanes, len(aggregators))
+        return _channels(table, member.lanes, len(aggregators))
 
 
 def dial(
@@ -191,18 +191,18 @@ def _closed_on_error(table: Table) -> Iterator[None]:
         raise
 
 
-def _links(table: Table, lanes: int, peers: int) -> Links:
-    links = [[-1] * peers for _ in range(lanes)]
+def _channels(table: Table, lanes: int, peers: int) -> Channels:
+    channels = [[-1] * peers for _ in range(lanes)]
     for connection in table.values():
         prepare(connection)
         connection.setblocking(False)
     for (peer, lane), connection in table.items():
-        links[lane][peer] = connection.detach()
-    return links
+        channels[lane][peer] = connection.detach()
+    return channels
 
 
-def close_links(links: Links) -> None:
-    for descriptor in (one for lane in links for one in lane if one >= 0):
+def close_channels(channels: Channels) -> None:
+    for descriptor in (one for lane in channels for one in lane if one >= 0):
         os.close(descriptor)
 
 

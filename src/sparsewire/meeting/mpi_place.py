@@ -10,7 +10,6 @@ import sys
 import time
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -63,40 +62,34 @@ def mpi_ranks(comm: Intracomm, rank: int | None, world_size: int | None) -> tupl
     return comm.Get_rank(), comm.Get_size()
 
 
-@dataclass
-class _Begun:
-    """What was begun over a communicator, and is still under way where time ran out.
-
-    MPI cannot take a collective back, so the next meeting goes on with it.
-    """
-
-    roll: list[Request] = field(default_factory=list)
-    barrier: Request | None = None
-    gathering: Request | None = None
-
-
 def mpi_place(comm: Intracomm, deadline: float) -> MpiPlace:
     """Where the ranks of `comm` meet until `deadline` on the monotonic clock."""
-    begun = comm.Get_attr(_attribute())
-    if not isinstance(begun, _Begun):
-        begun = _Begun()
-        comm.Set_attr(_attribute(), begun)
-    return MpiPlace(comm, begun, deadline)
+    place = comm.Get_attr(_attribute())
+    if not isinstance(place, MpiPlace):
+        place = MpiPlace(comm)
+        comm.Set_attr(_attribute(), place)
+    place.deadline = deadline
+    return place
 
 
 class MpiPlace:
-    """One rank's part in a meeting."""
+    """One rank's part in the meetings over a communicator, with which it stays.
 
-    def __init__(self, comm: Intracomm, begun: _Begun, deadline: float) -> None:
+    MPI cannot take a collective back, so what was begun when time ran out the next meeting ends.
+    """
+
+    def __init__(self, comm: Intracomm) -> None:
+        self.deadline = 0.0
         self._comm = comm
-        self._begun = begun
-        self._deadline = deadline
+        self._roll: list[Request] = []
+        self._barrier: Request | None = None
+        self._gathering: Request | None = None
 
     def all_gather(self, record: bytes) -> Iterator[bytes]:
         """As every place does. The call may be repeated after a Timeout that names ranks."""
         from mpi4py import MPI
 
-        if self._begun.gathering is not None:
+        if self._gathering is not None:
             raise Error(
                 "an earlier sparsewire.init with this MPI communicator ended halfway on some "
                 "rank: pass a duplicate of it, made by Dup()"
@@ -116,9 +109,8 @@ class MpiPlace:
 
     def _await_all(self) -> None:
         """Return once all ranks are here, and each knows that."""
-        begun = self._begun
-        if not begun.roll:
-            begun.roll = _call_roll(self._comm)
+        if not self._roll:
+            self._roll = _call_roll(self._comm)
         self._wait(lambda: not self._absent())
         if absent := self._absent():
             raise Timeout(
@@ -126,21 +118,22 @@ class MpiPlace:
                 "communicator in time: look there for an earlier error"
             )
         # A rank that gave up before the last one came goes on from here when it calls again.
-        if begun.barrier is None:
-            begun.barrier = self._comm.Ibarrier()
-        self._end(begun.barrier)
-        begun.roll, begun.barrier = [], None
+        if self._barrier is None:
+            self._barrier = self._comm.Ibarrier()
+        for collective in (self._barrier, *self._roll):
+            self._end(collective)
+        self._roll, self._barrier = [], None
 
     def _absent(self) -> list[int]:
-        # The own request is tested as well, so that MPI ends it, but it says nothing about others.
-        waiting = [rank for rank, arrival in enumerate(self._begun.roll) if not arrival.Test()]
+        # The own request says nothing about others.
+        waiting = [rank for rank, arrival in enumerate(self._roll) if not arrival.Test()]
         return [rank for rank in waiting if rank != self._comm.Get_rank()]
 
     def _finish(self, gathering: Request) -> None:
         """Wait for a collective that no later meeting could go on with."""
-        self._begun.gathering = gathering
+        self._gathering = gathering
         self._end(gathering)
-        self._begun.gathering = None
+        self._gathering = None
 
     def _end(self, collective: Request) -> None:
         if not self._wait(collective.Test):
@@ -153,7 +146,7 @@ class MpiPlace:
         """Whether `done` comes true in time."""
         pause = _POLL_FIRST_S
         while not done():
-            if time.monotonic() >= self._deadline:
+            if time.monotonic() >= self.deadline:
                 return False
             time.sleep(pause)
             pause = min(2 * pause, _POLL_MAX_S)
@@ -180,7 +173,7 @@ def _call_roll(comm: Intracomm) -> list[Request]:
 
 @cache
 def _attribute() -> int:
-    """The key under which MPI keeps what was begun with its communicator."""
+    """The key under which MPI keeps a place with its communicator."""
     from mpi4py import MPI
 
     return MPI.Comm.Create_keyval()

@@ -10,7 +10,7 @@ from sparsewire.meeting.mesh import name_ranks
 
 
 class Place(Protocol):
-    """Where all ranks exchange a record each, as often as all of them call it."""
+    """Where all ranks give each other a record, as often as all of them call it."""
 
     def all_gather(self, record: bytes) -> Iterator[bytes]:
         """Give every rank the records of all: in the order of the ranks, each once it is there.

@@ -14,9 +14,9 @@ from sparsewire.errors import Error, MismatchError, ProtocolError
 from sparsewire.meeting.handshake import KEY_SIZE, derive, worker_key
 from sparsewire.meeting.interface import host_identity, is_loopback, local_address
 from sparsewire.meeting.mesh import (
-    Links,
+    Channels,
     Membership,
-    close_links,
+    close_channels,
     connect_aggregators,
     connect_ranks,
 )
@@ -79,10 +79,12 @@ class Record:
         return record
 
 
-def join(options: Options, place: Place, environment: Mapping[str, str], deadline: float) -> Links:
+def join(
+    options: Options, place: Place, environment: Mapping[str, str], deadline: float
+) -> Channels:
     """Connect this rank to all others, or to all aggregators; a collective call.
 
-    Returns `links[lane][peer]`, or `links[lane][aggregator]`. Raises Timeout that names the
+    Returns `channels[lane][peer]`, or `channels[lane][aggregator]`. Raises Timeout that names the
     missing ranks once it is `deadline` on the monotonic clock, MismatchError, AuthenticationError,
     or Error.
     """
@@ -99,18 +101,18 @@ def join(options: Options, place: Place, environment: Mapping[str, str], deadlin
         return connect_ranks(member, door, addresses, deadline)
 
 
-def _join_aggregators(options: Options, place: Place, mine: Record, deadline: float) -> Links:
+def _join_aggregators(options: Options, place: Place, mine: Record, deadline: float) -> Channels:
     member = _membership(_meet(options, place, mine)[0], options)
     may_register = not options.secret
-    links = connect_aggregators(member, options.aggregators, deadline, may_register=may_register)
+    channels = connect_aggregators(member, options.aggregators, deadline, may_register=may_register)
     try:
         # What an aggregator sends to all ranks must reach all.
         for _ in place.all_gather(b"connected"):
             pass
     except BaseException:
-        close_links(links)
+        close_channels(channels)
         raise
-    return links
+    return channels
 
 
 def _meet(options: Options, place: Place, mine: Record) -> list[Record]:

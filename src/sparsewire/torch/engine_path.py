@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from sparsewire import _core
-from sparsewire.reductions import SPARSE_OPS
+from sparsewire.arguments import SPARSE_OPS
 
 DTYPES = {getattr(torch, name): code for name, code in _core.DTYPES.items()}
 Options = TypeVar("Options")

@@ -61,7 +61,7 @@ class Member(Collectives):
         except BaseException:
             self.communicator.close()
             raise
-        closing.register(self)
+        closing.register(self.shutdown)
         disown_in_child(self)
         self._present(timeout)
 
@@ -122,11 +122,7 @@ class Member(Collectives):
         self.communicator.close()
         self._callbacks.close()
         self._inner_backends.shutdown()
-        closing.unregister(self)
-
-    def close(self) -> None:
-        """What is called where the program ends without having destroyed the group."""
-        self.shutdown()
+        closing.unregister(self.shutdown)
 
     def disown(self) -> None:
         """In a forked child: leave the group to the parent; what is called here raises."""
