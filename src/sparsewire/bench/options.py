@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparsewire._core import ALGORITHMS, DTYPES
+from sparsewire.arguments import codecs
 from sparsewire.bench.job import Case, Job
 from sparsewire.bench.names import OTHERS, backend_name
 from sparsewire.bench.patterns import Pattern, numpy_dtype
 from sparsewire.errors import ExperimentError
 from sparsewire.measure.sizes import parse_density, parse_elements, split_list
-from sparsewire.arguments import codecs
 
 DEFAULT_SIZE = "25e6"
 
