@@ -1,11 +1,16 @@
 // Compression operators for Python: on arrays, whose sizes are checked, without the GIL.
 #include "compress.hpp"
 
+#include <algorithm>
+#include <deque>
+#include <vector>
+
 #include "base/bitmap.hpp"
 #include "base/types.hpp"
 #include "gil.hpp"
 #include "kernels/blocks.hpp"
 #include "kernels/compress/entropy.hpp"
+#include "kernels/compress/marked.hpp"
 #include "kernels/compress/positions.hpp"
 #include "kernels/compress/rand_k.hpp"
 #include "kernels/compress/top_k.hpp"
@@ -24,6 +29,7 @@ using Object = nb::handle;
 
 constexpr const char* kSymbols = "there must be a symbol of a byte for each value";
 constexpr const char* kNorms = "there must be a norm for each block, of the type of the values";
+constexpr const char* kRoom = "there must be a value for each bit, of the type of the vector";
 constexpr const char* kBitmap = "a bitmap must have a bit for each element, in words of 64 bits";
 
 // Runs f, which touches no Python objects, without the GIL.
@@ -199,6 +205,23 @@ void mark_top_k(Object values, std::size_t k, Object bitmap) {
   });
 }
 
+std::size_t take_top_k_of_spans(Object values, Object added, std::size_t span, std::size_t k,
+                                Object bitmap, Object kept) {
+  require(span >= 1 && k >= 1 && k <= span, "k must be from 1 to the span");
+  const bool adds = !added.is_none();
+  const Memory in(values, adds);
+  const Input addend(adds ? added : values);
+  const Output out(bitmap), packed(kept);
+  const Spans spans{in.count(), span, k};
+  auto* const to = bitmap_of(out, in.count());
+  return for_type_of(in, [&]<typename T>(const VectorKernels<T>&, T) {
+    T* const from = in.as<T>(0, "");
+    const T* const plus = addend.as<const T>(in.count(), "two vectors must be of one length");
+    T* const room = packed.as<T>(spans.most(), kRoom);
+    return unlocked([&] { return top_k_of_spans(spans, from, adds ? plus : nullptr, to, room); });
+  });
+}
+
 std::size_t mark_bernoulli(std::size_t count, double probability, std::uint64_t key,
                            Object bitmap) {
   require(probability >= 0 && probability <= 1, "probability must be from 0 to 1");
@@ -291,6 +314,47 @@ void scatter(Object packed, std::size_t block, Object bitmap, Object elements) {
   });
 }
 
+// Values, and the bitmap of `count` elements that says where they are.
+template <typename T>
+Marked<T> marked(const Memory& bitmap, const Memory& values, std::size_t count) {
+  const Word* const bits = bitmap_of(bitmap, count);
+  return {bits, values.as<const T>(count_set(bits, count), kRoom)};
+}
+
+std::size_t average_marked(const nb::list& bitmaps, const nb::list& values, std::size_t count,
+                           Object bitmap, Object means) {
+  require(bitmaps.size() == values.size() && bitmaps.size() != 0,
+          "there must be a vector to average");
+  const Output to(bitmap), out(means);
+  std::deque<Input> held;
+  return for_type_of(out, [&]<typename T>(const VectorKernels<T>&, T) {
+    std::vector<Marked<T>> vectors;
+    std::size_t total = 0;
+    for (std::size_t i = 0; i < bitmaps.size(); ++i) {
+      const Input& bits = held.emplace_back(bitmaps[i]);
+      vectors.push_back(marked<T>(bits, held.emplace_back(values[i]), count));
+      total += held.back().count();
+    }
+    T* const room = out.as<T>(std::min(count, total), kRoom);
+    auto* const any = bitmap_of(to, count);
+    return unlocked([&] { return mean_of_marked<T>(vectors, count, any, room); });
+  });
+}
+
+void feed_marked_back(Object gradient, Object residual, Object own, Object sent, Object bitmap,
+                      Object means) {
+  const Output to(gradient), rest(residual);
+  const Input own_bits(own), own_values(sent), mean_bits(bitmap), mean_values(means);
+  const std::size_t count = to.count();
+  for_type_of(to, [&]<typename T>(const VectorKernels<T>&, T) {
+    T* const out = to.as<T>(0, "");
+    T* const owed = rest.as<T>(count, "two vectors must be of one length");
+    const auto mine = marked<T>(own_bits, own_values, count);
+    const auto mean = marked<T>(mean_bits, mean_values, count);
+    unlocked([&] { feed_back(out, owed, count, mine, mean); });
+  });
+}
+
 void bind_symbols(nb::module_& m) {
   m.def("entropy_bound", &entropy_bound, "count"_a);
   m.def("entropy_encode", &encode_symbols, "symbols"_a, "alphabet"_a, "code"_a);
@@ -313,6 +377,10 @@ void bind_values(nb::module_& m) {
   m.def("block_means", &block_means, "values"_a, "block"_a, "means"_a);
   m.def("count_marked", &count_marked, "bitmap"_a, "count"_a, "block"_a);
   m.def("gather_blocks", &gather, "elements"_a, "block"_a, "bitmap"_a, "packed"_a);
+  m.def("average_marked", &average_marked, "bitmaps"_a, "values"_a, "count"_a, "bitmap"_a,
+        "means"_a);
+  m.def("feed_marked_back", &feed_marked_back, "gradient"_a, "residual"_a, "own"_a, "sent"_a,
+        "bitmap"_a, "means"_a);
   m.def("scatter_blocks", &scatter, "packed"_a, "block"_a, "bitmap"_a, "elements"_a);
 }
 
@@ -321,6 +389,8 @@ void bind_positions(nb::module_& m) {
   m.def("mark_bernoulli", &mark_bernoulli, "count"_a, "probability"_a, "key"_a, "bitmap"_a);
   m.def("mark_rand_k", &mark_rand_k, "count"_a, "k"_a, "key"_a, "bitmap"_a);
   m.def("mark_top_k", &mark_top_k, "values"_a, "k"_a, "bitmap"_a);
+  m.def("take_top_k_of_spans", &take_top_k_of_spans, "values"_a, "added"_a.none(), "span"_a, "k"_a,
+        "bitmap"_a, "kept"_a);
   m.def("positions_bound", &bound_positions, "count"_a, "k"_a);
   m.def("encode_positions", &write_positions, "bitmap"_a, "count"_a, "k"_a, "code"_a);
   m.def("decode_positions", &read_positions, "code"_a, "count"_a, "k"_a, "bitmap"_a);

@@ -14,7 +14,6 @@
 #include "gil.hpp"
 #include "kernels/kernels.hpp"
 #include "sparse.hpp"
-#include "topk.hpp"
 #include "wire/limits.hpp"
 
 namespace nb = nanobind;
@@ -188,7 +187,6 @@ NB_MODULE(_core, m) {
       .def_prop_ro("message", [](const Failure& self) { return text_of(self.error.message); });
 
   bind_sparse(m);
-  bind_topk(m);
   bind_compress(m);
   nb::class_<comm::Operation> operation(m, "Operation");
   bind_results(operation);

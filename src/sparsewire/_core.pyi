@@ -85,21 +85,6 @@ class SparseCall:
     form: int
     """What the caller wants of results that have no target."""
 
-class TopK:
-    """Top-k sparsification with error feedback of float32 vectors: one record per bucket."""
-
-    def __init__(self, bucket: int, k: int, bits: int) -> None:
-        """Keep `k` of each `bucket` elements, in 32, 8, 4 or 2 bits; raises ValueError."""
-
-    def bytes(self, count: int) -> int:
-        """Bytes of the records of `count` elements."""
-
-    def compress(self, gradient: int, residual: int, count: int, records: int) -> None:
-        """Write the largest of gradient + residual to `records`; the rest is the new residual."""
-
-    def mean(self, records: int, stride: int, ranks: int, count: int, out: int) -> None:
-        """Write the mean over the records of `ranks` ranks, `stride` bytes apart, to `out`."""
-
 # Compression operators, over contiguous arrays: values are float32 or float64, symbols uint8, and
 # bitmaps uint64 words with bit i % 64 of word i / 64 for element i. The last argument is written,
 # where nothing is returned but a size. Vectors are cut into blocks of `block` elements, the last
@@ -159,6 +144,16 @@ def count_marked(bitmap: Array, count: int, block: int) -> int:
 def gather_blocks(elements: Array, block: int, bitmap: Array, packed: Array) -> None:
     """Copy the blocks whose bit is set, one behind another; elements have 2, 4 or 8 bytes."""
 
+def average_marked(
+    bitmaps: list[Array], values: list[Array], count: int, bitmap: Array, means: Array
+) -> int:
+    """The mean of vectors of few elements, where any has one; returns at how many places."""
+
+def feed_marked_back(
+    gradient: Array, residual: Array, own: Array, sent: Array, bitmap: Array, means: Array
+) -> None:
+    """The residual is the gradient but for what was `sent` at `own`, the gradient the means."""
+
 def scatter_blocks(packed: Array, block: int, bitmap: Array, elements: Array) -> None:
     """Copy packed blocks to the places whose bit is set, and leave the others."""
 
@@ -173,6 +168,14 @@ def mark_rand_k(count: int, k: int, key: int, bitmap: Array) -> None:
 
 def mark_top_k(values: Array, k: int, bitmap: Array) -> None:
     """Set the bits of the k values of largest magnitude, of equal ones the first."""
+
+def take_top_k_of_spans(
+    values: Array, added: Array | None, span: int, k: int, bitmap: Array, kept: Array
+) -> int:
+    """Set the bits of the k largest of each span but for zeros, and write them to `kept`.
+
+    `added` is added to the values first. Returns how many there are.
+    """
 
 def positions_bound(count: int, k: int) -> int:
     """Bytes that no code of k of `count` positions exceeds."""

@@ -39,6 +39,9 @@ UNBIASED = [
 BIASED = [
     "top-k:5",
     "top-k:0.5",
+    "span-top-k:3:8",
+    "rounded:4:8",
+    "rounded:3:2+span-top-k:2:7",
     "threshold:1",
     "sign",
     "sign:10",

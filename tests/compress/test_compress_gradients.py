@@ -27,6 +27,7 @@ from sparsewire.compress.levels import Levels
 from sparsewire.compress.mixture import Mixture
 from sparsewire.compress.natural import Natural
 from sparsewire.compress.norm_scaled import NormScaled
+from sparsewire.compress.rounded import Rounded
 from sparsewire.compress.sign import Sign
 from sparsewire.compress.sparsifier import SeededSparsifier, Sparsifier
 
@@ -80,6 +81,10 @@ def entropy(compressor: Compressor, code: Any) -> tuple[float, int]:
             assert isinstance(code, Levels)
             symbols = int(code.symbols.max()) + 1
             return value_bits(code.scales) + entropy_bits(code.symbols), symbols
+        case Rounded():
+            exponents = np.frexp(code.scales)[1]
+            symbols = int(code.symbols.max()) + int(exponents.max() - exponents.min()) + 2
+            return entropy_bits(exponents) + entropy_bits(code.symbols), symbols
         case Natural():
             used = code.symbols[code.symbols > 0] // 2
             symbols = 1 + 2 * int(used.max() - used.min() + 1)

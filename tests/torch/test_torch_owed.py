@@ -22,6 +22,12 @@ KEEPING = [
     *("identity", "top-k:0.05", "top-k:1", "rand-k:0.1", "bernoulli:0.1", "bernoulli:0.2:1"),
     *("block-top-k:0.1:16", "block-top-k-ratio:0.1:16", "block-random-k:0.1:16"),
     *("threshold:150", "block-threshold:400:16", "top-k:0.5+rand-k:0.1", "rand-k:0.5+top-k:0.2"),
+    *(
+        "span-top-k:3:60",
+        "rounded:4:3+span-top-k:3:60",
+        "rounded:2:4+span-top-k:4:7",
+        "rounded:8:60",
+    ),
     *("0.5*top-k:0.05|0.5*rand-k:0.1", "identity+bernoulli:0.5:1"),
     "0.3*block-top-k-ratio:0.1:16|0.7*bernoulli:0.1",
 ]

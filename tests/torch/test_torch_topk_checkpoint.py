@@ -59,6 +59,37 @@ def test_saved_and_loaded(ranks: Ranks) -> None:
     ranks.run(resumed)
 
 
+def loads_what_was_saved_before() -> None:
+    """The format in which the hook has always saved: rank, world size, step and residuals."""
+    rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    old = {
+        "rank": rank,
+        "world_size": size,
+        "step": 7,
+        "residuals": {"weight": torch.arange(FEATURES * 2.0), "bias": torch.tensor([0.5, -1.0])},
+    }
+    model = DistributedDataParallel(nn.Linear(FEATURES, 2))
+    state = hooks.TopKState(k=1, bucket=64)
+    state.register(model)
+    state.load_state_dict(old)
+    assert state.step == 7
+    saved = state.state_dict()
+    assert saved.keys() == old.keys()
+    assert all(saved["residuals"][name].equal(each) for name, each in old["residuals"].items())
+    model.register_comm_hook(state, hooks.topk_hook)
+    model(torch.zeros(2, FEATURES)).sum().backward()
+    # The weight's gradient is zero on all ranks: what is owed of it stays. The bias has one of 2.
+    assert not model.module.weight.grad.any()
+    assert model.module.bias.grad.equal(torch.tensor([2.5, 0.0]))
+    assert state.residuals.of(model.module.bias).tolist() == [0.0, 1.0]
+    state.load_state_dict([{**old, "rank": rank} for rank in range(size)])
+    assert state.state_dict()["residuals"]["weight"].equal(old["residuals"]["weight"])
+
+
+def test_what_was_saved_before_is_loaded(ranks: Ranks) -> None:
+    ranks.run(loads_what_was_saved_before)
+
+
 def states_of(world_size: int) -> list[Any]:
     return [
         {

@@ -1,6 +1,8 @@
 // Changes to bitmaps of base/bitmap.hpp that drawing and decoding positions need.
 #pragma once
 
+#include <bit>
+
 #include "base/bitmap.hpp"
 
 namespace sparsewire {
@@ -11,6 +13,16 @@ inline void set_bit(std::uint64_t* bitmap, std::size_t index) {
 
 inline void clear_bit(std::uint64_t* bitmap, std::size_t index) {
   bitmap[index / kBitmapWordBits] &= ~(std::uint64_t{1} << (index % kBitmapWordBits));
+}
+
+// Calls visit(index) for each set bit below `count`, ascending; it may clear that bit.
+template <typename Visit>
+inline void for_each_set(const std::uint64_t* bitmap, std::size_t count, Visit&& visit) {
+  for (std::size_t word = 0; word < bitmap_words(count); ++word) {
+    for (std::uint64_t rest = bitmap[word]; rest != 0; rest &= rest - 1) {
+      visit(word * kBitmapWordBits + static_cast<std::size_t>(std::countr_zero(rest)));
+    }
+  }
 }
 
 // The bits of word `word` that stand for one of `count` elements.

@@ -67,6 +67,10 @@ struct VectorKernels {
   // Symbols: 0 for negative values, 1 for zeros of either sign, 2 for positive ones.
   void (*signs)(const T* values, std::size_t count, std::uint8_t* symbols);
 
+  // A magnitude above zero that at least k values reach, k from 1 on, unless they are zero, and
+  // that few others reach where k is at most 16.
+  T (*reached_by_some)(const T* values, std::size_t count, std::size_t k);
+
   // Sets the bits of values of at least this magnitude; returns how many. Infinity and NaN reach
   // everything that is finite.
   std::size_t (*reaching)(const T* values, std::size_t count, T bound, std::uint64_t* bitmap);

@@ -24,6 +24,7 @@ constexpr VectorKernels<T> make_vector_table() {
           natural_decompress<T, std::uint8_t>,
           natural_decompress<T, std::uint16_t>,
           signs<T>,
+          reached_by_some<T>,
           reaching<T>};
 }
 

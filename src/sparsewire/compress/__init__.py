@@ -14,12 +14,13 @@ from sparsewire.compress.natural import Natural
 from sparsewire.compress.natural_dithering import NaturalDithering
 from sparsewire.compress.rand_k import BlockRandomK, RandK
 from sparsewire.compress.registry import names, parse, usages
+from sparsewire.compress.rounded import Rounded
 from sparsewire.compress.sign import Sign
 from sparsewire.compress.sparsifier import Sparsifier, Unscaled
 from sparsewire.compress.stream import Stream
 from sparsewire.compress.ternary import Ternary
 from sparsewire.compress.threshold import BlockThreshold, Threshold
-from sparsewire.compress.top_k import BlockTopK, BlockTopKRatio, TopK
+from sparsewire.compress.top_k import BlockTopK, BlockTopKRatio, SpanTopK, TopK
 
 __all__ = [
     "QSGD",
@@ -40,7 +41,9 @@ __all__ = [
     "Natural",
     "NaturalDithering",
     "RandK",
+    "Rounded",
     "Sign",
+    "SpanTopK",
     "Sparsifier",
     "Stream",
     "Ternary",

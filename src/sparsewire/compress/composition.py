@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.contractive import Contractive
 from sparsewire.compress.errors import CompressError
+from sparsewire.compress.marks import Marked
 from sparsewire.compress.message import Reader
 from sparsewire.compress.sparsifier import Choice, Kept, Sparsifier, Unscaled
 from sparsewire.compress.stream import Stream
@@ -60,6 +61,9 @@ class Composition(Compressor):
     def add(self, code: Any, total: NDArray[Any], factor: float = 1.0) -> None:
         self.outer.add(code, total, factor)
 
+    def marked(self, code: Any) -> Marked | None:
+        return self.outer.marked(code)
+
 
 class KeptCode(NamedTuple):
     """The code of `KeptComposition`: what is kept, and the code of its values."""
@@ -102,14 +106,18 @@ class KeptComposition(Compressor):
         return self.inner.contraction * kept
 
     def draw(self, x: NDArray[Any], stream: Stream) -> KeptCode:
-        choice = self.inner.choose(x, stream)
+        return self._drawn(self.inner.draw(x, stream), stream)
+
+    def code_of_sum(self, x: NDArray[Any], y: NDArray[Any], stream: Stream) -> KeptCode:
+        return self._drawn(self.inner.code_of_sum(x, y, stream), stream)
+
+    def _drawn(self, kept: Kept, stream: Stream) -> KeptCode:
         values = np.zeros(self.outer.dimension, self.dtype)
-        picked = self.inner.pick(x, choice)
-        values[: picked.size] = picked
+        values[: kept.values.size] = kept.values
         code = self.outer.draw(values, stream)
         if self.inner.scale > 1:
             self.inner.check_scale(self.outer.reconstruct(code))
-        return KeptCode(choice, code)
+        return KeptCode(kept.choice, code)
 
     def pack(self, code: KeptCode) -> bytes:
         return b"".join((self.inner.describe(code.choice), self.outer.pack(code.values)))
@@ -123,6 +131,9 @@ class KeptComposition(Compressor):
     def add(self, code: KeptCode, total: NDArray[Any], factor: float = 1.0) -> None:
         self.inner.add(self._kept(code), total, factor)
 
+    def marked(self, code: KeptCode) -> Marked | None:
+        return self.inner.marked(self._kept(code))
+
     def _kept(self, code: KeptCode) -> Kept:
         """What the inner operator would have sent, with its elements as the outer one sent them."""
         count = self.inner.blocks.marked_elements(code.choice.marks)
@@ -130,10 +141,8 @@ class KeptComposition(Compressor):
 
 
 def kept_elements(inner: Compressor) -> int | None:
-    """How many elements a sparsifier keeps at most, if it always keeps as many blocks."""
-    if not isinstance(inner, Sparsifier) or inner.kept_blocks is None:
-        return None
-    return min(inner.kept_blocks * inner.blocks.size, inner.dimension)
+    """How many elements a sparsifier keeps at most, if that is known before it sees a vector."""
+    return inner.most_elements if isinstance(inner, Sparsifier) else None
 
 
 def _is_scaled(operator: Compressor) -> bool:
@@ -145,7 +154,7 @@ def _is_scaled(operator: Compressor) -> bool:
 
 def _check_fit(outer: Compressor, inner: Compressor, size: int | None) -> None:
     if size is None:
-        raise CompressError("the inner operator must always keep the same number of elements")
+        raise CompressError("the inner operator must have a limit to the elements that it keeps")
     if outer.dimension != size or outer.dtype != inner.dtype:
         raise CompressError(
             f"the outer operator must take {size} elements of {inner.dtype}, "

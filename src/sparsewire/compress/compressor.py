@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from sparsewire._core import first_not_finite
 from sparsewire.compress.errors import CompressError
+from sparsewire.compress.marks import Marked
 from sparsewire.compress.message import Reader
 from sparsewire.compress.stream import Stream
 from sparsewire.compress.vectors import add_scaled, as_kind_of, as_vector
@@ -70,6 +71,16 @@ class Compressor(ABC):
         """The code of `x`, which `pack` makes a message of; arguments and errors of `encode`."""
         return self.draw(as_vector(x, self.dimension, self.dtype), stream)
 
+    def code_of_sum(self, x: NDArray[Any], y: NDArray[Any], stream: Stream) -> Any:
+        """Add `y` to `x`, both of shape (dimension,), `dtype`, contiguous; the code of `x` then.
+
+        Raises CompressError as `encode` does, after the sum is made. Overridden where that takes
+        less than two passes.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            x += y
+        return self.code(x, stream)
+
     def decode(self, payload: bytes | memoryview) -> NDArray[Any]:
         """What a message stands for, shape (dimension,), `dtype`; CompressError if malformed."""
         return finite(self.reconstruct(self.read(payload)))
@@ -112,6 +123,13 @@ class Compressor(ABC):
         less than a vector of its own.
         """
         add_scaled(finite(self.reconstruct(code)), total, factor)
+
+    def marked(self, code: Any) -> Marked | None:
+        """What a code stands for where that is few elements; None where it may be many.
+
+        Raises CompressError if it is not finite.
+        """
+        return None
 
 
 def finite(decoded: NDArray[Any]) -> NDArray[Any]:

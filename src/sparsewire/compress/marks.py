@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +67,23 @@ class Marks:
         """The positions, ascending, shape (count,)."""
         flags = np.unpackbits(self.words.view(np.uint8), count=self.universe, bitorder="little")
         return flags.view(np.bool_).nonzero()[0]
+
+
+class Marked(NamedTuple):
+    """A vector of which few elements are not zero: where they are, and their values, packed."""
+
+    marks: Marks
+    values: NDArray[Any]
+
+    @classmethod
+    def mean(cls, vectors: Sequence[Marked]) -> Marked:
+        """The mean of vectors of one length and dtype, added up in their order."""
+        universe = vectors[0].marks.universe
+        most = min(universe, sum(vector.marks.count for vector in vectors))
+        words, means = _blank(universe), np.empty(most, vectors[0].values.dtype)
+        bitmaps, values = [each.marks.words for each in vectors], [each.values for each in vectors]
+        count = _core.average_marked(bitmaps, values, universe, words, means)
+        return cls(Marks(words, universe, count), means[:count])
 
 
 def _blank(universe: int) -> NDArray[np.uint64]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.errors import CompressError
+from sparsewire.compress.marks import Marked
 from sparsewire.compress.message import Reader
 from sparsewire.compress.stream import Stream
 
@@ -84,3 +85,6 @@ class Mixture(Compressor):
 
     def add(self, code: Drawn, total: NDArray[Any], factor: float = 1.0) -> None:
         self.operators[code.number].add(code.code, total, factor)
+
+    def marked(self, code: Drawn) -> Marked | None:
+        return self.operators[code.number].marked(code.code)

@@ -20,17 +20,18 @@ from sparsewire.compress.mixture import Mixture
 from sparsewire.compress.natural import Natural
 from sparsewire.compress.natural_dithering import NaturalDithering
 from sparsewire.compress.rand_k import BlockRandomK, RandK
+from sparsewire.compress.rounded import Rounded
 from sparsewire.compress.settings import Settings
 from sparsewire.compress.sign import Sign
 from sparsewire.compress.sparsifier import Sparsifier
 from sparsewire.compress.ternary import Ternary
 from sparsewire.compress.threshold import BlockThreshold, Threshold
-from sparsewire.compress.top_k import BlockTopK, BlockTopKRatio, TopK
+from sparsewire.compress.top_k import BlockTopK, BlockTopKRatio, SpanTopK, TopK
 
 Build = Callable[[Settings, int, DTypeLike], Compressor]
 
 _BLOCK = 256
-_BUCKET = 512
+_SPAN = 512
 
 
 class Entry(NamedTuple):
@@ -134,7 +135,16 @@ def _dithering(kind: type[Dithering] | type[NaturalDithering]) -> Build:
 
 def _qsgd(settings: Settings, dimension: int, dtype: DTypeLike) -> Compressor:
     levels = settings.integer("LEVELS")
-    return QSGD(dimension, levels, settings.integer("BUCKET", _BUCKET), dtype)
+    return QSGD(dimension, levels, settings.integer("SPAN", _SPAN), dtype)
+
+
+def _span_top_k(settings: Settings, dimension: int, dtype: DTypeLike) -> Compressor:
+    share, span = settings.text("K"), settings.integer("SPAN", _SPAN)
+    return SpanTopK(dimension, settings.share_of(share, "K", span), span, dtype)
+
+
+def _rounded(settings: Settings, dimension: int, dtype: DTypeLike) -> Compressor:
+    return Rounded(dimension, settings.integer("BITS"), settings.optional_integer("SPAN"), dtype)
 
 
 def _block_threshold(settings: Settings, dimension: int, dtype: DTypeLike) -> Compressor:
@@ -161,7 +171,7 @@ _ENTRIES: dict[str, Entry] = {
         "fractions of the norm of blocks, rounded at random; unbiased",
         _dithering(Dithering),
     ),
-    "qsgd": Entry("qsgd:LEVELS[:BUCKET]", "l2 dithering by buckets of 512; unbiased", _qsgd),
+    "qsgd": Entry("qsgd:LEVELS[:SPAN]", "l2 dithering by spans of 512; unbiased", _qsgd),
     "natural": Entry(
         "natural", "powers of two, rounded at random; unbiased", lambda s, d, t: Natural(d, t)
     ),
@@ -171,6 +181,12 @@ _ENTRIES: dict[str, Entry] = {
         _dithering(NaturalDithering),
     ),
     "top-k": Entry("top-k:K", "the K largest elements, or a fraction; biased", _sparse(TopK)),
+    "span-top-k": Entry(
+        "span-top-k:K[:SPAN]", "the K largest elements of each span of 512; biased", _span_top_k
+    ),
+    "rounded": Entry(
+        "rounded:BITS[:SPAN]", "the nearest multiples of a power of two; biased", _rounded
+    ),
     "threshold": Entry(
         "threshold:T",
         "elements of magnitude at least T; biased",

@@ -12,7 +12,7 @@ from sparsewire._core import first_not_finite
 from sparsewire.compress.blocks import Blocks
 from sparsewire.compress.compressor import Compressor, finite
 from sparsewire.compress.errors import CompressError
-from sparsewire.compress.marks import Marks
+from sparsewire.compress.marks import Marked, Marks
 from sparsewire.compress.message import Reader, number_bytes, value_bytes
 from sparsewire.compress.positions import decode_positions, encode_positions
 from sparsewire.compress.stream import Stream
@@ -54,6 +54,13 @@ class Sparsifier(Compressor):
     ) -> None:
         super().__init__(dimension, dtype)
         self.blocks = Blocks(dimension, block)
+
+    @property
+    def most_elements(self) -> int | None:
+        """How many elements are kept at most, None where that may be all."""
+        if self.kept_blocks is None:
+            return None
+        return min(self.kept_blocks * self.blocks.size, self.dimension)
 
     @abstractmethod
     def choose(self, x: NDArray[Any], stream: Stream) -> Choice:
@@ -111,6 +118,11 @@ class Sparsifier(Compressor):
         values = scaled_as(finite(self._scaled(code.values)), total.dtype, factor)
         with np.errstate(over="ignore"):
             self.blocks.add(values, code.choice.marks, total)
+
+    def marked(self, code: Kept) -> Marked | None:
+        if self.blocks.size != 1:
+            return None
+        return Marked(code.choice.marks, finite(self._scaled(code.values)))
 
     def _scaled(self, values: NDArray[Any]) -> NDArray[Any]:
         if self.scale == 1:

@@ -23,10 +23,15 @@ def as_vector(x: Any, dimension: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         raise CompressError(f"this compressor takes {dimension} elements, not {array.size}")
     flat = array.reshape(-1)
     vector = np.ascontiguousarray(flat if array.dtype == dtype else _converted(flat, dtype))
-    index = first_not_finite(vector)
-    if index < dimension:
-        raise CompressError(f"element {index} is not finite as {dtype}: {flat[index]}")
+    check_finite(vector, flat)
     return vector
+
+
+def check_finite(vector: NDArray[Any], given: NDArray[Any]) -> None:
+    """Raise CompressError, naming the first, where elements are not finite; `given` as `given`."""
+    index = first_not_finite(vector)
+    if index < vector.size:
+        raise CompressError(f"element {index} is not finite as {vector.dtype}: {given[index]}")
 
 
 def _converted(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -2,8 +2,7 @@
 
 from sparsewire.torch.hooks.diana import DianaState, diana_hook
 from sparsewire.torch.hooks.error_feedback import ErrorFeedbackState, error_feedback_hook
-from sparsewire.torch.hooks.topk import topk_hook
-from sparsewire.torch.hooks.topk_state import TopKState
+from sparsewire.torch.hooks.topk import TopKState, topk_hook
 
 __all__ = [
     "DianaState",

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import torch
 import torch.distributed as dist
 
-from sparsewire._core import first_not_finite
 from sparsewire.compress import CompressError, Compressor, Stream
 from sparsewire.torch.hooks.bucket_gradients import BucketGradients, is_zero
 from sparsewire.torch.hooks.hook_state import HookState
+from sparsewire.torch.hooks.means import Mean, mean_of
 from sparsewire.torch.hooks.operators import MakeCompressor, maker_of, operator_for, show
 from sparsewire.torch.hooks.parameter_map import ParameterMap
 from sparsewire.torch.hooks.records import Record
@@ -22,8 +22,8 @@ from sparsewire.torch.hooks.sent import Coded, Exact, Sent
 from sparsewire.torch.hooks.transport import transport_of
 
 
-class SavedStreams(Saved):
-    """The state of one rank with the random streams of its parameters."""
+class SavedStreams(Saved, total=False):
+    """The state of one rank with the random streams of its parameters, if it draws."""
 
     job: str
     """What tells the streams that begin in this job from those of jobs of other sizes before."""
@@ -67,23 +67,26 @@ class CompressedState(HookState, ABC):
         self.transport = transport_of(process_group)
 
     @abstractmethod
-    def prepare(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Turn a gradient, in place, into what is compressed."""
+    def code(self, operator: Compressor, parameter: torch.Tensor, gradient: torch.Tensor) -> Any:
+        """Turn a gradient, in place, into what is compressed; the code of that.
+
+        Raises CompressError, after that, where the operator cannot express it.
+        """
 
     @abstractmethod
-    def remember(self, parameter: torch.Tensor, prepared: torch.Tensor, own: Sent) -> None:
-        """Remember what was to be sent, and what this rank sent of it."""
-
-    @abstractmethod
-    def estimate(self, parameter: torch.Tensor, mean: torch.Tensor, gradient: torch.Tensor) -> None:
+    def estimate(self, parameter: torch.Tensor, mean: Mean, gradient: torch.Tensor) -> None:
         """Make the gradient for the optimizer from the mean of what the ranks sent."""
 
     @abstractmethod
-    def follow(self, parameter: torch.Tensor, mean: torch.Tensor, dtype: torch.dtype) -> None:
-        """Remember that mean, which may be overwritten, after its estimate is made.
-
-        The optimizer gets it rounded to `dtype`.
-        """
+    def learn(
+        self,
+        parameter: torch.Tensor,
+        mean: Mean,
+        own: Sent,
+        gradient: torch.Tensor,
+        dtype: torch.dtype,
+    ) -> None:
+        """The same, and remember what was sent; the optimizer gets it rounded to `dtype`."""
 
     @abstractmethod
     def adapt(self, operator: Compressor) -> Compressor:
@@ -94,12 +97,10 @@ class CompressedState(HookState, ABC):
         if not self._is_compressed(parameter):
             return Exact(gradient.numpy())
         is_idle = is_zero(gradient)
-        self.prepare(parameter, gradient)
         operator = self.operators.of(parameter)
+        show(operator, parameter)
         try:
-            show(operator, parameter)
-            code = operator.code(gradient, self._streams.of(parameter))
-            return Coded(operator, code, is_idle)
+            return Coded(operator, self.code(operator, parameter, gradient), is_idle)
         except CompressError:
             # Not finite: all ranks must see it, as without compression. Or too large for the code.
             return Exact(gradient.numpy(), is_idle)
@@ -117,43 +118,30 @@ class CompressedState(HookState, ABC):
         `own` is what `encode` gave; the gradient goes to the optimizer in `dtype`. Raises
         CompressError where a record is malformed.
         """
-        if not self._is_compressed(parameter):
-            gradient.copy_(self._mean(parameter, own, records))
-        elif self.owes and all(record.is_idle for record in records):
+        if self._is_compressed(parameter) and self.owes and all(r.is_idle for r in records):
             gradient.zero_()
+            return
+        rank = self.transport.rank
+        sent = [own if i == rank else self._sent(parameter, r) for i, r in enumerate(records)]
+        mean = mean_of(sent, rank, parameter.numel(), self._scratch)
+        if not self._is_compressed(parameter):
+            mean.write(gradient)
+        elif mean.is_finite(dtype):
+            self.learn(parameter, mean, own, gradient, dtype)
         else:
-            self._learn(parameter, gradient, own, self._mean(parameter, own, records), dtype)
-
-    def _learn(
-        self,
-        parameter: torch.Tensor,
-        gradient: torch.Tensor,
-        own: Sent,
-        mean: torch.Tensor,
-        dtype: torch.dtype,
-    ) -> None:
-        # What is not finite would stay in the memory of the method for ever, and scaling of the
-        # loss skips such a step. The mean has the same bits on all ranks, so that all do the same.
-        learns = _is_finite(mean, dtype)
-        if learns:
-            self.remember(parameter, gradient, own)
-        self.estimate(parameter, mean, gradient)
-        if learns:
-            self.follow(parameter, mean, dtype)
-
-    def _mean(self, parameter: torch.Tensor, own: Sent, records: Sequence[Record]) -> torch.Tensor:
-        """The mean of what the records say, added in rank order."""
-        total = self._scratch.zeros(parameter.numel())
-        for rank, record in enumerate(records):
-            sent = own if rank == self.transport.rank else self._sent(parameter, record)
-            sent.add_to(total)
-        return total.div_(self.transport.size)
+            # What is not finite would stay in the memory of the method for ever, and scaling of the
+            # loss skips such a step. The mean has the same bits on all ranks: all do the same.
+            self.estimate(parameter, mean, gradient)
 
     def _sent(self, parameter: torch.Tensor, record: Record) -> Sent:
         if record.is_exact:
             return Exact.read(record, parameter.numel())
         operator = self.operators.of(parameter)
         return Coded(operator, operator.read(record.payload))
+
+    def draws_of(self, parameter: torch.Tensor) -> Stream:
+        """What random choices for a parameter are drawn from."""
+        return self._streams.of(parameter)
 
     def _is_compressed(self, parameter: torch.Tensor) -> bool:
         return parameter.numel() >= max(self.min_elements, 1)
@@ -172,7 +160,7 @@ class CompressedState(HookState, ABC):
     def _restore_streams(self, states: Sequence[SavedStreams]) -> None:
         """Take the step, and this rank's streams where it was a rank of the same job."""
         own = own_state(states, self.transport.rank, self.transport.size)
-        saved: Mapping[str, dict[str, Any]] = own["streams"] if own else {}
+        saved: Mapping[str, dict[str, Any]] = own.get("streams", {}) if own else {}
         streams = {name: Stream.from_state(state) for name, state in saved.items()}
         self._streams.replace(streams, self.parameters)
         self.step = states[0]["step"]
@@ -180,9 +168,3 @@ class CompressedState(HookState, ABC):
         before = states[0].get("job", "")  # States that were saved before jobs had names have none.
         resized = f"{before}/{self.transport.size} ranks after {self.step} steps"
         self._job = before if own else resized
-
-
-def _is_finite(vector: torch.Tensor, dtype: torch.dtype) -> bool:
-    """Whether all elements are, once they are rounded to `dtype`."""
-    rounded = vector.to(dtype).to(torch.float32)
-    return first_not_finite(rounded.numpy()) == rounded.numel()

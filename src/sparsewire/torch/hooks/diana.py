@@ -6,6 +6,7 @@ Mishchenko, Gorbunov, Takac, Richtarik, Distributed learning with compressed gra
 
 # Without `from __future__ import annotations`: DDP compares a hook's annotations with the types.
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,6 +15,7 @@ from torch._C._distributed_c10d import GradBucket
 from sparsewire.compress import CompressError, Compressor
 from sparsewire.torch.hooks.compressed_state import CompressedState, SavedStreams
 from sparsewire.torch.hooks.exchange import exchange
+from sparsewire.torch.hooks.means import Mean
 from sparsewire.torch.hooks.operators import MakeCompressor
 from sparsewire.torch.hooks.parameter_vectors import ParameterVectors
 from sparsewire.torch.hooks.saved import own_state, states_of
@@ -85,19 +87,25 @@ class DianaState(CompressedState):
         self.mean_shifts.replace(mean, self.parameters)
         self._restore_streams(states)
 
-    def prepare(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+    def code(self, operator: Compressor, parameter: torch.Tensor, gradient: torch.Tensor) -> Any:
         gradient -= self.shifts.of(parameter)
+        return operator.code(gradient, self.draws_of(parameter))
 
-    def remember(self, parameter: torch.Tensor, prepared: torch.Tensor, own: Sent) -> None:
-        own.add_to(self.shifts.of(parameter), self._rate(parameter))
+    def estimate(self, parameter: torch.Tensor, mean: Mean, gradient: torch.Tensor) -> None:
+        mean.add(self.mean_shifts.of(parameter), gradient)
 
-    def estimate(self, parameter: torch.Tensor, mean: torch.Tensor, gradient: torch.Tensor) -> None:
-        torch.add(self.mean_shifts.of(parameter), mean, out=gradient)
-
-    def follow(self, parameter: torch.Tensor, mean: torch.Tensor, dtype: torch.dtype) -> None:
-        # Product and sum apart: processors would differ in the last bit of a fused one.
-        mean *= self._rate(parameter)
-        self.mean_shifts.of(parameter).add_(mean)
+    def learn(
+        self,
+        parameter: torch.Tensor,
+        mean: Mean,
+        own: Sent,
+        gradient: torch.Tensor,
+        dtype: torch.dtype,
+    ) -> None:
+        rate = self._rate(parameter)
+        own.add_to(self.shifts.of(parameter), rate)
+        self.estimate(parameter, mean, gradient)
+        mean.move(self.mean_shifts.of(parameter), rate)
 
     def _rate(self, parameter: torch.Tensor) -> float:
         """How much of what is sent the shifts of a parameter take in."""

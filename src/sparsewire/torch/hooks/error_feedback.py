@@ -6,6 +6,7 @@ Sparsified SGD with memory, NeurIPS 2018. What compression loses of a gradient i
 
 # Without `from __future__ import annotations`: DDP compares a hook's annotations with the types.
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,7 @@ from sparsewire.compress import Compressor, as_contraction
 from sparsewire.torch.hooks.bucket_gradients import add_lost
 from sparsewire.torch.hooks.compressed_state import CompressedState, SavedStreams
 from sparsewire.torch.hooks.exchange import exchange
+from sparsewire.torch.hooks.means import Mean
 from sparsewire.torch.hooks.operators import MakeCompressor
 from sparsewire.torch.hooks.parameter_vectors import ParameterVectors
 from sparsewire.torch.hooks.residuals import SavedResiduals, restore
@@ -77,19 +79,25 @@ class ErrorFeedbackState(CompressedState):
         self.residuals.replace(restore(saved, rank, size), self.parameters)
         self._restore_streams(states_of(saved, rank, size))
 
-    def prepare(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
-        gradient += self.residuals.of(parameter)
+    def code(self, operator: Compressor, parameter: torch.Tensor, gradient: torch.Tensor) -> Any:
+        owed = self.residuals.of(parameter)
+        return operator.code_of_sum(gradient.numpy(), owed.numpy(), self.draws_of(parameter))
 
-    def remember(self, parameter: torch.Tensor, prepared: torch.Tensor, own: Sent) -> None:
-        residual = self.residuals.of(parameter).copy_(prepared)
-        own.add_to(residual, -1.0)
+    def estimate(self, parameter: torch.Tensor, mean: Mean, gradient: torch.Tensor) -> None:
+        mean.write(gradient)
 
-    def estimate(self, parameter: torch.Tensor, mean: torch.Tensor, gradient: torch.Tensor) -> None:
-        gradient.copy_(mean)
-
-    def follow(self, parameter: torch.Tensor, mean: torch.Tensor, dtype: torch.dtype) -> None:
+    def learn(
+        self,
+        parameter: torch.Tensor,
+        mean: Mean,
+        own: Sent,
+        gradient: torch.Tensor,
+        dtype: torch.dtype,
+    ) -> None:
+        residual = self.residuals.of(parameter)
+        mean.feed_back(gradient, residual)
         # If every rank owes what rounding takes from the mean, so does their mean.
-        add_lost(self.residuals.of(parameter), mean, dtype)
+        add_lost(residual, gradient, dtype)
 
     def adapt(self, operator: Compressor) -> Compressor:
         return as_contraction(operator)

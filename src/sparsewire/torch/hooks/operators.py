@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import torch
 
@@ -55,7 +56,9 @@ def operator_for(make: MakeCompressor, parameter: torch.Tensor) -> Compressor:
 def show(operator: Compressor, parameter: torch.Tensor) -> None:
     """Tell operators that compare gradients with parameters what these are by now."""
     if isinstance(operator, BlockTopKRatio):
-        operator.follow(parameter)
+        # Gradients of parameters that are not finite are not finite either.
+        with suppress(CompressError):
+            operator.follow(parameter)
     for part in _parts(operator):
         show(part, parameter)
 

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from sparsewire.compress import CompressError, Compressor
-from sparsewire.compress.vectors import add_scaled
+from sparsewire.compress.marks import Marked
+from sparsewire.compress.vectors import add_scaled, scaled_as
 from sparsewire.torch.hooks.records import Record
 
 _FLOAT = np.dtype("<f4")
@@ -35,6 +36,11 @@ class Coded(NamedTuple):
         Raises CompressError if that is not finite.
         """
         self.operator.add(self.code, total.numpy(), factor)
+
+    def marked(self) -> Marked | None:
+        """What the code stands for, float32, where that is few elements; errors of `add_to`."""
+        marked = self.operator.marked(self.code)
+        return marked and Marked(marked.marks, scaled_as(marked.values, _FLOAT, 1))
 
 
 class Exact(NamedTuple):
@@ -59,6 +65,9 @@ class Exact(NamedTuple):
     def add_to(self, total: torch.Tensor, factor: float = 1.0) -> None:
         """Add `factor` times the vector to `total`, float32, on the CPU."""
         add_scaled(self.vector, total.numpy(), factor)
+
+    def marked(self) -> None:
+        """It is dense."""
 
 
 Sent = Coded | Exact

@@ -6,76 +6,83 @@ each; the rest is added to the next gradient.
 """
 
 # Without `from __future__ import annotations`: DDP compares a hook's annotations with the types.
-from collections.abc import Iterator
-from itertools import accumulate
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
-from sparsewire.torch.hooks.bucket_gradients import BucketGradients, add_lost, is_zero
-from sparsewire.torch.hooks.topk_state import TopKState
+from sparsewire.compress import Compressor, KeptComposition, Rounded, SpanTopK
+from sparsewire.torch.backed_group import BackedGroup
+from sparsewire.torch.hooks.engine_group import engine_group
+from sparsewire.torch.hooks.error_feedback import ErrorFeedbackState, SavedFeedback
+from sparsewire.torch.hooks.exchange import exchange
+from sparsewire.torch.member import Member
+
+_BITS = {None: None, "int8": 8, "int4": 4, "int2": 2}
+_LARGEST_BUCKET = 2**16
+
+
+class TopKState(ErrorFeedbackState):
+    """What `topk_hook` keeps from step to step on one rank.
+
+    Of each `bucket` consecutive elements of a parameter's gradient (1 to 65536) the `k` largest are
+    sent (1 to `bucket`), as float32 where `precision` is None, else as "int8", "int4" or "int2":
+    rounded to the nearest multiple of a power of two that they share. The first `warmup_steps`
+    steps send everything.
+
+    `process_group` is that of the model, None for the default one. Where it is not of sparsewire, a
+    communicator beside it is made, so that all ranks must make their states together.
+
+    Raises ValueError for settings out of range; `sparsewire.Error` where the ranks do not meet.
+    """
+
+    def __init__(
+        self,
+        process_group: dist.ProcessGroup | None = None,
+        k: int = 4,
+        bucket: int = 512,
+        precision: str | None = "int4",
+        warmup_steps: int = 0,
+    ) -> None:
+        if precision not in _BITS:
+            raise ValueError(f"precision {precision!r} is not known: use None, int8, int4 or int2")
+        if not 1 <= bucket <= _LARGEST_BUCKET:
+            raise ValueError(f"bucket must be 1 to {_LARGEST_BUCKET} elements, not {bucket}")
+        bits = _BITS[precision]
+
+        def make(elements: int) -> Compressor:
+            largest = SpanTopK(elements, k, bucket)
+            if bits is None:
+                return largest
+            return KeptComposition(Rounded(largest.most_elements, bits, k), largest)
+
+        make(bucket)
+        group: Any = engine_group(process_group)
+        self.group: Member | BackedGroup = group
+        super().__init__(group, make, warmup_steps, min_elements=0)
+
+    def state_dict(self) -> SavedFeedback:
+        """The state of this rank, for `torch.save`; every rank has one of its own.
+
+        Raises RuntimeError before `register`.
+        """
+        saved = super().state_dict()
+        # Nothing is drawn at random.
+        del saved["job"], saved["streams"]
+        return saved
 
 
 def topk_hook(state: TopKState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average the largest elements of a bucket's gradients; for `model.register_comm_hook`.
 
-    What a rank does not send, and what rounding to half precision takes from the mean, it adds to
-    its next gradient of the same parameter. A parameter whose gradient is zero on all ranks gets
-    zeros, and what is owed of it stays. Sparse gradients are averaged in full.
+    It is `error_feedback_hook` with an operator of its own, which loses no bit: what was sent and
+    what a rank still owes add up to its gradients.
 
     Raises TypeError for gradients other than float32, float16 and bfloat16, ValueError for those
     that are not on the CPU; the future raises the errors of the engine.
     """
-    gradient = bucket.buffer()
-    if state.begin(bucket):
-        return state.transport.average(gradient)
-    if not gradient.is_cpu:
-        raise ValueError(f"topk_hook takes gradients on the CPU, not on {gradient.device}")
-    return _Exchange(state, BucketGradients(bucket)).start()
-
-
-class _Exchange:
-    """One bucket of DDP on its way: the records of its parameters, one row for each rank.
-
-    Behind the records is a byte for each parameter: 1 where its gradient is not zero. Where that is
-    so on no rank, the rank owes again what it has sent: DDP throws away what comes of parameters
-    that no rank has used.
-    """
-
-    def __init__(self, state: TopKState, gradients: BucketGradients) -> None:
-        self._state = state
-        self._gradients = gradients
-        sizes = (state.format.bytes(part.numel()) for part in gradients.parts)
-        *self._begins, self._flags = accumulate(sizes, initial=0)
-        self._row = torch.zeros(self._flags + len(gradients.parts), dtype=torch.uint8)
-
-    def start(self) -> torch.futures.Future[torch.Tensor]:
-        """Write this rank's row, send it, and average all rows once they are here."""
-        for index, (residual, part) in enumerate(self._vectors()):
-            self._row[self._flags + index] = not is_zero(part)
-            record = self._row.data_ptr() + self._begins[index]
-            self._state.format.compress(part.data_ptr(), residual.data_ptr(), part.numel(), record)
-        return self._state.transport.gather(self._row).then(self._finish)
-
-    def _finish(self, rows: torch.Tensor) -> torch.Tensor:
-        """Write the mean to where the gradient was."""
-        is_used = rows[:, self._flags :].any(dim=0)
-        for index, (residual, part) in enumerate(self._vectors()):
-            if is_used[index]:
-                self._average(rows, index, part)
-                add_lost(residual, part, self._gradients.dtype)
-            else:
-                self._average(self._row[None], index, part)
-                residual += part
-                part.zero_()
-        return self._gradients.store()
-
-    def _average(self, rows: torch.Tensor, index: int, part: torch.Tensor) -> None:
-        """Write the mean of what the rows say of a parameter to `part`."""
-        first = rows.data_ptr() + self._begins[index]
-        self._state.format.mean(first, rows.stride(0), len(rows), part.numel(), part.data_ptr())
-
-    def _vectors(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """What is owed, and the gradient, of each parameter."""
-        for parameter, part in zip(self._gradients.parameters, self._gradients.parts, strict=True):
-            yield self._state.residuals.of(parameter), part
+    device = bucket.buffer().device
+    if device.type != "cpu":
+        raise ValueError(f"topk_hook takes gradients on the CPU, not on {device}")
+    return exchange(state, bucket)
