@@ -32,7 +32,7 @@ def test_the_share_of_well_chosen_cells_is_told() -> None:
 
 
 def test_the_full_grid_reaches_from_small_to_large() -> None:
-    job = FULL.job(ranks=2, seed=1, timeout_s=30.0)
+    job = FULL.job(ranks=2, seed=1, timeout=30.0)
     assert (FULL.sizes[0], FULL.sizes[-1]) == (1024, 100_000_000)
     assert (FULL.densities[0], FULL.densities[-1]) == (1e-4, 1.0)
     assert len(job.cases) == len(FULL.sizes) * len(FULL.densities)

@@ -84,7 +84,7 @@ def test_bad_clusters_are_refused() -> None:
 
 
 def gloo_job(*cases: Case, backends: tuple[str, ...] = ("gloo",)) -> Job:
-    return Job(list(cases), list(backends), "float32", "sum", seed=1, timeout_s=30.0)
+    return Job(cases=list(cases), backends=list(backends), timeout=30.0)
 
 
 def test_a_run_measures_every_case_on_every_rank() -> None:

@@ -160,7 +160,7 @@ def _connect(job: Job, store: Store) -> sparsewire.Communicator:
         rank=dist.get_rank(),
         world_size=dist.get_world_size(),
         lanes=job.lanes,
-        timeout=job.timeout_s,
+        timeout=job.timeout,
     )
 
 

@@ -28,7 +28,7 @@ class Grid:
     densities: tuple[float, ...]
     cell_s: float
 
-    def job(self, ranks: int, seed: int, timeout_s: float) -> Job:
+    def job(self, ranks: int, seed: int, timeout: float) -> Job:
         """All cells, float32, with positions of their own on every rank."""
         options = BenchOptions(
             bytes=",".join(map(str, self.sizes)),
@@ -38,7 +38,7 @@ class Grid:
             algorithm=",".join((AUTO, *CANDIDATES)),
             iterations=_ITERATIONS,
             seed=seed,
-            timeout=timeout_s,
+            timeout=timeout,
         )
         return options.job(ranks, case_s=self.cell_s)
 

@@ -23,23 +23,30 @@ class Case:
         return f"{self.pattern}, {self.elements:,} elements, density {self.density:g}"
 
 
-@dataclass(frozen=True)
-class Job:
-    """Everything a worker needs besides its rank, which the environment tells."""
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What holds for all cases."""
 
-    cases: list[Case]
-    backends: list[str]
-    dtype: str
-    op: str
-    seed: int
-    timeout_s: float
-    lanes: int | None = None
+    dtype: str = "float32"
+    op: str = "sum"
     input: str = "dense"
     """"dense", or "sparse": a SparseVector of the non-zeros, which were found before."""
     result: str = "auto"
     """Of sparse input: "sparse", "dense", or "auto" by density."""
     precision: str | None = None
     """On the wire; two names with a comma for the two phases."""
+    lanes: int | None = None
+    seed: int = 1
+    timeout: float = 300.0
+    """Seconds that one call may take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(Settings):
+    """Everything a worker needs besides its rank, which the environment tells."""
+
+    cases: list[Case]
+    backends: list[str]
     case_s: float | None = None
     """Seconds after which a case may end before all its iterations; slow backends end sooner."""
 

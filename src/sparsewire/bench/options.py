@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from sparsewire._core import ALGORITHMS, DTYPES
 from sparsewire.arguments import codecs
-from sparsewire.bench.job import Case, Job
+from sparsewire.bench.job import Case, Job, Settings
 from sparsewire.bench.names import OTHERS, backend_name
 from sparsewire.bench.patterns import Pattern, numpy_dtype
 from sparsewire.errors import ExperimentError
@@ -26,27 +26,19 @@ _BYTES_TO_REDUCE = 1_000_000_000
 _COPIES = 5
 
 
-@dataclass(frozen=True)
-class BenchOptions:
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions(Settings):
     """The options of the command, by their names there; lists are still text."""
 
     elements: str | None = None
     bytes: str | None = None
     density: str = "1"
     pattern: str = "blocks:256"
-    dtype: str = "float32"
-    op: str = "sum"
-    input: str = "dense"
     algorithm: str = "auto"
-    precision: str | None = None
-    result: str = "auto"
     against: str | None = None
     through: str = "numpy"
     iterations: int | None = None
     warmup: int | None = None
-    lanes: int | None = None
-    seed: int = 1
-    timeout: float = 300.0
 
     def job(self, ranks: int, case_s: float | None = None) -> Job:
         """Read and check everything; ExperimentError says what does not fit."""
@@ -57,19 +49,8 @@ class BenchOptions:
         self._check_precision()
         cases = list(self._cases(dtype.itemsize))
         _check_memory(max(case.elements for case in cases) * dtype.itemsize, ranks)
-        return Job(
-            cases=cases,
-            backends=self._backends(),
-            dtype=self.dtype,
-            op=self.op,
-            seed=self.seed,
-            timeout_s=self.timeout,
-            lanes=self.lanes,
-            input=self.input,
-            result=self.result,
-            precision=self.precision,
-            case_s=case_s,
-        )
+        settings = {field.name: getattr(self, field.name) for field in fields(Settings)}
+        return Job(cases=cases, backends=self._backends(), case_s=case_s, **settings)
 
     def _cases(self, item_bytes: int) -> Iterator[Case]:
         """Every size with every pattern and density."""

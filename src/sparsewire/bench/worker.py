@@ -34,7 +34,7 @@ def main() -> None:
 def _join(job: Job) -> Store:
     """Meet the other ranks and make gloo the default group, which also aligns the ranks."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    timeout = timedelta(seconds=job.timeout_s)
+    timeout = timedelta(seconds=job.timeout)
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = TCPStore(host, port, world_size, rank == 0, timeout)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=timeout)
