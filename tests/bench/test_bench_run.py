@@ -102,7 +102,8 @@ def test_a_run_measures_every_case_on_every_rank() -> None:
     assert second.share_union == 1.0
     assert len(first.backends["gloo"].times_s) == 4
     assert first.backends["gloo"].counted_bytes_sent_per_rank == 2560 * 4
-    assert [done for done, _ in moves] == pytest.approx([0, 1 / 3, 2 / 3, 1, 4 / 3, 5 / 3])
+    assert [done for done, _ in moves] == pytest.approx([0, 0, 1 / 3, 2 / 3, 1, 4 / 3, 5 / 3])
+    assert moves[0][1] == "starting the workers"
     assert moves[-1][1] == "random, 2,560 elements, density 1"
 
 

@@ -23,6 +23,7 @@ from sparsewire.training.averaging import Averaging
 from sparsewire.training.comparison import Comparison
 from sparsewire.training.digits import NOISE, SIDE, distorted
 from sparsewire.training.findings import findings
+from sparsewire.training.plot import losses
 from sparsewire.training.run import Trained
 from sparsewire.training.worker import rate_at
 
@@ -197,6 +198,18 @@ def test_methods_by_name(text: str, backend: str) -> None:
 )
 def test_legends_are_words(text: str, words: str) -> None:
     assert Averaging.parse(text).in_words == words
+
+
+def test_methods_with_equal_words_are_told_apart() -> None:
+    methods = ["gloo", "diana/qsgd:7", "diana/qsgd:15"]
+    trained = [run_of(method, 0, 2.0, 1.0, 100.0) for method in methods]
+    seconds = {("lstm", method): 1.0 for method in methods}
+    axes = losses(Comparison(2, None, None, trained, []), seconds).axes[0]
+    assert axes.get_legend_handles_labels()[1] == [
+        "gloo (dense)",
+        "sparsewire, qsgd with DIANA (diana/qsgd:7)",
+        "sparsewire, qsgd with DIANA (diana/qsgd:15)",
+    ]
 
 
 def test_small_parameters_may_have_an_operator_of_their_own() -> None:

@@ -51,6 +51,7 @@ def run_all_reduce(job: Job, cluster: Cluster, move: Move) -> list[CaseResult]:
         cluster.open() as site,
         Crew(site, Path(folder)) as crew,
     ):
+        move("measuring", 0, len(job.cases), "starting the workers")
         # Those that the caller's environment may name are not part of this cluster.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "SPARSEWIRE_AGGREGATORS": ""}
         aggregators = _start_aggregators(crew, site, cluster, environment)

@@ -27,20 +27,29 @@ def losses(comparison: Comparison, step_s: Mapping[tuple[str, str], float]) -> F
     figure = new_figure(12, 3.7 * len(tasks))
     rows = figure.subplots(len(tasks), len(_PANELS), squeeze=False, sharey="row")
     for row, task in zip(rows, tasks, strict=True):
-        for run in comparison.trained:
-            if run.task == task and run.seed == 0:
-                _draw(row, run, step_s[task, run.method])
+        runs = [run for run in comparison.trained if run.task == task and run.seed == 0]
+        for run, label in zip(runs, _labels(runs), strict=True):
+            _draw(row, run, step_s[task, run.method], label)
         _label(row, task, comparison.link)
     return figure
 
 
-def _draw(row: list[Axes], run: Trained, step_s: float) -> None:
+def _labels(runs: list[Trained]) -> list[str]:
+    """In words, with the options where the words alone would be equal."""
+    words = [Averaging.parse(run.method).in_words for run in runs]
+    return [
+        label if words.count(label) == 1 else f"{label} ({run.method})"
+        for run, label in zip(runs, words, strict=True)
+    ]
+
+
+def _draw(row: list[Axes], run: Trained, step_s: float, label: str) -> None:
     """Draw one training into all panels of its task."""
     part = max(1, len(run.losses) // POINTS)
     ends = range(part, len(run.losses) + 1, part)
     means = [sum(run.losses[end - part : end]) / part for end in ends]
     sent = list(accumulate(run.sent))
-    row[0].plot(list(ends), means, label=Averaging.parse(run.method).in_words)
+    row[0].plot(list(ends), means, label=label)
     row[1].plot([sent[end - 1] / 1e6 for end in ends], means)
     row[2].plot([end * step_s for end in ends], means)
 
