@@ -29,7 +29,7 @@ from sparsewire.options import Address
 
 _ATTEMPT_MAX_S = 10.0
 _RETRY_FIRST_S = 0.01
-_RETRY_MAX_S = 0.5
+_RETRY_MAX_S = 0.1
 
 Table = dict[tuple[int, int], socket.socket]
 """Connections by rank and lane."""
@@ -79,8 +79,7 @@ def connect_ranks(
     No rank waits for a higher one before it lets in, so all get through. Raises Timeout (naming
     ranks) at `deadline` on the monotonic clock, or AuthenticationError.
     """
-    table: Table = {}
-    with _closed_on_error(table):
+    with _closed_on_error() as table:
         for rank in range(member.rank):
             for lane in range(member.lanes):
                 greeting = member.hello(Role.PEER, rank, lane)
@@ -125,8 +124,7 @@ def connect_aggregators(
     `member.key` is the key for aggregators. With `may_register` an aggregator that does not know
     the job is given the key; without, it must prove that it knows it already.
     """
-    table: Table = {}
-    with _closed_on_error(table):
+    with _closed_on_error() as table:
         for index, address in enumerate(aggregators):
             for lane in range(member.lanes):
                 greeting = member.hello(Role.WORKER, ANY_PEER, lane)
@@ -170,24 +168,22 @@ def attempt(address: Address, handshake: Handshake[None], limit: float) -> socke
             reply, size = handshake.send(receive_exactly(connection, size))
     except StopIteration:
         return connection
-    except CutShort as error:
+    except BaseException as error:
         connection.close()
-        if error.data and not error.data.startswith(MAGIC):
+        if isinstance(error, CutShort) and error.data and not error.data.startswith(MAGIC):
             raise ProtocolError("the other end is not a sparsewire listener") from error
-        raise
-    except BaseException:
-        connection.close()
         raise
 
 
 @contextmanager
-def _closed_on_error(table: Table) -> Iterator[None]:
+def _closed_on_error() -> Iterator[Table]:
+    """A table for connections, which are the caller's to keep only where nothing fails."""
+    table: Table = {}
     try:
-        yield
+        yield table
     except BaseException:
         for connection in table.values():
-            with contextlib.suppress(OSError):
-                connection.close()
+            connection.close()
         raise
 
 
