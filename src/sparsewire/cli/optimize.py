@@ -15,7 +15,11 @@ from sparsewire.cli.failure import exit_on_error
 from sparsewire.errors import OptimizeError
 
 if TYPE_CHECKING:
-    from sparsewire.experiment.result_files import ResultFiles
+    from sparsewire.experiment.progress import Move
+    from sparsewire.experiment.report import Report
+
+    Found = tuple[Report, list[str]] | None
+    """What to present, and warnings before; None where other ranks do that."""
 
 AnyTask = TypeVar("AnyTask")
 
@@ -100,6 +104,7 @@ def _require_extra() -> None:
 
 
 def _dispatch(given: dict[str, Any]) -> None:
+    from sparsewire.experiment.progress import bars
     from sparsewire.experiment.result_files import ResultFiles
     from sparsewire.meeting.launcher import is_launched
 
@@ -110,18 +115,27 @@ def _dispatch(given: dict[str, Any]) -> None:
     if not is_launched():
         # Else rank 0 alone writes, and others may have no such folder.
         files.checked()
-    is_choice = given.pop("choose", False)
+    job = _job(methods, given.pop("choose", False))
+    with bars() as move:
+        found = job(methods, given, move)
+    if found is not None:
+        # Rank 0 alone is told.
+        report, warnings = found
+        for warning in warnings:
+            typer.echo(f"warning: {warning}", err=True)
+        report.present(files)
+
+
+def _job(methods: list[str], is_choice: bool) -> Callable[[list[str], dict[str, Any], Move], Found]:
+    """What is to be done with these methods; raises OptimizeError where they do not go together."""
     training = [name for name in methods if re.split("[:/]", name)[0] in _TRAINING]
     if training and training[0] not in _TRAINING:
         raise OptimizeError(f"{training[0]}: sgd and bcd take --batch, --step, --block and others")
     if training and (is_choice or len(methods) > 1):
         raise OptimizeError(f"{training[0]} trains, alone, and takes no part in comparisons")
     if is_choice:
-        _choose({"methods": tuple(methods), **given}, files)
-    elif methods and not training:
-        _compare({"methods": tuple(methods), **given}, files)
-    else:
-        _train((training or ["sgd"])[0], given, files)
+        return _choose
+    return _compare if methods and not training else _train
 
 
 def _methods(texts: list[str] | None) -> list[str]:
@@ -141,47 +155,33 @@ def _task(kind: Callable[..., AnyTask], job: str, given: dict[str, Any]) -> AnyT
     return kind(**given)
 
 
-def _train(method: str, given: dict[str, Any], files: ResultFiles) -> None:
-    from sparsewire.experiment.progress import bars
+def _train(methods: list[str], given: dict[str, Any], move: Move) -> Found:
     from sparsewire.optimize.train.run import train
     from sparsewire.optimize.train.training import Training
 
+    (method,) = methods or ["sgd"]
     workers = given.pop("workers", None)
-    task = _task(Training, f"--method {method}", {"method": method, **given})
-    with bars() as move:
-        report = train(task, workers, move)
-    if report is not None:
-        report.present(files)
+    report = train(
+        _task(Training, f"--method {method}", {"method": method, **given}), workers, move
+    )
+    return None if report is None else (report, [])
 
 
-def _compare(given: dict[str, Any], files: ResultFiles) -> None:
-    from sparsewire.experiment.progress import bars
+def _compare(methods: list[str], given: dict[str, Any], move: Move) -> Found:
     from sparsewire.optimize.compare.comparison import compare
     from sparsewire.optimize.compare.task import Comparison
 
     if "top" in given:
         raise OptimizeError("--top is for --choose: it says how many choices to run")
-    task = _task(Comparison, "a comparison", given)
-    with bars() as move:
-        compared = compare(task, move)
-    if compared is not None:
-        _warn(compared.warnings)
-        compared.report().present(files)
+    task = _task(Comparison, "a comparison", {"methods": tuple(methods), **given})
+    compared = compare(task, move)
+    return None if compared is None else (compared.report(), compared.warnings)
 
 
-def _choose(given: dict[str, Any], files: ResultFiles) -> None:
-    from sparsewire.experiment.progress import bars
+def _choose(methods: list[str], given: dict[str, Any], move: Move) -> Found:
     from sparsewire.optimize.compare.choice import choose
     from sparsewire.optimize.compare.ranking_report import ranking_report
     from sparsewire.optimize.compare.task import Comparison
 
-    task = _task(Comparison, "--choose", given)
-    with bars() as move:
-        ranking = choose(task, move)
-    _warn(ranking.compared.warnings)
-    ranking_report(ranking).present(files)
-
-
-def _warn(warnings: list[str]) -> None:
-    for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
+    ranking = choose(_task(Comparison, "--choose", {"methods": tuple(methods), **given}), move)
+    return ranking_report(ranking), ranking.compared.warnings

@@ -45,7 +45,7 @@ def compare(task: Comparison, move: Move) -> Compared | None:
         task = replace(task, workers=comm.world_size)
         problem = load_problem(task, comm)
         yardstick = Yardstick(task, problem, agree(comm, problem, solution_of(problem)))
-        told = move if comm.rank == 0 else _ignore
+        told: Move = move if comm.rank == 0 else lambda *_, **__: None
         compared = _compare(yardstick, candidates, comm, told)
         return compared if comm.rank == 0 else None
 
@@ -102,7 +102,3 @@ def _compare(
         for candidate, method in zip(candidates, methods, strict=True)
     ]
     return Compared(task, Setting.of(yardstick, limits, comm is None), warnings, runs)
-
-
-def _ignore(name: str, done: float, total: float, state: str = "") -> None:
-    pass

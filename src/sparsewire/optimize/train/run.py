@@ -67,7 +67,7 @@ def run_rank(task: Training, tell: Tell) -> None:
     An error on one rank ends all.
     """
     with joined() as comm:
-        _train(comm, task, tell if comm.rank == 0 else _ignore)
+        _train(comm, task, tell if comm.rank == 0 else lambda *_, **__: None)
 
 
 def _train(comm: Communicator, task: Training, tell: Tell) -> None:
@@ -132,7 +132,3 @@ def _epoch(
         communication_s=communication_s,
         bytes_sent=bytes_sent,
     )
-
-
-def _ignore(kind: str, /, **fields: object) -> None:
-    pass

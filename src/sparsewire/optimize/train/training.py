@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 from sparsewire.errors import OptimizeError
 from sparsewire.optimize.task import Task
@@ -33,7 +34,7 @@ class Training(Task):
     def __post_init__(self) -> None:
         self._require_one_of("method", tuple(METHOD_OPTIONS))
         own = METHOD_OPTIONS[self.method]
-        for name in {name for options in METHOD_OPTIONS.values() for name in options}:
+        for name in chain(*METHOD_OPTIONS.values()):
             if name not in own and getattr(self, name) is not None:
                 raise OptimizeError(
                     f"--{name} is no option of --method {self.method}; "
