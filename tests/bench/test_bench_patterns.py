@@ -19,11 +19,18 @@ def dense(pattern: Pattern, density: float, rank: int, elements: int = ELEMENTS)
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["blocks:256", "blocks:256,same", "random", "random,same", "zipf:1.1", "zipf:2,same"],
+    ("text", "pattern"),
+    [
+        ("blocks:256", Pattern(256)),
+        ("blocks:256,same", Pattern(256, same=True)),
+        ("random", Pattern(1)),
+        ("random, same", Pattern(1, same=True)),
+        ("zipf:1.1", Pattern(1, exponent=1.1)),
+        ("zipf:2,same", Pattern(1, same=True, exponent=2.0)),
+    ],
 )
-def test_patterns_read_back_as_written(text: str) -> None:
-    assert str(Pattern.parse(text)) == text
+def test_patterns_are_read(text: str, pattern: Pattern) -> None:
+    assert Pattern.parse(text) == pattern
 
 
 @pytest.mark.parametrize(

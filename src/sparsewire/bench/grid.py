@@ -85,8 +85,3 @@ class Cell:
     @property
     def is_close(self) -> bool:
         return self.ratio <= CLOSE
-
-
-def share_close(cells: Sequence[Cell]) -> float:
-    """The share of the cells in which "auto" is close to the best."""
-    return sum(cell.is_close for cell in cells) / len(cells)

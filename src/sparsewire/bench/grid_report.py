@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from sparsewire.bench.all_reduce import run_all_reduce
-from sparsewire.bench.grid import CANDIDATES, CLOSE, Cell, share_close
+from sparsewire.bench.grid import CANDIDATES, CLOSE, Cell
 from sparsewire.bench.job import Job
 from sparsewire.experiment.cluster import Cluster
 from sparsewire.experiment.plot import new_figure
@@ -39,7 +39,7 @@ def grid_report(job: Job, cluster: Cluster) -> Report:
         "benchmark": "grid",
         "cluster": asdict(cluster),
         "job": asdict(job),
-        "share_close": share_close(cells),
+        "share_close": sum(cell.is_close for cell in cells) / len(cells),
         "cells": [{**asdict(cell), "best": cell.best, "ratio": cell.ratio} for cell in cells],
     }
     title = f"{job}, {cluster}"
@@ -52,7 +52,7 @@ def verdict(cells: Sequence[Cell]) -> str:
     close = sum(cell.is_close for cell in cells)
     return (
         f"auto is within {CLOSE - 1:.0%} of the best in {close} of {len(cells)} cells "
-        f"({share_close(cells):.0%})"
+        f"({close / len(cells):.0%})"
     )
 
 

@@ -26,10 +26,15 @@ OPERATORS = (
     *("ternary", "ternary:inf", "ternary:2:512", "ternary:inf:512"),
     *("dithering:4", "dithering:4:1:512", "dithering:4:3:512", "dithering:127:inf:512", "qsgd:7"),
     *("natural", "natural-dithering:7", "natural-dithering:7:inf:512"),
-    *("top-k:0.001", "top-k:0.01", "top-k:0.1", "threshold:2.5"),
+    *("top-k:0.001", "top-k:0.01", "top-k:0.1", "span-top-k:0.01", "threshold:2.5"),
     *("block-top-k:0.01", "block-top-k-ratio:0.01", "block-threshold:17"),
     *("sign", "sign:512", "low-rank:2", "low-rank:4"),
-    *("natural+rand-k:0.1", "natural+top-k:0.01", "dithering:4+natural"),
+    *(
+        "natural+rand-k:0.1",
+        "natural+top-k:0.01",
+        "dithering:4+natural",
+        "rounded:4:4+span-top-k:4",
+    ),
     "0.5*ternary:inf|0.5*natural",
 )
 """Every operator, with settings for long vectors."""

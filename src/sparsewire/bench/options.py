@@ -58,13 +58,15 @@ class BenchOptions(Settings):
             raise ExperimentError("give --elements or --bytes, not both")
         unit, sizes = ("bytes", self.bytes) if self.bytes else ("elements", self.elements)
         lists = itertools.product(
-            [Pattern.parse(text) for text in split_list(self.pattern, "|")],
+            split_list(self.pattern, "|"),
             [parse_elements(t, item_bytes, unit=unit) for t in split_list(sizes or DEFAULT_SIZE)],
             [parse_density(text) for text in split_list(self.density)],
         )
         for pattern, elements, density in lists:
+            # Each rank reads it again, but a mistake should be told before they start.
+            Pattern.parse(pattern)
             iterations, warmup, burst = self._calls(elements * item_bytes)
-            yield Case(str(pattern), elements, density, iterations, warmup, burst)
+            yield Case(pattern, elements, density, iterations, warmup, burst)
 
     def _calls(self, payload: int) -> tuple[int, int, int]:
         """Measured calls, calls before them, and calls in a burst, for buffers of so many bytes."""

@@ -10,9 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sparsewire.errors import ExperimentError
-from sparsewire.measure.sizes import split_list
 
 Array = npt.NDArray[Any]
+
+_PATTERN = re.compile(
+    r"(random|blocks:(?P<unit>[1-9]\d*)|zipf:(?P<exponent>\d+\.?\d*))(?P<same>,\s*same)?"
+)
 
 # Below one place in so many, drawing places is faster than drawing a number for each place.
 _FEW = 20
@@ -34,23 +37,13 @@ class Pattern:
     @classmethod
     def parse(cls, text: str) -> Pattern:
         """Read "blocks:256", "random", "zipf:1.1", all also with ",same"."""
-        kind, *flags = split_list(text)
-        same = flags == ["same"]
-        if flags and not same:
-            raise ExperimentError(_unknown(text))
-        if kind == "random":
-            return cls(1, same)
-        if blocks := re.fullmatch(r"blocks:([1-9]\d*)", kind):
-            return cls(int(blocks[1]), same)
-        if zipf := re.fullmatch(r"zipf:(\d+\.?\d*)", kind):
-            return cls(1, same, float(zipf[1]))
-        raise ExperimentError(_unknown(text))
-
-    def __str__(self) -> str:
-        kind = "random" if self.unit == 1 else f"blocks:{self.unit}"
-        if self.exponent is not None:
-            kind = f"zipf:{self.exponent:g}"
-        return f"{kind},same" if self.same else kind
+        match = _PATTERN.fullmatch(text)
+        if match is None:
+            raise ExperimentError(
+                f"pattern {text!r} is unknown; use blocks:256, blocks:256,same, random or zipf:1.1"
+            )
+        unit, exponent = int(match["unit"] or 1), match["exponent"]
+        return cls(unit, match["same"] is not None, float(exponent) if exponent else None)
 
     @property
     def in_words(self) -> str:
@@ -59,10 +52,6 @@ class Pattern:
         if self.exponent is not None:
             kind = f"elements by a power law ({self.exponent:g})"
         return f"{kind}, the same on every rank" if self.same else kind
-
-
-def _unknown(text: str) -> str:
-    return f"pattern {text!r} is unknown; use blocks:256, blocks:256,same, random or zipf:1.1"
 
 
 @dataclass(frozen=True)
