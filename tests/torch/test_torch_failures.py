@@ -30,7 +30,8 @@ DETECTION_S = 20.0
 
 def different_sizes() -> None:
     group = dist.new_group()
-    with pytest.raises(sparsewire.MismatchError):
+    # Numbered from the first that the user calls.
+    with pytest.raises(sparsewire.MismatchError, match=r"\(operation 0\)"):
         dist.all_reduce(torch.ones(5 + dist.get_rank()), group=group)
 
 
@@ -51,16 +52,6 @@ def different_operations() -> None:
 @pytest.mark.parametrize("task", [different_sizes, different_dtypes, different_operations])
 def test_ranks_that_disagree_all_learn_it(ranks: Ranks, task: Callable[[], None]) -> None:
     ranks.run(task)
-
-
-def first_operation_fails() -> None:
-    group = dist.new_group()
-    with pytest.raises(sparsewire.MismatchError, match=r"\(operation 0\)"):
-        dist.all_reduce(torch.ones(5 + dist.get_rank()), group=group)
-
-
-def test_operations_are_counted_from_the_first_of_the_user(ranks: Ranks) -> None:
-    ranks.run(first_operation_fails)
 
 
 def group_timeout() -> None:
@@ -136,10 +127,14 @@ def assert_lost(raising: Callable[[], Any], lost: int) -> None:
     assert time.monotonic() - start < DETECTION_S
 
 
-def die_or_wait(lost: int) -> str:
+def all_reduce() -> None:
+    dist.all_reduce(torch.ones(1000))
+
+
+def die_or_wait(lost: int, call: Callable[[], Any]) -> str:
     if dist.get_rank() == lost:
         os.kill(os.getpid(), signal.SIGKILL)
-    assert_lost(lambda: dist.all_reduce(torch.ones(1000)), lost)
+    assert_lost(call, lost)
     return SURVIVED
 
 
@@ -179,20 +174,9 @@ def die_in_backward(lost: int, hook: Any) -> str:
     return SURVIVED
 
 
-@pytest.mark.parametrize("lost", [0, 2])
-def test_a_killed_rank_is_named(new_ranks: NewRanks, lost: int) -> None:
-    assert_others_survived(new_ranks(3).outcomes(die_or_wait, lost), lost)
-
-
-def die_or_meet(lost: int) -> str:
-    if dist.get_rank() == lost:
-        os.kill(os.getpid(), signal.SIGKILL)
-    assert_lost(dist.barrier, lost)
-    return SURVIVED
-
-
-def test_a_killed_rank_is_named_by_barrier(new_ranks: NewRanks) -> None:
-    assert_others_survived(new_ranks(3).outcomes(die_or_meet, 1), 1)
+@pytest.mark.parametrize(("lost", "call"), [(0, all_reduce), (2, dist.barrier)])
+def test_a_killed_rank_is_named(new_ranks: NewRanks, lost: int, call: Callable[[], Any]) -> None:
+    assert_others_survived(new_ranks(3).outcomes(die_or_wait, lost, call), lost)
 
 
 def test_a_killed_rank_is_named_by_futures(new_ranks: NewRanks) -> None:
