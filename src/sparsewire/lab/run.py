@@ -67,9 +67,9 @@ def _thread(target: Callable[..., None], *arguments: object) -> threading.Thread
     return thread
 
 
-def _pump(host: int, stream: TextIO, emit: Emit, is_error: bool) -> None:
-    with stream:
-        for line in stream:
+def _pump(host: int, output: TextIO, emit: Emit, is_error: bool) -> None:
+    with output:
+        for line in output:
             try:
                 emit(host, line.rstrip("\n"), is_error)
             except BrokenPipeError:

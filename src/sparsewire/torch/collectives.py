@@ -18,7 +18,7 @@ from sparsewire.torch import engine_path, in_place
 from sparsewire.torch.forwarding import Forwarding, device_type
 from sparsewire.torch.health import Health
 from sparsewire.torch.untraced import untraced
-from sparsewire.torch.work import Work
+from sparsewire.torch.work import EngineWork
 
 Start = Callable[[sparsewire.Communicator, float], sparsewire.Work]
 
@@ -28,7 +28,7 @@ class Collectives(Forwarding):
 
     communicator: sparsewire.Communicator
     _health: Health
-    _latest: weakref.ref[Work] | None = None
+    _latest: weakref.ref[EngineWork] | None = None
 
     @property
     def _timeout(self) -> timedelta:
@@ -121,7 +121,7 @@ class Collectives(Forwarding):
         limit = timeout if timeout >= timedelta(0) else self._timeout
         seconds = limit.total_seconds() or math.inf
         handles = [start(self.communicator, seconds) for start in starts]
-        work = Work(handles, tensors, self._callbacks, self._health.notice)
+        work = EngineWork(handles, tensors, self._callbacks, self._health.notice)
         self._latest = weakref.ref(work)
         return self._record(work)
 

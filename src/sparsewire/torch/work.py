@@ -65,7 +65,7 @@ class Together(dist.Work):
         return self._tensors
 
 
-class Work(Together):
+class EngineWork(Together):
     """A call that the engine serves, one handle for each collective that it consists of.
 
     Once it is known to have ended, results are in the tensors.
