@@ -7,12 +7,12 @@
 namespace sparsewire {
 
 // `raw` is the tensor's own type. All others are for float32 only: rounded to a half type, or
-// quantised at random to signed levels of 8, 4 or 2 bits, with one scale per bucket.
+// quantised at random to signed levels of 8, 4 or 2 bits, with one scale per span.
 enum class Codec : std::uint8_t { raw = 0, bfloat16, float16, int8, int4, int2 };
 inline constexpr std::uint8_t kCodecCount = 6;
 
-// Values that share a scale; the last bucket may have fewer.
-inline constexpr std::size_t kBucket = 1024;
+// Values that share a scale; the last span may have fewer.
+inline constexpr std::size_t kSpan = 1024;
 
 constexpr std::string_view name_of(Codec codec) {
   constexpr std::string_view names[kCodecCount] = {"raw",  "bfloat16", "float16",
@@ -39,7 +39,7 @@ constexpr std::int32_t largest_level(std::size_t bits) {
 }
 
 constexpr std::size_t scale_count(Codec codec, std::size_t count) {
-  return is_stochastic(codec) ? ceil_div(count, kBucket) : 0;
+  return is_stochastic(codec) ? ceil_div(count, kSpan) : 0;
 }
 
 }  // namespace sparsewire

@@ -1,5 +1,5 @@
 // Random bits for stochastic rounding, from a counter-based generator: a pure function of key,
-// bucket and position, so that every level and every order of evaluation draws the same ones.
+// span and position, so that every level and every order of evaluation draws the same ones.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ inline std::uint32_t mix(std::uint32_t x) {
   return x ^ (x >> 16);
 }
 
-// One bucket's stream of random bits. Keys that differ anywhere give unrelated streams.
+// The random bits of one span. Those of keys that differ anywhere are unrelated.
 class Noise {
  public:
-  Noise(std::uint64_t key, std::uint64_t bucket) : Noise(mix(mix(key + kOffset) + bucket)) {}
+  Noise(std::uint64_t key, std::uint64_t span) : Noise(mix(mix(key + kOffset) + span)) {}
 
   std::uint32_t operator[](std::uint32_t position) const {
     return mix(mix(position + first_) ^ second_);

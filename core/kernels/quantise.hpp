@@ -14,7 +14,7 @@ namespace sparsewire {
 //
 // The stochastic codecs round at random, by a generator that `key` alone determines: equal values
 // and keys give equal bytes, and a key must not come back for other values whose errors are to be
-// independent. The mean of what decodes is the value itself. With a bucket's scale c and levels up
+// independent. The mean of what decodes is the value itself. With a span's scale c and levels up
 // to s, an error is at most c / s and its variance at most c^2 / (4 s^2).
 bool encode_values(Codec codec, const float* in, std::size_t count, std::uint64_t key,
                    std::byte* out);

@@ -1,5 +1,5 @@
-// encode and decode: float32 values to those of a codec and back, a bucket at a time. The quantised
-// codecs are QSGD (Alistarh et al., NeurIPS 2017) with the largest magnitude of a bucket as its
+// encode and decode: float32 values to those of a codec and back, a span at a time. The quantised
+// codecs are QSGD (Alistarh et al., NeurIPS 2017) with the largest magnitude of a span as its
 // scale.
 #pragma once
 
@@ -21,11 +21,11 @@ inline constexpr unsigned kFraction = 24;
 template <unsigned bits>
 inline constexpr std::size_t kCodesPerByte = 8 / bits;
 
-// Calls visit(bucket, first, length) for the buckets that together cover [0, count).
+// Calls visit(span, first, length) for the spans that together cover [0, count).
 template <typename Visit>
-inline void for_each_bucket(std::size_t count, Visit visit) {
-  for (std::size_t first = 0; first < count; first += kBucket) {
-    visit(first / kBucket, first, count - first < kBucket ? count - first : kBucket);
+inline void for_each_span(std::size_t count, Visit visit) {
+  for (std::size_t first = 0; first < count; first += kSpan) {
+    visit(first / kSpan, first, count - first < kSpan ? count - first : kSpan);
   }
 }
 
@@ -97,14 +97,14 @@ bool encode_quantised(Codec codec, const float* in, std::size_t count, std::uint
   auto* const scales = reinterpret_cast<Unaligned<float>*>(out);
   std::byte* const codes = out + scale_count(codec, count) * sizeof(float);
   std::uint32_t largest = 0;
-  for_each_bucket(count, [&](std::size_t bucket, std::size_t first, std::size_t length) {
+  for_each_span(count, [&](std::size_t span, std::size_t first, std::size_t length) {
     const std::uint32_t magnitude = largest_magnitude(in + first, length);
     largest = magnitude > largest ? magnitude : largest;
-    std::int8_t levels[kBucket] = {};
+    std::int8_t levels[kSpan] = {};
     const bool any = magnitude != 0 && magnitude < kInfinity;
     const float scale = any ? from_bits(magnitude) : 0.0f;
-    if (any) quantise<bits>(levels, in + first, length, scale, Noise(key, bucket));
-    scales[bucket].value = scale;
+    if (any) quantise<bits>(levels, in + first, length, scale, Noise(key, span));
+    scales[span].value = scale;
     pack_codes<bits>(codes + first / kCodesPerByte<bits>, levels,
                      ceil_div(length, kCodesPerByte<bits>));
   });
@@ -115,11 +115,11 @@ template <unsigned bits>
 void decode_quantised(Codec codec, const std::byte* in, std::size_t count, float* out) {
   const auto* const scales = reinterpret_cast<const Unaligned<float>*>(in);
   const std::byte* const codes = in + scale_count(codec, count) * sizeof(float);
-  for_each_bucket(count, [&](std::size_t bucket, std::size_t first, std::size_t length) {
-    std::int8_t levels[kBucket];
+  for_each_span(count, [&](std::size_t span, std::size_t first, std::size_t length) {
+    std::int8_t levels[kSpan];
     unpack_codes<bits>(levels, codes + first / kCodesPerByte<bits>,
                        ceil_div(length, kCodesPerByte<bits>));
-    dequantise<bits>(out + first, levels, length, scales[bucket].value);
+    dequantise<bits>(out + first, levels, length, scales[span].value);
   });
 }
 

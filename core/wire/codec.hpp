@@ -1,4 +1,4 @@
-// The layout of encoded values: for quantised ones all scales first, one float32 per bucket, then
+// The layout of encoded values: for quantised ones all scales first, one float32 per span, then
 // the codes, packed from the low bits of each byte up. The last byte is filled up with zeros.
 #pragma once
 

@@ -68,7 +68,7 @@ Result<SegmentView> decode_bitmap(Codec codec, std::span<const std::byte> payloa
 }
 
 // How many coordinates take so many bytes. Their size rises with their number, but not evenly,
-// where a codec puts them in buckets.
+// where a codec puts them in spans.
 std::size_t coordinates_in(std::size_t bytes, Codec codec, const BlockLayout& layout) {
   std::size_t low = 0;
   std::size_t high = layout.count;

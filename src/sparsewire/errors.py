@@ -81,6 +81,10 @@ class DataError(Error, ValueError):
     """Data cannot be used, whatever the options; the message says what to do."""
 
 
+class CompressError(Error, ValueError):
+    """A vector, a setting or a message that a compressor cannot use; the text says which."""
+
+
 _SEE_LOG = "Its own log has the first error; restart the job."
 _BY_CODE: dict[str, tuple[type[Error], str]] = {
     "timeout": (Timeout, "Find out what they wait for, or allow more time with timeout=."),

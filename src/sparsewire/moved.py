@@ -1,15 +1,20 @@
-"""Former names of packages: they lead to where these are now, and warn."""
+"""Former names of packages and parameters: they lead to what these are now, and warn."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from types import ModuleType
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class _FormerName(MetaPathFinder, Loader):
@@ -36,3 +41,24 @@ def lead(former: str, present: str) -> None:
     finder = _FormerName(former, present)
     sys.meta_path.insert(0, finder)
     finder.lead(former)
+
+
+def renamed(**present: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function take parameters by former names, the keys, as well, and warn."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            for former in present.keys() & kwargs.keys():
+                warn_of(f"the parameter {former!r}", repr(present[former]))
+                kwargs[present[former]] = kwargs.pop(former)
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def warn_of(former: str, present: str) -> None:
+    """Warn who calls the caller that it uses a former name."""
+    warnings.warn(f"{former} is now {present}", DeprecationWarning, stacklevel=3)

@@ -9,7 +9,7 @@ import numpy as np
 from acceptance import FULL, Check
 from numpy.typing import NDArray
 
-from sparsewire.compress import Compressor, Stream
+from sparsewire.compress import Compressor, Draws
 
 Vector = NDArray[Any]
 
@@ -95,10 +95,10 @@ def named_vectors(d: int) -> dict[str, Vector]:
 
 def measure(compressor: Compressor, x: Vector, draws: int, seed: int = 0) -> Losses:
     """Draw C(x) so often."""
-    stream = Stream(seed, 0, "measure")
+    draws = Draws(seed, 0, "measure")
     total, errors = np.zeros(x.size), np.empty(draws)
     for t in range(draws):
-        drawn = compressor.compress(x, stream)
+        drawn = compressor.compress(x, draws)
         total += drawn
         errors[t] = np.sum((drawn - x) ** 2)
     size = float(x @ x)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 DTYPES = ["f4", "f8"]
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-BUCKET = 65536
+SPAN = 65536
 KEYS = st.integers(0, 2**64 - 1)
 
 
@@ -43,9 +43,9 @@ def noise(key: int, count: int, dtype: Any) -> Array:
     number = np.arange(count, dtype=np.uint64)
     with np.errstate(over="ignore"):
         start = mix_64(np.array([key], np.uint64) + GOLDEN)
-        bucket = mix_64(start + number // np.uint64(BUCKET))
-        position = number % np.uint64(BUCKET)
+        span = mix_64(start + number // np.uint64(SPAN))
+        position = number % np.uint64(SPAN)
         if np.dtype(dtype) == np.float64:
-            return mix_64(bucket + (position + np.uint64(1)) * GOLDEN)
-        first, second = bucket.astype(np.uint32), (bucket >> np.uint64(32)).astype(np.uint32)
+            return mix_64(span + (position + np.uint64(1)) * GOLDEN)
+        first, second = span.astype(np.uint32), (span >> np.uint64(32)).astype(np.uint32)
         return mix_32(mix_32(position.astype(np.uint32) + first) ^ second)

@@ -15,9 +15,9 @@ from sparsewire.compress import (
     CompressError,
     Compressor,
     Contractive,
+    Draws,
     LowRank,
     Sign,
-    Stream,
     Threshold,
     TopK,
     Unscaled,
@@ -81,11 +81,11 @@ def test_the_message_of_what_is_scaled_is_the_same(name: str) -> None:
     operator, x = parse(name, DIMENSION, np.float64), named_vectors(DIMENSION)["gaussian"]
     scaled = as_contraction(operator)
     assert as_contraction(scaled).contraction == scaled.contraction
-    payload = scaled.encode(x, Stream(3))
+    payload = scaled.encode(x, Draws(3))
     # What is random in an outer operator follows what the inner one made of the vector.
     if not operator.is_biased:
-        assert payload == operator.encode(x, Stream(3))
-    assert np.array_equal(scaled.decode(payload), scaled.compress(x, Stream(3)))
+        assert payload == operator.encode(x, Draws(3))
+    assert np.array_equal(scaled.decode(payload), scaled.compress(x, Draws(3)))
     total = np.ones(DIMENSION)
     scaled.add(scaled.read(payload), total, 2.0)
     assert np.allclose(total, 1 + 2 * scaled.decode(payload))
@@ -98,7 +98,7 @@ def test_a_scaled_sparsifier_keeps_elements_as_they_are(name: str) -> None:
     x = np.arange(1.0, DIMENSION + 1) / 3
     operator = as_contraction(parse(name, DIMENSION, np.float64))
     assert isinstance(operator, Unscaled)
-    kept = operator.compress(x, Stream(5))
+    kept = operator.compress(x, Draws(5))
     assert kept.any()
     assert np.array_equal(kept[kept != 0], x[kept != 0])
 
@@ -128,12 +128,12 @@ def test_biased_operators_and_thresholds_are_taken_as_they_are(name: str) -> Non
 @pytest.mark.parametrize("name", [*SCALED, *UNBIASED])
 def test_what_is_owed_stays_bounded(name: str) -> None:
     """Of gradients of norm 1, what is owed has at most norm 2/a, whatever the operator."""
-    operator, stream = as_contraction(parse(name, DIMENSION, np.float64)), Stream(1)
+    operator, draws = as_contraction(parse(name, DIMENSION, np.float64)), Draws(1)
     gradient = np.full(DIMENSION, 1 / math.sqrt(DIMENSION))
     owed = np.zeros(DIMENSION)
     for _ in range(200):
         owed += gradient
-        owed -= operator.compress(owed, stream)
+        owed -= operator.compress(owed, draws)
     # The bound is of the mean of squares: 2 sqrt(1 - a)/a.
     assert np.linalg.norm(owed) <= 2 / operator.contraction
 
@@ -155,41 +155,41 @@ def test_contraction_is_reached_in_the_worst_case() -> None:
 
 def test_a_biased_operator_is_contractive_as_it_is() -> None:
     x, inner = np.arange(1.0, 9.0), TopK(8, 2)
-    assert np.array_equal(Contractive(inner).compress(x, Stream(0)), [0] * 6 + [7, 8])
+    assert np.array_equal(Contractive(inner).compress(x, Draws(0)), [0] * 6 + [7, 8])
     assert Contractive(inner).contraction == inner.contraction
 
 
 def test_top_k_keeps_the_first_of_equal_magnitudes() -> None:
     x = np.array([1.0, -3, 2, 3, -3, 0, 3])
-    kept = TopK(7, 3).compress(x, Stream(0))
+    kept = TopK(7, 3).compress(x, Draws(0))
     assert kept.tolist() == [0, -3, 0, 3, -3, 0, 0]
 
 
 def test_threshold_keeps_what_is_large_enough() -> None:
     x = np.array([0.5, -1.0, 0.9375, 4.0, 0.0])
     compressor = Threshold(5, 1.0)
-    assert compressor.compress(x, Stream(0)).tolist() == [0, -1, 0, 4, 0]
-    assert compressor.encode(x * 0.1, Stream(0)) == b""
+    assert compressor.compress(x, Draws(0)).tolist() == [0, -1, 0, 4, 0]
+    assert compressor.encode(x * 0.1, Draws(0)) == b""
     assert not compressor.decode(b"").any()
     assert compressor.error_bound == 5
-    assert Threshold(5, 0.0).compress(x, Stream(0)).tolist() == x.tolist()
+    assert Threshold(5, 0.0).compress(x, Draws(0)).tolist() == x.tolist()
 
 
 def test_blocks_are_chosen_by_their_norm() -> None:
     x = np.array([3.0, 0, 2.5, 2.5, 1, 1, 5])
-    assert BlockTopK(7, 2, 2).compress(x, Stream(0)).tolist() == [0, 0, 2.5, 2.5, 0, 0, 5]
-    assert BlockThreshold(7, 3.0, 2).compress(x, Stream(0)).tolist() == [3, 0, 2.5, 2.5, 0, 0, 5]
+    assert BlockTopK(7, 2, 2).compress(x, Draws(0)).tolist() == [0, 0, 2.5, 2.5, 0, 0, 5]
+    assert BlockThreshold(7, 3.0, 2).compress(x, Draws(0)).tolist() == [3, 0, 2.5, 2.5, 0, 0, 5]
 
 
 def test_block_ratio_compares_with_the_parameters() -> None:
     x = np.array([3.0, 0, 2, 2, 1, 1, 0, 0])
     compressor = BlockTopKRatio(8, 1, 2)
-    assert compressor.compress(x, Stream(0)).tolist() == [3, 0, 0, 0, 0, 0, 0, 0]
+    assert compressor.compress(x, Draws(0)).tolist() == [3, 0, 0, 0, 0, 0, 0, 0]
     compressor.follow([30.0, 1, 1, 1, 1e-3, 0, 0, 0])
-    assert compressor.compress(x, Stream(0)).tolist() == [0, 0, 0, 0, 1, 1, 0, 0]
+    assert compressor.compress(x, Draws(0)).tolist() == [0, 0, 0, 0, 1, 1, 0, 0]
     # Without parameters there, any update counts for infinitely much, but none for nothing.
     compressor.follow([1.0, 1, 0, 0, 1, 1, 0, 0])
-    assert compressor.compress(x, Stream(0)).tolist() == [0, 0, 2, 2, 0, 0, 0, 0]
+    assert compressor.compress(x, Draws(0)).tolist() == [0, 0, 2, 2, 0, 0, 0, 0]
     assert compressor.contraction == 0
 
 
@@ -207,17 +207,17 @@ def test_low_rank_keeps_a_matrix_of_that_rank() -> None:
     generator = np.random.default_rng(3)
     matrix = generator.standard_normal((12, 2)) @ generator.standard_normal((2, 9))
     compressor = LowRank(108, 2, rows=12, dtype=np.float64)
-    assert np.allclose(compressor.compress(matrix, Stream(0)), matrix, rtol=0, atol=1e-12)
+    assert np.allclose(compressor.compress(matrix, Draws(0)), matrix, rtol=0, atol=1e-12)
 
 
 def test_low_rank_warm_start_reaches_the_best_projection() -> None:
     matrix = np.random.default_rng(4).standard_normal((20, 15)) * 0.7 ** np.arange(15)
     singular = np.linalg.svd(matrix, compute_uv=False)
     best = math.sqrt(np.sum(singular[3:] ** 2))
-    compressor, stream = LowRank(300, 3, rows=20, dtype=np.float64), Stream(1)
+    compressor, draws = LowRank(300, 3, rows=20, dtype=np.float64), Draws(1)
     errors = []
     for _ in range(60):
-        payload = compressor.encode(matrix, stream)
+        payload = compressor.encode(matrix, draws)
         errors.append(np.linalg.norm(compressor.decode(payload) - matrix.reshape(-1)))
         compressor.start = compressor.next_start(payload)
     assert errors[0] > 1.01 * best
@@ -228,6 +228,6 @@ def test_low_rank_survives_a_start_that_the_matrix_maps_to_zero() -> None:
     x = np.zeros(16)
     x[0] = 1.0
     start = np.eye(4)[:, 1:2]
-    compressed = LowRank(16, 1, start=start).compress(x, Stream(0))
+    compressed = LowRank(16, 1, start=start).compress(x, Draws(0))
     assert np.isfinite(compressed).all()
     assert np.linalg.norm(compressed - x) <= 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sparsewire.compress import CompressError, Compressor, KeptComposition, Rounded, SpanTopK
-from sparsewire.compress import Stream as Draws
+from sparsewire.compress import Draws as Draws
 
 BITS = [None, 8, 4, 2]
 NOTHING_DRAWN = Draws(0)

@@ -21,7 +21,7 @@ from compress_cases import (
     subset_bits,
 )
 
-from sparsewire.compress import Compressor, LowRank, Stream, parse
+from sparsewire.compress import Compressor, Draws, LowRank, parse
 from sparsewire.compress.composition import Composition, KeptComposition
 from sparsewire.compress.levels import Levels
 from sparsewire.compress.mixture import Mixture
@@ -59,10 +59,10 @@ def test_messages_are_exact_and_short(operator: str, case: tuple[str]) -> None:
     """Of all workers' gradients in one vector, long enough to have an entropy."""
     x = gradients(*case).ravel().astype(np.float32)
     compressor = parse(operator, x.size)
-    payload = compressor.encode(x, Stream(3))
-    exact = bits_of(compressor.decode(payload)) == bits_of(compressor.compress(x, Stream(3)))
+    payload = compressor.encode(x, Draws(3))
+    exact = bits_of(compressor.decode(payload)) == bits_of(compressor.compress(x, Draws(3)))
     Check(3, *case).holds("decode(encode) is the operator, bit for bit", exact)
-    check_size(*case, payload, *entropy(compressor, compressor.draw(x, Stream(3))))
+    check_size(*case, payload, *entropy(compressor, compressor.draw(x, Draws(3))))
 
 
 def entropy(compressor: Compressor, code: Any) -> tuple[float, int]:

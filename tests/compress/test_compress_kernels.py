@@ -8,12 +8,12 @@ import math
 import numpy as np
 import pytest
 from compress_cases import BIASED, UNBIASED
-from compress_noise import BUCKET, DTYPES, KEYS, Array, noise, vectors
+from compress_noise import DTYPES, KEYS, SPAN, Array, noise, vectors
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsewire import _core
-from sparsewire.compress import Stream, parse
+from sparsewire.compress import Draws, parse
 from sparsewire.compress.blocks import Blocks
 
 
@@ -53,8 +53,8 @@ def test_dithering_is_that_of_exact_integers(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_noise_goes_on_beyond_a_bucket(dtype: str) -> None:
-    x = np.full(BUCKET + 100, 0.5, dtype)
+def test_noise_goes_on_beyond_a_span(dtype: str) -> None:
+    x = np.full(SPAN + 100, 0.5, dtype)
     symbols = np.empty(x.size, np.uint8)
     _core.dither(x, x.size, np.ones(1, dtype), 1, 77, symbols)
     assert np.array_equal(symbols, dithered(x, x.size, np.ones(1, dtype), 1, 77))
@@ -165,9 +165,9 @@ def test_messages_have_the_same_bits_on_every_machine() -> None:
     x = np.ldexp(np.arange(-500, 500) % 97 - 48.0, np.arange(1000) % 11 - 8)
     digests = {}
     for dtype in DTYPES:
-        digest, stream = hashlib.sha256(), Stream(3)
+        digest, draws = hashlib.sha256(), Draws(3)
         for name in UNBIASED + BIASED:
             if not name.startswith("low-rank"):
-                digest.update(parse(name, x.size, dtype).encode(x, stream))
+                digest.update(parse(name, x.size, dtype).encode(x, draws))
         digests[dtype] = digest.hexdigest()[:16]
     assert digests == {"f4": "14ef194db3e2583c", "f8": "88f227bc0628ca45"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import sparsewire
-from sparsewire.compress import CompressError, Compressor, Contractive, RandK, Stream, parse
+from sparsewire.compress import CompressError, Compressor, Contractive, Draws, RandK, parse
 
 DIMENSION = 64
 OPERATORS = UNBIASED + BIASED
@@ -24,11 +24,11 @@ MAY_BE_EMPTY = {
 
 
 def assert_same_both_ways(compressor: Compressor, x: np.ndarray, seed: int = 5) -> None:
-    payload = compressor.encode(x, Stream(seed))
+    payload = compressor.encode(x, Draws(seed))
     decoded = compressor.decode(payload)
     assert decoded.dtype == compressor.dtype
     assert decoded.shape == (compressor.dimension,)
-    compressed = compressor.compress(x.astype(compressor.dtype), Stream(seed))
+    compressed = compressor.compress(x.astype(compressor.dtype), Draws(seed))
     assert bits_of(compressed) == bits_of(decoded)
     assert np.isfinite(decoded).all()
     assert_adds(compressor, payload)
@@ -68,7 +68,7 @@ def test_round_trip_of_any_vector(data: st.DataObject, name: str, dtype: str) ->
 def test_extreme_vectors_pass_or_are_refused(x: np.ndarray, name: str) -> None:
     compressor = parse(name, 40)
     try:
-        compressor.encode(x, Stream(5))
+        compressor.encode(x, Draws(5))
     except CompressError:
         return
     assert_same_both_ways(compressor, x)
@@ -79,17 +79,17 @@ def test_extreme_vectors_pass_or_are_refused(x: np.ndarray, name: str) -> None:
 def test_zero_stays_zero(name: str, dtype: type) -> None:
     compressor = parse(name, DIMENSION, dtype)
     zero = np.zeros(DIMENSION, dtype)
-    assert bits_of(compressor.compress(zero, Stream(2))) == bits_of(zero)
-    assert bits_of(compressor.decode(compressor.encode(zero, Stream(2)))) == bits_of(zero)
+    assert bits_of(compressor.compress(zero, Draws(2))) == bits_of(zero)
+    assert bits_of(compressor.decode(compressor.encode(zero, Draws(2)))) == bits_of(zero)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_messages_cut_short_or_made_longer_are_refused(name: str) -> None:
     compressor = parse(name, DIMENSION)
-    stream = Stream(3)
+    draws = Draws(3)
     payload = b""
     while not payload:
-        payload = compressor.encode(named_vectors(DIMENSION)["gaussian"] * 3, stream)
+        payload = compressor.encode(named_vectors(DIMENSION)["gaussian"] * 3, draws)
     for length in range(name in MAY_BE_EMPTY, len(payload)):
         with pytest.raises(CompressError):
             compressor.decode(payload[:length])
@@ -101,7 +101,7 @@ def test_messages_cut_short_or_made_longer_are_refused(name: str) -> None:
 def test_damaged_messages_are_refused_or_make_some_vector(name: str) -> None:
     compressor = parse(name, DIMENSION)
     generator = np.random.default_rng(8)
-    payload = compressor.encode(named_vectors(DIMENSION)["gaussian"], Stream(3))
+    payload = compressor.encode(named_vectors(DIMENSION)["gaussian"], Draws(3))
     for _ in range(150):
         damaged = bytearray(payload or b"\0" * 9)
         for at in generator.integers(0, len(damaged), 1 + generator.integers(3)):
@@ -139,20 +139,20 @@ def test_a_message_for_a_vector_that_overflows_is_refused() -> None:
 def test_vectors_longer_than_a_tile_are_added_as_they_are_decoded(name: str) -> None:
     compressor = parse(name, 70_001)
     x = np.random.default_rng(2).standard_normal(compressor.dimension)
-    assert_adds(compressor, compressor.encode(x, Stream(1)))
+    assert_adds(compressor, compressor.encode(x, Draws(1)))
 
 
 def test_small_negative_numbers_that_vanish_leave_no_sign() -> None:
     x = np.full(DIMENSION, -1e-44, np.float32)
     compressor = parse("natural", DIMENSION)
-    assert not np.signbit(compressor.compress(x, Stream(0))).any()
+    assert not np.signbit(compressor.compress(x, Draws(0))).any()
     assert_same_both_ways(compressor, x)
 
 
 def test_negative_norms_are_refused() -> None:
     for name in ("ternary", "sign"):
         compressor = parse(name, 4)
-        payload = bytearray(compressor.encode(np.ones(4), Stream(0)))
+        payload = bytearray(compressor.encode(np.ones(4), Draws(0)))
         payload[3 if name == "ternary" else 4] |= 128
         with pytest.raises(CompressError, match="negative"):
             compressor.decode(bytes(payload))
@@ -169,18 +169,18 @@ def test_what_is_not_finite_is_refused_by_its_index(name: str) -> None:
         x = np.ones(DIMENSION)
         x[17] = bad
         with pytest.raises(CompressError, match="element 17 "):
-            parse(name, DIMENSION).encode(x, Stream(0))
+            parse(name, DIMENSION).encode(x, Draws(0))
 
 
 def test_what_overflows_is_refused() -> None:
     top = np.full(4, np.finfo(np.float32).max)
     with pytest.raises(CompressError, match="element 0 is not finite as float32"):
-        parse("identity", 4).encode(top.astype(np.float64) * 2, Stream(0))
+        parse("identity", 4).encode(top.astype(np.float64) * 2, Draws(0))
     for name in ("natural", "ternary", "rand-k:1", "dithering:2:3", "low-rank:1"):
         with pytest.raises(CompressError, match="too large"):
-            parse(name, 4).encode(top, Stream(0))
+            parse(name, 4).encode(top, Draws(0))
     for name in ("ternary:inf", "sign", "top-k:1"):
-        assert np.isfinite(parse(name, 4).compress(top, Stream(0))).all()
+        assert np.isfinite(parse(name, 4).compress(top, Draws(0))).all()
 
 
 def test_what_overflows_only_when_it_is_scaled_is_refused() -> None:
@@ -189,7 +189,7 @@ def test_what_overflows_only_when_it_is_scaled_is_refused() -> None:
     decoded, refused = set(), 0
     for seed in range(20):
         try:
-            payload = compressor.encode(x, Stream(seed))
+            payload = compressor.encode(x, Draws(seed))
         except CompressError:
             refused += 1
         else:
@@ -201,9 +201,9 @@ def test_what_overflows_only_when_it_is_scaled_is_refused() -> None:
 def test_other_sizes_and_types_are_refused() -> None:
     compressor = RandK(6, 2)
     with pytest.raises(CompressError, match="takes 6 elements, not 5"):
-        compressor.encode(np.ones(5), Stream(0))
+        compressor.encode(np.ones(5), Draws(0))
     with pytest.raises(CompressError, match="not int64"):
-        compressor.encode(np.arange(6), Stream(0))
+        compressor.encode(np.arange(6), Draws(0))
 
 
 LITTLE, BIG = (np.dtype(np.float32).newbyteorder(order) for order in "<>")
@@ -214,12 +214,12 @@ def test_shape_and_dtype_are_kept(dtype: Any) -> None:
     x = np.random.default_rng(1).standard_normal((9, 8)).astype(dtype).T
     before = x.copy()
     for name in OPERATORS:
-        compressed = parse(name, 72).compress(x, Stream(0))
+        compressed = parse(name, 72).compress(x, Draws(0))
         assert (compressed.shape, compressed.dtype) == (x.shape, x.dtype)
     assert np.array_equal(x, before), "the input is left alone"
 
 
 def test_a_result_is_memory_of_its_own() -> None:
     x = np.ones(5, np.float32)
-    parse("identity", 5).compress(x, Stream(0))[0] = 2
+    parse("identity", 5).compress(x, Draws(0))[0] = 2
     assert x[0] == 1

@@ -11,12 +11,12 @@ from sparsewire.compress import (
     Bernoulli,
     BlockTopK,
     Dithering,
+    Draws,
     KeptComposition,
     Natural,
     NaturalDithering,
     RandK,
     Sign,
-    Stream,
     Ternary,
     Threshold,
     TopK,
@@ -48,13 +48,13 @@ def assert_short(payload: bytes, entropy: float, symbols: int = 0) -> None:
 @pytest.mark.parametrize("vector", ["gaussian", "ones", "heavy-tailed", "ternary worst"])
 def test_levels(compressor: Dithering, vector: str) -> None:
     x = named_vectors(DIMENSION)[vector]
-    code = compressor.draw(x.astype(np.float32), Stream(0))
+    code = compressor.draw(x.astype(np.float32), Draws(0))
     entropy = entropy_bits(code.symbols) + 32 * code.scales.size
-    assert_short(compressor.encode(x, Stream(0)), entropy, int(code.symbols.max()) + 1)
+    assert_short(compressor.encode(x, Draws(0)), entropy, int(code.symbols.max()) + 1)
 
 
 def test_sparse_ternary_message_is_far_below_a_bit_per_element() -> None:
-    payload = Ternary(DIMENSION).encode(GAUSSIAN, Stream(0))
+    payload = Ternary(DIMENSION).encode(GAUSSIAN, Draws(0))
     assert len(payload) * 8 < 0.2 * DIMENSION
 
 
@@ -68,8 +68,8 @@ def symbols_up_to_largest(symbols: np.ndarray) -> int:
 @pytest.mark.parametrize("vector", ["gaussian", "ones", "heavy-tailed", "e1"])
 def test_natural(vector: str, dtype: type) -> None:
     x, compressor = named_vectors(DIMENSION)[vector].astype(dtype), Natural(DIMENSION, dtype)
-    code = compressor.draw(x, Stream(0))
-    payload = compressor.encode(x, Stream(0))
+    code = compressor.draw(x, Draws(0))
+    payload = compressor.encode(x, Draws(0))
     assert_short(payload, entropy_bits(code.symbols), symbols_up_to_largest(code.symbols))
     assert len(payload) < DIMENSION * 9 / 8, "the 9 bits of sign and exponent"
 
@@ -77,36 +77,36 @@ def test_natural(vector: str, dtype: type) -> None:
 @pytest.mark.parametrize("k", [1, 7, 82, 1000, 3000, 7000, DIMENSION])
 def test_top_k(k: int) -> None:
     entropy = 32 * k + subset_bits(k, DIMENSION)
-    assert_short(TopK(DIMENSION, k).encode(GAUSSIAN, Stream(0)), entropy)
+    assert_short(TopK(DIMENSION, k).encode(GAUSSIAN, Draws(0)), entropy)
 
 
 def test_blocks_and_thresholds() -> None:
-    payload = BlockTopK(DIMENSION, 40, 16).encode(GAUSSIAN, Stream(0))
+    payload = BlockTopK(DIMENSION, 40, 16).encode(GAUSSIAN, Draws(0))
     assert_short(payload, 32 * 40 * 16 + subset_bits(40, DIMENSION // 16))
     count = int(np.sum(np.abs(GAUSSIAN) >= 2))
-    payload = Threshold(DIMENSION, 2).encode(GAUSSIAN, Stream(0))
+    payload = Threshold(DIMENSION, 2).encode(GAUSSIAN, Draws(0))
     assert_short(payload, 32 * count + subset_bits(count, DIMENSION))
 
 
 def test_random_masks_cost_a_seed() -> None:
-    assert len(RandK(DIMENSION, 100).encode(GAUSSIAN, Stream(0))) == 8 + 4 * 100
+    assert len(RandK(DIMENSION, 100).encode(GAUSSIAN, Draws(0))) == 8 + 4 * 100
     whole = Bernoulli(DIMENSION, 0.5)
-    lengths = {len(whole.encode(GAUSSIAN, Stream(seed))) for seed in range(20)}
+    lengths = {len(whole.encode(GAUSSIAN, Draws(seed))) for seed in range(20)}
     assert lengths == {0, 4 * DIMENSION}
 
 
 def test_signs_cost_a_bit_each() -> None:
-    assert_short(Sign(DIMENSION).encode(GAUSSIAN, Stream(0)), DIMENSION)
-    assert len(Sign(112).encode(GAUSSIAN[:112], Stream(0))) == 2 + 4 + 112 / 8
-    assert len(Sign(DIMENSION).encode(linf_worst(DIMENSION), Stream(0))) < 30, "all are positive"
+    assert_short(Sign(DIMENSION).encode(GAUSSIAN, Draws(0)), DIMENSION)
+    assert len(Sign(112).encode(GAUSSIAN[:112], Draws(0))) == 2 + 4 + 112 / 8
+    assert len(Sign(DIMENSION).encode(linf_worst(DIMENSION), Draws(0))) < 30, "all are positive"
 
 
 def test_composition_names_positions_once_and_codes_values() -> None:
     compressor = KeptComposition(Natural(400), TopK(DIMENSION, 400))
-    code = compressor.draw(GAUSSIAN.astype(np.float32), Stream(0))
+    code = compressor.draw(GAUSSIAN.astype(np.float32), Draws(0))
     entropy = entropy_bits(code.values.symbols) + subset_bits(400, DIMENSION)
     table = symbols_up_to_largest(code.values.symbols)
-    assert_short(compressor.encode(GAUSSIAN, Stream(0)), entropy, table)
+    assert_short(compressor.encode(GAUSSIAN, Draws(0)), entropy, table)
 
 
 @pytest.mark.parametrize("density", [1e-4, 1e-3, 0.01, 0.03, 0.1, 0.124, 0.2, 0.38, 0.5, 0.9])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sparsewire.compress import Stream, parse
+from sparsewire.compress import Draws, parse
 
 DRAWS = 20_000
 WORST = 5
@@ -25,7 +25,7 @@ NAMES = [
 def draws(name: str, x: NDArray[Any]) -> NDArray[Any]:
     """So many draws, in units: blocks of one long vector are as many of a short one."""
     operator = parse(name, DRAWS * x.size, x.dtype)
-    drawn = operator.decode(operator.encode(np.tile(x, DRAWS), Stream(2)))
+    drawn = operator.decode(operator.encode(np.tile(x, DRAWS), Draws(2)))
     unit = np.longdouble(np.finfo(x.dtype).smallest_subnormal)
     return drawn.astype(np.longdouble).reshape(DRAWS, x.size) / unit
 
@@ -47,7 +47,7 @@ def test_normal_blocks_are_none_of_it(name: str) -> None:
     """A block whose norm is normal has the same code beside a subnormal one as alone."""
     operator = parse(name, 16)
     x = np.concatenate([UNITS, UNITS * np.finfo(np.float32).smallest_subnormal])
-    scales = operator.code(x, Stream(1)).scales
-    alone = operator.code(np.concatenate([UNITS, np.zeros(8)]), Stream(1)).scales
+    scales = operator.code(x, Draws(1)).scales
+    alone = operator.code(np.concatenate([UNITS, np.zeros(8)]), Draws(1)).scales
     assert scales[0] == alone[0]
     assert scales[1] > 0

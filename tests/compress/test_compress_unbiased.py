@@ -23,11 +23,11 @@ from sparsewire.compress import (
     BlockRandomK,
     Composition,
     Dithering,
+    Draws,
     Mixture,
     Natural,
     NaturalDithering,
     RandK,
-    Stream,
     Ternary,
     parse,
 )
@@ -56,7 +56,7 @@ def test_mean_over_many_draws(name: str, vector: str) -> None:
     """Blocks of one long vector are as many draws of a short one."""
     x = named_vectors(SMALL)[vector]
     compressor = parse(name, MANY * SMALL, np.float64)
-    drawn = compressor.compress(np.tile(x, MANY), Stream(1)).reshape(MANY, SMALL)
+    drawn = compressor.compress(np.tile(x, MANY), Draws(1)).reshape(MANY, SMALL)
     size = np.linalg.norm(x)
     variance = ((drawn - x) ** 2).sum() / MANY / size**2
     bias = np.linalg.norm(drawn.mean(axis=0) - x) / size

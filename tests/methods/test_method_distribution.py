@@ -18,9 +18,9 @@ from support import run_ranks
 
 import sparsewire
 from sparsewire.compress.compressor import Compressor
+from sparsewire.compress.draws import Draws
 from sparsewire.compress.message import Reader
 from sparsewire.compress.rand_k import RandK
-from sparsewire.compress.stream import Stream
 from sparsewire.compress.ternary import Ternary
 from sparsewire.compress.top_k import TopK
 from sparsewire.optimize.methods import checkpoint
@@ -58,7 +58,7 @@ class Silence(Compressor):
     omega = float("inf")
     contraction = 0.5
 
-    def draw(self, x: Any, stream: Stream) -> None:
+    def draw(self, x: Any, stream: Draws) -> None:
         return None
 
     def pack(self, code: None) -> bytes:

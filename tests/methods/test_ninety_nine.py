@@ -11,8 +11,8 @@ from acceptance import LIBSVM, Check, cases
 from data_sets import examples, logistic
 
 from sparsewire.compress.bernoulli import Bernoulli
+from sparsewire.compress.draws import Draws
 from sparsewire.compress.rand_k import RandK
-from sparsewire.compress.stream import Stream
 from sparsewire.optimize.methods.asynchronous_isgd import AsynchronousIsgd
 from sparsewire.optimize.methods.diana import Diana
 from sparsewire.optimize.methods.gd import Gd
@@ -46,7 +46,7 @@ def masks_of_steps(sparsifier: RandK, steps: int, workers: int = WORKERS) -> np.
     """What each worker must draw in each step: bool, shape (steps, workers, dimension)."""
     masks = np.zeros((steps, workers, sparsifier.dimension), bool)
     for i in range(workers):
-        stream = Stream(SEED, i, "compressor")
+        stream = Draws(SEED, i, "compressor")
         for step in range(steps):
             masks[step, i, sparsifier.blocks.elements(sparsifier.blocks_of(stream.key()))] = True
     return masks
@@ -157,7 +157,7 @@ def test_isaga_of_one_worker_and_all_blocks_is_saga(
 ) -> None:
     problem = alone()
     isaga = kind(problem, Simulated(1), RandK(30, 1, 30, np.float64), seed=SEED)
-    draws = Stream(SEED, 0, "coin" if kind is Isaga else "samples").generator
+    draws = Draws(SEED, 0, "coin" if kind is Isaga else "samples").generator
     if kind is Isaga:
         drawn = [int(draws.choice(ROWS, 1, replace=False)[0]) for _ in range(100)]
     else:
@@ -170,7 +170,7 @@ def test_isaga_renews_its_table_on_the_blocks_that_were_sent() -> None:
     problem = small_problem()
     sparsifier = one_block(problem)
     method = Isaga(problem, Simulated(WORKERS), sparsifier, seed=SEED)
-    coin = Stream(SEED, 0, "coin").generator
+    coin = Draws(SEED, 0, "coin").generator
     x, table = np.zeros(problem.dimension), np.zeros((WORKERS * ROWS, problem.dimension))
     for masks, point in zip(masks_of_steps(sparsifier, 200), path(method, 200), strict=True):
         js = coin.choice(len(table), WORKERS, replace=False)
@@ -227,7 +227,7 @@ def test_delayed_gradients_are_of_older_points() -> None:
     problem = small_problem()
     whole = RandK(problem.dimension, 1, problem.dimension, np.float64)
     method = AsynchronousIsgd(problem, Simulated(WORKERS), whole, delay=3, seed=SEED)
-    streams = [Stream(SEED, i, "samples").generator for i in range(WORKERS)]
+    streams = [Draws(SEED, i, "samples").generator for i in range(WORKERS)]
     points = [np.zeros(problem.dimension)]
     for point in path(method, 50):
         step = np.zeros(problem.dimension)

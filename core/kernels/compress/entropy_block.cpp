@@ -9,7 +9,7 @@
 
 #include "base/bitmap.hpp"
 #include "base/types.hpp"
-#include "kernels/compress/bit_stream.hpp"
+#include "kernels/compress/bit_fields.hpp"
 #include "kernels/compress/frequencies.hpp"
 #include "kernels/compress/positions.hpp"
 #include "kernels/compress/rans.hpp"

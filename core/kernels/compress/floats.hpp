@@ -8,11 +8,11 @@
 namespace sparsewire {
 namespace {
 
-// 64 random bits for each position of a bucket: the sequence of SplitMix64, from a state of its own
-// for each bucket.
+// 64 random bits for each position of a span: the sequence of SplitMix64, from a state of its own
+// for each span.
 class WideNoise {
  public:
-  WideNoise(std::uint64_t key, std::uint64_t bucket) : state_(mix(mix(key + kStep) + bucket)) {}
+  WideNoise(std::uint64_t key, std::uint64_t span) : state_(mix(mix(key + kStep) + span)) {}
 
   std::uint64_t operator[](std::uint32_t position) const {
     return mix(state_ + (position + std::uint64_t{1}) * kStep);

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "kernels/compress/bit_stream.hpp"
+#include "kernels/compress/bit_fields.hpp"
 
 namespace sparsewire {
 

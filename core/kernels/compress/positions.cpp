@@ -6,7 +6,7 @@
 #include <bit>
 
 #include "base/types.hpp"
-#include "kernels/compress/bit_stream.hpp"
+#include "kernels/compress/bit_fields.hpp"
 #include "kernels/compress/bitmaps.hpp"
 
 namespace sparsewire {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/compress/bit_stream.hpp"
+#include "kernels/compress/bit_fields.hpp"
 #include "kernels/compress/frequencies.hpp"
 
 namespace sparsewire {

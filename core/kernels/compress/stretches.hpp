@@ -1,4 +1,4 @@
-// Cuts a vector where what elements share ends: the norm of a block, or the stream of noise.
+// Cuts a vector where what elements share ends: the norm of a block, or what noise is drawn from.
 #pragma once
 
 #include "kernels/accumulate.hpp"
@@ -7,8 +7,8 @@
 namespace sparsewire {
 namespace {
 
-// Elements that draw from one stream of noise.
-inline constexpr std::uint64_t kNoiseBucket = 65536;
+// Elements that draw noise from one state.
+inline constexpr std::uint64_t kNoiseSpan = 65536;
 
 // Calls visit(index, first, length) for the blocks that together cover [0, count).
 template <typename Visit>
@@ -36,10 +36,10 @@ template <typename T, typename Visit>
 inline void for_each_stretch(std::size_t count, NoiseSource source, Visit visit) {
   for (std::size_t first = 0; first < count;) {
     const std::uint64_t number = source.first + first;
-    const std::uint64_t position = number % kNoiseBucket;
-    const std::uint64_t room = kNoiseBucket - position;
+    const std::uint64_t position = number % kNoiseSpan;
+    const std::uint64_t room = kNoiseSpan - position;
     const std::size_t length = count - first < room ? count - first : room;
-    const typename Layout<T>::Noise noise(source.key, number / kNoiseBucket);
+    const typename Layout<T>::Noise noise(source.key, number / kNoiseSpan);
     visit(NoiseStretch<T>{noise, static_cast<std::uint32_t>(position)}, first, length);
     first += length;
   }

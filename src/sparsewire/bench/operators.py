@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsewire.compress import Compressor, Stream, parse
+from sparsewire.compress import Compressor, Draws, parse
 from sparsewire.errors import ExperimentError
 from sparsewire.experiment.progress import Move, bars
 from sparsewire.experiment.report import Report
@@ -87,13 +87,13 @@ def measure_operators(
 
 def _measure(name: str, compressor: Compressor, x: Vector, repetitions: int) -> Speed:
     # The first call finds cold caches and no memory, and its result is checked.
-    payload = compressor.encode(x, Stream(0))
-    if compressor.decode(payload).tobytes() != compressor.compress(x, Stream(0)).tobytes():
+    payload = compressor.encode(x, Draws(0))
+    if compressor.decode(payload).tobytes() != compressor.compress(x, Draws(0)).tobytes():
         raise ExperimentError(f"{name} decodes to another vector than it compressed")
-    stream, size = Stream(1), 0
+    draws, size = Draws(1), 0
     encodes, decodes = [], []
     for _ in range(repetitions):
-        payload, seconds = _timed(lambda: compressor.encode(x, stream))
+        payload, seconds = _timed(lambda: compressor.encode(x, draws))
         encodes.append(seconds)
         decodes.append(_timed(partial(compressor.decode, payload))[1])
         size += len(payload)

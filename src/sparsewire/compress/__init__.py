@@ -1,12 +1,14 @@
 """Compression operators for distributed optimisation: what they send, and how much they lose."""
 
+from typing import Any
+
 from sparsewire.compress.bernoulli import Bernoulli
 from sparsewire.compress.composition import Composition, KeptComposition
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.contraction import as_contraction
 from sparsewire.compress.contractive import Contractive
 from sparsewire.compress.dithering import QSGD, Dithering
-from sparsewire.compress.errors import CompressError
+from sparsewire.compress.draws import Draws
 from sparsewire.compress.identity import Identity
 from sparsewire.compress.low_rank import LowRank
 from sparsewire.compress.mixture import Mixture
@@ -17,10 +19,11 @@ from sparsewire.compress.registry import names, parse, usages
 from sparsewire.compress.rounded import Rounded
 from sparsewire.compress.sign import Sign
 from sparsewire.compress.sparsifier import Sparsifier, Unscaled
-from sparsewire.compress.stream import Stream
 from sparsewire.compress.ternary import Ternary
 from sparsewire.compress.threshold import BlockThreshold, Threshold
 from sparsewire.compress.top_k import BlockTopK, BlockTopKRatio, SpanTopK, TopK
+from sparsewire.errors import CompressError
+from sparsewire.moved import warn_of
 
 __all__ = [
     "QSGD",
@@ -34,6 +37,7 @@ __all__ = [
     "Compressor",
     "Contractive",
     "Dithering",
+    "Draws",
     "Identity",
     "KeptComposition",
     "LowRank",
@@ -45,7 +49,6 @@ __all__ = [
     "Sign",
     "SpanTopK",
     "Sparsifier",
-    "Stream",
     "Ternary",
     "Threshold",
     "TopK",
@@ -55,3 +58,10 @@ __all__ = [
     "parse",
     "usages",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Stream":
+        warn_of("sparsewire.compress.Stream", "sparsewire.compress.Draws")
+        return Draws
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import DTypeLike
 
-from sparsewire.compress.errors import CompressError
 from sparsewire.compress.marks import Marks
 from sparsewire.compress.message import Reader
 from sparsewire.compress.sparsifier import Choice, SeededSparsifier
+from sparsewire.errors import CompressError
 
 _COIN = 2**32
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsewire import _core
-from sparsewire.compress.errors import CompressError
 from sparsewire.compress.marks import Marks
+from sparsewire.errors import CompressError
 
 
 class Blocks:

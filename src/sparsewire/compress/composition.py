@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.contractive import Contractive
-from sparsewire.compress.errors import CompressError
+from sparsewire.compress.draws import Draws
 from sparsewire.compress.marks import Marked
 from sparsewire.compress.message import Reader
 from sparsewire.compress.sparsifier import Choice, Kept, Sparsifier, Unscaled
-from sparsewire.compress.stream import Stream
+from sparsewire.errors import CompressError
 
 
 class Composition(Compressor):
@@ -46,8 +46,8 @@ class Composition(Compressor):
         known = self.inner.is_biased and _is_scaled(self.outer)
         return self.outer.contraction * self.inner.contraction if known else 0.0
 
-    def draw(self, x: NDArray[Any], stream: Stream) -> Any:
-        return self.outer.draw(self.inner.reconstruct(self.inner.draw(x, stream)), stream)
+    def draw(self, x: NDArray[Any], draws: Draws) -> Any:
+        return self.outer.draw(self.inner.reconstruct(self.inner.draw(x, draws)), draws)
 
     def pack(self, code: Any) -> bytes:
         return self.outer.pack(code)
@@ -105,16 +105,16 @@ class KeptComposition(Compressor):
         kept = outer.contraction if outer.is_biased else max(0.0, 1 - outer.omega)
         return self.inner.contraction * kept
 
-    def draw(self, x: NDArray[Any], stream: Stream) -> KeptCode:
-        return self._drawn(self.inner.draw(x, stream), stream)
+    def draw(self, x: NDArray[Any], draws: Draws) -> KeptCode:
+        return self._drawn(self.inner.draw(x, draws), draws)
 
-    def code_of_sum(self, x: NDArray[Any], y: NDArray[Any], stream: Stream) -> KeptCode:
-        return self._drawn(self.inner.code_of_sum(x, y, stream), stream)
+    def code_of_sum(self, x: NDArray[Any], y: NDArray[Any], draws: Draws) -> KeptCode:
+        return self._drawn(self.inner.code_of_sum(x, y, draws), draws)
 
-    def _drawn(self, kept: Kept, stream: Stream) -> KeptCode:
+    def _drawn(self, kept: Kept, draws: Draws) -> KeptCode:
         values = np.zeros(self.outer.dimension, self.dtype)
         values[: kept.values.size] = kept.values
-        code = self.outer.draw(values, stream)
+        code = self.outer.draw(values, draws)
         if self.inner.scale > 1:
             self.inner.check_scale(self.outer.reconstruct(code))
         return KeptCode(kept.choice, code)

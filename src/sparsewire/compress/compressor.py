@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from sparsewire._core import first_not_finite
-from sparsewire.compress.errors import CompressError
+from sparsewire.compress.draws import Draws
 from sparsewire.compress.marks import Marked
 from sparsewire.compress.message import Reader
-from sparsewire.compress.stream import Stream
 from sparsewire.compress.vectors import add_scaled, as_kind_of, as_vector
+from sparsewire.errors import CompressError
+from sparsewire.moved import renamed
 
 Vector = TypeVar("Vector")
 
@@ -26,7 +27,7 @@ class Compressor(ABC):
     """A random map C on vectors of `dimension` elements of `dtype`, float32 or float64.
 
     Vectors of another floating-point type are converted. C(0) = 0. Compressors keep no state
-    between calls: what is random comes from the stream. Settings out of range raise CompressError.
+    between calls: what is random comes from the draws. Settings out of range raise CompressError.
 
     An operator is four small functions around its *code*, what a message means: `draw` makes the
     code of a vector, `pack` and `unpack` turn it into bytes and back, and `reconstruct` makes the
@@ -59,19 +60,21 @@ class Compressor(ABC):
     def is_biased(self) -> bool:
         return math.isinf(self.omega)
 
-    def encode(self, x: Any, stream: Stream) -> bytes:
+    @renamed(stream="draws")
+    def encode(self, x: Any, draws: Draws) -> bytes:
         """The message for `x`, an array or tensor of `dimension` elements: all that is sent.
 
         Raises CompressError for another size, elements that are not finite, or sizes of numbers
         that the operator cannot express in `dtype`.
         """
-        return self.pack(self.code(x, stream))
+        return self.pack(self.code(x, draws))
 
-    def code(self, x: Any, stream: Stream) -> Any:
+    @renamed(stream="draws")
+    def code(self, x: Any, draws: Draws) -> Any:
         """The code of `x`, which `pack` makes a message of; arguments and errors of `encode`."""
-        return self.draw(as_vector(x, self.dimension, self.dtype), stream)
+        return self.draw(as_vector(x, self.dimension, self.dtype), draws)
 
-    def code_of_sum(self, x: NDArray[Any], y: NDArray[Any], stream: Stream) -> Any:
+    def code_of_sum(self, x: NDArray[Any], y: NDArray[Any], draws: Draws) -> Any:
         """Add `y` to `x`, both of shape (dimension,), `dtype`, contiguous; the code of `x` then.
 
         Raises CompressError as `encode` does, after the sum is made. Overridden where that takes
@@ -79,7 +82,7 @@ class Compressor(ABC):
         """
         with np.errstate(over="ignore", invalid="ignore"):
             x += y
-        return self.code(x, stream)
+        return self.code(x, draws)
 
     def decode(self, payload: bytes | memoryview) -> NDArray[Any]:
         """What a message stands for, shape (dimension,), `dtype`; CompressError if malformed."""
@@ -92,16 +95,17 @@ class Compressor(ABC):
         reader.end()
         return code
 
-    def compress(self, x: Vector, stream: Stream) -> Vector:
+    @renamed(stream="draws")
+    def compress(self, x: Vector, draws: Draws) -> Vector:
         """C(x), of the kind, shape, dtype and device of `x`: what `decode(encode(x))` would give.
 
         Raises CompressError as `encode` does.
         """
-        result: Vector = as_kind_of(x, self.reconstruct(self.code(x, stream)))
+        result: Vector = as_kind_of(x, self.reconstruct(self.code(x, draws)))
         return result
 
     @abstractmethod
-    def draw(self, x: NDArray[Any], stream: Stream) -> Any:
+    def draw(self, x: NDArray[Any], draws: Draws) -> Any:
         """The code of `x`, shape (dimension,), `dtype`, all finite."""
 
     @abstractmethod

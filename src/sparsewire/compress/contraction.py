@@ -5,10 +5,10 @@ from __future__ import annotations
 from sparsewire.compress.composition import Composition, KeptComposition
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.contractive import Contractive
-from sparsewire.compress.errors import CompressError
 from sparsewire.compress.mixture import Mixture
 from sparsewire.compress.sparsifier import SeededSparsifier, unscaled
 from sparsewire.compress.threshold import Threshold
+from sparsewire.errors import CompressError
 
 
 def as_contraction(operator: Compressor) -> Compressor:

@@ -7,8 +7,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from sparsewire.compress.compressor import Compressor
+from sparsewire.compress.draws import Draws
 from sparsewire.compress.message import Reader
-from sparsewire.compress.stream import Stream
 
 
 class Contractive(Compressor):
@@ -30,8 +30,8 @@ class Contractive(Compressor):
     def contraction(self) -> float:
         return self.inner.contraction
 
-    def draw(self, x: NDArray[Any], stream: Stream) -> Any:
-        return self.inner.draw(x, stream)
+    def draw(self, x: NDArray[Any], draws: Draws) -> Any:
+        return self.inner.draw(x, draws)
 
     def pack(self, code: Any) -> bytes:
         return self.inner.pack(code)

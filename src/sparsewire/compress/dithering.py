@@ -9,6 +9,7 @@ from numpy.typing import DTypeLike
 
 from sparsewire import _core
 from sparsewire.compress.norm_scaled import NormScaled
+from sparsewire.moved import renamed
 
 
 class Dithering(NormScaled):
@@ -49,9 +50,10 @@ class Dithering(NormScaled):
 
 
 class QSGD(Dithering):
-    """l2 dithering by buckets of 512 elements (Alistarh et al., NeurIPS 2017, section 4)."""
+    """l2 dithering by spans of 512 elements (Alistarh et al., NeurIPS 2017, section 4)."""
 
+    @renamed(bucket="span")
     def __init__(
-        self, dimension: int, levels: int, bucket: int = 512, dtype: DTypeLike = np.float32
+        self, dimension: int, levels: int, span: int = 512, dtype: DTypeLike = np.float32
     ) -> None:
-        super().__init__(dimension, levels, 2.0, bucket, dtype)
+        super().__init__(dimension, levels, 2.0, span, dtype)

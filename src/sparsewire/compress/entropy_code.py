@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsewire._core import entropy_bound, entropy_decode, entropy_encode
-from sparsewire.compress.errors import CompressError
+from sparsewire.errors import CompressError
 
 
 def encode_symbols(symbols: NDArray[np.uint8], alphabet: int) -> bytes:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsewire.compress.compressor import Compressor
+from sparsewire.compress.draws import Draws
 from sparsewire.compress.message import Reader, value_bytes
-from sparsewire.compress.stream import Stream
 
 
 class Identity(Compressor):
@@ -19,7 +19,7 @@ class Identity(Compressor):
     def omega(self) -> float:
         return 0.0
 
-    def draw(self, x: NDArray[Any], stream: Stream) -> NDArray[Any]:
+    def draw(self, x: NDArray[Any], draws: Draws) -> NDArray[Any]:
         return x
 
     def pack(self, code: NDArray[Any]) -> bytes:

@@ -10,9 +10,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from sparsewire.compress.blocks import Blocks
 from sparsewire.compress.compressor import Compressor
-from sparsewire.compress.errors import CompressError
+from sparsewire.compress.draws import Draws
 from sparsewire.compress.message import Reader, value_bytes
-from sparsewire.compress.stream import Stream
+from sparsewire.errors import CompressError
 
 _TILE = 1 << 15
 """Elements of a matrix that are made in one go."""
@@ -71,10 +71,10 @@ class LowRank(Compressor):
         """The warm start, shape (columns, rank), after this message; CompressError if malformed."""
         return self.unpack(Reader(payload)).right
 
-    def draw(self, x: NDArray[Any], stream: Stream) -> Factors:
+    def draw(self, x: NDArray[Any], draws: Draws) -> Factors:
         scale = _scale_of(x)
         matrix = self._matrix(x, scale)
-        left = np.linalg.qr((matrix @ self._start(stream).astype(self.dtype)).astype(np.float64))[0]
+        left = np.linalg.qr((matrix @ self._start(draws).astype(self.dtype)).astype(np.float64))[0]
         left = left.astype(self.dtype)
         with np.errstate(over="ignore"):
             right = (left.T @ matrix).T * self.dtype.type(scale)
@@ -91,9 +91,9 @@ class LowRank(Compressor):
         np.divide(x, self.dtype.type(scale), out=padded[: self.dimension])
         return padded.reshape(self.rows, self.columns)
 
-    def _start(self, stream: Stream) -> NDArray[np.float64]:
+    def _start(self, draws: Draws) -> NDArray[np.float64]:
         if self.start is None:
-            normal = stream.generator.standard_normal((self.columns, self.rank))
+            normal = draws.generator.standard_normal((self.columns, self.rank))
             return np.linalg.qr(normal)[0]
         if self.start.shape != (self.columns, self.rank):
             raise CompressError(f"start must have shape {(self.columns, self.rank)}")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsewire._core import first_not_finite
-from sparsewire.compress.errors import CompressError
+from sparsewire.errors import CompressError
 
 _LONGEST_NUMBER = 9
 

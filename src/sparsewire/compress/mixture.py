@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsewire.compress.compressor import Compressor
-from sparsewire.compress.errors import CompressError
+from sparsewire.compress.draws import Draws
 from sparsewire.compress.marks import Marked
 from sparsewire.compress.message import Reader
-from sparsewire.compress.stream import Stream
+from sparsewire.errors import CompressError
 
 _MOST = 256
 
@@ -66,10 +66,10 @@ class Mixture(Compressor):
         pairs = zip(self.probabilities, self.operators, strict=True)
         return [(p, operator) for p, operator in pairs if p > 0]
 
-    def draw(self, x: NDArray[Any], stream: Stream) -> Drawn:
-        at = (stream.key() >> 11) * 2.0**-53 * self._limits[-1]
+    def draw(self, x: NDArray[Any], draws: Draws) -> Drawn:
+        at = (draws.key() >> 11) * 2.0**-53 * self._limits[-1]
         number = int(np.searchsorted(self._limits[:-1], at, side="right"))
-        return Drawn(number, self.operators[number].draw(x, stream))
+        return Drawn(number, self.operators[number].draw(x, draws))
 
     def pack(self, code: Drawn) -> bytes:
         return b"".join((bytes([code.number]), self.operators[code.number].pack(code.code)))

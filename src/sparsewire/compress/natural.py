@@ -9,10 +9,10 @@ from numpy.typing import DTypeLike, NDArray
 
 from sparsewire._core import natural_compress, natural_decompress
 from sparsewire.compress.compressor import Compressor
-from sparsewire.compress.errors import CompressError
+from sparsewire.compress.draws import Draws
 from sparsewire.compress.message import Reader, number_bytes
-from sparsewire.compress.stream import Stream
 from sparsewire.compress.wide_code import Symbols, decode_wide, encode_wide
+from sparsewire.errors import CompressError
 
 
 class Powers(NamedTuple):
@@ -46,9 +46,9 @@ class Natural(Compressor):
     def omega(self) -> float:
         return 1 / 8
 
-    def draw(self, x: NDArray[Any], stream: Stream) -> Powers:
+    def draw(self, x: NDArray[Any], draws: Draws) -> Powers:
         symbols = np.empty(self.dimension, np.uint16)
-        natural_compress(x, stream.key(), symbols)
+        natural_compress(x, draws.key(), symbols)
         if symbols.max() >= 2 * self._exponent_limit:
             index = int(symbols.argmax())
             raise CompressError(f"element {index} is too large for a power of two: {x[index]}")

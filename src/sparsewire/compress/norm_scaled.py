@@ -12,11 +12,11 @@ from numpy.typing import DTypeLike, NDArray
 from sparsewire._core import first_not_finite
 from sparsewire.compress.blocks import Blocks
 from sparsewire.compress.compressor import Compressor
+from sparsewire.compress.draws import Draws
 from sparsewire.compress.entropy_code import decode_symbols, encode_symbols
-from sparsewire.compress.errors import CompressError
 from sparsewire.compress.levels import Levels, LevelScale
 from sparsewire.compress.message import Reader, value_bytes
-from sparsewire.compress.stream import Stream
+from sparsewire.errors import CompressError
 
 LARGEST_LEVELS = 127
 
@@ -55,13 +55,13 @@ class NormScaled(Compressor):
         self._level_scale = LevelScale(self.blocks, levels, self._undither)
         self._alphabet = 2 * levels + 1
 
-    def draw(self, x: NDArray[Any], stream: Stream) -> Levels:
+    def draw(self, x: NDArray[Any], draws: Draws) -> Levels:
         scales = self.blocks.norms(x, self.power)
         if first_not_finite(scales) < scales.size:
             raise CompressError(f"the norm of the vector is too large for {self.dtype}")
         scales = self._raised(scales)
         symbols = np.empty(self.dimension, np.uint8)
-        self._dither(x, self.blocks.size, scales, self.levels, stream.key(), symbols)
+        self._dither(x, self.blocks.size, scales, self.levels, draws.key(), symbols)
         return Levels(scales, symbols)
 
     @property

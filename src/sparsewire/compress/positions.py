@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from sparsewire import _core
-from sparsewire.compress.errors import CompressError
 from sparsewire.compress.marks import Marks
+from sparsewire.errors import CompressError
 
 
 def encode_positions(marks: Marks) -> bytes:

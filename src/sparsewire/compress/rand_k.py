@@ -13,7 +13,7 @@ class RandK(SeededSparsifier):
     """Sends k of the d elements, all subsets equally likely, times d/k; unbiased.
 
     omega = d/k - 1, for every vector (Stich, Cordonnier, Jaggi, Sparsified SGD with memory, NeurIPS
-    2018, lemma A.1; scaled). Each call draws a mask of its own from the stream.
+    2018, lemma A.1; scaled). Each call draws a mask of its own.
     """
 
     def __init__(

@@ -13,7 +13,6 @@ from sparsewire.compress.blocks import Blocks
 from sparsewire.compress.composition import Composition, KeptComposition, kept_elements
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.dithering import QSGD, Dithering
-from sparsewire.compress.errors import CompressError
 from sparsewire.compress.identity import Identity
 from sparsewire.compress.low_rank import LowRank
 from sparsewire.compress.mixture import Mixture
@@ -27,6 +26,7 @@ from sparsewire.compress.sparsifier import Sparsifier
 from sparsewire.compress.ternary import Ternary
 from sparsewire.compress.threshold import BlockThreshold, Threshold
 from sparsewire.compress.top_k import BlockTopK, BlockTopKRatio, SpanTopK, TopK
+from sparsewire.errors import CompressError
 
 Build = Callable[[Settings, int, DTypeLike], Compressor]
 

@@ -9,12 +9,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from sparsewire.compress.blocks import Blocks
 from sparsewire.compress.compressor import Compressor
+from sparsewire.compress.draws import Draws
 from sparsewire.compress.entropy_code import decode_symbols, encode_symbols
-from sparsewire.compress.errors import CompressError
 from sparsewire.compress.levels import Levels, LevelScale
 from sparsewire.compress.message import Reader, number_bytes
-from sparsewire.compress.stream import Stream
 from sparsewire.compress.wide_code import decode_wide, encode_wide
+from sparsewire.errors import CompressError
 
 
 class Rounded(Compressor):
@@ -51,7 +51,7 @@ class Rounded(Compressor):
         reach: float = (self.levels + 0.5) ** 2
         return min(1 - 1 / reach, (reach - 1) / (reach + self.spans.size - 1))
 
-    def draw(self, x: NDArray[Any], stream: Stream) -> Levels:
+    def draw(self, x: NDArray[Any], draws: Draws) -> Levels:
         fractions, exponents = np.frexp(self.spans.norms(x, np.inf))
         # Where the largest would be rounded up to one level too many, the step is the next one.
         exponents += np.where(fractions >= 1 - 2.0**-self.bits, 2 - self.bits, 1 - self.bits)

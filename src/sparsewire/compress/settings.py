@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from sparsewire.compress.errors import CompressError
+from sparsewire.errors import CompressError
 
 
 class Settings:

@@ -10,11 +10,11 @@ from numpy.typing import DTypeLike, NDArray
 from sparsewire._core import take_signs, undither
 from sparsewire.compress.blocks import Blocks
 from sparsewire.compress.compressor import Compressor
+from sparsewire.compress.draws import Draws
 from sparsewire.compress.entropy_code import decode_symbols, encode_symbols
-from sparsewire.compress.errors import CompressError
 from sparsewire.compress.levels import Levels, LevelScale
 from sparsewire.compress.message import Reader, value_bytes
-from sparsewire.compress.stream import Stream
+from sparsewire.errors import CompressError
 
 _WITHOUT_ZERO, _WITH_ZERO = 2, 3
 _ZERO = 1
@@ -43,7 +43,7 @@ class Sign(Compressor):
     def contraction(self) -> float:
         return 1 / self.blocks.size
 
-    def draw(self, x: NDArray[Any], stream: Stream) -> Levels:
+    def draw(self, x: NDArray[Any], draws: Draws) -> Levels:
         symbols = np.empty(self.dimension, np.uint8)
         take_signs(x, symbols)
         return Levels(self.blocks.means(x), symbols)

@@ -11,12 +11,12 @@ from numpy.typing import DTypeLike, NDArray
 from sparsewire._core import first_not_finite
 from sparsewire.compress.blocks import Blocks
 from sparsewire.compress.compressor import Compressor, finite
-from sparsewire.compress.errors import CompressError
+from sparsewire.compress.draws import Draws
 from sparsewire.compress.marks import Marked, Marks
 from sparsewire.compress.message import Reader, number_bytes, value_bytes
 from sparsewire.compress.positions import decode_positions, encode_positions
-from sparsewire.compress.stream import Stream
 from sparsewire.compress.vectors import scaled_as
+from sparsewire.errors import CompressError
 
 _SEED_BYTES = 8
 
@@ -63,7 +63,7 @@ class Sparsifier(Compressor):
         return min(self.kept_blocks * self.blocks.size, self.dimension)
 
     @abstractmethod
-    def choose(self, x: NDArray[Any], stream: Stream) -> Choice:
+    def choose(self, x: NDArray[Any], draws: Draws) -> Choice:
         """Which blocks of `x`, shape (dimension,), to send."""
 
     def describe(self, choice: Choice) -> bytes:
@@ -93,8 +93,8 @@ class Sparsifier(Compressor):
         """The vector with these elements times `scale` at their positions, and zeros elsewhere."""
         return self.blocks.scatter(self._scaled(values), choice.marks)
 
-    def draw(self, x: NDArray[Any], stream: Stream) -> Kept:
-        choice = self.choose(x, stream)
+    def draw(self, x: NDArray[Any], draws: Draws) -> Kept:
+        choice = self.choose(x, draws)
         values = self.pick(x, choice)
         self.check_scale(values)
         return Kept(choice, values)
@@ -143,8 +143,8 @@ class SeededSparsifier(Sparsifier):
         """Their numbers, ascending."""
         return self.marks_of(seed).positions()
 
-    def choose(self, x: NDArray[Any], stream: Stream) -> Choice:
-        seed = stream.key()
+    def choose(self, x: NDArray[Any], draws: Draws) -> Choice:
+        seed = draws.key()
         return Choice(self.marks_of(seed), seed)
 
     def describe(self, choice: Choice) -> bytes:
@@ -172,8 +172,8 @@ class Unscaled(Sparsifier):
     def contraction(self) -> float:
         return self.inner.contraction
 
-    def choose(self, x: NDArray[Any], stream: Stream) -> Choice:
-        return self.inner.choose(x, stream)
+    def choose(self, x: NDArray[Any], draws: Draws) -> Choice:
+        return self.inner.choose(x, draws)
 
     def describe(self, choice: Choice) -> bytes:
         return self.inner.describe(choice)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from sparsewire.compress.errors import CompressError
+from sparsewire.compress.draws import Draws
 from sparsewire.compress.marks import Marks
 from sparsewire.compress.sparsifier import Choice, Sparsifier
-from sparsewire.compress.stream import Stream
+from sparsewire.errors import CompressError
 
 
 class Threshold(Sparsifier):
@@ -39,7 +39,7 @@ class Threshold(Sparsifier):
         """An upper bound on ||C(x) - x||^2: each block dropped adds less than threshold^2."""
         return self.blocks.count * self.threshold**2
 
-    def choose(self, x: NDArray[Any], stream: Stream) -> Choice:
+    def choose(self, x: NDArray[Any], draws: Draws) -> Choice:
         return Choice(Marks.reaching(self.blocks.sizes(x), self._least))
 
     def _least_kept(self) -> float:

@@ -9,11 +9,11 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from sparsewire import _core
 from sparsewire._core import first_not_finite
-from sparsewire.compress.errors import CompressError
+from sparsewire.compress.draws import Draws
 from sparsewire.compress.marks import Marks
 from sparsewire.compress.sparsifier import Choice, Kept, Sparsifier, check_kept
-from sparsewire.compress.stream import Stream
 from sparsewire.compress.vectors import as_vector, check_finite
+from sparsewire.errors import CompressError
 
 
 class TopK(Sparsifier):
@@ -35,7 +35,7 @@ class TopK(Sparsifier):
     def contraction(self) -> float:
         return self.kept_blocks / self.blocks.count
 
-    def choose(self, x: NDArray[Any], stream: Stream) -> Choice:
+    def choose(self, x: NDArray[Any], draws: Draws) -> Choice:
         return Choice(Marks.largest(self._sizes(x), self.kept_blocks))
 
     def _sizes(self, x: NDArray[Any]) -> NDArray[Any]:
@@ -68,17 +68,17 @@ class SpanTopK(Sparsifier):
         whole, rest = divmod(self.dimension, self.span)
         return whole * self.k + min(rest, self.k)
 
-    def code_of_sum(self, x: NDArray[Any], y: NDArray[Any], stream: Stream) -> Kept:
+    def code_of_sum(self, x: NDArray[Any], y: NDArray[Any], draws: Draws) -> Kept:
         kept = self._taken(x, y)
         # What is not finite is larger than all else, so that it is kept.
         if first_not_finite(kept.values) < kept.values.size:
             check_finite(x, x)
         return kept
 
-    def draw(self, x: NDArray[Any], stream: Stream) -> Kept:
+    def draw(self, x: NDArray[Any], draws: Draws) -> Kept:
         return self._taken(x, None)
 
-    def choose(self, x: NDArray[Any], stream: Stream) -> Choice:
+    def choose(self, x: NDArray[Any], draws: Draws) -> Choice:
         return self._taken(x, None).choice
 
     def _taken(self, x: NDArray[Any], added: NDArray[Any] | None) -> Kept:

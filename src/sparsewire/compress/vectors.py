@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsewire._core import first_not_finite
-from sparsewire.compress.errors import CompressError
+from sparsewire.errors import CompressError
 
 
 def as_vector(x: Any, dimension: int, dtype: np.dtype[Any]) -> NDArray[Any]:

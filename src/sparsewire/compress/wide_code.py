@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsewire.compress.entropy_code import decode_symbols, encode_symbols
-from sparsewire.compress.errors import CompressError
 from sparsewire.compress.message import Reader, number_bytes
+from sparsewire.errors import CompressError
 
 Symbols = NDArray[np.uint16] | NDArray[np.uint8]
 

@@ -112,14 +112,14 @@ double error_bound(Codec codec, float scale) {
   return static_cast<double>(scale) / levels_of(codec) * (1 + 1e-5) + kTiny;
 }
 
-TEST_CASE("an error is below one level, and the largest value of a bucket is exact") {
+TEST_CASE("an error is below one level, and the largest value of a span is exact") {
   Random random(4);
   for (const Codec codec : kQuantised) {
     for (const std::size_t count : kCounts) {
       for (const bool wild : {false, true}) {
         const Floats values = wild ? wild_floats(count, random) : random_floats(count, random);
         const Floats decoded = round_trip(codec, values, random());
-        for_each_bucket_of(values, [&](std::size_t first, std::size_t length, float scale) {
+        for_each_span_of(values, [&](std::size_t first, std::size_t length, float scale) {
           for (std::size_t i = first; i < first + length; ++i) {
             const double error = static_cast<double>(decoded[i]) - values[i];
             REQUIRE(std::fabs(error) <= error_bound(codec, scale));
@@ -132,7 +132,7 @@ TEST_CASE("an error is below one level, and the largest value of a bucket is exa
   }
 }
 
-TEST_CASE("buckets of huge, subnormal and zero values keep their scale") {
+TEST_CASE("spans of huge, subnormal and zero values keep their scale") {
   for (const Codec codec : kQuantised) {
     for (const float scale : {kHuge, 1e38f, 1e-38f, 100 * kTiny, kTiny, 0.0f}) {
       CAPTURE(scale);
@@ -154,7 +154,7 @@ TEST_CASE("buckets of huge, subnormal and zero values keep their scale") {
 
 struct Moments {
   std::vector<double> error;  // the mean error of each value
-  double variance = 0;        // the mean square of the error of the bucket's sum
+  double variance = 0;        // the mean square of the error of the span's sum
 };
 
 constexpr int kKeys = 4000;
@@ -182,9 +182,9 @@ double variance_of(Codec codec, float value, float scale) {
   return up * (1 - up) * unit * unit;
 }
 
-TEST_CASE("the mean over keys is the value, and errors of a bucket are independent") {
+TEST_CASE("the mean over keys is the value, and errors of a span are independent") {
   Random random(7);
-  Floats values(kBucket);
+  Floats values(kSpan);
   std::uniform_real_distribution<float> uniform(-1, 1);
   for (float& value : values) value = uniform(random);
   values[0] = 1;
@@ -216,20 +216,20 @@ double share_of_equal_levels(const Floats& a, const Floats& b) {
   return static_cast<double>(equal) / static_cast<double>(a.size());
 }
 
-TEST_CASE("buckets and keys draw apart, equal ones alike") {
-  constexpr std::size_t count = 64 * kBucket;
+TEST_CASE("spans and keys draw apart, equal ones alike") {
+  constexpr std::size_t count = 64 * kSpan;
   Floats values(count, 0.5f);
-  for (std::size_t i = 0; i < count; i += kBucket) values[i] = 1;
+  for (std::size_t i = 0; i < count; i += kSpan) values[i] = 1;
   const double tolerance = 5 * 0.5 / std::sqrt(static_cast<double>(count));
   const Floats decoded = round_trip(Codec::int2, values, 100);
   CHECK((round_trip(Codec::int2, values, 100) == decoded));
   for (const std::uint64_t key : {0ull, 101ull, 100ull + (1ull << 32), ~100ull}) {
     const double share = share_of_equal_levels(decoded, round_trip(Codec::int2, values, key));
-    CHECK(std::fabs(share - 0.5) <= tolerance + 1.0 / kBucket);
+    CHECK(std::fabs(share - 0.5) <= tolerance + 1.0 / kSpan);
   }
   Floats rotated = decoded;
-  std::rotate(rotated.begin(), rotated.begin() + kBucket, rotated.end());
-  CHECK(std::fabs(share_of_equal_levels(decoded, rotated) - 0.5) <= tolerance + 1.0 / kBucket);
+  std::rotate(rotated.begin(), rotated.begin() + kSpan, rotated.end());
+  CHECK(std::fabs(share_of_equal_levels(decoded, rotated) - 0.5) <= tolerance + 1.0 / kSpan);
 }
 
 }  // namespace

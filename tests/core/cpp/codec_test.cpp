@@ -57,11 +57,11 @@ TEST_CASE("codes are two's complement, from the low bits of a byte up") {
   check_bytes(Codec::int2, {1, -1, 0, 0, -1, 1, 1}, {0x0d, 0x17});
 }
 
-TEST_CASE("all scales come first, then the codes bucket by bucket") {
-  Floats values(2 * kBucket + 3);
+TEST_CASE("all scales come first, then the codes span by span") {
+  Floats values(2 * kSpan + 3);
   values[0] = 7;
-  values[kBucket + 1] = -14;
-  values[2 * kBucket + 2] = 21;
+  values[kSpan + 1] = -14;
+  values[2 * kSpan + 2] = 21;
   Encoded encoded = encode(Codec::int4, values, 5);
   REQUIRE(encoded.view().size() == 12 + 512 + 512 + 2);
   const auto* const scales = encoded.data();
@@ -92,17 +92,17 @@ TEST_CASE("what encode writes passes the check, at no other length") {
   }
 }
 
-TEST_CASE("scales that are negative or not finite are refused, in any bucket") {
+TEST_CASE("scales that are negative or not finite are refused, in any span") {
   for (const Codec codec : kQuantised) {
-    for (const std::size_t bucket : {0u, 1u, 2u}) {
-      constexpr std::size_t count = 2 * kBucket + 1;
+    for (const std::size_t span : {0u, 1u, 2u}) {
+      constexpr std::size_t count = 2 * kSpan + 1;
       Encoded encoded = encode(codec, Floats(count, 0.25f), 1);
       for (const float scale : {kNan, -kNan, kInf, -kInf, -1.0f, -kTiny, -0.0f}) {
-        store(encoded.data(), bucket, scale);
+        store(encoded.data(), span, scale);
         CHECK(is_refused(codec, encoded.view(), count));
       }
       for (const float scale : {0.0f, kTiny, kHuge}) {
-        store(encoded.data(), bucket, scale);
+        store(encoded.data(), span, scale);
         CHECK_FALSE(is_refused(codec, encoded.view(), count));
       }
     }
@@ -167,9 +167,9 @@ TEST_CASE("whatever passes the check decodes to finite values") {
 // Other builds and other machines must draw the same, so that runs can be repeated anywhere. What
 // is expected was worked out apart from this code, from the definitions of the two finalisers.
 TEST_CASE("the generator stays what it is") {
-  Floats values(kBucket + 32, 0.5f);
+  Floats values(kSpan + 32, 0.5f);
   values[0] = 1;
-  values[kBucket] = 1;
+  values[kSpan] = 1;
   for (const Kernels* table : available_kernels()) {
     Encoded encoded = encode(*table, Codec::int2, values, 12345);
     CHECK(load<std::uint64_t>(encoded.data() + 8, 0) == 0x1041100505451055u);

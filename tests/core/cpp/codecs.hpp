@@ -101,11 +101,11 @@ inline bool is_refused(Codec codec, std::span<const std::byte> values, std::size
   return status.has_value();
 }
 
-// Calls visit(first, length, scale) for the buckets of `values`.
+// Calls visit(first, length, scale) for the spans of `values`.
 template <typename Visit>
-inline void for_each_bucket_of(const Floats& values, Visit visit) {
-  for (std::size_t first = 0; first < values.size(); first += kBucket) {
-    const std::size_t length = std::min(kBucket, values.size() - first);
+inline void for_each_span_of(const Floats& values, Visit visit) {
+  for (std::size_t first = 0; first < values.size(); first += kSpan) {
+    const std::size_t length = std::min(kSpan, values.size() - first);
     float scale = 0;
     for (std::size_t i = first; i < first + length; ++i) {
       scale = std::max(scale, std::fabs(values[i]));

@@ -9,10 +9,9 @@ import numpy as np
 
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.contraction import as_contraction
-from sparsewire.compress.errors import CompressError
 from sparsewire.compress.registry import parse
 from sparsewire.compress.sparsifier import SeededSparsifier
-from sparsewire.errors import OptimizeError
+from sparsewire.errors import CompressError, OptimizeError
 from sparsewire.optimize.compare.method_options import Number, read_options, write_options
 from sparsewire.optimize.compare.registry import METHODS, Takes, entry, taking
 from sparsewire.optimize.compare.task import Comparison

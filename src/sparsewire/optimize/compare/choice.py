@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from sparsewire.compress.errors import CompressError
 from sparsewire.compress.registry import parse
-from sparsewire.errors import OptimizeError
+from sparsewire.errors import CompressError, OptimizeError
 from sparsewire.experiment.progress import Move
 from sparsewire.meeting.launcher import is_launched
 from sparsewire.optimize.compare.candidate import Candidate, read_candidates

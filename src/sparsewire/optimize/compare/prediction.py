@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sparsewire.compress.stream import Stream
+from sparsewire.compress.draws import Draws
 from sparsewire.optimize.compare.candidate import Candidate
 from sparsewire.optimize.compare.link import VALUE_BITS
 from sparsewire.optimize.compare.yardstick import Yardstick
@@ -94,7 +94,7 @@ def message_bits(method: Method, samples: Floats) -> float:
     if not method.compressors:
         return whole
     local = [method.compressors[i] for i in method.network.local]
-    all_draws = [Stream(0, i, "sample") for i in method.network.local]
+    all_draws = [Draws(0, i, "sample") for i in method.network.local]
     triples = zip(local, samples, all_draws, strict=True)
     compressed = 8 * float(np.mean([len(c.encode(sample, s)) for c, sample, s in triples]))
     if isinstance(method, Marina):

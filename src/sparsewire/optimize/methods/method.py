@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sparsewire.compress.compressor import Compressor
-from sparsewire.compress.stream import Stream
+from sparsewire.compress.draws import Draws
 from sparsewire.optimize.methods.network import Network
 from sparsewire.optimize.methods.theory import Theory
 from sparsewire.optimize.problems.problem import Floats, Integers, Problem
@@ -62,9 +62,9 @@ class Method(ABC):
         self.rounds = 0
         """Steps taken."""
         self._payload_bytes = 0
-        self._roundings = [Stream(seed, i, "compressor") for i in network.local]
-        self._samples = [Stream(seed, i, "samples") for i in network.local]
-        self._coin = Stream(seed, 0, "coin")
+        self._roundings = [Draws(seed, i, "compressor") for i in network.local]
+        self._samples = [Draws(seed, i, "samples") for i in network.local]
+        self._coin = Draws(seed, 0, "coin")
         self._local = np.array(network.local)
         self._begin()
         self._use(gamma)
@@ -118,7 +118,7 @@ class Method(ABC):
         self._check_state(state)
         for name in self._saved_names():
             setattr(self, name, copy.deepcopy(state[name]))
-        all_draws = [Stream.from_state(saved) for saved in state["streams"]]
+        all_draws = [Draws.from_state(saved) for saved in state["streams"]]
         local = len(self._local)
         self._roundings, self._samples = all_draws[:local], all_draws[local : 2 * local]
         self._coin = all_draws[2 * local]
@@ -222,7 +222,7 @@ class Method(ABC):
     def _saved_names(self) -> tuple[str, ...]:
         return ("x", "gradients", "rounds", "_payload_bytes", *self.saved)
 
-    def _all_draws(self) -> list[Stream]:
+    def _all_draws(self) -> list[Draws]:
         return [*self._roundings, *self._samples, self._coin]
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 import torch.distributed as dist
 
-from sparsewire.compress import CompressError, Compressor, Stream
+from sparsewire.compress import CompressError, Compressor, Draws
 from sparsewire.torch.hooks.bucket_gradients import BucketGradients, is_zero
 from sparsewire.torch.hooks.hook_state import HookState
 from sparsewire.torch.hooks.means import Mean, mean_of
@@ -22,16 +22,16 @@ from sparsewire.torch.hooks.sent import Coded, Exact, Sent
 from sparsewire.torch.hooks.transport import transport_of
 
 
-class SavedStreams(Saved, total=False):
-    """The state of one rank with the random streams of its parameters, if it draws."""
+class SavedDraws(Saved, total=False):
+    """The state of one rank with the random draws of its parameters, if there are any."""
 
     job: str
-    """What tells the streams that begin in this job from those of jobs of other sizes before."""
+    """What tells the draws that begin in this job from those of jobs of other sizes before."""
     streams: dict[str, dict[str, Any]]
 
 
 class CompressedState(HookState, ABC):
-    """A hook's settings, and for each parameter an operator, a stream and what subclasses add.
+    """A hook's settings, and for each parameter an operator, draws and what subclasses add.
 
     A subclass says what is compressed in place of a gradient, and what follows from the mean. All
     vectors are float32 on the CPU, shape (elements of the parameter,).
@@ -60,8 +60,8 @@ class CompressedState(HookState, ABC):
         self.waiting: list[tuple[BucketGradients, torch.futures.Future[torch.Tensor]]] = []
         """Without overlap, the buckets of this step that wait for the last one."""
         self.operators = ParameterMap(lambda parameter: operator_for(self._make, parameter))
-        self._streams = ParameterMap(self._stream)
-        self._streams_made = 0
+        self._draws = ParameterMap(self._new_draws)
+        self._draws_made = 0
         self._job = ""
         self._scratch = Scratch()
         self.transport = transport_of(process_group)
@@ -139,30 +139,30 @@ class CompressedState(HookState, ABC):
         operator = self.operators.of(parameter)
         return Coded(operator, operator.read(record.payload))
 
-    def draws_of(self, parameter: torch.Tensor) -> Stream:
+    def draws_of(self, parameter: torch.Tensor) -> Draws:
         """What random choices for a parameter are drawn from."""
-        return self._streams.of(parameter)
+        return self._draws.of(parameter)
 
     def _is_compressed(self, parameter: torch.Tensor) -> bool:
         return parameter.numel() >= max(self.min_elements, 1)
 
-    def _stream(self, parameter: torch.Tensor) -> Stream:
+    def _new_draws(self, parameter: torch.Tensor) -> Draws:
         """One for each, so that what is drawn does not depend on the order of the buckets."""
-        self._streams_made += 1
-        name = self.name_of(parameter) or str(self._streams_made)
-        return Stream(self.seed, self.transport.rank, f"{self._job}/{name}")
+        self._draws_made += 1
+        name = self.name_of(parameter) or str(self._draws_made)
+        return Draws(self.seed, self.transport.rank, f"{self._job}/{name}")
 
-    def _saved_streams(self) -> SavedStreams:
-        streams = self._streams.named(self.parameters)
-        states = {name: stream.state() for name, stream in streams.items()}
+    def _saved_draws(self) -> SavedDraws:
+        draws = self._draws.named(self.parameters)
+        states = {name: each.state() for name, each in draws.items()}
         return {**self._saved(), "job": self._job, "streams": states}
 
-    def _restore_streams(self, states: Sequence[SavedStreams]) -> None:
-        """Take the step, and this rank's streams where it was a rank of the same job."""
+    def _restore_draws(self, states: Sequence[SavedDraws]) -> None:
+        """Take the step, and this rank's draws where it was a rank of the same job."""
         own = own_state(states, self.transport.rank, self.transport.size)
         saved: Mapping[str, dict[str, Any]] = own.get("streams", {}) if own else {}
-        streams = {name: Stream.from_state(state) for name, state in saved.items()}
-        self._streams.replace(streams, self.parameters)
+        draws = {name: Draws.from_state(state) for name, state in saved.items()}
+        self._draws.replace(draws, self.parameters)
         self.step = states[0]["step"]
         # Otherwise ranks would draw again what ranks drew at the start of the old job.
         before = states[0].get("job", "")  # States that were saved before jobs had names have none.

@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
 from sparsewire.compress import CompressError, Compressor
-from sparsewire.torch.hooks.compressed_state import CompressedState, SavedStreams
-from sparsewire.torch.hooks.exchange import exchange
+from sparsewire.torch.hooks.averaging import average_compressed
+from sparsewire.torch.hooks.compressed_state import CompressedState, SavedDraws
 from sparsewire.torch.hooks.means import Mean
 from sparsewire.torch.hooks.operators import MakeCompressor
 from sparsewire.torch.hooks.parameter_vectors import ParameterVectors
@@ -22,7 +22,7 @@ from sparsewire.torch.hooks.saved import own_state, states_of
 from sparsewire.torch.hooks.sent import Sent
 
 
-class SavedDiana(SavedStreams):
+class SavedDiana(SavedDraws):
     """The state of one rank, as it is saved."""
 
     shifts: dict[str, torch.Tensor]
@@ -66,7 +66,7 @@ class DianaState(CompressedState):
         Raises RuntimeError before `register`.
         """
         return {
-            **self._saved_streams(),
+            **self._saved_draws(),
             "shifts": self.shifts.named(self.parameters),
             "mean_shifts": self.mean_shifts.named(self.parameters),
         }
@@ -85,7 +85,7 @@ class DianaState(CompressedState):
         mean = states[0]["mean_shifts"]
         self.shifts.replace(own["shifts"] if own else mean, self.parameters)
         self.mean_shifts.replace(mean, self.parameters)
-        self._restore_streams(states)
+        self._restore_draws(states)
 
     def code(self, operator: Compressor, parameter: torch.Tensor, gradient: torch.Tensor) -> Any:
         gradient -= self.shifts.of(parameter)
@@ -132,4 +132,4 @@ def diana_hook(state: DianaState, bucket: GradBucket) -> torch.futures.Future[to
     Raises TypeError for gradients other than float32, float16 and bfloat16, CompressError where the
     operator does not fit a parameter, and the errors of the group; so does the future.
     """
-    return exchange(state, bucket)
+    return average_compressed(state, bucket)

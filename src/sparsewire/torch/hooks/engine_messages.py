@@ -13,7 +13,7 @@ from sparsewire.torch.hooks.gathering import Gathering
 from sparsewire.torch.member import Member
 
 
-def exchange(group: Member | BackedGroup, message: bytes) -> Gathering[list[bytes]]:
+def gather(group: Member | BackedGroup, message: bytes) -> Gathering[list[bytes]]:
     """Give everybody this rank's message; collective. Does not block."""
     rows = framed(message)
     tensor = torch.sparse_coo_tensor(

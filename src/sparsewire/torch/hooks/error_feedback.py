@@ -13,9 +13,9 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
 from sparsewire.compress import Compressor, as_contraction
+from sparsewire.torch.hooks.averaging import average_compressed
 from sparsewire.torch.hooks.bucket_gradients import add_lost
-from sparsewire.torch.hooks.compressed_state import CompressedState, SavedStreams
-from sparsewire.torch.hooks.exchange import exchange
+from sparsewire.torch.hooks.compressed_state import CompressedState, SavedDraws
 from sparsewire.torch.hooks.means import Mean
 from sparsewire.torch.hooks.operators import MakeCompressor
 from sparsewire.torch.hooks.parameter_vectors import ParameterVectors
@@ -24,7 +24,7 @@ from sparsewire.torch.hooks.saved import states_of
 from sparsewire.torch.hooks.sent import Sent
 
 
-class SavedFeedback(SavedStreams, SavedResiduals):
+class SavedFeedback(SavedDraws, SavedResiduals):
     """The state of one rank, as it is saved."""
 
 
@@ -63,7 +63,7 @@ class ErrorFeedbackState(CompressedState):
 
         Raises RuntimeError before `register`.
         """
-        return {**self._saved_streams(), "residuals": self.residuals.named(self.parameters)}
+        return {**self._saved_draws(), "residuals": self.residuals.named(self.parameters)}
 
     def load_state_dict(self, saved: SavedFeedback | Sequence[SavedFeedback]) -> None:
         """Go on from what this rank saved, or from a list of what all ranks of a job saved.
@@ -77,7 +77,7 @@ class ErrorFeedbackState(CompressedState):
         """
         rank, size = self.transport.rank, self.transport.size
         self.residuals.replace(restore(saved, rank, size), self.parameters)
-        self._restore_streams(states_of(saved, rank, size))
+        self._restore_draws(states_of(saved, rank, size))
 
     def code(self, operator: Compressor, parameter: torch.Tensor, gradient: torch.Tensor) -> Any:
         owed = self.residuals.of(parameter)
@@ -119,4 +119,4 @@ def error_feedback_hook(
     Raises TypeError for gradients other than float32, float16 and bfloat16, CompressError where the
     operator does not fit a parameter, and the errors of the group; so does the future.
     """
-    return exchange(state, bucket)
+    return average_compressed(state, bucket)

@@ -15,15 +15,15 @@ GatherRows = Callable[[torch.Tensor], Gathering[torch.Tensor]]
 _LENGTH = np.dtype("<i8")
 
 
-def exchange(gather: GatherRows, message: bytes) -> Gathering[list[bytes]]:
+def gather(gather_rows: GatherRows, message: bytes) -> Gathering[list[bytes]]:
     """Give everybody this rank's message; collective. Blocks until all lengths are known."""
     # Nothing else may be sent from a callback: groups differ in the order in which these run.
     length = np.array([len(message)], _LENGTH).view(np.uint8)
-    rows = gather(torch.from_numpy(length)).wait()
+    rows = gather_rows(torch.from_numpy(length)).wait()
     lengths = rows.contiguous().numpy().view(_LENGTH)[:, 0].tolist()
     padded = np.zeros(max(lengths), np.uint8)
     padded[: len(message)] = np.frombuffer(message, np.uint8)
-    gathering = gather(torch.from_numpy(padded))
+    gathering = gather_rows(torch.from_numpy(padded))
     return Gathering(gathering.work, lambda: _split(gathering.read(), lengths))
 
 

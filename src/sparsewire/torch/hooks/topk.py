@@ -14,9 +14,9 @@ from torch._C._distributed_c10d import GradBucket
 
 from sparsewire.compress import Compressor, KeptComposition, Rounded, SpanTopK
 from sparsewire.torch.backed_group import BackedGroup
+from sparsewire.torch.hooks.averaging import average_compressed
 from sparsewire.torch.hooks.engine_group import engine_group
 from sparsewire.torch.hooks.error_feedback import ErrorFeedbackState, SavedFeedback
-from sparsewire.torch.hooks.exchange import exchange
 from sparsewire.torch.member import Member
 
 _BITS = {None: None, "int8": 8, "int4": 4, "int2": 2}
@@ -85,4 +85,4 @@ def topk_hook(state: TopKState, bucket: GradBucket) -> torch.futures.Future[torc
     device = bucket.buffer().device
     if device.type != "cpu":
         raise ValueError(f"topk_hook takes gradients on the CPU, not on {device}")
-    return exchange(state, bucket)
+    return average_compressed(state, bucket)

@@ -28,13 +28,13 @@ class Transport(Protocol):
     def average(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         """The mean of a tensor, dense or sparse, over all ranks; in place where dense."""
 
-    def gather(self, own: torch.Tensor) -> Gathering[torch.Tensor]:
+    def gather_rows(self, own: torch.Tensor) -> Gathering[torch.Tensor]:
         """Give everybody `own`, uint8, shape (bytes,), the same length on all ranks.
 
         The result has shape (ranks, bytes). All of it is on the CPU.
         """
 
-    def exchange(self, message: bytes) -> Gathering[list[bytes]]:
+    def gather(self, message: bytes) -> Gathering[list[bytes]]:
         """Give everybody `message`, of any length on each rank; the result is in rank order."""
 
 
@@ -56,7 +56,7 @@ class EngineTransport:
     def average(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         return _result(self._group.allreduce([tensor], op=dist.ReduceOp.AVG))
 
-    def gather(self, own: torch.Tensor) -> Gathering[torch.Tensor]:
+    def gather_rows(self, own: torch.Tensor) -> Gathering[torch.Tensor]:
         # The other rows are zeros, which cost nothing to send and leave a sum as it is.
         words = -(-own.numel() // _WORD_BYTES)
         table = torch.zeros(self.size, words, dtype=torch.int32)
@@ -64,11 +64,11 @@ class EngineTransport:
         rows[self.rank] = own
         return Gathering(self._group.allreduce([table]), lambda: rows)
 
-    def exchange(self, message: bytes) -> Gathering[list[bytes]]:
+    def gather(self, message: bytes) -> Gathering[list[bytes]]:
         if self._group.has_aggregators:
             # Ranks are not connected with each other, and owners only add.
-            return messages.exchange(self.gather, message)
-        return engine_messages.exchange(self._group, message)
+            return messages.gather(self.gather_rows, message)
+        return engine_messages.gather(self._group, message)
 
 
 class PlainTransport:
@@ -87,15 +87,15 @@ class PlainTransport:
         assert work is not None, "the caller is a rank of the group"
         return _result(work)
 
-    def gather(self, own: torch.Tensor) -> Gathering[torch.Tensor]:
+    def gather_rows(self, own: torch.Tensor) -> Gathering[torch.Tensor]:
         source = own.to(self._device)
         rows = torch.empty(self.size, own.numel(), dtype=torch.uint8, device=self._device)
         work = dist.all_gather(list(rows), source, group=self._group, async_op=True)
         assert work is not None, "the caller is a rank of the group"
         return Gathering(work, rows.cpu)
 
-    def exchange(self, message: bytes) -> Gathering[list[bytes]]:
-        return messages.exchange(self.gather, message)
+    def gather(self, message: bytes) -> Gathering[list[bytes]]:
+        return messages.gather(self.gather_rows, message)
 
 
 def _result(work: dist.Work) -> torch.futures.Future[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Random streams that belong to one rank and one purpose, and can be saved and restored."""
+"""Random numbers that belong to one rank and one purpose, and can be saved and restored."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 _WORDS = 2
 
 
-class Stream:
+class Draws:
     """A generator of its own for each (seed, rank, name); global generators are never touched.
 
-    Streams that differ in any of the three are unrelated. The bits come from Philox (Salmon et al.,
+    Draws that differ in any of the three are unrelated. The bits come from Philox (Salmon et al.,
     Parallel random numbers: as easy as 1, 2, 3, SC 2011).
     """
 
@@ -31,16 +31,16 @@ class Stream:
         return plain
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Stream:
+    def from_state(cls, state: dict[str, Any]) -> Draws:
         """Go on where `state()` was taken; raises ValueError for what is no such state."""
-        stream = cls(0)
+        draws = cls(0)
         try:
             inner = {name: np.array(words, np.uint64) for name, words in state["state"].items()}
             restored = {**state, "state": inner, "buffer": np.array(state["buffer"], np.uint64)}
-            stream.generator.bit_generator.state = restored
+            draws.generator.bit_generator.state = restored
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise ValueError(f"this is no state of a stream: {error!r}") from None
-        return stream
+            raise ValueError(f"this is no state of draws: {error!r}") from None
+        return draws
 
 
 def _plain(value: Any) -> Any:

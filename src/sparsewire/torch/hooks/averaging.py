@@ -15,7 +15,9 @@ from sparsewire.torch.hooks.records import Record
 from sparsewire.torch.hooks.sent import Sent
 
 
-def exchange(state: CompressedState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+def average_compressed(
+    state: CompressedState, bucket: GradBucket
+) -> torch.futures.Future[torch.Tensor]:
     """What every hook does that compresses: send a bucket now, or with the last one of the step."""
     if bucket.index() == 0:
         # A step before may have failed halfway.
@@ -23,16 +25,16 @@ def exchange(state: CompressedState, bucket: GradBucket) -> torch.futures.Future
     if state.begin(bucket):
         future = state.transport.average(bucket.buffer())
     elif state.overlap:
-        return _exchange_now(state, BucketGradients(bucket))
+        return _average_now(state, BucketGradients(bucket))
     else:
         future = torch.futures.Future()
         state.waiting.append((BucketGradients(bucket), future))
     if bucket.is_last() and state.waiting:
-        _exchange_waiting(state)
+        _average_waiting(state)
     return future
 
 
-def _exchange_now(
+def _average_now(
     state: CompressedState, gradients: BucketGradients
 ) -> torch.futures.Future[torch.Tensor]:
     own = _encode(state, [gradients])
@@ -44,7 +46,7 @@ def _exchange_now(
     return _send(state, own).then(finish)
 
 
-def _exchange_waiting(state: CompressedState) -> None:
+def _average_waiting(state: CompressedState) -> None:
     buckets = [gradients for gradients, _ in state.waiting]
     own = _encode(state, buckets)
     # The backward pass is over, so that nothing is lost by waiting here.
@@ -59,7 +61,7 @@ def _encode(state: CompressedState, buckets: Sequence[BucketGradients]) -> list[
 
 
 def _send(state: CompressedState, own: Sequence[Sent]) -> Gathering[list[bytes]]:
-    return state.transport.exchange(b"".join(sent.record().encode() for sent in own))
+    return state.transport.gather(b"".join(sent.record().encode() for sent in own))
 
 
 def _settle(
