@@ -10,22 +10,18 @@ from typing import Any, cast
 
 import numpy as np
 
-from sparsewire import closing
 from sparsewire._core import Communicator as Core
 from sparsewire._core import Operation
-from sparsewire.abandoned import AbandonedMemory
 from sparsewire.arguments import Precision, check_dense, codecs, dense_code
 from sparsewire.arrays import check_target, view
-from sparsewire.completion import CallbackPool
+from sparsewire.engine_threads import CallbackPool, NoticeLog
 from sparsewire.errors import Error, Timeout, from_failure
-from sparsewire.forking import Inherited, disown_in_child
+from sparsewire.lifetime import Inherited, close_at_exit, closes_now, disown_in_child
 from sparsewire.link_figures import LinkFigures
-from sparsewire.notices import NoticeLog
 from sparsewire.options import TIMEOUT_MAX_S, Options, check_timeout
-from sparsewire.sparse_collectives import Request, build_call, check_request
+from sparsewire.sparse_collectives import Request, Results, build_call, check_request
 from sparsewire.sparse_input import coalesced, is_sparse, read
-from sparsewire.sparse_results import Results
-from sparsewire.work import Work
+from sparsewire.work import AbandonedMemory, Work
 
 
 class Communicator:
@@ -43,7 +39,7 @@ class Communicator:
         self._uncounted = dict.fromkeys(core.stats(), 0)
         self._notices = NoticeLog(core, options.peer_timeout)
         self._notices.start()
-        closing.register(self.close)
+        close_at_exit(self.close)
         disown_in_child(self)
 
     @property
@@ -347,7 +343,7 @@ class Communicator:
         Blocks as long as peers go on reading what is left, and 5 s at most where none does.
         """
         with self._closing:
-            was_open = closing.unregister(self.close)
+            was_open = closes_now(self.close)
             if was_open:
                 self._core.close()
                 self._notices.join()

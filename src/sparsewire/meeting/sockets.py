@@ -6,7 +6,7 @@ import contextlib
 import socket
 
 from sparsewire.errors import Error
-from sparsewire.forking import disown_in_child
+from sparsewire.lifetime import disown_in_child
 from sparsewire.options import Address
 
 

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from sparsewire.forking import Inherited, never_free
+from sparsewire.lifetime import Inherited, never_free
 from sparsewire.meeting.interface import local_address
 
 # Torch's own stubs leave out most methods of its backends.

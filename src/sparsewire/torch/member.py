@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from torch._C._distributed_c10d import PrefixStore, Store
 
 import sparsewire
-from sparsewire import closing
 from sparsewire.errors import Error
-from sparsewire.forking import disown_in_child, never_free
+from sparsewire.lifetime import close_at_exit, closes_now, disown_in_child, never_free
 from sparsewire.torch import callbacks
 from sparsewire.torch.collectives import Collectives
 from sparsewire.torch.forwarding import Serving
@@ -61,7 +60,7 @@ class Member(Collectives):
         except BaseException:
             self.communicator.close()
             raise
-        closing.register(self.shutdown)
+        close_at_exit(self.shutdown)
         disown_in_child(self)
         self._present(timeout)
 
@@ -122,7 +121,7 @@ class Member(Collectives):
         self.communicator.close()
         self._callbacks.close()
         self._inner_backends.shutdown()
-        closing.unregister(self.shutdown)
+        closes_now(self.shutdown)
 
     def disown(self) -> None:
         """In a forked child: leave the group to the parent; what is called here raises."""

@@ -1,23 +1,59 @@
-"""What a forked child does with what belongs to its parent: it closes its copies, without a word.
+"""What becomes of communicators where a process ends without closing them, and where it forks.
 
-A fork copies descriptors, but no threads, and locks in whatever state they are. Connections go on
+The one closes them, while Python still works. A forked child closes its copies, without a word: a
+fork copies descriptors, but no threads, and locks in whatever state they are. Connections go on
 in the parent, so the child may not send, shut down, or wait for anything. A worker of a DataLoader
 that kept its copies would hide the death of its parent from the peers.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
+import multiprocessing.util
 import os
 import weakref
-from contextlib import ExitStack
+from collections.abc import Callable
+from functools import cache
 from typing import NoReturn, TypeVar
 
 from sparsewire.errors import Error
 
+Close = Callable[[], None]
+
+_open: list[Close] = []
 _owned: weakref.WeakKeyDictionary[object, str] = weakref.WeakKeyDictionary()
 
 Owned = TypeVar("Owned")
+
+
+def close_at_exit(close: Close) -> None:
+    """Have `close` called when this process ends."""
+    _open.append(close)
+    _prepare_exit(os.getpid())
+
+
+def closes_now(close: Close) -> bool:
+    """Take `close` back, for whoever closes now; whether it was still to be called."""
+    if close not in _open:
+        return False
+    _open.remove(close)
+    return True
+
+
+@cache
+def _prepare_exit(process_id: int) -> None:
+    """Have this process close what it forgot to; children of multiprocessing run no atexit."""
+    atexit.register(_close_all)
+    if multiprocessing.parent_process() is not None:
+        multiprocessing.util.Finalize(None, _close_all, exitpriority=100)
+
+
+def _close_all() -> None:
+    for close in list(_open):
+        with contextlib.suppress(Exception):
+            close()
 
 
 def disown_in_child(thing: Owned, how: str = "disown") -> Owned:
@@ -30,7 +66,8 @@ def disown_in_child(thing: Owned, how: str = "disown") -> Owned:
 
 
 def _disown_all() -> None:
-    with ExitStack() as all_of_them:
+    _open.clear()  # What a child inherits is its parent's to close.
+    with contextlib.ExitStack() as all_of_them:
         for thing, how in list(_owned.items()):
             all_of_them.callback(getattr(thing, how))
         _owned.clear()
