@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from mpirun import ENVIRONMENT, MPIRUN, require_mpi
 
 FOLDER = Path(__file__).parent
-PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-MPIRUN = shutil.which("mpirun", path=PATH)
-
-# Open MPI refuses root, and more ranks than cores, unless it is told; MPICH needs nothing.
-PERMISSIONS = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_rmaps_base_oversubscribe": "1",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-}
 
 
 @pytest.fixture(autouse=True)
 def has_mpi() -> None:
-    if MPIRUN is None or importlib.util.find_spec("mpi4py") is None:
-        reason = "no mpirun or no mpi4py: pip install mpich mpi4py"
-        # CI installs both, so there their absence is an error.
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+    require_mpi()
 
 
 def mpirun(ranks: int, *command: str, **environment: str) -> str:
@@ -38,7 +24,7 @@ def mpirun(ranks: int, *command: str, **environment: str) -> str:
     assert MPIRUN is not None
     process = subprocess.Popen(
         [MPIRUN, "-n", str(ranks), sys.executable, "-m", "mpi4py", *command],
-        env={**os.environ, **PERMISSIONS, "PATH": PATH, **environment},
+        env={**os.environ, **ENVIRONMENT, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from made_data import write_file
+from mpirun import ENVIRONMENT, MPIRUN, require_mpi
 from typer.testing import CliRunner
 
 from sparsewire.cli.main import app
@@ -33,7 +33,7 @@ def optimize(*arguments: object) -> Any:
 
 def run(*command: object) -> str:
     """Run a command of its own process; returns what it wrote."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **ENVIRONMENT, "OMP_NUM_THREADS": "1"}
     outcome = subprocess.run(
         list(map(str, command)), capture_output=True, text=True, env=environment, timeout=150
     )
@@ -91,11 +91,9 @@ def test_under_torchrun_rank_0_alone_reports(data: Path, tmp_path: Path) -> None
 
 @pytest.mark.timeout(180)
 def test_under_mpirun_the_ranks_meet_over_mpi(data: Path, tmp_path: Path) -> None:
-    pytest.importorskip("mpi4py")
-    if (mpirun := shutil.which("mpirun")) is None:
-        pytest.skip("mpirun is not installed")
+    require_mpi()
     record = tmp_path / "run.json"
-    run(mpirun, "-n", 2, sys.executable, "-c", CALL, "optimize", data, "--json", record)
+    run(MPIRUN, "-n", 2, sys.executable, "-c", CALL, "optimize", data, "--json", record)
     check_record(record, ranks=2)
 
 
