@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from sparsewire.compress.blocks import Blocks
+from sparsewire.compress.compressor import Compressor
+from sparsewire.compress.message import Reader
 from sparsewire.compress.vectors import add_scaled
+from sparsewire.errors import CompressError
 
 _TILE = 1 << 15
 """About so many elements are made in one go; they stay in a cache."""
@@ -25,27 +28,37 @@ class Levels(NamedTuple):
     symbols: NDArray[np.uint8]
 
 
-class LevelScale(NamedTuple):
-    """What levels of elements mean: `undither` is the kernel that multiplies them by scales."""
+class Leveled(Compressor):
+    """An operator whose code is `Levels`, of blocks of `block` elements, with so many levels.
 
-    blocks: Blocks
-    levels: int
-    undither: Callable[..., None]
+    `_undither` is the kernel that multiplies levels by scales.
+    """
+
+    _undither: ClassVar[Callable[..., None]]
+
+    def __init__(self, dimension: int, levels: int, block: int | None, dtype: DTypeLike) -> None:
+        super().__init__(dimension, dtype)
+        self.levels = levels
+        self.blocks = Blocks(dimension, block)
 
     def reconstruct(self, code: Levels) -> NDArray[Any]:
-        """The vector that the code stands for, in the dtype of its scales."""
-        values = np.empty(self.blocks.dimension, code.scales.dtype)
-        self.undither(code.symbols, self.blocks.size, code.scales, self.levels, values)
+        values = np.empty(self.dimension, self.dtype)
+        self._undither(code.symbols, self.blocks.size, code.scales, self.levels, values)
         return values
 
     def add(self, code: Levels, total: NDArray[Any], factor: float = 1.0) -> None:
-        """Add `factor` times that vector to `total`."""
         size = self.blocks.size
         blocks = max(1, _TILE // size)
-        values = np.empty(min(blocks * size, self.blocks.dimension), code.scales.dtype)
+        values = np.empty(min(blocks * size, self.dimension), self.dtype)
         for first in range(0, self.blocks.count, blocks):
-            elements = slice(first * size, min((first + blocks) * size, self.blocks.dimension))
+            elements = slice(first * size, min((first + blocks) * size, self.dimension))
             symbols = code.symbols[elements]
             tile, scales = values[: symbols.size], code.scales[first : first + blocks]
-            self.undither(symbols, size, scales, self.levels, tile)
+            self._undither(symbols, size, scales, self.levels, tile)
             add_scaled(tile, total[elements], factor)
+
+    def _read_scales(self, reader: Reader, what: str) -> NDArray[Any]:
+        scales = reader.values(self.blocks.count, self.dtype)
+        if (scales < 0).any():
+            raise CompressError(f"malformed message: a {what} is negative")
+        return scales

@@ -10,23 +10,20 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from sparsewire._core import first_not_finite
-from sparsewire.compress.blocks import Blocks
-from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.draws import Draws
 from sparsewire.compress.entropy_code import decode_symbols, encode_symbols
-from sparsewire.compress.levels import Levels, LevelScale
+from sparsewire.compress.levels import Leveled, Levels
 from sparsewire.compress.message import Reader, value_bytes
 from sparsewire.errors import CompressError
 
 LARGEST_LEVELS = 127
 
 
-class NormScaled(Compressor):
+class NormScaled(Leveled):
     """Each element becomes the norm of its block, times its sign, times one of `levels` fractions.
 
     The norm is `power`, 1 to inf, of blocks of `block` elements, of the whole vector where that is
-    None. Levels are drawn so that the mean is kept; `_dither` and `_undither` are the kernels that
-    do it and undo it.
+    None. Levels are drawn so that the mean is kept; `_dither` is the kernel that does it.
 
     A norm below the smallest normal number is raised to a multiple of the smallest number of all
     that makes every level one: what is between two numbers would be rounded, and the mean not kept.
@@ -34,7 +31,6 @@ class NormScaled(Compressor):
     """
 
     _dither: ClassVar[Callable[..., None]]
-    _undither: ClassVar[Callable[..., None]]
 
     def __init__(
         self,
@@ -44,15 +40,12 @@ class NormScaled(Compressor):
         block: int | None = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        super().__init__(dimension, dtype)
+        super().__init__(dimension, levels, block, dtype)
         if not 1 <= levels <= LARGEST_LEVELS:
             raise CompressError(f"there must be 1 to {LARGEST_LEVELS} levels, not {levels}")
         if not power >= 1:
             raise CompressError(f"the norm must be 1 to inf, not {power}")
-        self.levels = levels
         self.power = float(power)
-        self.blocks = Blocks(dimension, block)
-        self._level_scale = LevelScale(self.blocks, levels, self._undither)
         self._alphabet = 2 * levels + 1
 
     def draw(self, x: NDArray[Any], draws: Draws) -> Levels:
@@ -84,13 +77,5 @@ class NormScaled(Compressor):
         return b"".join((value_bytes(code.scales), encode_symbols(code.symbols, self._alphabet)))
 
     def unpack(self, reader: Reader) -> Levels:
-        scales = reader.values(self.blocks.count, self.dtype)
-        if (scales < 0).any():
-            raise CompressError("malformed message: a norm is negative")
+        scales = self._read_scales(reader, "norm")
         return Levels(scales, decode_symbols(reader.rest(), self.dimension, self._alphabet))
-
-    def reconstruct(self, code: Levels) -> NDArray[Any]:
-        return self._level_scale.reconstruct(code)
-
-    def add(self, code: Levels, total: NDArray[Any], factor: float = 1.0) -> None:
-        self._level_scale.add(code, total, factor)

@@ -7,17 +7,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from sparsewire.compress.blocks import Blocks
-from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.draws import Draws
 from sparsewire.compress.entropy_code import decode_symbols, encode_symbols
-from sparsewire.compress.levels import Levels, LevelScale
+from sparsewire.compress.levels import Leveled, Levels
 from sparsewire.compress.message import Reader, number_bytes
 from sparsewire.compress.wide_code import decode_wide, encode_wide
 from sparsewire.errors import CompressError
 
 
-class Rounded(Compressor):
+def _multiply(
+    symbols: NDArray[np.uint8],
+    span: int,
+    steps: NDArray[Any],
+    levels: int,
+    values: NDArray[Any],
+) -> None:
+    """The values of levels, without rounding."""
+    np.subtract(symbols, levels, out=values, dtype=values.dtype)
+    values *= np.repeat(steps, span)[: values.size]
+
+
+class Rounded(Leveled):
     """Each element becomes the nearest multiple of a power of two that its span shares. Biased.
 
     There are `bits` (2 to 8) for a level and its sign, so s = 2^(bits-1) - 1 levels of either sign.
@@ -32,27 +42,25 @@ class Rounded(Compressor):
     """
 
     omega = float("inf")
+    _undither = staticmethod(_multiply)
 
     def __init__(
         self, dimension: int, bits: int, span: int | None = None, dtype: DTypeLike = np.float32
     ) -> None:
-        super().__init__(dimension, dtype)
         if not 2 <= bits <= 8:
             raise CompressError(f"a level has 2 to 8 bits, not {bits}")
+        super().__init__(dimension, (1 << (bits - 1)) - 1, span, dtype)
         self.bits = bits
-        self.levels = (1 << (bits - 1)) - 1
-        self.spans = Blocks(dimension, span)
-        self._level_scale = LevelScale(self.spans, self.levels, _multiply)
         limits = np.finfo(self.dtype)
         self._least, self._most = int(limits.minexp), int(limits.maxexp) - 1
 
     @property
     def contraction(self) -> float:
         reach: float = (self.levels + 0.5) ** 2
-        return min(1 - 1 / reach, (reach - 1) / (reach + self.spans.size - 1))
+        return min(1 - 1 / reach, (reach - 1) / (reach + self.blocks.size - 1))
 
     def draw(self, x: NDArray[Any], draws: Draws) -> Levels:
-        fractions, exponents = np.frexp(self.spans.norms(x, np.inf))
+        fractions, exponents = np.frexp(self.blocks.norms(x, np.inf))
         # Where the largest would be rounded up to one level too many, the step is the next one.
         exponents += np.where(fractions >= 1 - 2.0**-self.bits, 2 - self.bits, 1 - self.bits)
         exponents[fractions == 0] = self._least
@@ -74,7 +82,7 @@ class Rounded(Compressor):
 
     def _spread(self, each: NDArray[Any]) -> NDArray[Any]:
         """What spans have, for each element."""
-        return np.repeat(each, self.spans.size)[: self.dimension]
+        return np.repeat(each, self.blocks.size)[: self.dimension]
 
     def pack(self, code: Levels) -> bytes:
         exponents = (np.frexp(code.scales)[1] - (self._least + 1)).astype(np.uint16)
@@ -84,28 +92,10 @@ class Rounded(Compressor):
 
     def unpack(self, reader: Reader) -> Levels:
         coded = reader.view(reader.number())
-        exponents = decode_wide(coded, self.spans.count, self._most - self._least + 1)
+        exponents = decode_wide(coded, self.blocks.count, self._most - self._least + 1)
         steps = self._steps(exponents.astype(np.int32) + self._least)
         symbols = decode_symbols(reader.rest(), self.dimension, 2 * self.levels + 1)
         levels = np.abs(symbols.astype(np.int16) - self.levels)
         if (levels > self._spread(self._limits(steps))).any():
             raise CompressError("malformed message: a level is larger than any number")
         return Levels(steps, symbols)
-
-    def reconstruct(self, code: Levels) -> NDArray[Any]:
-        return self._level_scale.reconstruct(code)
-
-    def add(self, code: Levels, total: NDArray[Any], factor: float = 1.0) -> None:
-        self._level_scale.add(code, total, factor)
-
-
-def _multiply(
-    symbols: NDArray[np.uint8],
-    span: int,
-    steps: NDArray[Any],
-    levels: int,
-    values: NDArray[Any],
-) -> None:
-    """The values of levels, without rounding."""
-    np.subtract(symbols, levels, out=values, dtype=values.dtype)
-    values *= np.repeat(steps, span)[: values.size]

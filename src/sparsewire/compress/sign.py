@@ -8,11 +8,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from sparsewire._core import take_signs, undither
-from sparsewire.compress.blocks import Blocks
-from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.draws import Draws
 from sparsewire.compress.entropy_code import decode_symbols, encode_symbols
-from sparsewire.compress.levels import Levels, LevelScale
+from sparsewire.compress.levels import Leveled, Levels
 from sparsewire.compress.message import Reader, value_bytes
 from sparsewire.errors import CompressError
 
@@ -20,7 +18,7 @@ _WITHOUT_ZERO, _WITH_ZERO = 2, 3
 _ZERO = 1
 
 
-class Sign(Compressor):
+class Sign(Leveled):
     """Each element becomes mean |x| sign(x), by blocks of `block` elements. Biased.
 
     contraction = 1/d of a block of d, as a vector with a single element reaches for large d; of a
@@ -31,13 +29,12 @@ class Sign(Compressor):
     """
 
     omega = float("inf")
+    _undither = staticmethod(undither)
 
     def __init__(
         self, dimension: int, block: int | None = None, dtype: DTypeLike = np.float32
     ) -> None:
-        super().__init__(dimension, dtype)
-        self.blocks = Blocks(dimension, block)
-        self._level_scale = LevelScale(self.blocks, 1, undither)
+        super().__init__(dimension, 1, block, dtype)
 
     @property
     def contraction(self) -> float:
@@ -59,14 +56,6 @@ class Sign(Compressor):
         alphabet = reader.view(1)[0]
         if alphabet not in (_WITHOUT_ZERO, _WITH_ZERO):
             raise CompressError(f"malformed message: there are no {alphabet} signs")
-        means = reader.values(self.blocks.count, self.dtype)
-        if (means < 0).any():
-            raise CompressError("malformed message: a mean magnitude is negative")
+        means = self._read_scales(reader, "mean magnitude")
         symbols = decode_symbols(reader.rest(), self.dimension, alphabet)
         return Levels(means, symbols if alphabet == _WITH_ZERO else symbols * np.uint8(2))
-
-    def reconstruct(self, code: Levels) -> NDArray[Any]:
-        return self._level_scale.reconstruct(code)
-
-    def add(self, code: Levels, total: NDArray[Any], factor: float = 1.0) -> None:
-        self._level_scale.add(code, total, factor)

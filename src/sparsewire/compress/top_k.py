@@ -52,7 +52,9 @@ class SpanTopK(Sparsifier):
 
     omega = float("inf")
 
-    def __init__(self, dimension: int, k: int, span: int, dtype: DTypeLike = np.float32) -> None:
+    def __init__(
+        self, dimension: int, k: int, span: int = 512, dtype: DTypeLike = np.float32
+    ) -> None:
         super().__init__(dimension, dtype=dtype)
         if not 1 <= k <= span:
             raise CompressError(f"k must be 1 to {span}, the elements of a span, not {k}")
