@@ -39,13 +39,13 @@ auto unlocked(F f) {
   return f();
 }
 
-// f<T>(kernels of T) for the type of the values.
+// f(kernels of T, values) for the type T of the values.
 template <typename F>
 auto for_type_of(const Memory& values, F f) {
   const CompressKernels& table = kernels().compress;
-  if (values.format() == 'f') return f(table.of<float>(), float{});
+  if (values.format() == 'f') return f(table.of<float>(), values.as<float>(0, ""));
   require(values.format() == 'd', "values must be float32 or float64");
-  return f(table.of<double>(), double{});
+  return f(table.of<double>(), values.as<double>(0, ""));
 }
 
 std::size_t blocks_of(std::size_t count, std::size_t block) {
@@ -89,8 +89,7 @@ bool decode_symbols(Object code, std::size_t alphabet, Object symbols) {
 
 std::size_t first_not_finite(Object values) {
   const Input in(values);
-  return for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T) {
-    const T* const from = in.as<const T>(0, "");
+  return for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T* from) {
     return unlocked([&] { return table.first_not_finite(from, in.count()); });
   });
 }
@@ -99,8 +98,7 @@ void block_norms(Object values, std::size_t block, double power, Object norms) {
   require(power >= 1, "the power of a norm must be at least 1");
   const Input in(values);
   const Output out(norms);
-  for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T) {
-    const T* const from = in.as<const T>(0, "");
+  for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T* from) {
     T* const to = out.as<T>(blocks_of(in.count(), block), kNorms);
     unlocked([&] { table.norms(from, in.count(), block, power, to); });
   });
@@ -109,8 +107,7 @@ void block_norms(Object values, std::size_t block, double power, Object norms) {
 void block_means(Object values, std::size_t block, Object means) {
   const Input in(values);
   const Output out(means);
-  for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T) {
-    const T* const from = in.as<const T>(0, "");
+  for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T* from) {
     T* const to = out.as<T>(blocks_of(in.count(), block), kNorms);
     unlocked([&] { table.means(from, in.count(), block, to); });
   });
@@ -123,8 +120,7 @@ void dither(Object values, std::size_t block, Object norms, std::uint32_t levels
   const Input in(values), scales(norms);
   const Output out(symbols);
   auto* const to = out.as<Symbol>(in.count(), kSymbols);
-  for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T) {
-    const T* const from = in.as<const T>(0, "");
+  for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T* from) {
     const T* const sizes = scales.as<const T>(blocks_of(in.count(), block), kNorms);
     const auto kernel = is_natural ? table.natural_dither : table.dither;
     unlocked([&] { kernel(from, in.count(), block, sizes, levels, {key, 0}, to); });
@@ -138,9 +134,8 @@ void undither(Object symbols, std::size_t block, Object norms, std::uint32_t lev
   const Input in(symbols), scales(norms);
   const Output out(values);
   const auto* const from = in.as<const Symbol>(out.count(), kSymbols);
-  for_type_of(out, [&]<typename T>(const VectorKernels<T>& table, T) {
+  for_type_of(out, [&]<typename T>(const VectorKernels<T>& table, T* to) {
     const T* const sizes = scales.as<const T>(blocks_of(out.count(), block), kNorms);
-    T* const to = out.as<T>(0, "");
     const auto kernel = is_natural ? table.natural_undither : table.undither;
     unlocked([&] { kernel(from, out.count(), block, sizes, levels, to); });
   });
@@ -152,8 +147,7 @@ void natural_compress(Object values, std::uint64_t key, Object codes) {
   const Input in(values);
   const Output out(codes);
   auto* const to = out.as<std::uint16_t>(in.count(), kCodes);
-  for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T) {
-    const T* const from = in.as<const T>(0, "");
+  for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T* from) {
     unlocked([&] { table.natural_compress(from, in.count(), {key, 0}, to); });
   });
 }
@@ -162,8 +156,7 @@ void natural_decompress(Object codes, std::uint32_t base, Object values) {
   const Input in(codes);
   const Output out(values);
   const bool is_narrow = in.element_bytes() == 1;
-  for_type_of(out, [&]<typename T>(const VectorKernels<T>& table, T) {
-    T* const to = out.as<T>(0, "");
+  for_type_of(out, [&]<typename T>(const VectorKernels<T>& table, T* to) {
     if (is_narrow) {
       const auto* const from = in.as<const std::uint8_t>(out.count(), kCodes);
       unlocked([&] { table.natural_decompress_bytes(from, out.count(), base, to); });
@@ -178,8 +171,7 @@ void take_signs(Object values, Object symbols) {
   const Input in(values);
   const Output out(symbols);
   auto* const to = out.as<Symbol>(in.count(), kSymbols);
-  for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T) {
-    const T* const from = in.as<const T>(0, "");
+  for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T* from) {
     unlocked([&] { table.signs(from, in.count(), to); });
   });
 }
@@ -188,8 +180,7 @@ std::size_t mark_reaching(Object values, double bound, Object bitmap) {
   const Input in(values);
   const Output out(bitmap);
   auto* const to = bitmap_of(out, in.count());
-  return for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T) {
-    const T* const from = in.as<const T>(0, "");
+  return for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T* from) {
     return unlocked([&] { return table.reaching(from, in.count(), static_cast<T>(bound), to); });
   });
 }
@@ -199,8 +190,7 @@ void mark_top_k(Object values, std::size_t k, Object bitmap) {
   const Output out(bitmap);
   check_k(in.count(), k);
   auto* const to = bitmap_of(out, in.count());
-  for_type_of(in, [&]<typename T>(const VectorKernels<T>&, T) {
-    const T* const from = in.as<const T>(0, "");
+  for_type_of(in, [&]<typename T>(const VectorKernels<T>&, T* from) {
     unlocked([&] { top_k(from, in.count(), k, to); });
   });
 }
@@ -214,8 +204,7 @@ std::size_t take_top_k_of_spans(Object values, Object added, std::size_t span, s
   const Output out(bitmap), packed(kept);
   const Spans spans{in.count(), span, k};
   auto* const to = bitmap_of(out, in.count());
-  return for_type_of(in, [&]<typename T>(const VectorKernels<T>&, T) {
-    T* const from = in.as<T>(0, "");
+  return for_type_of(in, [&]<typename T>(const VectorKernels<T>&, T* from) {
     const T* const plus = addend.as<const T>(in.count(), "two vectors must be of one length");
     T* const room = packed.as<T>(spans.most(), kRoom);
     return unlocked([&] { return top_k_of_spans(spans, from, adds ? plus : nullptr, to, room); });
@@ -327,7 +316,7 @@ std::size_t average_marked(const nb::list& bitmaps, const nb::list& values, std:
           "there must be a vector to average");
   const Output to(bitmap), out(means);
   std::deque<Input> held;
-  return for_type_of(out, [&]<typename T>(const VectorKernels<T>&, T) {
+  return for_type_of(out, [&]<typename T>(const VectorKernels<T>&, T* room) {
     std::vector<Marked<T>> vectors;
     std::size_t total = 0;
     for (std::size_t i = 0; i < bitmaps.size(); ++i) {
@@ -335,7 +324,7 @@ std::size_t average_marked(const nb::list& bitmaps, const nb::list& values, std:
       vectors.push_back(marked<T>(bits, held.emplace_back(values[i]), count));
       total += held.back().count();
     }
-    T* const room = out.as<T>(std::min(count, total), kRoom);
+    require(out.count() >= std::min(count, total), kRoom);
     auto* const any = bitmap_of(to, count);
     return unlocked([&] { return mean_of_marked<T>(vectors, count, any, room); });
   });
@@ -346,8 +335,7 @@ void feed_marked_back(Object gradient, Object residual, Object own, Object sent,
   const Output to(gradient), rest(residual);
   const Input own_bits(own), own_values(sent), mean_bits(bitmap), mean_values(means);
   const std::size_t count = to.count();
-  for_type_of(to, [&]<typename T>(const VectorKernels<T>&, T) {
-    T* const out = to.as<T>(0, "");
+  for_type_of(to, [&]<typename T>(const VectorKernels<T>&, T* out) {
     T* const owed = rest.as<T>(count, "two vectors must be of one length");
     const auto mine = marked<T>(own_bits, own_values, count);
     const auto mean = marked<T>(mean_bits, mean_values, count);

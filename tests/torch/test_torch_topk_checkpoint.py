@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sparsewire.torch import hooks
-from sparsewire.torch.hooks.residuals import restore
+from sparsewire.torch.hooks.saved import restore
 
 
 def resumed() -> None:

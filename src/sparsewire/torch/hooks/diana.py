@@ -17,7 +17,7 @@ from sparsewire.torch.hooks.averaging import average_compressed
 from sparsewire.torch.hooks.compressed_state import CompressedState, SavedDraws
 from sparsewire.torch.hooks.means import Mean
 from sparsewire.torch.hooks.operators import MakeCompressor
-from sparsewire.torch.hooks.parameter_vectors import ParameterVectors
+from sparsewire.torch.hooks.parameter_map import ParameterVectors
 from sparsewire.torch.hooks.saved import own_state, states_of
 from sparsewire.torch.hooks.sent import Sent
 

@@ -18,9 +18,8 @@ from sparsewire.torch.hooks.bucket_gradients import add_lost
 from sparsewire.torch.hooks.compressed_state import CompressedState, SavedDraws
 from sparsewire.torch.hooks.means import Mean
 from sparsewire.torch.hooks.operators import MakeCompressor
-from sparsewire.torch.hooks.parameter_vectors import ParameterVectors
-from sparsewire.torch.hooks.residuals import SavedResiduals, restore
-from sparsewire.torch.hooks.saved import states_of
+from sparsewire.torch.hooks.parameter_map import ParameterVectors
+from sparsewire.torch.hooks.saved import SavedResiduals, restore, states_of
 from sparsewire.torch.hooks.sent import Sent
 
 

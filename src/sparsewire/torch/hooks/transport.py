@@ -5,29 +5,34 @@ On a group of sparsewire the engine sends both; on any other group its own colle
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
+from sparsewire.compress.framing import framed, unframed
 from sparsewire.torch.backed_group import BackedGroup
-from sparsewire.torch.hooks import engine_messages, messages
 from sparsewire.torch.hooks.gathering import Gathering
 from sparsewire.torch.lookup import callee_of
 from sparsewire.torch.member import Member
 
 _WORD_BYTES = 4
+_LENGTH = np.dtype("<i8")
 
 
-class Transport(Protocol):
+class Transport(ABC):
     """What hooks need of a process group. All calls are collective."""
 
     rank: int
     size: int
 
+    @abstractmethod
     def average(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         """The mean of a tensor, dense or sparse, over all ranks; in place where dense."""
 
+    @abstractmethod
     def gather_rows(self, own: torch.Tensor) -> Gathering[torch.Tensor]:
         """Give everybody `own`, uint8, shape (bytes,), the same length on all ranks.
 
@@ -35,7 +40,18 @@ class Transport(Protocol):
         """
 
     def gather(self, message: bytes) -> Gathering[list[bytes]]:
-        """Give everybody `message`, of any length on each rank; the result is in rank order."""
+        """Give everybody `message`, of any length on each rank; the result is in rank order.
+
+        Here first the lengths go out, as rows, and it blocks until all of them are known.
+        """
+        # Nothing else may be sent from a callback: groups differ in the order in which these run.
+        length = np.array([len(message)], _LENGTH).view(np.uint8)
+        rows = self.gather_rows(torch.from_numpy(length)).wait()
+        lengths = rows.contiguous().numpy().view(_LENGTH)[:, 0].tolist()
+        padded = np.zeros(max(lengths), np.uint8)
+        padded[: len(message)] = np.frombuffer(message, np.uint8)
+        gathering = self.gather_rows(torch.from_numpy(padded))
+        return Gathering(gathering.work, lambda: _split(gathering.read(), lengths))
 
 
 def transport_of(process_group: dist.ProcessGroup | None) -> Transport:
@@ -45,7 +61,7 @@ def transport_of(process_group: dist.ProcessGroup | None) -> Transport:
     return PlainTransport(group) if callee is None else EngineTransport(callee)
 
 
-class EngineTransport:
+class EngineTransport(Transport):
     """Sends through sparsewire's engine, which leaves out zeros."""
 
     def __init__(self, group: Member | BackedGroup) -> None:
@@ -67,11 +83,22 @@ class EngineTransport:
     def gather(self, message: bytes) -> Gathering[list[bytes]]:
         if self._group.has_aggregators:
             # Ranks are not connected with each other, and owners only add.
-            return messages.gather(self.gather_rows, message)
-        return engine_messages.gather(self._group, message)
+            return super().gather(message)
+        # The rows of a sparse tensor, whose ranks agree on the lengths.
+        rows = framed(message)
+        tensor = torch.sparse_coo_tensor(
+            torch.from_numpy(rows.indices)[None],
+            torch.from_numpy(rows.values),
+            rows.shape,
+            is_coalesced=True,
+            check_invariants=False,
+        )
+        received = [torch.empty_like(tensor) for _ in range(self.size)]
+        work = self._group.allgather([received], [tensor])
+        return Gathering(work, lambda: [_message(each) for each in received])
 
 
-class PlainTransport:
+class PlainTransport(Transport):
     """Sends through the collectives that every backend has: gloo's on the CPU, NCCL's on CUDA."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
@@ -94,9 +121,6 @@ class PlainTransport:
         assert work is not None, "the caller is a rank of the group"
         return Gathering(work, rows.cpu)
 
-    def gather(self, message: bytes) -> Gathering[list[bytes]]:
-        return messages.gather(self.gather_rows, message)
-
 
 def _result(work: dist.Work) -> torch.futures.Future[torch.Tensor]:
     future: Any = work.get_future()
@@ -107,3 +131,11 @@ def _device_of(group: Any) -> torch.device:
     """Where bytes must be for the group to send them: on the CPU if it can, else on a GPU."""
     is_on_cpu = torch.device("cpu") in group._device_types
     return torch.device("cpu" if is_on_cpu else "cuda")
+
+
+def _message(rows: torch.Tensor) -> bytes:
+    return unframed(rows.indices()[0].numpy(), rows.values().numpy())
+
+
+def _split(rows: torch.Tensor, lengths: list[int]) -> list[bytes]:
+    return [row[:length].tobytes() for row, length in zip(rows.numpy(), lengths, strict=True)]
