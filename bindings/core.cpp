@@ -33,7 +33,7 @@ struct Failure {
 std::optional<Failure> failure_of(const comm::Operation& operation) {
   auto error = operation.failure();
   if (!error) return {};
-  const auto collective = operation.arguments().join.collective;
+  const auto collective = operation.arguments().call.collective;
   return Failure{*std::move(error), std::string(wire::name_of(collective)), operation.seq()};
 }
 
@@ -57,7 +57,7 @@ std::shared_ptr<comm::Operation> submit(comm::Communicator& self, std::uintptr_t
   comm::Operation::Arguments arguments{
       .source = reinterpret_cast<const std::byte*>(source),
       .target = reinterpret_cast<std::byte*>(target),
-      .join = {
+      .call = {
           .descriptor = {.dtype = checked_code<DType>(dtype, kDTypeCount, "dtype"),
                          .op = checked_code<ReduceOp>(op, kReduceOpCount, "operation"),
                          .count = count,

@@ -43,7 +43,7 @@ wire::ResultForm form_of(wire::Algorithm algorithm) {
   return wire::ResultForm::cheapest;
 }
 
-wire::Join join_of(const SparseCall& call) {
+wire::Call call_of(const SparseCall& call) {
   const auto algorithm =
       checked_code<wire::Algorithm>(call.algorithm, wire::kAlgorithmCount, "algorithm");
   if (call.length > wire::kMaxCount / call.row) throw std::invalid_argument("too many elements");
@@ -61,22 +61,20 @@ wire::Join join_of(const SparseCall& call) {
           checked_code<wire::Collective>(call.collective, wire::kCollectiveCount, "collective"),
       .algorithm = algorithm,
       .root = call.root,
-      .unit = call.unit,
-      .elements = call.named * call.row};
+      .unit = call.unit};
 }
 
 std::shared_ptr<comm::Operation> submit_sparse(comm::Communicator& self, const SparseCall& call,
                                                double timeout) {
-  const wire::Join join = join_of(call);
   comm::Operation::Arguments arguments{
       .target = reinterpret_cast<std::byte*>(call.target),
-      .join = join,
+      .call = call_of(call),
       .tensor = {.indices = reinterpret_cast<const void*>(call.indices),
                  .is_wide = call.is_wide,
                  .named = call.named,
-                 .values = reinterpret_cast<const std::byte*>(call.values),
-                 .descriptor = join.descriptor},
+                 .values = reinterpret_cast<const std::byte*>(call.values)},
       .form = checked_code<wire::ResultForm>(call.form, wire::kResultFormCount, "form")};
+  arguments.tensor.descriptor = arguments.call.descriptor;
   if (timeout > 0) arguments.deadline = comm::Clock::now() + nanoseconds_of(timeout);
   const GilRelease release;
   return self.submit(arguments);

@@ -4,8 +4,6 @@
 #include <utility>
 
 #include "comm/exception_error.hpp"
-#include "proto/stream/dense.hpp"
-#include "proto/stream/plan.hpp"
 
 namespace sparsewire::comm {
 namespace {
@@ -33,63 +31,41 @@ Communicator::Communicator(const wire::Topology& topology, Rank rank, bool dedic
 Communicator::~Communicator() { close(std::chrono::seconds{0}); }
 
 std::shared_ptr<Operation> Communicator::submit(const Operation::Arguments& arguments) {
-  const wire::Descriptor& descriptor = arguments.descriptor();
-  const bool leaves_out_zeros =
-      !descriptor.is_sparse &&
-      proto::leaves_out_zeros({arguments.source, arguments.target, descriptor,
-                               proto::make_grid(descriptor, topology_)});
-  const Status bad_input = descriptor.is_sparse ? proto::check(arguments.tensor) : Status{};
+  auto operation = std::make_shared<Operation>(arguments, topology_);
   const std::lock_guard lock(mutex_);
-  const std::uint64_t seq = next_seq_;
-  auto operation = std::make_shared<Operation>(seq, arguments, leaves_out_zeros);
+  operation->issue(next_seq_);
   if (broken_) {
     operation->end(broken_);
     ++next_seq_;
     ++failed_;
     return operation;
   }
-  InFlight& in_flight = in_flight_.emplace(seq, InFlight{operation}).first->second;
+  InFlight& in_flight = in_flight_.emplace(next_seq_, InFlight{operation}).first->second;
   ++next_seq_;
   try {
-    issue_locked(in_flight, bad_input);
+    issue_locked(in_flight);
   } catch (const std::exception& exception) {
     break_locked(error_of(exception, rank_));  // Some lanes may have it, and others not.
   }
   return operation;
 }
 
-// All ranks must join what may run as an exchange; the rest are streams from the start.
-bool Communicator::needs_agreement(const Operation::Arguments& arguments) const {
-  if (dedicated_ || !arguments.descriptor().is_sparse) return false;
-  // A stream does not tell rows that were cut from a vector of as many elements; a join does.
-  const bool is_settled = arguments.join.unit == 1 &&
-                          arguments.join.algorithm == wire::Algorithm::automatic &&
-                          proto::is_short(arguments.descriptor());
-  if (is_settled && arguments.join.collective == wire::Collective::all_reduce) return false;
-  return arguments.join.collective != wire::Collective::all_reduce ||
-         !proto::runs_as_stream(arguments.join.algorithm);
-}
-
-void Communicator::issue_locked(InFlight& in_flight, const Status& bad_input) {
+void Communicator::issue_locked(InFlight& in_flight) {
   using State = InFlight::State;
   const auto& operation = in_flight.operation;
-  Lane& first = *lanes_.front();
-  if (bad_input) {
+  const bool is_refused = operation->bad_input().has_value();
+  if (is_refused) {
     in_flight.state = State::running;
-    const std::string text = "rank " + std::to_string(rank_) + ": " + bad_input->message;
-    first.refuse(operation, {ErrorCode::input, rank_, text});
-    ++in_flight.lanes_left;
-    return;
+  } else if (!dedicated_ && operation->needs_agreement()) {
+    in_flight.state = State::agreeing;
   }
-  in_flight.state = needs_agreement(operation->arguments()) ? State::agreeing : State::waiting;
-  if (!dedicated_) {
-    in_flight.state == State::agreeing ? first.join(operation) : first.announce(operation);
+  if (is_refused || !dedicated_) {
+    lanes_.front()->introduce(operation);
     ++in_flight.lanes_left;
   }
   run_waiting_locked();
-  if (const auto early = early_failures_.extract(operation->seq())) {
-    fail_locked(operation->seq(), early.mapped());
-  }
+  const auto early = early_failures_.extract(operation->seq());
+  if (early && !is_refused) fail_locked(operation->seq(), early.mapped());
 }
 
 void Communicator::run_waiting_locked() {
@@ -103,9 +79,7 @@ void Communicator::run_waiting_locked() {
 }
 
 void Communicator::run_stream_locked(InFlight& in_flight) {
-  Operation& operation = *in_flight.operation;
-  const wire::Descriptor& descriptor = operation.stream_descriptor();
-  if (descriptor.is_sparse) operation.open_stream(proto::make_grid(descriptor, topology_));
+  in_flight.operation->open_stream();
   in_flight.state = InFlight::State::running;
   for (const auto& lane : lanes_) {
     lane->submit(in_flight.operation);
@@ -218,7 +192,7 @@ Activity Communicator::activity() const {
 std::optional<Activity::Current> Communicator::oldest_locked() const {
   if (in_flight_.empty()) return {};
   const auto& [seq, oldest] = *in_flight_.begin();
-  const auto collective = oldest.operation->arguments().join.collective;
+  const auto collective = oldest.operation->arguments().call.collective;
   return Activity::Current{std::string(wire::name_of(collective)), seq,
                            Clock::now() - oldest.issued};
 }

@@ -106,10 +106,9 @@ class Communicator final : public LaneListener {
   };
 
   std::optional<Activity::Current> oldest_locked() const;
-  void issue_locked(InFlight& in_flight, const Status& bad_input);
+  void issue_locked(InFlight& in_flight);
   void run_waiting_locked();
   void run_stream_locked(InFlight& in_flight);
-  bool needs_agreement(const Operation::Arguments& arguments) const;
   void fail_locked(std::uint64_t seq, const Error& error);
   void break_locked(const Error& error) noexcept;
   void end_in_order_locked();

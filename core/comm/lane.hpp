@@ -64,12 +64,9 @@ class Lane final : private ProgressClient {
   void start() { thread_.start(); }
   // Runs this lane's part of the operation as a stream.
   void submit(std::shared_ptr<Operation> operation);
-  // Only of lane 0 of colocated owners, which carries all exchanges, and which knows an operation
-  // from here on: one was issued that will be a stream, or one that all ranks join first.
-  void announce(std::shared_ptr<Operation> operation);
-  void join(std::shared_ptr<Operation> operation);
-  // Of lane 0: this rank refuses to take part.
-  void refuse(std::shared_ptr<Operation> operation, Error error);
+  // Tells lane 0 of an operation that was just issued: of every one where owners are colocated,
+  // because that lane carries all exchanges, and of bad input anywhere, which it refuses.
+  void introduce(std::shared_ptr<Operation> operation);
   void set_link(const proto::LinkModel& link);
   void fail(std::uint64_t seq);
   // These two take no memory, which may be what is lacking.
@@ -133,13 +130,8 @@ class Lane final : private ProgressClient {
 
   void do_submit(const std::shared_ptr<Operation>& operation);
   bool is_introduced_first() const { return !place_.dedicated && place_.lane == 0; }
-  bool submit_dense(const std::shared_ptr<Operation>& operation);
-  bool submit_sparse(const std::shared_ptr<Operation>& operation);
-  bool submit_source(const std::shared_ptr<Operation>& operation, const proto::ChunkGrid& grid,
-                     std::unique_ptr<proto::Source> source, std::shared_ptr<proto::Sink> sink);
-  void do_announce(const std::shared_ptr<Operation>& operation);
-  void do_join(const std::shared_ptr<Operation>& operation);
-  void do_refuse(const std::shared_ptr<Operation>& operation, const Error& error);
+  void do_introduce(const std::shared_ptr<Operation>& operation);
+  void refuse(std::uint64_t seq, const Error& bad_input, proto::Peer::Effects& effects);
   bool take_on(const std::shared_ptr<Operation>& operation);
   void do_fail(std::uint64_t seq);
   struct LeaveOrder {

@@ -1,8 +1,5 @@
 // How operations get into a lane, and out of it.
 #include "comm/link.hpp"
-#include "proto/sparse/sparse_source.hpp"
-#include "proto/stream/dense.hpp"
-#include "proto/stream/encoded_source.hpp"
 #include "wire/fault.hpp"
 
 namespace sparsewire::comm {
@@ -11,18 +8,8 @@ void Lane::submit(std::shared_ptr<Operation> operation) {
   thread_.post([this, operation = std::move(operation)] { do_submit(operation); });
 }
 
-void Lane::announce(std::shared_ptr<Operation> operation) {
-  thread_.post([this, operation = std::move(operation)] { do_announce(operation); });
-}
-
-void Lane::join(std::shared_ptr<Operation> operation) {
-  thread_.post([this, operation = std::move(operation)] { do_join(operation); });
-}
-
-void Lane::refuse(std::shared_ptr<Operation> operation, Error error) {
-  thread_.post([this, operation = std::move(operation), error = std::move(error)] {
-    do_refuse(operation, error);
-  });
+void Lane::introduce(std::shared_ptr<Operation> operation) {
+  thread_.post([this, operation = std::move(operation)] { do_introduce(operation); });
 }
 
 void Lane::set_link(const proto::LinkModel& link) {
@@ -57,71 +44,34 @@ void Lane::do_submit(const std::shared_ptr<Operation>& operation) {
   const std::uint64_t seq = operation->seq();
   const bool is_here = is_introduced_first() ? in_flight_.contains(seq) : take_on(operation);
   if (!is_here) return;
-  const bool is_sparse = operation->arguments().descriptor().is_sparse;
-  const bool takes_part = is_sparse ? submit_sparse(operation) : submit_dense(operation);
+  const bool takes_part =
+      worker_.submit(seq, operation->stream_descriptor(), operation->grid(),
+                     operation->source(place_.lane, place_.rank, costs_), operation->sink());
   if (!takes_part) end_operation(seq);
 }
 
-bool Lane::submit_dense(const std::shared_ptr<Operation>& operation) {
+void Lane::do_introduce(const std::shared_ptr<Operation>& operation) {
+  if (!take_on(operation)) return;
+  const std::uint64_t seq = operation->seq();
   const Operation::Arguments& arguments = operation->arguments();
-  const proto::ChunkGrid grid = proto::make_grid(arguments.descriptor(), place_.topology);
-  const proto::DenseTensor tensor{arguments.source, arguments.target, arguments.descriptor(), grid};
-  return submit_source(
-      operation, grid,
-      std::make_unique<proto::DenseSource>(tensor, operation->leaves_out_zeros(),
-                                           proto::costs_for(arguments.descriptor(), costs_)),
-      std::make_shared<proto::DenseSink>(tensor));
-}
-
-bool Lane::submit_sparse(const std::shared_ptr<Operation>& operation) {
-  const Operation::Arguments& arguments = operation->arguments();
-  const proto::ChunkGrid grid = proto::make_grid(operation->stream_descriptor(), place_.topology);
-  const auto is_mine = [topology = place_.topology, lane = place_.lane,
-                        seq = operation->seq()](std::uint64_t chunk) {
-    return proto::lane_of(chunk, seq, topology) == lane;
-  };
-  return submit_source(operation, grid,
-                       std::make_unique<proto::SparseSource>(arguments.tensor, grid, is_mine),
-                       operation->stream_sink());
-}
-
-bool Lane::submit_source(const std::shared_ptr<Operation>& operation, const proto::ChunkGrid& grid,
-                         std::unique_ptr<proto::Source> source, std::shared_ptr<proto::Sink> sink) {
-  const wire::Descriptor& descriptor = operation->stream_descriptor();
-  if (descriptor.segment_codec != Codec::raw) {
-    source = std::make_unique<proto::EncodedSource>(std::move(source), descriptor, grid,
-                                                    operation->seq(), place_.rank);
+  proto::Peer::Effects effects;
+  if (operation->bad_input()) {
+    refuse(seq, *operation->bad_input(), effects);
+  } else if (operation->needs_agreement()) {
+    peer_->submit(seq, arguments.call, arguments.tensor, operation->outputs(), effects);
+  } else {
+    peer_->issue_stream(seq, arguments.call, effects);
   }
-  return worker_.submit(operation->seq(), descriptor, grid, std::move(source), std::move(sink));
-}
-
-void Lane::do_announce(const std::shared_ptr<Operation>& operation) {
-  if (!take_on(operation)) return;
-  proto::Peer::Effects effects;
-  peer_->issue_stream(operation->seq(), operation->stream_descriptor(), effects);
-  apply(std::move(effects));
-}
-
-void Lane::do_join(const std::shared_ptr<Operation>& operation) {
-  if (!take_on(operation)) return;
-  const Operation::Arguments& arguments = operation->arguments();
-  proto::Peer::Effects effects;
-  peer_->submit(operation->seq(), arguments.join, arguments.tensor, operation->outputs(), effects);
   apply(std::move(effects));
 }
 
 // Colocated ranks tell each other; dedicated owners tell all ranks.
-void Lane::do_refuse(const std::shared_ptr<Operation>& operation, const Error& error) {
-  if (!take_on(operation)) return;
-  const std::uint64_t seq = operation->seq();
-  proto::Peer::Effects effects;
-  if (peer_) {
-    peer_->refuse(seq, error, effects);
-  } else {
-    send_to_links(wire::fault_message(wire::FrameKind::refuse, error, seq));
-    effects.events.push_back({proto::PeerEvent::Kind::failed, seq, error});
-  }
-  apply(std::move(effects));
+void Lane::refuse(std::uint64_t seq, const Error& bad_input, proto::Peer::Effects& effects) {
+  const Error error{ErrorCode::input, place_.rank,
+                    "rank " + std::to_string(place_.rank) + ": " + bad_input.message};
+  if (peer_) return peer_->refuse(seq, error, effects);
+  send_to_links(wire::fault_message(wire::FrameKind::refuse, error, seq));
+  effects.events.push_back({proto::PeerEvent::Kind::failed, seq, error});
 }
 
 void Lane::do_fail(std::uint64_t seq) {

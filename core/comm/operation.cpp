@@ -1,9 +1,12 @@
-// Waiting for, and ending, one operation.
+// Prepares one operation, and ends it.
 #include "comm/operation.hpp"
 
 #include <utility>
 
 #include "comm/result_pool.hpp"
+#include "proto/exchange/choice.hpp"
+#include "proto/sparse/sparse_source.hpp"
+#include "proto/stream/encoded_source.hpp"
 
 namespace sparsewire::comm {
 namespace {
@@ -28,9 +31,61 @@ class LockedSink final : public proto::Sink {
 
 }  // namespace
 
-void Operation::open_stream(const proto::ChunkGrid& grid) {
-  stream_sink_ =
-      std::make_shared<LockedSink>(*outputs_.open({{arguments_.descriptor().count, grid}}).front());
+Operation::Operation(const Arguments& arguments, const wire::Topology& topology)
+    : arguments_(arguments),
+      topology_(topology),
+      descriptor_(arguments.call.descriptor),
+      outputs_(descriptor_, arguments.target, lists_of(arguments)) {
+  descriptor_.is_striped = descriptor_.is_sparse;
+  grid_ = proto::make_grid(descriptor_, topology_);
+  if (descriptor_.is_sparse) {
+    bad_input_ = proto::check(arguments_.tensor);
+  } else {
+    leaves_out_zeros_ = proto::leaves_out_zeros(dense());
+  }
+}
+
+bool Operation::needs_agreement() const {
+  const wire::Call& call = arguments_.call;
+  if (!call.descriptor.is_sparse) return false;
+  if (call.collective != wire::Collective::all_reduce) return true;
+  // A stream does not tell rows that were cut from a vector of as many elements; a join does.
+  const bool is_settled = call.unit == 1 && call.algorithm == wire::Algorithm::automatic &&
+                          proto::is_short(call.descriptor);
+  return !is_settled && !proto::runs_as_stream(call.algorithm);
+}
+
+void Operation::leave_out_stripes() {
+  descriptor_.is_striped = false;
+  grid_ = proto::make_grid(descriptor_, topology_);
+}
+
+void Operation::open_stream() {
+  if (descriptor_.is_sparse) {
+    sink_ = std::make_shared<LockedSink>(*outputs_.open({{descriptor_.count, grid_}}).front());
+  } else {
+    sink_ = std::make_shared<proto::DenseSink>(dense());
+  }
+}
+
+std::unique_ptr<proto::Source> Operation::source(std::uint32_t lane, Rank rank,
+                                                 const proto::Costs& costs) {
+  std::unique_ptr<proto::Source> source;
+  if (descriptor_.is_sparse) {
+    const auto is_mine = [this, lane](std::uint64_t chunk) {
+      return proto::lane_of(chunk, seq_, topology_) == lane;
+    };
+    source = std::make_unique<proto::SparseSource>(arguments_.tensor, grid_, is_mine);
+  } else {
+    source = std::make_unique<proto::DenseSource>(dense(), leaves_out_zeros_,
+                                                  proto::costs_for(descriptor_, costs));
+  }
+  if (descriptor_.segment_codec == Codec::raw) return source;
+  return std::make_unique<proto::EncodedSource>(std::move(source), descriptor_, grid_, seq_, rank);
+}
+
+proto::DenseTensor Operation::dense() const {
+  return {arguments_.source, arguments_.target, descriptor_, grid_};
 }
 
 // Indices are as wide as those of the input, unless others may name what these have no numbers for.

@@ -1,4 +1,5 @@
-// One submitted collective, shared by the caller who waits and the lanes that work on it.
+// One submitted collective, shared by the caller who waits and the lanes that work on it: what goes
+// in, how it is cut, where results go, and how it ended.
 #pragma once
 
 #include <atomic>
@@ -12,7 +13,8 @@
 #include "comm/progress_thread.hpp"
 #include "proto/sparse/outputs.hpp"
 #include "proto/sparse/sparse_tensor.hpp"
-#include "wire/join.hpp"
+#include "proto/stream/dense.hpp"
+#include "wire/call.hpp"
 
 namespace sparsewire::comm {
 
@@ -23,38 +25,41 @@ class Operation {
   struct Arguments {
     const std::byte* source = nullptr;
     std::byte* target = nullptr;
-    wire::Join join;  // what is to be done; for dense input only its descriptor counts
+    wire::Call call;
     proto::SparseTensor tensor = {};
     wire::ResultForm form = wire::ResultForm::sparse;  // that the caller wants of results it keeps
     Clock::time_point deadline = Clock::time_point::max();
-
-    const wire::Descriptor& descriptor() const { return join.descriptor; }
   };
 
-  Operation(std::uint64_t seq, const Arguments& arguments, bool leaves_out_zeros)
-      : seq_(seq),
-        arguments_(arguments),
-        leaves_out_zeros_(leaves_out_zeros),
-        stream_descriptor_(arguments.descriptor()),
-        outputs_(arguments.descriptor(), arguments.target, lists_of(arguments)) {
-    stream_descriptor_.is_striped = stream_descriptor_.is_sparse;
-  }
+  // Looks at the input, so before anything writes results.
+  Operation(const Arguments& arguments, const wire::Topology& topology);
 
+  // Gives it its number, before anybody else gets it.
+  void issue(std::uint64_t seq) { seq_ = seq; }
   std::uint64_t seq() const { return seq_; }
   const Arguments& arguments() const { return arguments_; }
-  bool leaves_out_zeros() const { return leaves_out_zeros_; }
+
+  // Why nobody can take this input; none where it is good.
+  const Status& bad_input() const { return bad_input_; }
+
+  // Whether all ranks must join it first, because it may run as an exchange. All others are streams
+  // from the start, and so is everything where owners are dedicated.
+  bool needs_agreement() const;
 
   // Of sparse input.
   proto::Outputs& outputs() { return outputs_; }
 
-  // What the operation is as a stream. Sparse input is dealt out by stripes, unless all ranks found
-  // that it is even.
-  const wire::Descriptor& stream_descriptor() const { return stream_descriptor_; }
-  void leave_out_stripes() { stream_descriptor_.is_striped = false; }
+  // What the operation is as a stream, and how it is cut then. Sparse input is dealt out by
+  // stripes, unless all ranks found that it is even.
+  const wire::Descriptor& stream_descriptor() const { return descriptor_; }
+  const proto::ChunkGrid& grid() const { return grid_; }
+  void leave_out_stripes();
 
-  // Where results of a stream go; opened once, before the first lane gets the operation.
-  void open_stream(const proto::ChunkGrid& grid);
-  std::shared_ptr<proto::Sink> stream_sink() const { return stream_sink_; }
+  // Makes ready for results; once, before the first lane gets the stream.
+  void open_stream();
+  const std::shared_ptr<proto::Sink>& sink() const { return sink_; }
+  // What one lane of this rank sends.
+  std::unique_ptr<proto::Source> source(std::uint32_t lane, Rank rank, const proto::Costs& costs);
 
   // Blocks until the end, or for so long; true where it has ended.
   bool wait(std::optional<std::chrono::nanoseconds> patience) const;
@@ -68,13 +73,17 @@ class Operation {
 
  private:
   static proto::Lists lists_of(const Arguments& arguments);
+  proto::DenseTensor dense() const;
 
-  const std::uint64_t seq_;
+  std::uint64_t seq_ = 0;
   const Arguments arguments_;
-  const bool leaves_out_zeros_;
-  wire::Descriptor stream_descriptor_;
+  const wire::Topology topology_;
+  wire::Descriptor descriptor_;
+  proto::ChunkGrid grid_;
+  Status bad_input_;
+  bool leaves_out_zeros_ = false;
   proto::Outputs outputs_;
-  std::shared_ptr<proto::Sink> stream_sink_;
+  std::shared_ptr<proto::Sink> sink_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::atomic<bool> ended_ = false;  // read without the lock, which a fork may leave locked

@@ -1,4 +1,4 @@
-// Encodes, decodes, compares and words joins.
+// Encodes and decodes joins.
 #include "wire/join.hpp"
 
 #include "wire/limits.hpp"
@@ -6,33 +6,15 @@
 
 namespace sparsewire::wire {
 
-std::string_view name_of(Collective collective) {
-  constexpr std::string_view names[kCollectiveCount] = {"all_reduce", "reduce", "reduce_scatter",
-                                                        "broadcast", "all_gather"};
-  return names[static_cast<std::size_t>(collective)];
-}
-
-std::string_view name_of(Algorithm algorithm) {
-  constexpr std::string_view names[kAlgorithmCount] = {
-      "auto", "stream",   "ssar_recursive_double", "ssar_split_allgather", "dsar_split_allgather",
-      "ring", "allgather"};
-  return names[static_cast<std::size_t>(algorithm)];
-}
-
-bool Join::agrees_with(const Join& other) const {
-  return descriptor == other.descriptor && collective == other.collective &&
-         algorithm == other.algorithm && root == other.root && unit == other.unit;
-}
-
 void encode(const Join& join, std::span<std::byte, kJoinBytes> out) {
-  encode(join.descriptor, out.first<kDescriptorBytes>());
+  encode(join.call.descriptor, out.first<kDescriptorBytes>());
   std::byte* at = out.data() + kDescriptorBytes;
-  store(at, static_cast<std::uint8_t>(join.collective));
-  store(at + 1, static_cast<std::uint8_t>(join.algorithm));
+  store(at, static_cast<std::uint8_t>(join.call.collective));
+  store(at + 1, static_cast<std::uint8_t>(join.call.algorithm));
   store(at + 2, std::uint16_t{0});
-  store(at + 4, join.root);
+  store(at + 4, join.call.root);
   store(at + 8, join.elements);
-  store(at + 16, join.unit);
+  store(at + 16, join.call.unit);
   store(at + 20, std::uint32_t{0});
   store(at + 24, join.crowded);
 }
@@ -48,31 +30,21 @@ Result<Join> decode_join(std::span<const std::byte> in) {
   if (algorithm >= kAlgorithmCount) return protocol_error("join: unknown algorithm");
   if (load<std::uint16_t>(at + 2) != 0) return protocol_error("join: reserved bits are set");
   if (load<std::uint32_t>(at + 20) != 0) return protocol_error("join: reserved bits are set");
-  const Join join{.descriptor = *descriptor,
-                  .collective = static_cast<Collective>(collective),
-                  .algorithm = static_cast<Algorithm>(algorithm),
-                  .root = load<std::uint32_t>(at + 4),
-                  .unit = load<std::uint32_t>(at + 16),
+  const Join join{.call = {.descriptor = *descriptor,
+                           .collective = static_cast<Collective>(collective),
+                           .algorithm = static_cast<Algorithm>(algorithm),
+                           .root = load<std::uint32_t>(at + 4),
+                           .unit = load<std::uint32_t>(at + 16)},
                   .elements = load<std::uint64_t>(at + 8),
                   .crowded = load<std::uint64_t>(at + 24)};
-  const std::uint64_t rows = join.descriptor.count / join.descriptor.row;
-  if (join.unit == 0 || rows % join.unit != 0) return protocol_error("join: unit does not divide");
-  if (!join.descriptor.is_sparse) return protocol_error("join: not of a sparse vector");
-  if (join.elements > join.descriptor.count || join.crowded > join.elements) {
+  const std::uint64_t rows = descriptor->count / descriptor->row;
+  if (join.call.unit == 0 || rows % join.call.unit != 0)
+    return protocol_error("join: unit does not divide");
+  if (!descriptor->is_sparse) return protocol_error("join: not of a sparse vector");
+  if (join.elements > descriptor->count || join.crowded > join.elements) {
     return protocol_error("join: too many elements");
   }
   return join;
-}
-
-std::string describe(const Join& join) {
-  std::string text(name_of(join.collective));
-  const bool is_rooted =
-      join.collective == Collective::reduce || join.collective == Collective::broadcast;
-  if (is_rooted) text += " with root " + std::to_string(join.root);
-  if (join.collective == Collective::all_reduce && join.algorithm != Algorithm::automatic) {
-    text += " by " + std::string(name_of(join.algorithm));
-  }
-  return text + " (" + describe(join.descriptor) + ")";
 }
 
 }  // namespace sparsewire::wire

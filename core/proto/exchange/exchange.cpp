@@ -51,18 +51,18 @@ DType partial_dtype(const PartPlan& plan, DType dtype) {
 
 }  // namespace
 
-Exchange::Exchange(const PartPlan& plan, const wire::Join& join, std::uint64_t seq, Rank rank,
+Exchange::Exchange(const PartPlan& plan, const wire::Call& call, std::uint64_t seq, Rank rank,
                    Rank world_size, const SparseTensor& tensor, std::vector<PartSink*> sinks,
                    const Costs& costs)
     : plan_(plan),
-      join_(join),
+      call_(call),
       seq_(seq),
       rank_(rank),
       parts_in_flight_(kPartsPerRank * static_cast<std::uint64_t>(world_size)),
-      partial_dtype_(partial_dtype(plan, join.descriptor.dtype)),
+      partial_dtype_(partial_dtype(plan, call.descriptor.dtype)),
       tensor_(tensor),
       sinks_(std::move(sinks)),
-      adder_(join.descriptor, plan.has_partial_sums(), partial_dtype_, world_size, costs) {}
+      adder_(call.descriptor, plan.has_partial_sums(), partial_dtype_, world_size, costs) {}
 
 Exchange::Pieces Exchange::Part::take_message(Rank from) {
   auto& messages = inboxes.at(from).whole;
@@ -95,7 +95,7 @@ Exchange::Pieces Exchange::own_pieces(std::uint64_t number) {
   const std::uint64_t first = lower_bound(slice_, 0, range.first * grid.chunk_elements / row);
   const std::uint64_t last = lower_bound(slice_, first, range.end * grid.chunk_elements / row);
   if (first == last) return {};
-  const DType dtype = join_.descriptor.dtype;
+  const DType dtype = call_.descriptor.dtype;
   if (row == 1 && suits_packing(last - first, range)) {
     return {widened(pack_elements(slice_, first, last, grid, range), grid, range, dtype,
                     partial_dtype_)};
@@ -134,7 +134,7 @@ Status Exchange::check_chunks(std::uint64_t number, const Pieces& pieces) const 
   if (has_packed && (pieces.size() > 1 || pieces.front().chunk != range.first)) {
     return protocol_error("part: packed coordinates must be all of it");
   }
-  if (has_packed && join_.descriptor.row != 1) {
+  if (has_packed && call_.descriptor.row != 1) {
     return protocol_error("part: packed coordinates of rows");
   }
   return {};
@@ -192,7 +192,7 @@ void Exchange::send(std::uint64_t number, Part& part, const Step& step, Outgoing
 
 // From here on this rank, too, holds what the others get: all must add the same values.
 void Exchange::encode(std::uint64_t number, Part& part, Rank label) {
-  const wire::Descriptor& descriptor = join_.descriptor;
+  const wire::Descriptor& descriptor = call_.descriptor;
   const Codec codec = part.is_complete ? descriptor.result_codec : descriptor.segment_codec;
   if (codec == Codec::raw) return;
   const ChunkGrid grid = grid_of(number, part.is_complete);

@@ -23,7 +23,7 @@ using Outgoings = std::vector<Outgoing>;
 class Exchange {
  public:
   // `sinks` has one entry per list of results.
-  Exchange(const PartPlan& plan, const wire::Join& join, std::uint64_t seq, Rank rank,
+  Exchange(const PartPlan& plan, const wire::Call& call, std::uint64_t seq, Rank rank,
            Rank world_size, const SparseTensor& tensor, std::vector<PartSink*> sinks,
            const Costs& costs);
 
@@ -73,7 +73,7 @@ class Exchange {
   Status check_chunks(std::uint64_t number, const Pieces& pieces) const;
 
   const PartPlan plan_;
-  const wire::Join join_;
+  const wire::Call call_;
   const std::uint64_t seq_;
   const Rank rank_;
   const std::uint64_t parts_in_flight_;  // at most

@@ -25,11 +25,11 @@ ChunkGrid contiguous_grid(const wire::Descriptor& descriptor, std::uint64_t coun
 
 }  // namespace
 
-PartPlan::PartPlan(const wire::Join& join, wire::Algorithm algorithm, Rank rank, Rank world_size,
+PartPlan::PartPlan(const wire::Call& call, wire::Algorithm algorithm, Rank rank, Rank world_size,
                    std::uint64_t seq, std::uint64_t most_elements)
-    : join_(join), algorithm_(algorithm), rank_(rank), world_size_(world_size), seq_(seq) {
+    : call_(call), algorithm_(algorithm), rank_(rank), world_size_(world_size), seq_(seq) {
   const bool has_lists =
-      join.collective == Collective::all_gather || join.collective == Collective::reduce_scatter;
+      call.collective == Collective::all_gather || call.collective == Collective::reduce_scatter;
   lists_ = has_lists ? static_cast<std::uint64_t>(world_size) : 1;
   std::uint64_t chunks = 0;
   for (std::uint64_t list = 0; list < lists_; ++list) {
@@ -44,29 +44,29 @@ PartPlan::PartPlan(const wire::Join& join, wire::Algorithm algorithm, Rank rank,
   if (has_owners) chunks_per_part_ = std::min(chunks_per_part_, share);
   parts_per_list_ = ceil_div(chunks, chunks_per_part_);
   has_partial_sums_ =
-      join.collective == Collective::all_reduce &&
+      call.collective == Collective::all_reduce &&
       (algorithm == Algorithm::ssar_recursive_double || algorithm == Algorithm::ring);
 }
 
 std::uint64_t PartPlan::lists() const {
-  return join_.collective == Collective::all_gather ? lists_ : 1;
+  return call_.collective == Collective::all_gather ? lists_ : 1;
 }
 
 std::uint64_t PartPlan::begin(std::uint64_t list) const {
-  if (join_.collective != Collective::reduce_scatter) return 0;
-  const std::uint64_t unit = std::uint64_t{join_.descriptor.row} * join_.unit;  // elements
-  const std::uint64_t units = join_.descriptor.count / unit;
+  if (call_.collective != Collective::reduce_scatter) return 0;
+  const std::uint64_t unit = std::uint64_t{call_.descriptor.row} * call_.unit;  // elements
+  const std::uint64_t units = call_.descriptor.count / unit;
   // Split so that no product exceeds 64 bits: the bound is units * list / lists.
   return (units / lists_ * list + units % lists_ * list / lists_) * unit;
 }
 
 std::uint64_t PartPlan::end(std::uint64_t list) const {
-  if (join_.collective != Collective::reduce_scatter) return join_.descriptor.count;
+  if (call_.collective != Collective::reduce_scatter) return call_.descriptor.count;
   return begin(list + 1);
 }
 
 ChunkGrid PartPlan::grid(std::uint64_t list) const {
-  return contiguous_grid(join_.descriptor, end(list) - begin(list));
+  return contiguous_grid(call_.descriptor, end(list) - begin(list));
 }
 
 std::uint64_t PartPlan::first_chunk(std::uint64_t part) const {
@@ -85,8 +85,8 @@ Rank PartPlan::owner(std::uint64_t part) const {
 }
 
 Schedule PartPlan::schedule(std::uint64_t part) const {
-  const auto root = static_cast<Rank>(join_.root);
-  switch (join_.collective) {
+  const auto root = static_cast<Rank>(call_.root);
+  switch (call_.collective) {
     case Collective::reduce:
       return split_schedule(rank_, world_size_, owner(part), {root});
     case Collective::reduce_scatter:
@@ -109,13 +109,13 @@ Schedule PartPlan::schedule(std::uint64_t part) const {
 }
 
 bool PartPlan::contributes(std::uint64_t part) const {
-  if (join_.collective == Collective::broadcast) return rank_ == static_cast<Rank>(join_.root);
-  return join_.collective != Collective::all_gather || owner(part) == rank_;
+  if (call_.collective == Collective::broadcast) return rank_ == static_cast<Rank>(call_.root);
+  return call_.collective != Collective::all_gather || owner(part) == rank_;
 }
 
 bool PartPlan::receives(std::uint64_t part) const {
-  if (join_.collective == Collective::reduce) return rank_ == static_cast<Rank>(join_.root);
-  return join_.collective != Collective::reduce_scatter || owner(part) == rank_;
+  if (call_.collective == Collective::reduce) return rank_ == static_cast<Rank>(call_.root);
+  return call_.collective != Collective::reduce_scatter || owner(part) == rank_;
 }
 
 }  // namespace sparsewire::proto

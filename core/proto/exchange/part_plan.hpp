@@ -12,7 +12,7 @@ class PartPlan {
  public:
   // The algorithm is one of those that run by schedules. `most_elements` is what the rank that
   // names the most of them names.
-  PartPlan(const wire::Join& join, wire::Algorithm algorithm, Rank rank, Rank world_size,
+  PartPlan(const wire::Call& call, wire::Algorithm algorithm, Rank rank, Rank world_size,
            std::uint64_t seq, std::uint64_t most_elements);
 
   // Results come in lists: one per rank in an all_gather, one otherwise.
@@ -43,7 +43,7 @@ class PartPlan {
  private:
   Rank owner(std::uint64_t part) const;
 
-  wire::Join join_;
+  wire::Call call_;
   wire::Algorithm algorithm_;
   Rank rank_;
   Rank world_size_;

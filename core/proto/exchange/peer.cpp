@@ -16,10 +16,10 @@ using wire::Collective;
 constexpr std::size_t kFailuresKept = 1024;
 
 // The algorithm, where it does not depend on what the other ranks bring.
-std::optional<Algorithm> settled(const wire::Join& join) {
-  if (join.collective != Collective::all_reduce) return Algorithm::allgather;
-  if (join.algorithm != Algorithm::automatic) return join.algorithm;
-  if (is_short(join.descriptor)) return Algorithm::allgather;
+std::optional<Algorithm> settled(const wire::Call& call) {
+  if (call.collective != Collective::all_reduce) return Algorithm::allgather;
+  if (call.algorithm != Algorithm::automatic) return call.algorithm;
+  if (is_short(call.descriptor)) return Algorithm::allgather;
   return {};
 }
 
@@ -42,30 +42,33 @@ Peer::Operation* Peer::find_or_create(std::uint64_t seq) {
   return seq < issued_ ? nullptr : &operations_[seq];
 }
 
-void Peer::submit(std::uint64_t seq, const wire::Join& join, const SparseTensor& tensor,
+void Peer::submit(std::uint64_t seq, const wire::Call& call, const SparseTensor& tensor,
                   Outputs& outputs, Effects& effects) {
   Operation& operation = operations_[seq];
   issued_ = seq + 1;
   if (operation.state == PeerState::failed) return;  // Another rank has refused it.
   operation.move(PeerStep::submit);
-  operation.own = join;
+  operation.call = call;
   operation.tensor = tensor;
   operation.outputs = &outputs;
-  operation.own->crowded = crowded(tensor) * join.descriptor.row;
-  effects.messages.push_back({kNoRank, join_message(*operation.own, seq)});
+  const std::uint64_t row = call.descriptor.row;
+  const wire::Join join{call, tensor.named * row, crowded(tensor) * row};
+  effects.messages.push_back({kNoRank, join_message(join, seq)});
+  operation.joins.emplace(rank_, join);
   // Short vectors do not wait for all to join, which bounds what waits for those who come late.
-  if (is_short(join.descriptor)) {
-    start(seq, operation, {*settled(join), join.descriptor.count, false}, effects);
+  if (is_short(call.descriptor)) {
+    start(seq, operation, {*settled(call), call.descriptor.count, false}, effects);
   }
   check_agreement(seq, operation, effects);
 }
 
-void Peer::issue_stream(std::uint64_t seq, const wire::Descriptor& descriptor, Effects& effects) {
+void Peer::issue_stream(std::uint64_t seq, const wire::Call& call, Effects& effects) {
   Operation& operation = operations_[seq];
   issued_ = seq + 1;
   if (operation.state == PeerState::failed) return;
   operation.move(PeerStep::issue_stream);
-  operation.stream = descriptor;
+  operation.call = call;
+  operation.call.algorithm = Algorithm::stream;
   check_agreement(seq, operation, effects);
 }
 
@@ -114,7 +117,7 @@ Status Peer::on_late(Rank from, const wire::Message& message, Effects& effects) 
 Status Peer::on_join(Rank from, std::uint64_t seq, const wire::Join& join, Effects& effects) {
   Operation& operation = operations_.at(seq);
   if (!operation.joins.emplace(from, join).second) return protocol_error("join: sent twice");
-  if (join.root >= static_cast<std::uint32_t>(world_size_)) {
+  if (join.call.root >= static_cast<std::uint32_t>(world_size_)) {
     return protocol_error("join: its root is out of range");
   }
   check_agreement(seq, operation, effects);
@@ -126,44 +129,37 @@ void Peer::check_agreement(std::uint64_t seq, Operation& operation, Effects& eff
   if (operation.state == PeerState::heard) return;
   const bool is_stream = operation.state == PeerState::streaming;
   for (const auto& [rank, join] : operation.joins) {
-    if (!is_stream && join.agrees_with(*operation.own)) continue;
-    const std::string own = is_stream
-                                ? "all_reduce by stream (" + wire::describe(*operation.stream) + ")"
-                                : wire::describe(*operation.own);
+    if (!is_stream && join.call == operation.call) continue;
     const Error error{ErrorCode::mismatch, rank,
-                      "ranks disagree: rank " + std::to_string(rank_) + " called " + own +
-                          ", rank " + std::to_string(rank) + " called " + wire::describe(join)};
+                      "ranks disagree: rank " + std::to_string(rank_) + " called " +
+                          wire::describe(operation.call) + ", rank " + std::to_string(rank) +
+                          " called " + wire::describe(join.call)};
     // Those who wait for a join of this rank would wait for ever.
     if (is_stream) effects.messages.push_back({kNoRank, refuse_message(error, seq)});
     return fail(seq, operation, error, effects);
   }
-  if (!is_stream && has_all_joins(operation)) {
-    proceed(seq, operation, effects);
-  }
-}
-
-void Peer::proceed(std::uint64_t seq, Operation& operation, Effects& effects) {
-  if (operation.state == PeerState::joining) start(seq, operation, choice(operation), effects);
+  if (is_stream || !has_all_joins(operation)) return;
   has_work_ = true;
+  if (operation.state == PeerState::joining) start(seq, operation, agreement(operation), effects);
 }
 
 // The same on every rank, because all know all joins.
-Peer::Choice Peer::choice(const Operation& operation) const {
-  std::vector<std::uint64_t> elements{operation.own->elements};
-  std::uint64_t named = operation.own->elements;
-  std::uint64_t crowded = operation.own->crowded;
+Peer::Agreement Peer::agreement(const Operation& operation) const {
+  std::vector<std::uint64_t> elements;
+  std::uint64_t named = 0;
+  std::uint64_t crowded = 0;
   for (const auto& [rank, join] : operation.joins) {
     elements.push_back(join.elements);
     named += join.elements;
     crowded += join.crowded;
   }
   std::ranges::sort(elements);  // So that sums over them are the same, too.
-  const wire::Descriptor& descriptor = operation.own->descriptor;
+  const wire::Descriptor& descriptor = operation.call.descriptor;
   const Load load{.length = descriptor.count,
                   .element_size = element_size(descriptor.dtype),
                   .elements = elements,
                   .is_even = is_even(named, crowded)};
-  Algorithm algorithm = settled(*operation.own).value_or(Algorithm::automatic);
+  Algorithm algorithm = settled(operation.call).value_or(Algorithm::automatic);
   if (algorithm == Algorithm::automatic) algorithm = choose(load, link_);
   // The exchange would split the vector into equal ranges, which suits even loads alone.
   const bool is_split = algorithm == Algorithm::ssar_split_allgather;
@@ -171,19 +167,20 @@ Peer::Choice Peer::choice(const Operation& operation) const {
   return {algorithm, elements.back(), load.is_even};
 }
 
-void Peer::start(std::uint64_t seq, Operation& operation, const Choice& choice, Effects& effects) {
-  if (runs_as_stream(choice.algorithm)) {
-    const Route route = choice.is_even ? Route::stream : Route::striped_stream;
+void Peer::start(std::uint64_t seq, Operation& operation, const Agreement& agreement,
+                 Effects& effects) {
+  if (runs_as_stream(agreement.algorithm)) {
+    const Route route = agreement.is_even ? Route::stream : Route::striped_stream;
     effects.events.push_back({PeerEvent::Kind::chosen, seq, {}, route});
     operations_.erase(seq);
     return;
   }
-  const PartPlan plan(*operation.own, choice.algorithm, rank_, world_size_, seq,
-                      choice.most_elements);
+  const PartPlan plan(operation.call, agreement.algorithm, rank_, world_size_, seq,
+                      agreement.most_elements);
   operation.move(PeerStep::exchange);
   operation.exchange = std::make_unique<Exchange>(
-      plan, *operation.own, seq, rank_, world_size_, operation.tensor, open_sinks(plan, operation),
-      costs_for(operation.own->descriptor, costs_of(link_)));
+      plan, operation.call, seq, rank_, world_size_, operation.tensor, open_sinks(plan, operation),
+      costs_for(operation.call.descriptor, costs_of(link_)));
   has_work_ = true;
   effects.events.push_back({PeerEvent::Kind::chosen, seq, {}, Route::exchange});
 }
@@ -200,24 +197,24 @@ std::vector<PartSink*> Peer::open_sinks(const PartPlan& plan, const Operation& o
 std::optional<std::uint64_t> Peer::most_of(std::uint64_t list, const Operation& operation) const {
   if (!has_all_joins(operation)) return {};
   const auto elements_of = [&](Rank rank) {
-    if (rank == rank_) return operation.own->elements;
     const auto at = operation.joins.find(rank);  // A root may be none of the ranks.
     return at == operation.joins.end() ? std::uint64_t{0} : at->second.elements;
   };
-  const Collective collective = operation.own->collective;
-  const auto root = static_cast<Rank>(operation.own->root);
+  const Collective collective = operation.call.collective;
+  const auto root = static_cast<Rank>(operation.call.root);
   if (collective == Collective::reduce && rank_ != root) return 0;
   if (collective == Collective::all_gather) return elements_of(static_cast<Rank>(list));
   if (collective == Collective::broadcast) return elements_of(root);
   std::uint64_t most = 0;
-  for (Rank rank = 0; rank < world_size_; ++rank) most += elements_of(rank);
+  for (const auto& [rank, join] : operation.joins) most += join.elements;
   return most;
 }
 
 Status Peer::on_part(Rank from, Operation& operation, const wire::Message& message,
                      Effects& effects) {
-  if (operation.state == PeerState::streaming)
+  if (operation.state == PeerState::streaming) {
     return protocol_error("part: its operation is a stream here");
+  }
   if (!operation.joins.contains(from)) return protocol_error("part: its rank has not joined");
   has_work_ = true;
   // Behind older ones that still wait, this one must wait, too.
@@ -264,12 +261,8 @@ void Peer::note_failure(std::uint64_t seq, const Error& error, Effects& effects)
   effects.events.push_back({PeerEvent::Kind::failed, seq, error});
 }
 
-bool Peer::drop(std::uint64_t seq) {
-  const auto at = operations_.find(seq);
-  if (at == operations_.end()) return false;
-  const bool was_mine = at->second.own.has_value();
-  if (seq < issued_) operations_.erase(at);
-  return was_mine;
+void Peer::drop(std::uint64_t seq) {
+  if (seq < issued_) operations_.erase(seq);
 }
 
 std::optional<PeerState> Peer::state(std::uint64_t seq) const {
@@ -280,13 +273,13 @@ std::optional<PeerState> Peer::state(std::uint64_t seq) const {
 
 std::vector<Rank> Peer::missing(std::uint64_t seq) const {
   const auto at = operations_.find(seq);
-  if (at == operations_.end() || !at->second.own) return {};
+  if (at == operations_.end() || !at->second.joins.contains(rank_)) return {};
+  const Operation& operation = at->second;
   std::vector<Rank> missing;
   for (Rank rank = 0; rank < world_size_; ++rank) {
-    if (rank != rank_ && !at->second.joins.contains(rank)) missing.push_back(rank);
+    if (!operation.joins.contains(rank)) missing.push_back(rank);
   }
-  if (missing.empty() && at->second.exchange) return at->second.exchange->missing();
-  return missing;
+  return missing.empty() && operation.exchange ? operation.exchange->missing() : missing;
 }
 
 }  // namespace sparsewire::proto

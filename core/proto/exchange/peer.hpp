@@ -35,11 +35,11 @@ class Peer {
 
   // Issues a collective. The tensor and the outputs must stay until it has ended or was dropped.
   // Sequence numbers rise.
-  void submit(std::uint64_t seq, const wire::Join& join, const SparseTensor& tensor,
+  void submit(std::uint64_t seq, const wire::Call& call, const SparseTensor& tensor,
               Outputs& outputs, Effects& effects);
 
-  // Tells that the operation was issued here as one that all ranks must issue as a stream.
-  void issue_stream(std::uint64_t seq, const wire::Descriptor& descriptor, Effects& effects);
+  // Tells that the call was issued here as one that all ranks must issue as a stream.
+  void issue_stream(std::uint64_t seq, const wire::Call& call, Effects& effects);
 
   // Tells all ranks that this one cannot take part in the operation, which was just issued.
   void refuse(std::uint64_t seq, const Error& error, Effects& effects);
@@ -51,8 +51,8 @@ class Peer {
   Result<bool> poll(Effects& effects);
   bool has_work() const { return has_work_; }
 
-  // Forgets an operation, whatever its state; false where it runs no exchange here.
-  bool drop(std::uint64_t seq);
+  // Forgets an operation, whatever its state.
+  void drop(std::uint64_t seq);
 
   // None where nothing of the operation is known, or all of it is forgotten.
   std::optional<PeerState> state(std::uint64_t seq) const;
@@ -69,9 +69,8 @@ class Peer {
   };
   struct Operation {
     PeerState state = PeerState::heard;
-    std::optional<wire::Join> own;
-    std::optional<wire::Descriptor> stream;  // where it was issued as a stream
-    std::map<Rank, wire::Join> joins;        // of the others
+    wire::Call call;                   // once it is issued here
+    std::map<Rank, wire::Join> joins;  // this rank's among them, unless it is a stream
     SparseTensor tensor;
     Outputs* outputs = nullptr;
     std::vector<Early> early;  // parts that came before the exchange was set up
@@ -82,7 +81,7 @@ class Peer {
 
   Operation* find_or_create(std::uint64_t seq);
   bool has_all_joins(const Operation& operation) const {
-    return static_cast<Rank>(operation.joins.size()) == world_size_ - 1;
+    return static_cast<Rank>(operation.joins.size()) == world_size_;
   }
   Status on_late(Rank from, const wire::Message& message, Effects& effects);
   Status on_join(Rank from, std::uint64_t seq, const wire::Join& join, Effects& effects);
@@ -91,14 +90,13 @@ class Peer {
   void fail(std::uint64_t seq, Operation& operation, const Error& error, Effects& effects);
   void note_failure(std::uint64_t seq, const Error& error, Effects& effects);
   // What all ranks make of all joins.
-  struct Choice {
+  struct Agreement {
     wire::Algorithm algorithm;
     std::uint64_t most_elements;
     bool is_even;
   };
-  Choice choice(const Operation& operation) const;
-  void start(std::uint64_t seq, Operation& operation, const Choice& choice, Effects& effects);
-  void proceed(std::uint64_t seq, Operation& operation, Effects& effects);
+  Agreement agreement(const Operation& operation) const;
+  void start(std::uint64_t seq, Operation& operation, const Agreement& agreement, Effects& effects);
   std::vector<PartSink*> open_sinks(const PartPlan& plan, const Operation& operation) const;
   // The elements that a list of results can name at most, where all have joined.
   std::optional<std::uint64_t> most_of(std::uint64_t list, const Operation& operation) const;

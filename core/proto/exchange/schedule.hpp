@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/types.hpp"
-#include "wire/join.hpp"
+#include "wire/call.hpp"
 
 namespace sparsewire::proto {
 

@@ -142,7 +142,7 @@ class Cluster {
 class MuteRank final : public comm::LaneListener {
  public:
   MuteRank(const wire::Topology& topology, Rank rank, bool dedicated, Sockets& sockets)
-      : is_dedicated_(dedicated) {
+      : topology_(topology), is_dedicated_(dedicated) {
     for (const auto& lane : sockets) {
       for (const Socket& socket : lane) sockets_.push_back(socket.duplicate());
     }
@@ -160,8 +160,10 @@ class MuteRank final : public comm::LaneListener {
   }
 
   void submit(std::uint64_t seq, const comm::Operation::Arguments& arguments) {
-    const auto operation = std::make_shared<comm::Operation>(seq, arguments, true);
-    if (!is_dedicated_) lanes_.front()->announce(operation);
+    const auto operation = std::make_shared<comm::Operation>(arguments, topology_);
+    operation->issue(seq);
+    operation->open_stream();
+    if (!is_dedicated_) lanes_.front()->introduce(operation);
     for (const auto& lane : lanes_) lane->submit(operation);
   }
 
@@ -178,6 +180,7 @@ class MuteRank final : public comm::LaneListener {
   void broken(Error) override {}
 
  private:
+  wire::Topology topology_;
   bool is_dedicated_;
   std::vector<Socket> sockets_;
   std::vector<std::unique_ptr<comm::Lane>> lanes_;

@@ -37,16 +37,16 @@ float value_of(std::size_t rank, std::size_t i) {
 float expected_of(std::size_t i) { return i % 2 == 0 ? 2 * value_of(0, i) : 1.0f; }
 
 SparseCollective sums(wire::Algorithm algorithm, std::size_t count) {
-  const wire::Join join{.descriptor = {.count = count, .is_sparse = true}, .algorithm = algorithm};
+  const wire::Call call{.descriptor = {.count = count, .is_sparse = true}, .algorithm = algorithm};
   std::vector<SparseVector> vectors;
   for (std::size_t rank = 0; rank < 2; ++rank) {
     std::vector<std::uint64_t> positions(count);
     std::iota(positions.begin(), positions.end(), std::uint64_t{0});
     Buffer values(count * sizeof(float));
     for (std::size_t i = 0; i < count; ++i) store(values.data(), i, value_of(rank, i));
-    vectors.emplace_back(join.descriptor, std::move(positions), std::move(values));
+    vectors.emplace_back(call.descriptor, std::move(positions), std::move(values));
   }
-  return {join, std::move(vectors)};
+  return {call, std::move(vectors)};
 }
 
 TEST_CASE("a rank whose thread rounds oddly adds like all others") {

@@ -29,15 +29,15 @@ struct NarrowPair {
 
 // A full vector, sparse in form only.
 SparseCollective broadcast_of(std::uint64_t count) {
-  const wire::Join join{.descriptor = {.count = count, .is_sparse = true},
+  const wire::Call call{.descriptor = {.count = count, .is_sparse = true},
                         .collective = wire::Collective::broadcast};
   Random random(1);
   std::vector<SparseVector> vectors;
   for (const std::uint64_t named : {count, std::uint64_t{0}}) {
-    vectors.emplace_back(join.descriptor, random_positions(count, named, random),
+    vectors.emplace_back(call.descriptor, random_positions(count, named, random),
                          Buffer(named * 4, std::byte{1}));
   }
-  return {join, std::move(vectors)};
+  return {call, std::move(vectors)};
 }
 
 TEST_CASE("the root of a broadcast keeps little in memory, and ends when little is left to send") {

@@ -9,7 +9,7 @@ namespace {
 using namespace sparsewire;
 using namespace sparsewire::test;
 using wire::Algorithm;
-using wire::Join;
+using wire::Call;
 
 // --- What one operation alone ends ---
 
@@ -53,10 +53,10 @@ TEST_CASE("ranks that disagree all learn of it, and the communicator goes on") {
         if (usual == odd) continue;
         CAPTURE(wire::name_of(usual));
         CAPTURE(wire::name_of(odd));
-        Join odd_join{.algorithm = odd};
-        odd_join.descriptor.form = wire::ResultForm::sparse;
+        Call odd_call{.algorithm = odd};
+        odd_call.descriptor.form = wire::ResultForm::sparse;
         const auto a = large_sparse({.algorithm = usual}, 3, random);
-        const auto b = large_sparse(odd_join, 3, random);
+        const auto b = large_sparse(odd_call, 3, random);
         std::vector<OperationPtr> operations;
         for (std::size_t rank = 0; rank < 3; ++rank) {
           operations.push_back(submit(cluster, rank == 2 ? b : a, rank));

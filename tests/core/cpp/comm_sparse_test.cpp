@@ -9,17 +9,17 @@ namespace {
 using namespace sparsewire;
 using namespace sparsewire::test;
 using wire::Algorithm;
-using wire::Join;
+using wire::Call;
 
 SparseCollective random_sparse(std::size_t world_size, Random& random) {
   const DType dtype = pick(kDTypes, random);
   const std::uint32_t row = pick({1u, 1u, 16u}, random);
   const std::uint64_t length =
       pick<std::uint64_t>({0, 1, 700, 9000, below(300'000, random)}, random) / row;
-  Join join = random_join(sparse_descriptor(dtype, length, row, random), world_size, random);
-  if (join.collective == wire::Collective::all_reduce) join.algorithm = pick(kAlgorithms, random);
+  Call call = random_sparse_call(sparse_descriptor(dtype, length, row, random), world_size, random);
+  if (call.collective == wire::Collective::all_reduce) call.algorithm = pick(kAlgorithms, random);
   const std::uint64_t named = pick<std::uint64_t>({5, length / 50, length / 3, length}, random);
-  return sparse_collective(join, world_size, named, random, [&](std::size_t count) {
+  return sparse_collective(call, world_size, named, random, [&](std::size_t count) {
     return random_small_numbers(count, dtype, random);
   });
 }
@@ -106,8 +106,8 @@ TEST_CASE("vectors with hardly a gap") {
   for (const Algorithm algorithm : {Algorithm::stream, Algorithm::allgather}) {
     for (const wire::ResultForm form : {wire::ResultForm::cheapest, wire::ResultForm::sparse}) {
       CAPTURE(wire::name_of(algorithm));
-      Join join{.descriptor = descriptor, .algorithm = algorithm};
-      join.descriptor.form = form;
+      Call call{.descriptor = descriptor, .algorithm = algorithm};
+      call.descriptor.form = form;
       std::vector<SparseVector> vectors;
       for (int rank = 0; rank < 2; ++rank) {
         std::vector<std::uint64_t> positions;
@@ -115,9 +115,9 @@ TEST_CASE("vectors with hardly a gap") {
           if (at % 1000 != 0) positions.push_back(at);
         }
         Buffer values = random_small_numbers(positions.size(), descriptor.dtype, random);
-        vectors.emplace_back(join.descriptor, std::move(positions), std::move(values));
+        vectors.emplace_back(call.descriptor, std::move(positions), std::move(values));
       }
-      const SparseCollective collective(join, std::move(vectors));
+      const SparseCollective collective(call, std::move(vectors));
       Cluster cluster = Cluster::colocated(2, 1);
       check_all_done(submit_all(cluster, collective), collective);
       cluster.close();

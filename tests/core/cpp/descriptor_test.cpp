@@ -7,6 +7,7 @@ namespace {
 using namespace sparsewire;
 using namespace sparsewire::test;
 using wire::Algorithm;
+using wire::Call;
 using wire::Collective;
 using wire::Descriptor;
 using wire::Join;
@@ -22,11 +23,11 @@ constexpr Descriptor kLossy{.dtype = DType::float32,
                             .result_codec = Codec::bfloat16,
                             .seed = 0x01020304};
 
-constexpr Join kJoin{.descriptor = kLossy,
-                     .collective = Collective::reduce_scatter,
-                     .algorithm = Algorithm::ring,
-                     .root = 0x11121314,
-                     .unit = 0x100,
+constexpr Join kJoin{.call = {.descriptor = kLossy,
+                              .collective = Collective::reduce_scatter,
+                              .algorithm = Algorithm::ring,
+                              .root = 0x11121314,
+                              .unit = 0x100},
                      .elements = 0x0102030405,
                      .crowded = 0x0203};
 
@@ -160,46 +161,27 @@ TEST_CASE("a join comes back as it was sent") {
   for (int collective = 0; collective < wire::kCollectiveCount; ++collective) {
     for (int algorithm = 0; algorithm < wire::kAlgorithmCount; ++algorithm) {
       Join join = kJoin;
-      join.collective = static_cast<Collective>(collective);
-      join.algorithm = static_cast<Algorithm>(algorithm);
+      join.call.collective = static_cast<Collective>(collective);
+      join.call.algorithm = static_cast<Algorithm>(algorithm);
       const auto decoded = wire::decode_join(encoded(join));
       REQUIRE(decoded);
-      CHECK(decoded->agrees_with(join));
+      CHECK(decoded->call == join.call);
       CHECK(decoded->elements == join.elements);
       CHECK((encoded(*decoded) == encoded(join)));
     }
   }
 }
 
-TEST_CASE("ranks agree on all of a join but what each brings") {
-  const auto agrees = [](auto change) {
-    Join other = kJoin;
-    change(other);
-    return kJoin.agrees_with(other);
-  };
-  CHECK(agrees([](Join& join) { join.elements = 1; }));
-  CHECK(agrees([](Join& join) { join.crowded = 1; }));
-  CHECK_FALSE(agrees([](Join& join) { join.collective = Collective::all_gather; }));
-  CHECK_FALSE(agrees([](Join& join) { join.algorithm = Algorithm::automatic; }));
-  CHECK_FALSE(agrees([](Join& join) { join.root = 0; }));
-  CHECK_FALSE(agrees([](Join& join) { join.unit = 1; }));
-  CHECK_FALSE(agrees([](Join& join) { join.descriptor.count += 64; }));
-  CHECK_FALSE(agrees([](Join& join) { join.descriptor.op = ReduceOp::sum; }));
-  CHECK_FALSE(agrees([](Join& join) { join.descriptor.form = ResultForm::sparse; }));
-  CHECK_FALSE(agrees([](Join& join) { join.descriptor.result_codec = Codec::raw; }));
-  CHECK_FALSE(agrees([](Join& join) { join.descriptor.seed = 0; }));
-}
-
-TEST_CASE("a join is worded for people") {
+TEST_CASE("a call is worded for people") {
   const Descriptor descriptor{.count = 10, .is_sparse = true};
   const std::string what = " (sparse sum of 10 float32)";
-  CHECK(wire::describe(Join{.descriptor = descriptor}) == "all_reduce" + what);
-  CHECK(wire::describe(Join{.descriptor = descriptor, .algorithm = Algorithm::ring}) ==
+  CHECK(wire::describe(Call{descriptor}) == "all_reduce" + what);
+  CHECK(wire::describe(Call{.descriptor = descriptor, .algorithm = Algorithm::ring}) ==
         "all_reduce by ring" + what);
   CHECK(
-      wire::describe(Join{.descriptor = descriptor, .collective = Collective::reduce, .root = 2}) ==
+      wire::describe(Call{.descriptor = descriptor, .collective = Collective::reduce, .root = 2}) ==
       "reduce with root 2" + what);
-  CHECK(wire::describe(Join{.descriptor = descriptor, .collective = Collective::all_gather}) ==
+  CHECK(wire::describe(Call{.descriptor = descriptor, .collective = Collective::all_gather}) ==
         "all_gather" + what);
 }
 
@@ -222,11 +204,11 @@ TEST_CASE("each malformed field of a join is refused") {
     CHECK(is_refused(wire::decode_join(changed(valid, {change}))));
   }
   const auto fits = [](auto change) { return takes(kJoin, change); };
-  CHECK_FALSE(fits([](Join& join) { join.unit = 0; }));
-  CHECK_FALSE(fits([](Join& join) { join.unit = 0xffff; }));  // does not divide the rows
-  CHECK_FALSE(fits([](Join& join) { join.descriptor.row = 1, join.descriptor.is_sparse = false; }));
-  CHECK(fits([](Join& join) { join.elements = join.descriptor.count; }));
-  CHECK_FALSE(fits([](Join& join) { join.elements = join.descriptor.count + 1; }));
+  CHECK_FALSE(fits([](Join& join) { join.call.unit = 0; }));
+  CHECK_FALSE(fits([](Join& join) { join.call.unit = 0xffff; }));  // does not divide the rows
+  CHECK_FALSE(fits([](Join& join) { join.call.descriptor = {}; }));
+  CHECK(fits([](Join& join) { join.elements = join.call.descriptor.count; }));
+  CHECK_FALSE(fits([](Join& join) { join.elements = join.call.descriptor.count + 1; }));
   for (std::size_t size = 0; size < 100; ++size) {
     if (size != 48) CHECK(is_refused(wire::decode_join(Buffer(size))));
   }
@@ -234,8 +216,7 @@ TEST_CASE("each malformed field of a join is refused") {
 
 TEST_CASE("any bytes are a join or refused") {
   const std::vector<Buffer> valid{
-      encoded(kJoin),
-      encoded(Join{.descriptor = {.count = 1000, .is_sparse = true}, .elements = 9})};
+      encoded(kJoin), encoded(Join{.call = {{.count = 1000, .is_sparse = true}}, .elements = 9})};
   const auto decode = [](const Buffer& input) { return wire::decode_join(input); };
   check_any_input(valid, 60, decode);
   check_any_bit_flip(valid, decode);

@@ -11,9 +11,9 @@ namespace {
 using namespace sparsewire;
 using namespace sparsewire::test;
 using wire::Algorithm;
+using wire::Call;
 using wire::Collective;
 using wire::Descriptor;
-using wire::Join;
 
 // Around the bounds of blocks, chunks, and parts, which have 16 chunks.
 std::uint64_t random_length(std::size_t world_size, std::uint32_t row, Random& random) {
@@ -28,16 +28,17 @@ std::uint64_t random_named(std::uint64_t length, Random& random) {
       {3, 1000, length / 100, length / 10, std::min<std::uint64_t>(length, 70'000)}, random);
 }
 
-Join random_call(std::size_t world_size, DType dtype, Random& random) {
+Call random_call(std::size_t world_size, DType dtype, Random& random) {
   const std::uint32_t row = pick({1u, 1u, 1u, 16u, 300u}, random);
-  return random_join(sparse_descriptor(dtype, random_length(world_size, row, random), row, random),
-                     world_size, random);
+  return random_sparse_call(
+      sparse_descriptor(dtype, random_length(world_size, row, random), row, random), world_size,
+      random);
 }
 
 void submit_all(PeerWorld& world, SparseCollective& collective) {
   for (std::size_t rank = 0; rank < collective.world_size(); ++rank) {
-    world.will_submit(static_cast<Rank>(rank), collective.join(rank),
-                      collective.vector(rank).tensor(), collective.outputs(rank));
+    world.will_submit(static_cast<Rank>(rank), collective.call(), collective.vector(rank).tensor(),
+                      collective.outputs(rank));
   }
 }
 
@@ -69,10 +70,10 @@ void check_random_collectives(Rank world_size, std::uint64_t seed) {
   std::deque<SparseCollective> collectives;
   for (std::uint64_t left = 1 + below(4, random); left != 0; --left) {
     const DType dtype = pick(kDTypes, random);
-    const Join join = random_call(n, dtype, random);
-    const std::uint64_t length = join.descriptor.count / join.descriptor.row;
+    const Call call = random_call(n, dtype, random);
+    const std::uint64_t length = call.descriptor.count / call.descriptor.row;
     collectives.push_back(sparse_collective(
-        join, n, random_named(length, random), random,
+        call, n, random_named(length, random), random,
         [&](std::size_t count) { return random_small_numbers(count, dtype, random); }));
   }
   PeerWorld world(world_size, seed);
@@ -101,11 +102,11 @@ TEST_CASE("every collective, algorithm and element type") {
           CAPTURE(++seed);
           Random random(seed);
           const Rank n = 2 + static_cast<Rank>(below(4, random));
-          Join join{.descriptor = sparse_descriptor(dtype, 70'000 / row, row, random),
+          Call call{.descriptor = sparse_descriptor(dtype, 70'000 / row, row, random),
                     .collective = collective,
                     .algorithm = algorithm};
           auto call = sparse_collective(
-              join, static_cast<std::size_t>(n), pick({50u, 4000u, 50'000u}, random), random,
+              call, static_cast<std::size_t>(n), pick({50u, 4000u, 50'000u}, random), random,
               [&](std::size_t count) { return random_small_numbers(count, dtype, random); });
           PeerWorld world(n, seed);
           submit_all(world, call);
@@ -151,11 +152,11 @@ TEST_CASE("any values: the same bits on every rank and in every order of deliver
     Random random(seed);
     const std::size_t n = 1 + below(9, random);
     const DType dtype = pick(kDTypes, random);
-    const Join join = random_call(n, dtype, random);
-    CAPTURE(wire::describe(join));
-    const std::uint64_t length = join.descriptor.count / join.descriptor.row;
+    const Call call = random_call(n, dtype, random);
+    CAPTURE(wire::describe(call));
+    const std::uint64_t length = call.descriptor.count / call.descriptor.row;
     const auto collective = sparse_collective(
-        join, n, std::min<std::uint64_t>(random_named(length, random), 20'000), random,
+        call, n, std::min<std::uint64_t>(random_named(length, random), 20'000), random,
         [&](std::size_t count) { return random_elements(count, dtype, random); });
     const std::vector<Results> results = play(collective, seed);
     check_alike(collective, results);
@@ -170,14 +171,14 @@ TEST_CASE("an allgather adds in the order of the ranks, from zero on") {
     Random random(seed);
     const std::size_t n = 1 + below(9, random);
     const DType dtype = pick(kDTypes, random);
-    Join join = random_call(n, dtype, random);
-    join.collective = pick({Collective::all_reduce, Collective::reduce}, random);
-    join.unit = 1;
-    join.algorithm = Algorithm::allgather;
-    CAPTURE(wire::describe(join));
-    const std::uint64_t length = join.descriptor.count / join.descriptor.row;
+    Call call = random_call(n, dtype, random);
+    call.collective = pick({Collective::all_reduce, Collective::reduce}, random);
+    call.unit = 1;
+    call.algorithm = Algorithm::allgather;
+    CAPTURE(wire::describe(call));
+    const std::uint64_t length = call.descriptor.count / call.descriptor.row;
     const auto collective = sparse_collective(
-        join, n, std::min<std::uint64_t>(random_named(length, random), 20'000), random,
+        call, n, std::min<std::uint64_t>(random_named(length, random), 20'000), random,
         [&](std::size_t count) { return random_elements(count, dtype, random); });
     const std::vector<Results> results = play(collective, seed);
     for (std::size_t rank = 0; rank < n; ++rank) {
@@ -196,19 +197,19 @@ double step_of(Codec codec) {
 
 // How far a sum of values of at most 1 may be off. Partial sums are at most as large as the number
 // of their terms, and an error at most a step of the largest.
-double bound_of(const Join& join, double ranks) {
-  const double segment = step_of(join.descriptor.segment_codec);
-  const double result = step_of(join.descriptor.result_codec);
-  const bool averages = join.descriptor.op == ReduceOp::avg;
+double bound_of(const Call& call, double ranks) {
+  const double segment = step_of(call.descriptor.segment_codec);
+  const double result = step_of(call.descriptor.result_codec);
+  const bool averages = call.descriptor.op == ReduceOp::avg;
   double bound = ranks * segment + ranks * result;
-  if (join.collective == Collective::all_reduce && join.algorithm == Algorithm::ring) {
+  if (call.collective == Collective::all_reduce && call.algorithm == Algorithm::ring) {
     bound = ranks * (ranks - 1) / 2 * segment + ranks * result;
   }
-  if (join.collective == Collective::all_reduce &&
-      join.algorithm == Algorithm::ssar_recursive_double) {
+  if (call.collective == Collective::all_reduce &&
+      call.algorithm == Algorithm::ssar_recursive_double) {
     bound = std::ceil(std::log2(ranks)) * ranks * segment;
   }
-  if (join.collective == Collective::broadcast || join.collective == Collective::all_gather) {
+  if (call.collective == Collective::broadcast || call.collective == Collective::all_gather) {
     return segment + 1e-5;
   }
   return (averages ? bound / ranks : bound) + 1e-4;
@@ -240,21 +241,21 @@ TEST_CASE("with codecs all ranks get the same, within the bound, in every order 
     CAPTURE(seed);
     Random random(seed);
     const std::size_t n = 2 + below(8, random);
-    Join join = random_call(n, DType::float32, random);
-    join.descriptor.segment_codec = pick(kCodecs, random);
-    join.descriptor.result_codec = pick(kCodecs, random);
-    CAPTURE(wire::describe(join));
+    Call call = random_call(n, DType::float32, random);
+    call.descriptor.segment_codec = pick(kCodecs, random);
+    call.descriptor.result_codec = pick(kCodecs, random);
+    CAPTURE(wire::describe(call));
     CAPTURE(n);
-    const std::uint64_t length = join.descriptor.count / join.descriptor.row;
+    const std::uint64_t length = call.descriptor.count / call.descriptor.row;
     const auto collective = sparse_collective(
-        join, n, std::min<std::uint64_t>(random_named(length, random), 20'000), random,
+        call, n, std::min<std::uint64_t>(random_named(length, random), 20'000), random,
         [&](std::size_t count) { return values_up_to_one(count, random); });
     const std::vector<Results> results = play(collective, seed);
     check_alike(collective, results);
     for (std::size_t rank = 0; rank < n; ++rank) {
       CAPTURE(rank);
       REQUIRE(largest_error(results[rank], collective.expected(rank)) <=
-              bound_of(join, static_cast<double>(n)));
+              bound_of(call, static_cast<double>(n)));
     }
     REQUIRE(std::ranges::equal(play(collective, seed + 1'000'000), results,
                                [](const Results& a, const Results& b) { return same(a, b); }));

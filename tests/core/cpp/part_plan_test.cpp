@@ -14,40 +14,40 @@ using namespace sparsewire;
 using namespace sparsewire::test;
 using proto::PartPlan;
 using wire::Algorithm;
+using wire::Call;
 using wire::Collective;
-using wire::Join;
 
 constexpr std::uint64_t kLengths[] = {0,      1,         6,          1000,
                                       65'536, 1'048'577, 70'000'000, std::uint64_t{1} << 40};
 
 template <typename Visit>
-void for_each_join(Visit visit) {
+void for_each_call(Visit visit) {
   for (const Collective collective : kCollectives) {
     for (const std::uint32_t row : {1u, 300u}) {
       for (const std::uint64_t length : kLengths) {
         for (const std::uint32_t unit : {1u, 6u}) {
           if (length % unit != 0) continue;
-          const Join join{.descriptor = {.count = length * row, .is_sparse = true, .row = row},
+          const Call call{.descriptor = {.count = length * row, .is_sparse = true, .row = row},
                           .collective = collective,
                           .root = 1,
                           .unit = unit};
-          CAPTURE(wire::describe(join));
-          visit(join);
+          CAPTURE(wire::describe(call));
+          visit(call);
         }
       }
     }
   }
 }
 
-PartPlan plan_of(const Join& join, Rank rank, Rank world_size, std::uint64_t most) {
-  return {join, Algorithm::allgather, rank, world_size, 5, most};
+PartPlan plan_of(const Call& call, Rank rank, Rank world_size, std::uint64_t most) {
+  return {call, Algorithm::allgather, rank, world_size, 5, most};
 }
 
 TEST_CASE("the parts of a list hold each of its chunks once") {
-  for_each_join([](const Join& join) {
+  for_each_call([](const Call& call) {
     for (const std::uint64_t most :
-         {std::uint64_t{0}, join.descriptor.count / 1000, join.descriptor.count}) {
-      const PartPlan plan = plan_of(join, 0, 3, most);
+         {std::uint64_t{0}, call.descriptor.count / 1000, call.descriptor.count}) {
+      const PartPlan plan = plan_of(call, 0, 3, most);
       std::vector<std::uint64_t> next(3);  // chunk, per list
       for (std::uint64_t part = 0; part < plan.parts(); ++part) {
         const std::uint64_t list = plan.list_of(part);
@@ -64,40 +64,40 @@ TEST_CASE("the parts of a list hold each of its chunks once") {
 }
 
 TEST_CASE("the ranks' shares of a reduce_scatter make up the vector, in whole units") {
-  for_each_join([](const Join& join) {
-    const bool scatters = join.collective == Collective::reduce_scatter;
-    const std::uint64_t unit = std::uint64_t{join.descriptor.row} * join.unit;
+  for_each_call([](const Call& call) {
+    const bool scatters = call.collective == Collective::reduce_scatter;
+    const std::uint64_t unit = std::uint64_t{call.descriptor.row} * call.unit;
     for (const Rank world_size : {1, 3, 7}) {
-      const PartPlan plan = plan_of(join, 0, world_size, 0);
+      const PartPlan plan = plan_of(call, 0, world_size, 0);
       std::uint64_t at = 0;
       for (std::uint64_t list = 0; list < static_cast<std::uint64_t>(world_size); ++list) {
         if (!scatters) {
           CHECK(plan.begin(list) == 0);
-          CHECK(plan.end(list) == join.descriptor.count);
+          CHECK(plan.end(list) == call.descriptor.count);
           continue;
         }
         CHECK(plan.begin(list) == at);
         CHECK(plan.begin(list) % unit == 0);
         at = plan.end(list);
-        const std::uint64_t share = join.descriptor.count / unit / world_size;
+        const std::uint64_t share = call.descriptor.count / unit / world_size;
         CHECK(at - plan.begin(list) >= share * unit);
         CHECK(at - plan.begin(list) <= (share + 1) * unit);
       }
-      if (scatters) CHECK(at == join.descriptor.count);
+      if (scatters) CHECK(at == call.descriptor.count);
     }
   });
 }
 
 TEST_CASE("who brings and who gets what") {
   constexpr Rank n = 4;
-  for_each_join([](const Join& join) {
-    const Collective what = join.collective;
-    const std::uint64_t parts = plan_of(join, 0, n, 0).parts();
+  for_each_call([](const Call& call) {
+    const Collective what = call.collective;
+    const std::uint64_t parts = plan_of(call, 0, n, 0).parts();
     for (std::uint64_t part = 0; part < parts; ++part) {
       Rank bringing = 0;
       Rank getting = 0;
       for (Rank rank = 0; rank < n; ++rank) {
-        const PartPlan plan = plan_of(join, rank, n, 0);
+        const PartPlan plan = plan_of(call, rank, n, 0);
         REQUIRE(plan.parts() == parts);
         bringing += plan.contributes(part);
         getting += plan.receives(part);

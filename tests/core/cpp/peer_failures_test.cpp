@@ -10,29 +10,29 @@ namespace {
 using namespace sparsewire;
 using namespace sparsewire::test;
 using wire::Algorithm;
+using wire::Call;
 using wire::Collective;
 using wire::Descriptor;
-using wire::Join;
 
 const Error kBadInput{ErrorCode::input, 0, "rank 0: indices must ascend"};
 
-SparseCollective call(const Join& join, std::size_t world_size, Random& random) {
-  const std::uint64_t length = join.descriptor.count / join.descriptor.row;
-  return sparse_collective(join, world_size, length / 20, random, [&](std::size_t count) {
-    return random_small_numbers(count, join.descriptor.dtype, random);
+SparseCollective random_vectors(const Call& call, std::size_t world_size, Random& random) {
+  const std::uint64_t length = call.descriptor.count / call.descriptor.row;
+  return sparse_collective(call, world_size, length / 20, random, [&](std::size_t count) {
+    return random_small_numbers(count, call.descriptor.dtype, random);
   });
 }
 
-Join random_call(std::size_t world_size, Random& random) {
+Call random_call(std::size_t world_size, Random& random) {
   const std::uint32_t row = pick({1u, 16u}, random);
   const std::uint64_t length = pick<std::uint64_t>({10, 500, 3000, 70'000 / row}, random);
-  return random_join(sparse_descriptor(pick(kDTypes, random), length, row, random), world_size,
-                     random);
+  return random_sparse_call(sparse_descriptor(pick(kDTypes, random), length, row, random),
+                            world_size, random);
 }
 
 void will_submit(PeerWorld& world, SparseCollective& collective, std::size_t rank) {
-  world.will_submit(static_cast<Rank>(rank), collective.join(rank),
-                    collective.vector(rank).tensor(), collective.outputs(rank));
+  world.will_submit(static_cast<Rank>(rank), collective.call(), collective.vector(rank).tensor(),
+                    collective.outputs(rank));
 }
 
 void will_submit_all(PeerWorld& world, SparseCollective& collective) {
@@ -70,7 +70,7 @@ void check_failing_operation(Rank world_size, std::uint64_t seed, ErrorCode code
   Random random(seed);
   const auto n = static_cast<std::size_t>(world_size);
   std::deque<SparseCollective> others;
-  for (int i = 0; i < 3; ++i) others.push_back(call(random_call(n, random), n, random));
+  for (int i = 0; i < 3; ++i) others.push_back(random_vectors(random_call(n, random), n, random));
   PeerWorld world(world_size, seed);
   will_submit_all(world, others[0]);
   std::deque<SparseCollective> kept;
@@ -102,12 +102,12 @@ void check_failing_operations(ErrorCode code, Fail fail) {
 
 // --- Ranks that disagree ---
 
-Join another_than(const Join& join, std::size_t world_size, Random& random) {
+Call another_than(const Call& call, std::size_t world_size, Random& random) {
   while (true) {
-    Join other = join;
+    Call other = call;
     switch (below(6, random)) {
       case 0:
-        other.descriptor.count += std::uint64_t{join.descriptor.row} * join.unit;
+        other.descriptor.count += std::uint64_t{call.descriptor.row} * call.unit;
         break;
       case 1:
         other.descriptor.dtype = pick(kDTypes, random);
@@ -124,32 +124,32 @@ Join another_than(const Join& join, std::size_t world_size, Random& random) {
       default:
         other.algorithm = pick(kExchanges, random);
     }
-    if (!other.agrees_with(join)) return other;
+    if (other != call) return other;
   }
 }
 
 TEST_CASE("ranks that disagree all learn of it, and later operations work") {
-  check_failing_operations(ErrorCode::mismatch,
-                           [](PeerWorld& world, std::size_t n, auto& kept, Random& random) {
-                             const Join usual = random_call(n, random);
-                             kept.push_back(call(usual, n, random));
-                             kept.push_back(call(another_than(usual, n, random), n, random));
-                             const std::size_t odd_one = below(n, random);
-                             for (std::size_t rank = 0; rank < n; ++rank) {
-                               will_submit(world, kept[rank == odd_one], rank);
-                             }
-                           });
+  check_failing_operations(
+      ErrorCode::mismatch, [](PeerWorld& world, std::size_t n, auto& kept, Random& random) {
+        const Call usual = random_call(n, random);
+        kept.push_back(random_vectors(usual, n, random));
+        kept.push_back(random_vectors(another_than(usual, n, random), n, random));
+        const std::size_t odd_one = below(n, random);
+        for (std::size_t rank = 0; rank < n; ++rank) {
+          will_submit(world, kept[rank == odd_one], rank);
+        }
+      });
 }
 
 TEST_CASE("a rank that calls a stream where others join is told on all ranks") {
   check_failing_operations(
       ErrorCode::mismatch, [](PeerWorld& world, std::size_t n, auto& kept, Random& random) {
-        kept.push_back(call(random_call(n, random), n, random));
+        kept.push_back(random_vectors(random_call(n, random), n, random));
         const std::size_t odd_one = below(n, random);
         for (std::size_t rank = 0; rank < n; ++rank) {
           const bool streams = rank == odd_one || one_in(4, random);
           if (streams && (rank == odd_one || (odd_one + 1) % n != rank)) {
-            world.will_stream(static_cast<Rank>(rank), {DType::float32, ReduceOp::sum, 1000});
+            world.will_stream(static_cast<Rank>(rank), {{DType::float32, ReduceOp::sum, 1000}});
           } else {
             will_submit(world, kept[0], rank);
           }
@@ -159,8 +159,10 @@ TEST_CASE("a rank that calls a stream where others join is told on all ranks") {
 
 TEST_CASE("a mismatch says who called what") {
   Random random(1);
-  SparseCollective usual = call({.descriptor = {.count = 5000, .is_sparse = true}}, 2, random);
-  SparseCollective odd = call({.descriptor = {.count = 5001, .is_sparse = true}}, 2, random);
+  SparseCollective usual =
+      random_vectors({.descriptor = {.count = 5000, .is_sparse = true}}, 2, random);
+  SparseCollective odd =
+      random_vectors({.descriptor = {.count = 5001, .is_sparse = true}}, 2, random);
   PeerWorld world(2, 1);
   will_submit(world, usual, 0);
   will_submit(world, odd, 1);
@@ -179,7 +181,7 @@ TEST_CASE("a mismatch says who called what") {
 TEST_CASE("where a rank refuses its input, every rank fails with that error") {
   check_failing_operations(ErrorCode::input,
                            [](PeerWorld& world, std::size_t n, auto& kept, Random& random) {
-                             kept.push_back(call(random_call(n, random), n, random));
+                             kept.push_back(random_vectors(random_call(n, random), n, random));
                              const std::size_t refusing = below(n, random);
                              for (std::size_t rank = 0; rank < n; ++rank) {
                                if (rank == refusing || one_in(6, random)) {
@@ -199,7 +201,7 @@ TEST_CASE("a stream that a rank refuses fails on every rank") {
           if (rank == refusing) {
             world.will_refuse(static_cast<Rank>(rank), kBadInput);
           } else {
-            world.will_stream(static_cast<Rank>(rank), {DType::float32, ReduceOp::sum, 1000});
+            world.will_stream(static_cast<Rank>(rank), {{DType::float32, ReduceOp::sum, 1000}});
           }
         }
       });
@@ -207,7 +209,7 @@ TEST_CASE("a stream that a rank refuses fails on every rank") {
 
 // --- What is chosen, and who is waited for ---
 
-Join automatic(std::uint64_t count) { return {.descriptor = {.count = count, .is_sparse = true}}; }
+Call automatic(std::uint64_t count) { return {.descriptor = {.count = count, .is_sparse = true}}; }
 
 TEST_CASE("all ranks choose the same algorithm, by what all of them bring") {
   int streams = 0;
@@ -215,9 +217,9 @@ TEST_CASE("all ranks choose the same algorithm, by what all of them bring") {
     CAPTURE(seed);
     Random random(seed);
     const std::size_t n = 2 + below(5, random);
-    const Join join = automatic(pick<std::uint64_t>({100, 50'000, 2'000'000}, random));
-    const std::uint64_t most = join.descriptor.count / pick({1000u, 30u, 2u}, random);
-    SparseCollective collective = sparse_collective(join, n, most, random, [&](std::size_t count) {
+    const Call call = automatic(pick<std::uint64_t>({100, 50'000, 2'000'000}, random));
+    const std::uint64_t most = call.descriptor.count / pick({1000u, 30u, 2u}, random);
+    SparseCollective collective = sparse_collective(call, n, most, random, [&](std::size_t count) {
       return random_small_numbers(count, DType::float32, random);
     });
     PeerWorld world(static_cast<Rank>(n), seed);
@@ -240,7 +242,7 @@ TEST_CASE("all ranks choose the same algorithm, by what all of them bring") {
 TEST_CASE(
     "short vectors are on their way before all have joined, and wait for those who are late") {
   Random random(1);
-  SparseCollective collective = call(automatic(500), 4, random);
+  SparseCollective collective = random_vectors(automatic(500), 4, random);
   PeerWorld world(4, 1);
   world.set_late(2);
   will_submit_all(world, collective);
@@ -253,7 +255,7 @@ TEST_CASE(
 TEST_CASE("a rank that has not called is what the others wait for") {
   Random random(2);
   for (const std::uint64_t count : {100u, 100'000u}) {
-    SparseCollective collective = call(automatic(count), 4, random);
+    SparseCollective collective = random_vectors(automatic(count), 4, random);
     PeerWorld world(4, 1);
     for (const std::size_t rank : {0u, 1u, 3u}) will_submit(world, collective, rank);
     world.run();

@@ -14,7 +14,7 @@ using namespace sparsewire::test;
 using proto::PeerState;
 using proto::PeerStep;
 
-constexpr wire::Join kJoin{.descriptor = {.count = 100'000, .is_sparse = true},
+constexpr wire::Call kCall{.descriptor = {.count = 100'000, .is_sparse = true},
                            .algorithm = wire::Algorithm::allgather};
 constexpr PeerState kStates[] = {PeerState::heard, PeerState::joining, PeerState::streaming,
                                  PeerState::exchanging, PeerState::failed};
@@ -25,17 +25,17 @@ constexpr PeerStep kSteps[] = {PeerStep::submit, PeerStep::issue_stream, PeerSte
 class Walk {
  public:
   Walk()
-      : random_(1), collective_(sparse_collective(kJoin, 3, 100, random_, [&](std::size_t count) {
-          return random_small_numbers(count, kJoin.descriptor.dtype, random_);
+      : random_(1), collective_(sparse_collective(kCall, 3, 100, random_, [&](std::size_t count) {
+          return random_small_numbers(count, kCall.descriptor.dtype, random_);
         })) {}
 
   void take(PeerStep step) {
     switch (step) {
       case PeerStep::submit:
-        return peer_.submit(0, collective_.join(0), collective_.vector(0).tensor(),
+        return peer_.submit(0, collective_.call(), collective_.vector(0).tensor(),
                             collective_.outputs(0), effects_);
       case PeerStep::issue_stream:
-        return peer_.issue_stream(0, kJoin.descriptor, effects_);
+        return peer_.issue_stream(0, kCall, effects_);
       case PeerStep::exchange:
         if (!has_joined_) join(1);
         return join(2);

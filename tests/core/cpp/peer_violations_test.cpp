@@ -14,17 +14,17 @@ namespace {
 using namespace sparsewire;
 using namespace sparsewire::test;
 using wire::Algorithm;
+using wire::Call;
 using wire::Collective;
 using wire::Format;
 using wire::FrameKind;
-using wire::Join;
 using wire::kNoChunk;
 using wire::Message;
 using wire::Piece;
 
 // Short, so that it starts at once; two chunks in one part.
-constexpr Join kJoin{.descriptor = {.dtype = DType::float16, .count = 2000, .is_sparse = true}};
-constexpr Join kLong{.descriptor = {.count = 100'000, .is_sparse = true},
+constexpr Call kCall{.descriptor = {.dtype = DType::float16, .count = 2000, .is_sparse = true}};
+constexpr Call kLong{.descriptor = {.count = 100'000, .is_sparse = true},
                      .algorithm = Algorithm::allgather};
 
 Message message(FrameKind kind, const Buffer& payload, std::uint64_t part = 0,
@@ -36,7 +36,7 @@ Message message(FrameKind kind, const Buffer& payload, std::uint64_t part = 0,
           Bytes::copy_of(payload)};
 }
 
-Message join_message(const Join& join) {
+Message join_message(const wire::Join& join) {
   Buffer payload(wire::kJoinBytes);
   wire::encode(join, std::span<std::byte, wire::kJoinBytes>(payload));
   return message(FrameKind::join, payload);
@@ -63,7 +63,7 @@ bool is_violation(const Status& status) {
 // Rank 0 of three, which has called `own` and hears what the others send.
 class PeerBench {
  public:
-  explicit PeerBench(const Join& own = kJoin, Rank rank = 0, bool submits = true)
+  explicit PeerBench(const Call& own = kCall, Rank rank = 0, bool submits = true)
       : random_(1),
         collective_(sparse_collective(own, 3, 100, random_,
                                       [&](std::size_t count) {
@@ -77,7 +77,7 @@ class PeerBench {
 
   void submit() {
     proto::Peer::Effects effects;
-    peer_.submit(0, collective_.join(rank_), collective_.vector(rank_).tensor(),
+    peer_.submit(0, collective_.call(), collective_.vector(rank_).tensor(),
                  collective_.outputs(rank_), effects);
   }
 
@@ -103,7 +103,7 @@ class PeerBench {
 };
 
 // Both others have joined.
-PeerBench joined(const Join& own = kJoin) {
+PeerBench joined(const Call& own = kCall) {
   PeerBench bench(own);
   bench.join(1);
   bench.join(2);
@@ -115,19 +115,19 @@ PeerBench joined(const Join& own = kJoin) {
 TEST_CASE("a rank joins once") {
   PeerBench bench;
   bench.join(1);
-  CHECK(bench.refuses(1, join_message(kJoin)));
-  PeerBench early(kJoin, 0, false);
+  CHECK(bench.refuses(1, join_message({kCall})));
+  PeerBench early(kCall, 0, false);
   early.join(1);
-  CHECK(early.refuses(1, join_message(kJoin)));
+  CHECK(early.refuses(1, join_message({kCall})));
 }
 
-TEST_CASE("a join must be one, with a root in the world") {
+TEST_CASE("a call must be one, with a root in the world") {
   CHECK(PeerBench().refuses(1, message(FrameKind::join, Buffer(wire::kJoinBytes - 1))));
   CHECK(PeerBench().refuses(1, message(FrameKind::join, Buffer(wire::kJoinBytes))));
-  Join rooted = kJoin;
+  Call rooted = kCall;
   rooted.root = 3;
-  CHECK(PeerBench().refuses(1, join_message(rooted)));
-  CHECK(PeerBench(kJoin, 0, false).refuses(1, join_message(rooted)));
+  CHECK(PeerBench().refuses(1, join_message({rooted})));
+  CHECK(PeerBench(kCall, 0, false).refuses(1, join_message({rooted})));
 }
 
 TEST_CASE("a refusal carries a fault") {
@@ -141,7 +141,7 @@ TEST_CASE("a refusal carries a fault") {
 
 TEST_CASE("a part comes behind its rank's join") {
   CHECK(PeerBench().refuses(1, part({})));
-  CHECK(PeerBench(kJoin, 0, false).refuses(1, part({})));
+  CHECK(PeerBench(kCall, 0, false).refuses(1, part({})));
   PeerBench bench;
   bench.join(2);
   CHECK(bench.refuses(1, part({})));
@@ -176,7 +176,7 @@ TEST_CASE("a part is a bundle") {
 }
 
 // Both others send a part; only then is anything added.
-Status outcome_of(const Join& own, const Piece& bad) {
+Status outcome_of(const Call& own, const Piece& bad) {
   PeerBench bench = joined(own);
   if (Status error = bench.send(1, part({bad}))) return error;
   return bench.send(2, part({}));
@@ -195,10 +195,10 @@ TEST_CASE("the pieces of a part hold what their formats say") {
 }
 
 TEST_CASE("a codec is for float32 alone, whether values are added or passed on") {
-  Join doubles = kLong;
+  Call doubles = kLong;
   doubles.descriptor.dtype = DType::float64;
   CHECK_FALSE(outcome_of(doubles, piece(0, 10, Format::coordinates)));
-  Join broadcast = doubles;
+  Call broadcast = doubles;
   broadcast.collective = Collective::broadcast;
   broadcast.algorithm = Algorithm::automatic;
   Buffer packed(8 + 2 + 2);
@@ -214,7 +214,7 @@ TEST_CASE("a codec is for float32 alone, whether values are added or passed on")
 }
 
 TEST_CASE("rows come neither packed nor cut") {
-  Join rows = kLong;
+  Call rows = kLong;
   rows.descriptor.row = 50;
   rows.descriptor.count = 50 * 2000;
   CHECK(is_violation(outcome_of(rows, piece(0, 8 + 4 * 25, Format::blocks))));
@@ -227,20 +227,20 @@ TEST_CASE("rows come neither packed nor cut") {
 TEST_CASE("what is passed on was checked") {
   for (const Codec codec : {Codec::raw, Codec::int8, Codec::bfloat16}) {
     for (const Format format : {Format::coordinates, Format::dense, Format::packed}) {
-      Join join = kLong;
-      join.descriptor.segment_codec = codec;
-      join.descriptor.result_codec = codec;
-      join.algorithm = Algorithm::ring;
-      PeerBench ring(join, 1);
+      Call call = kLong;
+      call.descriptor.segment_codec = codec;
+      call.descriptor.result_codec = codec;
+      call.algorithm = Algorithm::ring;
+      PeerBench ring(call, 1);
       ring.join(0);
       ring.join(2);
       Status error = ring.send(0, part({piece(0, 3, format)}));
       if (!error) error = ring.send(0, part({piece(0, 3, format)}));
       CHECK(is_violation(error));
 
-      join.collective = Collective::broadcast;
-      join.algorithm = Algorithm::automatic;
-      PeerBench bench(join, 2);  // gets it from the root and is the last
+      call.collective = Collective::broadcast;
+      call.algorithm = Algorithm::automatic;
+      PeerBench bench(call, 2);  // gets it from the root and is the last
       bench.join(0);
       bench.join(1);
       CHECK(bench.refuses(0, part({piece(0, 3, format)})));
@@ -258,16 +258,16 @@ Buffer random_piece_payload(Format format, Random& random) {
   return payload;
 }
 
-Message random_message(const Join& join, Random& random) {
+Message random_message(const Call& call, Random& random) {
   switch (below(10, random)) {
     case 0: {
-      Message random_join = join_message(join);
+      Message random_join = join_message({call});
       Buffer payload(random_join.payload.view().begin(), random_join.payload.view().end());
       mutate(payload, random);
       return message(FrameKind::join, payload);
     }
     case 1:
-      return join_message(join);
+      return join_message({call});
     case 2:
       return message(pick({FrameKind::refuse, FrameKind::part}, random),
                      random_bytes(below(60, random), random), below(2, random));
@@ -290,26 +290,26 @@ TEST_CASE("a peer takes any messages or refuses them") {
   for (std::uint64_t seed = 0; seed < 6000; ++seed) {
     CAPTURE(seed);
     Random random(seed);
-    Join join{.descriptor = {.dtype = pick({DType::float32, DType::float16}, random),
+    Call call{.descriptor = {.dtype = pick({DType::float32, DType::float16}, random),
                              .count = pick<std::uint64_t>({640, 6400, 70'400}, random),
                              .is_sparse = true,
                              .row = pick({1u, 1u, 64u}, random)},
               .collective = pick(kCollectives, random),
               .algorithm = pick(kExchanges, random)};
-    if (join.descriptor.dtype == DType::float32) {
-      join.descriptor.segment_codec = static_cast<Codec>(below(kCodecCount, random));
-      join.descriptor.result_codec = static_cast<Codec>(below(kCodecCount, random));
+    if (call.descriptor.dtype == DType::float32) {
+      call.descriptor.segment_codec = static_cast<Codec>(below(kCodecCount, random));
+      call.descriptor.result_codec = static_cast<Codec>(below(kCodecCount, random));
     }
-    PeerBench bench(join, static_cast<Rank>(below(3, random)), false);
+    PeerBench bench(call, static_cast<Rank>(below(3, random)), false);
     if (one_in(2, random)) bench.submit();
     bool may_join = true;
     for (int i = 0; i < 20; ++i) {
       const auto from = static_cast<Rank>(below(3, random));
       Status error;
       if (may_join && i < 3) {
-        error = bench.send(i, join_message(join));
+        error = bench.send(i, join_message({call}));
       } else {
-        error = bench.send(from, random_message(join, random));
+        error = bench.send(from, random_message(call, random));
       }
       if (error) {
         REQUIRE(is_violation(error));

@@ -30,10 +30,10 @@ class PeerWorld {
 
   // Has the rank issue its next operation at some time, after those it was told of before. What it
   // refers to must stay.
-  void will_submit(Rank rank, const wire::Join& join, const proto::SparseTensor& tensor,
+  void will_submit(Rank rank, const wire::Call& call, const proto::SparseTensor& tensor,
                    proto::Outputs& outputs) {
     at(rank).script.push_back([=, this, &outputs](std::uint64_t seq, Effects& effects) {
-      at(rank).peer.submit(seq, join, tensor, outputs, effects);
+      at(rank).peer.submit(seq, call, tensor, outputs, effects);
     });
   }
 
@@ -43,9 +43,9 @@ class PeerWorld {
     });
   }
 
-  void will_stream(Rank rank, const wire::Descriptor& descriptor) {
+  void will_stream(Rank rank, const wire::Call& call) {
     at(rank).script.push_back([=, this](std::uint64_t seq, Effects& effects) {
-      at(rank).peer.issue_stream(seq, descriptor, effects);
+      at(rank).peer.issue_stream(seq, call, effects);
     });
   }
 
@@ -76,7 +76,7 @@ class PeerWorld {
       REQUIRE_FALSE(state->peer.has_work());
       for (const auto& [from, queue] : state->inbox) REQUIRE(queue.empty());
       for (std::uint64_t seq = 0; seq < state->next_seq; ++seq) {
-        REQUIRE_FALSE(state->peer.drop(seq));
+        REQUIRE_FALSE(state->peer.state(seq));
         REQUIRE(state->peer.missing(seq).empty());
       }
     }

@@ -15,19 +15,17 @@ inline constexpr wire::Algorithm kAlgorithms[] = {wire::Algorithm::automatic,
                                                   wire::Algorithm::allgather};
 
 // Large enough for every owner and lane to have a part in it.
-inline SparseCollective large_sparse(const wire::Join& call, std::size_t world_size,
-                                     Random& random) {
-  wire::Join join = call;
-  join.descriptor.count = 400'000;
-  join.descriptor.is_sparse = true;
-  return sparse_collective(join, world_size, 20'000, random, [&](std::size_t count) {
+inline SparseCollective large_sparse(wire::Call call, std::size_t world_size, Random& random) {
+  call.descriptor.count = 400'000;
+  call.descriptor.is_sparse = true;
+  return sparse_collective(call, world_size, 20'000, random, [&](std::size_t count) {
     return random_small_numbers(count, DType::float32, random);
   });
 }
 
 inline comm::Operation::Arguments arguments_of(const SparseCollective& collective,
                                                std::size_t rank) {
-  return {.join = collective.join(rank), .tensor = collective.vector(rank).tensor()};
+  return {.call = collective.call(), .tensor = collective.vector(rank).tensor()};
 }
 
 inline OperationPtr submit(Cluster& cluster, const SparseCollective& collective, std::size_t rank) {

@@ -18,34 +18,32 @@ inline bool same(const Results& a, const Results& b) {
 
 class SparseCollective {
  public:
-  SparseCollective(const wire::Join& join, std::vector<SparseVector> vectors)
-      : join_(join), vectors_(std::move(vectors)) {
+  SparseCollective(const wire::Call& call, std::vector<SparseVector> vectors)
+      : call_(call), vectors_(std::move(vectors)) {
     for (std::size_t rank = 0; rank < vectors_.size(); ++rank) {
-      outputs_.push_back(std::make_unique<proto::Outputs>(join.descriptor, nullptr));
+      outputs_.push_back(std::make_unique<proto::Outputs>(call.descriptor, nullptr));
     }
   }
 
   // As this rank would send it.
   wire::Join join(std::size_t rank) const {
-    wire::Join own = join_;
-    own.elements = vectors_[rank].elements();
-    return own;
+    return {.call = call_, .elements = vectors_[rank].elements()};
   }
-  const wire::Descriptor& descriptor() const { return join_.descriptor; }
+  const wire::Descriptor& descriptor() const { return call_.descriptor; }
   const SparseVector& vector(std::size_t rank) const { return vectors_[rank]; }
   std::size_t world_size() const { return vectors_.size(); }
   proto::Outputs& outputs(std::size_t rank) { return *outputs_[rank]; }
-  bool is_root(std::size_t rank) const { return rank == join_.root; }
+  bool is_root(std::size_t rank) const { return rank == call_.root; }
   // Whether the rank gets anything.
   bool receives(std::size_t rank) const {
-    return join_.collective != wire::Collective::reduce || is_root(rank);
+    return call_.collective != wire::Collective::reduce || is_root(rank);
   }
-  const wire::Join& call() const { return join_; }
+  const wire::Call& call() const { return call_; }
 
   // Where the part of the vector starts that a rank gets in a reduce_scatter.
   std::uint64_t begin_of(std::size_t rank) const {
-    const std::uint64_t unit = std::uint64_t{join_.descriptor.row} * join_.unit;
-    return join_.descriptor.count / unit * rank / world_size() * unit;
+    const std::uint64_t unit = std::uint64_t{call_.descriptor.row} * call_.unit;
+    return call_.descriptor.count / unit * rank / world_size() * unit;
   }
 
   // Of every rank's plain arrays: sums are those of `add`.
@@ -53,11 +51,11 @@ class SparseCollective {
     if (!receives(rank)) return {};
     std::vector<Buffer> inputs;
     for (const SparseVector& vector : vectors_) inputs.push_back(vector.dense());
-    if (join_.collective == wire::Collective::all_gather) return inputs;
-    if (join_.collective == wire::Collective::broadcast) return {inputs[join_.root]};
-    Buffer sum = reference_all_reduce(join_.descriptor, inputs);
-    if (join_.collective != wire::Collective::reduce_scatter) return {sum};
-    const std::size_t size = element_size(join_.descriptor.dtype);
+    if (call_.collective == wire::Collective::all_gather) return inputs;
+    if (call_.collective == wire::Collective::broadcast) return {inputs[call_.root]};
+    Buffer sum = reference_all_reduce(call_.descriptor, inputs);
+    if (call_.collective != wire::Collective::reduce_scatter) return {sum};
+    const std::size_t size = element_size(call_.descriptor.dtype);
     return {Buffer(sum.begin() + static_cast<std::ptrdiff_t>(begin_of(rank) * size),
                    sum.begin() + static_cast<std::ptrdiff_t>(begin_of(rank + 1) * size))};
   }
@@ -69,10 +67,10 @@ class SparseCollective {
     if (!receives(rank)) return {};
     Results results;
     for (const auto& output : outputs.sparse()) {
-      const std::uint64_t count = join_.collective == wire::Collective::reduce_scatter
+      const std::uint64_t count = call_.collective == wire::Collective::reduce_scatter
                                       ? begin_of(rank + 1) - begin_of(rank)
-                                      : join_.descriptor.count;
-      Buffer array(count * element_size(join_.descriptor.dtype), std::byte{0xcd});
+                                      : call_.descriptor.count;
+      Buffer array(count * element_size(call_.descriptor.dtype), std::byte{0xcd});
       output->write_dense(array.data());
       const std::uint64_t named = output->named();
       const proto::SparseList list = output->take();
@@ -106,7 +104,7 @@ class SparseCollective {
                   array.data() + static_cast<std::size_t>(before) * row);
     }
     if (same(array, dense)) return;
-    const DType dtype = join_.descriptor.dtype;
+    const DType dtype = call_.descriptor.dtype;
     for (std::size_t at = 0; at < array.size(); at += element_size(dtype)) {
       if (std::memcmp(array.data() + at, dense.data() + at, element_size(dtype)) == 0) continue;
       // It may leave out what counts as zero.
@@ -116,7 +114,7 @@ class SparseCollective {
     }
   }
 
-  wire::Join join_;
+  wire::Call call_;
   std::vector<SparseVector> vectors_;
   std::vector<std::unique_ptr<proto::Outputs>> outputs_;
 };
@@ -139,37 +137,37 @@ inline wire::Descriptor sparse_descriptor(DType dtype, std::uint64_t length, std
           .seed = static_cast<std::uint32_t>(random())};
 }
 
-inline wire::Join random_join(const wire::Descriptor& descriptor, std::size_t world_size,
-                              Random& random) {
-  wire::Join join{.descriptor = descriptor,
+inline wire::Call random_sparse_call(const wire::Descriptor& descriptor, std::size_t world_size,
+                                     Random& random) {
+  wire::Call call{.descriptor = descriptor,
                   .collective = pick(kCollectives, random),
                   .root = static_cast<std::uint32_t>(below(world_size, random))};
-  if (join.collective == wire::Collective::all_reduce) {
-    join.algorithm = pick(kExchanges, random);
-    join.root = 0;
+  if (call.collective == wire::Collective::all_reduce) {
+    call.algorithm = pick(kExchanges, random);
+    call.root = 0;
   }
   const std::uint64_t rows = descriptor.count / descriptor.row;
-  if (join.collective == wire::Collective::reduce_scatter && rows % 7 == 0) join.unit = 7;
-  return join;
+  if (call.collective == wire::Collective::reduce_scatter && rows % 7 == 0) call.unit = 7;
+  return call;
 }
 
 // `make_values(count)` gives the values of one rank. In a broadcast only the root brings any.
 template <typename MakeValues>
-SparseCollective sparse_collective(const wire::Join& join, std::size_t world_size,
+SparseCollective sparse_collective(const wire::Call& call, std::size_t world_size,
                                    std::uint64_t most_named, Random& random,
                                    MakeValues&& make_values) {
-  const std::uint64_t length = join.descriptor.count / join.descriptor.row;
+  const std::uint64_t length = call.descriptor.count / call.descriptor.row;
   std::vector<SparseVector> vectors;
   for (std::size_t rank = 0; rank < world_size; ++rank) {
-    const bool brings = join.collective != wire::Collective::broadcast || rank == join.root;
+    const bool brings = call.collective != wire::Collective::broadcast || rank == call.root;
     const std::uint64_t named =
         !brings || length == 0 || one_in(5, random) ? 0 : below(most_named + 1, random);
     auto positions = random_positions(length, named, random);
-    Buffer values = make_values(positions.size() * join.descriptor.row);
-    vectors.emplace_back(join.descriptor, std::move(positions), std::move(values),
+    Buffer values = make_values(positions.size() * call.descriptor.row);
+    vectors.emplace_back(call.descriptor, std::move(positions), std::move(values),
                          one_in(2, random));
   }
-  return {join, std::move(vectors)};
+  return {call, std::move(vectors)};
 }
 
 }  // namespace sparsewire::test

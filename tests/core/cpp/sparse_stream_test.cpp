@@ -12,7 +12,7 @@ namespace {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
-using wire::Join;
+using wire::Call;
 
 // All lanes of a rank write to one sink.
 class SharedSink final : public proto::Sink {
@@ -76,14 +76,14 @@ SparseCollective random_call(std::size_t world_size, bool is_lossy, Random& rand
   const std::uint32_t row = pick({1u, 1u, 16u, 300u}, random);
   const std::uint64_t length =
       pick<std::uint64_t>({0, 1, 500, below(200'000, random)}, random) / row;
-  Join join{.descriptor = sparse_descriptor(dtype, length, row, random)};
-  join.descriptor.form = static_cast<wire::ResultForm>(below(wire::kResultFormCount, random));
+  Call call{.descriptor = sparse_descriptor(dtype, length, row, random)};
+  call.descriptor.form = static_cast<wire::ResultForm>(below(wire::kResultFormCount, random));
   if (is_lossy) {
-    join.descriptor.segment_codec = pick(kCodecs, random);
-    join.descriptor.result_codec = pick(kCodecs, random);
+    call.descriptor.segment_codec = pick(kCodecs, random);
+    call.descriptor.result_codec = pick(kCodecs, random);
   }
   const std::uint64_t named = pick<std::uint64_t>({3, length / 50, length / 3, length}, random);
-  return sparse_collective(join, world_size, named, random, [&](std::size_t count) {
+  return sparse_collective(call, world_size, named, random, [&](std::size_t count) {
     return is_lossy ? random_normals(count, random) : random_elements(count, dtype, random);
   });
 }
