@@ -14,6 +14,7 @@
 #include "gil.hpp"
 #include "kernels/kernels.hpp"
 #include "sparse.hpp"
+#include "submit.hpp"
 #include "wire/limits.hpp"
 
 namespace nb = nanobind;
@@ -49,24 +50,16 @@ bool wait(const comm::Operation& operation, std::optional<double> timeout) {
   return operation.wait(nanoseconds_of(*timeout));
 }
 
-std::shared_ptr<comm::Operation> submit(comm::Communicator& self, std::uintptr_t source,
-                                        std::uintptr_t target, std::uint64_t count, int dtype,
-                                        int op, double timeout, int segment_codec, int result_codec,
-                                        std::uint32_t seed) {
+std::shared_ptr<comm::Operation> submit_dense(comm::Communicator& self, std::uintptr_t source,
+                                              std::uintptr_t target, std::uint64_t count, int dtype,
+                                              int op, double timeout, int segment_codec,
+                                              int result_codec, std::uint32_t seed) {
   if (count > wire::kMaxCount) throw std::invalid_argument("too many elements");
-  comm::Operation::Arguments arguments{
-      .source = reinterpret_cast<const std::byte*>(source),
-      .target = reinterpret_cast<std::byte*>(target),
-      .call = {
-          .descriptor = {.dtype = checked_code<DType>(dtype, kDTypeCount, "dtype"),
-                         .op = checked_code<ReduceOp>(op, kReduceOpCount, "operation"),
-                         .count = count,
-                         .segment_codec = checked_code<Codec>(segment_codec, kCodecCount, "codec"),
-                         .result_codec = checked_code<Codec>(result_codec, kCodecCount, "codec"),
-                         .seed = seed}}};
-  if (timeout > 0) arguments.deadline = comm::Clock::now() + nanoseconds_of(timeout);
-  const GilRelease release;
-  return self.submit(arguments);
+  return submit(self,
+                {.source = reinterpret_cast<const std::byte*>(source),
+                 .target = reinterpret_cast<std::byte*>(target),
+                 .call = {descriptor_of(count, dtype, op, segment_codec, result_codec, seed)}},
+                timeout);
 }
 
 // Little in flight keeps the ranks in step: one that runs far ahead at one owner ends early there
@@ -200,8 +193,8 @@ NB_MODULE(_core, m) {
   communicator
       .def("__init__", &init_communicator, "rank"_a, "world_size"_a, "links"_a, nb::kw_only(),
            "dedicated"_a = false, "block"_a = 256, "window"_a = 0, "peer_timeout"_a = 30.0)
-      .def("submit", &submit, "source"_a, "target"_a, "count"_a, "dtype"_a, "op"_a, "timeout"_a,
-           "segment_codec"_a = 0, "result_codec"_a = 0, "seed"_a = 0)
+      .def("submit", &submit_dense, "source"_a, "target"_a, "count"_a, "dtype"_a, "op"_a,
+           "timeout"_a, "segment_codec"_a = 0, "result_codec"_a = 0, "seed"_a = 0)
       .def("watch", &comm::Communicator::watch, "operation"_a, nb::call_guard<GilRelease>())
       .def("next_completed", &comm::Communicator::next_completed, nb::call_guard<GilRelease>())
       .def("abort", &comm::Communicator::abort, "message"_a, nb::call_guard<GilRelease>())

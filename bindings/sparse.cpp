@@ -8,6 +8,7 @@
 
 #include "conversions.hpp"
 #include "gil.hpp"
+#include "submit.hpp"
 #include "wire/limits.hpp"
 
 namespace nb = nanobind;
@@ -16,68 +17,40 @@ using namespace nb::literals;
 namespace sparsewire::bindings {
 namespace {
 
-// The arguments of a sparse collective as Python gives them; codes are those of the module.
-struct SparseCall {
-  std::uintptr_t indices = 0;
-  bool is_wide = true;
-  std::uint64_t named = 0;
-  std::uintptr_t values = 0;
-  std::uint64_t length = 0;
-  std::uint32_t row = 1;
-  int dtype = 0;
-  int op = 0;
-  int collective = 0;
-  int algorithm = 0;
-  std::uint32_t root = 0;
-  std::uint32_t unit = 1;
-  int segment_codec = 0;
-  int result_codec = 0;
-  std::uint32_t seed = 0;
-  std::uintptr_t target = 0;
-  int form = 0;
-};
-
 wire::ResultForm form_of(wire::Algorithm algorithm) {
   if (algorithm == wire::Algorithm::ssar_split_allgather) return wire::ResultForm::sparse;
   if (algorithm == wire::Algorithm::dsar_split_allgather) return wire::ResultForm::dense;
   return wire::ResultForm::cheapest;
 }
 
-wire::Call call_of(const SparseCall& call) {
-  const auto algorithm =
-      checked_code<wire::Algorithm>(call.algorithm, wire::kAlgorithmCount, "algorithm");
-  if (call.length > wire::kMaxCount / call.row) throw std::invalid_argument("too many elements");
-  return {
-      .descriptor = {.dtype = checked_code<DType>(call.dtype, kDTypeCount, "dtype"),
-                     .op = checked_code<ReduceOp>(call.op, kReduceOpCount, "operation"),
-                     .count = call.length * call.row,
-                     .is_sparse = true,
-                     .row = call.row,
-                     .form = form_of(algorithm),
-                     .segment_codec = checked_code<Codec>(call.segment_codec, kCodecCount, "codec"),
-                     .result_codec = checked_code<Codec>(call.result_codec, kCodecCount, "codec"),
-                     .seed = call.seed},
-      .collective =
-          checked_code<wire::Collective>(call.collective, wire::kCollectiveCount, "collective"),
-      .algorithm = algorithm,
-      .root = call.root,
-      .unit = call.unit};
-}
-
-std::shared_ptr<comm::Operation> submit_sparse(comm::Communicator& self, const SparseCall& call,
-                                               double timeout) {
-  comm::Operation::Arguments arguments{
-      .target = reinterpret_cast<std::byte*>(call.target),
-      .call = call_of(call),
-      .tensor = {.indices = reinterpret_cast<const void*>(call.indices),
-                 .is_wide = call.is_wide,
-                 .named = call.named,
-                 .values = reinterpret_cast<const std::byte*>(call.values)},
-      .form = checked_code<wire::ResultForm>(call.form, wire::kResultFormCount, "form")};
-  arguments.tensor.descriptor = arguments.call.descriptor;
-  if (timeout > 0) arguments.deadline = comm::Clock::now() + nanoseconds_of(timeout);
-  const GilRelease release;
-  return self.submit(arguments);
+std::shared_ptr<comm::Operation> submit_sparse(
+    comm::Communicator& self, std::uintptr_t indices, bool is_wide, std::uint64_t named,
+    std::uintptr_t values, std::uint64_t length, std::uint32_t row, int dtype, int op,
+    int collective, int algorithm, std::uint32_t root, std::uint32_t unit, int segment_codec,
+    int result_codec, std::uint32_t seed, std::uintptr_t target, int form, double timeout) {
+  if (length > wire::kMaxCount / row) throw std::invalid_argument("too many elements");
+  const auto algorithm_code =
+      checked_code<wire::Algorithm>(algorithm, wire::kAlgorithmCount, "algorithm");
+  wire::Descriptor descriptor =
+      descriptor_of(length * row, dtype, op, segment_codec, result_codec, seed);
+  descriptor.is_sparse = true;
+  descriptor.row = row;
+  descriptor.form = form_of(algorithm_code);
+  return submit(self,
+                {.target = reinterpret_cast<std::byte*>(target),
+                 .call = {.descriptor = descriptor,
+                          .collective = checked_code<wire::Collective>(
+                              collective, wire::kCollectiveCount, "collective"),
+                          .algorithm = algorithm_code,
+                          .root = root,
+                          .unit = unit},
+                 .tensor = {.indices = reinterpret_cast<const void*>(indices),
+                            .is_wide = is_wide,
+                            .named = named,
+                            .values = reinterpret_cast<const std::byte*>(values),
+                            .descriptor = descriptor},
+                 .form = checked_code<wire::ResultForm>(form, wire::kResultFormCount, "form")},
+                timeout);
 }
 
 proto::SparseOutput& output(comm::Operation& self, std::size_t list) {
@@ -141,25 +114,6 @@ void bind_sparse(nb::module_& m) {
         "latency_s"_a, "byte_s"_a, "merge_s"_a);
   m.def("choose", &choose, "length"_a, "element_bytes"_a, "elements"_a, "latency_s"_a, "byte_s"_a,
         "merge_s"_a);
-  nb::class_<SparseCall>(m, "SparseCall")
-      .def(nb::init<>())
-      .def_rw("indices", &SparseCall::indices)
-      .def_rw("is_wide", &SparseCall::is_wide)
-      .def_rw("named", &SparseCall::named)
-      .def_rw("values", &SparseCall::values)
-      .def_rw("length", &SparseCall::length)
-      .def_rw("row", &SparseCall::row)
-      .def_rw("dtype", &SparseCall::dtype)
-      .def_rw("op", &SparseCall::op)
-      .def_rw("collective", &SparseCall::collective)
-      .def_rw("algorithm", &SparseCall::algorithm)
-      .def_rw("root", &SparseCall::root)
-      .def_rw("unit", &SparseCall::unit)
-      .def_rw("segment_codec", &SparseCall::segment_codec)
-      .def_rw("result_codec", &SparseCall::result_codec)
-      .def_rw("seed", &SparseCall::seed)
-      .def_rw("target", &SparseCall::target)
-      .def_rw("form", &SparseCall::form);
 }
 
 void bind_results(nb::class_<comm::Operation>& operation) {
@@ -186,7 +140,11 @@ void bind_results(nb::class_<comm::Operation>& operation) {
 }
 
 void bind_collectives(nb::class_<comm::Communicator>& communicator) {
-  communicator.def("submit_sparse", &submit_sparse, "call"_a, "timeout"_a)
+  communicator
+      .def("submit_sparse", &submit_sparse, nb::kw_only(), "indices"_a, "is_wide"_a, "named"_a,
+           "values"_a, "length"_a, "row"_a, "dtype"_a, "op"_a, "collective"_a, "algorithm"_a,
+           "root"_a, "unit"_a, "segment_codec"_a, "result_codec"_a, "seed"_a, "target"_a, "form"_a,
+           "timeout"_a)
       .def(
           "set_link",
           [](comm::Communicator& self, double latency_s, double byte_s, double merge_s) {

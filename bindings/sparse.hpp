@@ -7,7 +7,7 @@
 
 namespace sparsewire::bindings {
 
-// Attributes COLLECTIVES, ALGORITHMS and CODECS, and the class SparseCall.
+// Attributes COLLECTIVES, ALGORITHMS and CODECS, and predictions.
 void bind_sparse(nanobind::module_& module);
 
 // Adds what hands out the results of a sparse collective.

@@ -58,33 +58,6 @@ def choose(
 ) -> int:
     """Code of the algorithm that is predicted to be the fastest."""
 
-class SparseCall:
-    """Arguments of a sparse collective. Addresses are of memory that stays until the end."""
-
-    indices: int
-    is_wide: bool
-    """Whether indices are int64, and not int32."""
-    named: int
-    """How many indices there are."""
-    values: int
-    length: int
-    """Positions of the vector; each holds `row` elements."""
-    row: int
-    dtype: int
-    op: int
-    collective: int
-    algorithm: int
-    root: int
-    unit: int
-    """Positions that a reduce_scatter must not divide."""
-    segment_codec: int
-    result_codec: int
-    seed: int
-    target: int
-    """Address of a dense array for the result, or 0 to keep it in the operation."""
-    form: int
-    """What the caller wants of results that have no target."""
-
 # Compression operators, over contiguous arrays: values are float32 or float64, symbols uint8, and
 # bitmaps uint64 words with bit i % 64 of word i / 64 for element i. The last argument is written,
 # where nothing is returned but a size. Vectors are cut into blocks of `block` elements, the last
@@ -261,8 +234,35 @@ class Communicator:
         The memory must stay valid until the operation has ended. `timeout` in seconds, 0 for none.
         """
 
-    def submit_sparse(self, call: SparseCall, timeout: float) -> Operation:
-        """Queue a sparse collective; `timeout` in seconds, 0 for none."""
+    def submit_sparse(
+        self,
+        *,
+        indices: int,
+        is_wide: bool,
+        named: int,
+        values: int,
+        length: int,
+        row: int,
+        dtype: int,
+        op: int,
+        collective: int,
+        algorithm: int,
+        root: int,
+        unit: int,
+        segment_codec: int,
+        result_codec: int,
+        seed: int,
+        target: int,
+        form: int,
+        timeout: float,
+    ) -> Operation:
+        """Queue a sparse collective of `named` indices and a value, or `row` values, for each.
+
+        Indices are int64 where `is_wide`, else int32. `length` counts positions, and `unit` those
+        that a reduce_scatter must not divide. `target` is the address of a dense array for the
+        result, or 0 to keep it in the operation; `form` is what the caller then wants of it. All
+        memory must stay valid until the operation has ended. `timeout` in seconds, 0 for none.
+        """
 
     def set_link(self, latency_s: float, byte_s: float, merge_s: float) -> None:
         """Choose algorithms by these figures, the same on every rank, from now on."""

@@ -19,7 +19,7 @@ from sparsewire.errors import Error, Timeout, from_failure
 from sparsewire.lifetime import Inherited, close_at_exit, closes_now, disown_in_child
 from sparsewire.link_figures import LinkFigures
 from sparsewire.options import TIMEOUT_MAX_S, Options, check_timeout
-from sparsewire.sparse_collectives import Request, Results, build_call, check_request
+from sparsewire.sparse_collectives import Request, Results, call_arguments, check_request
 from sparsewire.sparse_input import coalesced, is_sparse, read
 from sparsewire.work import AbandonedMemory, Work
 
@@ -205,8 +205,8 @@ class Communicator:
         check_request(request, x, self.world_size, self.has_aggregators)
         x = coalesced(x)
         given = read(x)
-        call = build_call(request, given)
-        start = partial(self._core.submit_sparse, call, self._seconds(timeout))
+        arguments = call_arguments(request, given)
+        start = partial(self._core.submit_sparse, **arguments, timeout=self._seconds(timeout))
 
         def deliver_from(operation: Operation) -> Callable[[], Any]:
             results = Results(operation, x, given)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsewire._core import ALGORITHMS, COLLECTIVES, FORMS, Operation, SparseCall
+from sparsewire._core import ALGORITHMS, COLLECTIVES, FORMS, Operation
 from sparsewire.arguments import Precision, check_integer, check_seed, codecs, sparse_code
 from sparsewire.arrays import check_apart, dtype_name, view
 from sparsewire.sparse_input import SparseInput, is_sparse, join_rows
@@ -66,23 +66,28 @@ def _check_dedicated(request: Request) -> None:
         )
 
 
-def build_call(request: Request, given: SparseInput) -> SparseCall:
-    """The engine's form of a request."""
-    call = SparseCall()
-    call.indices, call.is_wide = given.indices.ctypes.data, given.indices.itemsize == 8
-    call.named, call.values = len(given.indices), given.values.pointer
-    call.length, call.row = given.positions, given.row
-    call.dtype, call.op = given.values.dtype, sparse_code(request.op, given.values.dtype)
-    call.collective = COLLECTIVES[request.collective]
-    call.algorithm = ALGORITHMS[request.algorithm]
-    call.root, call.unit, call.seed = request.root, given.pieces, request.seed
-    call.segment_codec, call.result_codec = codecs(
-        request.precision, given.values.dtype, request.op
-    )
-    call.form = FORMS[request.result]
-    if request.out is not None:
-        call.target = _target(request.out, given)
-    return call
+def call_arguments(request: Request, given: SparseInput) -> dict[str, Any]:
+    """What the engine's `submit_sparse` takes for a request, but for the timeout."""
+    segment_codec, result_codec = codecs(request.precision, given.values.dtype, request.op)
+    return {
+        "indices": given.indices.ctypes.data,
+        "is_wide": given.indices.itemsize == 8,
+        "named": len(given.indices),
+        "values": given.values.pointer,
+        "length": given.positions,
+        "row": given.row,
+        "dtype": given.values.dtype,
+        "op": sparse_code(request.op, given.values.dtype),
+        "collective": COLLECTIVES[request.collective],
+        "algorithm": ALGORITHMS[request.algorithm],
+        "root": request.root,
+        "unit": given.pieces,
+        "segment_codec": segment_codec,
+        "result_codec": result_codec,
+        "seed": request.seed,
+        "target": 0 if request.out is None else _target(request.out, given),
+        "form": FORMS[request.result],
+    }
 
 
 def _target(out: Any, given: SparseInput) -> int:
