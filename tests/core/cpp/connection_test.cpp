@@ -12,6 +12,7 @@
 
 #include "random.hpp"
 #include "sockets.hpp"
+#include "state_tables.hpp"
 #include "wire/fault.hpp"
 
 namespace {
@@ -245,20 +246,10 @@ TEST_CASE("a connection reads frames, holds what is beyond its turn, and fills p
 TEST_CASE("what the table of reading does not have is refused") {
   using net::Reading;
   using net::ReadingStep;
-  int allowed = 0;
-  for (const Reading from : {Reading::frames, Reading::payload, Reading::held}) {
-    for (const ReadingStep step : {ReadingStep::begin_payload, ReadingStep::end_payload,
-                                   ReadingStep::end_turn, ReadingStep::begin_turn}) {
-      const bool has_row = std::ranges::any_of(net::kReadingTransitions, [&](const auto& row) {
-        return row.from == from && row.event == step;
-      });
-      allowed += has_row;
-      if (!has_row) {
-        CHECK_THROWS_AS(next_state(net::kReadingTransitions, from, step), std::logic_error);
-      }
-    }
-  }
-  CHECK(allowed == std::ssize(net::kReadingTransitions));
+  check_refuses_the_rest(net::kReadingTransitions,
+                         {Reading::frames, Reading::payload, Reading::held},
+                         {ReadingStep::begin_payload, ReadingStep::end_payload,
+                          ReadingStep::end_turn, ReadingStep::begin_turn});
 }
 
 // --- Sending ---

@@ -2,6 +2,7 @@
 // refused.
 #include "proto/stream/owner_state.hpp"
 
+#include "state_tables.hpp"
 #include "stream_benches.hpp"
 
 namespace {
@@ -25,15 +26,13 @@ void bring_to(OwnerBench& bench, OwnerState state) {
 }
 
 TEST_CASE("every row of the table happens to an owner") {
-  for (const auto& [from, step, to] : proto::kOwnerTransitions) {
-    CAPTURE(static_cast<int>(from));
-    CAPTURE(static_cast<int>(step));
+  for_each_row(proto::kOwnerTransitions, [](OwnerState from, OwnerStep step, OwnerState to) {
     OwnerBench bench;
     bring_to(bench, from);
     if (from != OwnerState::opening) REQUIRE(bench.owner().state(0) == from);
     take(bench, step);
     CHECK(bench.owner().state(0) == to);
-  }
+  });
 }
 
 TEST_CASE("an operation is opening until its last rank has opened it") {
@@ -55,11 +54,9 @@ TEST_CASE("a failed operation stays so until all have cancelled it") {
 }
 
 TEST_CASE("what an owner's table does not have is refused") {
-  for (const auto& [from, step] : {std::pair{OwnerState::adding, OwnerStep::open_last},
-                                   std::pair{OwnerState::failed, OwnerStep::open_last},
-                                   std::pair{OwnerState::failed, OwnerStep::fail}}) {
-    CHECK_THROWS_AS(next_state(proto::kOwnerTransitions, from, step), std::logic_error);
-  }
+  check_refuses_the_rest(proto::kOwnerTransitions,
+                         {OwnerState::opening, OwnerState::adding, OwnerState::failed},
+                         {OwnerStep::open_last, OwnerStep::fail});
 }
 
 }  // namespace
