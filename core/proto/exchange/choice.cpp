@@ -124,13 +124,18 @@ double predict_doubling(const Terms& terms, const LinkModel& link) {
   return seconds + steps * step_seconds(link);
 }
 
+// Both hops of all bytes, so many steps, and the book that is kept of so many chunks.
+double through_owners(const Terms& terms, const LinkModel& link, double steps, double chunks) {
+  return kOwnerLatencies * link.latency_s + terms.bytes_through_owners() * link.byte_s +
+         steps * step_seconds(link) + chunks * kMergesPerChunk * link.merge_s;
+}
+
 // Every rank picks its own elements, adds up its share of the positions, and places the union.
 double predict_stream(const Terms& terms, const LinkModel& link) {
   const double sum = terms.joined(terms.ranks);
   const double steps =
       kStepsToStream * terms.step(terms.density) + (1 + 1 / terms.ranks) * terms.step(sum);
-  return kOwnerLatencies * link.latency_s + terms.bytes_through_owners() * link.byte_s +
-         steps * step_seconds(link) + terms.chunks() * kMergesPerChunk * link.merge_s;
+  return through_owners(terms, link, steps, terms.chunks());
 }
 
 // As a stream, but with whole parts instead of chunks while they are nearly empty; and sums come
@@ -144,8 +149,7 @@ double predict_split(const Terms& terms, const LinkModel& link) {
     steps += kStepsToBundle * (terms.step(terms.density) + terms.step(sum));
     chunks = terms.chunks();
   }
-  return kOwnerLatencies * link.latency_s + terms.bytes_through_owners() * link.byte_s +
-         steps * step_seconds(link) + chunks * kMergesPerChunk * link.merge_s;
+  return through_owners(terms, link, steps, chunks);
 }
 
 bool is_short(std::uint64_t length, std::size_t element_size) {

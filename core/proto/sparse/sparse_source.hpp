@@ -19,7 +19,19 @@ class SparseSource final : public Source {
 
   // The streams of an operation advance at different speeds, but a row of chunks is split at once;
   // what the slower ones have not asked for yet is kept.
-  std::optional<Segment> segment(std::uint64_t chunk) override;
+  std::optional<Segment> segment(std::uint64_t chunk) override {
+    const std::uint64_t row = chunk / columns_;
+    for (auto next = splitter_.next_row(); next && *next <= row; next = splitter_.next_row()) {
+      auto segments = splitter_.split(*next);
+      for (std::uint64_t column = 0; column < columns_; ++column) {
+        const std::uint64_t at = *next * columns_ + column;
+        if (segments[column] && is_mine_(at)) kept_.emplace(at, *std::move(segments[column]));
+      }
+    }
+    auto kept = kept_.extract(chunk);
+    if (kept.empty()) return {};
+    return std::move(kept.mapped());
+  }
 
  private:
   std::uint64_t columns_;

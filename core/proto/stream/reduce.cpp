@@ -41,42 +41,27 @@ void for_each_packed_run(const wire::BlockBitmap& rank, const wire::BlockBitmap&
   });
 }
 
-class Accumulator {
- public:
-  Accumulator(std::byte* memory, const Reduction& reduction, const BlockLayout& layout,
-              const wire::BlockBitmap& all)
-      : memory_(memory), reduction_(reduction), layout_(layout), all_(all) {}
-
-  void add_all(std::span<const Contribution> contributions) {
-    const Contribution& first = contributions.front();
-    if (first.values.bitmap == all_) {
-      kernels().start(memory_, first.values.values.data(), elements_in(all_, layout_),
-                      reduction_.dtype, reduction_.op);
-      contributions = contributions.subspan(1);
-    } else {
-      std::memset(memory_, 0, elements_in(all_, layout_) * accumulator_size());
-    }
-    for (const Contribution& contribution : contributions) add(contribution);
+// Adds all up in `memory`, where the blocks of `all` lie one behind the other.
+void add_all(std::span<const Contribution> contributions, const Reduction& reduction,
+             const BlockLayout& layout, const wire::BlockBitmap& all, std::byte* memory) {
+  const std::size_t size = element_size(accumulator_of(reduction.dtype));
+  const std::size_t count = elements_in(all, layout);
+  const wire::SegmentView& first = contributions.front().values;
+  if (first.bitmap == all) {
+    kernels().start(memory, first.values.data(), count, reduction.dtype, reduction.op);
+    contributions = contributions.subspan(1);
+  } else {
+    std::memset(memory, 0, count * size);
   }
-
- private:
-  void add(const Contribution& contribution) {
-    const std::byte* values = contribution.values.values.data();
-    for_each_packed_run(contribution.values.bitmap, all_, layout_,
-                        [&](std::size_t at, std::size_t from, std::size_t count) {
-                          kernels().add(memory_ + at * accumulator_size(),
-                                        values + from * layout_.element_size, count,
-                                        reduction_.dtype, reduction_.op);
-                        });
+  for (const Contribution& contribution : contributions) {
+    const wire::SegmentView& view = contribution.values;
+    for_each_packed_run(
+        view.bitmap, all, layout, [&](std::size_t at, std::size_t from, std::size_t length) {
+          kernels().add(memory + at * size, view.values.data() + from * layout.element_size, length,
+                        reduction.dtype, reduction.op);
+        });
   }
-
-  std::size_t accumulator_size() const { return element_size(accumulator_of(reduction_.dtype)); }
-
-  std::byte* memory_;
-  const Reduction& reduction_;
-  const BlockLayout& layout_;
-  const wire::BlockBitmap& all_;
-};
+}
 
 Segment reduce_blocks(std::span<const Contribution> contributions, const Reduction& reduction,
                       const BlockLayout& layout) {
@@ -99,7 +84,7 @@ Segment reduce_blocks(std::span<const Contribution> contributions, const Reducti
   if (separate) scratch = Bytes::allocate(count * element_size(accumulator_type));
   std::byte* memory = separate ? scratch.get() : out;
 
-  Accumulator(memory, reduction, layout, all).add_all(contributions);
+  add_all(contributions, reduction, layout, all, memory);
   if (separate || reduction.op == ReduceOp::avg) {
     kernels().finish(out, memory, count, reduction.dtype, reduction.op, reduction.world_size);
   }
