@@ -5,23 +5,11 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
-#include <optional>
 #include <set>
 
-#include "comm/heartbeat.hpp"
-#include "wire/topology.hpp"
+#include "comm/aggregator_job.hpp"
 
 namespace sparsewire::comm {
-
-struct AggregatorLimits {
-  std::size_t memory = std::size_t{2} << 30;      // bytes that all jobs together may need
-  std::size_t job_memory = std::size_t{1} << 30;  // and one job
-  std::uint32_t window = 1u << 20;                // bytes that a worker may have in flight
-  // How long a link may stay without a hello. Ranks have up to 300 s to find each other, and say
-  // nothing before they have.
-  std::chrono::milliseconds grace{330'000};
-};
 
 struct AggregatorStats {
   std::uint64_t jobs = 0;     // being served now
@@ -35,18 +23,10 @@ struct AggregatorStats {
 
 class Aggregator final : private ProgressClient {
  public:
-  // What the handshake has proved about a connection.
-  struct Identity {
-    std::uint64_t job;
-    std::uint32_t world_size;
-    Rank rank;
-    std::uint32_t lane;
-
-    auto operator<=>(const Identity&) const = default;
-  };
+  using Identity = AggregatorJob::Identity;
 
   explicit Aggregator(const AggregatorLimits& limits = {});
-  ~Aggregator() override;
+  ~Aggregator() override { close(); }
 
   // Serves a connected, authenticated socket, which it takes over, whatever happens.
   void add_worker(const Identity& identity, int fd);
@@ -60,43 +40,20 @@ class Aggregator final : private ProgressClient {
   AggregatorStats stats() const;
 
  private:
-  class Link;
-  struct LanePart;
-  struct Job;
+  using Worker = AggregatorJob::Worker;
 
   void progress(Clock::time_point now) override;
   std::optional<std::chrono::milliseconds> patience(Clock::time_point now) override;
   bool finished() const override { return closing_; }
   void on_exception(const std::exception& exception) noexcept override;
 
-  void welcome(std::unique_ptr<Link>& link);
-  void serve(Job& job, Clock::time_point now);
-  void flush(Job& job);
-  Status accepts(const Link& link, const wire::FrameHeader& header) const;
-  Status on_message(Link& link, wire::Message message);
-  Status on_hello(Link& link, const wire::Message& message);
-  Status begin_lane(Job& job, const wire::Hello& hello);
-  Status reserve(Job& job, const wire::Topology& topology);
-  Status on_goodbye(Link& link, const wire::Message& message);
-  Status on_owner_message(Link& link, wire::Message message);
-  void check_pulses(Job& job, Clock::time_point now);
-  void listen(Job& job, Link& link, proto::Milliseconds now);
-  static void send_to_lane(Job& job, std::uint32_t lane, const wire::Message& message,
-                           const Link* except);
-  static void pace_owners(Job& job);
-
-  void lose(Job& job, Link& link, const Error& error);
-  void lose_silent(Job& job, Rank rank, proto::Milliseconds silence);
-  void break_job(Job& job, const Error& error);
-  void drop_job(Job& job) noexcept;
-  void reap(Job& job, Clock::time_point now);
-  void forget(const Identity& identity);
+  void welcome(std::unique_ptr<Worker>& worker);
   void forget_closed();
+  void forget(const Identity& identity);
   void publish_stats();
 
-  const AggregatorLimits limits_;
-  std::map<std::uint64_t, Job> jobs_;
-  std::size_t reserved_ = 0;  // bytes, by all jobs
+  Budget budget_;
+  std::map<std::uint64_t, AggregatorJob> jobs_;
   Clock::time_point next_reaping_{};
   bool closing_ = false;
   std::uint64_t bytes_sent_closed_ = 0;

@@ -1,89 +1,110 @@
-// One job at a dedicated aggregator: the links of its workers, and an owner half per lane.
+// One job at a dedicated aggregator: the channels of its workers, and an owner half per lane. It
+// trusts none of them, and whatever happens to it is no other job's business.
 #pragma once
 
-#include <algorithm>
 #include <list>
 #include <map>
 #include <memory>
 #include <optional>
 
-#include "comm/aggregator.hpp"
+#include "comm/budget.hpp"
 #include "comm/heartbeat.hpp"
-#include "comm/sending.hpp"
 #include "proto/stream/owner.hpp"
 
 namespace sparsewire::comm {
 
-class Aggregator::Link final : public net::FrameHandler {
+class AggregatorJob {
  public:
-  Link(Aggregator& aggregator, const Identity& identity, int fd)
-      : connection(fd), identity(identity), aggregator_(aggregator) {}
+  // What the handshake has proved about a connection.
+  struct Identity {
+    std::uint64_t job;
+    std::uint32_t world_size;
+    Rank rank;
+    std::uint32_t lane;
 
-  Status accepts(const wire::FrameHeader& header) override {
-    return aggregator_.accepts(*this, header);
-  }
-  std::byte* place(const wire::FrameHeader&) override { return nullptr; }
-  Status on_message(wire::Message message) override {
-    return aggregator_.on_message(*this, std::move(message));
-  }
+    auto operator<=>(const Identity&) const = default;
+  };
 
-  net::Connection connection;
-  const Identity identity;
-  bool greeted = false;                      // its hello was taken
-  std::optional<proto::Pulse> pulse;         // of a greeted lane 0, which speaks for its rank
-  bool departed = false;                     // it said goodbye
-  Clock::time_point vouched = Clock::now();  // when it last had a place in a job that works
+  class Worker final : public Channel {
+   public:
+    Worker(const Identity& identity, int fd) : Channel(identity.rank, fd), identity(identity) {}
 
- private:
-  Aggregator& aggregator_;
-};
-
-struct Aggregator::LanePart {
-  wire::Topology topology;
-  std::uint32_t owner_index;
-  std::unique_ptr<proto::Owner> owner;
-};
-
-struct Aggregator::Job {
-  std::map<std::uint32_t, LanePart> lanes;
-  std::list<std::unique_ptr<Link>> links;
-  Status broken;
-  std::optional<proto::Metronome> metronome;  // from the first hello on
-  std::size_t reserved = 0;                   // bytes, for all lanes that have begun
-  std::size_t held = 0;                       // bytes, when last looked at
-
-  // Results are shared by all links of a lane, so the longest queue stands for all.
-  std::size_t memory() const {
-    std::size_t total = 0;
-    for (const auto& [lane, part] : lanes) total += part.owner->memory() + queued(lane);
-    for (const auto& link : links) total += link->connection.incoming_bytes();
-    return total;
-  }
-
-  bool has_work() const {
-    return std::ranges::any_of(links,
-                               [](const auto& link) { return link->connection.is_readable(); }) ||
-           std::ranges::any_of(lanes, [this](const auto& lane) {
-             return lane.second.owner->is_paused() && !is_behind(lane.first);
-           });
-  }
-
-  bool is_behind(std::uint32_t lane) const { return queued(lane) > kMaxQueuedForWorker; }
-
-  bool has_pulse(Rank rank) const {
-    return std::ranges::any_of(
-        links, [rank](const auto& link) { return link->identity.rank == rank && link->pulse; });
-  }
-
- private:
-  std::size_t queued(std::uint32_t lane) const {
-    std::size_t longest = 0;
-    for (const auto& link : links) {
-      if (link->identity.lane != lane) continue;
-      longest = std::max(longest, link->connection.queued_bytes());
+    Status accepts(const wire::FrameHeader& header) override { return job->accepts(*this, header); }
+    std::byte* place(const wire::FrameHeader&) override { return nullptr; }
+    Status on_message(wire::Message message) override {
+      return job->on_message(*this, std::move(message));
     }
-    return longest;
+
+    const Identity identity;
+    AggregatorJob* job = nullptr;
+    bool greeted = false;                      // its hello was taken
+    Clock::time_point vouched = Clock::now();  // when it last had a place in a job that works
+  };
+
+  explicit AggregatorJob(Budget& budget) : budget_(budget) {}
+
+  void add(std::unique_ptr<Worker> worker);
+
+  // One round: takes in what has come, and sends what there is. Now and then it also reaps.
+  void serve(Clock::time_point now, bool reaps);
+  // Whether there is something to do right away; and when its pulses are to be looked at.
+  bool has_work() const;
+  std::optional<proto::Milliseconds> next_look() const;
+
+  // Ends it where there is no memory even to say so: the ends of the connections say it.
+  void drop() noexcept;
+
+  // Lets go of the channels that are closed, and calls visit(worker) for each; and of memory that
+  // is needed no more.
+  template <typename Visit>
+  void forget_closed(Visit&& visit) {
+    workers_.remove_if([&](const std::unique_ptr<Worker>& worker) {
+      if (worker->connection.is_open()) return false;
+      visit(*worker);
+      return true;
+    });
+    if (workers_.empty() || broken_) budget_.give_back(reserved_);
   }
+
+  const std::list<std::unique_ptr<Worker>>& workers() const { return workers_; }
+  std::size_t memory_held() const { return held_; }
+
+ private:
+  struct Lane {
+    wire::Topology topology;
+    std::uint32_t owner_index;
+    proto::Owner owner;
+  };
+
+  Status accepts(const Worker& worker, const wire::FrameHeader& header) const;
+  Status on_message(Worker& worker, wire::Message message);
+  Status on_hello(Worker& worker, const wire::Message& message);
+  Status begin_lane(const wire::Hello& hello);
+  Status on_goodbye(Worker& worker, const wire::Message& message);
+  void send_to_lane(std::uint32_t lane, const wire::Message& message, const Worker* except);
+  void send_results(std::uint32_t lane, const proto::Owner::Outbox& outbox);
+  void receive();
+  void flush();
+  void pace_owners();
+  void check_memory();
+
+  void on_news(const Worker& worker, const proto::Pulse::News& news);
+  void lose(Worker& worker, const Error& error);
+  void break_off(const Error& error);
+  void reap(Clock::time_point now);
+
+  bool has_pulse(Rank rank) const;
+  bool is_behind(std::uint32_t lane) const { return queued(lane) > kMaxQueuedForWorker; }
+  std::size_t queued(std::uint32_t lane) const;
+  std::size_t memory() const;
+
+  Budget& budget_;
+  std::map<std::uint32_t, Lane> lanes_;
+  std::list<std::unique_ptr<Worker>> workers_;
+  Status broken_;
+  std::optional<proto::Metronome> metronome_;  // from the first hello on
+  std::size_t reserved_ = 0;                   // bytes, for all lanes that have begun
+  std::size_t held_ = 0;                       // bytes, when last looked at
 };
 
 }  // namespace sparsewire::comm

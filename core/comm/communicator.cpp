@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "comm/exception_error.hpp"
+#include "comm/exceptions.hpp"
 
 namespace sparsewire::comm {
 namespace {

@@ -1,9 +1,7 @@
-// What lanes and aggregators share to tell and to hear that the other end of a link is alive.
+// How lanes and aggregators show that they are alive, and hear it of the others.
 #pragma once
 
-#include "comm/progress_thread.hpp"
-#include "proto/liveness/pulse.hpp"
-#include "wire/topology.hpp"
+#include "comm/channel.hpp"
 
 namespace sparsewire::comm {
 
@@ -15,12 +13,25 @@ inline proto::Milliseconds milliseconds_of(Clock::time_point now) {
   return std::chrono::duration_cast<proto::Milliseconds>(now.time_since_epoch());
 }
 
-// Says that this end is alive, where it has said nothing else of late. What is queued would get
-// there first.
-inline void beat(net::Connection& connection, proto::Pulse& pulse) {
-  const bool owes = pulse.owes_beat(connection.bytes_sent());
-  if (owes && !connection.has_output()) {
-    connection.send({{.kind = wire::FrameKind::heartbeat}, {}});
+// Once it is time, says on every channel that this end is alive, where it has said nothing else of
+// late (what is queued would get there first), and calls on_news(channel, news) where the other end
+// fell silent, is back or is lost. Whoever has left owes no sign.
+template <typename Channels, typename OnNews>
+void check_pulses(proto::Metronome& metronome, Clock::time_point now, const Channels& channels,
+                  OnNews&& on_news) {
+  const auto asleep = metronome.tick(milliseconds_of(now));
+  if (!asleep) return;
+  for (const auto& channel : channels) {
+    net::Connection& connection = channel->connection;
+    if (!channel->pulse || !connection.is_open()) continue;
+    const bool owes = channel->pulse->owes_beat(connection.bytes_sent());
+    if (owes && !connection.has_output()) {
+      connection.send({{.kind = wire::FrameKind::heartbeat}, {}});
+    }
+    channel->pulse->excuse(*asleep);
+    if (channel->has_left) continue;
+    const auto news = channel->pulse->listen(milliseconds_of(now), connection.bytes_received());
+    if (news) on_news(*channel, *news);
   }
 }
 

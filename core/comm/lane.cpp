@@ -1,330 +1,302 @@
-// Carries messages between the protocols' halves and the connections, in the lane's own thread.
+// The rounds of a lane's thread: frames in and out, signs of life, and the way to its end.
 #include "comm/lane.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "comm/link.hpp"
-#include "comm/sending.hpp"
+#include "comm/exceptions.hpp"
 #include "wire/fault.hpp"
 
 namespace sparsewire::comm {
 namespace {
 
-// Messages produced per owner and round, before the connections get their turn again.
-constexpr int kMessagesPerRound = 8;
+// Messages to every owner, before the lane looks at what has come.
+constexpr int kRoundsToSend = 8;
 
 constexpr std::chrono::milliseconds kDrainInterval{1};
 
-wire::Message hello_message(const Lane::Place& place, std::uint32_t owner) {
-  Bytes payload = wire::encode_hello({place.topology, place.lane, owner});
-  const auto size = static_cast<std::uint32_t>(payload.size());
-  return {{.kind = wire::FrameKind::hello, .payload = size}, std::move(payload)};
+wire::Message hello_message(const LanePlace& place, std::uint32_t owner) {
+  return wire::message_of({.kind = wire::FrameKind::hello},
+                          wire::encode_hello({place.topology, place.lane, owner}));
 }
 
-// Greetings, last words and signs of life are no part of what a caller asked for.
-bool is_of_collective(wire::FrameKind kind) {
-  switch (kind) {
-    case wire::FrameKind::open:
-    case wire::FrameKind::segment:
-    case wire::FrameKind::result:
-    case wire::FrameKind::fail:
-    case wire::FrameKind::cancel:
-    case wire::FrameKind::refuse:
-    case wire::FrameKind::join:
-    case wire::FrameKind::part:
-      return true;
-    default:
-      return false;
+// Last words to a peer. It may still lend memory that its owners want back.
+void say_last_words(Channel& channel, const Error& error) noexcept {
+  try {
+    channel.connection.drop_unsent();
+    channel.connection.detach();
+    channel.connection.send(wire::fault_message(wire::FrameKind::abort, error));
+  } catch (const std::exception&) {
+    channel.connection.close();
   }
-}
-
-std::uint64_t bytes_of(const wire::FrameHeader& header) {
-  return wire::kHeaderBytes + header.payload;
-}
-
-// Only the lane's own thread counts, so this need not be one step.
-void add(std::atomic<std::uint64_t>& counter, std::uint64_t count) {
-  counter.store(counter.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
 }
 
 }  // namespace
 
-Lane::Lane(const Place& place, std::span<int> sockets, LaneListener& listener)
-    : place_(place),
-      listener_(listener),
-      worker_(place.topology, place.lane),
-      metronome_(patience_of(place.topology)),
-      thread_(*this) {
-  if (!place.dedicated) {
-    owner_ = std::make_unique<proto::Owner>(place.topology, place.lane,
-                                            static_cast<std::uint32_t>(place.rank));
-    if (place.lane == 0) {
-      peer_ =
-          std::make_unique<proto::Peer>(place.rank, static_cast<Rank>(place.topology.world_size));
-    }
+class Lane::PeerChannel final : public Channel {
+ public:
+  // `owner` is a rank where owners are colocated.
+  PeerChannel(Lane& lane, std::uint32_t owner, int fd)
+      : Channel(lane.place_.dedicated ? kNoRank : static_cast<Rank>(owner), fd),
+        lane_(lane),
+        owner_(owner) {
+    pulse.emplace(patience_of(lane.place_.topology));
+    connection.expect_answers_within(patience_of(lane.place_.topology));
   }
+
+  std::uint32_t owner() const { return owner_; }
+
+  Status accepts(const wire::FrameHeader& header) override {
+    if (lane_.protocol_.is_broken() || wire::is_control(header.kind)) return {};
+    return lane_.protocol_.accepts(owner_, header);
+  }
+  std::byte* place(const wire::FrameHeader& header) override {
+    return lane_.protocol_.place(owner_, header);
+  }
+  Status on_message(wire::Message message) override {
+    return lane_.on_message(*this, std::move(message));
+  }
+
+ private:
+  Lane& lane_;
+  std::uint32_t owner_;
+};
+
+Lane::Lane(const Place& place, std::span<int> sockets, LaneListener& listener)
+    : place_(place), listener_(listener), metronome_(patience_of(place.topology)), thread_(*this) {
   // Twice as often as it looks, so that no look is late by a whole interval.
-  if (has_pulse()) thread_.tick_every(metronome_.interval() / 2);
-  links_.resize(sockets.size());
+  if (place.has_pulse()) thread_.tick_every(metronome_.interval() / 2);
   for (std::uint32_t owner = 0; owner < sockets.size(); ++owner) {
-    if (is_self(owner)) continue;
-    links_[owner] = std::make_unique<Link>(*this, owner, sockets[owner]);
+    const bool is_self = place.is_self(owner);
+    peers_.add(is_self ? nullptr : std::make_unique<PeerChannel>(*this, owner, sockets[owner]));
+    if (is_self) continue;
     sockets[owner] = -1;
-    thread_.watch(links_[owner]->connection);
-    if (place.dedicated) links_[owner]->connection.send(hello_message(place, owner));
+    thread_.watch(peers_.of(owner).connection);
+    if (place.dedicated) peers_.send(owner, hello_message(place, owner));
   }
 }
 
-Lane::~Lane() = default;
+void Lane::submit(std::shared_ptr<Operation> operation) {
+  thread_.post([this, operation = std::move(operation)] {
+    const bool is_here = place_.has_exchanges() ? book_.has(operation->seq()) : take_on(operation);
+    if (is_here) protocol_.submit(*operation);
+  });
+}
 
-bool Lane::is_self(std::uint32_t owner) const {
-  return !place_.dedicated && static_cast<Rank>(owner) == place_.rank;
+void Lane::introduce(std::shared_ptr<Operation> operation) {
+  thread_.post([this, operation = std::move(operation)] {
+    if (take_on(operation)) protocol_.introduce(*operation);
+  });
+}
+
+void Lane::set_link(const proto::LinkModel& link) {
+  thread_.post([this, link] { protocol_.set_link(link); });
+}
+
+void Lane::fail(std::uint64_t seq) {
+  thread_.post([this, seq] { protocol_.fail(seq); });
+}
+
+void Lane::break_off(Error error) noexcept {
+  orders_.break_off(std::move(error));
+  thread_.wake();
+}
+
+void Lane::leave(std::uint64_t issued, Clock::duration linger) noexcept {
+  orders_.leave({issued, linger});
+  thread_.wake();
+}
+
+void Lane::disown() {
+  for (const auto& peer : peers_) peer->connection.disown();
+  thread_.disown();
 }
 
 void Lane::progress(Clock::time_point now) {
-  take_orders();
+  take_orders(now);
   receive();
-  check_pulses(now);
-  run_exchanges();
+  if (place_.has_pulse()) {
+    check_pulses(metronome_, now, peers_,
+                 [this](Channel& channel, const auto& news) { on_news(channel, news); });
+  }
+  protocol_.run_exchanges();
   produce();
+  protocol_.pace_owner();
   flush();
-  pace_owner();
-  check_deadlines(now);
+  break_on(book_.overdue(now, protocol_, peers_));
   if (leaving_) finish_leaving(now);
 }
 
 std::optional<std::chrono::milliseconds> Lane::patience(Clock::time_point now) {
-  const bool readable = std::ranges::any_of(
-      links_, [](const auto& link) { return link && link->connection.is_readable(); });
-  if (readable || can_exchange() || owes_results()) return std::chrono::milliseconds{0};
-  for (std::uint32_t owner = 0; owner < links_.size(); ++owner) {
-    if (worker_.has_work(owner)) return std::chrono::milliseconds{0};
-  }
+  if (peers_.is_any_readable() || protocol_.has_work()) return std::chrono::milliseconds{0};
   if (leaving_) return kDrainInterval;
-  if (next_deadline_ == Clock::time_point::max()) return {};
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_deadline_ - now);
+  const Clock::time_point deadline = book_.next_deadline();
+  if (deadline == Clock::time_point::max()) return {};
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now);
   return std::clamp(left, std::chrono::milliseconds{0},
                     std::chrono::milliseconds{std::chrono::hours{1}});
 }
 
-bool Lane::finished() const { return finished_; }
+// The first time all ranks are told; where even that cannot be done, the ends of the connections
+// tell them.
+void Lane::on_exception(const std::exception& exception) noexcept {
+  if (protocol_.is_broken()) return close_all();
+  const Error error = error_of(exception, place_.rank);
+  listener_.broken(safe_copy(error));
+  do_break_off(error);
+}
+
+// From here on the lane ends the operation, whatever happens. False where it has ended at once.
+bool Lane::take_on(const std::shared_ptr<Operation>& operation) {
+  try {
+    if (!protocol_.is_broken()) book_.add(operation);
+  } catch (const std::exception& exception) {
+    on_exception(exception);
+  }
+  if (protocol_.is_broken()) {
+    listener_.operation_left(operation->seq());
+    return false;
+  }
+  break_on(book_.abandoned());
+  return true;
+}
+
+void Lane::break_on(const Status& error) {
+  if (error) listener_.broken(*error);
+}
+
+// --- Frames ---
 
 void Lane::receive() {
-  for (const auto& link : links_) {
-    if (!link || !link->connection.is_readable()) continue;
-    if (Status error = link->connection.receive(*link)) lose(*link, *error);
+  for (const auto& peer : peers_) {
+    if (!peer->connection.is_readable()) continue;
+    if (Status error = peer->connection.receive(*peer)) lose(*peer, *error);
   }
 }
 
-// A few messages for each owner in turn: all connections are kept busy, and the look-ahead of one
-// owner's chunks does not hold up another's. The first owner differs from rank to rank.
 void Lane::produce() {
-  const auto owners = static_cast<std::uint32_t>(links_.size());
-  const auto shift = static_cast<std::uint32_t>(place_.rank) + 1;
-  for (int round = 0; round < kMessagesPerRound; ++round) {
-    for (std::uint32_t i = 0; i < owners; ++i) {
-      const std::uint32_t owner = (i + shift) % owners;
-      if (auto message = worker_.poll(owner)) send_to_owner(owner, *std::move(message));
-    }
+  for (int round = 0; round < kRoundsToSend; ++round) {
+    const bool is_done = !protocol_.produce();
     flush();
+    if (is_done) return;
   }
 }
 
 void Lane::flush() {
-  for (const auto& link : links_) {
-    if (!link || !link->connection.has_output()) continue;
-    const Status error = link->connection.flush();
+  for (const auto& peer : peers_) {
+    if (!peer->connection.has_output()) continue;
+    const Status error = peer->connection.flush();
     if (!error) continue;
     // What the peer has said before it went names the cause better than a broken pipe does.
-    link->connection.note_ready(true, false);
-    if (link->connection.is_open()) (void)link->connection.receive(*link);
-    lose(*link, *error);
+    peer->connection.note_ready(true, false);
+    if (peer->connection.is_open()) (void)peer->connection.receive(*peer);
+    lose(*peer, *error);
   }
 }
 
-void Lane::count_received(const wire::FrameHeader& header) {
-  if (is_of_collective(header.kind)) add(counters_.bytes_received, bytes_of(header));
-}
-
-Status Lane::accepts(const Link& link, const wire::FrameHeader& header) const {
-  if (broken_) return {};
-  switch (header.kind) {
-    case wire::FrameKind::open:
-    case wire::FrameKind::segment:
-    case wire::FrameKind::cancel:
-      if (place_.dedicated) return protocol_error("frame: this rank owns nothing");
-      return owner_->accepts(link.rank(), header);
-    case wire::FrameKind::refuse:
-    case wire::FrameKind::join:
-    case wire::FrameKind::part:
-      if (peer_) return {};
-      return protocol_error("frame: this rank takes part in no exchange here");
-    case wire::FrameKind::hello:
-      return protocol_error("frame: a worker does not take this kind");
-    default:
-      return {};
-  }
-}
-
-Status Lane::on_message(Link& link, wire::Message message) {
-  if (broken_) return {};
-  count_received(message.header);
+Status Lane::on_message(PeerChannel& from, wire::Message message) {
+  if (protocol_.is_broken()) return {};
+  counters_.count_received(message.header);
   switch (message.header.kind) {
-    case wire::FrameKind::open:
-    case wire::FrameKind::segment:
-    case wire::FrameKind::cancel:
-      if (place_.dedicated) return protocol_error("frame: this rank owns nothing");
-      message.payload = message.payload.owned();
-      return on_owner_message(link.rank(), std::move(message));
-    case wire::FrameKind::result:
-    case wire::FrameKind::fail:
-      return on_worker_message(link.owner(), message);
-    case wire::FrameKind::refuse:
-    case wire::FrameKind::join:
-    case wire::FrameKind::part:
-      return on_peer_message(link.rank(), message);
     case wire::FrameKind::abort:
+      return wire::take_fault(message, [this](const Error& error) { listener_.broken(error); });
     case wire::FrameKind::goodbye:
-      return on_control_message(link, message);
+      return on_goodbye(from, message.header);
     case wire::FrameKind::heartbeat:
       return {};
     case wire::FrameKind::silence:
-      return on_silence(message);
-    case wire::FrameKind::hello:
-      break;
-  }
-  return protocol_error("frame: a worker does not take this kind");
-}
-
-Status Lane::on_owner_message(Rank rank, wire::Message message) {
-  proto::Owner::Outbox outbox;
-  if (Status error = owner_->on_message(rank, std::move(message), outbox)) return error;
-  return broadcast(std::move(outbox));
-}
-
-// Results for a rank that reads slowly must not pile up, so the owner half pauses while they do. It
-// goes on reading meanwhile: two ranks that both stopped could wait for each other for ever.
-void Lane::pace_owner() {
-  if (!owner_) return;
-  const bool has_to_wait = is_any_behind();
-  if (has_to_wait == owner_->is_paused()) return;
-  proto::Owner::Outbox outbox;
-  owner_->pause(has_to_wait, outbox);
-  if (Status error = broadcast(std::move(outbox))) listener_.broken(*error);
-  flush();
-}
-
-bool Lane::owes_results() const { return owner_ && owner_->is_paused() && !is_any_behind(); }
-
-bool Lane::is_any_behind() const {
-  return std::ranges::any_of(links_,
-                             [](const auto& link) { return link && is_behind(link->connection); });
-}
-
-Status Lane::broadcast(proto::Owner::Outbox outbox) {
-  for (const wire::Message& message : outbox) {
-    send_to_links(message);
-    if (Status error = on_worker_message(static_cast<std::uint32_t>(place_.rank), message)) {
-      return error;
-    }
-  }
-  return {};
-}
-
-Status Lane::on_worker_message(std::uint32_t owner, const wire::Message& message) {
-  const std::uint64_t seq = message.header.seq;
-  if (message.header.kind == wire::FrameKind::fail) {
-    const auto fault = wire::decode_fault(message.payload.view());
-    if (!fault) return fault.error();
-    listener_.operation_failed(seq, fault->error);
-    return {};
-  }
-  add(counters_.results_received, 1);
-  const auto ended = worker_.on_result(owner, message.header, message.payload);
-  if (!ended) return ended.error();
-  if (*ended) end_operation(seq);
-  return {};
-}
-
-Status Lane::on_peer_message(Rank rank, const wire::Message& message) {
-  if (!peer_) return protocol_error("frame: this rank takes part in no exchange here");
-  proto::Peer::Effects effects;
-  if (Status error = peer_->on_message(rank, message, effects)) return error;
-  apply(std::move(effects));
-  return {};
-}
-
-bool Lane::can_exchange() const {
-  return peer_ && !broken_ && peer_->has_work() && !is_any_behind();
-}
-
-// Nothing of this rank's own is begun, and nothing ends, while a rank is behind with reading: so
-// little waits in memory, and little is left to send behind the end.
-void Lane::run_exchanges() {
-  for (int round = 0; round < kMessagesPerRound && can_exchange(); ++round) {
-    proto::Peer::Effects effects;
-    const auto worked = peer_->poll(effects);
-    if (!worked) return listener_.broken(worked.error());
-    apply(std::move(effects));
+      return on_silence(message.header);
+    default:
+      return protocol_.on_message(from.owner(), std::move(message));
   }
 }
 
-void Lane::apply(proto::Peer::Effects effects) {
-  for (proto::Outgoing& outgoing : effects.messages) {
-    if (outgoing.to == kNoRank) {
-      send_to_links(outgoing.message);
-    } else {
-      send(*links_[static_cast<std::size_t>(outgoing.to)], std::move(outgoing.message));
-    }
-  }
-  for (const proto::PeerEvent& event : effects.events) {
-    using Kind = proto::PeerEvent::Kind;
-    if (event.kind == Kind::failed) listener_.operation_failed(event.seq, event.error);
-    if (event.kind == Kind::ended) end_operation(event.seq);
-    if (event.kind == Kind::chosen) listener_.operation_chosen(event.seq, event.route);
-  }
-}
-
-Status Lane::on_control_message(const Link& link, const wire::Message& message) {
-  if (message.header.kind == wire::FrameKind::abort) {
-    const auto fault = wire::decode_fault(message.payload.view());
-    if (!fault) return fault.error();
-    listener_.broken(fault->error);
-    return {};
-  }
-  if (message.header.chunk >= place_.topology.world_size) {
+// Aggregators pass on the goodbyes of others, whom they have checked.
+Status Lane::on_goodbye(PeerChannel& from, const wire::FrameHeader& header) {
+  if (header.chunk >= place_.topology.world_size) {
     return protocol_error("goodbye: rank out of range");
   }
-  const auto rank = static_cast<Rank>(message.header.chunk);
-  // Aggregators pass on the goodbyes of others, whom they have checked.
-  const bool may_say_so = place_.dedicated ? rank != place_.rank : rank == link.rank();
+  const auto rank = static_cast<Rank>(header.chunk);
+  const bool may_say_so = place_.dedicated ? rank != place_.rank : rank == from.rank;
   if (!may_say_so) return protocol_error("goodbye: of another rank");
-  departed_[rank] = message.header.seq;
-  check_departures();
+  from.has_left = !place_.dedicated;
+  book_.note_departure(rank, header.seq);
+  break_on(book_.abandoned());
   return {};
 }
 
-void Lane::send_to_owner(std::uint32_t owner, wire::Message message) {
-  if (message.header.kind == wire::FrameKind::segment) {
-    add(counters_.segments_sent, 1);
+// Workers see each other through their aggregators only.
+Status Lane::on_silence(const wire::FrameHeader& header) {
+  if (!place_.dedicated || header.chunk >= place_.topology.world_size) {
+    return protocol_error("silence: not from an aggregator, or of a rank out of range");
   }
-  if (!is_self(owner)) {
-    send(*links_[owner], std::move(message));
-  } else if (Status error = on_owner_message(place_.rank, std::move(message))) {
-    listener_.broken(*error);
-  }
+  const auto rank = static_cast<Rank>(header.chunk);
+  const proto::Milliseconds lasted{header.seq};
+  listener_.peer_silent({"rank " + std::to_string(rank), rank, lasted, lasted.count() == 0});
+  return {};
 }
 
-void Lane::send_to_links(const wire::Message& message) {
-  for (const auto& link : links_) {
-    if (link) send(*link, message);
+// --- Peers that are silent or lost ---
+
+// One that is lost is told, too, in case that it thaws one day.
+void Lane::on_news(Channel& channel, const proto::Pulse::News& news) {
+  using State = proto::Pulse::State;
+  if (news.state != State::lost) {
+    return listener_.peer_silent(
+        {channel.name(), channel.rank, news.silence, news.state == State::alive});
   }
+  const std::string text = describe_silence(news.silence);
+  channel.connection.drop_unsent();
+  channel.close_with(
+      {ErrorCode::peer_lost, channel.rank, place_.who() + " lost " + channel.name() + ": " + text});
+  lose(channel, {ErrorCode::peer_lost, channel.rank, text});
 }
 
-void Lane::send(Link& link, wire::Message message) {
-  if (is_of_collective(message.header.kind)) add(counters_.bytes_sent, bytes_of(message.header));
-  link.connection.send(std::move(message));
+// A peer that has said goodbye may close; any other that goes, or that talks nonsense, ends all.
+void Lane::lose(Channel& channel, const Error& error) {
+  if (error.code == ErrorCode::protocol) channel.close_with(error);
+  channel.connection.close();
+  if (protocol_.is_broken() || leaving_ || channel.has_left) return;
+  listener_.broken({error.code, channel.rank, "lost " + channel.name() + ": " + error.message});
+}
+
+// --- The end ---
+
+void Lane::take_orders(Clock::time_point now) {
+  const Orders::Pending orders = orders_.take();
+  if (orders.to_break) do_break_off(*orders.to_break);
+  if (orders.to_leave) begin_leaving(*orders.to_leave, now);
+}
+
+void Lane::do_break_off(const Error& error) noexcept {
+  if (protocol_.is_broken()) return;
+  for (const auto& peer : peers_) say_last_words(*peer, error);
+  protocol_.break_off();
+}
+
+void Lane::begin_leaving(const Orders::Leave& order, Clock::time_point now) {
+  leaving_ = {.linger = order.linger, .until = now + order.linger};
+  if (protocol_.is_broken()) return;
+  peers_.send_to_all({{.kind = wire::FrameKind::goodbye,
+                       .seq = order.issued,
+                       .chunk = static_cast<std::uint64_t>(place_.rank)},
+                      {}});
+}
+
+// As long as bytes move, somebody still reads them.
+void Lane::finish_leaving(Clock::time_point now) {
+  std::size_t undelivered = 0;
+  for (const auto& peer : peers_) undelivered += peer->connection.undelivered_bytes();
+  if (undelivered < leaving_->undelivered) {
+    leaving_->undelivered = undelivered;
+    leaving_->until = now + leaving_->linger;
+  }
+  is_finished_ = undelivered == 0 || now >= leaving_->until;
+  if (is_finished_) close_all();
+}
+
+void Lane::close_all() noexcept {
+  for (const auto& peer : peers_) peer->connection.close();
 }
 
 }  // namespace sparsewire::comm

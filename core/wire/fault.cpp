@@ -49,9 +49,7 @@ Result<Fault> decode_fault(std::span<const std::byte> in) {
 }
 
 Message fault_message(FrameKind kind, const Error& error, std::uint64_t seq) {
-  Bytes payload = encode_fault(error);
-  const auto size = static_cast<std::uint32_t>(payload.size());
-  return {{.kind = kind, .payload = size, .seq = seq}, std::move(payload)};
+  return message_of({.kind = kind, .seq = seq}, encode_fault(error));
 }
 
 }  // namespace sparsewire::wire

@@ -18,6 +18,15 @@ struct Fault {
 Bytes encode_fault(const Error& error);
 Result<Fault> decode_fault(std::span<const std::byte> in);
 
+// Calls take(error) with the error of a frame that holds one.
+template <typename Take>
+Status take_fault(const Message& message, Take&& take) {
+  const auto fault = decode_fault(message.payload.view());
+  if (!fault) return fault.error();
+  take(fault->error);
+  return {};
+}
+
 // A frame of such a kind; an abort has no sequence number.
 Message fault_message(FrameKind kind, const Error& error, std::uint64_t seq = 0);
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "base/bytes.hpp"
 #include "base/codec.hpp"
@@ -28,6 +29,12 @@ enum class FrameKind : std::uint8_t {
               // back.
 };
 inline constexpr std::uint8_t kFrameKindLast = static_cast<std::uint8_t>(FrameKind::silence);
+
+// Last words and signs of life, which are of no operation.
+constexpr bool is_control(FrameKind kind) {
+  return kind == FrameKind::abort || kind == FrameKind::goodbye || kind == FrameKind::heartbeat ||
+         kind == FrameKind::silence;
+}
 
 enum class Format : std::uint8_t {
   empty = 0,    // no values
@@ -63,6 +70,12 @@ struct Message {
   FrameHeader header;
   Bytes payload;
 };
+
+// The header with the size of what follows it.
+inline Message message_of(FrameHeader header, Bytes payload) {
+  header.payload = static_cast<std::uint32_t>(payload.size());
+  return {header, std::move(payload)};
+}
 
 void encode(const FrameHeader& header, std::span<std::byte, kHeaderBytes> out);
 

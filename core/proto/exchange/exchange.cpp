@@ -182,11 +182,10 @@ void Exchange::send(std::uint64_t number, Part& part, const Step& step, Outgoing
     const Bytes bundle = wire::encode_bundle(part.held, first);
     const bool is_last = first == part.held.size();
     const wire::FrameHeader header{.kind = wire::FrameKind::part,
-                                   .payload = static_cast<std::uint32_t>(bundle.size()),
                                    .seq = seq_,
                                    .chunk = number,
                                    .next = is_last ? wire::kNoChunk : number};
-    for (const Rank to : step.ranks) out.push_back({to, {header, bundle}});
+    for (const Rank to : step.ranks) out.push_back({to, wire::message_of(header, bundle)});
   } while (first < part.held.size());
 }
 

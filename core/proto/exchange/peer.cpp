@@ -26,8 +26,7 @@ std::optional<Algorithm> settled(const wire::Call& call) {
 wire::Message join_message(const wire::Join& join, std::uint64_t seq) {
   std::array<std::byte, wire::kJoinBytes> payload;
   wire::encode(join, payload);
-  return {{.kind = wire::FrameKind::join, .payload = wire::kJoinBytes, .seq = seq},
-          Bytes::copy_of(payload)};
+  return wire::message_of({.kind = wire::FrameKind::join, .seq = seq}, Bytes::copy_of(payload));
 }
 
 wire::Message refuse_message(const Error& error, std::uint64_t seq) {
@@ -89,12 +88,9 @@ Status Peer::on_message(Rank from, const wire::Message& message, Effects& effect
       const auto join = wire::decode_join(message.payload.view());
       return join ? on_join(from, seq, *join, effects) : join.error();
     }
-    case wire::FrameKind::refuse: {
-      const auto fault = wire::decode_fault(message.payload.view());
-      if (!fault) return fault.error();
-      fail(seq, *operation, fault->error, effects);
-      return {};
-    }
+    case wire::FrameKind::refuse:
+      return wire::take_fault(message,
+                              [&](const Error& error) { fail(seq, *operation, error, effects); });
     default:
       return on_part(from, *operation, message, effects);
   }

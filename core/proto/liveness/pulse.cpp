@@ -1,4 +1,4 @@
-// Judges silence; a sign of life is any byte, so a busy link needs no heartbeats.
+// Judges silence; a sign of life is any byte, so a busy channel needs no heartbeats.
 #include "proto/liveness/pulse.hpp"
 
 #include <algorithm>
@@ -21,14 +21,15 @@ constexpr int kIntervalsAsleep = 4;
 Pulse::Pulse(Milliseconds patience)
     : patience_(patience), noted_after_(std::min(kSilenceNoted, patience / 2)) {}
 
-std::optional<Pulse::State> Pulse::listen(Milliseconds now, std::uint64_t received) {
+std::optional<Pulse::News> Pulse::listen(Milliseconds now, std::uint64_t received) {
   if (state_ == State::lost) return {};
+  const Milliseconds lasted = now - heard_;
   const bool has_sign = std::exchange(received_, received) != received;
   if (has_sign) heard_ = now;
   const State before = state_;
-  if (has_sign || state_ != State::unheard) state_ = judge(silence(now));
-  if (state_ == before) return {};
-  return state_;
+  if (has_sign || before != State::unheard) state_ = judge(now - heard_);
+  if (state_ == before || before == State::unheard) return {};
+  return News{state_, lasted};
 }
 
 Pulse::State Pulse::judge(Milliseconds silence) const {

@@ -1,4 +1,4 @@
-// Signs of life on one link: whether the other end is alive, judged by when bytes last came from
+// Signs of life on one channel: whether the other end is alive, judged by when bytes last came from
 // it, and when it is due to hear from this one. The owner of a pulse tells it the time.
 #pragma once
 
@@ -21,11 +21,17 @@ class Pulse {
     lost,    // nobody waits for it any more
   };
 
+  // It fell silent, is back or is lost, after so long without a sign.
+  struct News {
+    State state;
+    Milliseconds silence;
+  };
+
   // Lost after `patience` without a sign, silent after two seconds, or half of a short patience.
   explicit Pulse(Milliseconds patience);
 
-  // Takes how many bytes have come so far. Returns the state where it has changed.
-  std::optional<State> listen(Milliseconds now, std::uint64_t received);
+  // Takes how many bytes have come so far.
+  std::optional<News> listen(Milliseconds now, std::uint64_t received);
 
   // Takes how many bytes have left so far; true where none has since the last call.
   bool owes_beat(std::uint64_t sent);
@@ -34,7 +40,6 @@ class Pulse {
   void excuse(Milliseconds asleep) { heard_ += asleep; }
 
   State state() const { return state_; }
-  Milliseconds silence(Milliseconds now) const { return now - heard_; }
 
  private:
   State judge(Milliseconds silence) const;

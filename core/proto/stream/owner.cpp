@@ -18,11 +18,10 @@ wire::Message result_message(std::uint64_t seq, std::uint64_t chunk, std::uint64
   const wire::FrameHeader header{.kind = wire::FrameKind::result,
                                  .format = segment.format,
                                  .codec = segment.codec,
-                                 .payload = static_cast<std::uint32_t>(segment.payload.size()),
                                  .seq = seq,
                                  .chunk = chunk,
                                  .next = next};
-  return {header, std::move(segment.payload)};
+  return wire::message_of(header, std::move(segment.payload));
 }
 
 }  // namespace
@@ -128,12 +127,9 @@ Status Owner::on_message(Rank rank, wire::Message message, Outbox& outbox) {
     case wire::FrameKind::cancel:
       on_cancel(rank, header.seq);
       return {};
-    default: {
-      const auto fault = wire::decode_fault(message.payload.view());
-      if (!fault) return fault.error();
-      on_refuse(rank, header.seq, fault->error, outbox);
-      return {};
-    }
+    default:
+      return wire::take_fault(
+          message, [&](const Error& error) { on_refuse(rank, header.seq, error, outbox); });
   }
 }
 
@@ -287,6 +283,7 @@ void Owner::emit_complete(std::uint64_t seq, Operation& operation, Outbox& outbo
 }
 
 void Owner::pause(bool paused, Outbox& outbox) {
+  if (paused == paused_) return;
   paused_ = paused;
   made_ = 0;
   for (auto at = operations_.begin(); at != operations_.end();) {

@@ -28,11 +28,11 @@ WorkerStream* Worker::stream_of(std::uint64_t seq, std::uint32_t owner) const {
 }
 
 WorkerStream* Worker::next_to_send(std::uint32_t owner) {
-  OwnerState& state = owners_[owner];
-  for (auto at = operations_.lower_bound(state.sending); at != operations_.end(); ++at) {
+  Sending& sending = owners_[owner];
+  for (auto at = operations_.lower_bound(sending.next); at != operations_.end(); ++at) {
     WorkerStream* stream = at->second.streams[owner].get();
     if (stream && !stream->sent_all()) return stream;
-    state.sending = at->first + 1;
+    sending.next = at->first + 1;
   }
   return nullptr;
 }

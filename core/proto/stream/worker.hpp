@@ -52,8 +52,8 @@ class Worker {
     std::vector<std::unique_ptr<WorkerStream>> streams;  // per owner; null where it has no chunk
     std::size_t unfinished = 0;
   };
-  struct OwnerState {
-    std::uint64_t sending = 0;  // operations below this one are sent
+  struct Sending {
+    std::uint64_t next = 0;     // operations below this one are sent
     std::size_t in_flight = 0;  // bytes
   };
 
@@ -63,7 +63,7 @@ class Worker {
   wire::Topology topology_;
   std::uint32_t lane_;
   std::map<std::uint64_t, Operation> operations_;
-  std::vector<OwnerState> owners_;
+  std::vector<Sending> owners_;
   std::uint64_t chunks_empty_ = 0;
 };
 

@@ -11,12 +11,6 @@ namespace {
 // connections meanwhile.
 constexpr int kChunksPerLook = 16;
 
-Bytes encode_open(const wire::Descriptor& descriptor) {
-  std::array<std::byte, wire::kDescriptorBytes> payload;
-  wire::encode(descriptor, payload);
-  return Bytes::copy_of(payload);
-}
-
 }  // namespace
 
 WorkerStream::WorkerStream(std::uint64_t seq, const wire::Descriptor& descriptor,
@@ -56,23 +50,21 @@ bool WorkerStream::look_ahead() {
 }
 
 wire::Message WorkerStream::open_message() const {
-  wire::Message message{.header = {.kind = wire::FrameKind::open,
-                                   .payload = wire::kDescriptorBytes,
-                                   .seq = seq_,
-                                   .next = ahead_chunk()},
-                        .payload = encode_open(descriptor_)};
-  return message;
+  std::array<std::byte, wire::kDescriptorBytes> payload;
+  wire::encode(descriptor_, payload);
+  return wire::message_of({.kind = wire::FrameKind::open, .seq = seq_, .next = ahead_chunk()},
+                          Bytes::copy_of(payload));
 }
 
 wire::Message WorkerStream::segment_message() const {
-  return {.header = {.kind = wire::FrameKind::segment,
-                     .format = pending_->segment.format,
-                     .codec = pending_->segment.codec,
-                     .payload = static_cast<std::uint32_t>(pending_->segment.payload.size()),
-                     .seq = seq_,
-                     .chunk = pending_->chunk,
-                     .next = ahead_chunk()},
-          .payload = pending_->segment.payload};
+  const Segment& segment = pending_->segment;
+  return wire::message_of({.kind = wire::FrameKind::segment,
+                           .format = segment.format,
+                           .codec = segment.codec,
+                           .seq = seq_,
+                           .chunk = pending_->chunk,
+                           .next = ahead_chunk()},
+                          segment.payload);
 }
 
 void WorkerStream::count_in_flight(const wire::Message& message) {

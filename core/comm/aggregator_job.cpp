@@ -1,0 +1,252 @@
+// Gives each worker's frames to its lane's owner half, and the answers to all workers of the lane.
+#include "comm/aggregator_job.hpp"
+
+#include <algorithm>
+
+#include "comm/exceptions.hpp"
+
+namespace sparsewire::comm {
+namespace {
+
+// How long the workers of a broken job have to read why, and to close.
+constexpr std::chrono::seconds kLastWords{10};
+
+Error is_not_taken() { return protocol_error("frame: an aggregator does not take this kind"); }
+Error is_no_hello() { return protocol_error("frame: a hello must come first"); }
+
+bool is_for_owner(wire::FrameKind kind) {
+  using wire::FrameKind;
+  return kind == FrameKind::open || kind == FrameKind::segment || kind == FrameKind::cancel ||
+         kind == FrameKind::refuse;
+}
+
+}  // namespace
+
+void AggregatorJob::add(std::unique_ptr<Worker> worker) {
+  worker->job = this;
+  if (broken_) worker->connection.send(wire::fault_message(wire::FrameKind::abort, *broken_));
+  workers_.push_back(std::move(worker));
+}
+
+// An exception, which is of memory or the system's limits, ends the job that it hits and no other.
+void AggregatorJob::serve(Clock::time_point now, bool reaps) {
+  receive();
+  if (metronome_) {
+    check_pulses(*metronome_, now, workers_,
+                 [this](const Worker& worker, const auto& news) { on_news(worker, news); });
+  }
+  if (reaps) reap(now);
+  check_memory();
+  flush();
+  pace_owners();
+  flush();
+}
+
+void AggregatorJob::receive() {
+  for (const auto& worker : workers_) {
+    if (!worker->connection.is_readable()) continue;
+    const auto take = [&] { return worker->connection.receive(*worker); };
+    if (Status error = guarded(take)) lose(*worker, *error);
+  }
+}
+
+void AggregatorJob::flush() {
+  for (const auto& worker : workers_) {
+    if (Status error = worker->connection.flush()) lose(*worker, *error);
+  }
+}
+
+// As in a lane: no results while a rank of theirs is behind with reading them.
+void AggregatorJob::pace_owners() {
+  for (auto& [number, lane] : lanes_) {
+    proto::Owner::Outbox outbox;
+    lane.owner.pause(is_behind(number), outbox);
+    send_results(number, outbox);
+  }
+}
+
+void AggregatorJob::check_memory() {
+  held_ = memory();
+  if (broken_ || held_ <= reserved_ || reserved_ == 0) return;
+  break_off(
+      {ErrorCode::resources, kNoRank,
+       "an aggregator: the job takes more memory than its windows allow, " + megabytes(held_)});
+}
+
+bool AggregatorJob::has_work() const {
+  return std::ranges::any_of(workers_,
+                             [](const auto& worker) { return worker->connection.is_readable(); }) ||
+         std::ranges::any_of(lanes_, [this](const auto& lane) {
+           return lane.second.owner.is_paused() && !is_behind(lane.first);
+         });
+}
+
+std::optional<proto::Milliseconds> AggregatorJob::next_look() const {
+  return metronome_ ? std::optional(metronome_->next()) : std::nullopt;
+}
+
+// Results are shared by all channels of a lane, so the longest queue stands for all.
+std::size_t AggregatorJob::memory() const {
+  std::size_t total = 0;
+  for (const auto& [number, lane] : lanes_) total += lane.owner.memory() + queued(number);
+  for (const auto& worker : workers_) total += worker->connection.incoming_bytes();
+  return total;
+}
+
+std::size_t AggregatorJob::queued(std::uint32_t lane) const {
+  std::size_t longest = 0;
+  for (const auto& worker : workers_) {
+    if (worker->identity.lane != lane) continue;
+    longest = std::max(longest, worker->connection.queued_bytes());
+  }
+  return longest;
+}
+
+// --- Frames ---
+
+Status AggregatorJob::accepts(const Worker& worker, const wire::FrameHeader& header) const {
+  if (broken_) return {};
+  if (is_for_owner(header.kind)) {
+    if (!worker.greeted) return is_no_hello();
+    return lanes_.at(worker.identity.lane).owner.accepts(worker.identity.rank, header);
+  }
+  const bool is_silence = header.kind == wire::FrameKind::silence;
+  const bool is_hello = header.kind == wire::FrameKind::hello;
+  return is_hello || (wire::is_control(header.kind) && !is_silence) ? Status{} : is_not_taken();
+}
+
+Status AggregatorJob::on_message(Worker& worker, wire::Message message) {
+  const wire::FrameKind kind = message.header.kind;
+  if (broken_ || kind == wire::FrameKind::heartbeat) return {};
+  if (kind == wire::FrameKind::hello) return on_hello(worker, message);
+  if (kind == wire::FrameKind::abort) {  // A rank that failed early may have sent no hello.
+    return wire::take_fault(message, [this](const Error& error) { break_off(error); });
+  }
+  if (!worker.greeted) return is_no_hello();
+  if (kind == wire::FrameKind::goodbye) return on_goodbye(worker, message);
+  if (!is_for_owner(kind)) return is_not_taken();
+  message.payload = message.payload.owned();
+  proto::Owner::Outbox outbox;
+  proto::Owner& owner = lanes_.at(worker.identity.lane).owner;
+  if (Status error = owner.on_message(worker.rank, std::move(message), outbox)) return error;
+  send_results(worker.identity.lane, outbox);
+  return {};
+}
+
+// The first worker of a lane says what is to be served; the others must say the same.
+Status AggregatorJob::on_hello(Worker& worker, const wire::Message& message) {
+  const auto hello = wire::decode_hello(message.payload.view());
+  if (!hello) return hello.error();
+  const bool fits = hello->topology.world_size == worker.identity.world_size &&
+                    hello->lane == worker.identity.lane && !worker.greeted;
+  if (!fits) return protocol_error("hello: it does not fit what the handshake proved");
+  const auto at = lanes_.find(hello->lane);
+  if (at == lanes_.end()) {
+    if (Status error = begin_lane(*hello)) return error;
+  } else if (at->second.topology != hello->topology || at->second.owner_index != hello->owner) {
+    return protocol_error("hello: the ranks disagree on the topology");
+  }
+  worker.greeted = true;
+  const proto::Milliseconds patience = patience_of(hello->topology);
+  worker.connection.expect_answers_within(patience);
+  if (!metronome_) metronome_.emplace(patience);
+  if (hello->lane == 0) worker.pulse.emplace(patience);  // It speaks for its rank.
+  return {};
+}
+
+Status AggregatorJob::begin_lane(const wire::Hello& hello) {
+  if (Status error = budget_.reserve(hello.topology, reserved_)) return error;
+  lanes_.emplace(hello.lane,
+                 Lane{hello.topology,
+                      hello.owner,
+                      {hello.topology, hello.lane, hello.owner, proto::kDedicatedReach}});
+  return {};
+}
+
+// The workers of a job have no connections among themselves, so the goodbye is passed on.
+Status AggregatorJob::on_goodbye(Worker& worker, const wire::Message& message) {
+  if (message.header.chunk != static_cast<std::uint64_t>(worker.rank)) {
+    return protocol_error("goodbye: of another rank");
+  }
+  worker.has_left = true;
+  send_to_lane(worker.identity.lane, message, &worker);
+  return {};
+}
+
+void AggregatorJob::send_results(std::uint32_t lane, const proto::Owner::Outbox& outbox) {
+  for (const wire::Message& message : outbox) send_to_lane(lane, message, nullptr);
+}
+
+void AggregatorJob::send_to_lane(std::uint32_t lane, const wire::Message& message,
+                                 const Worker* except) {
+  for (const auto& worker : workers_) {
+    if (worker.get() != except && worker->identity.lane == lane) worker->connection.send(message);
+  }
+}
+
+// --- How it ends ---
+
+// Workers have no connections among themselves, so those of a job hear of each other's silence
+// here. One that is lost is told like all others, in case that it thaws one day.
+void AggregatorJob::on_news(const Worker& worker, const proto::Pulse::News& news) {
+  using State = proto::Pulse::State;
+  if (news.state != State::lost) {
+    const auto lasted = news.state == State::silent ? news.silence.count() : 0;
+    return send_to_lane(worker.identity.lane,
+                        {{.kind = wire::FrameKind::silence,
+                          .seq = static_cast<std::uint64_t>(lasted),
+                          .chunk = static_cast<std::uint64_t>(worker.rank)},
+                         {}},
+                        &worker);
+  }
+  break_off({ErrorCode::peer_lost, worker.rank,
+             "lost " + worker.name() + ": " + describe_silence(news.silence)});
+  for (const auto& other : workers_) {
+    if (other->rank != worker.rank) continue;
+    (void)other->connection.flush();
+    other->connection.close();
+  }
+}
+
+void AggregatorJob::lose(Worker& worker, const Error& error) {
+  if (error.code == ErrorCode::resources) return break_off(error);
+  if (error.code == ErrorCode::protocol) worker.close_with(error);
+  worker.connection.close();
+  if (worker.has_left) return;
+  break_off({error.code, worker.rank, "lost " + worker.name() + ": " + error.message});
+}
+
+void AggregatorJob::break_off(const Error& error) {
+  if (broken_) return;
+  broken_ = error;
+  lanes_.clear();
+  for (const auto& worker : workers_) {
+    worker->connection.drop_unsent();
+    worker->connection.send(wire::fault_message(wire::FrameKind::abort, error));
+  }
+}
+
+void AggregatorJob::drop() noexcept {
+  broken_ = Error{ErrorCode::resources, kNoRank, "out of memory"};  // Too short to need any.
+  lanes_.clear();
+  for (const auto& worker : workers_) worker->connection.close();
+}
+
+// Channels that say nothing hold descriptors, and perhaps a job's memory: ones without a hello,
+// ones whose rank has no pulse, and those of broken jobs. A rank that computes for an hour has one.
+void AggregatorJob::reap(Clock::time_point now) {
+  const Clock::duration grace = budget_.limits().grace;
+  const Clock::duration patience = broken_ ? std::min<Clock::duration>(kLastWords, grace) : grace;
+  for (const auto& worker : workers_) {
+    if (!broken_ && worker->greeted && has_pulse(worker->rank)) worker->vouched = now;
+    if (now - worker->vouched < patience || !worker->connection.is_open()) continue;
+    lose(*worker, {ErrorCode::peer_lost, kNoRank, "it has said nothing since it connected"});
+  }
+}
+
+bool AggregatorJob::has_pulse(Rank rank) const {
+  return std::ranges::any_of(
+      workers_, [rank](const auto& worker) { return worker->rank == rank && worker->pulse; });
+}
+
+}  // namespace sparsewire::comm

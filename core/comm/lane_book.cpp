@@ -1,0 +1,93 @@
+// Finds who is to blame where an operation does not end.
+#include "comm/lane_book.hpp"
+
+#include <algorithm>
+
+#include "comm/lane_protocol.hpp"
+#include "comm/peer_channels.hpp"
+
+namespace sparsewire::comm {
+namespace {
+
+// How long a rank that cannot tell who is late waits for a peer that can.
+constexpr std::chrono::milliseconds kTimeoutGrace{250};
+
+// "1, 2, 3"
+template <typename Items, typename NameOf>
+std::string list_of(const Items& items, NameOf&& name_of) {
+  std::string text;
+  for (const auto& item : items) text += (text.empty() ? "" : ", ") + name_of(item);
+  return text;
+}
+
+}  // namespace
+
+void LaneBook::add(std::shared_ptr<Operation> operation) {
+  next_deadline_ = std::min(next_deadline_, operation->arguments().deadline);
+  const std::uint64_t seq = operation->seq();
+  operations_.emplace(seq, std::move(operation));
+}
+
+Status LaneBook::abandoned() const {
+  if (operations_.empty()) return {};
+  const std::uint64_t newest = operations_.rbegin()->first;
+  for (const auto& [rank, issued] : departed_) {
+    if (newest < issued) continue;
+    return Error{ErrorCode::peer_lost, rank,
+                 "rank " + std::to_string(rank) + " closed its communicator after " +
+                     std::to_string(issued) + " operations"};
+  }
+  return {};
+}
+
+Status LaneBook::overdue(Clock::time_point now, const LaneProtocol& protocol,
+                         const PeerChannels& peers) {
+  if (now < next_deadline_) return {};
+  next_deadline_ = Clock::time_point::max();
+  for (const auto& [seq, operation] : operations_) {
+    auto due = operation->arguments().deadline;
+    if (due <= now) {
+      const Late late = late_for(seq, protocol, peers);
+      due += kTimeoutGrace;
+      if (!late.ranks.empty() || due <= now) return timeout_error(seq, late, protocol, peers);
+    }
+    next_deadline_ = std::min(next_deadline_, due);
+  }
+  return {};
+}
+
+LaneBook::Late LaneBook::late_for(std::uint64_t seq, const LaneProtocol& protocol,
+                                  const PeerChannels& peers) const {
+  Late late{seq, {}};
+  // Whoever owns a chunk may itself wait for a frozen rank to read.
+  for (const auto& peer : peers) {
+    if (peer->is_silent() && peer->rank != kNoRank) late.ranks.push_back(peer->rank);
+  }
+  if (!late.ranks.empty()) return late;
+  late.ranks = protocol.missing(seq);
+  // What no owner has to answer for waits for its turn.
+  const bool has_its_turn = !late.ranks.empty() || !protocol.waiting_for(seq).empty();
+  for (auto at = operations_.begin(); !has_its_turn && at->first < seq; ++at) {
+    late = {at->first, protocol.missing(at->first)};
+    if (!late.ranks.empty()) break;
+  }
+  return late;
+}
+
+Error LaneBook::timeout_error(std::uint64_t seq, const Late& late, const LaneProtocol& protocol,
+                              const PeerChannels& peers) const {
+  const std::string text = place_.who() + " gave up waiting: ";
+  if (!late.ranks.empty()) {
+    const std::string where = late.seq == seq ? "" : ", in a collective that must come first";
+    const std::string ranks = list_of(late.ranks, [](Rank rank) { return std::to_string(rank); });
+    return {ErrorCode::timeout, late.ranks.front(),
+            text + "nothing more came from rank(s) " + ranks + where};
+  }
+  const std::string owners = list_of(protocol.waiting_for(seq), [&](std::uint32_t owner) {
+    return place_.dedicated ? peers.of(owner).connection.peer() : std::to_string(owner);
+  });
+  const char* const kind = place_.dedicated ? "aggregator(s) " : "rank(s) ";
+  return {ErrorCode::timeout, kNoRank, text + "no result came from " + kind + owners};
+}
+
+}  // namespace sparsewire::comm

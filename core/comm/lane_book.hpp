@@ -1,0 +1,52 @@
+// The operations that a lane has taken on: when each must end, and which can end no more because a
+// rank has left.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "comm/lane_place.hpp"
+#include "comm/operation.hpp"
+
+namespace sparsewire::comm {
+
+class LaneProtocol;
+class PeerChannels;
+
+class LaneBook {
+ public:
+  explicit LaneBook(const LanePlace& place) : place_(place) {}
+
+  void add(std::shared_ptr<Operation> operation);
+  void erase(std::uint64_t seq) { operations_.erase(seq); }
+  bool has(std::uint64_t seq) const { return operations_.contains(seq); }
+  bool empty() const { return operations_.empty(); }
+  std::uint64_t oldest() const { return operations_.begin()->first; }
+
+  // Notes that a rank has left in good order, after it had issued so many operations.
+  void note_departure(Rank rank, std::uint64_t issued) { departed_[rank] = issued; }
+  // The error of an operation that a rank cannot contribute to any more, because it has left.
+  Status abandoned() const;
+
+  // The first moment at which some deadline may have passed.
+  Clock::time_point next_deadline() const { return next_deadline_; }
+  // The error of an operation that is past its deadline, which names those who are late.
+  Status overdue(Clock::time_point now, const LaneProtocol& protocol, const PeerChannels& peers);
+
+ private:
+  // The ranks that hold up an operation, and in which one: itself, or one that comes first.
+  struct Late {
+    std::uint64_t seq;
+    std::vector<Rank> ranks;
+  };
+  Late late_for(std::uint64_t seq, const LaneProtocol& protocol, const PeerChannels& peers) const;
+  Error timeout_error(std::uint64_t seq, const Late& late, const LaneProtocol& protocol,
+                      const PeerChannels& peers) const;
+
+  const LanePlace& place_;
+  std::map<std::uint64_t, std::shared_ptr<Operation>> operations_;
+  std::map<Rank, std::uint64_t> departed_;  // rank -> operations it issued before it left
+  Clock::time_point next_deadline_ = Clock::time_point::max();
+};
+
+}  // namespace sparsewire::comm

@@ -1,0 +1,40 @@
+// Which lane of which rank, and what it tells its communicator.
+#pragma once
+
+#include "comm/heartbeat.hpp"
+#include "proto/exchange/choice.hpp"
+
+namespace sparsewire::comm {
+
+struct LanePlace {
+  wire::Topology topology;
+  std::uint32_t lane;
+  Rank rank;
+  bool dedicated;  // owners are aggregators, and not the ranks
+
+  bool is_self(std::uint32_t owner) const { return !dedicated && static_cast<Rank>(owner) == rank; }
+  // The lane that carries all exchanges, where owners are colocated.
+  bool has_exchanges() const { return !dedicated && lane == 0; }
+  // The lane that listens for its rank: a frozen process or a dead host silences all lanes alike.
+  bool has_pulse() const { return lane == 0 && topology.world_size > 1; }
+  std::string who() const { return "rank " + std::to_string(rank); }
+};
+
+// Called from the lane's thread.
+class LaneListener {
+ public:
+  virtual ~LaneListener() = default;
+
+  // The lane is done with the operation, well or not, and touches its memory no more.
+  virtual void operation_left(std::uint64_t seq) = 0;
+  // This one operation cannot be done; others go on.
+  virtual void operation_failed(std::uint64_t seq, Error error) = 0;
+  // All ranks have joined the operation, and know which way it goes.
+  virtual void operation_chosen(std::uint64_t seq, proto::Route route) = 0;
+  // Nothing has come from a peer for a while, or it was heard again.
+  virtual void peer_silent(const Silence& silence) = 0;
+  // Nothing can go on.
+  virtual void broken(Error error) = 0;
+};
+
+}  // namespace sparsewire::comm
