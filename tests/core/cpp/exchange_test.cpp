@@ -105,13 +105,13 @@ TEST_CASE("every collective, algorithm and element type") {
           Call call{.descriptor = sparse_descriptor(dtype, 70'000 / row, row, random),
                     .collective = collective,
                     .algorithm = algorithm};
-          auto call = sparse_collective(
+          auto vectors = sparse_collective(
               call, static_cast<std::size_t>(n), pick({50u, 4000u, 50'000u}, random), random,
               [&](std::size_t count) { return random_small_numbers(count, dtype, random); });
           PeerWorld world(n, seed);
-          submit_all(world, call);
+          submit_all(world, vectors);
           world.run();
-          check_results(world, call, 0);
+          check_results(world, vectors, 0);
           world.check_nothing_left();
         }
       }
