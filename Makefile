@@ -24,7 +24,8 @@ FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
-setup: $(TOOLS)  ## make .venv with everything that building, testing and checking need
+setup: $(TOOLS) build  ## make .venv with all that building and checking need, and compile everything
+	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/core-tests --build-only build/core-tests
 
 build: $(BUILD)  ## compile the native module where its sources changed
 

@@ -94,6 +94,7 @@ def test_methods_are_compared(tmp_path: Path) -> None:
         assert finding["timed_sent"] is None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(300)
 def test_language_model_learns_after_a_warm_up(tmp_path: Path) -> None:
     write_text(tmp_path / "text")

@@ -12,8 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from sparsewire.bench.grid import CANDIDATES, Cell
+from sparsewire.cli.main import app
 from sparsewire.training.demo import Demo
 from sparsewire.training.findings import Finding
 from sparsewire.training.run import Trained
@@ -148,7 +150,8 @@ def test_committed_records_tell_how_they_were_made() -> None:
 def collected(tmp_path: Path, *command: str) -> dict[str, Any]:
     """The record of a command, by way of its JSON."""
     result = tmp_path / "made.json"
-    subprocess.run(["sparsewire", *command, "--json", str(result)], check=True, timeout=50)
+    outcome = CliRunner().invoke(app, [*command, "--json", str(result)])
+    assert outcome.exit_code == 0, outcome.output
     result.with_suffix(".command").write_text(" ".join(command) + "\n")
     (tmp_path / "records").mkdir()
     records.collect(result, tmp_path / "records")
