@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from sparsewire.experiment.crew import Crew
+from sparsewire.experiment.signals import ending_on
+from sparsewire.experiment.site import Loopback
 
 COMMAND = "from sparsewire.cli.main import app; app()"
 
@@ -16,6 +22,27 @@ COMMAND = "from sparsewire.cli.main import app; app()"
 def children_of(process: int) -> list[int]:
     tasks = Path(f"/proc/{process}/task").glob("*/children")
     return [int(child) for file in tasks for child in file.read_text().split()]
+
+
+class Interrupting(Loopback):
+    """Asks this process to end as soon as a worker runs."""
+
+    started: subprocess.Popen[Any]
+
+    def popen(self, *args: Any, **options: Any) -> subprocess.Popen[Any]:
+        self.started = super().popen(*args, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return self.started
+
+
+def test_a_worker_that_has_just_been_started_ends_too(tmp_path: Path) -> None:
+    site = Interrupting(1)
+    with ending_on(signal.SIGTERM), pytest.raises(SystemExit), Crew(site, tmp_path) as crew:
+        crew.start_workers([sys.executable, "-c", "import time; time.sleep(50)"], 1, {})
+    try:
+        assert site.started.poll() is not None
+    finally:
+        site.started.kill()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which children there are")

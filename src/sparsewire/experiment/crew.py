@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sparsewire.errors import WorkerFailed
 from sparsewire.experiment.events import Event
+from sparsewire.experiment.signals import held_back
 from sparsewire.experiment.site import Site, free_ports
 
 _GRACE_S = 5.0
@@ -55,12 +56,14 @@ class Crew:
 
     def __exit__(self, *_: object) -> None:
         everybody = [process.popen for process in self._workers + self._others]
-        for popen in everybody:
-            popen.terminate()
-        _wait(everybody, _GRACE_S)
-        for popen in everybody:
-            popen.kill()
-            popen.wait()
+        # Who asks once more is as near to the end as can be.
+        with held_back():
+            for popen in everybody:
+                popen.terminate()
+            _wait(everybody, _GRACE_S)
+            for popen in everybody:
+                popen.kill()
+                popen.wait()
 
     def start_workers(self, argv: Sequence[str], ranks: int, environment: Environment) -> None:
         """Run `argv` on the first `ranks` hosts, with the variables of a launcher."""
@@ -68,17 +71,16 @@ class Crew:
         for rank in range(ranks):
             own = self._site.environment(rank, world_size=ranks, master_port=port)
             name = f"rank{rank}"
-            worker = self._start(name, rank, argv, {**environment, **own}, subprocess.PIPE)
-            self._workers.append(worker)
+            worker = self._start(
+                self._workers, name, rank, argv, {**environment, **own}, subprocess.PIPE
+            )
             threading.Thread(target=self._follow, args=(rank, worker.popen), daemon=True).start()
 
     def start_beside(
         self, name: str, host: int, argv: Sequence[str], environment: Environment
     ) -> Process:
         """Run `argv` on a host until the workers have ended; whether it fails is not watched."""
-        process = self._start(name, host, argv, environment, subprocess.DEVNULL)
-        self._others.append(process)
-        return process
+        return self._start(self._others, name, host, argv, environment, subprocess.DEVNULL)
 
     def events(self) -> Iterator[tuple[int, Event]]:
         """What workers tell, with their ranks, until all have ended.
@@ -96,10 +98,18 @@ class Crew:
                     raise self._failure(rank)
 
     def _start(
-        self, name: str, host: int, argv: Sequence[str], environment: Environment, output: int
+        self,
+        processes: list[Process],
+        name: str,
+        host: int,
+        argv: Sequence[str],
+        environment: Environment,
+        output: int,
     ) -> Process:
+        """Run `argv` as one more of `processes`."""
         log = self._logs / f"{name}.log"
-        with log.open("w") as errors:
+        # What runs and is not in the list would outlive everybody.
+        with log.open("w") as errors, held_back():
             popen = self._site.popen(
                 host,
                 argv,
@@ -109,7 +119,8 @@ class Crew:
                 stderr=errors,
                 text=True,
             )
-        return Process(name, popen, log)
+            processes.append(Process(name, popen, log))
+        return processes[-1]
 
     def _follow(self, rank: int, popen: subprocess.Popen[str]) -> None:
         """Pass on what a worker says, and then that it has ended."""
