@@ -13,19 +13,14 @@ from data_sets import examples, logistic
 from sparsewire.compress.bernoulli import Bernoulli
 from sparsewire.compress.draws import Draws
 from sparsewire.compress.rand_k import RandK
-from sparsewire.optimize.methods.asynchronous_isgd import AsynchronousIsgd
-from sparsewire.optimize.methods.diana import Diana
-from sparsewire.optimize.methods.gd import Gd
-from sparsewire.optimize.methods.iasgd import Iasgd
-from sparsewire.optimize.methods.ibcd import Ibcd
-from sparsewire.optimize.methods.ibgd import Ibgd
+from sparsewire.optimize.methods.blocks import AsynchronousIsgd, Iasgd, Ibcd, Ibgd, Isgd
+from sparsewire.optimize.methods.diana import Diana, Isega
+from sparsewire.optimize.methods.gradient_descent import Gd
 from sparsewire.optimize.methods.isaga import DistributedIsaga, Isaga
-from sparsewire.optimize.methods.isega import Isega
-from sparsewire.optimize.methods.isgd import Isgd
 from sparsewire.optimize.methods.method import Method
 from sparsewire.optimize.methods.network import Simulated
-from sparsewire.optimize.problems.logistic import Logistic
-from sparsewire.optimize.problems.partition import by_index, by_label
+from sparsewire.optimize.problems.examples import by_index, by_label
+from sparsewire.optimize.problems.losses import Logistic
 from sparsewire.optimize.problems.problem import Floats
 
 WORKERS = 6

@@ -13,21 +13,14 @@ from data_sets import examples, logistic
 from sparsewire.compress.bernoulli import Bernoulli
 from sparsewire.compress.rand_k import RandK
 from sparsewire.compress.sparsifier import SeededSparsifier
-from sparsewire.optimize.methods.asynchronous_isgd import AsynchronousIsgd
-from sparsewire.optimize.methods.iasgd import Iasgd
-from sparsewire.optimize.methods.ibcd import Ibcd
-from sparsewire.optimize.methods.ibgd import Ibgd
+from sparsewire.optimize.methods.blocks import AsynchronousIsgd, Iasgd, Ibcd, Ibgd, Isgd
+from sparsewire.optimize.methods.diana import Isega
 from sparsewire.optimize.methods.isaga import DistributedIsaga, Isaga
-from sparsewire.optimize.methods.isega import Isega
-from sparsewire.optimize.methods.isgd import Isgd, theory
 from sparsewire.optimize.methods.network import Simulated
-from sparsewire.optimize.problems.least_squares import LeastSquares
-from sparsewire.optimize.problems.logistic import Logistic
-from sparsewire.optimize.problems.nonconvex import NonconvexLogistic
-from sparsewire.optimize.problems.partition import by_index, by_label
+from sparsewire.optimize.problems.examples import by_index, by_label, from_arrays
+from sparsewire.optimize.problems.losses import LeastSquares, Logistic, NonconvexLogistic
 from sparsewire.optimize.problems.problem import Floats, Problem
 from sparsewire.optimize.problems.reference import solve
-from sparsewire.optimize.problems.sources import from_arrays
 
 WORKERS = 16
 FEW = 8
@@ -199,7 +192,7 @@ def test_isgd_converges_with_delays_where_gradients_vanish(delay: int) -> None:
 
 def test_delays_need_shorter_steps() -> None:
     problem, solution = interpolating()
-    too_long = theory(problem, 1).gamma
+    too_long = Isgd(problem, Simulated(WORKERS), blocks(16)).gamma
     lengths = [
         squared_distances(
             AsynchronousIsgd(problem, Simulated(WORKERS), blocks(16), delay=50, gamma=gamma),

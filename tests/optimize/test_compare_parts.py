@@ -14,17 +14,13 @@ from sparsewire import init
 from sparsewire.errors import OptimizeError
 from sparsewire.optimize.compare.candidate import Candidate, read_candidates
 from sparsewire.optimize.compare.comparison import agree, compare, load_problem
-from sparsewire.optimize.compare.descent import Descent
-from sparsewire.optimize.compare.limits import Limits
-from sparsewire.optimize.compare.link import Link, parse_latency, read_link
-from sparsewire.optimize.compare.method_options import method_options
+from sparsewire.optimize.compare.descent import POINTS, Descent, Trace
 from sparsewire.optimize.compare.prediction import message_bits, predict, rounds_to
-from sparsewire.optimize.compare.registry import METHODS, Needs
-from sparsewire.optimize.compare.task import Comparison
-from sparsewire.optimize.compare.trace import POINTS, Point, Trace
-from sparsewire.optimize.compare.yardstick import Yardstick, solution_of
+from sparsewire.optimize.compare.registry import METHODS, Needs, method_options
+from sparsewire.optimize.compare.task import Comparison, Limits, Link, parse_latency, read_link
+from sparsewire.optimize.compare.yardstick import Point, Yardstick, solution_of
+from sparsewire.optimize.methods.method import Sampled
 from sparsewire.optimize.methods.network import Simulated
-from sparsewire.optimize.methods.sampled import Sampled
 
 TASK = Comparison("digits", workers=6, l2=0.02, split="label")
 

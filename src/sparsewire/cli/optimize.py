@@ -31,7 +31,7 @@ def _show_methods(wanted: bool) -> None:
         with exit_on_error():
             _require_extra()
             from sparsewire.experiment.report import report_console
-            from sparsewire.optimize.compare.method_table import methods
+            from sparsewire.optimize.compare.registry import methods
 
             report_console().print(methods())
         raise typer.Exit
@@ -180,7 +180,7 @@ def _compare(methods: list[str], given: dict[str, Any], move: Move) -> Found:
 
 def _choose(methods: list[str], given: dict[str, Any], move: Move) -> Found:
     from sparsewire.optimize.compare.choice import choose
-    from sparsewire.optimize.compare.ranking_report import ranking_report
+    from sparsewire.optimize.compare.ranking import ranking_report
     from sparsewire.optimize.compare.task import Comparison
 
     ranking = choose(_task(Comparison, "--choose", {"methods": tuple(methods), **given}), move)

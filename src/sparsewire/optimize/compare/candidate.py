@@ -12,12 +12,18 @@ from sparsewire.compress.contraction import as_contraction
 from sparsewire.compress.registry import parse
 from sparsewire.compress.sparsifier import SeededSparsifier
 from sparsewire.errors import CompressError, OptimizeError
-from sparsewire.optimize.compare.method_options import Number, read_options, write_options
-from sparsewire.optimize.compare.registry import METHODS, Takes, entry, taking
+from sparsewire.optimize.compare.registry import (
+    METHODS,
+    Number,
+    Takes,
+    entry,
+    read_options,
+    taking,
+    write_options,
+)
 from sparsewire.optimize.compare.task import Comparison
-from sparsewire.optimize.methods.method import Method
+from sparsewire.optimize.methods.method import Method, Sampled
 from sparsewire.optimize.methods.network import Network
-from sparsewire.optimize.methods.sampled import Sampled
 from sparsewire.optimize.problems.problem import Problem
 
 _DEFAULTS = {Takes.UNBIASED: "rand-k:0.1", Takes.ANY: "top-k:0.1"}

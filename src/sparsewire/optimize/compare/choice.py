@@ -15,13 +15,11 @@ from sparsewire.meeting.launcher import is_launched
 from sparsewire.optimize.compare.candidate import Candidate, read_candidates
 from sparsewire.optimize.compare.comparison import load_problem
 from sparsewire.optimize.compare.descent import Descent, descend
-from sparsewire.optimize.compare.limits import Limits
 from sparsewire.optimize.compare.prediction import Prediction, predict
 from sparsewire.optimize.compare.ranking import Ranked, Ranking
 from sparsewire.optimize.compare.registry import METHODS, Takes, entry
-from sparsewire.optimize.compare.report import Compared
-from sparsewire.optimize.compare.setting import Setting
-from sparsewire.optimize.compare.task import Comparison
+from sparsewire.optimize.compare.report import Compared, Setting
+from sparsewire.optimize.compare.task import Comparison, Limits
 from sparsewire.optimize.compare.yardstick import Yardstick, solution_of
 from sparsewire.optimize.methods.method import Method
 from sparsewire.optimize.methods.network import Simulated

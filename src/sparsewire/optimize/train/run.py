@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from dataclasses import asdict
 from typing import Any
@@ -10,18 +12,16 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from sparsewire import Communicator
-from sparsewire.errors import OptimizeError
-from sparsewire.experiment.events import Tell
+from sparsewire.errors import Error, OptimizeError
+from sparsewire.experiment.events import Tell, claim_stdout
 from sparsewire.experiment.launch import run_on_loopback
 from sparsewire.experiment.progress import Move
 from sparsewire.experiment.report import Report
-from sparsewire.optimize.data import MODELS, load
+from sparsewire.optimize.problems.examples import Examples
 from sparsewire.optimize.problems.problem import Integers
-from sparsewire.optimize.problems.sources import Examples
-from sparsewire.optimize.ranks import joined
+from sparsewire.optimize.task import MODELS, joined, load
 from sparsewire.optimize.train.block_descent import BlockDescent
-from sparsewire.optimize.train.epochs import Epoch, Setting
-from sparsewire.optimize.train.report import training_report
+from sparsewire.optimize.train.report import Epoch, Setting, training_report
 from sparsewire.optimize.train.sgd import Sgd
 from sparsewire.optimize.train.training import Training
 
@@ -52,7 +52,7 @@ def train(task: Training, workers: int | None, move: Move) -> Report | None:
     if workers is None:
         run_rank(task, tell)
     else:
-        worker = "sparsewire.optimize.train.worker"
+        worker = "sparsewire.optimize.train.run"
         run_on_loopback(
             worker, task.to_json(), ranks=workers, on_event=lambda e: tell(e.pop("event"), **e)
         )
@@ -132,3 +132,15 @@ def _epoch(
         communication_s=communication_s,
         bytes_sent=bytes_sent,
     )
+
+
+def main() -> None:
+    """Run the task given as the only argument; rank 0 tells how it goes."""
+    try:
+        run_rank(Training(**json.loads(sys.argv[1])), claim_stdout())
+    except (Error, ValueError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
