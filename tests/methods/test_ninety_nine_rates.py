@@ -117,7 +117,7 @@ def saga(problem: Problem, solution: Floats, steps: int, every: int, seed: int) 
     x, table = np.zeros(problem.dimension), np.zeros((total, problem.dimension))
     mean, distances = np.zeros(problem.dimension), [np.square(solution).sum()]
     for step, j in enumerate(random.integers(total, size=steps), 1):
-        change = problem.sample_gradient(j // size, j % size, x) - table[j]
+        change = problem.batch_gradients([j // size], np.array([[j % size]]), x)[0] - table[j]
         x = x - (change + mean) / (4 * problem.L_max)
         table[j] += change
         mean += change / total

@@ -52,10 +52,6 @@ class Task:
             self._require(name, lambda value: 0 <= value < math.inf, "0 or more, and finite")
         self._require("step", lambda value: 0 < value < math.inf, "positive")
 
-    def to_json(self) -> str:
-        """What makes the same task again: Task(**json.loads(...))."""
-        return json.dumps(asdict(self))
-
     def _require(self, name: str, holds: Callable[[float], bool], what: str) -> None:
         value = getattr(self, name)
         if value is not None and not holds(value):

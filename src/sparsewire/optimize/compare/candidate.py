@@ -18,7 +18,6 @@ from sparsewire.optimize.compare.registry import (
     Takes,
     entry,
     read_options,
-    taking,
     write_options,
 )
 from sparsewire.optimize.compare.task import Comparison
@@ -74,9 +73,10 @@ class Candidate:
         # With a step size of one's own, DCGD goes wherever a biased operator leads it.
         free = self.method == "dcgd" and step is not None
         if takes is Takes.UNBIASED and operator.is_biased and not free:
+            others = [name for name, known in METHODS.items() if known.takes is Takes.ANY]
             raise OptimizeError(
                 f"{self.method} needs an unbiased operator, and {self.compressor} is biased; "
-                f"{', '.join(taking(Takes.ANY))} take it"
+                f"{', '.join(others)} take it"
             )
         if takes is Takes.ANY:
             self._check_contraction(operator, step)

@@ -86,11 +86,6 @@ def entry(name: str) -> Entry:
     return METHODS[name]
 
 
-def taking(*takes: Takes) -> list[str]:
-    """The methods that take these operators."""
-    return [name for name, known in METHODS.items() if known.takes in takes]
-
-
 Number = int | float
 
 _WORDS = {"gamma": "step", "beta": "momentum"}
@@ -159,13 +154,11 @@ def _number(option: str, value: str, parameter: inspect.Parameter) -> Number:
 
 def methods() -> Table:
     """Every method with its operators and options."""
-    return table(_COLUMNS, METHODS.items())
-
-
-_Row = tuple[str, Entry]
-_COLUMNS = (
-    Column[_Row]("method", lambda row: row[0], is_text=True),
-    Column[_Row]("what is sent", lambda row: row[1].help, is_text=True),
-    Column[_Row]("operators", lambda row: row[1].takes.value, is_text=True),
-    Column[_Row]("options", lambda row: ", ".join(method_options(row[1].kind)), is_text=True),
-)
+    column = Column[tuple[str, Entry]]
+    columns = (
+        column("method", lambda row: row[0], is_text=True),
+        column("what is sent", lambda row: row[1].help, is_text=True),
+        column("operators", lambda row: row[1].takes.value, is_text=True),
+        column("options", lambda row: ", ".join(method_options(row[1].kind)), is_text=True),
+    )
+    return table(columns, METHODS.items())

@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
 
 from sparsewire.experiment.plot import new_figure
 from sparsewire.experiment.report import Report
@@ -112,10 +114,13 @@ class Compared:
             "runs": [asdict(run) for run in self.runs],
         }
 
-    def report(self) -> Report:
+    def shown(self) -> Sequence[RenderableType]:
         """One row for each method, with what it took until it ended."""
-        shown = (str(self.setting), table(_columns(self.setting), self.runs))
-        return Report(shown, self.record(), lambda: by_costs(self.setting, self.runs))
+        return str(self.setting), table(_columns(self.setting), self.runs)
+
+    def report(self) -> Report:
+        """As text, table, record and picture."""
+        return Report(self.shown(), self.record(), lambda: by_costs(self.setting, self.runs))
 
 
 def _columns(setting: Setting) -> Sequence[Column[Descent]]:
@@ -135,19 +140,12 @@ def _columns(setting: Setting) -> Sequence[Column[Descent]]:
     )
 
 
-class _Panel(NamedTuple):
-    """One panel: its x axis."""
-
-    label: str
-    scale: str
-    measure: Callable[[Point], float]
-
-
-# By epochs, linear convergence is a straight line. Messages differ by powers of ten.
-_PANELS = (
-    _Panel("epochs", "linear", lambda point: point.epochs),
-    _Panel("bits sent per worker", "log", lambda point: point.bits),
-    _Panel("modelled time [s]", "log", lambda point: point.seconds),
+# The x axis of each panel: its label, its scale, and what is shown along it. By epochs, linear
+# convergence is a straight line. Messages differ by powers of ten.
+_PANELS: tuple[tuple[str, str, Callable[[Point], float]], ...] = (
+    ("epochs", "linear", lambda point: point.epochs),
+    ("bits sent per worker", "log", lambda point: point.bits),
+    ("modelled time [s]", "log", lambda point: point.seconds),
 )
 
 
@@ -155,8 +153,10 @@ def by_costs(setting: Setting, runs: Sequence[Descent]) -> Figure:
     """A line for each method in each panel."""
     figure = new_figure(13, 4.6)
     panels = figure.subplots(1, len(_PANELS), sharey=True)
-    for axes, panel in zip(panels, _PANELS, strict=True):
-        _draw(axes, setting, runs, panel)
+    for axes, (label, scale, measure) in zip(panels, _PANELS, strict=True):
+        axes.set_xlabel(label)
+        axes.set_xscale(scale)
+        _draw(axes, setting, runs, measure)
     panels[0].set_ylabel("|x - x*|² / |x⁰ - x*|²")
     panels[-1].set_title(str(setting.link), fontsize="small")
     handles, labels = panels[0].get_legend_handles_labels()
@@ -165,13 +165,13 @@ def by_costs(setting: Setting, runs: Sequence[Descent]) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, setting: Setting, runs: Sequence[Descent], panel: _Panel) -> None:
+def _draw(
+    axes: Axes, setting: Setting, runs: Sequence[Descent], measure: Callable[[Point], float]
+) -> None:
     for run in runs:
         # The start has cost nothing, which a log scale cannot show.
         points = [point for point in run.points if point.rounds > 0]
-        x = [panel.measure(point) for point in points]
+        x = [measure(point) for point in points]
         axes.plot(x, [point.distance / setting.first_distance for point in points], label=run.label)
-    axes.set_xlabel(panel.label)
-    axes.set_xscale(panel.scale)
     axes.set_yscale("log")
     axes.grid(alpha=0.3)

@@ -14,6 +14,7 @@ from sparsewire.optimize.task import Task
 VALUE_BITS = 64
 """Values travel as float64, so that rounding does not end the convergence."""
 
+SPLITS = ("shuffled", "label", "index")
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
@@ -45,22 +46,12 @@ class Link:
         return f"{both}, {seconds_text(self.latency_s)} latency"
 
 
-def read_link(link: str, downlink: str | None, latency: str) -> Link:
-    """Read speeds such as "1gbit" and a latency such as "100us"; raises ValueError for others."""
-    up = parse_speed(link)
-    down = up if downlink is None else parse_speed(downlink)
-    return Link(up, down, parse_latency(latency))
-
-
 def parse_latency(text: str) -> float:
     """The seconds that "100us", "0.5ms" or "1s" says; raises ValueError for anything else."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s)", text.strip().lower())
     if match is None:
         raise ValueError(f"cannot read latency {text!r}: write it like 100us or 5ms")
     return float(match[1]) * _UNITS[match[2]]
-
-
-SPLITS = ("shuffled", "label", "index")
 
 
 @dataclass(frozen=True)
@@ -103,7 +94,9 @@ class Comparison(Task):
 
     def link_model(self) -> Link:
         """The link in numbers."""
-        return read_link(self.link, self.downlink, self.latency)
+        up = parse_speed(self.link)
+        down = up if self.downlink is None else parse_speed(self.downlink)
+        return Link(up, down, parse_latency(self.latency))
 
 
 @dataclass(frozen=True)

@@ -71,22 +71,16 @@ class LinearModel(Problem):
         values = self.values(self._margins(x), self.examples.labels)
         return float(self._shares @ values) + self._penalty(x)
 
-    def gradient(self, i: int, x: Floats) -> Floats:
-        gradient: Floats = self.gradients([i], x)[0]
-        return gradient
-
     def gradients(self, workers: Sequence[int], x: Floats) -> Floats:
         rows = self._rows_of(workers)
         slopes = self.slopes(self._rows.margins(workers, x), self.examples.labels[rows])
         sums = self._rows.weighted_sums(workers, slopes / self._counts[rows])
         return sums + self._penalty_gradient(x)
 
-    def sample_gradients(self, i: int, js: Integers, x: Floats) -> Floats:
-        return self._picked(self._starts[i] + js, x, 1)
-
     def batch_gradients(self, workers: Sequence[int], js: Integers, x: Floats) -> Floats:
-        rows = self._starts[np.asarray(workers)][:, np.newaxis] + js
-        return self._picked(rows.ravel(), x, js.shape[1])
+        rows, batch = (self._starts[np.asarray(workers)][:, np.newaxis] + js).ravel(), js.shape[1]
+        slopes = self.slopes(self._rows.picked_margins(rows, x), self.examples.labels[rows])
+        return self._rows.picked_sums(rows, slopes / batch, batch) + self._penalty_gradient(x)
 
     def hessian(self, x: Floats) -> Floats:
         """The second derivative of f at x: (dimension, dimension), dense."""
@@ -119,10 +113,6 @@ class LinearModel(Problem):
     def _penalty_bounds(self) -> tuple[float, float]:
         """Of the penalty's second derivatives: the least, and the largest magnitude."""
         return self.l2, self.l2
-
-    def _picked(self, rows: Integers, x: Floats, batch: int) -> Floats:
-        slopes = self.slopes(self._rows.picked_margins(rows, x), self.examples.labels[rows])
-        return self._rows.picked_sums(rows, slopes / batch, batch) + self._penalty_gradient(x)
 
     def _margins(self, x: Floats) -> Floats:
         return self._rows.margins(range(self.workers), x)

@@ -61,7 +61,7 @@ class DenseRows:
 
 
 class SparseRows:
-    """`rows` (all, dimension), CSR: those of worker i from `starts[i]` up to `starts[i + 1]`.
+    """What `DenseRows` is and does, for rows in CSR form.
 
     Several workers' sums come from one product with a matrix in which each worker has columns of
     its own. SciPy adds row by row, so that the bits do not depend on who else is in it.
@@ -72,23 +72,19 @@ class SparseRows:
         self._side_by_side: dict[tuple[int, ...], tuple[Rows, Rows]] = {}
 
     def margins(self, workers: Sequence[int], x: Floats) -> Floats:
-        """The products of x with all rows of these workers, one worker after the other."""
         margins: Floats = self._stacked(workers)[0] @ np.tile(x, len(workers))
         return margins
 
     def weighted_sums(self, workers: Sequence[int], weights: Floats) -> Floats:
-        """For each worker the sum of its rows times `weights`: (len(workers), dimension)."""
         sums: Floats = (self._stacked(workers)[1] @ weights).reshape(len(workers), -1)
         return sums
 
     def picked_margins(self, rows: Integers, x: Floats) -> Floats:
-        """The products of x with single rows."""
         entries, owners = self._entries(rows)
         products = self._rows.data[entries] * x[self._rows.indices[entries]]
         return np.asarray(np.bincount(owners, products, len(rows)), np.float64)
 
     def picked_sums(self, rows: Integers, weights: Floats, batch: int) -> Floats:
-        """Single rows times `weights`, summed up in groups of `batch`."""
         entries, owners = self._entries(rows)
         dimension, groups = self._rows.shape[1], len(rows) // batch
         places = owners // batch * dimension + self._rows.indices[entries]
@@ -97,18 +93,15 @@ class SparseRows:
         return sums.reshape(groups, dimension)
 
     def squared_lengths(self) -> Floats:
-        """Of every row."""
         lengths: Floats = self._rows.multiply(self._rows).sum(axis=1)
         return lengths
 
     def weighted(self, weights: Floats) -> Rows:
-        """All rows, each times its weight."""
         counts = np.diff(self._rows.indptr)
         data = self._rows.data * np.repeat(weights, counts)
         return csr_array((data, self._rows.indices, self._rows.indptr), self._rows.shape)
 
     def gram(self, weights: Floats) -> Floats:
-        """The sum over all rows a of weight a a^T: (dimension, dimension)."""
         gram: Floats = (self._rows.T @ self.weighted(weights)).toarray()
         return gram
 

@@ -46,14 +46,17 @@ class Sgd:
         self.steps = math.ceil(math.ceil(self._rows / world_size) / batch)
         self.dense_bytes = self.steps * ring_bytes(problem.dimension * 4, world_size)
         """What a rank would send in an epoch to sum dense float32 gradients around a ring."""
-        self.step_size = task.step or self._safe_step(batch * world_size)
+        self.step_size = task.step or 0.5 / expected_smoothness(
+            comm, problem, self._mine.features, batch * world_size
+        )
         if self.step_size * problem.l2 >= 1:
             raise OptimizeError(
                 f"a step of {self.step_size:g} with --l2 {problem.l2:g} overshoots: "
                 "their product must be below 1"
             )
         self._algorithm = task.algorithm or "auto"
-        self._precision = _precision(task.precision)
+        phases = task.precision.split(",") if task.precision else []
+        self._precision = tuple(phases) if len(phases) > 1 else task.precision
         self._step = 0
         self.weights = ScaledWeights(problem.dimension)
         self.communication = Stopwatch()
@@ -93,9 +96,6 @@ class Sgd:
         self.weights.add(total, -rate)
         self._step += 1
 
-    def _safe_step(self, batch: int) -> float:
-        return 0.5 / expected_smoothness(self._comm, self._problem, self._mine.features, batch)
-
 
 def loss_gradient(
     problem: LinearModel, batch: Examples, margins: Floats, factor: float
@@ -110,10 +110,6 @@ def loss_gradient(
     gradient = slopes @ batch.features
     gradient.sort_indices()
     return SparseVector(gradient.indices, gradient.data.astype(np.float32), problem.dimension)
-
-
-def _precision(text: str | None) -> str | tuple[str, ...] | None:
-    return tuple(text.split(",")) if text and "," in text else text
 
 
 # Long before the scale could underflow.
@@ -168,7 +164,9 @@ def expected_smoothness(comm: Communicator, problem: LinearModel, mine: Rows, ba
     `mine` are this rank's rows, CSR. Every rank gets the same bits.
     """
     (rows,), curvature = problem.m, problem.curvature
-    worst, whole = _worst_row(mine), _squared_norm(mine) / rows
+    # The largest squared length of a row; 0 where there is none.
+    worst = float(mine.multiply(mine).sum(axis=1).max(initial=0.0))
+    whole = _squared_norm(mine) / rows
     # The norm of a sum is at most the sum of the norms, so this L is an upper bound.
     smooth = curvature * float(comm.all_reduce(np.array([whole]))[0]) + problem.l2
     worst = curvature * float(comm.all_reduce(np.array([worst]), op="max")[0]) + problem.l2
@@ -176,12 +174,6 @@ def expected_smoothness(comm: Communicator, problem: LinearModel, mine: Rows, ba
     if batch == rows:
         return smooth
     return (rows * (batch - 1) * smooth + (rows - batch) * worst) / (batch * (rows - 1))
-
-
-def _worst_row(rows: Rows) -> float:
-    """The largest squared length of a row; 0 where there is none."""
-    squares = rows.multiply(rows).sum(axis=1)
-    return float(squares.max(initial=0.0))
 
 
 def _squared_norm(rows: Rows) -> float:
