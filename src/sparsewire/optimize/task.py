@@ -20,12 +20,18 @@ from sparsewire.optimize.problems.examples import Examples, positive_classes, re
 from sparsewire.optimize.problems.linear_model import LinearModel
 from sparsewire.optimize.problems.losses import LeastSquares, Logistic, SquaredHinge
 
+MODELS: dict[str, type[LinearModel]] = {
+    "logistic": Logistic,
+    "svm": SquaredHinge,
+    "least-squares": LeastSquares,
+}
+
 
 @dataclass(frozen=True)
 class Task:
     """The options of one job, alike on every rank. Raises OptimizeError for what makes no sense."""
 
-    models: ClassVar[tuple[str, ...]] = ("logistic", "svm", "least-squares")
+    models: ClassVar[tuple[str, ...]] = tuple(MODELS)
     """Those that it is for."""
 
     data: str
@@ -91,13 +97,6 @@ def check_alike(comm: Communicator, task: Task, examples: Examples) -> None:
             "ranks have different data or options: "
             "start all with the same options and copies of one file"
         )
-
-
-MODELS: dict[str, type[LinearModel]] = {
-    "logistic": Logistic,
-    "svm": SquaredHinge,
-    "least-squares": LeastSquares,
-}
 
 
 @dataclass(frozen=True)

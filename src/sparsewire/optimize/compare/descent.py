@@ -22,8 +22,6 @@ Ending = Literal["reached", "out of rounds", "out of epochs", "diverged"]
 
 _TOO_FAR = 1e6
 """So many times the first squared distance is divergence."""
-
-
 POINTS = 200
 """A trace has up to twice as many."""
 

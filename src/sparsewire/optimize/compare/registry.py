@@ -19,6 +19,14 @@ from sparsewire.optimize.methods.isaga import DistributedIsaga, Isaga
 from sparsewire.optimize.methods.marina import Marina
 from sparsewire.optimize.methods.method import Method
 
+Number = int | float
+
+_WORDS = {"gamma": "step", "beta": "momentum"}
+"""What users call some parameters; the others keep their names."""
+_SHARED = ("x0", "seed")
+"""All methods of a comparison start at one point, and draw from one seed."""
+_POSITIVE = ("step", "batch", "growth")
+
 
 class Takes(Enum):
     """Which compression operators a method takes."""
@@ -84,15 +92,6 @@ def entry(name: str) -> Entry:
             f"there is no method {name!r}; there are sgd, bcd, {', '.join(METHODS)}"
         )
     return METHODS[name]
-
-
-Number = int | float
-
-_WORDS = {"gamma": "step", "beta": "momentum"}
-"""What users call some parameters; the others keep their names."""
-_SHARED = ("x0", "seed")
-"""All methods of a comparison start at one point, and draw from one seed."""
-_POSITIVE = ("step", "batch", "growth")
 
 
 def method_options(kind: type[Method]) -> dict[str, inspect.Parameter]:

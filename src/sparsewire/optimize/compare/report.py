@@ -15,14 +15,12 @@ from sparsewire.experiment.report import Report
 from sparsewire.experiment.table import Column, table
 from sparsewire.measure.sizes import seconds_text, traffic_text
 from sparsewire.optimize.compare.descent import Descent
-from sparsewire.optimize.compare.task import Comparison, Limits, Link
+from sparsewire.optimize.compare.task import SPLITS, Comparison, Limits, Link
 from sparsewire.optimize.compare.yardstick import Point, Yardstick
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-_SPLITS = {"shuffled": "shuffled", "label": "sorted by label", "index": "in their order"}
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ class Setting:
     def title(self) -> str:
         """One line for tables and pictures."""
         workers = f"{self.workers} {'simulated ' * self.simulated}workers"
-        return f"{self.data}: {self.model}, {workers}, rows {_SPLITS[self.split]}"
+        return f"{self.data}: {self.model}, {workers}, rows {SPLITS[self.split]}"
 
 
 @dataclass(frozen=True)

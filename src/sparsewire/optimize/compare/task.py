@@ -14,7 +14,8 @@ from sparsewire.optimize.task import Task
 VALUE_BITS = 64
 """Values travel as float64, so that rounding does not end the convergence."""
 
-SPLITS = ("shuffled", "label", "index")
+SPLITS = {"shuffled": "shuffled", "label": "sorted by label", "index": "in their order"}
+"""How rows may be divided among workers, and what people call that."""
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 

@@ -18,9 +18,10 @@ from sparsewire.optimize.problems.problem import Floats, Integers
 Rows = Any
 """A float64 array, or a `scipy.sparse.csr_array` of float64, for which SciPy has no types."""
 
-
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
 """The data sets that need no file, since scikit-learn brings them along."""
+MAX_CLASSES = 1000
+"""More distinct labels than this are measurements rather than classes."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +115,6 @@ def _as_rows(features: Any) -> Rows:
     rows.sum_duplicates()
     rows.eliminate_zeros()
     return rows
-
-
-# More distinct labels than this are measurements rather than classes.
-MAX_CLASSES = 1000
 
 
 def positive_classes(labels: Floats, wanted: str | None = None) -> Floats:

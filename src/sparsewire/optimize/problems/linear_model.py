@@ -16,6 +16,9 @@ from sparsewire.optimize.problems.examples import Examples, Rows
 from sparsewire.optimize.problems.problem import Floats, Integers, Problem
 from sparsewire.optimize.problems.rows import DenseRows, SparseRows
 
+EXACT_SIZE = 2000
+"""Up to so many rows or columns, eigenvalues are exact (to rounding); above, they are bounds."""
+_ITERATIONS = 100
 _CONSTANTS = ("L", "L_i", "L_max", "mu", "mu_i")
 
 
@@ -24,8 +27,8 @@ class LinearModel(Problem):
 
     A derived class gives phi and its derivatives, element by element, and a bound on the second.
     The second argument is the label. There is no intercept: where one is needed, the data has a
-    feature that is always 1. Constants are exact (see `eigenvalues`) for that bound, and computed
-    when they are first asked for.
+    feature that is always 1. Constants are exact for that bound (see `extreme_eigenvalues`), and
+    computed when they are first asked for.
     """
 
     name: ClassVar[str]
@@ -141,11 +144,6 @@ class LinearModel(Problem):
         pairs = list(zip(parts, self.m, strict=True))
         self.L_i = tuple(self.curvature * high / m + largest for (_, high), m in pairs)
         self.mu_i = tuple(max(0.0, self.least_curvature * low / m + least) for (low, _), m in pairs)
-
-
-EXACT_SIZE = 2000
-"""Up to so many rows or columns, eigenvalues are exact (to rounding); above, they are bounds."""
-_ITERATIONS = 100
 
 
 def extreme_eigenvalues(rows: Rows) -> tuple[float, float]:

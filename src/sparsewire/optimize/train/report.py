@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_ROWS_SHOWN = 10
 _METHOD_NAMES = {
     "sgd": "SGD over sparse all_reduce",
     "bcd": "block coordinate descent over sparse all_gather",
@@ -73,9 +74,6 @@ class Epoch:
     """Mean over ranks, of the time in collectives."""
     bytes_sent: float
     """Mean over ranks."""
-
-
-_ROWS_SHOWN = 10
 
 
 def training_report(task: Training, setting: Setting, epochs: Sequence[Epoch]) -> Report:

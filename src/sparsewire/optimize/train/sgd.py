@@ -19,6 +19,8 @@ from sparsewire.optimize.train.scores import Judged, Scores, Stopwatch, score
 from sparsewire.optimize.train.training import Training
 
 BATCH = 64
+# Long before the scale could underflow.
+_SMALLEST_SCALE = 1e-9
 
 
 class Sgd:
@@ -110,10 +112,6 @@ def loss_gradient(
     gradient = slopes @ batch.features
     gradient.sort_indices()
     return SparseVector(gradient.indices, gradient.data.astype(np.float32), problem.dimension)
-
-
-# Long before the scale could underflow.
-_SMALLEST_SCALE = 1e-9
 
 
 class ScaledWeights:
