@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits
 
-from sparsewire.optimize.problems.logistic import Logistic
-from sparsewire.optimize.problems.partition import by_label
-from sparsewire.optimize.problems.sources import Examples, from_arrays, read_libsvm
+from sparsewire.optimize.problems.examples import Examples, by_label, from_arrays, read_libsvm
+from sparsewire.optimize.problems.losses import Logistic
 
 FILES = Path(os.environ.get("SPARSEWIRE_DATA", "."))
 """Where the LIBSVM files of the full checks are."""

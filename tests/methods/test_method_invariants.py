@@ -17,20 +17,14 @@ from sparsewire.compress.rand_k import RandK
 from sparsewire.compress.ternary import Ternary
 from sparsewire.compress.top_k import TopK
 from sparsewire.optimize.methods import checkpoint
-from sparsewire.optimize.methods.dcgd import Dcgd
-from sparsewire.optimize.methods.diana import Diana
-from sparsewire.optimize.methods.ef14 import Ef14
-from sparsewire.optimize.methods.ef21 import Ef21
-from sparsewire.optimize.methods.ef21_sgdm import Ef21Sgdm
-from sparsewire.optimize.methods.gd import Gd
+from sparsewire.optimize.methods.diana import Diana, VrDianaLsvrg, VrDianaSaga
+from sparsewire.optimize.methods.error_feedback import Ef14, Ef21, Ef21Sgdm
+from sparsewire.optimize.methods.gradient_descent import Dcgd, Gd, Qsgd
 from sparsewire.optimize.methods.marina import Marina
 from sparsewire.optimize.methods.method import Method
 from sparsewire.optimize.methods.network import Simulated
-from sparsewire.optimize.methods.qsgd import Qsgd
-from sparsewire.optimize.methods.vr_diana import VrDianaLsvrg, VrDianaSaga
-from sparsewire.optimize.problems.least_squares import LeastSquares
-from sparsewire.optimize.problems.logistic import Logistic
-from sparsewire.optimize.problems.sources import from_arrays
+from sparsewire.optimize.problems.examples import from_arrays
+from sparsewire.optimize.problems.losses import LeastSquares, Logistic
 
 N, L2 = 4, 0.01
 DATA = cases([("breast_cancer", 20)], [(name, None) for name in LIBSVM])

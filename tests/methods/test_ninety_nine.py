@@ -13,19 +13,14 @@ from data_sets import examples, logistic
 from sparsewire.compress.bernoulli import Bernoulli
 from sparsewire.compress.draws import Draws
 from sparsewire.compress.rand_k import RandK
-from sparsewire.optimize.methods.asynchronous_isgd import AsynchronousIsgd
-from sparsewire.optimize.methods.diana import Diana
-from sparsewire.optimize.methods.gd import Gd
-from sparsewire.optimize.methods.iasgd import Iasgd
-from sparsewire.optimize.methods.ibcd import Ibcd
-from sparsewire.optimize.methods.ibgd import Ibgd
+from sparsewire.optimize.methods.blocks import AsynchronousIsgd, Iasgd, Ibcd, Ibgd, Isgd
+from sparsewire.optimize.methods.diana import Diana, Isega
+from sparsewire.optimize.methods.gradient_descent import Gd
 from sparsewire.optimize.methods.isaga import DistributedIsaga, Isaga
-from sparsewire.optimize.methods.isega import Isega
-from sparsewire.optimize.methods.isgd import Isgd
 from sparsewire.optimize.methods.method import Method
 from sparsewire.optimize.methods.network import Simulated
-from sparsewire.optimize.problems.logistic import Logistic
-from sparsewire.optimize.problems.partition import by_index, by_label
+from sparsewire.optimize.problems.examples import by_index, by_label
+from sparsewire.optimize.problems.losses import Logistic
 from sparsewire.optimize.problems.problem import Floats
 
 WORKERS = 6
@@ -133,12 +128,16 @@ def test_bernoulli_blocks_send_a_share_of_tau() -> None:
     assert abs(method.bits / 64 - 300 * (1 - (5 / 6) ** 30) - values) < 0.03 * values
 
 
+def component_gradient(problem: Logistic, i: int, j: int, x: Floats) -> Floats:
+    return problem.sample_gradients(i, np.array([j]), x)[0]
+
+
 def saga_by_hand(problem: Logistic, gamma: float, drawn: Sequence[int]) -> Floats:
     """Points of SAGA that takes these components, one a step."""
     count = sum(problem.m)
     x, table, points = np.zeros(problem.dimension), np.zeros((count, problem.dimension)), []
     for j in drawn:
-        gradient = problem.sample_gradient(j // ROWS, j % ROWS, x)
+        gradient = component_gradient(problem, j // ROWS, j % ROWS, x)
         x = x - gamma * (gradient - table[j] + table.mean(axis=0))
         table[j] = gradient
         points.append(x)
@@ -175,7 +174,7 @@ def test_isaga_renews_its_table_on_the_blocks_that_were_sent() -> None:
     for masks, point in zip(masks_of_steps(sparsifier, 200), path(method, 200), strict=True):
         js = coin.choice(len(table), WORKERS, replace=False)
         assert len(set(js)) == WORKERS
-        fresh = np.array([problem.sample_gradient(j // ROWS, j % ROWS, x) for j in js])
+        fresh = np.array([component_gradient(problem, j // ROWS, j % ROWS, x) for j in js])
         direction = masks * (fresh - table[js] + table.mean(axis=0))
         x = x - method.gamma * direction.mean(axis=0)
         table[js] = np.where(masks, fresh, table[js])
@@ -233,7 +232,8 @@ def test_delayed_gradients_are_of_older_points() -> None:
         step = np.zeros(problem.dimension)
         for i, stream in enumerate(streams):
             j, age = int(stream.integers(ROWS, size=1)[0]), int(stream.integers(4))
-            step += problem.sample_gradient(i, j, points[max(0, len(points) - 1 - age)]) / WORKERS
+            older = points[max(0, len(points) - 1 - age)]
+            step += component_gradient(problem, i, j, older) / WORKERS
         points.append(points[-1] - method.gamma * step)
         np.testing.assert_allclose(point, points[-1], rtol=0, atol=1e-12)
 

@@ -13,21 +13,14 @@ from data_sets import examples, logistic
 from sparsewire.compress.bernoulli import Bernoulli
 from sparsewire.compress.rand_k import RandK
 from sparsewire.compress.sparsifier import SeededSparsifier
-from sparsewire.optimize.methods.asynchronous_isgd import AsynchronousIsgd
-from sparsewire.optimize.methods.iasgd import Iasgd
-from sparsewire.optimize.methods.ibcd import Ibcd
-from sparsewire.optimize.methods.ibgd import Ibgd
+from sparsewire.optimize.methods.blocks import AsynchronousIsgd, Iasgd, Ibcd, Ibgd, Isgd
+from sparsewire.optimize.methods.diana import Isega
 from sparsewire.optimize.methods.isaga import DistributedIsaga, Isaga
-from sparsewire.optimize.methods.isega import Isega
-from sparsewire.optimize.methods.isgd import Isgd, theory
 from sparsewire.optimize.methods.network import Simulated
-from sparsewire.optimize.problems.least_squares import LeastSquares
-from sparsewire.optimize.problems.logistic import Logistic
-from sparsewire.optimize.problems.nonconvex import NonconvexLogistic
-from sparsewire.optimize.problems.partition import by_index, by_label
+from sparsewire.optimize.problems.examples import by_index, by_label, from_arrays
+from sparsewire.optimize.problems.losses import LeastSquares, Logistic, NonconvexLogistic
 from sparsewire.optimize.problems.problem import Floats, Problem
 from sparsewire.optimize.problems.reference import solve
-from sparsewire.optimize.problems.sources import from_arrays
 
 WORKERS = 16
 FEW = 8
@@ -124,7 +117,7 @@ def saga(problem: Problem, solution: Floats, steps: int, every: int, seed: int) 
     x, table = np.zeros(problem.dimension), np.zeros((total, problem.dimension))
     mean, distances = np.zeros(problem.dimension), [np.square(solution).sum()]
     for step, j in enumerate(random.integers(total, size=steps), 1):
-        change = problem.sample_gradient(j // size, j % size, x) - table[j]
+        change = problem.batch_gradients([j // size], np.array([[j % size]]), x)[0] - table[j]
         x = x - (change + mean) / (4 * problem.L_max)
         table[j] += change
         mean += change / total
@@ -199,7 +192,7 @@ def test_isgd_converges_with_delays_where_gradients_vanish(delay: int) -> None:
 
 def test_delays_need_shorter_steps() -> None:
     problem, solution = interpolating()
-    too_long = theory(problem, 1).gamma
+    too_long = Isgd(problem, Simulated(WORKERS), blocks(16)).gamma
     lengths = [
         squared_distances(
             AsynchronousIsgd(problem, Simulated(WORKERS), blocks(16), delay=50, gamma=gamma),

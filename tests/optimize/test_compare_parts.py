@@ -14,17 +14,13 @@ from sparsewire import init
 from sparsewire.errors import OptimizeError
 from sparsewire.optimize.compare.candidate import Candidate, read_candidates
 from sparsewire.optimize.compare.comparison import agree, compare, load_problem
-from sparsewire.optimize.compare.descent import Descent
-from sparsewire.optimize.compare.limits import Limits
-from sparsewire.optimize.compare.link import Link, parse_latency, read_link
-from sparsewire.optimize.compare.method_options import method_options
+from sparsewire.optimize.compare.descent import POINTS, Descent, Trace
 from sparsewire.optimize.compare.prediction import message_bits, predict, rounds_to
-from sparsewire.optimize.compare.registry import METHODS, Needs
-from sparsewire.optimize.compare.task import Comparison
-from sparsewire.optimize.compare.trace import POINTS, Point, Trace
-from sparsewire.optimize.compare.yardstick import Yardstick, solution_of
+from sparsewire.optimize.compare.registry import METHODS, Needs, method_options
+from sparsewire.optimize.compare.task import Comparison, Limits, Link, parse_latency
+from sparsewire.optimize.compare.yardstick import Point, Yardstick, solution_of
+from sparsewire.optimize.methods.method import Sampled
 from sparsewire.optimize.methods.network import Simulated
-from sparsewire.optimize.methods.sampled import Sampled
 
 TASK = Comparison("digits", workers=6, l2=0.02, split="label")
 
@@ -40,8 +36,10 @@ def test_link_counts_both_ways_and_latencies() -> None:
     assert link.seconds(rounds=10, bits=5e5, dimension=100) == pytest.approx(
         10 * 2e-3 + 0.5 + 10 * 6400 / 1e7
     )
-    assert read_link("2.5gbit", None, "0.5ms") == Link(2.5e9, 2.5e9, 0.5e-3)
-    assert read_link("1gbit", "10gbit", "1s") == Link(1e9, 1e10, 1.0)
+    even = Comparison("digits", link="2.5gbit", latency="0.5ms")
+    assert even.link_model() == Link(2.5e9, 2.5e9, 0.5e-3)
+    uneven = Comparison("digits", link="1gbit", downlink="10gbit", latency="1s")
+    assert uneven.link_model() == Link(1e9, 1e10, 1.0)
 
 
 @pytest.mark.parametrize("text", ["", "5", "ms", "-1ms", "1 minute", "nan"])

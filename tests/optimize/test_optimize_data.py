@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
 from sparsewire.errors import DataError, OptimizeError
-from sparsewire.optimize.data import load
-from sparsewire.optimize.problems.labels import positive_classes, signs
-from sparsewire.optimize.problems.partition import share
-from sparsewire.optimize.problems.sources import Examples
+from sparsewire.optimize.problems.examples import Examples, positive_classes, share, signs
+from sparsewire.optimize.task import load
 from sparsewire.optimize.train.run import split
 from sparsewire.optimize.train.training import Training
 

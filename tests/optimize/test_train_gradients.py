@@ -14,14 +14,11 @@ from scipy.optimize import approx_fprime, check_grad
 from scipy.sparse import csr_array
 
 import sparsewire
-from sparsewire.optimize.data import MODELS, load
+from sparsewire.optimize.problems.examples import Examples, Rows, by_index
 from sparsewire.optimize.problems.linear_model import LinearModel
-from sparsewire.optimize.problems.partition import by_index
-from sparsewire.optimize.problems.sources import Examples, Rows
-from sparsewire.optimize.train.column_block import ColumnBlock
-from sparsewire.optimize.train.scaled_weights import ScaledWeights
-from sparsewire.optimize.train.sgd import loss_gradient
-from sparsewire.optimize.train.smoothness import expected_smoothness
+from sparsewire.optimize.task import MODELS, load
+from sparsewire.optimize.train.block_descent import ColumnBlock
+from sparsewire.optimize.train.sgd import ScaledWeights, expected_smoothness, loss_gradient
 from sparsewire.optimize.train.training import Training
 
 Floats = npt.NDArray[np.float64]

@@ -14,10 +14,10 @@ from sklearn.svm import LinearSVC
 from support import RanksFailed, run_ranks
 
 import sparsewire
-from sparsewire.optimize.data import MODELS, load
 from sparsewire.optimize.problems.linear_model import LinearModel
+from sparsewire.optimize.task import MODELS, load
 from sparsewire.optimize.train.block_descent import BlockDescent
-from sparsewire.optimize.train.epochs import Epoch
+from sparsewire.optimize.train.report import Epoch
 from sparsewire.optimize.train.run import METHODS, run_rank, split
 from sparsewire.optimize.train.training import Training
 

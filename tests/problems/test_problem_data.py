@@ -11,12 +11,15 @@ from sklearn.datasets import dump_svmlight_file, load_breast_cancer
 from sklearn.linear_model import Lasso
 
 from sparsewire.errors import DataError
-from sparsewire.optimize.problems.least_squares import LeastSquares
-from sparsewire.optimize.problems.logistic import Logistic
-from sparsewire.optimize.problems.nonconvex import NonconvexLogistic
-from sparsewire.optimize.problems.partition import by_index, by_label, shuffled
+from sparsewire.optimize.problems.examples import (
+    by_index,
+    by_label,
+    from_arrays,
+    read_libsvm,
+    shuffled,
+)
+from sparsewire.optimize.problems.losses import LeastSquares, Logistic, NonconvexLogistic
 from sparsewire.optimize.problems.reference import GRADIENT_NORM, solve
-from sparsewire.optimize.problems.sources import from_arrays, read_libsvm
 
 
 def test_libsvm_file_reads_back(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ import pytest
 from scipy.sparse import csr_array
 
 from sparsewire.errors import DataError
-from sparsewire.optimize.problems.eigenvalues import extreme_eigenvalues, largest_bound
-from sparsewire.optimize.problems.least_squares import LeastSquares
-from sparsewire.optimize.problems.linear_model import LinearModel
-from sparsewire.optimize.problems.logistic import Logistic
-from sparsewire.optimize.problems.nonconvex import NonconvexLogistic
-from sparsewire.optimize.problems.partition import by_index
-from sparsewire.optimize.problems.sources import Examples, from_arrays
+from sparsewire.optimize.problems.examples import Examples, by_index, from_arrays
+from sparsewire.optimize.problems.linear_model import (
+    LinearModel,
+    extreme_eigenvalues,
+    largest_bound,
+)
+from sparsewire.optimize.problems.losses import LeastSquares, Logistic, NonconvexLogistic
 
 ROWS, DIMENSION, WORKERS = 53, 17, 4
 KINDS = ["dense", "sparse"]
@@ -74,8 +74,8 @@ def test_components_add_up_to_each_worker(model: Callable[[str], LinearModel], k
     problem = model(kind)
     for i, m in enumerate(problem.m):
         each = problem.sample_gradients(i, np.arange(m), POINT)
-        assert each.mean(axis=0) == pytest.approx(problem.gradient(i, POINT), abs=1e-14)
-        assert problem.sample_gradient(i, 2, POINT).tolist() == each[2].tolist()
+        assert each.mean(axis=0) == pytest.approx(problem.gradients([i], POINT)[0], abs=1e-14)
+        assert problem.sample_gradients(i, np.array([2]), POINT)[0].tolist() == each[2].tolist()
     js = np.array([[3, 0, 3], [1, 2, 9]])
     expected = [
         problem.sample_gradients(i, j, POINT).mean(axis=0) for i, j in zip([2, 0], js, strict=True)
@@ -92,7 +92,7 @@ def test_bits_do_not_depend_on_the_other_workers(
     js = np.arange(2 * WORKERS).reshape(WORKERS, 2)
     batches = problem.batch_gradients(range(WORKERS), js, POINT)
     for i in range(WORKERS):
-        assert problem.gradient(i, POINT).tobytes() == together[i].tobytes()
+        assert problem.gradients([i], POINT)[0].tobytes() == together[i].tobytes()
         alone = problem.batch_gradients([i], js[[i]], POINT)[0]
         assert alone.tobytes() == batches[i].tobytes()
     assert problem.gradients([3, 0, 2, 1], POINT).tobytes() == together[[3, 0, 2, 1]].tobytes()

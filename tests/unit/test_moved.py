@@ -34,7 +34,7 @@ else:
 
 @pytest.mark.parametrize(
     ("name", "module", "kind"),
-    [("methods", "diana", "Diana"), ("problems", "logistic", "Logistic")],
+    [("methods", "diana", "Diana"), ("problems", "losses", "Logistic")],
 )
 def test_former_names_lead_to_the_same_modules_and_warn(name: str, module: str, kind: str) -> None:
     script = FORMER.format(name=name, module=module, kind=kind)

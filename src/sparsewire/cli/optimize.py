@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -31,7 +32,7 @@ def _show_methods(wanted: bool) -> None:
         with exit_on_error():
             _require_extra()
             from sparsewire.experiment.report import report_console
-            from sparsewire.optimize.compare.method_table import methods
+            from sparsewire.optimize.compare.registry import methods
 
             report_console().print(methods())
         raise typer.Exit
@@ -134,7 +135,7 @@ def _job(methods: list[str], is_choice: bool) -> Callable[[list[str], dict[str, 
     if training and (is_choice or len(methods) > 1):
         raise OptimizeError(f"{training[0]} trains, alone, and takes no part in comparisons")
     if is_choice:
-        return _choose
+        return partial(_compare, is_choice=True)
     return _compare if methods and not training else _train
 
 
@@ -167,21 +168,16 @@ def _train(methods: list[str], given: dict[str, Any], move: Move) -> Found:
     return None if report is None else (report, [])
 
 
-def _compare(methods: list[str], given: dict[str, Any], move: Move) -> Found:
+def _compare(
+    methods: list[str], given: dict[str, Any], move: Move, *, is_choice: bool = False
+) -> Found:
+    from sparsewire.optimize.compare.choice import choose
     from sparsewire.optimize.compare.comparison import compare
     from sparsewire.optimize.compare.task import Comparison
 
-    if "top" in given:
+    if "top" in given and not is_choice:
         raise OptimizeError("--top is for --choose: it says how many choices to run")
-    task = _task(Comparison, "a comparison", {"methods": tuple(methods), **given})
-    compared = compare(task, move)
+    job = "--choose" if is_choice else "a comparison"
+    task = _task(Comparison, job, {"methods": tuple(methods), **given})
+    compared = choose(task, move) if is_choice else compare(task, move)
     return None if compared is None else (compared.report(), compared.warnings)
-
-
-def _choose(methods: list[str], given: dict[str, Any], move: Move) -> Found:
-    from sparsewire.optimize.compare.choice import choose
-    from sparsewire.optimize.compare.ranking_report import ranking_report
-    from sparsewire.optimize.compare.task import Comparison
-
-    ranking = choose(_task(Comparison, "--choose", {"methods": tuple(methods), **given}), move)
-    return ranking_report(ranking), ranking.compared.warnings

@@ -1,4 +1,4 @@
-"""Sizes and lists as people write them on a command line: 25e6, 64Ki, 4KiB, 1,0.1."""
+"""Sizes and lists as people write them on a command line: 25e6, 64Ki, 4KiB, 1,0.1; and in words."""
 
 import re
 
@@ -48,6 +48,30 @@ def size_text(size: int) -> str:
         if size % factor == 0:
             return f"{size // factor} {unit}"
     return f"{size / 1e6:g} MB"
+
+
+def speed_text(bits_s: float) -> str:
+    """Such as "100 Mbit/s"."""
+    for unit, name in ((1e9, "Gbit/s"), (1e6, "Mbit/s")):
+        if bits_s >= unit:
+            return f"{bits_s / unit:g} {name}"
+    return f"{bits_s / 1e3:g} kbit/s"
+
+
+def traffic_text(bits: float) -> str:
+    """A number of bits in bytes, such as "1.23 MB"."""
+    for unit, name in ((8e9, "GB"), (8e6, "MB"), (8e3, "kB")):
+        if bits >= unit:
+            return f"{bits / unit:.3g} {name}"
+    return f"{bits / 8:.0f} B"
+
+
+def seconds_text(duration: float) -> str:
+    """Such as "1.23 ms"."""
+    for unit, name in ((1.0, "s"), (1e-3, "ms")):
+        if duration >= unit:
+            return f"{duration / unit:,.3g} {name}" if duration < 1e3 else f"{duration:,.0f} s"
+    return f"{duration * 1e6:.3g} us"
 
 
 def parse_density(text: str) -> float:

@@ -12,12 +12,17 @@ from sparsewire.compress.contraction import as_contraction
 from sparsewire.compress.registry import parse
 from sparsewire.compress.sparsifier import SeededSparsifier
 from sparsewire.errors import CompressError, OptimizeError
-from sparsewire.optimize.compare.method_options import Number, read_options, write_options
-from sparsewire.optimize.compare.registry import METHODS, Takes, entry, taking
+from sparsewire.optimize.compare.registry import (
+    METHODS,
+    Number,
+    Takes,
+    entry,
+    read_options,
+    write_options,
+)
 from sparsewire.optimize.compare.task import Comparison
-from sparsewire.optimize.methods.method import Method
+from sparsewire.optimize.methods.method import Method, Sampled
 from sparsewire.optimize.methods.network import Network
-from sparsewire.optimize.methods.sampled import Sampled
 from sparsewire.optimize.problems.problem import Problem
 
 _DEFAULTS = {Takes.UNBIASED: "rand-k:0.1", Takes.ANY: "top-k:0.1"}
@@ -68,9 +73,10 @@ class Candidate:
         # With a step size of one's own, DCGD goes wherever a biased operator leads it.
         free = self.method == "dcgd" and step is not None
         if takes is Takes.UNBIASED and operator.is_biased and not free:
+            others = [name for name, known in METHODS.items() if known.takes is Takes.ANY]
             raise OptimizeError(
                 f"{self.method} needs an unbiased operator, and {self.compressor} is biased; "
-                f"{', '.join(taking(Takes.ANY))} take it"
+                f"{', '.join(others)} take it"
             )
         if takes is Takes.ANY:
             self._check_contraction(operator, step)

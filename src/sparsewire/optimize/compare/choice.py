@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,13 +14,11 @@ from sparsewire.meeting.launcher import is_launched
 from sparsewire.optimize.compare.candidate import Candidate, read_candidates
 from sparsewire.optimize.compare.comparison import load_problem
 from sparsewire.optimize.compare.descent import Descent, descend
-from sparsewire.optimize.compare.limits import Limits
 from sparsewire.optimize.compare.prediction import Prediction, predict
 from sparsewire.optimize.compare.ranking import Ranked, Ranking
 from sparsewire.optimize.compare.registry import METHODS, Takes, entry
-from sparsewire.optimize.compare.report import Compared
-from sparsewire.optimize.compare.setting import Setting
-from sparsewire.optimize.compare.task import Comparison
+from sparsewire.optimize.compare.report import Setting
+from sparsewire.optimize.compare.task import Comparison, Limits
 from sparsewire.optimize.compare.yardstick import Yardstick, solution_of
 from sparsewire.optimize.methods.method import Method
 from sparsewire.optimize.methods.network import Simulated
@@ -61,15 +58,15 @@ def choose(task: Comparison, move: Move) -> Ranking:
     limits = Limits.of(task, LIMITS)
     predictions, unknown = _predicted(yardstick, limits.accuracy)
     ranked = [
-        Ranked(place, prediction, _check(prediction, yardstick, limits, move) if is_run else None)
-        for place, prediction, is_run in _selected(predictions, task.top)
+        Ranked(place, one, _checked(place, one, yardstick, limits, move))
+        for place, one in enumerate(predictions, 1)
     ]
     warnings = yardstick.warnings([one.predicted.candidate.method for one in ranked])
     if unknown:
         warnings.append(f"left out, as no theory says how fast they are: {', '.join(unknown)}")
     runs = [one.run for one in ranked if one.run is not None]
     setting = Setting.of(yardstick, limits, simulated=True)
-    return Ranking(Compared(task, setting, warnings, runs), ranked)
+    return Ranking(task, setting, warnings, runs, ranked)
 
 
 def _predicted(yardstick: Yardstick, accuracy: float) -> tuple[list[Prediction], list[str]]:
@@ -85,11 +82,6 @@ def _predicted(yardstick: Yardstick, accuracy: float) -> tuple[list[Prediction],
     if not found:
         raise OptimizeError("no theory says how fast these methods are: allow others")
     return sorted(found, key=lambda prediction: prediction.seconds), unknown
-
-
-def _selected(ranked: Sequence[Prediction], top: int) -> list[tuple[int, Prediction, bool]]:
-    """Each prediction with its place, from 1, and whether it is to be run."""
-    return [(n, p, n <= top or p.candidate == _BASELINE) for n, p in enumerate(ranked, 1)]
 
 
 def _considered(yardstick: Yardstick) -> list[Candidate]:
@@ -121,8 +113,13 @@ def _built(candidate: Candidate, yardstick: Yardstick) -> Method | None:
         return None
 
 
-def _check(prediction: Prediction, yardstick: Yardstick, limits: Limits, move: Move) -> Descent:
-    candidate, problem = prediction.candidate, yardstick.problem
-    method = candidate.build(problem, Simulated(problem.workers), yardstick.task)
+def _checked(
+    place: int, prediction: Prediction, yardstick: Yardstick, limits: Limits, move: Move
+) -> Descent | None:
+    """The run of one of the best few, or of the baseline; None for the others."""
+    candidate, problem, task = prediction.candidate, yardstick.problem, yardstick.task
+    if place > task.top and candidate != _BASELINE:
+        return None
+    method = candidate.build(problem, Simulated(problem.workers), task)
     rounds = min(limits.rounds, _FAR_ENOUGH * prediction.most_rounds)
     return descend(candidate, method, yardstick, replace(limits, rounds=rounds), None, move)

@@ -13,17 +13,14 @@ from sparsewire.experiment.progress import Move
 from sparsewire.meeting.launcher import is_launched
 from sparsewire.optimize.compare.candidate import Candidate, read_candidates
 from sparsewire.optimize.compare.descent import descend
-from sparsewire.optimize.compare.limits import Limits
-from sparsewire.optimize.compare.report import Compared
-from sparsewire.optimize.compare.setting import Setting
-from sparsewire.optimize.compare.task import Comparison
+from sparsewire.optimize.compare.report import Compared, Setting
+from sparsewire.optimize.compare.task import Comparison, Limits
 from sparsewire.optimize.compare.yardstick import Yardstick, solution_of
-from sparsewire.optimize.data import MODELS, load
 from sparsewire.optimize.methods.network import Distributed, Simulated
+from sparsewire.optimize.problems.examples import by_index, by_label, shuffled
 from sparsewire.optimize.problems.linear_model import LinearModel
-from sparsewire.optimize.problems.partition import by_index, by_label, shuffled
 from sparsewire.optimize.problems.problem import Floats, Integers
-from sparsewire.optimize.ranks import joined
+from sparsewire.optimize.task import MODELS, joined, load
 
 LIMITS = Limits(accuracy=1e-12, rounds=20_000, epochs=1000)
 """Where a method ends unless the task says otherwise."""

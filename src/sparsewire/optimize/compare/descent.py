@@ -12,10 +12,9 @@ import numpy as np
 from sparsewire import Communicator
 from sparsewire.experiment.progress import Move
 from sparsewire.optimize.compare.candidate import Candidate
-from sparsewire.optimize.compare.limits import Limits
-from sparsewire.optimize.compare.method_options import Number
-from sparsewire.optimize.compare.trace import Point, Trace
-from sparsewire.optimize.compare.yardstick import Yardstick
+from sparsewire.optimize.compare.registry import Number
+from sparsewire.optimize.compare.task import Limits
+from sparsewire.optimize.compare.yardstick import Point, Yardstick
 from sparsewire.optimize.methods.method import Method
 
 Ending = Literal["reached", "out of rounds", "out of epochs", "diverged"]
@@ -23,6 +22,8 @@ Ending = Literal["reached", "out of rounds", "out of epochs", "diverged"]
 
 _TOO_FAR = 1e6
 """So many times the first squared distance is divergence."""
+POINTS = 200
+"""A trace has up to twice as many."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,30 @@ class Descent:
     @property
     def last(self) -> Point:
         return self.points[-1]
+
+
+class Trace:
+    """Points at equal strides, which double each time there are too many; and the last one."""
+
+    def __init__(self) -> None:
+        self.points: list[Point] = []
+        self._stride = 1
+
+    def wants(self, rounds: int) -> bool:
+        """Whether to add the point after so many rounds."""
+        return rounds % self._stride == 0
+
+    def add(self, point: Point) -> None:
+        """Take a point that is wanted."""
+        self.points.append(point)
+        if len(self.points) > 2 * POINTS:
+            self.points = self.points[::2]
+            self._stride *= 2
+
+    def end(self, point: Point) -> None:
+        """Take the last point, wanted or not."""
+        if not self.points or self.points[-1].rounds != point.rounds:
+            self.points.append(point)
 
 
 def descend(

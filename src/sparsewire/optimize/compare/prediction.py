@@ -9,11 +9,10 @@ import numpy as np
 
 from sparsewire.compress.draws import Draws
 from sparsewire.optimize.compare.candidate import Candidate
-from sparsewire.optimize.compare.link import VALUE_BITS
+from sparsewire.optimize.compare.task import VALUE_BITS
 from sparsewire.optimize.compare.yardstick import Yardstick
-from sparsewire.optimize.methods.block_method import BlockMethod
+from sparsewire.optimize.methods.blocks import BlockMethod, Iasgd
 from sparsewire.optimize.methods.diana import Diana
-from sparsewire.optimize.methods.iasgd import Iasgd
 from sparsewire.optimize.methods.marina import Marina
 from sparsewire.optimize.methods.method import Method
 from sparsewire.optimize.problems.problem import Floats

@@ -1,14 +1,23 @@
-"""Candidates in the order of their predictions, some of them checked by runs; all as a record."""
+"""Candidates by prediction, some of them checked by runs: as text, table and record."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
+from rich.console import RenderableType
+
+from sparsewire.experiment.table import Column, table
+from sparsewire.measure.sizes import seconds_text, traffic_text
 from sparsewire.optimize.compare.descent import Descent
 from sparsewire.optimize.compare.prediction import Prediction
 from sparsewire.optimize.compare.report import Compared
+
+_ROWS_SHOWN = 12
+_EVEN = 1.25
+"""Shares that differ by no more say nothing about one method against another."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +32,6 @@ class Ranked:
     @property
     def label(self) -> str:
         return self.predicted.candidate.label
-
-    @property
-    def share(self) -> float | None:
-        """Rounds measured for each that was predicted; None where `seconds` is."""
-        if self.run is None or self.seconds is None:
-            return None
-        return self.run.last.rounds / self.predicted.rounds
 
     @property
     def seconds(self) -> float | None:
@@ -52,16 +54,10 @@ class Ranked:
 
 
 @dataclass(frozen=True)
-class Ranking:
-    """All candidates, the best prediction first; `compared` holds the runs."""
+class Ranking(Compared):
+    """A comparison of the best few, and all candidates, the best prediction first."""
 
-    compared: Compared
     ranked: list[Ranked]
-
-    @property
-    def accuracy(self) -> float:
-        """To which times are predicted and measured."""
-        return self.compared.setting.limits.accuracy
 
     @property
     def predicted(self) -> list[Ranked]:
@@ -73,11 +69,6 @@ class Ranking:
         """The same in the measured order; what did not reach the accuracy comes last."""
         never = float("inf")
         return sorted(self.predicted, key=lambda c: never if c.seconds is None else c.seconds)
-
-    @property
-    def shares(self) -> list[float]:
-        """Rounds measured for each that was predicted, of those that reached the accuracy."""
-        return [one.share for one in self.predicted if one.share is not None]
 
     @property
     def pairs_in_order(self) -> tuple[int, int]:
@@ -104,8 +95,74 @@ class Ranking:
             "pairs": pairs,
         }
         return {
-            **self.compared.record(),
-            "accuracy": self.accuracy,
+            **super().record(),
+            "accuracy": self.setting.limits.accuracy,
             "ranking": ranking,
             "choices": [one.record() for one in self.ranked],
         }
+
+    def shown(self) -> Sequence[RenderableType]:
+        """The best predictions, and all that were run; numbers are up to the accuracy."""
+        rows = [one for one in self.ranked if one.place <= _ROWS_SHOWN or one.run is not None]
+        return str(self.setting), table(_columns(self), rows), _verdict(self)
+
+
+def _verdict(ranking: Ranking) -> str:
+    """Say in a few sentences whether the ranking held, and how far theory was from the runs."""
+    best, fastest = ranking.predicted[0], ranking.measured[0]
+    in_order, pairs = ranking.pairs_in_order
+    if fastest.seconds is None:
+        return f"None reached {ranking.setting.limits.accuracy:g}: allow more with --rounds."
+    if ranking.best_held:
+        start = f"The choice held: {best.label} was predicted to be fastest, and is"
+    else:
+        start = (
+            f"The choice did not hold: {best.label} was predicted to be fastest, "
+            f"but {fastest.label} is"
+        )
+        if best.seconds is not None:
+            start += f", in {fastest.seconds / best.seconds:.0%} of its time"
+    others = f"; {in_order} of {pairs} pairs are in the predicted order" if pairs else ""
+    return f"{start}{others}. {_slack(ranking)}"
+
+
+def _slack(ranking: Ranking) -> str:
+    """How many of the predicted rounds were needed, and what that means for the ranking."""
+    reached = [(one.run, one.predicted) for one in ranking.predicted if one.seconds is not None]
+    shares = [run.last.rounds / predicted.rounds for run, predicted in reached if run is not None]
+    least, most = min(shares), max(shares)
+    said = f"Runs took {least:.0%} to {most:.0%} of the predicted rounds"
+    if most <= _EVEN * least:
+        return f"{said}."
+    return (
+        f"{said}: the noise of some messages, or what the methods have to learn first, counts for "
+        "more than the prediction says, so what is predicted to be close may change places."
+    )
+
+
+def _columns(ranking: Ranking) -> Sequence[Column[Ranked]]:
+    places = {one.label: str(place) for place, one in enumerate(ranking.measured, 1)}
+    return (
+        Column("", lambda one: str(one.place)),
+        Column("method", lambda one: one.label, is_text=True),
+        Column("step", lambda one: f"{one.predicted.step_size:.3g}"),
+        Column("message", lambda one: traffic_text(one.predicted.message_bits)),
+        Column("rounds\nat most", lambda one: f"{one.predicted.most_rounds:,}"),
+        Column("\npredicted", lambda one: f"{one.predicted.rounds:,}"),
+        Column("\nmeasured", _rounds),
+        Column("time\npredicted", lambda one: seconds_text(one.predicted.seconds)),
+        Column("\nmeasured", _time),
+        Column("\nplace", lambda one: places.get(one.label, "")),
+    )
+
+
+def _rounds(one: Ranked) -> str:
+    if one.run is None:
+        return ""
+    return one.run.ending if one.seconds is None else f"{one.run.last.rounds:,}"
+
+
+def _time(one: Ranked) -> str:
+    if one.run is None:
+        return ""
+    return "-" if one.seconds is None else seconds_text(one.seconds)

@@ -1,28 +1,31 @@
-"""The methods by name: what each may send, and what it needs to converge to the solution."""
+"""The methods by name: what each may send, its options, and what it needs to converge."""
 
 from __future__ import annotations
 
+import inspect
+import math
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, get_args
+
+from rich.table import Table
 
 from sparsewire.errors import OptimizeError
-from sparsewire.optimize.methods.asynchronous_isgd import AsynchronousIsgd
-from sparsewire.optimize.methods.dcgd import Dcgd
-from sparsewire.optimize.methods.diana import Diana
-from sparsewire.optimize.methods.ef14 import Ef14
-from sparsewire.optimize.methods.ef21 import Ef21
-from sparsewire.optimize.methods.ef21_sgdm import Ef21Sgdm
-from sparsewire.optimize.methods.gd import Gd
-from sparsewire.optimize.methods.iasgd import Iasgd
-from sparsewire.optimize.methods.ibcd import Ibcd
-from sparsewire.optimize.methods.ibgd import Ibgd
+from sparsewire.experiment.table import Column, table
+from sparsewire.optimize.methods.blocks import AsynchronousIsgd, Iasgd, Ibcd, Ibgd, Isgd
+from sparsewire.optimize.methods.diana import Diana, Isega, VrDianaLsvrg, VrDianaSaga
+from sparsewire.optimize.methods.error_feedback import Ef14, Ef21, Ef21Sgdm
+from sparsewire.optimize.methods.gradient_descent import Dcgd, Gd, Qsgd
 from sparsewire.optimize.methods.isaga import DistributedIsaga, Isaga
-from sparsewire.optimize.methods.isega import Isega
-from sparsewire.optimize.methods.isgd import Isgd
 from sparsewire.optimize.methods.marina import Marina
 from sparsewire.optimize.methods.method import Method
-from sparsewire.optimize.methods.qsgd import Qsgd
-from sparsewire.optimize.methods.vr_diana import VrDianaLsvrg, VrDianaSaga
+
+Number = int | float
+
+_WORDS = {"gamma": "step", "beta": "momentum"}
+"""What users call some parameters; the others keep their names."""
+_SHARED = ("x0", "seed")
+"""All methods of a comparison start at one point, and draw from one seed."""
+_POSITIVE = ("step", "batch", "growth")
 
 
 class Takes(Enum):
@@ -91,6 +94,70 @@ def entry(name: str) -> Entry:
     return METHODS[name]
 
 
-def taking(*takes: Takes) -> list[str]:
-    """The methods that take these operators."""
-    return [name for name, known in METHODS.items() if known.takes in takes]
+def method_options(kind: type[Method]) -> dict[str, inspect.Parameter]:
+    """What a method takes besides problem, network and compressor, by the users' words.
+
+    What all methods take comes first, what this one adds last.
+    """
+    constructors = [vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base)]
+    return {
+        _WORDS.get(p.name, p.name): p
+        for constructor in reversed(constructors)
+        for p in inspect.signature(constructor, eval_str=True).parameters.values()
+        if p.kind is p.KEYWORD_ONLY and p.name not in _SHARED
+    }
+
+
+def read_options(method: str, kind: type[Method], texts: list[str]) -> dict[str, Number]:
+    """Keyword arguments from texts such as "momentum=0.9".
+
+    Raises OptimizeError for what the method does not take, with what it takes; for a value that is
+    no number, and for an option that is given twice.
+    """
+    known, options = method_options(kind), {}
+    for text in texts:
+        word, equals, value = (part.strip() for part in text.partition("="))
+        if not equals:
+            raise OptimizeError(
+                f"{text!r} is no option of {method}: write {method}:NAME=VALUE, with NAME one of "
+                f"{', '.join(known)}; an operator goes behind a slash, like {method}/OPERATOR"
+            )
+        if word not in known:
+            raise OptimizeError(f"{method} has no option {word!r}; it has {', '.join(known)}")
+        name = known[word].name
+        if name in options:
+            raise OptimizeError(f"{method} is given {word} twice")
+        options[name] = _number(f"{method}:{word}", value, known[word])
+        if word in _POSITIVE and options[name] <= 0:
+            raise OptimizeError(f"{method}:{word} must be positive, not {value}")
+    return options
+
+
+def write_options(options: dict[str, Number]) -> str:
+    """What `read_options` reads, with a colon before each; nothing where there is none."""
+    return "".join(f":{_WORDS.get(name, name)}={value:g}" for name, value in options.items())
+
+
+def _number(option: str, value: str, parameter: inspect.Parameter) -> Number:
+    kinds = get_args(parameter.annotation) or (parameter.annotation,)
+    is_whole = int in kinds
+    try:
+        number = int(value) if is_whole else float(value)
+    except ValueError:
+        what = "a whole number" if is_whole else "a number"
+        raise OptimizeError(f"{option} must be {what}, like {option}=..., not {value!r}") from None
+    if not math.isfinite(number):
+        raise OptimizeError(f"{option} must be finite, not {value}")
+    return number
+
+
+def methods() -> Table:
+    """Every method with its operators and options."""
+    column = Column[tuple[str, Entry]]
+    columns = (
+        column("method", lambda row: row[0], is_text=True),
+        column("what is sent", lambda row: row[1].help, is_text=True),
+        column("operators", lambda row: row[1].takes.value, is_text=True),
+        column("options", lambda row: ", ".join(method_options(row[1].kind)), is_text=True),
+    )
+    return table(columns, METHODS.items())

@@ -4,33 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsewire.optimize.methods.block_method import BlockMethod
-from sparsewire.optimize.methods.theory import Theory
-from sparsewire.optimize.problems.problem import Floats, Integers, Problem
-
-
-def theory(problem: Problem, tau: float) -> Theory:
-    """N convex components in all: with L = L_max,
-
-        gamma = 1 / (L (3/n + tau)),    rate = min{ gamma tau mu, n tau / (3 N) }.
-
-    With distributed data it needs grad f_i(x*) = 0 for all i, and N is n times the largest m_i.
-    With tau = 1/n the step gamma tau is 1/(4 L), that of SAGA with one component per step.
-
-    K. Mishchenko, F. Hanzely and P. Richtarik (2020), the theorem on ISAGA. Where every component
-    is strongly convex, as with an l2 term, and mu <= L/5, it follows from
-
-        <grad f(x), x - x*> >= mu L/(mu + L) |x - x*|^2 + V/(mu + L),
-        E|G|^2 <= (tau^2 + tau/n (1 + b)) V + tau/n (1 + 1/b) S
-
-    for the Lyapunov function |x - x*|^2 + 3/2 (1 + 1/b) gamma^2 N/n^2 S with b = sqrt(3/2), where
-    V = mean_j |grad psi_j(x) - grad psi_j(x*)|^2 and S = mean_j |a_j - grad psi_j(x*)|^2.
-    """
-    n = problem.workers
-    gamma = 1 / (problem.L_max * (3 / n + tau))
-    if problem.mu <= 0:
-        return Theory(gamma)
-    return Theory(gamma, min(gamma * tau * problem.mu, tau / (3 * max(problem.m))))
+from sparsewire.optimize.methods.blocks import BlockMethod
+from sparsewire.optimize.methods.method import Theory
+from sparsewire.optimize.problems.problem import Floats, Integers
 
 
 class Isaga(BlockMethod):
@@ -50,8 +26,28 @@ class Isaga(BlockMethod):
 
     saved = ("a", "mean_a")
 
-    def _theory(self) -> Theory:
-        return theory(self.problem, self.tau)
+    def theory(self) -> Theory:
+        """N convex components in all: with L = L_max,
+
+            gamma = 1 / (L (3/n + tau)),    rate = min{ gamma tau mu, n tau / (3 N) }.
+
+        With distributed data it needs grad f_i(x*) = 0 for all i, and N is n times the largest m_i.
+        With tau = 1/n the step gamma tau is 1/(4 L), that of SAGA with one component per step.
+
+        K. Mishchenko, F. Hanzely and P. Richtarik (2020), the theorem on ISAGA. Where every
+        component is strongly convex, as with an l2 term, and mu <= L/5, it follows from
+
+            <grad f(x), x - x*> >= mu L/(mu + L) |x - x*|^2 + V/(mu + L),
+            E|G|^2 <= (tau^2 + tau/n (1 + b)) V + tau/n (1 + 1/b) S
+
+        for the Lyapunov function |x - x*|^2 + 3/2 (1 + 1/b) gamma^2 N/n^2 S with b = sqrt(3/2),
+        where V = mean_j |grad psi_j(x) - grad psi_j(x*)|^2 and S = mean_j |a_j - grad psi_j(x*)|^2.
+        """
+        problem, tau = self.problem, self.tau
+        gamma = 1 / (problem.L_max * (3 / problem.workers + tau))
+        if problem.mu <= 0:
+            return Theory(gamma)
+        return Theory(gamma, min(gamma * tau * problem.mu, tau / (3 * max(problem.m))))
 
     def _begin(self) -> None:
         problem = self.problem
@@ -77,7 +73,7 @@ class Isaga(BlockMethod):
         return self.problem.batch_gradients(owners.tolist(), numbers[:, np.newaxis], self.x)
 
 
-class DistributedIsaga(BlockMethod):
+class DistributedIsaga(Isaga):
     """With distributed data: worker i draws one of its own m_i components.
 
         x = x - gamma mean_i (grad f_ij(x) - a_ij + mean_j a_ij)_{U_i},
@@ -85,11 +81,6 @@ class DistributedIsaga(BlockMethod):
     and a_ij becomes grad f_ij(x) on U_i. Where grad f_i(x*) is not 0 it stalls at a floor. Memory:
     m_i vectors per worker.
     """
-
-    saved = ("a", "mean_a")
-
-    def _theory(self) -> Theory:
-        return theory(self.problem, self.tau)
 
     def _begin(self) -> None:
         self._rows = np.arange(len(self._local))

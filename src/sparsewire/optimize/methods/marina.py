@@ -5,37 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sparsewire.optimize.methods.method import Method
-from sparsewire.optimize.methods.theory import Theory
-from sparsewire.optimize.problems.problem import Floats, Problem
-
-
-def theory(problem: Problem, omega: float, probability: float | None = None) -> Theory:
-    """With M^2 = mean_i L_i^2, and p = 1 / (omega + 1) unless given:
-
-        gamma = 1 / (M (1 + sqrt((1 - p) omega / (p n))))                            (Theorem 2.1),
-        gamma = min{ 1 / (M (1 + sqrt(2 (1 - p) omega / (p n)))), p / (2 mu) },
-        rate = gamma mu                                                              (Theorem 2.2).
-
-    E. Gorbunov, K. Burlachenko, Z. Li and P. Richtarik, "MARINA" (ICML 2021). The second asks for
-    the Polyak-Lojasiewicz condition only; its Lyapunov function is f(x) - min f plus a multiple of
-    the estimate's squared error. With the default p the first is 1 / (M (1 + omega / sqrt(n))).
-    """
-    p = 1 / (omega + 1) if probability is None else probability
-    variance = (1 - p) * omega / (p * problem.workers)
-    smoothness = problem.L_rms
-    if problem.mu <= 0:
-        return Theory(1 / (smoothness * (1 + math.sqrt(variance))), probability=p)
-    gamma = min(1 / (smoothness * (1 + math.sqrt(2 * variance))), p / (2 * problem.mu))
-    return Theory(gamma, gamma * problem.mu, probability=p)
-
-
-def nonconvex_bound(gamma: float, decrease: float, steps: int) -> float:
-    """A bound on the mean of E|grad f(x^k)|^2 over the first `steps` (MARINA, Theorem 2.1).
-
-    `decrease` is at least f(x^0) - min f.
-    """
-    return 2 * decrease / (gamma * steps)
+from sparsewire.optimize.methods.method import Method, Theory
+from sparsewire.optimize.problems.problem import Floats
 
 
 class Marina(Method):
@@ -53,10 +24,29 @@ class Marina(Method):
             raise ValueError(f"probability must be in (0, 1], not {probability}")
         self._chosen = probability
         super().__init__(*parts, **options)
-        self.probability = self._theory().probability
+        self.probability = self.theory().probability
 
-    def _theory(self) -> Theory:
-        return theory(self.problem, self.omega, self._chosen)
+    def theory(self) -> Theory:
+        """With M^2 = mean_i L_i^2, and p = 1 / (omega + 1) unless given:
+
+            gamma = 1 / (M (1 + sqrt((1 - p) omega / (p n))))                        (Theorem 2.1),
+            gamma = min{ 1 / (M (1 + sqrt(2 (1 - p) omega / (p n)))), p / (2 mu) },
+            rate = gamma mu                                                          (Theorem 2.2).
+
+        E. Gorbunov, K. Burlachenko, Z. Li and P. Richtarik, "MARINA" (ICML 2021). The second asks
+        for the Polyak-Lojasiewicz condition only; its Lyapunov function is f(x) - min f plus a
+        multiple of the estimate's squared error. With the default p the first is
+        1 / (M (1 + omega / sqrt(n))), and by it the mean of E|grad f(x^k)|^2 over K steps is at
+        most 2 (f(x^0) - min f) / (gamma K).
+        """
+        problem, omega = self.problem, self.omega
+        p = 1 / (omega + 1) if self._chosen is None else self._chosen
+        variance = (1 - p) * omega / (p * problem.workers)
+        smoothness = problem.L_rms
+        if problem.mu <= 0:
+            return Theory(1 / (smoothness * (1 + math.sqrt(variance))), probability=p)
+        gamma = min(1 / (smoothness * (1 + math.sqrt(2 * variance))), p / (2 * problem.mu))
+        return Theory(gamma, gamma * problem.mu, probability=p)
 
     def _begin(self) -> None:
         self._require_unbiased()
@@ -66,7 +56,7 @@ class Marina(Method):
         """The local workers' gradients at the point before: shape (local, dimension)."""
 
     def _step(self) -> None:
-        gradients = self._gradients()
+        gradients = self._estimates()
         in_full = self._coin.generator.random() < self.probability
         if self.g is None or self.previous is None or in_full:
             self.g = self._send_exactly(gradients).mean(axis=0)

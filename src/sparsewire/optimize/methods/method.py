@@ -1,10 +1,11 @@
-"""What all methods have in common: a point, a network, what is drawn, and a state."""
+"""What all methods have in common: a point, a network, a theory, what is drawn, and a state."""
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,8 +14,22 @@ from numpy.typing import ArrayLike
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.draws import Draws
 from sparsewire.optimize.methods.network import Network
-from sparsewire.optimize.methods.theory import Theory
 from sparsewire.optimize.problems.problem import Floats, Integers, Problem
+
+
+@dataclass(frozen=True)
+class Theory:
+    """Parameters for which a theorem holds; each method's `theory` names the theorem."""
+
+    gamma: float
+    """The step size."""
+    rate: float | None = None
+    """r, where the theorem's Lyapunov function shrinks by 1 - r per step in expectation."""
+    alpha: float = 1.0
+    """How far shifts move towards what they track, in (0, 1]."""
+    probability: float = 1.0
+    """That of a step's shared coin."""
+
 
 Compressors = Compressor | Sequence[Compressor]
 """One for all workers, or one for each; none for a method that decides itself what to send."""
@@ -78,7 +93,7 @@ class Method(ABC):
     def _step(self) -> None: ...
 
     @abstractmethod
-    def _theory(self) -> Theory:
+    def theory(self) -> Theory:
         """The parameters for this problem and these compressors; ValueError where none hold."""
 
     def _begin(self) -> None:  # noqa: B027 - not every method has something of its own
@@ -130,13 +145,19 @@ class Method(ABC):
         """
         if gamma is not None and not 0 < gamma < np.inf:
             raise ValueError(f"gamma must be positive and finite, not {gamma}")
-        predicted = self._theory() if gamma is None else Theory(gamma)
+        predicted = self.theory() if gamma is None else Theory(gamma)
         self.gamma, self.rate = predicted.gamma, predicted.rate
 
-    def _gradients(self) -> Floats:
-        """The local workers' full gradients at x: shape (local, dimension)."""
+    def _estimates(self) -> Floats:
+        """What local workers take for their gradients at x: shape (local, dimension)."""
+        return self._gradients(self.x)
+
+    def _gradients(self, x: Floats, batch: int | None = None) -> Floats:
+        """The local workers' gradients at x, in full or of so many drawn components."""
+        if batch is not None:
+            return self._batch_gradients(self._draw(batch), x)
         self.gradients += sum(self.problem.m[i] for i in self.network.local)
-        return self.problem.gradients(self.network.local, self.x)
+        return self.problem.gradients(self.network.local, x)
 
     def _draw(self, batch: int) -> Integers:
         """Components that the local workers draw, each with replacement: shape (local, batch)."""
@@ -237,3 +258,15 @@ def _one_each(compressors: Compressors, workers: int, dimension: int) -> list[Co
                 f"but the problem has {dimension}"
             )
     return each
+
+
+class Sampled(Method):
+    """A method whose workers draw `batch` of their components per step, with replacement."""
+
+    def __init__(self, *parts: Any, batch: int = 1, **options: Any) -> None:
+        """Takes `parts` and `options` as the method does that works on full gradients."""
+        self.batch = batch
+        super().__init__(*parts, **options)
+
+    def _estimates(self) -> Floats:
+        return self._gradients(self.x, self.batch)

@@ -8,15 +8,17 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.linalg import eigvalsh
 from scipy.sparse import issparse
 
 from sparsewire.errors import DataError
-from sparsewire.optimize.problems.dense_rows import DenseRows
-from sparsewire.optimize.problems.eigenvalues import extreme_eigenvalues
+from sparsewire.optimize.problems.examples import Examples, Rows
 from sparsewire.optimize.problems.problem import Floats, Integers, Problem
-from sparsewire.optimize.problems.sources import Examples, Rows
-from sparsewire.optimize.problems.sparse_rows import SparseRows
+from sparsewire.optimize.problems.rows import DenseRows, SparseRows
 
+EXACT_SIZE = 2000
+"""Up to so many rows or columns, eigenvalues are exact (to rounding); above, they are bounds."""
+_ITERATIONS = 100
 _CONSTANTS = ("L", "L_i", "L_max", "mu", "mu_i")
 
 
@@ -25,8 +27,8 @@ class LinearModel(Problem):
 
     A derived class gives phi and its derivatives, element by element, and a bound on the second.
     The second argument is the label. There is no intercept: where one is needed, the data has a
-    feature that is always 1. Constants are exact (see `eigenvalues`) for that bound, and computed
-    when they are first asked for.
+    feature that is always 1. Constants are exact for that bound (see `extreme_eigenvalues`), and
+    computed when they are first asked for.
     """
 
     name: ClassVar[str]
@@ -72,22 +74,16 @@ class LinearModel(Problem):
         values = self.values(self._margins(x), self.examples.labels)
         return float(self._shares @ values) + self._penalty(x)
 
-    def gradient(self, i: int, x: Floats) -> Floats:
-        gradient: Floats = self.gradients([i], x)[0]
-        return gradient
-
     def gradients(self, workers: Sequence[int], x: Floats) -> Floats:
         rows = self._rows_of(workers)
         slopes = self.slopes(self._rows.margins(workers, x), self.examples.labels[rows])
         sums = self._rows.weighted_sums(workers, slopes / self._counts[rows])
         return sums + self._penalty_gradient(x)
 
-    def sample_gradients(self, i: int, js: Integers, x: Floats) -> Floats:
-        return self._picked(self._starts[i] + js, x, 1)
-
     def batch_gradients(self, workers: Sequence[int], js: Integers, x: Floats) -> Floats:
-        rows = self._starts[np.asarray(workers)][:, np.newaxis] + js
-        return self._picked(rows.ravel(), x, js.shape[1])
+        rows, batch = (self._starts[np.asarray(workers)][:, np.newaxis] + js).ravel(), js.shape[1]
+        slopes = self.slopes(self._rows.picked_margins(rows, x), self.examples.labels[rows])
+        return self._rows.picked_sums(rows, slopes / batch, batch) + self._penalty_gradient(x)
 
     def hessian(self, x: Floats) -> Floats:
         """The second derivative of f at x: (dimension, dimension), dense."""
@@ -121,10 +117,6 @@ class LinearModel(Problem):
         """Of the penalty's second derivatives: the least, and the largest magnitude."""
         return self.l2, self.l2
 
-    def _picked(self, rows: Integers, x: Floats, batch: int) -> Floats:
-        slopes = self.slopes(self._rows.picked_margins(rows, x), self.examples.labels[rows])
-        return self._rows.picked_sums(rows, slopes / batch, batch) + self._penalty_gradient(x)
-
     def _margins(self, x: Floats) -> Floats:
         return self._rows.margins(range(self.workers), x)
 
@@ -152,3 +144,39 @@ class LinearModel(Problem):
         pairs = list(zip(parts, self.m, strict=True))
         self.L_i = tuple(self.curvature * high / m + largest for (_, high), m in pairs)
         self.mu_i = tuple(max(0.0, self.least_curvature * low / m + least) for (low, _), m in pairs)
+
+
+def extreme_eigenvalues(rows: Rows) -> tuple[float, float]:
+    """The smallest and the largest eigenvalue of X^T X, for X of shape (rows, dimension).
+
+    Exact where X has at most EXACT_SIZE rows or columns. Beyond that they are safe bounds: 0, and
+    what `largest_bound` gives.
+    """
+    small, dimension = min(rows.shape), rows.shape[1]
+    if small > EXACT_SIZE:
+        return 0.0, largest_bound(rows)
+    gram = rows.T @ rows if small == dimension else rows @ rows.T
+    spectrum = eigvalsh(gram.toarray() if issparse(gram) else gram)
+    largest = max(float(spectrum[-1]), 0.0)
+    # Below this a singular matrix cannot be told from a regular one.
+    resolution = small * np.finfo(np.float64).eps * largest
+    smallest = float(spectrum[0]) if small == dimension else 0.0
+    return (smallest if smallest > resolution else 0.0), largest
+
+
+def largest_bound(rows: Rows) -> float:
+    """An upper bound on the largest eigenvalue of X^T X; tight where no value is negative.
+
+    For B = |X|^T |X| and every positive v, no eigenvalue exceeds max_j (B v)_j / v_j (Collatz and
+    Wielandt; R. Horn and C. Johnson, "Matrix Analysis", section 8.1). Power iteration makes v
+    good, and each step gives a bound that is safe. The squared Frobenius norm is one as well.
+    """
+    magnitudes = abs(rows)
+    bound = float((magnitudes * magnitudes).sum())
+    v: Floats = np.ones(rows.shape[1])
+    for _ in range(_ITERATIONS):
+        product = magnitudes.T @ (magnitudes @ v)
+        bound = min(bound, float((product / v).max()))
+        # Never 0, as it is where a column is empty: the bound divides by it.
+        v = product / product.max() + 1e-9 if product.any() else v
+    return bound

@@ -51,32 +51,22 @@ class Problem(ABC):
         """f(x), without R."""
 
     @abstractmethod
-    def gradient(self, i: int, x: Floats) -> Floats:
-        """The gradient of f_i at x."""
-
-    @abstractmethod
-    def sample_gradients(self, i: int, js: Integers, x: Floats) -> Floats:
-        """The gradients of the components f_ij, j in `js`: shape (len(js), dimension)."""
-
-    def sample_gradient(self, i: int, j: int, x: Floats) -> Floats:
-        """The gradient of f_ij at x."""
-        gradient: Floats = self.sample_gradients(i, np.array([j]), x)[0]
-        return gradient
-
     def gradients(self, workers: Sequence[int], x: Floats) -> Floats:
         """The gradients of several f_i: shape (len(workers), dimension).
 
         Each row has the same bits whoever else is in `workers`.
         """
-        return np.stack([self.gradient(i, x) for i in workers])
 
+    @abstractmethod
     def batch_gradients(self, workers: Sequence[int], js: Integers, x: Floats) -> Floats:
         """For each worker, the mean gradient of its components in `js`.
 
         `js` has the shape (len(workers), batch), the result (len(workers), dimension).
         """
-        pairs = zip(workers, js, strict=True)
-        return np.stack([self.sample_gradients(i, drawn, x).mean(axis=0) for i, drawn in pairs])
+
+    def sample_gradients(self, i: int, js: Integers, x: Floats) -> Floats:
+        """The gradients of the components f_ij, j in `js`: shape (len(js), dimension)."""
+        return self.batch_gradients([i] * len(js), js[:, np.newaxis], x)
 
     def full_gradient(self, x: Floats) -> Floats:
         """The gradient of f at x."""

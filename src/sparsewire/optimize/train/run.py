@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import json
+import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -10,18 +11,17 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from sparsewire import Communicator
-from sparsewire.errors import OptimizeError
-from sparsewire.experiment.events import Tell
+from sparsewire.errors import Error, OptimizeError
+from sparsewire.experiment.events import Tell, claim_stdout
 from sparsewire.experiment.launch import run_on_loopback
 from sparsewire.experiment.progress import Move
 from sparsewire.experiment.report import Report
-from sparsewire.optimize.data import MODELS, load
+from sparsewire.optimize.problems.examples import Examples
 from sparsewire.optimize.problems.problem import Integers
-from sparsewire.optimize.problems.sources import Examples
-from sparsewire.optimize.ranks import joined
+from sparsewire.optimize.task import MODELS, joined, load
 from sparsewire.optimize.train.block_descent import BlockDescent
-from sparsewire.optimize.train.epochs import Epoch, Setting
-from sparsewire.optimize.train.report import training_report
+from sparsewire.optimize.train.report import Epoch, Setting, training_report
+from sparsewire.optimize.train.scores import Stopwatch
 from sparsewire.optimize.train.sgd import Sgd
 from sparsewire.optimize.train.training import Training
 
@@ -52,9 +52,9 @@ def train(task: Training, workers: int | None, move: Move) -> Report | None:
     if workers is None:
         run_rank(task, tell)
     else:
-        worker = "sparsewire.optimize.train.worker"
+        options = json.dumps(asdict(task))
         run_on_loopback(
-            worker, task.to_json(), ranks=workers, on_event=lambda e: tell(e.pop("event"), **e)
+            __name__, options, ranks=workers, on_event=lambda e: tell(e.pop("event"), **e)
         )
     return training_report(task, settings[0], epochs) if settings else None
 
@@ -77,7 +77,8 @@ def _train(comm: Communicator, task: Training, tell: Tell) -> None:
     l2 = 1 / len(training) if task.l2 is None else task.l2
     problem = MODELS[task.model](examples, [training], l2=l2)
     method = METHODS[task.method](comm, problem, examples.select(test), task)
-    setting = Setting(
+    tell(
+        "setting",
         data=data.name,
         model=problem.name,
         method=task.method,
@@ -92,7 +93,6 @@ def _train(comm: Communicator, task: Training, tell: Tell) -> None:
         steps=method.steps,
         dense_bytes=method.dense_bytes,
     )
-    tell("setting", **asdict(setting))
     _run_epochs(comm, method, task.epochs, tell)
 
 
@@ -109,26 +109,27 @@ def split(rows: int, test_share: float, seed: int) -> tuple[Integers, Integers]:
 
 
 def _run_epochs(comm: Communicator, method: Sgd | BlockDescent, epochs: int, tell: Tell) -> None:
-    seconds, sent = 0.0, 0
-    tell("epoch", **asdict(_epoch(comm, method, 0, seconds, sent)))
-    for number in range(1, epochs + 1):
-        comm.barrier()
-        started, sent_before = time.perf_counter(), comm.stats()["bytes_sent"]
-        method.epoch()
-        seconds += time.perf_counter() - started
-        sent += comm.stats()["bytes_sent"] - sent_before
-        tell("epoch", **asdict(_epoch(comm, method, number, seconds, sent)))
+    clock, sent = Stopwatch(), 0
+    for number in range(epochs + 1):
+        if number > 0:
+            comm.barrier()
+            sent_before = comm.stats()["bytes_sent"]
+            with clock:
+                method.epoch()
+            sent += comm.stats()["bytes_sent"] - sent_before
+        costs = np.array([clock.seconds, method.communication.seconds, sent], np.float64)
+        names = ("seconds", "communication_s", "bytes_sent")
+        means = dict(zip(names, comm.all_reduce(costs, op="avg").tolist(), strict=True))
+        tell("epoch", epoch=number, **asdict(method.scores()), **means)
 
 
-def _epoch(
-    comm: Communicator, method: Sgd | BlockDescent, number: int, seconds: float, sent: int
-) -> Epoch:
-    costs = np.array([seconds, method.communication.seconds, sent], np.float64)
-    seconds, communication_s, bytes_sent = comm.all_reduce(costs, op="avg").tolist()
-    return Epoch(
-        number,
-        **asdict(method.scores()),
-        seconds=seconds,
-        communication_s=communication_s,
-        bytes_sent=bytes_sent,
-    )
+def main() -> None:
+    """Run the task given as the only argument; rank 0 tells how it goes."""
+    try:
+        run_rank(Training(**json.loads(sys.argv[1])), claim_stdout())
+    except (Error, ValueError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

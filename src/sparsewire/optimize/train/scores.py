@@ -1,7 +1,8 @@
-"""The objective and the accuracies over all ranks, from what each rank knows."""
+"""What a training is judged by: objective and accuracies over all ranks, time in collectives."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,3 +51,17 @@ def score(
 def _right(margins: Floats, labels: Floats) -> float:
     """Rows on the right side; one that the model cannot decide counts half."""
     return float((np.sign(margins * labels) + 1).sum() / 2)
+
+
+class Stopwatch:
+    """`seconds` is the wall-clock time of all blocks so far."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._started = 0.0
+
+    def __enter__(self) -> None:
+        self._started = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._started

@@ -1,4 +1,4 @@
-"""Where examples come from: arrays, SciPy's sparse arrays, LIBSVM files, scikit-learn."""
+"""Examples: where they come from, classes as -1 and +1, and their division among workers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from sparsewire.optimize.problems.problem import Floats, Integers
 Rows = Any
 """A float64 array, or a `scipy.sparse.csr_array` of float64, for which SciPy has no types."""
 
-
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
 """The data sets that need no file, since scikit-learn brings them along."""
+MAX_CLASSES = 1000
+"""More distinct labels than this are measurements rather than classes."""
 
 
 @dataclass(frozen=True)
@@ -114,3 +115,76 @@ def _as_rows(features: Any) -> Rows:
     rows.sum_duplicates()
     rows.eliminate_zeros()
     return rows
+
+
+def positive_classes(labels: Floats, wanted: str | None = None) -> Floats:
+    """The classes that become +1, ascending, out of `labels` of shape (rows,).
+
+    `wanted` lists them, separated by commas. Without it the classes are sorted and the upper half
+    is taken: of two classes the larger one, of 20 the last 10, of an odd number the middle one too.
+    Raises OptimizeError unless that leaves something on both sides.
+    """
+    classes: Floats = np.unique(labels)
+    if len(classes) < 2:
+        raise OptimizeError(f"all rows have the label {classes[0]:g}: two classes are needed")
+    if len(classes) > MAX_CLASSES:
+        raise OptimizeError(
+            f"there are {len(classes)} different labels, so this is no classification: "
+            "use data with classes as labels"
+        )
+    if wanted is None:
+        return classes[len(classes) // 2 :]
+    chosen = _parse(wanted)
+    missing = [f"{label:g}" for label in chosen if label not in classes]
+    if missing:
+        raise OptimizeError(f"--positive {', '.join(missing)}: no such class; {_listed(classes)}")
+    if len(chosen) == len(classes):
+        raise OptimizeError("--positive names every class: leave at least one out")
+    return chosen
+
+
+def signs(labels: Floats, positive: Floats) -> Floats:
+    """+1 for every label in `positive`, -1 for the others; shape (rows,)."""
+    return np.where(np.isin(labels, positive), 1.0, -1.0)
+
+
+def _parse(text: str) -> Floats:
+    try:
+        return np.unique([float(entry) for entry in text.split(",")])
+    except ValueError:
+        raise OptimizeError(
+            f"--positive {text!r} is no list of classes: write for example 1,2,5"
+        ) from None
+
+
+def _listed(classes: Floats) -> str:
+    shown = ", ".join(f"{label:g}" for label in classes[:20])
+    return f"there are {shown}" + (", ..." if len(classes) > 20 else "")
+
+
+def by_index(rows: int, workers: int, *, equal: bool = False) -> list[Integers]:
+    """Consecutive rows for each worker. Raises ValueError where there are too few rows."""
+    return _dealt(np.arange(rows), workers, equal)
+
+
+def by_label(labels: Floats, workers: int, *, equal: bool = False) -> list[Integers]:
+    """Rows sorted by label: workers differ as much as they can, most have one class only."""
+    return _dealt(np.argsort(labels, kind="stable"), workers, equal)
+
+
+def shuffled(rows: int, workers: int, seed: int, *, equal: bool = False) -> list[Integers]:
+    """Rows in a random order: workers are alike, as far as the sizes of their parts allow."""
+    return _dealt(np.random.default_rng(seed).permutation(rows), workers, equal)
+
+
+def share(count: int, rank: int, world_size: int) -> slice:
+    """The part of `count` items in a row that belongs to `rank`; sizes differ by at most one."""
+    return slice(rank * count // world_size, (rank + 1) * count // world_size)
+
+
+def _dealt(order: Integers, workers: int, equal: bool) -> list[Integers]:
+    if not 1 <= workers <= len(order):
+        raise ValueError(f"{len(order)} rows cannot be divided among {workers} workers")
+    if equal:
+        order = order[: len(order) // workers * workers]
+    return np.array_split(order, workers)
