@@ -3,7 +3,6 @@
 #pragma once
 
 #include "proto/exchange/schedule.hpp"
-#include "proto/sparse/sparse_tensor.hpp"
 #include "proto/stream/plan.hpp"
 
 namespace sparsewire::proto {
