@@ -20,10 +20,6 @@ constexpr std::string_view name_of(Codec codec) {
   return names[static_cast<std::size_t>(codec)];
 }
 
-constexpr bool applies_to(Codec codec, DType dtype) {
-  return codec == Codec::raw || dtype == DType::float32;
-}
-
 // True where encoding rounds at random, and so needs a key.
 constexpr bool is_stochastic(Codec codec) { return codec >= Codec::int8; }
 

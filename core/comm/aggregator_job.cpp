@@ -2,11 +2,21 @@
 #include "comm/aggregator_job.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "comm/exceptions.hpp"
 
 namespace sparsewire::comm {
 namespace {
+
+// Of a channel, beside what its rank has in flight: what is being received.
+constexpr std::size_t kMemoryPerChannel = 128 * 1024 + wire::kMaxPayload;
+
+std::string megabytes(std::size_t bytes) { return std::to_string((bytes >> 20) + 1) + " MiB"; }
+
+Error refused(const std::string& text) {
+  return {ErrorCode::resources, kNoRank, "an aggregator refuses the job: " + text};
+}
 
 // How long the workers of a broken job have to read why, and to close.
 constexpr std::chrono::seconds kLastWords{10};
@@ -21,6 +31,32 @@ bool is_for_owner(wire::FrameKind kind) {
 }
 
 }  // namespace
+
+Status Budget::reserve(const wire::Topology& topology, std::size_t& reserved) {
+  if (topology.window_bytes > limits_.window) {
+    return refused("windows of " + std::to_string(topology.window_bytes) +
+                   " bytes, and it allows " + std::to_string(limits_.window) +
+                   ": set SPARSEWIRE_WINDOW lower, or start it with a larger --max-window");
+  }
+  const std::size_t need =
+      proto::Owner::memory_needed(topology) + topology.world_size * kMemoryPerChannel;
+  if (reserved + need > limits_.job_memory) {
+    return refused("it may need " + megabytes(reserved + need) + ", and a job may have " +
+                   megabytes(limits_.job_memory - 1) +
+                   ": start it with a larger --job-memory, or set SPARSEWIRE_WINDOW or "
+                   "SPARSEWIRE_LANES lower");
+  }
+  if (reserved_ + need > limits_.memory) {
+    return refused("it may need " + megabytes(reserved + need) + ", and other jobs leave " +
+                   megabytes(limits_.memory - reserved_) +
+                   ": start it with a larger --memory, or add an aggregator");
+  }
+  reserved += need;
+  reserved_ += need;
+  return {};
+}
+
+void Budget::give_back(std::size_t& reserved) { reserved_ -= std::exchange(reserved, 0); }
 
 void AggregatorJob::add(std::unique_ptr<Worker> worker) {
   worker->job = this;

@@ -1,4 +1,5 @@
-// A channel: a connection of an engine's thread, whose it is, and whether its other end is alive.
+// A channel: a connection of an engine's thread, whose it is, and whether its other end is alive;
+// and how lanes and aggregators show that they are, and hear it of the others.
 #pragma once
 
 #include <string>
@@ -35,6 +36,50 @@ class Channel : public net::FrameHandler {
   net::Connection connection;
   std::optional<proto::Pulse> pulse;  // where this end listens
   bool has_left = false;              // it said goodbye
+};
+
+inline proto::Milliseconds patience_of(const wire::Topology& topology) {
+  return proto::Milliseconds{topology.peer_timeout_ms};
+}
+
+inline proto::Milliseconds milliseconds_of(Clock::time_point now) {
+  return std::chrono::duration_cast<proto::Milliseconds>(now.time_since_epoch());
+}
+
+// Once it is time, says on every channel that this end is alive, where it has said nothing else of
+// late (what is queued would get there first), and calls on_news(channel, news) where the other end
+// fell silent, is back or is lost. Whoever has left owes no sign.
+template <typename Channels, typename OnNews>
+void check_pulses(proto::Metronome& metronome, Clock::time_point now, const Channels& channels,
+                  OnNews&& on_news) {
+  const auto asleep = metronome.tick(milliseconds_of(now));
+  if (!asleep) return;
+  for (const auto& channel : channels) {
+    net::Connection& connection = channel->connection;
+    if (!channel->pulse || !connection.is_open()) continue;
+    const bool owes = channel->pulse->owes_beat(connection.bytes_sent());
+    if (owes && !connection.has_output()) {
+      connection.send({{.kind = wire::FrameKind::heartbeat}, {}});
+    }
+    channel->pulse->excuse(*asleep);
+    if (channel->has_left) continue;
+    const auto news = channel->pulse->listen(milliseconds_of(now), connection.bytes_received());
+    if (news) on_news(*channel, *news);
+  }
+}
+
+inline std::string describe_silence(proto::Milliseconds silence) {
+  const auto tenths = silence.count() / 100;
+  return "no sign of life for " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) +
+         " s";
+}
+
+// A peer from which nothing comes, or that was heard again.
+struct Silence {
+  std::string peer;  // "rank 2", or "aggregator 10.0.0.9:5000"
+  Rank rank;         // kNoRank for an aggregator
+  proto::Milliseconds lasted;
+  bool is_over;
 };
 
 }  // namespace sparsewire::comm

@@ -15,11 +15,6 @@ constexpr int kRoundsToSend = 8;
 
 constexpr std::chrono::milliseconds kDrainInterval{1};
 
-wire::Message hello_message(const LanePlace& place, std::uint32_t owner) {
-  return wire::message_of({.kind = wire::FrameKind::hello},
-                          wire::encode_hello({place.topology, place.lane, owner}));
-}
-
 // Last words to a peer. It may still lend memory that its owners want back.
 void say_last_words(Channel& channel, const Error& error) noexcept {
   try {
@@ -38,28 +33,27 @@ class Lane::PeerChannel final : public Channel {
   // `owner` is a rank where owners are colocated.
   PeerChannel(Lane& lane, std::uint32_t owner, int fd)
       : Channel(lane.place_.dedicated ? kNoRank : static_cast<Rank>(owner), fd),
-        lane_(lane),
-        owner_(owner) {
+        owner(owner),
+        lane_(lane) {
     pulse.emplace(patience_of(lane.place_.topology));
     connection.expect_answers_within(patience_of(lane.place_.topology));
   }
 
-  std::uint32_t owner() const { return owner_; }
-
   Status accepts(const wire::FrameHeader& header) override {
     if (lane_.protocol_.is_broken() || wire::is_control(header.kind)) return {};
-    return lane_.protocol_.accepts(owner_, header);
+    return lane_.protocol_.accepts(owner, header);
   }
   std::byte* place(const wire::FrameHeader& header) override {
-    return lane_.protocol_.place(owner_, header);
+    return lane_.protocol_.place(owner, header);
   }
   Status on_message(wire::Message message) override {
     return lane_.on_message(*this, std::move(message));
   }
 
+  const std::uint32_t owner;
+
  private:
   Lane& lane_;
-  std::uint32_t owner_;
 };
 
 Lane::Lane(const Place& place, std::span<int> sockets, LaneListener& listener)
@@ -72,7 +66,9 @@ Lane::Lane(const Place& place, std::span<int> sockets, LaneListener& listener)
     if (is_self) continue;
     sockets[owner] = -1;
     thread_.watch(peers_.of(owner).connection);
-    if (place.dedicated) peers_.send(owner, hello_message(place, owner));
+    if (!place.dedicated) continue;
+    const auto hello = wire::encode_hello({place.topology, place.lane, owner});
+    peers_.send(owner, wire::message_of({.kind = wire::FrameKind::hello}, hello));
   }
 }
 
@@ -97,14 +93,21 @@ void Lane::fail(std::uint64_t seq) {
   thread_.post([this, seq] { protocol_.fail(seq); });
 }
 
-void Lane::break_off(Error error) noexcept {
-  orders_.break_off(std::move(error));
+template <typename Give>
+void Lane::order(Give&& give) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    give();
+  }
   thread_.wake();
 }
 
+void Lane::break_off(Error error) noexcept {
+  order([&] { orders_.to_break = std::move(error); });
+}
+
 void Lane::leave(std::uint64_t issued, Clock::duration linger) noexcept {
-  orders_.leave({issued, linger});
-  thread_.wake();
+  order([&] { orders_.to_leave = {issued, linger}; });
 }
 
 void Lane::disown() {
@@ -123,7 +126,7 @@ void Lane::progress(Clock::time_point now) {
   produce();
   protocol_.pace_owner();
   flush();
-  break_on(book_.overdue(now, protocol_, peers_));
+  break_on(book_.overdue(now, protocol_));
   if (leaving_) finish_leaving(now);
 }
 
@@ -196,7 +199,7 @@ void Lane::flush() {
 
 Status Lane::on_message(PeerChannel& from, wire::Message message) {
   if (protocol_.is_broken()) return {};
-  counters_.count_received(message.header);
+  peers_.counters.count_received(message.header);
   switch (message.header.kind) {
     case wire::FrameKind::abort:
       return wire::take_fault(message, [this](const Error& error) { listener_.broken(error); });
@@ -207,7 +210,7 @@ Status Lane::on_message(PeerChannel& from, wire::Message message) {
     case wire::FrameKind::silence:
       return on_silence(message.header);
     default:
-      return protocol_.on_message(from.owner(), std::move(message));
+      return protocol_.on_message(from.owner, std::move(message));
   }
 }
 
@@ -263,7 +266,11 @@ void Lane::lose(Channel& channel, const Error& error) {
 // --- The end ---
 
 void Lane::take_orders(Clock::time_point now) {
-  const Orders::Pending orders = orders_.take();
+  Orders orders;
+  {
+    const std::lock_guard lock(mutex_);
+    orders = std::exchange(orders_, {});
+  }
   if (orders.to_break) do_break_off(*orders.to_break);
   if (orders.to_leave) begin_leaving(*orders.to_leave, now);
 }
@@ -274,7 +281,7 @@ void Lane::do_break_off(const Error& error) noexcept {
   protocol_.break_off();
 }
 
-void Lane::begin_leaving(const Orders::Leave& order, Clock::time_point now) {
+void Lane::begin_leaving(const Leave& order, Clock::time_point now) {
   leaving_ = {.linger = order.linger, .until = now + order.linger};
   if (protocol_.is_broken()) return;
   peers_.send_to_all({{.kind = wire::FrameKind::goodbye,

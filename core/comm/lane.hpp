@@ -6,7 +6,6 @@
 #include <span>
 
 #include "comm/lane_protocol.hpp"
-#include "comm/orders.hpp"
 #include "comm/progress_thread.hpp"
 
 namespace sparsewire::comm {
@@ -35,13 +34,24 @@ class Lane final : private ProgressClient {
   // Blocks until the thread has ended, after leave().
   void await_end() { thread_.join(); }
 
-  const LaneCounters& counters() const { return counters_; }
+  const LaneCounters& counters() const { return peers_.counters; }
 
   // In a forked child, where the lane's thread is not: see Communicator::disown().
   void disown();
 
  private:
   class PeerChannel;
+  // What to do as soon as may be: why to break off; and after how many operations to leave, once
+  // nothing has moved for so long.
+  struct Leave {
+    std::uint64_t issued;
+    Clock::duration linger;
+  };
+  struct Orders {
+    Status to_break;
+    std::optional<Leave> to_leave;
+  };
+
   void progress(Clock::time_point now) override;
   std::optional<std::chrono::milliseconds> patience(Clock::time_point now) override;
   bool finished() const override { return is_finished_; }
@@ -59,19 +69,22 @@ class Lane final : private ProgressClient {
   void on_news(Channel& channel, const proto::Pulse::News& news);
   void lose(Channel& channel, const Error& error);
 
+  template <typename Give>
+  void order(Give&& give) noexcept;
   void take_orders(Clock::time_point now);
   void do_break_off(const Error& error) noexcept;
-  void begin_leaving(const Orders::Leave& order, Clock::time_point now);
+  void begin_leaving(const Leave& order, Clock::time_point now);
   void finish_leaving(Clock::time_point now);
   void close_all() noexcept;
 
   const Place place_;
   LaneListener& listener_;
-  LaneCounters counters_;
-  PeerChannels peers_{counters_};
-  LaneBook book_{place_};
-  LaneProtocol protocol_{place_, peers_, book_, counters_, listener_};
+  PeerChannels peers_;
+  LaneBook book_{place_, peers_};
+  LaneProtocol protocol_{place_, peers_, book_, listener_};
   proto::Metronome metronome_;
+
+  std::mutex mutex_;  // guards the orders
   Orders orders_;
   struct Leaving {
     Clock::duration linger;  // without a byte that moves

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "comm/lane_protocol.hpp"
-#include "comm/peer_channels.hpp"
 
 namespace sparsewire::comm {
 namespace {
@@ -40,27 +39,25 @@ Status LaneBook::abandoned() const {
   return {};
 }
 
-Status LaneBook::overdue(Clock::time_point now, const LaneProtocol& protocol,
-                         const PeerChannels& peers) {
+Status LaneBook::overdue(Clock::time_point now, const LaneProtocol& protocol) {
   if (now < next_deadline_) return {};
   next_deadline_ = Clock::time_point::max();
   for (const auto& [seq, operation] : operations_) {
     auto due = operation->arguments().deadline;
     if (due <= now) {
-      const Late late = late_for(seq, protocol, peers);
+      const Late late = late_for(seq, protocol);
       due += kTimeoutGrace;
-      if (!late.ranks.empty() || due <= now) return timeout_error(seq, late, protocol, peers);
+      if (!late.ranks.empty() || due <= now) return timeout_error(seq, late, protocol);
     }
     next_deadline_ = std::min(next_deadline_, due);
   }
   return {};
 }
 
-LaneBook::Late LaneBook::late_for(std::uint64_t seq, const LaneProtocol& protocol,
-                                  const PeerChannels& peers) const {
+LaneBook::Late LaneBook::late_for(std::uint64_t seq, const LaneProtocol& protocol) const {
   Late late{seq, {}};
   // Whoever owns a chunk may itself wait for a frozen rank to read.
-  for (const auto& peer : peers) {
+  for (const auto& peer : peers_) {
     if (peer->is_silent() && peer->rank != kNoRank) late.ranks.push_back(peer->rank);
   }
   if (!late.ranks.empty()) return late;
@@ -74,8 +71,8 @@ LaneBook::Late LaneBook::late_for(std::uint64_t seq, const LaneProtocol& protoco
   return late;
 }
 
-Error LaneBook::timeout_error(std::uint64_t seq, const Late& late, const LaneProtocol& protocol,
-                              const PeerChannels& peers) const {
+Error LaneBook::timeout_error(std::uint64_t seq, const Late& late,
+                              const LaneProtocol& protocol) const {
   const std::string text = place_.who() + " gave up waiting: ";
   if (!late.ranks.empty()) {
     const std::string where = late.seq == seq ? "" : ", in a collective that must come first";
@@ -84,7 +81,7 @@ Error LaneBook::timeout_error(std::uint64_t seq, const Late& late, const LanePro
             text + "nothing more came from rank(s) " + ranks + where};
   }
   const std::string owners = list_of(protocol.waiting_for(seq), [&](std::uint32_t owner) {
-    return place_.dedicated ? peers.of(owner).connection.peer() : std::to_string(owner);
+    return place_.dedicated ? peers_.of(owner).connection.peer() : std::to_string(owner);
   });
   const char* const kind = place_.dedicated ? "aggregator(s) " : "rank(s) ";
   return {ErrorCode::timeout, kNoRank, text + "no result came from " + kind + owners};

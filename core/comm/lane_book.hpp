@@ -7,15 +7,15 @@
 
 #include "comm/lane_place.hpp"
 #include "comm/operation.hpp"
+#include "comm/peer_channels.hpp"
 
 namespace sparsewire::comm {
 
 class LaneProtocol;
-class PeerChannels;
 
 class LaneBook {
  public:
-  explicit LaneBook(const LanePlace& place) : place_(place) {}
+  LaneBook(const LanePlace& place, const PeerChannels& peers) : place_(place), peers_(peers) {}
 
   void add(std::shared_ptr<Operation> operation);
   void erase(std::uint64_t seq) { operations_.erase(seq); }
@@ -31,7 +31,7 @@ class LaneBook {
   // The first moment at which some deadline may have passed.
   Clock::time_point next_deadline() const { return next_deadline_; }
   // The error of an operation that is past its deadline, which names those who are late.
-  Status overdue(Clock::time_point now, const LaneProtocol& protocol, const PeerChannels& peers);
+  Status overdue(Clock::time_point now, const LaneProtocol& protocol);
 
  private:
   // The ranks that hold up an operation, and in which one: itself, or one that comes first.
@@ -39,11 +39,11 @@ class LaneBook {
     std::uint64_t seq;
     std::vector<Rank> ranks;
   };
-  Late late_for(std::uint64_t seq, const LaneProtocol& protocol, const PeerChannels& peers) const;
-  Error timeout_error(std::uint64_t seq, const Late& late, const LaneProtocol& protocol,
-                      const PeerChannels& peers) const;
+  Late late_for(std::uint64_t seq, const LaneProtocol& protocol) const;
+  Error timeout_error(std::uint64_t seq, const Late& late, const LaneProtocol& protocol) const;
 
   const LanePlace& place_;
+  const PeerChannels& peers_;
   std::map<std::uint64_t, std::shared_ptr<Operation>> operations_;
   std::map<Rank, std::uint64_t> departed_;  // rank -> operations it issued before it left
   Clock::time_point next_deadline_ = Clock::time_point::max();

@@ -1,7 +1,7 @@
 // Which lane of which rank, and what it tells its communicator.
 #pragma once
 
-#include "comm/heartbeat.hpp"
+#include "comm/channel.hpp"
 #include "proto/exchange/choice.hpp"
 
 namespace sparsewire::comm {

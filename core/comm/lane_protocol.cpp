@@ -18,11 +18,10 @@ Error is_no_worker() { return protocol_error("frame: a worker does not take this
 }  // namespace
 
 LaneProtocol::LaneProtocol(const LanePlace& place, PeerChannels& peers, LaneBook& book,
-                           LaneCounters& counters, LaneListener& listener)
+                           LaneListener& listener)
     : place_(place),
       peers_(peers),
       book_(book),
-      counters_(counters),
       listener_(listener),
       worker_(place.topology, place.lane) {
   if (!place.dedicated) {
@@ -88,7 +87,7 @@ void LaneProtocol::break_off() noexcept {
 void LaneProtocol::end(std::uint64_t seq) {
   book_.erase(seq);
   if (peer_) peer_->drop(seq);
-  counters_.chunks_empty.store(worker_.chunks_empty(), std::memory_order_relaxed);
+  peers_.counters.chunks_empty.store(worker_.chunks_empty(), std::memory_order_relaxed);
   listener_.operation_left(seq);
 }
 
@@ -160,7 +159,7 @@ Status LaneProtocol::on_worker_message(std::uint32_t owner, const wire::Message&
     return wire::take_fault(message,
                             [&](const Error& error) { listener_.operation_failed(seq, error); });
   }
-  LaneCounters::add(counters_.results_received, 1);
+  LaneCounters::add(peers_.counters.results_received, 1);
   const auto ended = worker_.on_result(owner, message.header, message.payload);
   if (!ended) return ended.error();
   if (*ended) end(seq);
@@ -194,7 +193,7 @@ bool LaneProtocol::produce() {
 
 void LaneProtocol::send_to_owner(std::uint32_t owner, wire::Message message) {
   if (message.header.kind == wire::FrameKind::segment) {
-    LaneCounters::add(counters_.segments_sent, 1);
+    LaneCounters::add(peers_.counters.segments_sent, 1);
   }
   if (!place_.is_self(owner)) {
     peers_.send(owner, std::move(message));

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "comm/lane_book.hpp"
-#include "comm/peer_channels.hpp"
 #include "proto/exchange/peer.hpp"
 #include "proto/stream/owner.hpp"
 #include "proto/stream/worker.hpp"
@@ -15,8 +14,7 @@ namespace sparsewire::comm {
 
 class LaneProtocol {
  public:
-  LaneProtocol(const LanePlace& place, PeerChannels& peers, LaneBook& book, LaneCounters& counters,
-               LaneListener& listener);
+  LaneProtocol(const LanePlace& place, PeerChannels& peers, LaneBook& book, LaneListener& listener);
 
   // Start an operation of the book: as a stream, and, on the lane that has exchanges, as one that
   // all ranks must agree on first, or that this rank refuses.
@@ -63,7 +61,6 @@ class LaneProtocol {
   const LanePlace& place_;
   PeerChannels& peers_;
   LaneBook& book_;
-  LaneCounters& counters_;
   LaneListener& listener_;
   proto::Worker worker_;
   std::unique_ptr<proto::Owner> owner_;  // null where the owners are dedicated

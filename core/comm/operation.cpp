@@ -5,8 +5,8 @@
 
 #include "comm/result_pool.hpp"
 #include "proto/exchange/choice.hpp"
-#include "proto/sparse/sparse_source.hpp"
-#include "proto/stream/encoded_source.hpp"
+#include "proto/sparse/splitter.hpp"
+#include "proto/stream/source.hpp"
 
 namespace sparsewire::comm {
 namespace {

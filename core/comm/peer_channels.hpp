@@ -1,20 +1,43 @@
-// The channels of one lane, to every other owner; counts what is sent on them.
+// The channels of one lane, to every other owner, and what it has sent and received on them.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "comm/channel.hpp"
-#include "comm/lane_counters.hpp"
 
 namespace sparsewire::comm {
 
+// Complete for an operation before its end is told. Bytes are those of the frames of collectives,
+// with their headers: what the lane has given to its connections, and what it has taken in.
+struct LaneCounters {
+  std::atomic<std::uint64_t> bytes_sent{0};
+  std::atomic<std::uint64_t> bytes_received{0};
+  std::atomic<std::uint64_t> segments_sent{0};
+  std::atomic<std::uint64_t> results_received{0};
+  std::atomic<std::uint64_t> chunks_empty{0};
+
+  void count_sent(const wire::FrameHeader& header) { count(bytes_sent, header); }
+  void count_received(const wire::FrameHeader& header) { count(bytes_received, header); }
+
+  // Only the lane's own thread counts, so this need not be one step.
+  static void add(std::atomic<std::uint64_t>& counter, std::uint64_t count) {
+    counter.store(counter.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
+  }
+
+ private:
+  // Greetings, last words and signs of life are no part of what a caller asked for.
+  static void count(std::atomic<std::uint64_t>& bytes, const wire::FrameHeader& header) {
+    if (wire::is_control(header.kind) || header.kind == wire::FrameKind::hello) return;
+    add(bytes, wire::kHeaderBytes + header.payload);
+  }
+};
+
 class PeerChannels {
  public:
-  explicit PeerChannels(LaneCounters& counters) : counters_(counters) {}
-
   // In the order of the owners; null for the own rank.
   void add(std::unique_ptr<Channel> channel) {
     by_owner_.push_back(channel.get());
@@ -42,17 +65,18 @@ class PeerChannels {
         [](const auto& channel) { return channel->connection.queued_bytes() > kMaxQueuedBytes; });
   }
 
+  LaneCounters counters;
+
  private:
   template <typename Holds>
   bool any(Holds&& holds) const {
     return std::ranges::any_of(channels_, holds);
   }
   void send(Channel& channel, wire::Message message) {
-    counters_.count_sent(message.header);
+    counters.count_sent(message.header);
     channel.connection.send(std::move(message));
   }
 
-  LaneCounters& counters_;
   std::vector<std::unique_ptr<Channel>> channels_;
   std::vector<Channel*> by_owner_;
 };

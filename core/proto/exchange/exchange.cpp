@@ -28,7 +28,6 @@ SparseTensor slice_of(const SparseTensor& tensor, std::uint64_t begin, std::uint
   return slice;
 }
 
-// Half types travel in their accumulator's type while sums are partial, to be rounded only once.
 Segment widened(const Segment& segment, const BlockLayout& layout, DType dtype, DType to) {
   if (dtype == to) return segment;
   return converted(segment, layout, to,
@@ -37,32 +36,14 @@ Segment widened(const Segment& segment, const BlockLayout& layout, DType dtype, 
                    });
 }
 
-wire::Piece widened(const wire::Piece& packed, const ChunkGrid& grid, const ChunkRange& range,
-                    DType dtype, DType to) {
+wire::Piece widened(const wire::Piece& packed, const ChunkRange& range, DType dtype, DType to) {
   if (dtype == to) return packed;
   Scratch scratch;
-  return add_packed({*read_packed(packed, grid, range)}, dtype, {to, ReduceOp::sum, 1}, range,
+  return add_packed({read_packed_again(packed, range)}, dtype, {to, ReduceOp::sum, 1}, range,
                     scratch);
 }
 
-DType partial_dtype(const PartPlan& plan, DType dtype) {
-  return plan.has_partial_sums() ? accumulator_of(dtype) : dtype;
-}
-
 }  // namespace
-
-Exchange::Exchange(const PartPlan& plan, const wire::Call& call, std::uint64_t seq, Rank rank,
-                   Rank world_size, const SparseTensor& tensor, std::vector<PartSink*> sinks,
-                   const Costs& costs)
-    : plan_(plan),
-      call_(call),
-      seq_(seq),
-      rank_(rank),
-      parts_in_flight_(kPartsPerRank * static_cast<std::uint64_t>(world_size)),
-      partial_dtype_(partial_dtype(plan, call.descriptor.dtype)),
-      tensor_(tensor),
-      sinks_(std::move(sinks)),
-      adder_(call.descriptor, plan.has_partial_sums(), partial_dtype_, world_size, costs) {}
 
 Exchange::Pieces Exchange::Part::take_message(Rank from) {
   auto& messages = inboxes.at(from).whole;
@@ -72,7 +53,8 @@ Exchange::Pieces Exchange::Part::take_message(Rank from) {
 }
 
 Result<bool> Exchange::start_next(Outgoings& out) {
-  if (next_part_ == plan_.parts() || next_part_ - parts_finished_ >= parts_in_flight_) return false;
+  const auto most = kPartsPerRank * static_cast<std::uint64_t>(plan_.world_size());
+  if (next_part_ == plan_.parts() || next_part_ - parts_finished_ >= most) return false;
   const std::uint64_t number = next_part_++;
   Part& part = parts_[number];
   part.schedule = plan_.schedule(number);
@@ -90,21 +72,21 @@ Exchange::Pieces Exchange::own_pieces(std::uint64_t number) {
     splitter_ = std::make_unique<Splitter>(slice_, grid);
     splitting_ = list;
   }
-  const ChunkRange range = range_of(number);
+  const ChunkRange range = plan_.range_of(number);
   const std::uint64_t row = tensor_.descriptor.row;
   const std::uint64_t first = lower_bound(slice_, 0, range.first * grid.chunk_elements / row);
   const std::uint64_t last = lower_bound(slice_, first, range.end * grid.chunk_elements / row);
   if (first == last) return {};
-  const DType dtype = call_.descriptor.dtype;
+  const DType dtype = tensor_.descriptor.dtype;
+  const DType to = plan_.partial_dtype();
   if (row == 1 && suits_packing(last - first, range)) {
-    return {widened(pack_elements(slice_, first, last, grid, range), grid, range, dtype,
-                    partial_dtype_)};
+    return {widened(pack_elements(slice_, first, last, grid, range), range, dtype, to)};
   }
   Pieces pieces;
   splitter_->seek(first);
   for (auto at = splitter_->next_row(); at && *at < range.end; at = splitter_->next_row()) {
     Segment segment = *std::move(splitter_->split(*at).front());
-    segment = widened(segment, grid.layout(*at), dtype, partial_dtype_);
+    segment = widened(segment, grid.layout(*at), dtype, to);
     pieces.push_back({*at, segment.format, segment.codec, std::move(segment.payload)});
   }
   return pieces;
@@ -125,7 +107,7 @@ Status Exchange::on_part(Rank from, const wire::FrameHeader& header, const Bytes
 
 Status Exchange::check_chunks(std::uint64_t number, const Pieces& pieces) const {
   if (pieces.empty()) return {};
-  const ChunkRange range = range_of(number);
+  const ChunkRange range = plan_.range_of(number);
   if (pieces.front().chunk < range.first || pieces.back().chunk >= range.end) {
     return protocol_error("part: a chunk of another part");
   }
@@ -134,7 +116,7 @@ Status Exchange::check_chunks(std::uint64_t number, const Pieces& pieces) const 
   if (has_packed && (pieces.size() > 1 || pieces.front().chunk != range.first)) {
     return protocol_error("part: packed coordinates must be all of it");
   }
-  if (has_packed && call_.descriptor.row != 1) {
+  if (has_packed && plan_.call().descriptor.row != 1) {
     return protocol_error("part: packed coordinates of rows");
   }
   return {};
@@ -159,7 +141,7 @@ bool Exchange::is_ready(const Part& part, const Step& step) const {
 
 bool Exchange::has_come(const Part& part, Rank rank) const {
   const auto at = part.inboxes.find(rank);
-  return rank == rank_ || (at != part.inboxes.end() && !at->second.whole.empty());
+  return rank == plan_.rank() || (at != part.inboxes.end() && !at->second.whole.empty());
 }
 
 Status Exchange::run(std::uint64_t number, Part& part, const Step& step, Outgoings& out) {
@@ -182,7 +164,7 @@ void Exchange::send(std::uint64_t number, Part& part, const Step& step, Outgoing
     const Bytes bundle = wire::encode_bundle(part.held, first);
     const bool is_last = first == part.held.size();
     const wire::FrameHeader header{.kind = wire::FrameKind::part,
-                                   .seq = seq_,
+                                   .seq = plan_.seq(),
                                    .chunk = number,
                                    .next = is_last ? wire::kNoChunk : number};
     for (const Rank to : step.ranks) out.push_back({to, wire::message_of(header, bundle)});
@@ -191,18 +173,17 @@ void Exchange::send(std::uint64_t number, Part& part, const Step& step, Outgoing
 
 // From here on this rank, too, holds what the others get: all must add the same values.
 void Exchange::encode(std::uint64_t number, Part& part, Rank label) {
-  const wire::Descriptor& descriptor = call_.descriptor;
+  const wire::Descriptor& descriptor = plan_.call().descriptor;
   const Codec codec = part.is_complete ? descriptor.result_codec : descriptor.segment_codec;
   if (codec == Codec::raw) return;
-  const ChunkGrid grid = grid_of(number, part.is_complete);
+  const ChunkGrid grid = plan_.grid_of(number, part.is_complete);
   for (wire::Piece& piece : part.held) {
-    const std::uint64_t key = rounding_key(descriptor.seed, seq_, label, piece.chunk);
+    const std::uint64_t key = rounding_key(descriptor.seed, plan_.seq(), label, piece.chunk);
     if (piece.format == wire::Format::packed) {
-      piece = encode_packed(piece, codec, grid, range_of(number), key);
+      piece = encode_packed(piece, codec, plan_.range_of(number), key);
       continue;
     }
-    const Segment encoded = encode_segment({piece.format, piece.codec, piece.payload}, codec,
-                                           grid.layout(piece.chunk), key);
+    const Segment encoded = encode_segment(segment_of(piece), codec, grid.layout(piece.chunk), key);
     piece.codec = encoded.codec;
     piece.payload = encoded.payload;
   }
@@ -211,9 +192,10 @@ void Exchange::encode(std::uint64_t number, Part& part, Rank label) {
 Status Exchange::add(std::uint64_t number, Part& part, const Step& step) {
   std::vector<Held> all;
   for (const Rank rank : step.ranks) {
-    all.push_back({rank, rank == rank_ ? std::exchange(part.held, {}) : part.take_message(rank)});
+    all.push_back(
+        {rank, rank == plan_.rank() ? std::exchange(part.held, {}) : part.take_message(rank)});
   }
-  auto sum = adder_.add(std::move(all), grid_of(number, false), range_of(number), step.completes);
+  auto sum = adder_.add(number, std::move(all), step.completes);
   if (!sum) return sum.error();
   part.held = *std::move(sum);
   part.is_complete = step.completes;
@@ -223,24 +205,12 @@ Status Exchange::add(std::uint64_t number, Part& part, const Step& step) {
 Status Exchange::deliver(std::uint64_t number, const Part& part) {
   if (!plan_.receives(number)) return {};
   PartSink* const sink = sinks_[plan_.lists() == 1 ? 0 : plan_.list_of(number)];
+  const ChunkRange range = plan_.range_of(number);
   for (const wire::Piece& piece : part.held) {
-    Status error = piece.format == wire::Format::packed
-                       ? sink->write_packed(piece, range_of(number))
-                       : sink->write(piece.chunk, {piece.format, piece.codec, piece.payload});
-    if (error) return error;
+    if (Status error = sink->take(piece, range)) return error;
   }
-  sink->pass(range_of(number));
+  sink->pass(range);
   return {};
-}
-
-ChunkRange Exchange::range_of(std::uint64_t number) const {
-  return {plan_.first_chunk(number), plan_.end_chunk(number)};
-}
-
-ChunkGrid Exchange::grid_of(std::uint64_t number, bool is_complete) const {
-  ChunkGrid grid = plan_.grid(plan_.list_of(number));
-  if (!is_complete) grid.element_size = element_size(partial_dtype_);
-  return grid;
 }
 
 std::vector<Rank> Exchange::missing() const {

@@ -23,9 +23,9 @@ using Outgoings = std::vector<Outgoing>;
 class Exchange {
  public:
   // `sinks` has one entry per list of results.
-  Exchange(const PartPlan& plan, const wire::Call& call, std::uint64_t seq, Rank rank,
-           Rank world_size, const SparseTensor& tensor, std::vector<PartSink*> sinks,
-           const Costs& costs);
+  Exchange(const PartPlan& plan, const SparseTensor& tensor, std::vector<PartSink*> sinks,
+           const Costs& costs)
+      : plan_(plan), tensor_(tensor), sinks_(std::move(sinks)), adder_(plan_, costs) {}
 
   // Starts the next part. False where there is none, or enough are on their way.
   Result<bool> start_next(Outgoings& out);
@@ -67,17 +67,9 @@ class Exchange {
   Status add(std::uint64_t number, Part& part, const Step& step);
   Status deliver(std::uint64_t number, const Part& part);
   void encode(std::uint64_t number, Part& part, Rank label);
-  ChunkRange range_of(std::uint64_t number) const;
-  // The chunks of the part's list, with elements as they are before or after the last addition.
-  ChunkGrid grid_of(std::uint64_t number, bool is_complete) const;
   Status check_chunks(std::uint64_t number, const Pieces& pieces) const;
 
   const PartPlan plan_;
-  const wire::Call call_;
-  const std::uint64_t seq_;
-  const Rank rank_;
-  const std::uint64_t parts_in_flight_;  // at most
-  const DType partial_dtype_;            // of what is passed on before it is complete
   SparseTensor tensor_;
   std::vector<PartSink*> sinks_;
   std::unique_ptr<Splitter> splitter_;

@@ -29,16 +29,17 @@ Status unpack_all(std::vector<Held>& all, const ChunkGrid& grid, const ChunkRang
 
 }  // namespace
 
-Result<Pieces> PartAdder::add(std::vector<Held> all, const ChunkGrid& grid, const ChunkRange& range,
-                              bool completes) {
+Result<Pieces> PartAdder::add(std::uint64_t part, std::vector<Held> all, bool completes) {
   const bool are_packed = std::ranges::all_of(
       all, [](const Held& held) { return held.pieces.empty() || is_packed(held); });
-  return are_packed ? add_packed_all(all, grid, range, completes)
-                    : add_by_chunk(std::move(all), grid, range, completes);
+  return are_packed ? add_packed_all(part, all, completes)
+                    : add_by_chunk(part, std::move(all), completes);
 }
 
-Result<Pieces> PartAdder::add_packed_all(const std::vector<Held>& all, const ChunkGrid& grid,
-                                         const ChunkRange& range, bool completes) {
+Result<Pieces> PartAdder::add_packed_all(std::uint64_t part, const std::vector<Held>& all,
+                                         bool completes) {
+  const ChunkGrid grid = plan_.grid_of(part, false);
+  const ChunkRange range = plan_.range_of(part);
   std::vector<PackedRead> parts;
   for (const Held& held : all) {
     if (held.pieces.empty()) continue;
@@ -47,20 +48,20 @@ Result<Pieces> PartAdder::add_packed_all(const std::vector<Held>& all, const Chu
     parts.push_back(*std::move(read));
   }
   if (parts.empty()) return Pieces{};
-  const Reduction reduction{.dtype = completes ? descriptor_.dtype : partial_dtype_,
-                            .op = completes ? descriptor_.op : ReduceOp::sum,
-                            .world_size = world_size_};
-  return Pieces{add_packed(parts, partial_dtype_, reduction, range, scratch_)};
+  const wire::Descriptor& descriptor = plan_.call().descriptor;
+  const Reduction reduction{.dtype = completes ? descriptor.dtype : plan_.partial_dtype(),
+                            .op = completes ? descriptor.op : ReduceOp::sum,
+                            .world_size = plan_.world_size()};
+  return Pieces{add_packed(parts, plan_.partial_dtype(), reduction, range, scratch_)};
 }
 
-Result<Pieces> PartAdder::add_by_chunk(std::vector<Held> all, const ChunkGrid& grid,
-                                       const ChunkRange& range, bool completes) {
-  if (Status error = unpack_all(all, grid, range)) return *std::move(error);
+Result<Pieces> PartAdder::add_by_chunk(std::uint64_t part, std::vector<Held> all, bool completes) {
+  const ChunkGrid grid = plan_.grid_of(part, false);
+  if (Status error = unpack_all(all, grid, plan_.range_of(part))) return *std::move(error);
   std::map<std::uint64_t, std::vector<Contribution>> chunks;
   for (const Held& held : all) {
     for (const wire::Piece& piece : held.pieces) {
-      auto read = read_segment(held.rank, {piece.format, piece.codec, piece.payload},
-                               grid.layout(piece.chunk));
+      auto read = read_segment(held.rank, segment_of(piece), grid.layout(piece.chunk));
       if (!read) return read.error();
       chunks[piece.chunk].push_back(*std::move(read));
     }
@@ -72,25 +73,25 @@ Result<Pieces> PartAdder::add_by_chunk(std::vector<Held> all, const ChunkGrid& g
   return sums;
 }
 
+// What is complete is divided for avg, and rounded to the vector's own type, once.
 wire::Piece PartAdder::add_chunk(std::uint64_t chunk, const BlockLayout& layout,
                                  const std::vector<Contribution>& contributions, bool completes) {
+  const DType dtype = plan_.call().descriptor.dtype;
+  const ReduceOp op = plan_.call().descriptor.op;
+  const DType partial = plan_.partial_dtype();
   Segment sum = reduce(contributions,
-                       {.dtype = partial_dtype_,
-                        .op = has_partial_sums_ ? ReduceOp::sum : descriptor_.op,
-                        .world_size = world_size_,
+                       {.dtype = partial,
+                        .op = plan_.has_partial_sums() ? ReduceOp::sum : op,
+                        .world_size = plan_.world_size(),
                         .costs = costs_},
                        layout, scratch_);
-  if (has_partial_sums_ && completes) sum = finished_sum(sum, layout);
+  const bool is_final = op == ReduceOp::sum && dtype == partial;
+  if (plan_.has_partial_sums() && completes && !is_final) {
+    sum = converted(sum, layout, dtype, [&](std::byte* out, const std::byte* in, std::size_t n) {
+      kernels().finish(out, in, n, dtype, op, plan_.world_size());
+    });
+  }
   return {chunk, sum.format, sum.codec, std::move(sum.payload)};
-}
-
-// Divides for avg, and rounds to the vector's own type, once.
-Segment PartAdder::finished_sum(const Segment& sum, const BlockLayout& layout) const {
-  if (descriptor_.op == ReduceOp::sum && descriptor_.dtype == partial_dtype_) return sum;
-  return converted(
-      sum, layout, descriptor_.dtype, [&](std::byte* out, const std::byte* in, std::size_t count) {
-        kernels().finish(out, in, count, descriptor_.dtype, descriptor_.op, world_size_);
-      });
 }
 
 }  // namespace sparsewire::proto

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "kernels/kernels.hpp"
+
 namespace sparsewire::proto {
 namespace {
 
@@ -69,13 +71,21 @@ ChunkGrid PartPlan::grid(std::uint64_t list) const {
   return contiguous_grid(call_.descriptor, end(list) - begin(list));
 }
 
-std::uint64_t PartPlan::first_chunk(std::uint64_t part) const {
-  return part % parts_per_list_ * chunks_per_part_;
+ChunkGrid PartPlan::grid_of(std::uint64_t part, bool is_complete) const {
+  ChunkGrid grid = this->grid(list_of(part));
+  if (!is_complete) grid.element_size = element_size(partial_dtype());
+  return grid;
 }
 
-std::uint64_t PartPlan::end_chunk(std::uint64_t part) const {
-  return std::min(first_chunk(part) + chunks_per_part_,
-                  std::max(first_chunk(part), grid(list_of(part)).chunks()));
+ChunkRange PartPlan::range_of(std::uint64_t part) const {
+  const std::uint64_t first = part % parts_per_list_ * chunks_per_part_;
+  const std::uint64_t chunks = grid(list_of(part)).chunks();
+  return {first, std::min(first + chunks_per_part_, std::max(first, chunks))};
+}
+
+DType PartPlan::partial_dtype() const {
+  const DType dtype = call_.descriptor.dtype;
+  return has_partial_sums_ ? accumulator_of(dtype) : dtype;
 }
 
 Rank PartPlan::owner(std::uint64_t part) const {

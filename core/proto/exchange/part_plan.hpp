@@ -3,7 +3,6 @@
 #pragma once
 
 #include "proto/exchange/schedule.hpp"
-#include "proto/sparse/sparse_tensor.hpp"
 #include "proto/stream/plan.hpp"
 
 namespace sparsewire::proto {
@@ -22,8 +21,10 @@ class PartPlan {
 
   std::uint64_t parts() const { return lists_ * parts_per_list_; }
   std::uint64_t list_of(std::uint64_t part) const { return part / parts_per_list_; }
-  std::uint64_t first_chunk(std::uint64_t part) const;
-  std::uint64_t end_chunk(std::uint64_t part) const;
+  // The chunks of the part's list, with elements as they are before or after the last addition, and
+  // those among them that are the part.
+  ChunkGrid grid_of(std::uint64_t part, bool is_complete) const;
+  ChunkRange range_of(std::uint64_t part) const;
 
   Schedule schedule(std::uint64_t part) const;
   // Whether this rank brings values of its own, and whether it keeps what comes out.
@@ -37,8 +38,15 @@ class PartPlan {
   std::uint64_t begin(std::uint64_t list) const;
   std::uint64_t end(std::uint64_t list) const;
 
-  // Whether sums are passed on before they are complete.
+  // Whether sums are passed on before they are complete, and the type of what is. Half types travel
+  // in their accumulator's type then, to be rounded only once.
   bool has_partial_sums() const { return has_partial_sums_; }
+  DType partial_dtype() const;
+
+  const wire::Call& call() const { return call_; }
+  Rank rank() const { return rank_; }
+  Rank world_size() const { return world_size_; }
+  std::uint64_t seq() const { return seq_; }
 
  private:
   Rank owner(std::uint64_t part) const;

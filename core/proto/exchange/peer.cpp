@@ -174,9 +174,9 @@ void Peer::start(std::uint64_t seq, Operation& operation, const Agreement& agree
   const PartPlan plan(operation.call, agreement.algorithm, rank_, world_size_, seq,
                       agreement.most_elements);
   operation.move(PeerStep::exchange);
-  operation.exchange = std::make_unique<Exchange>(
-      plan, operation.call, seq, rank_, world_size_, operation.tensor, open_sinks(plan, operation),
-      costs_for(operation.call.descriptor, costs_of(link_)));
+  operation.exchange =
+      std::make_unique<Exchange>(plan, operation.tensor, open_sinks(plan, operation),
+                                 costs_for(operation.call.descriptor, costs_of(link_)));
   has_work_ = true;
   effects.events.push_back({PeerEvent::Kind::chosen, seq, {}, Route::exchange});
 }

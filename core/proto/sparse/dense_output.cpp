@@ -3,8 +3,6 @@
 
 #include <cstring>
 
-#include "proto/sparse/named.hpp"
-
 namespace sparsewire::proto {
 
 DenseOutput::DenseOutput(const wire::Descriptor& descriptor, const ChunkGrid& grid,
@@ -35,10 +33,17 @@ std::byte* DenseOutput::place(std::uint64_t chunk, std::size_t size) {
 }
 
 Status DenseOutput::write(std::uint64_t chunk, const Segment& segment) {
-  if (grid_.columns == 1) return write_in_place(chunk, segment);
   const BlockLayout layout = grid_.layout(chunk);
+  std::byte* const in_place = place(chunk, layout.bytes());
+  is_written_[chunk] = 1;
+  if (in_place != nullptr && segment.payload.data() == in_place)
+    return {};  // It was received there.
   const auto contribution = read_segment(kNoRank, segment, layout);
   if (!contribution) return contribution.error();
+  if (in_place != nullptr) {
+    write_chunk(*contribution, layout, in_place);
+    return {};
+  }
   const std::byte* values = contribution->values.values.data();
   std::shared_ptr<std::byte[]> scratch;
   if (segment.format != wire::Format::dense) {
@@ -49,19 +54,6 @@ Status DenseOutput::write(std::uint64_t chunk, const Segment& segment) {
   for_each_stripe(chunk, [&](std::uint64_t from, std::uint64_t to, std::uint64_t bytes) {
     std::memcpy(target_ + to, values + from, bytes);
   });
-  is_written_[chunk] = 1;
-  return {};
-}
-
-// Without stripes a chunk lies in the target as it does in the segment.
-Status DenseOutput::write_in_place(std::uint64_t chunk, const Segment& segment) {
-  std::byte* const at = target_ + grid_.offset_bytes(chunk);
-  is_written_[chunk] = 1;
-  if (segment.payload.data() == at) return {};  // It was received there.
-  const BlockLayout layout = grid_.layout(chunk);
-  const auto contribution = read_segment(kNoRank, segment, layout);
-  if (!contribution) return contribution.error();
-  write_chunk(*contribution, layout, at);
   return {};
 }
 
@@ -69,7 +61,7 @@ Status DenseOutput::write_packed(const wire::Piece& piece, const ChunkRange& ran
   const auto packed = read_packed(piece, grid_, range);
   if (!packed) return packed.error();
   for (const wire::Piece& chunk : unpack(*packed, range, grid_.element_size)) {
-    if (Status error = write(chunk.chunk, {chunk.format, chunk.codec, chunk.payload})) return error;
+    if (Status error = write(chunk.chunk, segment_of(chunk))) return error;
   }
   return {};
 }

@@ -23,7 +23,6 @@ class DenseOutput final : public PartSink {
   void finish();
 
  private:
-  Status write_in_place(std::uint64_t chunk, const Segment& segment);
   // Calls visit(from, to, bytes) for every stripe of the chunk: its place in the chunk and in the
   // target, both in bytes. What the grid has beyond the end of the vector is left out.
   template <typename Visit>

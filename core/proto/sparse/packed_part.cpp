@@ -6,40 +6,36 @@
 #include <memory>
 
 #include "kernels/kernels.hpp"
-#include "proto/stream/values.hpp"
 #include "wire/little_endian.hpp"
 
 namespace sparsewire::proto {
 namespace {
 
-wire::Piece packed_piece(const ChunkRange& range, std::shared_ptr<std::byte[]> owner,
-                         std::size_t size) {
+// A piece of `count` elements; write(counts, locals, values) puts them there.
+template <typename Write>
+wire::Piece packed_piece(const ChunkRange& range, std::size_t count, std::size_t element_size,
+                         Write&& write) {
+  const std::size_t head = wire::packed_positions_bytes(range.chunks(), count);
+  const std::size_t size = head + count * element_size;
+  auto owner = Bytes::allocate(size);
+  write(owner.get(), owner.get() + 4 * range.chunks(), owner.get() + head);
   return {range.first, wire::Format::packed, Codec::raw, Bytes::shared(std::move(owner), size)};
 }
 
-// Adds values of the accumulator's own type, chunk after chunk, and lists what was named.
+// Adds parts in values of the accumulator's own type, chunk after chunk, and lists what was named.
 template <typename A>
 class PackedSum {
  public:
-  struct Source {
-    const std::byte* locals;
-    const std::byte* values;
-  };
-
-  PackedSum(A* accumulators, std::vector<Source> sources)
-      : acc_(accumulators), sources_(std::move(sources)) {}
-
-  void add(std::size_t source, std::size_t count) {
-    Source& at = sources_[source];
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t local = wire::load<std::uint16_t>(at.locals + 2 * i);
-      A value;
-      std::memcpy(&value, at.values + i * sizeof value, sizeof value);
-      acc_[local] = first_nan_or_sum(acc_[local], value);
-      named_[local / 64] |= std::uint64_t{1} << (local % 64);
+  PackedSum(const std::vector<PackedRead>& parts, DType dtype, Scratch& scratch)
+      : acc_(reinterpret_cast<A*>(scratch.zeros())) {
+    for (const PackedRead& part : parts) {
+      Source& source = sources_.emplace_back(part.view);
+      if (accumulator_of(dtype) != dtype) source.widen(dtype);
     }
-    at.locals += 2 * count;
-    at.values += count * sizeof(A);
+  }
+
+  void add(std::size_t chunk) {
+    for (Source& source : sources_) add(source, source.view.count_in(chunk));
   }
 
   // Moves the sums to `out`, and leaves zeros; returns how many.
@@ -60,6 +56,35 @@ class PackedSum {
   }
 
  private:
+  // What of a part has not been added yet.
+  struct Source {
+    explicit Source(const wire::PackedView& part)
+        : view(part), locals(part.locals.data()), values(part.values.data()) {}
+
+    void widen(DType dtype) {
+      wide.resize(view.count * sizeof(A));
+      kernels().start(wide.data(), values, view.count, dtype, ReduceOp::sum);
+      values = wide.data();
+    }
+
+    const wire::PackedView& view;
+    const std::byte* locals;
+    const std::byte* values;
+    std::vector<std::byte> wide;  // keeps values in place that came in a smaller type
+  };
+
+  void add(Source& at, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t local = wire::load<std::uint16_t>(at.locals + 2 * i);
+      A value;
+      std::memcpy(&value, at.values + i * sizeof value, sizeof value);
+      acc_[local] = first_nan_or_sum(acc_[local], value);
+      named_[local / 64] |= std::uint64_t{1} << (local % 64);
+    }
+    at.locals += 2 * count;
+    at.values += count * sizeof(A);
+  }
+
   // Lists the words that name something. Where few do, no branch predictor knows which: so there is
   // no branch.
   std::size_t list_words() {
@@ -77,61 +102,29 @@ class PackedSum {
   std::array<std::int32_t, kWords> words_;
 };
 
-// What a sum of packed parts consists of.
-template <typename A>
-struct SumOf {
-  std::vector<std::uint32_t> counts;
-  std::unique_ptr<std::uint16_t[]> locals;
-  std::unique_ptr<A[]> values;
-  std::size_t count = 0;
-};
-
-// The values of a part in the accumulator's type; `memory` keeps them where they had to be widened.
-const std::byte* widened(const PackedRead& part, DType dtype,
-                         std::vector<std::vector<std::byte>>& memory) {
-  const DType accumulator = accumulator_of(dtype);
-  if (accumulator == dtype) return part.view.values.data();
-  std::vector<std::byte>& wide = memory.emplace_back(part.view.count * element_size(accumulator));
-  kernels().start(wide.data(), part.view.values.data(), part.view.count, dtype, ReduceOp::sum);
-  return wide.data();
-}
-
-template <typename A>
-SumOf<A> sum_of(const std::vector<PackedRead>& parts, DType dtype, std::size_t chunks,
-                Scratch& scratch) {
-  std::vector<std::vector<std::byte>> memory;
-  std::vector<typename PackedSum<A>::Source> sources;
-  std::size_t most = 0;
-  for (const PackedRead& part : parts) {
-    sources.push_back({part.view.locals.data(), widened(part, dtype, memory)});
-    most += part.view.count;
-  }
-  PackedSum<A> adder(reinterpret_cast<A*>(scratch.zeros()), std::move(sources));
-  SumOf<A> sum{.counts = std::vector<std::uint32_t>(chunks),
-               .locals = std::make_unique_for_overwrite<std::uint16_t[]>(most),
-               .values = std::make_unique_for_overwrite<A[]>(most)};
-  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-    for (std::size_t i = 0; i < parts.size(); ++i) adder.add(i, parts[i].view.count_in(chunk));
-    const std::size_t count =
-        adder.take(sum.locals.get() + sum.count, sum.values.get() + sum.count);
-    sum.counts[chunk] = static_cast<std::uint32_t>(count);
-    sum.count += count;
-  }
-  return sum;
-}
-
 template <typename A>
 wire::Piece add_as(const std::vector<PackedRead>& parts, DType dtype, const Reduction& reduction,
                    const ChunkRange& range, Scratch& scratch) {
-  const SumOf<A> sum = sum_of<A>(parts, dtype, range.chunks(), scratch);
-  const std::size_t head = wire::packed_positions_bytes(range.chunks(), sum.count);
-  const std::size_t size = head + sum.count * element_size(reduction.dtype);
-  auto owner = Bytes::allocate(size);
-  std::memcpy(owner.get(), sum.counts.data(), 4 * range.chunks());
-  std::memcpy(owner.get() + 4 * range.chunks(), sum.locals.get(), 2 * sum.count);
-  kernels().finish(owner.get() + head, reinterpret_cast<const std::byte*>(sum.values.get()),
-                   sum.count, reduction.dtype, reduction.op, reduction.world_size);
-  return packed_piece(range, std::move(owner), size);
+  PackedSum<A> sum(parts, dtype, scratch);
+  std::size_t most = 0;
+  for (const PackedRead& part : parts) most += part.view.count;
+  const auto named = std::make_unique_for_overwrite<std::uint16_t[]>(most);
+  const auto sums = std::make_unique_for_overwrite<A[]>(most);
+  std::vector<std::uint32_t> per_chunk(range.chunks());
+  std::size_t count = 0;
+  for (std::size_t chunk = 0; chunk < range.chunks(); ++chunk) {
+    sum.add(chunk);
+    const std::size_t taken = sum.take(named.get() + count, sums.get() + count);
+    per_chunk[chunk] = static_cast<std::uint32_t>(taken);
+    count += taken;
+  }
+  const auto write = [&](std::byte* counts, std::byte* locals, std::byte* values) {
+    std::memcpy(counts, per_chunk.data(), 4 * range.chunks());
+    std::memcpy(locals, named.get(), 2 * count);
+    kernels().finish(values, reinterpret_cast<const std::byte*>(sums.get()), count, reduction.dtype,
+                     reduction.op, reduction.world_size);
+  };
+  return packed_piece(range, count, element_size(reduction.dtype), write);
 }
 
 PackedRead with_plain_values(PackedRead read) {
@@ -159,18 +152,16 @@ void fill_positions(const Index* indices, std::uint64_t count, std::uint64_t bas
 
 wire::Piece pack_elements(const SparseTensor& tensor, std::uint64_t from, std::uint64_t to,
                           const ChunkGrid& grid, const ChunkRange& range) {
-  const std::size_t count = to - from;
-  const std::size_t head = wire::packed_positions_bytes(range.chunks(), count);
-  const std::size_t size = head + count * grid.element_size;
-  auto owner = Bytes::allocate(size);
-  std::memset(owner.get(), 0, 4 * range.chunks());
-  with_indices(tensor, [&](const auto* indices) {
-    fill_positions(indices + from, count, tensor.base + range.first * grid.chunk_elements,
-                   grid.chunk_elements, owner.get(), owner.get() + 4 * range.chunks());
-  });
-  std::memcpy(owner.get() + head, tensor.values + from * grid.element_size,
-              count * grid.element_size);
-  return packed_piece(range, std::move(owner), size);
+  const std::size_t size = grid.element_size;
+  const auto write = [&](std::byte* counts, std::byte* locals, std::byte* values) {
+    std::memset(counts, 0, 4 * range.chunks());
+    with_indices(tensor, [&](const auto* indices) {
+      fill_positions(indices + from, to - from, tensor.base + range.first * grid.chunk_elements,
+                     grid.chunk_elements, counts, locals);
+    });
+    std::memcpy(values, tensor.values + from * size, (to - from) * size);
+  };
+  return packed_piece(range, to - from, size, write);
 }
 
 Result<PackedRead> read_packed(const wire::Piece& piece, const ChunkGrid& grid,
@@ -200,12 +191,11 @@ wire::Piece add_packed(const std::vector<PackedRead>& parts, DType dtype,
   }
 }
 
-wire::Piece encode_packed(const wire::Piece& piece, Codec codec, const ChunkGrid& grid,
-                          const ChunkRange& range, std::uint64_t key) {
+wire::Piece encode_packed(const wire::Piece& piece, Codec codec, const ChunkRange& range,
+                          std::uint64_t key) {
   if (codec == Codec::raw || piece.codec != Codec::raw) return piece;
-  const auto view = wire::decode_packed(piece.codec, piece.payload.view(), range.chunks(),
-                                        grid.chunk_elements, grid.layout(range.end - 1));
-  auto encoded = with_encoded_values(piece.payload, view->values, codec, key);
+  const auto view = wire::view_packed(piece.codec, piece.payload.view(), range.chunks());
+  auto encoded = with_encoded_values(piece.payload, view.values, codec, key);
   return encoded ? wire::Piece{piece.chunk, piece.format, codec, *std::move(encoded)} : piece;
 }
 

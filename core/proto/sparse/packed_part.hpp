@@ -2,21 +2,17 @@
 #pragma once
 
 #include "proto/sparse/sparse_tensor.hpp"
-#include "proto/stream/plan.hpp"
 #include "proto/stream/reduce.hpp"
+#include "proto/stream/source.hpp"
 #include "wire/bundle.hpp"
 #include "wire/packed.hpp"
 
 namespace sparsewire::proto {
 
-// The chunks that a piece of packed coordinates covers: `first` up to, not including, `end` of a
-// grid of one column.
-struct ChunkRange {
-  std::uint64_t first;
-  std::uint64_t end;
-
-  constexpr std::size_t chunks() const { return static_cast<std::size_t>(end - first); }
-};
+// A piece of one chunk as what it is in a stream.
+inline Segment segment_of(const wire::Piece& piece) {
+  return {piece.format, piece.codec, piece.payload};
+}
 
 // The density up to which coordinates are packed.
 inline constexpr double kPackedDensity = 1.0 / 32;
@@ -35,6 +31,11 @@ wire::Piece pack_elements(const SparseTensor& tensor, std::uint64_t from, std::u
 // A sink that takes packed coordinates, too.
 class PartSink : public Sink {
  public:
+  // Takes a piece in any format.
+  Status take(const wire::Piece& piece, const ChunkRange& range) {
+    const bool is_packed = piece.format == wire::Format::packed;
+    return is_packed ? write_packed(piece, range) : write(piece.chunk, segment_of(piece));
+  }
   virtual Status write_packed(const wire::Piece& piece, const ChunkRange& range) = 0;
   // Nothing more comes of these chunks.
   virtual void pass(const ChunkRange&) {}
@@ -57,8 +58,8 @@ wire::Piece add_packed(const std::vector<PackedRead>& parts, DType dtype,
                        const Reduction& reduction, const ChunkRange& range, Scratch& scratch);
 
 // As encode_segment().
-wire::Piece encode_packed(const wire::Piece& piece, Codec codec, const ChunkGrid& grid,
-                          const ChunkRange& range, std::uint64_t key);
+wire::Piece encode_packed(const wire::Piece& piece, Codec codec, const ChunkRange& range,
+                          std::uint64_t key);
 
 // The same as one piece of coordinates per chunk.
 std::vector<wire::Piece> unpack(const PackedRead& packed, const ChunkRange& range,

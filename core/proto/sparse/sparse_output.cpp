@@ -1,12 +1,175 @@
-// Keeps checked pieces, and reads them again when they are wanted, or can be listed.
+// Keeps checked pieces, and reads them again when they are wanted, or can be listed. Indices are
+// written by vector instructions, and values as they lie in the segment.
 #include "proto/sparse/sparse_output.hpp"
 
 #include <cstring>
+#include <vector>
 
+#include "base/bitmap.hpp"
+#include "kernels/kernels.hpp"
 #include "proto/sparse/dense_output.hpp"
-#include "wire/little_endian.hpp"
+#include "proto/sparse/stripes.hpp"
 
 namespace sparsewire::proto {
+namespace {
+
+template <typename Index>
+void append_values(std::span<const std::byte> values, SparseCursor<Index>& out) {
+  std::memcpy(out.values, values.data(), values.size());
+  out.values += values.size();
+}
+
+template <typename Index>
+void append_bits(const std::uint64_t* bitmap, std::size_t count, std::uint64_t base,
+                 SparseCursor<Index>& out) {
+  const std::size_t words = bitmap_words(count);
+  if constexpr (sizeof(Index) == 4) {
+    out.indices +=
+        kernels().list_bits_32(bitmap, words, static_cast<std::int32_t>(base), out.indices);
+  } else {
+    out.indices +=
+        kernels().list_bits_64(bitmap, words, static_cast<std::int64_t>(base), out.indices);
+  }
+}
+
+// Takes the elements that are not zero out of whole blocks.
+template <typename Index>
+void append_nonzeros(const Contribution& contribution, const BlockLayout& layout, DType dtype,
+                     std::uint64_t base, SparseCursor<Index>& out) {
+  const std::byte* values = contribution.values.values.data();
+  std::shared_ptr<std::byte[]> memory;
+  if (contribution.values.format != wire::Format::dense) {
+    memory = Bytes::allocate(layout.bytes());
+    write_chunk(contribution, layout, memory.get());
+    values = memory.get();
+  }
+  wire::ElementBitmap elements{};
+  const ScanResult found = kernels().mark(values, layout.count, dtype, elements.data());
+  append_bits(elements.data(), layout.count, base, out);
+  kernels().gather(out.values, values, layout.element_size, bitmap_words(layout.count),
+                   elements.data());
+  out.values += found.nonzero * layout.element_size;
+}
+
+// A dense chunk names every row; those of zeros are left out.
+template <typename Index>
+void append_dense_rows(std::span<const std::byte> values, std::size_t row_bytes, std::uint64_t base,
+                       SparseCursor<Index>& out) {
+  const std::vector<std::byte> zeros(row_bytes);
+  for (; !values.empty(); values = values.subspan(row_bytes), ++base) {
+    if (std::memcmp(values.data(), zeros.data(), row_bytes) == 0) continue;
+    *out.indices++ = static_cast<Index>(base);
+    append_values(values.first(row_bytes), out);
+  }
+}
+
+// Appends `count` indices: `base` plus a number of 16 bits each.
+template <typename Index>
+void append_locals(const std::byte* locals, std::size_t count, std::uint64_t base,
+                   SparseCursor<Index>& out) {
+  if constexpr (sizeof(Index) == 4) {
+    kernels().list_locals_32(locals, count, static_cast<std::int32_t>(base), out.indices);
+  } else {
+    kernels().list_locals_64(locals, count, static_cast<std::int64_t>(base), out.indices);
+  }
+  out.indices += count;
+}
+
+// Appends what one chunk names; where its format names more than it must, only what is not zero.
+// `base` is the index of its first element, or row; `row` is in elements.
+template <typename Index>
+void append_chunk(const Contribution& contribution, const BlockLayout& layout, DType dtype,
+                  std::uint32_t row, std::uint64_t base, SparseCursor<Index>& out) {
+  const wire::SegmentView& view = contribution.values;
+  if (view.format == wire::Format::coordinates) {
+    append_locals(view.positions.data(), view.count, base, out);
+  } else if (view.format == wire::Format::bitmap) {
+    append_bits(wire::elements_of(view, layout).data(), layout.count, base, out);
+  } else if (row == 1) {
+    return append_nonzeros(contribution, layout, dtype, base, out);
+  } else if (view.format == wire::Format::dense) {
+    return append_dense_rows(view.values, layout.block_bytes(), base, out);
+  } else {
+    append_bits(view.bitmap.data(), layout.blocks(), base, out);
+  }
+  append_values(view.values, out);
+}
+
+// What one column of striped chunks still has to give: indices that count from the chunk's begin,
+// and their values.
+struct Column {
+  const std::int32_t* locals;
+  const std::int32_t* end;
+  const std::byte* values;
+};
+
+// Appends what a column names below the local index `end`; `shift` makes an index of a local one. A
+// `size` of 0 stands for one that is known only at run time. Stripes hold few elements, so that
+// their copies are done by hand.
+template <std::size_t size, typename Index>
+void append_stripe(Column& column, std::size_t value_bytes, Index end, Index shift,
+                   SparseCursor<Index>& out) {
+  const std::size_t bytes = size != 0 ? size : value_bytes;
+  Column from = column;
+  SparseCursor<Index> to = out;
+  for (; from.locals != from.end && *from.locals < end; ++from.locals) {
+    *to.indices++ = static_cast<Index>(*from.locals) + shift;
+    std::memcpy(to.values, from.values, bytes);
+    to.values += bytes;
+    from.values += bytes;
+  }
+  column = from;
+  out = to;
+}
+
+// Appends row number `number` of striped chunks, a column each, in the order of the whole vector.
+template <std::size_t size, typename Index>
+void append_columns(std::vector<Column> columns, const ChunkGrid& grid, std::uint32_t row,
+                    std::uint64_t number, SparseCursor<Index>& out) {
+  const Stripes stripes(grid);
+  const auto width = static_cast<Index>(grid.block / row);  // of a stripe, in indices
+  const std::uint64_t begin = number * (grid.chunk_elements / grid.block);
+  const std::uint64_t groups = grid.layout(number * grid.columns).blocks();
+  for (std::uint64_t group = 0; group < groups; ++group) {
+    const std::uint64_t turn = stripes.turn(begin + group);
+    const Index local = static_cast<Index>(group) * width;
+    const std::uint64_t first = (begin + group) * grid.columns;
+    for (std::uint64_t i = 0; i < grid.columns; ++i) {
+      append_stripe<size>(columns[stripes.wrapped(i + turn)], row * grid.element_size,
+                          local + width, static_cast<Index>(first + i) * width - local, out);
+    }
+  }
+}
+
+}  // namespace
+
+void SparseList::reserve(std::uint64_t room) {
+  if (indices_ && room <= room_) return;
+  Memory indices = allocate_(room * index_bytes());
+  Memory values = allocate_(room * row_bytes_);
+  if (count_ != 0) {
+    std::memcpy(indices.get(), indices_.get(), count_ * index_bytes());
+    std::memcpy(values.get(), values_.get(), count_ * row_bytes_);
+  }
+  indices_ = std::move(indices);
+  values_ = std::move(values);
+  room_ = room;
+}
+
+void SparseList::scatter(std::byte* target) const {
+  is_wide_ ? scatter_as<std::int64_t>(target) : scatter_as<std::int32_t>(target);
+}
+
+template <typename Index>
+void SparseList::scatter_as(std::byte* target) const {
+  const auto* const indices = reinterpret_cast<const Index*>(indices_.get());
+  for (std::uint64_t i = 0; i < count_; ++i) {
+    std::memcpy(target + static_cast<std::uint64_t>(indices[i]) * row_bytes_,
+                values_.get() + i * row_bytes_, row_bytes_);
+  }
+}
+
+// --- Results ---
 
 Status SparseOutput::write(std::uint64_t chunk, const Segment& segment) {
   const auto view = wire::decode_segment(segment.format, segment.codec, segment.payload.view(),
@@ -46,7 +209,7 @@ bool SparseOutput::list_until(std::uint64_t end) {
   std::uint64_t elements = 0;
   for (auto at = kept_.begin(); at != behind; ++at) elements += at->second.elements;
   if (list_.count() + elements / descriptor_.row > list_.room()) return false;
-  list_.append([&](auto& out) { write_until(behind, out); });
+  list_.append([&](auto& out) { append_until(behind, out); });
   kept_.erase(kept_.begin(), behind);
   elements_kept_ -= elements;
   return true;
@@ -59,50 +222,56 @@ SparseList SparseOutput::take() {
 }
 
 template <typename Index>
-void SparseOutput::write_until(Kept::const_iterator end, SparseCursor<Index>& out) const {
+void SparseOutput::append_until(Kept::const_iterator end, SparseCursor<Index>& out) const {
   for (auto at = kept_.begin(); at != end;) {
     if (at->second.piece.format == wire::Format::packed) {
-      write_range(at++->second, out);
+      append_range(at++->second, out);
     } else if (grid_.columns == 1) {
-      write_chunk(at++->second.piece, out);
+      append_piece(at->second.piece, at->first * (grid_.chunk_elements / descriptor_.row), out);
+      ++at;
     } else {
-      write_row(at, out);
+      append_row(at, out);
     }
   }
 }
 
 template <typename Index>
-void SparseOutput::write_chunk(const wire::Piece& piece, SparseCursor<Index>& out) const {
-  const std::uint64_t base = piece.chunk * (grid_.chunk_elements / descriptor_.row);
-  list_chunk(read(piece), grid_.layout(piece.chunk), descriptor_.dtype, descriptor_.row,
-             static_cast<Index>(base), out);
+void SparseOutput::append_piece(const wire::Piece& piece, std::uint64_t base,
+                                SparseCursor<Index>& out) const {
+  const BlockLayout layout = grid_.layout(piece.chunk);
+  append_chunk(*read_segment(kNoRank, segment_of(piece), layout), layout, descriptor_.dtype,
+               descriptor_.row, base, out);
 }
 
 // Takes all chunks of one row, and moves `at` behind them.
 template <typename Index>
-void SparseOutput::write_row(Kept::const_iterator& at, SparseCursor<Index>& out) const {
-  const std::uint64_t row = at->first / grid_.columns;
-  std::vector<Named> columns(grid_.columns);
-  for (; at != kept_.end() && at->first / grid_.columns == row; ++at) {
-    columns[at->first % grid_.columns] = list_named(read(at->second.piece), grid_.layout(at->first),
-                                                    descriptor_.dtype, descriptor_.row);
+void SparseOutput::append_row(Kept::const_iterator& at, SparseCursor<Index>& out) const {
+  const std::uint64_t number = at->first / grid_.columns;
+  const std::size_t row_bytes = descriptor_.row * grid_.element_size;
+  std::vector<SparseList> lists(grid_.columns, SparseList(false, row_bytes));
+  for (; at != kept_.end() && at->first / grid_.columns == number; ++at) {
+    SparseList& list = lists[at->first % grid_.columns];
+    list.reserve(at->second.elements / descriptor_.row);
+    list.append([&](auto& locals) { append_piece(at->second.piece, 0, locals); });
   }
-  RowMerger<Index>(std::move(columns), grid_, descriptor_.row).merge(row, out);
-}
-
-Contribution SparseOutput::read(const wire::Piece& piece) const {
-  return *read_segment(kNoRank, {piece.format, piece.codec, piece.payload},
-                       grid_.layout(piece.chunk));
+  std::vector<Column> columns;
+  for (const SparseList& list : lists) {
+    const auto* const locals = reinterpret_cast<const std::int32_t*>(list.indices().get());
+    columns.push_back({locals, locals + list.count(), list.values().get()});
+  }
+  const auto append = row_bytes == 4   ? append_columns<4, Index>
+                      : row_bytes == 8 ? append_columns<8, Index>
+                                       : append_columns<0, Index>;
+  append(std::move(columns), grid_, descriptor_.row, number, out);
 }
 
 template <typename Index>
-void SparseOutput::write_range(const Stored& stored, SparseCursor<Index>& out) const {
+void SparseOutput::append_range(const Stored& stored, SparseCursor<Index>& out) const {
   const PackedRead packed = read_packed_again(stored.piece, stored.range());
   const std::byte* locals = packed.view.locals.data();
   for (std::size_t chunk = 0; chunk < packed.view.chunks(); ++chunk) {
     const std::size_t count = packed.view.count_in(chunk);
-    append_locals(locals, count,
-                  static_cast<Index>((stored.piece.chunk + chunk) * grid_.chunk_elements), out);
+    append_locals(locals, count, (stored.piece.chunk + chunk) * grid_.chunk_elements, out);
     locals += 2 * count;
   }
   append_values(packed.view.values, out);
@@ -110,14 +279,7 @@ void SparseOutput::write_range(const Stored& stored, SparseCursor<Index>& out) c
 
 void SparseOutput::write_dense(std::byte* target) const {
   DenseOutput output(descriptor_, grid_, target);
-  for (const auto& [chunk, stored] : kept_) {
-    const wire::Piece& piece = stored.piece;
-    if (piece.format == wire::Format::packed) {
-      output.write_packed(piece, stored.range());
-    } else {
-      output.write(chunk, {piece.format, piece.codec, piece.payload});
-    }
-  }
+  for (const auto& [chunk, stored] : kept_) output.take(stored.piece, stored.range());
   output.finish();
   list_.scatter(target);
 }

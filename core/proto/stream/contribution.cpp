@@ -1,9 +1,11 @@
 // Decodes segments once, when they arrive, and encodes them once, before they go.
 #include "proto/stream/contribution.hpp"
 
-#include "base/bitmap.hpp"
+#include <vector>
+
 #include "kernels/blocks.hpp"
 #include "kernels/kernels.hpp"
+#include "wire/codec.hpp"
 
 namespace sparsewire::proto {
 namespace {
@@ -37,6 +39,12 @@ void write_named(const Contribution& contribution, const BlockLayout& layout, st
   }
 }
 
+void write_chunk(const Contribution& contribution, const BlockLayout& layout, std::byte* target) {
+  const bool has_gaps = contribution.values.format != wire::Format::dense;
+  if (has_gaps) std::memset(target, 0, layout.bytes());
+  write_named(contribution, layout, target);
+}
+
 Segment encode_segment(const Segment& segment, Codec codec, const BlockLayout& layout,
                        std::uint64_t key) {
   if (codec == Codec::raw || segment.codec != Codec::raw) return segment;
@@ -49,6 +57,20 @@ Segment encode_segment(const Segment& segment, Codec codec, const BlockLayout& l
 std::uint64_t rounding_key(std::uint32_t seed, std::uint64_t seq, Rank rank, std::uint64_t chunk) {
   const auto who = static_cast<std::uint64_t>(static_cast<std::uint32_t>(rank));
   return mix(mix(mix(who << 32 | seed) ^ seq) ^ chunk);
+}
+
+std::optional<Bytes> with_encoded_values(const Bytes& payload, std::span<const std::byte> values,
+                                         Codec codec, std::uint64_t key) {
+  // Behind 16-bit indices the values need not be aligned, and there they are few.
+  std::vector<float> aligned(values.size() / sizeof(float));
+  std::memcpy(aligned.data(), values.data(), values.size());
+  const std::size_t size = wire::values_bytes(codec, sizeof(float), aligned.size());
+  bool fits = false;
+  Bytes encoded = with_values(payload, values, size, [&](std::byte* out) {
+    fits = encode_values(codec, aligned.data(), aligned.size(), key, out);
+  });
+  if (!fits) return {};
+  return encoded;
 }
 
 }  // namespace sparsewire::proto

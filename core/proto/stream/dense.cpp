@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
-#include "base/bitmap.hpp"
 #include "kernels/blocks.hpp"
 #include "kernels/kernels.hpp"
 #include "proto/stream/by_element.hpp"
@@ -65,8 +63,14 @@ std::optional<Segment> DenseSource::segment(std::uint64_t chunk) {
   }
   if (scan.nonzero == layout.blocks()) return dense_segment(chunk);
   std::optional<Segment> segment;
-  if (scan.nonzero != 0) segment = blocks_segment(chunk, bitmap);
-  if (scan.negative_zeros || !tensor_.in_place()) clear_zero_blocks(chunk, bitmap);
+  if (scan.nonzero != 0) {
+    segment = segment_of_blocks(bitmap, layout, [&](std::byte* values, std::size_t) {
+      pack(values, at(chunk), layout.count, layout.element_size, layout.block, bitmap.data());
+    });
+  }
+  if (scan.negative_zeros || !tensor_.in_place()) {
+    clear(tensor_.at(chunk), layout.count, layout.element_size, layout.block, bitmap.data());
+  }
   return segment;
 }
 
@@ -80,17 +84,11 @@ std::optional<Segment> DenseSource::segment_by_element(std::uint64_t chunk,
   const auto format =
       format_by_element(layout, marks.nonzero, wire::packed_bytes(bitmap, layout), costs_);
   if (!format) return {};
-
-  const std::size_t head = wire::positions_bytes(*format, layout, marks.nonzero);
-  const std::size_t size = head + marks.nonzero * layout.element_size;
-  auto owner = Bytes::allocate(size);
-  wire::encode_positions(*format, elements, layout, owner.get());
-  kernels().gather(owner.get() + head, at(chunk), layout.element_size, bitmap_words(layout.count),
-                   elements.data());
-  if (marks.negative_zeros || !tensor_.in_place()) {
-    keep_elements_only(chunk, elements, owner.get() + head);
-  }
-  return Segment{*format, Codec::raw, Bytes::shared(std::move(owner), size)};
+  return segment_of_elements(*format, elements, marks.nonzero, layout, [&](std::byte* values) {
+    kernels().gather(values, at(chunk), layout.element_size, bitmap_words(layout.count),
+                     elements.data());
+    if (marks.negative_zeros || !tensor_.in_place()) keep_elements_only(chunk, elements, values);
+  });
 }
 
 // Whether blocks that are not zero hold mostly zeros, judged by the first few.
@@ -123,22 +121,6 @@ void DenseSource::keep_elements_only(std::uint64_t chunk, const wire::ElementBit
 Segment DenseSource::dense_segment(std::uint64_t chunk) const {
   const std::size_t size = tensor_.grid.layout(chunk).bytes();
   return {wire::Format::dense, Codec::raw, Bytes::borrowed({at(chunk), size})};
-}
-
-Segment DenseSource::blocks_segment(std::uint64_t chunk, const wire::BlockBitmap& bitmap) const {
-  const BlockLayout layout = tensor_.grid.layout(chunk);
-  const std::size_t head = wire::bitmap_bytes(layout);
-  const std::size_t size = head + wire::packed_bytes(bitmap, layout);
-  auto owner = Bytes::allocate(size);
-  wire::encode_bitmap(bitmap, layout, owner.get());
-  pack(owner.get() + head, at(chunk), layout.count, layout.element_size, layout.block,
-       bitmap.data());
-  return {wire::Format::blocks, Codec::raw, Bytes::shared(std::move(owner), size)};
-}
-
-void DenseSource::clear_zero_blocks(std::uint64_t chunk, const wire::BlockBitmap& bitmap) const {
-  const BlockLayout layout = tensor_.grid.layout(chunk);
-  clear(tensor_.at(chunk), layout.count, layout.element_size, layout.block, bitmap.data());
 }
 
 const std::byte* DenseSource::at(std::uint64_t chunk) const {

@@ -3,8 +3,7 @@
 
 #include "kernels/kernels.hpp"
 #include "proto/stream/by_element.hpp"
-#include "proto/stream/contribution.hpp"
-#include "proto/stream/plan.hpp"
+#include "proto/stream/source.hpp"
 
 namespace sparsewire::proto {
 
@@ -39,8 +38,6 @@ class DenseSource final : public Source {
   void keep_elements_only(std::uint64_t chunk, const wire::ElementBitmap& elements,
                           const std::byte* values) const;
   Segment dense_segment(std::uint64_t chunk) const;
-  Segment blocks_segment(std::uint64_t chunk, const wire::BlockBitmap& bitmap) const;
-  void clear_zero_blocks(std::uint64_t chunk, const wire::BlockBitmap& bitmap) const;
   const std::byte* at(std::uint64_t chunk) const;
 
   DenseTensor tensor_;

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "proto/stream/owner_state.hpp"
+#include "base/transitions.hpp"
 #include "proto/stream/plan.hpp"
 #include "proto/stream/reduce.hpp"
 #include "wire/descriptor.hpp"
@@ -23,6 +23,22 @@ inline constexpr std::size_t kMaxUnsettled = 16384;
 // How far ahead of the newest operation that all ranks are done with a rank may name one, where the
 // owner sees every operation. A program would have to issue a million without waiting for any.
 inline constexpr std::uint64_t kDedicatedReach = std::uint64_t{1} << 20;
+
+// What may become of one operation at an owner.
+enum class OwnerState : std::uint8_t {
+  opening,  // some rank has not opened it
+  adding,   // chunks become complete, and go out as results
+  failed,   // remembered until all ranks have cancelled it
+};
+
+// An operation whose last result is out is forgotten, and so is a failed one in the end.
+enum class OwnerStep : std::uint8_t { open_last, fail };
+
+inline constexpr Transition<OwnerState, OwnerStep> kOwnerTransitions[] = {
+    {OwnerState::opening, OwnerStep::open_last, OwnerState::adding},
+    {OwnerState::opening, OwnerStep::fail, OwnerState::failed},
+    {OwnerState::adding, OwnerStep::fail, OwnerState::failed},
+};
 
 class Owner {
  public:

@@ -52,6 +52,14 @@ struct ChunkGrid {
   BlockLayout layout(std::uint64_t chunk) const;
 };
 
+// Neighbours in a grid of one column: `first` up to, not including, `end`.
+struct ChunkRange {
+  std::uint64_t first;
+  std::uint64_t end;
+
+  constexpr std::size_t chunks() const { return static_cast<std::size_t>(end - first); }
+};
+
 ChunkGrid make_grid(const wire::Descriptor& descriptor, const wire::Topology& topology);
 
 // The chunks that one lane carries to one owner: first, first + step, ... below `chunks`.

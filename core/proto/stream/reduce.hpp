@@ -2,15 +2,35 @@
 // same bits in every run. The result holds the union of what they named and nothing else.
 #pragma once
 
+#include <cstring>
+#include <memory>
 #include <span>
 
 #include "base/types.hpp"
 #include "proto/stream/by_element.hpp"
 #include "proto/stream/contribution.hpp"
-#include "proto/stream/scratch.hpp"
 #include "wire/descriptor.hpp"
+#include "wire/limits.hpp"
 
 namespace sparsewire::proto {
+
+// Memory for the accumulators of one chunk, kept from one reduction to the next.
+class Scratch {
+ public:
+  // Zeros, enough for any chunk; whoever writes there makes them zeros again. To clear what was
+  // touched is less work than to clear a whole chunk each time.
+  std::byte* zeros() {
+    if (!memory_) {
+      memory_ = Bytes::allocate(kBytes);
+      std::memset(memory_.get(), 0, kBytes);
+    }
+    return memory_.get();
+  }
+
+ private:
+  static constexpr std::size_t kBytes = wire::kMaxChunkElements * 8;
+  std::shared_ptr<std::byte[]> memory_;
+};
 
 struct Reduction {
   DType dtype;

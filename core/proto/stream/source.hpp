@@ -1,20 +1,12 @@
 // What feeds a worker's stream and what receives its results; the stream does not know which.
 #pragma once
 
-#include <cstdint>
-#include <optional>
+#include <memory>
 
-#include "base/bytes.hpp"
-#include "base/error.hpp"
-#include "wire/frame.hpp"
+#include "proto/stream/contribution.hpp"
+#include "proto/stream/plan.hpp"
 
 namespace sparsewire::proto {
-
-struct Segment {
-  wire::Format format = wire::Format::empty;
-  Codec codec = Codec::raw;
-  Bytes payload;
-};
 
 class Source {
  public:
@@ -35,6 +27,28 @@ class Sink {
 
   // Takes the result of a chunk; an error where the payload is not what its format says.
   virtual Status write(std::uint64_t chunk, const Segment& segment) = 0;
+};
+
+// Sends another source's values in a codec of low precision.
+class EncodedSource final : public Source {
+ public:
+  EncodedSource(std::unique_ptr<Source> source, const wire::Descriptor& descriptor,
+                const ChunkGrid& grid, std::uint64_t seq, Rank rank)
+      : source_(std::move(source)), descriptor_(descriptor), grid_(grid), seq_(seq), rank_(rank) {}
+
+  std::optional<Segment> segment(std::uint64_t chunk) override {
+    auto segment = source_->segment(chunk);
+    if (!segment) return {};
+    return encode_segment(*segment, descriptor_.segment_codec, grid_.layout(chunk),
+                          rounding_key(descriptor_.seed, seq_, rank_, chunk));
+  }
+
+ private:
+  std::unique_ptr<Source> source_;
+  wire::Descriptor descriptor_;
+  ChunkGrid grid_;
+  std::uint64_t seq_;
+  Rank rank_;
 };
 
 }  // namespace sparsewire::proto

@@ -1,7 +1,139 @@
 // Keeps one stream per operation and owner, and hands out their messages in issue order.
 #include "proto/stream/worker.hpp"
 
+#include <array>
+
 namespace sparsewire::proto {
+namespace {
+
+// Chunks read per call: enough to find the next non-zero soon, few enough not to starve the
+// connections meanwhile.
+constexpr int kChunksPerLook = 16;
+
+}  // namespace
+
+WorkerStream::WorkerStream(std::uint64_t seq, const wire::Descriptor& descriptor,
+                           const ChunkSequence& chunks, std::size_t window_bytes, Source& source,
+                           Sink& sink)
+    : seq_(seq),
+      descriptor_(descriptor),
+      chunks_(chunks),
+      window_bytes_(window_bytes),
+      source_(source),
+      sink_(sink),
+      cursor_(descriptor.count == 0 ? wire::kNoChunk : chunks.first) {}
+
+std::optional<wire::Message> WorkerStream::poll() {
+  if (sent_all() || !look_ahead()) return {};
+  wire::Message message = opened_ ? segment_message() : open_message();
+  count_in_flight(message);
+  opened_ = true;
+  pending_ = std::move(ahead_);
+  ahead_.reset();
+  return message;
+}
+
+// True once the next non-zero chunk is found, or known not to exist.
+bool WorkerStream::look_ahead() {
+  for (int looked = 0; !ahead_ && cursor_ != wire::kNoChunk; ++looked) {
+    if (looked == kChunksPerLook) return false;
+    const std::uint64_t chunk = cursor_;
+    cursor_ = chunks_.after(chunk);
+    if (auto segment = source_.segment(chunk)) {
+      ahead_ = Ahead{chunk, *std::move(segment)};
+    } else {
+      ++chunks_empty_;
+    }
+  }
+  return true;
+}
+
+wire::Message WorkerStream::open_message() const {
+  std::array<std::byte, wire::kDescriptorBytes> payload;
+  wire::encode(descriptor_, payload);
+  return wire::message_of({.kind = wire::FrameKind::open, .seq = seq_, .next = ahead_chunk()},
+                          Bytes::copy_of(payload));
+}
+
+wire::Message WorkerStream::segment_message() const {
+  const Segment& segment = pending_->segment;
+  return wire::message_of({.kind = wire::FrameKind::segment,
+                           .format = segment.format,
+                           .codec = segment.codec,
+                           .seq = seq_,
+                           .chunk = pending_->chunk,
+                           .next = ahead_chunk()},
+                          segment.payload);
+}
+
+void WorkerStream::count_in_flight(const wire::Message& message) {
+  if (message.header.kind == wire::FrameKind::open) {
+    bytes_in_flight_ += kOpenCost;
+    return;
+  }
+  const std::size_t cost = segment_cost(message.payload.size(), window_bytes_);
+  in_flight_.push_back({message.header.chunk, cost});
+  bytes_in_flight_ += cost;
+}
+
+Status WorkerStream::check_order(const wire::FrameHeader& header) const {
+  const auto in_stream = [&](std::uint64_t chunk) {
+    return chunk == wire::kNoChunk || chunks_.contains(chunk);
+  };
+  if (!opened_ || finished_) return protocol_error("result: none was due");
+  if (expected_ && header.chunk != *expected_) return protocol_error("result: out of order");
+  if (!in_stream(header.chunk) || !in_stream(header.next)) {
+    return protocol_error("result: its chunk is not of this stream");
+  }
+  const bool is_early = pending_ && header.chunk == pending_->chunk;
+  if (is_early || header.chunk > oldest_unanswered()) {
+    return protocol_error("result: it comes before this rank's own values");
+  }
+  const bool has_values = header.format != wire::Format::empty;
+  if (has_values != (header.chunk != wire::kNoChunk)) {
+    return protocol_error("result: chunk and format do not fit");
+  }
+  return {};
+}
+
+Result<std::size_t> WorkerStream::on_result(const wire::FrameHeader& header, const Bytes& payload) {
+  if (Status error = check_order(header)) return *std::move(error);
+  if (header.format != wire::Format::empty) {
+    const Segment segment{header.format, header.codec, payload};
+    if (Status error = sink_.write(header.chunk, segment)) return *std::move(error);
+  }
+  expected_ = header.next;
+  finished_ = header.next == wire::kNoChunk;
+  const std::size_t released = release_up_to(header.chunk);
+  if (header.next > oldest_unanswered()) {
+    return protocol_error("result: a chunk that this rank contributes to is left out");
+  }
+  return released;
+}
+
+std::uint64_t WorkerStream::oldest_unanswered() const {
+  if (!in_flight_.empty()) return in_flight_.front().chunk;
+  return pending_ ? pending_->chunk : wire::kNoChunk;
+}
+
+std::size_t WorkerStream::release_up_to(std::uint64_t chunk) {
+  std::size_t released = 0;
+  while (!in_flight_.empty() && in_flight_.front().chunk <= chunk) {
+    released += in_flight_.front().bytes;
+    in_flight_.pop_front();
+  }
+  if (finished_) released += kOpenCost;
+  bytes_in_flight_ -= released;
+  return released;
+}
+
+std::byte* WorkerStream::place(const wire::FrameHeader& header) const {
+  const bool is_plain = header.format == wire::Format::dense && header.codec == Codec::raw;
+  if (!is_plain || check_order(header)) return nullptr;
+  return sink_.place(header.chunk, header.payload);
+}
+
+// --- All operations ---
 
 Worker::Worker(const wire::Topology& topology, std::uint32_t lane)
     : topology_(topology), lane_(lane), owners_(topology.owners) {}

@@ -3,14 +3,80 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "proto/stream/worker_stream.hpp"
+#include "proto/stream/plan.hpp"
+#include "proto/stream/source.hpp"
+#include "wire/descriptor.hpp"
+#include "wire/frame.hpp"
 
 namespace sparsewire::proto {
+
+// One operation towards one owner. It announces, in every message, the next chunk it will
+// contribute to (OmniReduce's look-ahead), so that the owner knows without asking when nobody else
+// will add to a chunk.
+class WorkerStream {
+ public:
+  WorkerStream(std::uint64_t seq, const wire::Descriptor& descriptor, const ChunkSequence& chunks,
+               std::size_t window_bytes, Source& source, Sink& sink);
+
+  // The next message for the owner. None: everything is sent, or, while sent_all() is false, the
+  // look-ahead needs another call; each call reads a bounded number of chunks.
+  std::optional<wire::Message> poll();
+
+  // Checks and applies a result; returns the bytes of the window that it gives back.
+  Result<std::size_t> on_result(const wire::FrameHeader& header, const Bytes& payload);
+
+  // Where the payload of this result may be received directly, or null.
+  std::byte* place(const wire::FrameHeader& header) const;
+
+  bool sent_all() const { return opened_ && !pending_; }
+  bool finished() const { return finished_; }
+  std::size_t bytes_in_flight() const { return bytes_in_flight_; }
+  std::uint64_t chunks_empty() const { return chunks_empty_; }
+
+ private:
+  struct Ahead {
+    std::uint64_t chunk;
+    Segment segment;
+  };
+  struct InFlight {
+    std::uint64_t chunk;
+    std::size_t bytes;
+  };
+
+  bool look_ahead();
+  wire::Message open_message() const;
+  wire::Message segment_message() const;
+  void count_in_flight(const wire::Message& message);
+  std::size_t release_up_to(std::uint64_t chunk);
+  Status check_order(const wire::FrameHeader& header) const;
+  // The first chunk that this rank has announced and that no result has come for, or kNoChunk.
+  std::uint64_t oldest_unanswered() const;
+  std::uint64_t ahead_chunk() const { return ahead_ ? ahead_->chunk : wire::kNoChunk; }
+
+  std::uint64_t seq_;
+  wire::Descriptor descriptor_;
+  ChunkSequence chunks_;
+  std::size_t window_bytes_;
+  Source& source_;
+  Sink& sink_;
+
+  std::uint64_t cursor_;          // the next chunk to look at, or kNoChunk
+  std::optional<Ahead> pending_;  // announced, not yet sent
+  std::optional<Ahead> ahead_;    // found, not yet announced
+  bool opened_ = false;
+
+  std::deque<InFlight> in_flight_;   // sent and without a result
+  std::size_t bytes_in_flight_ = 0;  // as they cost in the window
+  std::uint64_t chunks_empty_ = 0;
+  std::optional<std::uint64_t> expected_;  // the chunk that the last result announced
+  bool finished_ = false;
+};
 
 class Worker {
  public:

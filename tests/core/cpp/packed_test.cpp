@@ -179,7 +179,7 @@ TEST_CASE("packed values in a codec are what the codec makes of them") {
     const SparseVector vector = random_float_vector(20'000, 3000, random);
     Floats values(vector.positions().size());
     std::memcpy(values.data(), vector.values().data(), vector.values().size());
-    const Piece piece = proto::encode_packed(packed(vector, grid, range), codec, grid, range, 7);
+    const Piece piece = proto::encode_packed(packed(vector, grid, range), codec, range, 7);
     CHECK(piece.codec == codec);
     const auto read = proto::read_packed(piece, grid, range);
     REQUIRE(read);
@@ -244,7 +244,7 @@ TEST_CASE("any bytes are packed coordinates or refused") {
     const Codec codec = pick(kCodecs, random);
     const SparseVector vector = random_float_vector(3500, 1 + below(60, random), random);
     const ChunkRange range = all_of(grid);
-    const Piece valid = proto::encode_packed(packed(vector, grid, range), codec, grid, range, 1);
+    const Piece valid = proto::encode_packed(packed(vector, grid, range), codec, range, 1);
     const Buffer bytes = buffer_of(valid.payload.view());
     if (seed < 20) {
       for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {

@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "codecs.hpp"
-#include "proto/sparse/sparse_source.hpp"
-#include "proto/stream/encoded_source.hpp"
+#include "proto/sparse/splitter.hpp"
+#include "proto/stream/source.hpp"
 #include "simulator.hpp"
 #include "sparse_collectives.hpp"
 

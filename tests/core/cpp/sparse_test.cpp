@@ -5,7 +5,6 @@
 #include "base/bitmap.hpp"
 #include "decoding.hpp"
 #include "proto/sparse/outputs.hpp"
-#include "proto/sparse/sparse_source.hpp"
 #include "proto/sparse/splitter.hpp"
 #include "sparse_vectors.hpp"
 
