@@ -14,7 +14,7 @@ from sparsewire.bench.plot import time_by_density
 from sparsewire.bench.result import CaseResult, Outcome, summarise
 from sparsewire.bench.table import tables
 from sparsewire.experiment.cluster import Cluster
-from sparsewire.experiment.table import number
+from sparsewire.experiment.report import number
 from sparsewire.measure.wire_limit import Share
 
 MB = 1_000_000

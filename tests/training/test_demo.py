@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from sparsewire.cli.main import app
 from sparsewire.experiment.cluster import Cluster
-from sparsewire.experiment.result_files import ResultFiles
+from sparsewire.experiment.report import ResultFiles
 from sparsewire.training.demo import Demo
 from sparsewire.training.demo_report import demo_report, verdict
 from sparsewire.training.lstm import corpus

@@ -14,12 +14,10 @@ from sparsewire.bench.patterns import numpy_dtype
 from sparsewire.bench.plot import time_by_density
 from sparsewire.bench.result import CaseResult, Outcome, summarise
 from sparsewire.bench.table import tables
-from sparsewire.experiment.cluster import Cluster
-from sparsewire.experiment.crew import Crew, Process
-from sparsewire.experiment.launch import module_argv
+from sparsewire.experiment.cluster import Cluster, Site, free_ports
+from sparsewire.experiment.crew import Crew, Process, module_argv
 from sparsewire.experiment.progress import Move, bars
 from sparsewire.experiment.report import Report
-from sparsewire.experiment.site import Site, free_ports
 from sparsewire.measure.usage import cpu_seconds
 from sparsewire.measure.wire_limit import Share
 

@@ -12,10 +12,8 @@ from sparsewire.bench.all_reduce import run_all_reduce
 from sparsewire.bench.grid import CANDIDATES, CLOSE, Cell
 from sparsewire.bench.job import Job
 from sparsewire.experiment.cluster import Cluster
-from sparsewire.experiment.plot import new_figure
 from sparsewire.experiment.progress import bars
-from sparsewire.experiment.report import Report
-from sparsewire.experiment.table import Column, number, table
+from sparsewire.experiment.report import Column, Report, new_figure, number, table
 from sparsewire.measure.sizes import size_text
 
 if TYPE_CHECKING:

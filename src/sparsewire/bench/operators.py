@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from sparsewire.compress import Compressor, Draws, parse
 from sparsewire.errors import ExperimentError
 from sparsewire.experiment.progress import Move, bars
-from sparsewire.experiment.report import Report
-from sparsewire.experiment.table import Column, number, table
+from sparsewire.experiment.report import Column, Report, number, table
 
 T = TypeVar("T")
 Vector = NDArray[np.float32]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sparsewire.bench.names import in_words
 from sparsewire.bench.patterns import Pattern
 from sparsewire.bench.result import CaseResult
-from sparsewire.experiment.plot import new_figure
+from sparsewire.experiment.report import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rich.table import Table
 
 from sparsewire.bench.result import CaseResult, Measurement
-from sparsewire.experiment.table import Column, number, table
+from sparsewire.experiment.report import Column, number, table
 
 
 class _Row(NamedTuple):

@@ -14,7 +14,7 @@ from torch._C._distributed_c10d import Store, TCPStore
 from sparsewire.bench.backends import Backend, open_backends
 from sparsewire.bench.case_run import CaseRun
 from sparsewire.bench.job import Job
-from sparsewire.experiment.events import Tell, claim_stdout
+from sparsewire.experiment.crew import Tell, claim_stdout
 
 
 def main() -> None:

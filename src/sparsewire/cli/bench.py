@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from sparsewire.cli.failure import exit_on_error
-from sparsewire.experiment.result_files import ResultFiles
+from sparsewire.experiment.report import ResultFiles
 
 if TYPE_CHECKING:
     from sparsewire.experiment.cluster import Cluster

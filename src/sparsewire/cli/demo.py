@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparsewire.cli.failure import check_link, exit_on_error, require
-from sparsewire.experiment.result_files import ResultFiles
+from sparsewire.experiment.report import ResultFiles
 
 if TYPE_CHECKING:
     from sparsewire.experiment.cluster import Cluster

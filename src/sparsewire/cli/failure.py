@@ -1,16 +1,36 @@
-"""How a command ends where it cannot go on: with a message on standard error and status 1."""
+"""How a command ends before its time: told to by a signal, or by an error that says what to do.
+
+Either way in good order, so that what it has started ends with it.
+"""
 
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from types import FrameType
+from typing import NoReturn
 
 import typer
 
 from sparsewire.errors import Error, ExperimentError
-from sparsewire.experiment.signals import ending_on
+
+
+@contextmanager
+def ending_on(*numbers: signal.Signals) -> Iterator[None]:
+    """Turn signals that would end Python at once, and leave processes behind, into an exit."""
+    previous = {number: signal.signal(number, _exit) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _exit(number: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
 
 
 @contextmanager

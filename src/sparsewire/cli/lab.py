@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import typer
 
-from sparsewire.cli.failure import check_link
-from sparsewire.experiment.signals import ending_on
+from sparsewire.cli.failure import check_link, ending_on
 
 COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -9,7 +9,7 @@ import typer
 
 from sparsewire.cli.bench import JsonFile
 from sparsewire.cli.failure import exit_on_error, require
-from sparsewire.experiment.result_files import ResultFiles
+from sparsewire.experiment.report import ResultFiles
 
 Tasks = Annotated[
     str,

@@ -10,8 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sparsewire.experiment.plot import new_figure
-from sparsewire.experiment.report import Report
+from sparsewire.experiment.report import Report, new_figure
 from sparsewire.training.averaging import Averaging
 from sparsewire.training.demo import Demo
 from sparsewire.training.run import Trained

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from rich.table import Table
 
-from sparsewire.experiment.report import Report
-from sparsewire.experiment.table import Column, table
+from sparsewire.experiment.report import Column, Report, table
 from sparsewire.training.comparison import Comparison
 from sparsewire.training.plot import losses
 from sparsewire.training.run import Trained

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from sparsewire.experiment.plot import new_figure
+from sparsewire.experiment.report import new_figure
 from sparsewire.training.averaging import Averaging
 from sparsewire.training.comparison import Comparison
 from sparsewire.training.run import Trained

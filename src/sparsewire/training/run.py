@@ -9,8 +9,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from sparsewire.experiment.cluster import Cluster
-from sparsewire.experiment.events import Event
-from sparsewire.experiment.launch import module_argv, run_workers
+from sparsewire.experiment.crew import Event, module_argv, run_workers
 from sparsewire.experiment.progress import Move
 from sparsewire.lab import Lab
 from sparsewire.measure.wire_limit import ring_bytes

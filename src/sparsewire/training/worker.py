@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import sparsewire.torch
-from sparsewire.experiment.events import Tell, claim_stdout
+from sparsewire.experiment.crew import Tell, claim_stdout
 from sparsewire.measure.density import Density
 from sparsewire.measure.usage import Usage
 from sparsewire.training.averaging import Averaging

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from sparsewire.experiment.table import Column, table
+from sparsewire.experiment.report import Column, table
 from sparsewire.optimize.compare.method_options import method_options
 from sparsewire.optimize.compare.registry import METHODS, Entry
 

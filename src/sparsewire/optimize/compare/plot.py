@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sparsewire.experiment.plot import new_figure
+from sparsewire.experiment.report import new_figure
 from sparsewire.optimize.compare.descent import Descent
 from sparsewire.optimize.compare.setting import Setting
 from sparsewire.optimize.compare.trace import Point

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparsewire.experiment.report import Report
-from sparsewire.experiment.table import Column, table
+from sparsewire.experiment.report import Column, Report, table
 from sparsewire.optimize.compare.plot import by_costs
 from sparsewire.optimize.compare.ranking import Ranked, Ranking
 from sparsewire.optimize.compare.words import seconds, size

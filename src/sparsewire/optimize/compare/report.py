@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sparsewire.experiment.report import Report
-from sparsewire.experiment.table import Column, table
+from sparsewire.experiment.report import Column, Report, table
 from sparsewire.optimize.compare.descent import Descent
 from sparsewire.optimize.compare.plot import by_costs
 from sparsewire.optimize.compare.setting import Setting

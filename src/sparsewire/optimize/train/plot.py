@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sparsewire.experiment.plot import new_figure
+from sparsewire.experiment.report import new_figure
 from sparsewire.optimize.train.epochs import Epoch
 
 if TYPE_CHECKING:

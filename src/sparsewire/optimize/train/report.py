@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from sparsewire.experiment.report import Report
-from sparsewire.experiment.table import Column, table
+from sparsewire.experiment.report import Column, Report, table
 from sparsewire.optimize.train.epochs import Epoch, Setting
 from sparsewire.optimize.train.plot import by_epoch_and_time
 from sparsewire.optimize.train.training import Training

@@ -11,8 +11,7 @@ from scipy.sparse import csr_array
 
 from sparsewire import Communicator
 from sparsewire.errors import OptimizeError
-from sparsewire.experiment.events import Tell
-from sparsewire.experiment.launch import run_on_loopback
+from sparsewire.experiment.crew import Tell, run_on_loopback
 from sparsewire.experiment.progress import Move
 from sparsewire.experiment.report import Report
 from sparsewire.optimize.data import MODELS, load

@@ -6,7 +6,7 @@ import json
 import sys
 
 from sparsewire.errors import Error
-from sparsewire.experiment.events import claim_stdout
+from sparsewire.experiment.crew import claim_stdout
 from sparsewire.optimize.train.run import run_rank
 from sparsewire.optimize.train.training import Training
 
