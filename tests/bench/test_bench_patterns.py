@@ -7,7 +7,7 @@ import pytest
 
 from sparsewire.bench.patterns import Pattern, contribute, expand
 from sparsewire.errors import ExperimentError
-from sparsewire.measure.density import nonzero_blocks
+from sparsewire.measure.wire_limit import nonzero_blocks
 
 FLOAT32 = np.dtype(np.float32)
 ELEMENTS = 256 * 100 + 7

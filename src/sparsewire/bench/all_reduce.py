@@ -18,7 +18,7 @@ from sparsewire.experiment.cluster import Cluster, Site, free_ports
 from sparsewire.experiment.crew import Crew, Process, module_argv
 from sparsewire.experiment.progress import Move, bars
 from sparsewire.experiment.report import Report
-from sparsewire.measure.usage import cpu_seconds
+from sparsewire.measure.conditions import cpu_seconds
 from sparsewire.measure.wire_limit import Share
 
 _AGGREGATOR = "from sparsewire.cli.main import app; app()"

@@ -19,10 +19,9 @@ from sparsewire.bench.pacing import Pacing
 from sparsewire.bench.patterns import Array
 from sparsewire.bench.reference import first_difference
 from sparsewire.errors import ExperimentError
-from sparsewire.measure.density import nonzero_blocks
+from sparsewire.measure.conditions import Usage
 from sparsewire.measure.prediction import Prediction
-from sparsewire.measure.usage import Usage
-from sparsewire.measure.wire_limit import Share, share
+from sparsewire.measure.wire_limit import Share, nonzero_blocks, share
 
 
 class CaseRun:

@@ -1,11 +1,17 @@
-"""The circumstances of a measurement, written beside its numbers."""
+"""The circumstances of a measurement, written beside its numbers, and what it consumed."""
+
+from __future__ import annotations
 
 import os
 import platform
+import resource
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from sparsewire import _core
 
 
 def conditions() -> dict[str, Any]:
@@ -18,7 +24,7 @@ def conditions() -> dict[str, Any]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in ("sparsewire", "torch", "numpy")},
-        "simd": _simd_level(),
+        "simd": _core.simd_level(),
         "settings": {
             name: value
             for name, value in sorted(os.environ.items())
@@ -42,7 +48,36 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _simd_level() -> str:
-    from sparsewire import _core
+@dataclass(frozen=True)
+class Usage:
+    """Counters of this process at one moment; only differences mean something."""
 
-    return _core.simd_level()
+    user_cpu_s: float
+    system_cpu_s: float
+    interface_bytes_sent: int
+
+    @classmethod
+    def now(cls, interface: str) -> Usage:
+        """Read the counters; an interface that does not exist counts as silent."""
+        times = resource.getrusage(resource.RUSAGE_SELF)
+        return cls(times.ru_utime, times.ru_stime, _bytes_sent(interface))
+
+
+def _bytes_sent(interface: str) -> int:
+    # Unlike /sys/class/net, this file always shows the reader's own network namespace.
+    for line in Path("/proc/net/dev").read_text().splitlines():
+        name, _, counters = line.partition(":")
+        if name.strip() == interface:
+            return int(counters.split()[8])
+    return 0
+
+
+def cpu_seconds(process: int) -> float:
+    """User and system time of another process so far; 0 if it has ended."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return 0.0
+    # The name, in parentheses, may hold spaces; the times are fields 14 and 15 of proc(5).
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
