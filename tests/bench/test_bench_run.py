@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sparsewire.bench.job import Case, Job
-from sparsewire.bench.options import BenchOptions
+from sparsewire.bench.job import BenchOptions, Case, Job
 from sparsewire.cli.bench import app
 from sparsewire.errors import ExperimentError, WorkerFailed
 from sparsewire.experiment.cluster import Cluster

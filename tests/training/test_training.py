@@ -22,8 +22,7 @@ from sparsewire.training import digits
 from sparsewire.training.averaging import Averaging
 from sparsewire.training.comparison import Comparison
 from sparsewire.training.digits import NOISE, SIDE, distorted
-from sparsewire.training.findings import findings
-from sparsewire.training.plot import losses
+from sparsewire.training.findings import findings, losses
 from sparsewire.training.run import Trained
 from sparsewire.training.worker import rate_at
 

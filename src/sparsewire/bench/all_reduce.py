@@ -11,9 +11,7 @@ from pathlib import Path
 
 from sparsewire.bench.job import Job, Sample
 from sparsewire.bench.patterns import numpy_dtype
-from sparsewire.bench.plot import time_by_density
-from sparsewire.bench.result import CaseResult, Outcome, summarise
-from sparsewire.bench.table import tables
+from sparsewire.bench.result import CaseResult, Outcome, summarise, tables, time_by_density
 from sparsewire.experiment.cluster import Cluster, Site, free_ports
 from sparsewire.experiment.crew import Crew, Process, module_argv
 from sparsewire.experiment.progress import Move, bars

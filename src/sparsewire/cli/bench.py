@@ -149,7 +149,7 @@ def all_reduce(
     given = locals()
     with exit_on_error():
         from sparsewire.bench.all_reduce import all_reduce_report
-        from sparsewire.bench.options import BenchOptions
+        from sparsewire.bench.job import BenchOptions
 
         cluster = _cluster(hosts, ranks, link, aggregators)
         options = BenchOptions(**{field.name: given[field.name] for field in fields(BenchOptions)})
@@ -177,8 +177,7 @@ def grid(
     Example: sparsewire bench grid --ranks 4 --plot grid.png
     """
     with exit_on_error():
-        from sparsewire.bench.grid import FULL, QUICK
-        from sparsewire.bench.grid_report import grid_report
+        from sparsewire.bench.grid import FULL, QUICK, grid_report
 
         cluster = _cluster(hosts, ranks, link)
         files = ResultFiles(json_file, plot).checked()

@@ -53,8 +53,7 @@ def demo(
     with exit_on_error():
         require("torch", extra="torch")
         from sparsewire.experiment.progress import bars
-        from sparsewire.training.demo import run_demo
-        from sparsewire.training.demo_report import demo_report
+        from sparsewire.training.demo import demo_report, run_demo
 
         cluster = _cluster(workers, check_link(link))
         output.mkdir(parents=True, exist_ok=True)

@@ -10,10 +10,9 @@ from pathlib import Path
 from sparsewire.experiment.cluster import Cluster
 from sparsewire.experiment.progress import Move
 from sparsewire.training.averaging import Averaging
-from sparsewire.training.lstm.corpus import save_corpus
+from sparsewire.training.corpus import save_corpus
 from sparsewire.training.run import Trained, train
-from sparsewire.training.tasks import TASKS
-from sparsewire.training.trial import Trial
+from sparsewire.training.tasks import TASKS, Trial
 
 WARMUP_SHARE = 0.02
 VOCABULARY = 16_000

@@ -13,7 +13,7 @@ from sparsewire.experiment.crew import Event, module_argv, run_workers
 from sparsewire.experiment.progress import Move
 from sparsewire.lab import Lab
 from sparsewire.measure.wire_limit import ring_bytes
-from sparsewire.training.trial import Trial
+from sparsewire.training.tasks import Trial
 
 FINAL_SHARE = 0.05
 """The share of the steps at the end over which the final training loss is averaged."""

@@ -24,8 +24,7 @@ from sparsewire.experiment.crew import Tell, claim_stdout
 from sparsewire.measure.conditions import Usage
 from sparsewire.measure.wire_limit import densities
 from sparsewire.training.averaging import Averaging
-from sparsewire.training.tasks import TASKS, Trainee
-from sparsewire.training.trial import Trial
+from sparsewire.training.tasks import TASKS, Trainee, Trial
 
 Meter = Callable[[], int]
 
