@@ -6,13 +6,13 @@ import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from sparsewire._core import ALGORITHMS, DTYPES
 from sparsewire.arguments import codecs
 from sparsewire.bench.patterns import Pattern, numpy_dtype
 from sparsewire.errors import ExperimentError
+from sparsewire.measure.conditions import proc_entry
 from sparsewire.measure.sizes import parse_density, parse_elements, split_list
 
 DEFAULT_SIZE = "25e6"
@@ -213,17 +213,12 @@ class BenchOptions(Settings):
 
 def _check_memory(payload: int, ranks: int) -> None:
     """Raise ExperimentError where so large buffers would not fit into this machine's memory."""
-    needed, free = payload * ranks * _COPIES, _available_bytes()
+    available = proc_entry("meminfo", "MemAvailable")
+    if available is None:
+        raise ExperimentError("cannot read the free memory from /proc/meminfo; bench needs Linux")
+    needed, free = payload * ranks * _COPIES, int(available.split()[0]) * 1024
     if needed > free:
         raise ExperimentError(
             f"{ranks} ranks need about {needed / 1e9:.1f} GB for this size, {free / 1e9:.1f} GB "
             "are free; use fewer ranks or elements"
         )
-
-
-def _available_bytes() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        name, _, amount = line.partition(":")
-        if name == "MemAvailable":
-            return int(amount.split()[0]) * 1024
-    raise ExperimentError("cannot read the free memory from /proc/meminfo; bench needs Linux")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict, astuple
 from datetime import timedelta
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -69,23 +69,19 @@ class Pacing:
 class CaseRun:
     """Holds one rank's data, and `burst` buffers that are reduced."""
 
-    def __init__(self, job: Job, index: int) -> None:
-        self.job, self.case = job, job.cases[index]
+    def __init__(self, job: Job, index: int, tell: Tell) -> None:
+        self.job, self.case, self.tell = job, job.cases[index], partial(tell, case=index)
         self.interface = os.environ["SPARSEWIRE_IFNAME"]
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         self.data = prepare(job, self.case, self.rank, self.ranks)
         self.buffers = [np.empty_like(self.data.dense) for _ in range(self.case.burst)]
 
-    def share(self) -> Share:
-        """What the buffers of all ranks hold. Collective."""
-        vector = self.data.dense
-        pairs = zip(_densities(nonzero_blocks(vector)), _densities(vector != 0), strict=True)
-        return Share(*(share(*pair, 8 * vector.itemsize) for pair in pairs))
+    def run(self, backends: dict[str, Backend]) -> None:
+        """Alternate the backends burst by burst, so that disturbances hit all of them alike.
 
-    def run(
-        self, backends: dict[str, Backend], progress: Callable[[int, int], None]
-    ) -> dict[str, Sample]:
-        """Alternate the backends burst by burst, so that disturbances hit all of them alike."""
+        Tells how far it is, and in the end what was measured. Collective.
+        """
+        needed = self._share()
         calls = {
             name: [backend.bind(self.data, buffer) for buffer in self.buffers]
             for name, backend in backends.items()
@@ -95,14 +91,21 @@ class CaseRun:
         bursts = warmup - (-self.case.iterations // self.case.burst)
         pacing = Pacing(list(backends), self.job.case_s)
         for burst in range(bursts):
-            progress(burst, bursts)
+            self.tell("progress", done=burst, total=bursts)
             # Each order in turn: no backend always follows the same one.
             for name in pacing.running[:: 1 if burst % 2 else -1]:
                 sample = Sample() if burst < warmup else samples[name]
                 self._burst(name, backends[name], calls[name], sample)
             if burst >= warmup and pacing.is_over(samples):
                 break
-        return samples
+        told = {name: asdict(sample) for name, sample in samples.items()}
+        self.tell("measured", share=astuple(needed), samples=told)
+
+    def _share(self) -> Share:
+        """What the buffers of all ranks hold."""
+        vector = self.data.dense
+        pairs = zip(_densities(nonzero_blocks(vector)), _densities(vector != 0), strict=True)
+        return Share(*(share(*pair, 8 * vector.itemsize) for pair in pairs))
 
     def _burst(self, name: str, backend: Backend, calls: list[Call], sample: Sample) -> None:
         for call in calls:
@@ -162,7 +165,7 @@ def main() -> None:
     store = _join(job)
     backends = open_backends(job, store)
     for index in range(len(job.cases)):
-        _run_case(job, index, backends, tell)
+        CaseRun(job, index, tell).run(backends)
     for backend in backends.values():
         backend.close()
     dist.destroy_process_group()
@@ -176,14 +179,6 @@ def _join(job: Job) -> Store:
     store = TCPStore(host, port, world_size, rank == 0, timeout)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=timeout)
     return store
-
-
-def _run_case(job: Job, index: int, backends: dict[str, Backend], tell: Tell) -> None:
-    run = CaseRun(job, index)
-    needed = run.share()
-    measured = run.run(backends, lambda done, of: tell("progress", case=index, done=done, total=of))
-    samples = {name: asdict(sample) for name, sample in measured.items()}
-    tell("measured", case=index, share=astuple(needed), samples=samples)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,14 +12,13 @@ from sparsewire.cli.failure import exit_on_error
 if TYPE_CHECKING:
     from sparsewire.doctor.diagnosis import Diagnosis
 
-Workers = Annotated[
-    int | None,
-    typer.Option(min=2, max=64, help="Ranks to start here, on loopback. Default: this machine."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")]
 
-
-def doctor(workers: Workers = None, as_json: AsJson = False) -> None:
+def doctor(
+    workers: int | None = typer.Option(
+        None, min=2, max=64, help="Ranks to start here, on loopback. Default: this machine."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print everything as JSON instead."),
+) -> None:
     """Look at this machine or, under a launcher, at all ranks, and say what is wrong.
 
     Ranks connect and measure the link: what a message, a byte and an element take, and which

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import SystemRandom
-from typing import Any, Protocol
+from typing import Any
 
 from sparsewire.errors import Error, ExperimentError
 from sparsewire.lab import Lab, parse_link
@@ -18,23 +18,8 @@ from sparsewire.lab import Lab, parse_link
 _PORTS: Sequence[int] = range(20_000, 32_768)
 
 
-class Site(Protocol):
-    """The part of `sparsewire.lab.Lab` that runs processes."""
-
-    @property
-    def addresses(self) -> list[str]: ...
-    @property
-    def interface(self) -> str: ...
-    def environment(
-        self, host: int, *, world_size: int | None = None, master_port: int = 29500
-    ) -> dict[str, str]: ...
-    def popen(
-        self, host: int, argv: Sequence[str], env: Mapping[str, str], **popen_kwargs: Any
-    ) -> subprocess.Popen[Any]: ...
-
-
 class Loopback:
-    """All processes on this machine, over loopback."""
+    """The part of `Lab` that runs processes: all on this machine, over loopback."""
 
     interface = "lo"
 
@@ -47,21 +32,21 @@ class Loopback:
         """Start a process in a session of its own, so that Ctrl-C reaches only who started it."""
         return subprocess.Popen(list(argv), env=env, start_new_session=True, **popen_kwargs)
 
-    def environment(
-        self, host: int, *, world_size: int | None = None, master_port: int = 29500
-    ) -> dict[str, str]:
+    def environment(self, host: int, *, world_size: int, master_port: int) -> dict[str, str]:
         """The variables that torchrun sets for rank `host`, and the interface's name."""
-        size = str(len(self.addresses) if world_size is None else world_size)
         return {
             "RANK": str(host),
-            "WORLD_SIZE": size,
+            "WORLD_SIZE": str(world_size),
             "LOCAL_RANK": str(host),
-            "LOCAL_WORLD_SIZE": size,
+            "LOCAL_WORLD_SIZE": str(world_size),
             "MASTER_ADDR": self.addresses[0],
             "MASTER_PORT": str(master_port),
             "SPARSEWIRE_IFNAME": self.interface,
             "GLOO_SOCKET_IFNAME": self.interface,
         }
+
+
+Site = Loopback | Lab
 
 
 def free_ports(count: int) -> list[int]:

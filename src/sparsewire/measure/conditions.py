@@ -18,7 +18,7 @@ def conditions() -> dict[str, Any]:
     """Machine, versions and settings as plain JSON values."""
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "cpu": _cpu_model(),
+        "cpu": proc_entry("cpuinfo", "model name") or platform.machine(),
         "cpus": len(os.sched_getaffinity(0)),
         "load_before": os.getloadavg()[0],
         "kernel": platform.release(),
@@ -33,12 +33,13 @@ def conditions() -> dict[str, Any]:
     }
 
 
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
+def proc_entry(file: str, name: str) -> str | None:
+    """What a file in /proc says first behind a name and a colon; None where it does not."""
+    for line in Path("/proc", file).read_text().splitlines():
+        found, _, value = line.partition(":")
+        if found.strip() == name:
             return value.strip()
-    return platform.machine()
+    return None
 
 
 def _version(package: str) -> str | None:
@@ -60,16 +61,10 @@ class Usage:
     def now(cls, interface: str) -> Usage:
         """Read the counters; an interface that does not exist counts as silent."""
         times = resource.getrusage(resource.RUSAGE_SELF)
-        return cls(times.ru_utime, times.ru_stime, _bytes_sent(interface))
-
-
-def _bytes_sent(interface: str) -> int:
-    # Unlike /sys/class/net, this file always shows the reader's own network namespace.
-    for line in Path("/proc/net/dev").read_text().splitlines():
-        name, _, counters = line.partition(":")
-        if name.strip() == interface:
-            return int(counters.split()[8])
-    return 0
+        # Unlike /sys/class/net, this file always shows the reader's own network namespace.
+        counters = proc_entry("net/dev", interface)
+        sent = int(counters.split()[8]) if counters else 0
+        return cls(times.ru_utime, times.ru_stime, sent)
 
 
 def cpu_seconds(process: int) -> float:

@@ -23,11 +23,7 @@ class Prediction:
 
 
 def predict(
-    link: LinkFigures,
-    algorithm: str,
-    length: int,
-    element_bytes: int,
-    elements: Sequence[int],
+    link: LinkFigures, algorithm: str, length: int, element_bytes: int, elements: Sequence[int]
 ) -> Prediction:
     """Predict for vectors of `length`; `elements` is how many of them each rank names."""
     load = (length, element_bytes, elements, *link)

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
 # In these networks, 1% of all blocks. The matrices of the LSTM and of the convolutions are small,
 # but their gradients have no zeros: with 1% of them, too, training lags behind.
-_FEEDBACK = "block-top-k:0.0065:8/block-top-k:0.1:8"
-_DIANA = "qsgd:7:256/qsgd:7:128"
-_HOOKS = {"feedback": _FEEDBACK, "diana": _DIANA}
+_HOOKS = {
+    "feedback": "block-top-k:0.0065:8/block-top-k:0.1:8",
+    "diana": "qsgd:7:256/qsgd:7:128",
+}
 _IN_WORDS = {"feedback": "error feedback", "diana": "DIANA"}
 _BACKENDS = ("gloo", "mpi", "sparsewire")
 _SMALL = 2**17
