@@ -17,7 +17,7 @@ from sparsewire.training import corpus
 from sparsewire.training.corpus import Corpus
 from sparsewire.training.demo import Demo, demo_report, verdict
 from sparsewire.training.run import Trained
-from sparsewire.training.tasks import Trial
+from sparsewire.training.trial import Trial
 
 CORPUS = Corpus("text", 1, np.zeros(1000, np.int32), 50)
 

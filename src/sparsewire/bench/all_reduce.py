@@ -1,7 +1,6 @@
 """The all_reduce benchmark: a job's workers and aggregators on a cluster, and a report of them."""
 
-from __future__ import annotations
-
+import json
 import os
 import secrets
 import sys
@@ -51,7 +50,7 @@ def run_all_reduce(job: Job, cluster: Cluster, move: Move) -> list[CaseResult]:
         # Those that the caller's environment may name are not part of this cluster.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "SPARSEWIRE_AGGREGATORS": ""}
         aggregators = _start_aggregators(crew, site, cluster, environment)
-        argv = module_argv("sparsewire.bench.worker", job.to_json())
+        argv = module_argv("sparsewire.bench.worker", json.dumps(asdict(job)))
         crew.start_workers(argv, cluster.ranks, environment)
         outcomes = _outcomes(crew, aggregators, job, move)
     cases, item_bytes = zip(job.cases, outcomes, strict=True), numpy_dtype(job.dtype).itemsize

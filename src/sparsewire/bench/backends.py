@@ -1,7 +1,5 @@
 """The all_reduces under test behind one small face: bind a case's data once, then call."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
@@ -204,18 +202,15 @@ def open_backends(job: Job, store: Store) -> dict[str, Backend]:
 
     The sparsewire ones share a communicator, which meets its peers through the same store as gloo.
     """
-    connect = cache(partial(_connect, job, PrefixStore("sparsewire", store)))
+
+    @cache
+    def connect() -> sparsewire.Communicator:
+        place, rank, size = PrefixStore("sparsewire", store), dist.get_rank(), dist.get_world_size()
+        return sparsewire.init(
+            place, rank=rank, world_size=size, lanes=job.lanes, timeout=job.timeout
+        )
+
     return {name: _open(name, job, connect) for name in job.backends}
-
-
-def _connect(job: Job, store: Store) -> sparsewire.Communicator:
-    return sparsewire.init(
-        store,
-        rank=dist.get_rank(),
-        world_size=dist.get_world_size(),
-        lanes=job.lanes,
-        timeout=job.timeout,
-    )
 
 
 def _open(name: str, job: Job, connect: Callable[[], sparsewire.Communicator]) -> Backend:

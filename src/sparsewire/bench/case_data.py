@@ -1,7 +1,5 @@
 """One case's data on one rank: its input, and the result that it must have, by NumPy alone."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +11,7 @@ import torch.distributed as dist
 
 from sparsewire import SparseVector
 from sparsewire.bench.job import Case, Job
-from sparsewire.bench.patterns import Array, Contribution, Pattern, contribute, expand, numpy_dtype
+from sparsewire.bench.patterns import Array, Contribution, Pattern, contribute, numpy_dtype
 
 # Where the sum names this share of the elements, it is smaller as a dense array.
 _DENSE_RESULT = 1 / 3
@@ -50,9 +48,8 @@ def prepare(job: Job, case: Case, rank: int, ranks: int) -> CaseData:
     def part(of: int) -> Contribution:
         return contribute(pattern, case.elements, case.density, dtype, job.seed, of)
 
-    dense = expand(part(rank), pattern, case.elements).reshape(-1)[: case.elements]
-    parts = (part(of) for of in range(ranks))
-    expected = reduce_in_rank_order(parts, pattern, case.elements, job.op, ranks)
+    dense = part(rank).dense().reshape(-1)[: case.elements]
+    expected = reduce_in_rank_order(map(part, range(ranks)), case.elements, job.op, ranks)
     vector = SparseVector.from_dense(dense) if job.input == "sparse" else None
     named = [] if vector is None else _named_by_all(vector.nnz, ranks)
     # The density of a sum, where the ranks' positions are independent.
@@ -68,7 +65,7 @@ def _named_by_all(count: int, ranks: int) -> list[int]:
 
 
 def reduce_in_rank_order(
-    contributions: Iterator[Contribution], pattern: Pattern, elements: int, op: str, ranks: int
+    contributions: Iterator[Contribution], elements: int, op: str, ranks: int
 ) -> Array:
     """Combine the contributions of ranks 0, 1, ... into a vector of shape (elements,).
 
@@ -77,10 +74,10 @@ def reduce_in_rank_order(
     first = next(contributions)
     dtype = first.values.dtype
     wide = np.dtype(np.float32) if dtype.itemsize == 2 else dtype
-    total = expand(first, pattern, elements).astype(wide, copy=False)
+    total = first.dense().astype(wide, copy=False)
     for part in contributions:
         if op in _ELEMENTWISE:
-            other = expand(part, pattern, elements).astype(wide, copy=False)
+            other = part.dense().astype(wide, copy=False)
             _ELEMENTWISE[op](total, other, out=total)
         else:
             total[part.units] += part.values.astype(wide, copy=False)

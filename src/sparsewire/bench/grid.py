@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
 from sparsewire.bench.all_reduce import run_all_reduce
 from sparsewire.bench.job import BenchOptions, Job, backend_name
 from sparsewire.bench.result import CaseResult
@@ -116,7 +114,8 @@ def grid_report(job: Job, cluster: Cluster) -> Report:
         "cells": [{**asdict(cell), "best": cell.best, "ratio": cell.ratio} for cell in cells],
     }
     title = f"{job}, {cluster}"
-    shown = (f"{title}, times in ms", grid_table(cells), verdict(cells))
+    by_cell = table(_COLUMNS, cells, stands_out=lambda cell: not cell.is_close)
+    shown = (f"{title}, times in ms", by_cell, verdict(cells))
     return Report(shown, record, lambda: heat_map(cells, title))
 
 
@@ -142,11 +141,6 @@ _COLUMNS = (
     Column[Cell]("chosen", lambda cell: CANDIDATES[cell.chosen], is_text=True),
     Column[Cell]("over best", lambda cell: f"{cell.ratio:.2f}"),
 )
-
-
-def grid_table(cells: Sequence[Cell]) -> Table:
-    """A row per cell: all times in ms, what was chosen, and the time of auto over the best."""
-    return table(_COLUMNS, cells, stands_out=lambda cell: not cell.is_close)
 
 
 def heat_map(cells: Sequence[Cell], title: str) -> Figure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sparsewire._core import ALGORITHMS, DTYPES
@@ -98,9 +98,6 @@ class Job(Settings):
         kind = f"sparse {self.dtype}" if self.input == "sparse" else self.dtype
         precision = f" sent as {self.precision}" if self.precision else ""
         return f"all_reduce {self.op} of {kind}{precision}{through}"
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Job:

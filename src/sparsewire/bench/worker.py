@@ -3,8 +3,6 @@
 In every case it calls the backends in turn, and checks every result.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

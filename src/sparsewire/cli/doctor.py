@@ -31,8 +31,13 @@ def doctor(
     """
     with exit_on_error():
         rank, diagnosis = _diagnose(workers)
-    if rank == 0:
-        _print(diagnosis, as_json)
+    if rank == 0 and as_json:
+        typer.echo(diagnosis.to_json(indent=1))
+    elif rank == 0:
+        from sparsewire.doctor.tables import print_diagnosis
+        from sparsewire.experiment.report import report_console
+
+        print_diagnosis(report_console(), diagnosis)
     if any(finding.serious for finding in diagnosis.findings):
         raise typer.Exit(1)
 
@@ -46,13 +51,3 @@ def _diagnose(workers: int | None) -> tuple[int, Diagnosis]:
             raise ValueError("a launcher has started the ranks: leave --workers away")
         return of_ranks(os.environ)
     return 0, of_local_ranks(workers) if workers else of_machine(os.environ)
-
-
-def _print(diagnosis: Diagnosis, as_json: bool) -> None:
-    from sparsewire.doctor.tables import print_diagnosis
-    from sparsewire.experiment.report import report_console
-
-    if as_json:
-        typer.echo(diagnosis.to_json(indent=1))
-        return
-    print_diagnosis(report_console(), diagnosis)

@@ -3,8 +3,6 @@
 Either way in good order, so that what it has started ends with it.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Iterator

@@ -122,8 +122,8 @@ def training(
     """
     with exit_on_error():
         from sparsewire.experiment.progress import bars
-        from sparsewire.training.averaging import Averaging
         from sparsewire.training.comparison import Plan, compare, comparison_report
+        from sparsewire.training.trial import Averaging
 
         files = ResultFiles(json_file, plot).checked()
         tasks, methods = _known(task.split(",")), [Averaging.parse(m) for m in method.split(",")]
@@ -134,7 +134,7 @@ def training(
 
 
 def _known(tasks: list[str]) -> list[str]:
-    from sparsewire.training.tasks import TASKS
+    from sparsewire.training.trial import TASKS
 
     for task in tasks:
         if task not in TASKS:

@@ -1,7 +1,5 @@
 """Where an experiment runs: on this machine's loopback, or on emulated hosts of the lab."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import subprocess

@@ -132,16 +132,9 @@ class Crew:
         self, name: str, host: int, argv: Sequence[str], environment: Environment, output: int
     ) -> Process:
         log = self._logs / f"{name}.log"
+        streams = {"stdin": subprocess.DEVNULL, "stdout": output, "text": True}
         with log.open("w") as errors:
-            popen = self._site.popen(
-                host,
-                argv,
-                environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                text=True,
-            )
+            popen = self._site.popen(host, argv, environment, stderr=errors, **streams)
         return Process(name, popen, log)
 
     def _follow(self, rank: int, popen: subprocess.Popen[str]) -> None:

@@ -1,7 +1,5 @@
 """What the engine's cost model says about a sparse all_reduce: which algorithm, and how long."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

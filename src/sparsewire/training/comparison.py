@@ -11,17 +11,16 @@ from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from sparsewire.experiment.cluster import Cluster
 from sparsewire.experiment.progress import Move
 from sparsewire.experiment.report import Column, Report, new_figure, table
-from sparsewire.training.averaging import Averaging
 from sparsewire.training.corpus import save_corpus
 from sparsewire.training.run import Trained, train
-from sparsewire.training.tasks import TASKS, Trial
+from sparsewire.training.trial import TASKS, Averaging, Trial
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -144,41 +143,27 @@ def _tasks(comparison: Comparison) -> list[str]:
 
 
 def _finding(method: str, trained: Sequence[Trained], timed: Sequence[Trained]) -> Finding:
-    first = trained[0].method
-    own, reference = _means(trained, method), _means(trained, first)
-    on_links = _means(timed, method) if timed else own
+    first, on_links = trained[0].method, timed or trained
+
+    def mean(figure: str, of: str = method, runs: Sequence[Trained] = trained) -> float:
+        return fmean(getattr(run, figure) for run in runs if run.method == of)
+
+    def step_s(of: str) -> float:
+        return median(run.median_step_s for run in on_links if run.method == of)
+
     return Finding(
         task=trained[0].task,
         method=method,
-        final_loss=own.final_loss,
-        loss_ratio=own.final_loss / reference.final_loss,
-        held_out_loss=own.held_out_loss,
-        held_out_ratio=own.held_out_loss / reference.held_out_loss,
-        sent=own.sent,
+        final_loss=mean("final_loss"),
+        loss_ratio=mean("final_loss") / mean("final_loss", first),
+        held_out_loss=mean("held_out_loss"),
+        held_out_ratio=mean("held_out_loss") / mean("held_out_loss", first),
+        sent=mean("sent_per_step"),
         counted_by=next(run.counted_by for run in trained if run.method == method),
-        fewer_bytes=reference.sent / own.sent,
-        step_s=on_links.step_s,
-        speed_up=(_means(timed, first) if timed else reference).step_s / on_links.step_s,
-        timed_sent=on_links.sent if timed else None,
-    )
-
-
-class _Means(NamedTuple):
-    """Over the seeds."""
-
-    final_loss: float
-    held_out_loss: float
-    sent: float
-    step_s: float
-
-
-def _means(runs: Sequence[Trained], method: str) -> _Means:
-    own = [run for run in runs if run.method == method]
-    return _Means(
-        fmean(run.final_loss for run in own),
-        fmean(run.held_out_loss for run in own),
-        fmean(run.sent_per_step for run in own),
-        median(run.median_step_s for run in own),
+        fewer_bytes=mean("sent_per_step", first) / mean("sent_per_step"),
+        step_s=step_s(method),
+        speed_up=step_s(first) / step_s(method),
+        timed_sent=mean("sent_per_step", runs=timed) if timed else None,
     )
 
 
@@ -227,7 +212,7 @@ _COLUMNS = (
 
 def losses(comparison: Comparison, step_s: Mapping[tuple[str, str], float]) -> Figure:
     """The trainings of the first seed; `step_s` is the time of a step by task and method."""
-    tasks = list(dict.fromkeys(run.task for run in comparison.trained))
+    tasks = _tasks(comparison)
     figure = new_figure(12, 3.7 * len(tasks))
     rows = figure.subplots(len(tasks), len(_PANELS), squeeze=False, sharey="row")
     for row, task in zip(rows, tasks, strict=True):
@@ -240,7 +225,7 @@ def losses(comparison: Comparison, step_s: Mapping[tuple[str, str], float]) -> F
 
 def _labels(runs: list[Trained]) -> list[str]:
     """In words, with the options where the words alone would be equal."""
-    words = [Averaging.parse(run.method).in_words for run in runs]
+    words = [run.in_words for run in runs]
     return [
         label if words.count(label) == 1 else f"{label} ({run.method})"
         for run, label in zip(runs, words, strict=True)

@@ -18,10 +18,9 @@ from rich.text import Text
 from sparsewire.experiment.cluster import Cluster
 from sparsewire.experiment.progress import Move
 from sparsewire.experiment.report import Report, new_figure
-from sparsewire.training.averaging import Averaging
 from sparsewire.training.corpus import Corpus, save_corpus
 from sparsewire.training.run import Trained, train
-from sparsewire.training.tasks import Trial
+from sparsewire.training.trial import Trial
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -189,13 +188,9 @@ def _picture(demo: Demo) -> Figure:
     return figure
 
 
-def _name(run: Trained) -> str:
-    return Averaging.parse(run.method).in_words
-
-
 def _draw_losses(axes: Axes, demo: Demo) -> None:
     for run in demo.runs:
-        axes.plot(list(accumulate(run.step_s)), run.losses, marker=".", label=_name(run))
+        axes.plot(list(accumulate(run.step_s)), run.losses, marker=".", label=run.in_words)
     axes.set(xlabel="time [s]", ylabel="training loss", title="Loss over time")
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
@@ -203,7 +198,7 @@ def _draw_losses(axes: Axes, demo: Demo) -> None:
 
 
 def _draw_step_times(axes: Axes, demo: Demo) -> None:
-    names = [_name(run) for run in demo.runs]
+    names = [run.in_words for run in demo.runs]
     alone = [min(run.alone_s, run.mean_step_s) * 1e3 for run in demo.runs]
     total = [run.mean_step_s * 1e3 for run in demo.runs]
     communication = [both - own for both, own in zip(total, alone, strict=True)]

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -23,8 +24,10 @@ import sparsewire.torch
 from sparsewire.experiment.crew import Tell, claim_stdout
 from sparsewire.measure.conditions import Usage
 from sparsewire.measure.wire_limit import densities
-from sparsewire.training.averaging import Averaging
-from sparsewire.training.tasks import TASKS, Trainee, Trial
+from sparsewire.training.trial import TASKS, Averaging, Trial
+
+if TYPE_CHECKING:
+    from sparsewire.training.trial import Trainee
 
 Meter = Callable[[], int]
 

@@ -1,13 +1,24 @@
-"""How the gradients of a training are averaged: in full, or by one of the compressing hooks."""
+"""One training, as every rank is told it by JSON: what is trained, and how gradients are averaged.
+
+Each task makes, on every rank, a model with its data and optimiser. Gradients are averaged in full,
+or by one of the compressing hooks. Commands read both before they need torch.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparsewire.compress import Compressor, parse
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
+
+    from sparsewire.training.digits import DigitsTrainee
+    from sparsewire.training.lstm import LstmTrainee
+
+    Trainee = DigitsTrainee | LstmTrainee
 
 # In these networks, 1% of all blocks. The matrices of the LSTM and of the convolutions are small,
 # but their gradients have no zeros: with 1% of them, too, training lags behind.
@@ -21,6 +32,58 @@ _SMALL = 2**17
 _LARGE = 2**24
 # Gradients of small batches are mostly noise. Shifts that follow slowly average it.
 _ALPHA = 0.1
+
+
+@dataclass(frozen=True)
+class Trial:
+    """`method` says how gradients are averaged, in words that `Averaging.parse` takes."""
+
+    task: str
+    method: str
+    steps: int
+    seed: int
+    schedule_steps: int | None = None
+    """The length of the whole training, of which `steps` are run; None: rates do not change."""
+    warmup: int = 0
+    """The first steps, in which compressing hooks send everything."""
+    evaluations: int = 10
+    """How often the held-out loss is taken, beside the end."""
+    alone_steps: int = 0
+    """Steps without communication behind the others, to tell what that takes."""
+    width: int = 128
+    """Of the language model,"""
+    tokens: str = ""
+    """whose text is in this file."""
+    interface: str | None = None
+    """The network interface that only this rank uses, if any."""
+
+
+class Task(NamedTuple):
+    """A task: what it trains, for how many steps, and how it is made."""
+
+    title: str
+    steps: int
+    make: Callable[[Trial], Trainee]
+
+
+def _language(trial: Trial) -> Trainee:
+    import numpy as np
+
+    from sparsewire.training.lstm import LstmTrainee
+
+    return LstmTrainee(np.load(trial.tokens), trial.seed, trial.width)
+
+
+def _digits(trial: Trial) -> Trainee:
+    from sparsewire.training.digits import DigitsTrainee
+
+    return DigitsTrainee(trial.seed)
+
+
+TASKS = {
+    "lstm": Task("LSTM language model", 1200, _language),
+    "digits": Task("convolutional network on digits", 6000, _digits),
+}
 
 
 class Averaging(NamedTuple):
@@ -74,7 +137,6 @@ class Averaging(NamedTuple):
 
     def attach(self, ddp: DistributedDataParallel, warmup: int) -> None:
         """Register the hook, if there is one; its first `warmup` steps send everything."""
-        # The command reads methods before it needs torch.
         from sparsewire.torch import hooks
 
         state: hooks.ErrorFeedbackState | hooks.DianaState
