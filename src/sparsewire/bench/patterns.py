@@ -56,10 +56,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Contribution:
-    """The non-zero units of one rank, of `total`: row i of `values` lies at unit `units[i]`.
-
-    All units cover a vector; the last one may reach past its end.
-    """
+    """The non-zero units of one rank, of `total`: row i of `values` lies at unit `units[i]`."""
 
     units: npt.NDArray[np.int64] | slice
     values: Array
@@ -87,6 +84,7 @@ def contribute(
     pattern: Pattern, elements: int, density: float, dtype: np.dtype[Any], seed: int, rank: int
 ) -> Contribution:
     """What one rank adds. Any process can make any rank's data again from the same seed."""
+    # The last unit may reach past the end.
     total = -(-elements // pattern.unit)
     count = max(1, round(density * total))
     place = np.random.default_rng([seed, 0 if pattern.same else rank])

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from types import FrameType
-from typing import NoReturn
 
 import typer
 
@@ -19,16 +17,12 @@ from sparsewire.errors import Error, ExperimentError
 @contextmanager
 def ending_on(*numbers: signal.Signals) -> Iterator[None]:
     """Turn signals that would end Python at once, and leave processes behind, into an exit."""
-    previous = {number: signal.signal(number, _exit) for number in numbers}
+    previous = {n: signal.signal(n, lambda told, _: sys.exit(128 + told)) for n in numbers}
     try:
         yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def _exit(number: int, frame: FrameType | None) -> NoReturn:
-    sys.exit(128 + number)
 
 
 @contextmanager

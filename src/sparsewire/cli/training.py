@@ -1,18 +1,12 @@
 """Commands that train networks and compare: `sparsewire demo` and `sparsewire bench training`."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from sparsewire.cli.bench import JsonFile
 from sparsewire.cli.failure import check_link, exit_on_error, require
 from sparsewire.experiment.report import ResultFiles
-
-if TYPE_CHECKING:
-    from sparsewire.experiment.cluster import Cluster
 
 _DEFAULT_BACKENDS = ["gloo", "sparsewire"]
 
@@ -50,10 +44,15 @@ def demo(
     )
     with exit_on_error():
         require("torch", extra="torch")
+        from sparsewire.experiment.cluster import Cluster
         from sparsewire.experiment.progress import bars
+        from sparsewire.lab import available
         from sparsewire.training.demo import demo_report, run_demo
 
-        cluster = _cluster(workers, check_link(link))
+        cluster = Cluster(workers, emulated=True, link=check_link(link))
+        if (reason := available()) is not None:
+            _tell_of_loopback(reason)
+            cluster = Cluster(workers)
         output.mkdir(parents=True, exist_ok=True)
         files = ResultFiles(output / "report.json", output / "loss.png")
         typer.echo(f"First, {corpus or 'the source of the standard library'} is read.")
@@ -63,20 +62,12 @@ def demo(
         typer.echo(f"Written: {files.json}, {files.plot}")
 
 
-def _cluster(workers: int, link: str) -> Cluster:
-    """The lab; where there can be none, loopback, and say so."""
-    from sparsewire.experiment.cluster import Cluster
-    from sparsewire.lab import available
-
-    reason = available()
-    if reason is None:
-        return Cluster(workers, emulated=True, link=link)
+def _tell_of_loopback(reason: str) -> None:
     typer.secho(
         f"No emulated network: {reason}.\nAll workers use loopback instead, which is many times "
         "as fast as a network: expect a small speed-up, or none, and equal losses.",
         fg="yellow",
     )
-    return Cluster(workers)
 
 
 def training(

@@ -41,8 +41,15 @@ class ResultFiles:
             if file.is_dir() or not file.parent.is_dir():
                 what = "it is a folder" if file.is_dir() else f"there is no folder {file.parent}"
                 raise ExperimentError(f"cannot write {file}: {what}")
-        if self.plot is not None:
-            _check_format(self.plot)
+        if self.plot is not None and self.plot.suffix:
+            # Importing matplotlib takes longer than many commands.
+            from matplotlib.backend_bases import FigureCanvasBase
+
+            known = FigureCanvasBase.get_supported_filetypes()
+            if self.plot.suffix[1:].lower() not in known:
+                raise ExperimentError(
+                    f"cannot draw {self.plot}: its name must end in one of {', '.join(known)}"
+                )
         return self
 
     def write(self, record: Mapping[str, Any], draw: Callable[[], Figure] | None) -> None:
@@ -55,15 +62,6 @@ class ResultFiles:
                 draw().savefig(self.plot, dpi=150)
         except OSError as error:
             raise ExperimentError(f"cannot write {error.filename}: {error.strerror}") from None
-
-
-def _check_format(plot: Path) -> None:
-    # Importing matplotlib takes longer than many commands.
-    from matplotlib.backend_bases import FigureCanvasBase
-
-    known = FigureCanvasBase.get_supported_filetypes()
-    if plot.suffix and plot.suffix[1:].lower() not in known:
-        raise ExperimentError(f"cannot draw {plot}: its name must end in one of {', '.join(known)}")
 
 
 def _plain(value: Any) -> Any:
