@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sparsewire.bench import grid
-from sparsewire.bench.grid import CANDIDATES, FULL, QUICK, Cell
-from sparsewire.bench.grid_report import heat_map, verdict
+from sparsewire.bench.grid import CANDIDATES, FULL, QUICK, Cell, heat_map, verdict
 from sparsewire.cli.bench import app
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sparsewire.bench.patterns import Pattern, contribute, expand
+from sparsewire.bench.patterns import Pattern, contribute
 from sparsewire.errors import ExperimentError
-from sparsewire.measure.density import nonzero_blocks
+from sparsewire.measure.wire_limit import nonzero_blocks
 
 FLOAT32 = np.dtype(np.float32)
 ELEMENTS = 256 * 100 + 7
@@ -15,7 +15,7 @@ ELEMENTS = 256 * 100 + 7
 
 def dense(pattern: Pattern, density: float, rank: int, elements: int = ELEMENTS) -> np.ndarray:
     part = contribute(pattern, elements, density, FLOAT32, 1, rank)
-    return expand(part, pattern, elements).reshape(-1)[:elements]
+    return part.dense().reshape(-1)[:elements]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsewire.bench.patterns import Pattern, contribute, expand, numpy_dtype
-from sparsewire.bench.reference import first_difference, reduce_in_rank_order
+from sparsewire.bench.case_data import first_difference, reduce_in_rank_order
+from sparsewire.bench.patterns import Pattern, contribute, numpy_dtype
 
 COMBINE = {"sum": np.add, "avg": np.add, "min": np.minimum, "max": np.maximum}
 COMBINE["product"] = np.multiply
@@ -33,11 +33,11 @@ def test_it_is_the_dense_reduction_in_rank_order(
     kind = np.dtype(dtype)
     parts = [contribute(pattern, elements, density, kind, 1, rank) for rank in range(ranks)]
     wide = np.dtype(np.float32) if kind == np.float16 else kind
-    vectors = [expand(p, pattern, elements).reshape(-1)[:elements].astype(wide) for p in parts]
+    vectors = [p.dense().reshape(-1)[:elements].astype(wide) for p in parts]
     expected = functools.reduce(COMBINE[op], vectors)
     if op == "avg":
         expected = expected / wide.type(ranks)
-    result = reduce_in_rank_order(iter(parts), pattern, elements, op, ranks)
+    result = reduce_in_rank_order(iter(parts), elements, op, ranks)
     assert result.dtype == kind
     assert first_difference(result, expected.astype(kind), exact=True, ranks=ranks) is None
 

@@ -10,11 +10,9 @@ import pytest
 from rich.console import Console
 
 from sparsewire.bench.job import Case, Sample
-from sparsewire.bench.plot import time_by_density
-from sparsewire.bench.result import CaseResult, Outcome, summarise
-from sparsewire.bench.table import tables
+from sparsewire.bench.result import CaseResult, Outcome, summarise, tables, time_by_density
 from sparsewire.experiment.cluster import Cluster
-from sparsewire.experiment.table import number
+from sparsewire.experiment.report import number
 from sparsewire.measure.wire_limit import Share
 
 MB = 1_000_000

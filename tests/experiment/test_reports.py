@@ -11,11 +11,8 @@ import pytest
 from rich.console import Console
 
 from sparsewire.errors import ExperimentError
-from sparsewire.experiment.plot import new_figure
 from sparsewire.experiment.progress import bars
-from sparsewire.experiment.report import Report
-from sparsewire.experiment.result_files import ResultFiles
-from sparsewire.experiment.table import Column, table
+from sparsewire.experiment.report import Column, Report, ResultFiles, new_figure, table
 
 _COLUMNS = (
     Column[float]("value", lambda value: f"{value:g}"),
@@ -86,7 +83,7 @@ def test_without_a_terminal_there_is_a_line_for_each_bar_that_stays(
 def test_standard_output_is_kept_for_events() -> None:
     code = """
 import os
-from sparsewire.experiment.events import claim_stdout
+from sparsewire.experiment.crew import claim_stdout
 tell = claim_stdout()
 print("a library")
 os.system("echo its child")

@@ -1,5 +1,6 @@
 """The least bytes that an all_reduce can do with, by what its input holds."""
 
+import numpy as np
 import pytest
 
 from sparsewire.measure import wire_limit
@@ -28,3 +29,18 @@ def test_few_aggregators_are_the_bottleneck_and_many_are_not() -> None:
     share = Share(0.1, 0.3)
     assert wire_limit.sparse_bytes(MB, 4, 1, share) == pytest.approx(4 * 0.3 * MB)
     assert wire_limit.sparse_bytes(MB, 4, 8, share) == pytest.approx(0.3 * MB)
+
+
+def test_density_counts_elements_and_blocks() -> None:
+    table, short = np.zeros(4 * 256), np.zeros(10)
+    table[256:261] = 1
+    short[0] = -1
+    density = wire_limit.densities([table, short])
+    assert density["element"] == pytest.approx(6 / 1034)
+    assert density["block"] == pytest.approx(2 / 5)
+
+
+def test_the_last_block_may_be_shorter() -> None:
+    vector = np.zeros(600, np.float32)
+    vector[599] = 1
+    assert wire_limit.nonzero_blocks(vector).tolist() == [False, False, True]

@@ -12,11 +12,10 @@ from typer.testing import CliRunner
 
 from sparsewire.cli.main import app
 from sparsewire.experiment.cluster import Cluster
-from sparsewire.experiment.result_files import ResultFiles
-from sparsewire.training.demo import Demo
-from sparsewire.training.demo_report import demo_report, verdict
-from sparsewire.training.lstm import corpus
-from sparsewire.training.lstm.corpus import Corpus
+from sparsewire.experiment.report import ResultFiles
+from sparsewire.training import corpus
+from sparsewire.training.corpus import Corpus
+from sparsewire.training.demo import Demo, demo_report, verdict
 from sparsewire.training.run import Trained
 from sparsewire.training.trial import Trial
 

@@ -5,8 +5,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from sparsewire.training.lstm.batches import Batches  # noqa: E402
-from sparsewire.training.lstm.model import LanguageModel, LogUniform  # noqa: E402
+from sparsewire.training.lstm import (  # noqa: E402
+    Batches,
+    LanguageModel,
+    LogUniform,
+)
 
 
 def test_targets_are_the_next_tokens_and_steps_follow_each_other() -> None:

@@ -19,12 +19,10 @@ import torch.distributed as dist
 
 from sparsewire.cli.main import app
 from sparsewire.training import digits
-from sparsewire.training.averaging import Averaging
-from sparsewire.training.comparison import Comparison
+from sparsewire.training.comparison import Comparison, findings, losses
 from sparsewire.training.digits import NOISE, SIDE, distorted
-from sparsewire.training.findings import findings
-from sparsewire.training.plot import losses
 from sparsewire.training.run import Trained
+from sparsewire.training.trial import Averaging
 from sparsewire.training.worker import rate_at
 
 RANKS = 2

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from sparsewire.bench.grid import CANDIDATES, Cell
 from sparsewire.cli.main import app
+from sparsewire.training.comparison import Finding
 from sparsewire.training.demo import Demo
-from sparsewire.training.findings import Finding
 from sparsewire.training.run import Trained
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

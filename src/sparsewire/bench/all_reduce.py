@@ -1,7 +1,6 @@
 """The all_reduce benchmark: a job's workers and aggregators on a cluster, and a report of them."""
 
-from __future__ import annotations
-
+import json
 import os
 import secrets
 import sys
@@ -11,16 +10,12 @@ from pathlib import Path
 
 from sparsewire.bench.job import Job, Sample
 from sparsewire.bench.patterns import numpy_dtype
-from sparsewire.bench.plot import time_by_density
-from sparsewire.bench.result import CaseResult, Outcome, summarise
-from sparsewire.bench.table import tables
-from sparsewire.experiment.cluster import Cluster
-from sparsewire.experiment.crew import Crew, Process
-from sparsewire.experiment.launch import module_argv
+from sparsewire.bench.result import CaseResult, Outcome, summarise, tables, time_by_density
+from sparsewire.experiment.cluster import Cluster, Site, free_ports
+from sparsewire.experiment.crew import Crew, Process, module_argv
 from sparsewire.experiment.progress import Move, bars
 from sparsewire.experiment.report import Report
-from sparsewire.experiment.site import Site, free_ports
-from sparsewire.measure.usage import cpu_seconds
+from sparsewire.measure.conditions import cpu_seconds
 from sparsewire.measure.wire_limit import Share
 
 _AGGREGATOR = "from sparsewire.cli.main import app; app()"
@@ -55,7 +50,7 @@ def run_all_reduce(job: Job, cluster: Cluster, move: Move) -> list[CaseResult]:
         # Those that the caller's environment may name are not part of this cluster.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "SPARSEWIRE_AGGREGATORS": ""}
         aggregators = _start_aggregators(crew, site, cluster, environment)
-        argv = module_argv("sparsewire.bench.worker", job.to_json())
+        argv = module_argv("sparsewire.bench.worker", json.dumps(asdict(job)))
         crew.start_workers(argv, cluster.ranks, environment)
         outcomes = _outcomes(crew, aggregators, job, move)
     cases, item_bytes = zip(job.cases, outcomes, strict=True), numpy_dtype(job.dtype).itemsize

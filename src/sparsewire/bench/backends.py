@@ -1,26 +1,87 @@
 """The all_reduces under test behind one small face: bind a case's data once, then call."""
 
-from __future__ import annotations
-
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 import sparsewire
-from sparsewire.bench.calls import Call, in_place, of_coo_tensor, of_vector
+from sparsewire import SparseVector
 from sparsewire.bench.case_data import CaseData
-from sparsewire.bench.job import Job
-from sparsewire.bench.names import algorithm_of
+from sparsewire.bench.job import OTHERS, Job, algorithm_of
 from sparsewire.bench.patterns import Array
 from sparsewire.errors import ExperimentError
-from sparsewire.measure.prediction import predict
+from sparsewire.measure.prediction import Prediction, predict
 from sparsewire.measure.wire_limit import coo_gather_bytes, ring_bytes
 
 # Those that add in another order than that of the ranks.
 _UNORDERED = {"ssar_recursive_double", "ring"}
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that can be repeated. Only `run` is timed."""
+
+    prepare: Callable[[], object]
+    """Makes the input, or what the result overwrites, as it was."""
+    run: Callable[[], object]
+    result: Callable[[], Array]
+    """The last run's result as a dense vector of shape (elements,)."""
+    exact: bool = False
+    """Whether the result must have the bits of a sum in rank order."""
+    prediction: Prediction | None = None
+
+
+def in_place(buffer: Array, given: Array, reduce: Callable[[], object], *, exact: bool) -> Call:
+    """Reduces a dense buffer, which is filled with what is given."""
+    return Call(lambda: np.copyto(buffer, given), reduce, lambda: buffer, exact)
+
+
+def of_vector(
+    reduce: Callable[[], object], out: Array | None, prediction: Prediction, *, exact: bool
+) -> Call:
+    """Reduces a sparse vector, which stays as it is; the result is new, or goes into `out`."""
+    result: list[object] = [None]
+
+    def prepare() -> None:
+        # Nothing of an earlier call may look like a result.
+        result[0] = None
+        if out is not None:
+            out.fill(1)
+
+    def run() -> None:
+        result[0] = reduce()
+
+    return Call(prepare, run, lambda: _as_dense(result[0]), exact, prediction)
+
+
+def of_coo_tensor(vector: SparseVector, reduce: Callable[[torch.Tensor], object]) -> Call:
+    """Reduces a sparse_coo tensor in place with torch.distributed; each time it is made anew."""
+    given = torch.sparse_coo_tensor(
+        torch.from_numpy(vector.indices.astype(np.int64))[None],
+        torch.from_numpy(vector.values),
+        vector.shape,
+        is_coalesced=True,
+        check_invariants=False,
+    )
+    tensor = [given]
+
+    def prepare() -> None:
+        tensor[0] = given.clone()
+
+    return Call(prepare, lambda: reduce(tensor[0]), lambda: tensor[0].to_dense().numpy())
+
+
+def _as_dense(result: object) -> Array:
+    if isinstance(result, SparseVector):
+        return result.to_dense()
+    assert isinstance(result, np.ndarray)
+    return result
 
 
 class Backend(Protocol):
@@ -141,34 +202,25 @@ def open_backends(job: Job, store: Store) -> dict[str, Backend]:
 
     The sparsewire ones share a communicator, which meets its peers through the same store as gloo.
     """
-    communicator: sparsewire.Communicator | None = None
-    backends: dict[str, Backend] = {}
-    for name in job.backends:
-        algorithm = algorithm_of(name)
-        if algorithm is None:
-            backends[name] = _open_other(name, job.op)
-            continue
-        if communicator is None:
-            communicator = _connect(job, PrefixStore("sparsewire", store))
-        backends[name] = SparsewireBackend(communicator, job, algorithm)
-    return backends
+
+    @cache
+    def connect() -> sparsewire.Communicator:
+        place, rank, size = PrefixStore("sparsewire", store), dist.get_rank(), dist.get_world_size()
+        return sparsewire.init(
+            place, rank=rank, world_size=size, lanes=job.lanes, timeout=job.timeout
+        )
+
+    return {name: _open(name, job, connect) for name in job.backends}
 
 
-def _connect(job: Job, store: Store) -> sparsewire.Communicator:
-    return sparsewire.init(
-        store,
-        rank=dist.get_rank(),
-        world_size=dist.get_world_size(),
-        lanes=job.lanes,
-        timeout=job.timeout,
-    )
-
-
-def _open_other(name: str, op: str) -> Backend:
-    if name in {"gloo", "gloo-sparse"}:
-        return GlooBackend(op, sparse=name == "gloo-sparse")
+def _open(name: str, job: Job, connect: Callable[[], sparsewire.Communicator]) -> Backend:
+    algorithm = algorithm_of(name)
+    if algorithm is not None:
+        return SparsewireBackend(connect(), job, algorithm)
+    if name in OTHERS:
+        return GlooBackend(job.op, sparse=name == "gloo-sparse")
     if name == "sparsewire-torch":
-        return TorchBackend(op)
+        return TorchBackend(job.op)
     raise ExperimentError(
         f"backend {name!r} is unknown; use gloo, gloo-sparse, sparsewire or sparsewire-torch"
     )

@@ -1,19 +1,31 @@
-"""One case's data on one rank: its input, dense and sparse, and the result that is expected."""
+"""One case's data on one rank: its input, and the result that it must have, by NumPy alone."""
 
-from __future__ import annotations
-
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
 from sparsewire import SparseVector
 from sparsewire.bench.job import Case, Job
-from sparsewire.bench.patterns import Array, Contribution, Pattern, contribute, expand, numpy_dtype
-from sparsewire.bench.reference import reduce_in_rank_order
+from sparsewire.bench.patterns import Array, Contribution, Pattern, contribute, numpy_dtype
 
 # Where the sum names this share of the elements, it is smaller as a dense array.
 _DENSE_RESULT = 1 / 3
+
+_ELEMENTWISE = {"min": np.minimum, "max": np.maximum, "product": np.multiply}
+
+# A backend that adds in another order, or in half precision, differs by this much per rank.
+_TOLERANCES = {"float64": 1e-13, "float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
+
+# Levels of the quantised precisions: a value moves by less than one of them, of the largest.
+_LEVELS = {"int8": 127, "int4": 7, "int2": 1}
+
+# The benchmark's values are at most this large.
+_LARGEST = 0.5
 
 
 @dataclass(frozen=True)
@@ -36,9 +48,8 @@ def prepare(job: Job, case: Case, rank: int, ranks: int) -> CaseData:
     def part(of: int) -> Contribution:
         return contribute(pattern, case.elements, case.density, dtype, job.seed, of)
 
-    dense = expand(part(rank), pattern, case.elements).reshape(-1)[: case.elements]
-    parts = (part(of) for of in range(ranks))
-    expected = reduce_in_rank_order(parts, pattern, case.elements, job.op, ranks)
+    dense = part(rank).dense().reshape(-1)[: case.elements]
+    expected = reduce_in_rank_order(map(part, range(ranks)), case.elements, job.op, ranks)
     vector = SparseVector.from_dense(dense) if job.input == "sparse" else None
     named = [] if vector is None else _named_by_all(vector.nnz, ranks)
     # The density of a sum, where the ranks' positions are independent.
@@ -51,3 +62,72 @@ def _named_by_all(count: int, ranks: int) -> list[int]:
     counts = [torch.zeros(1, dtype=torch.int64) for _ in range(ranks)]
     dist.all_gather(counts, torch.tensor([count]))
     return [int(of_rank) for of_rank in counts]
+
+
+def reduce_in_rank_order(
+    contributions: Iterator[Contribution], elements: int, op: str, ranks: int
+) -> Array:
+    """Combine the contributions of ranks 0, 1, ... into a vector of shape (elements,).
+
+    Half-width types accumulate in float32 and are rounded once, as the engine does.
+    """
+    first = next(contributions)
+    dtype = first.values.dtype
+    wide = np.dtype(np.float32) if dtype.itemsize == 2 else dtype
+    total = first.dense().astype(wide, copy=False)
+    for part in contributions:
+        if op in _ELEMENTWISE:
+            other = part.dense().astype(wide, copy=False)
+            _ELEMENTWISE[op](total, other, out=total)
+        else:
+            total[part.units] += part.values.astype(wide, copy=False)
+    if op == "avg":
+        total /= wide.type(ranks)
+    return total.astype(dtype, copy=False).reshape(-1)[:elements]
+
+
+def first_difference(
+    result: Array, expected: Array, *, exact: bool, ranks: int, precision: str | None = None
+) -> int | None:
+    """Index of the first wrong element, or None.
+
+    `exact` compares bits, else a tolerance holds: of the dtype, and of the `precision` on the wire.
+    """
+    if exact or result.dtype.name not in _TOLERANCES:
+        bits = f"u{result.itemsize}"
+        wrong = result.view(bits) != expected.view(bits)
+    else:
+        wrong = _are_apart(result, expected, ranks, precision)
+    return int(wrong.argmax()) if wrong.any() else None
+
+
+def _are_apart(
+    result: Array, expected: Array, ranks: int, precision: str | None
+) -> npt.NDArray[np.bool_]:
+    # The difference of half-width values is taken in float32, where it is exact enough.
+    wide = np.promote_types(result.dtype, np.float32) if result.itemsize > 2 else np.float32
+    found, wanted = result.astype(wide, copy=False), expected.astype(wide)
+    names = [result.dtype.name, *(precision.split(",") if precision else [])]
+    tolerance = max(_TOLERANCES.get(name, 0.0) for name in names) * ranks
+    bound = max(_rounding_bound(name, ranks) for name in names)
+    wrong = ~np.isclose(found, wanted, tolerance, max(tolerance, bound))
+    if bound and not _is_unbiased(found - wanted, wanted, bound):
+        wrong[np.abs(found - wanted).argmax()] = True
+    return np.asarray(wrong, np.bool_)
+
+
+def _rounding_bound(name: str, ranks: int) -> float:
+    """What rounding to levels may add up to: partial sums are rounded again where they go on."""
+    if name not in _LEVELS:
+        return 0.0
+    rounds = max(ranks / 2, 1 + math.log2(ranks))
+    return ranks * rounds * _LARGEST / _LEVELS[name]
+
+
+def _is_unbiased(error: Array, expected: Array, bound: float) -> bool:
+    """Whether errors within a bound are without a bias along the result, by six deviations.
+
+    Few levels allow errors as large as the values, so that the bound alone would forgive anything.
+    """
+    wide = expected.astype(np.float64)
+    return abs(float(error @ wide)) <= 6 * bound * float(np.linalg.norm(wide))

@@ -1,10 +1,57 @@
-"""What the bench process and its workers tell each other, as JSON: a job in, events out."""
+"""What is to be measured: the options of the command, and the job for workers that they mean."""
 
 from __future__ import annotations
 
+import itertools
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from typing import Any
+
+from sparsewire._core import ALGORITHMS, DTYPES
+from sparsewire.arguments import codecs
+from sparsewire.bench.patterns import Pattern, numpy_dtype
+from sparsewire.errors import ExperimentError
+from sparsewire.measure.conditions import proc_entry
+from sparsewire.measure.sizes import parse_density, parse_elements, split_list
+
+DEFAULT_SIZE = "25e6"
+
+_SMALL_BYTES = 64 * 1024
+_SMALL_BURST = 20
+_SMALL_ITERATIONS = 400
+_BYTES_TO_REDUCE = 1_000_000_000
+
+# Input, expected result, working buffer, and two more while data is made.
+_COPIES = 5
+
+OTHERS = ("gloo", "gloo-sparse")
+"""What sparsewire is compared with: dense, and gloo's own all_reduce of sparse tensors."""
+
+_OURS = "sparsewire"
+_WORDS = {
+    "gloo": "gloo (dense)",
+    "gloo-sparse": "gloo (sparse tensors)",
+    "sparsewire-torch": "sparsewire through torch",
+}
+
+
+def backend_name(algorithm: str) -> str:
+    """The name of sparsewire's all_reduce with an algorithm; that of "auto" is plain."""
+    return _OURS if algorithm == "auto" else f"{_OURS}/{algorithm}"
+
+
+def algorithm_of(backend: str) -> str | None:
+    """The algorithm that such a name means, or None for other backends."""
+    if backend == _OURS:
+        return "auto"
+    ours, _, algorithm = backend.partition("/")
+    return algorithm if ours == _OURS and algorithm else None
+
+
+def in_words(backend: str) -> str:
+    """What legends call it."""
+    return _WORDS.get(backend) or backend.replace("/", ", ")
 
 
 @dataclass(frozen=True)
@@ -25,20 +72,16 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What holds for all cases."""
+    """What holds for all cases; the help of the command says what each of them means."""
 
     dtype: str = "float32"
     op: str = "sum"
     input: str = "dense"
-    """"dense", or "sparse": a SparseVector of the non-zeros, which were found before."""
     result: str = "auto"
-    """Of sparse input: "sparse", "dense", or "auto" by density."""
     precision: str | None = None
-    """On the wire; two names with a comma for the two phases."""
     lanes: int | None = None
     seed: int = 1
     timeout: float = 300.0
-    """Seconds that one call may take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +98,6 @@ class Job(Settings):
         kind = f"sparse {self.dtype}" if self.input == "sparse" else self.dtype
         precision = f" sent as {self.precision}" if self.precision else ""
         return f"all_reduce {self.op} of {kind}{precision}{through}"
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Job:
@@ -76,3 +116,106 @@ class Sample:
     interface_bytes_sent: int = 0
     prediction: dict[str, Any] = field(default_factory=dict)
     """Of sparse input: the last fields of `Measurement`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions(Settings):
+    """The options of the command, by their names there; lists are still text."""
+
+    elements: str | None = None
+    bytes: str | None = None
+    density: str = "1"
+    pattern: str = "blocks:256"
+    algorithm: str = "auto"
+    against: str | None = None
+    through: str = "numpy"
+    iterations: int | None = None
+    warmup: int | None = None
+
+    def job(self, ranks: int, case_s: float | None = None) -> Job:
+        """Read and check everything; ExperimentError says what does not fit."""
+        dtype = numpy_dtype(self.dtype)
+        if self.op == "avg" and dtype.kind == "i":
+            raise ExperimentError(f"an average of {self.dtype} is no {self.dtype}; use --op sum")
+        self._check_sparse()
+        self._check_precision()
+        cases = list(self._cases(dtype.itemsize))
+        _check_memory(max(case.elements for case in cases) * dtype.itemsize, ranks)
+        settings = {field.name: getattr(self, field.name) for field in fields(Settings)}
+        return Job(cases=cases, backends=self._backends(), case_s=case_s, **settings)
+
+    def _cases(self, item_bytes: int) -> Iterator[Case]:
+        """Every size with every pattern and density."""
+        if self.elements and self.bytes:
+            raise ExperimentError("give --elements or --bytes, not both")
+        unit, sizes = ("bytes", self.bytes) if self.bytes else ("elements", self.elements)
+        lists = itertools.product(
+            split_list(self.pattern, "|"),
+            [parse_elements(t, item_bytes, unit=unit) for t in split_list(sizes or DEFAULT_SIZE)],
+            [parse_density(text) for text in split_list(self.density)],
+        )
+        for pattern, elements, density in lists:
+            # Each rank reads it again, but a mistake should be told before they start.
+            Pattern.parse(pattern)
+            iterations, warmup, burst = self._calls(elements * item_bytes)
+            yield Case(pattern, elements, density, iterations, warmup, burst)
+
+    def _calls(self, payload: int) -> tuple[int, int, int]:
+        """Measured calls, calls before them, and calls in a burst, for buffers of so many bytes."""
+        is_small = payload <= _SMALL_BYTES
+        by_size = max(10, min(100, _BYTES_TO_REDUCE // payload))
+        wanted = self.iterations or (_SMALL_ITERATIONS if is_small else by_size)
+        burst = min(_SMALL_BURST, wanted) if is_small else 1
+        warmup = max(2, burst) if self.warmup is None else self.warmup
+        return -(-wanted // burst) * burst, warmup, burst
+
+    def _backends(self) -> list[str]:
+        others = split_list(self.against) if self.against else []
+        for name in others:
+            if name not in OTHERS:
+                raise ExperimentError(f"--against {name} is unknown; use {' or '.join(OTHERS)}")
+        if "gloo-sparse" in others and self.input != "sparse":
+            raise ExperimentError("gloo-sparse reduces sparse tensors; give --input sparse too")
+        algorithms = split_list(self.algorithm)
+        for name in algorithms:
+            if name not in ALGORITHMS:
+                raise ExperimentError(f"algorithm {name!r} is unknown; use {', '.join(ALGORITHMS)}")
+        ours = [] if self.through == "torch" else [backend_name(name) for name in algorithms]
+        by_torch = [] if self.through == "numpy" else ["sparsewire-torch"]
+        return list(dict.fromkeys(others + ours + by_torch))
+
+    def _check_sparse(self) -> None:
+        if self.input == "dense" and (self.algorithm, self.result) != ("auto", "auto"):
+            raise ExperimentError(
+                "--algorithm and --result are for sparse vectors; use --input sparse"
+            )
+        if self.input == "sparse" and self.op not in {"sum", "avg"}:
+            raise ExperimentError(f"--op {self.op} is not for sparse vectors; use sum or avg")
+        if self.through == "torch" and self.algorithm != "auto":
+            raise ExperimentError("torch has no --algorithm; use --through both, or numpy")
+        if self.through != "numpy" and self.result == "dense":
+            raise ExperimentError("torch gets sparse results; leave --result dense away")
+
+    def _check_precision(self) -> None:
+        if self.precision is None:
+            return
+        if self.through != "numpy":
+            raise ExperimentError("--precision is for sparsewire itself; leave --through away")
+        names = split_list(self.precision)
+        try:
+            codecs(names[0] if len(names) == 1 else names, DTYPES[self.dtype], self.op)
+        except (TypeError, ValueError) as error:
+            raise ExperimentError(str(error)) from None
+
+
+def _check_memory(payload: int, ranks: int) -> None:
+    """Raise ExperimentError where so large buffers would not fit into this machine's memory."""
+    available = proc_entry("meminfo", "MemAvailable")
+    if available is None:
+        raise ExperimentError("cannot read the free memory from /proc/meminfo; bench needs Linux")
+    needed, free = payload * ranks * _COPIES, int(available.split()[0]) * 1024
+    if needed > free:
+        raise ExperimentError(
+            f"{ranks} ranks need about {needed / 1e9:.1f} GB for this size, {free / 1e9:.1f} GB "
+            "are free; use fewer ranks or elements"
+        )

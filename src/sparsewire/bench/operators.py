@@ -1,7 +1,5 @@
 """The speed of compression operators: how long a core takes to encode and decode, with checks."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -14,8 +12,7 @@ from numpy.typing import NDArray
 from sparsewire.compress import Compressor, Draws, parse
 from sparsewire.errors import ExperimentError
 from sparsewire.experiment.progress import Move, bars
-from sparsewire.experiment.report import Report
-from sparsewire.experiment.table import Column, number, table
+from sparsewire.experiment.report import Column, Report, number, table
 
 T = TypeVar("T")
 Vector = NDArray[np.float32]
@@ -29,13 +26,8 @@ OPERATORS = (
     *("top-k:0.001", "top-k:0.01", "top-k:0.1", "span-top-k:0.01", "threshold:2.5"),
     *("block-top-k:0.01", "block-top-k-ratio:0.01", "block-threshold:17"),
     *("sign", "sign:512", "low-rank:2", "low-rank:4"),
-    *(
-        "natural+rand-k:0.1",
-        "natural+top-k:0.01",
-        "dithering:4+natural",
-        "rounded:4:4+span-top-k:4",
-    ),
-    "0.5*ternary:inf|0.5*natural",
+    *("natural+rand-k:0.1", "natural+top-k:0.01", "dithering:4+natural"),
+    *("rounded:4:4+span-top-k:4", "0.5*ternary:inf|0.5*natural"),
 )
 """Every operator, with settings for long vectors."""
 

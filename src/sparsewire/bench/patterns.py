@@ -56,10 +56,17 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Contribution:
-    """The non-zero units of one rank: row i of `values` lies at unit `units[i]`."""
+    """The non-zero units of one rank, of `total`: row i of `values` lies at unit `units[i]`."""
 
     units: npt.NDArray[np.int64] | slice
     values: Array
+    total: int
+
+    def dense(self) -> Array:
+        """All units, shape (units, elements per unit)."""
+        dense = np.zeros((self.total, self.values.shape[1]), self.values.dtype)
+        dense[self.units] = self.values
+        return dense
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -73,23 +80,19 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
-def unit_count(pattern: Pattern, elements: int) -> int:
-    """Units that cover all elements; the last one may reach past the end."""
-    return -(-elements // pattern.unit)
-
-
 def contribute(
     pattern: Pattern, elements: int, density: float, dtype: np.dtype[Any], seed: int, rank: int
 ) -> Contribution:
     """What one rank adds. Any process can make any rank's data again from the same seed."""
-    total = unit_count(pattern, elements)
+    # The last unit may reach past the end.
+    total = -(-elements // pattern.unit)
     count = max(1, round(density * total))
     place = np.random.default_rng([seed, 0 if pattern.same else rank])
     units: npt.NDArray[np.int64] | slice = slice(None)
     if count < total:
         units = _choose(place, total, count, pattern.exponent)
     values = _values(np.random.default_rng([seed, rank, 1]), count, pattern.unit, dtype)
-    return Contribution(units, values)
+    return Contribution(units, values, total)
 
 
 def _choose(
@@ -117,11 +120,3 @@ def _values(rng: np.random.Generator, count: int, unit: int, dtype: np.dtype[Any
     values: Array = rng.random((count, unit), dtype=drawn)
     values -= drawn(0.5)
     return values.astype(dtype, copy=False)
-
-
-def expand(contribution: Contribution, pattern: Pattern, elements: int) -> Array:
-    """The contribution as a dense array of shape (units, elements per unit)."""
-    values = contribution.values
-    dense = np.zeros((unit_count(pattern, elements), pattern.unit), values.dtype)
-    dense[contribution.units] = values
-    return dense

@@ -1,17 +1,27 @@
-"""What was measured, per case and backend, with bandwidths as nccl-tests defines them."""
+"""What was measured, per case and backend, with bandwidths as nccl-tests defines them.
+
+As people see it: a table per pattern and size, 100 columns wide, and a picture.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from rich.table import Table
 
-from sparsewire.bench.job import Case, Sample
+from sparsewire.bench.job import OTHERS, Case, Sample, in_words
+from sparsewire.bench.patterns import Pattern
 from sparsewire.experiment.cluster import Cluster
+from sparsewire.experiment.report import Column, new_figure, number, table
 from sparsewire.measure.wire_limit import DENSE, Share, ring_bytes, sparse_bytes
 
-_REFERENCES = ("gloo", "gloo-sparse")
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -87,7 +97,7 @@ def summarise(case: Case, outcome: Outcome, cluster: Cluster, item_bytes: int) -
     """Join what all ranks measured in one case."""
     samples, share, payload = outcome.samples, outcome.share, case.elements * item_bytes
     references = {
-        name: float(np.median(_slowest(samples[name]))) for name in _REFERENCES if name in samples
+        name: float(np.median(_slowest(samples[name]))) for name in OTHERS if name in samples
     }
     ring = ring_bytes(payload, cluster.ranks)
     sparse = sparse_bytes(payload, cluster.ranks, cluster.aggregators, share)
@@ -152,3 +162,101 @@ def _measurement(
         speedup_over_gloo_sparse=over.get("gloo-sparse"),
         **samples[0].prediction,
     )
+
+
+class _Row(NamedTuple):
+    """One backend at one density."""
+
+    density: float
+    backend: str
+    measured: Measurement
+
+
+def tables(results: Sequence[CaseResult]) -> Iterator[Table]:
+    """One table per pattern and size, densities below each other."""
+    for (pattern, elements), group in itertools.groupby(results, lambda r: (r.pattern, r.elements)):
+        rows = [_Row(r.density, name, m) for r in group for name, m in r.backends.items()]
+        is_sparse = any(row.measured.algorithm for row in rows)
+        columns = _SPARSE_COLUMNS if is_sparse else _DENSE_COLUMNS
+        yield table(columns, rows, f"{pattern}, {elements:,} elements")
+
+
+def algorithm(backend: str, measured: Measurement) -> str:
+    """The algorithm that ran, in brackets where it was chosen; of others the backend."""
+    if measured.algorithm is None:
+        return backend
+    return f"({measured.chosen})" if measured.algorithm == "auto" else measured.algorithm
+
+
+def _times(speedup: float | None) -> str:
+    return number(speedup) + ("" if speedup is None else "x")
+
+
+_DENSITY = Column[_Row]("density", lambda row: f"{row.density:g}")
+_MEDIAN = Column[_Row]("median\nms", lambda row: number(row.measured.median_s, 1e3))
+_COSTS = (
+    Column[_Row]("sent\nMB", lambda row: number(row.measured.bytes_sent_per_rank, 1e-6)),
+    Column[_Row]("limit\nms", lambda row: number(row.measured.limit_s, 1e3)),
+    Column[_Row]("times\nlimit", lambda row: number(row.measured.limit_ratio)),
+    Column[_Row]("CPU\nms", lambda row: number(row.measured.cpu_s, 1e3)),
+    Column[_Row]("against\ngloo", lambda row: _times(row.measured.speedup_over_gloo)),
+)
+_DENSE_COLUMNS = (
+    _DENSITY,
+    Column[_Row]("backend", lambda row: row.backend, is_text=True),
+    _MEDIAN,
+    Column[_Row]("p99\nms", lambda row: number(row.measured.p99_s, 1e3)),
+    Column[_Row]("algbw\nMB/s", lambda row: number(row.measured.algbw_bytes_per_s, 1e-6)),
+    Column[_Row]("busbw\nMB/s", lambda row: number(row.measured.busbw_bytes_per_s, 1e-6)),
+    *_COSTS,
+)
+_SPARSE_COLUMNS = (
+    _DENSITY,
+    Column[_Row]("algorithm", lambda row: algorithm(row.backend, row.measured), is_text=True),
+    _MEDIAN,
+    Column[_Row]("model\nms", lambda row: number(row.measured.predicted_s, 1e3)),
+    *_COSTS,
+    Column[_Row]("its\nsparse", lambda row: _times(row.measured.speedup_over_gloo_sparse)),
+)
+
+
+def time_by_density(results: Sequence[CaseResult], title: str) -> Figure:
+    """Every backend and its wire limit."""
+    sizes = sorted({result.elements for result in results})
+    figure = new_figure(1.5 + 5 * len(sizes), 4.5)
+    panels = figure.subplots(1, len(sizes), squeeze=False)[0]
+    for axes, elements in zip(panels, sizes, strict=True):
+        _draw(axes, [result for result in results if result.elements == elements])
+        axes.set_title(f"{elements:,} elements")
+    figure.suptitle(title)
+    return figure
+
+
+def _draw(axes: Axes, results: Sequence[CaseResult]) -> None:
+    patterns = list(dict.fromkeys(result.pattern for result in results))
+    for pattern in patterns:
+        of_pattern = [result for result in results if result.pattern == pattern]
+        for backend in of_pattern[0].backends:
+            label, is_dense = in_words(backend), backend == "gloo"
+            # Where the zeros of a dense tensor lie makes no difference, so one line will do.
+            if not is_dense or pattern == patterns[0]:
+                if not is_dense and len(patterns) > 1:
+                    label = f"{label}, {Pattern.parse(pattern).in_words}"
+                _draw_backend(axes, of_pattern, backend, label)
+    axes.set(xscale="log", yscale="log", xlabel="density", ylabel="time [ms]")
+    if results[0].gloo_limit_s is not None:
+        axes.plot([], [], "k:", label="wire limit")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
+    axes.grid(which="both", alpha=0.2)
+    axes.legend(fontsize="small")
+
+
+def _draw_backend(axes: Axes, results: Sequence[CaseResult], backend: str, label: str) -> None:
+    by_density = sorted(results, key=lambda result: result.density)
+    densities = [result.density for result in by_density]
+    measured = [result.backends[backend] for result in by_density]
+    style = "s--" if backend.startswith("gloo") else "o-"
+    (line,) = axes.plot(densities, [m.median_s * 1e3 for m in measured], style, label=label)
+    limits = [m.limit_s * 1e3 for m in measured if m.limit_s is not None]
+    axes.plot(densities[: len(limits)], limits, ":", color=line.get_color())

@@ -1,20 +1,158 @@
-"""One rank of a benchmark, started as `python -m sparsewire.bench.worker JOB`: JSON lines out."""
+"""One rank of a benchmark, started as `python -m sparsewire.bench.worker JOB`: JSON lines out.
 
-from __future__ import annotations
+In every case it calls the backends in turn, and checks every result.
+"""
 
 import os
 import sys
+import time
 from dataclasses import asdict, astuple
 from datetime import timedelta
+from functools import partial
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store, TCPStore
 
-from sparsewire.bench.backends import Backend, open_backends
-from sparsewire.bench.case_run import CaseRun
-from sparsewire.bench.job import Job
-from sparsewire.experiment.events import Tell, claim_stdout
+from sparsewire.bench.backends import Backend, Call, open_backends
+from sparsewire.bench.case_data import first_difference, prepare
+from sparsewire.bench.job import Job, Sample
+from sparsewire.bench.patterns import Array
+from sparsewire.errors import ExperimentError
+from sparsewire.experiment.crew import Tell, claim_stdout
+from sparsewire.measure.conditions import Usage
+from sparsewire.measure.prediction import Prediction
+from sparsewire.measure.wire_limit import Share, nonzero_blocks, share
+
+# Less would leave a median to chance.
+_MEASURED_MIN = 3
+
+# Nothing that took so many times as long as the fastest can turn out to be the fastest; for one
+# call that lasts longer than a disturbance, this is known at once.
+_FAR_BEHIND = 2.5
+_LONG_S = 0.1
+
+
+class Pacing:
+    """Which backends go on, decided alike on all ranks; without `case_s`, all to the end."""
+
+    def __init__(self, backends: list[str], case_s: float | None) -> None:
+        self.running = backends
+        self._first = backends[0] if backends else ""
+        self._case_s = case_s
+        self._start = time.monotonic()
+        self._measured = 0
+
+    def is_over(self, samples: dict[str, Sample]) -> bool:
+        """Take note of one more measured burst; whether it was the last. Collective."""
+        if self._case_s is None:
+            return False
+        self._measured += 1
+        fastest = [min(samples[name].seconds) for name in self.running]
+        slowest_rank = torch.tensor([time.monotonic() - self._start, *fastest], dtype=torch.float64)
+        dist.all_reduce(slowest_rank, dist.ReduceOp.MAX)
+        elapsed, *fastest = slowest_rank.tolist()
+        enough = self._measured >= _MEASURED_MIN
+        bound = max(_FAR_BEHIND * min(fastest), 0.0 if enough else _LONG_S)
+        self.running = [
+            name
+            for name, seconds in zip(self.running, fastest, strict=True)
+            if seconds <= bound or name == self._first
+        ]
+        return enough and elapsed > self._case_s
+
+
+class CaseRun:
+    """Holds one rank's data, and `burst` buffers that are reduced."""
+
+    def __init__(self, job: Job, index: int, tell: Tell) -> None:
+        self.job, self.case, self.tell = job, job.cases[index], partial(tell, case=index)
+        self.interface = os.environ["SPARSEWIRE_IFNAME"]
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self.data = prepare(job, self.case, self.rank, self.ranks)
+        self.buffers = [np.empty_like(self.data.dense) for _ in range(self.case.burst)]
+
+    def run(self, backends: dict[str, Backend]) -> None:
+        """Alternate the backends burst by burst, so that disturbances hit all of them alike.
+
+        Tells how far it is, and in the end what was measured. Collective.
+        """
+        needed = self._share()
+        calls = {
+            name: [backend.bind(self.data, buffer) for buffer in self.buffers]
+            for name, backend in backends.items()
+        }
+        samples = {name: Sample(prediction=_told(c[0].prediction)) for name, c in calls.items()}
+        warmup = -(-self.case.warmup // self.case.burst)
+        bursts = warmup - (-self.case.iterations // self.case.burst)
+        pacing = Pacing(list(backends), self.job.case_s)
+        for burst in range(bursts):
+            self.tell("progress", done=burst, total=bursts)
+            # Each order in turn: no backend always follows the same one.
+            for name in pacing.running[:: 1 if burst % 2 else -1]:
+                sample = Sample() if burst < warmup else samples[name]
+                self._burst(name, backends[name], calls[name], sample)
+            if burst >= warmup and pacing.is_over(samples):
+                break
+        told = {name: asdict(sample) for name, sample in samples.items()}
+        self.tell("measured", share=astuple(needed), samples=told)
+
+    def _share(self) -> Share:
+        """What the buffers of all ranks hold."""
+        vector = self.data.dense
+        pairs = zip(_densities(nonzero_blocks(vector)), _densities(vector != 0), strict=True)
+        return Share(*(share(*pair, 8 * vector.itemsize) for pair in pairs))
+
+    def _burst(self, name: str, backend: Backend, calls: list[Call], sample: Sample) -> None:
+        for call in calls:
+            call.prepare()
+        dist.barrier()
+        before, sent = Usage.now(self.interface), backend.counted_bytes_sent()
+        sample.seconds += [_timed(call) for call in calls]
+        # A rank still serves others after its own call; the second barrier waits for that work.
+        dist.barrier()
+        after = Usage.now(self.interface)
+        sample.user_cpu_s += after.user_cpu_s - before.user_cpu_s
+        sample.system_cpu_s += after.system_cpu_s - before.system_cpu_s
+        sample.interface_bytes_sent += after.interface_bytes_sent - before.interface_bytes_sent
+        if sent is not None:
+            now_sent = backend.counted_bytes_sent() or 0
+            sample.counted_bytes_sent = (sample.counted_bytes_sent or 0) + now_sent - sent
+        for call in calls:
+            self._check(name, call.result(), exact=call.exact)
+
+    def _check(self, name: str, result: Array, *, exact: bool) -> None:
+        expected, precision = self.data.expected, self.job.precision
+        at = first_difference(result, expected, exact=exact, ranks=self.ranks, precision=precision)
+        if at is not None:
+            raise ExperimentError(
+                f"{name} gave a wrong result on rank {self.rank} for {self.case}: element {at} "
+                f"is {result[at]!r}, expected {expected[at]!r}"
+            )
+
+
+def _told(prediction: Prediction | None) -> dict[str, object]:
+    if prediction is None:
+        return {}
+    told = asdict(prediction)
+    return {"predicted_s": told.pop("seconds"), **told}
+
+
+def _timed(call: Call) -> float:
+    start = time.perf_counter()
+    call.run()
+    return time.perf_counter() - start
+
+
+def _densities(nonzero: npt.NDArray[np.bool_]) -> tuple[float, float]:
+    """Share of what is marked: the mean over ranks, and of the union."""
+    mask = torch.from_numpy(nonzero.astype(np.uint8))
+    mean = mask.double().mean()
+    dist.all_reduce(mean)
+    dist.all_reduce(mask, dist.ReduceOp.MAX)
+    return mean.item() / dist.get_world_size(), mask.double().mean().item()
 
 
 def main() -> None:
@@ -25,7 +163,7 @@ def main() -> None:
     store = _join(job)
     backends = open_backends(job, store)
     for index in range(len(job.cases)):
-        _run_case(job, index, backends, tell)
+        CaseRun(job, index, tell).run(backends)
     for backend in backends.values():
         backend.close()
     dist.destroy_process_group()
@@ -39,14 +177,6 @@ def _join(job: Job) -> Store:
     store = TCPStore(host, port, world_size, rank == 0, timeout)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=timeout)
     return store
-
-
-def _run_case(job: Job, index: int, backends: dict[str, Backend], tell: Tell) -> None:
-    run = CaseRun(job, index)
-    needed = run.share()
-    measured = run.run(backends, lambda done, of: tell("progress", case=index, done=done, total=of))
-    samples = {name: asdict(sample) for name, sample in measured.items()}
-    tell("measured", case=index, share=astuple(needed), samples=samples)
 
 
 if __name__ == "__main__":

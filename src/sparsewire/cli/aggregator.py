@@ -1,7 +1,5 @@
 """`sparsewire aggregator`: a process that adds up for the workers of other hosts."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from sparsewire.cli.failure import exit_on_error
-from sparsewire.experiment.result_files import ResultFiles
+from sparsewire.experiment.report import ResultFiles
 
 if TYPE_CHECKING:
     from sparsewire.experiment.cluster import Cluster
@@ -26,80 +26,10 @@ Link = Annotated[str | None, typer.Option(help="Speed of each emulated host's li
 Ranks = Annotated[
     int | None, typer.Option(min=2, help=f"Ranks on loopback. Default: {_DEFAULT_RANKS}.")
 ]
-Elements = Annotated[
-    str | None,
-    typer.Option(
-        help="Buffer sizes, like 25e6 or 64Ki,1Mi; with a B (4KiB) they are bytes. Default: 25e6."
-    ),
-]
-Bytes = Annotated[str | None, typer.Option(help="Buffer sizes in bytes, instead of --elements.")]
-Densities = Annotated[
-    str, typer.Option(help="Densities: shares of non-zero blocks (or elements) per rank.")
-]
-Patterns = Annotated[
-    str,
-    typer.Option(
-        help="Where the non-zeros lie: blocks:256, blocks:256,same (on every rank alike), "
-        "random (single elements), zipf:1.1 (by a power law); several separated by |."
-    ),
-]
-Dtype = Annotated[
-    Literal["float32", "float64", "float16", "bfloat16", "int32", "int64"],
-    typer.Option(help="Element type."),
-]
-Op = Annotated[Literal["sum", "avg", "min", "max", "product"], typer.Option(help="Reduction.")]
-Against = Annotated[
-    str | None,
-    typer.Option(
-        help="Measure these too, interleaved in the same run: gloo (dense), gloo-sparse (its own "
-        "all_reduce of sparse tensors)."
-    ),
-]
-Input = Annotated[
-    Literal["dense", "sparse"],
-    typer.Option(help="Pass arrays, or SparseVectors, whose positions are known before."),
-]
-Algorithms = Annotated[
-    str, typer.Option(help="Algorithms for sparse input, a row for each: auto, stream, ...")
-]
-Precision = Annotated[
-    str | None,
-    typer.Option(help="Precision on the wire, like bfloat16 or int8; two for the two phases."),
-]
-Result = Annotated[
-    Literal["auto", "sparse", "dense"],
-    typer.Option(
-        help="Form of the result of sparse input: a SparseVector, or a dense array that is used "
-        "again and again; auto: dense where sums name a third."
-    ),
-]
-Through = Annotated[
-    Literal["numpy", "torch", "both"],
-    typer.Option(
-        help="Call sparsewire on arrays, or as a process group of torch: sparse ones as sparse_coo."
-    ),
-]
-Iterations = Annotated[
-    int | None, typer.Option(min=1, help="Measured calls per case. Default: by size.")
-]
-Warmup = Annotated[
-    int | None, typer.Option(min=0, help="Calls before measuring. Default: by size.")
-]
-Aggregators = Annotated[
-    int, typer.Option(min=0, help="Dedicated aggregators, in the lab on hosts of their own.")
-]
-Lanes = Annotated[
-    int | None, typer.Option(min=1, help="Lanes: threads and connections to each peer.")
-]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the data.")]
 Timeout = Annotated[float, typer.Option(min=1, help="Seconds that one call may take.")]
 JsonFile = Annotated[
     Path | None, typer.Option("--json", help="Write all numbers and conditions here.")
-]
-Plot = Annotated[Path | None, typer.Option(help="Draw time against density into this PNG.")]
-
-HeatMap = Annotated[
-    Path | None, typer.Option("--plot", help="Draw time over the best time into this PNG.")
 ]
 
 
@@ -113,26 +43,63 @@ def all_reduce(
     hosts: Hosts = None,
     link: Link = None,
     ranks: Ranks = None,
-    elements: Elements = None,
-    bytes: Bytes = None,
-    density: Densities = "1,0.1,0.01",
-    pattern: Patterns = "blocks:256",
-    dtype: Dtype = "float32",
-    op: Op = "sum",
-    input: Input = "dense",
-    algorithm: Algorithms = "auto",
-    precision: Precision = None,
-    result: Result = "auto",
-    against: Against = None,
-    through: Through = "numpy",
-    iterations: Iterations = None,
-    warmup: Warmup = None,
-    aggregators: Aggregators = 0,
-    lanes: Lanes = None,
+    elements: str | None = typer.Option(
+        None,
+        help="Buffer sizes, like 25e6 or 64Ki,1Mi; with a B (4KiB) they are bytes. Default: 25e6.",
+    ),
+    bytes: str | None = typer.Option(None, help="Buffer sizes in bytes, instead of --elements."),
+    density: str = typer.Option(
+        "1,0.1,0.01", help="Densities: shares of non-zero blocks (or elements) per rank."
+    ),
+    pattern: str = typer.Option(
+        "blocks:256",
+        help="Where the non-zeros lie: blocks:256, blocks:256,same (on every rank alike), "
+        "random (single elements), zipf:1.1 (by a power law); several separated by |.",
+    ),
+    dtype: Literal["float32", "float64", "float16", "bfloat16", "int32", "int64"] = typer.Option(
+        "float32", help="Element type."
+    ),
+    op: Literal["sum", "avg", "min", "max", "product"] = typer.Option("sum", help="Reduction."),
+    input: Literal["dense", "sparse"] = typer.Option(
+        "dense", help="Pass arrays, or SparseVectors, whose positions are known before."
+    ),
+    algorithm: str = typer.Option(
+        "auto", help="Algorithms for sparse input, a row for each: auto, stream, ..."
+    ),
+    precision: str | None = typer.Option(
+        None, help="Precision on the wire, like bfloat16 or int8; two for the two phases."
+    ),
+    result: Literal["auto", "sparse", "dense"] = typer.Option(
+        "auto",
+        help="Form of the result of sparse input: a SparseVector, or a dense array that is used "
+        "again and again; auto: dense where sums name a third.",
+    ),
+    against: str | None = typer.Option(
+        None,
+        help="Measure these too, interleaved in the same run: gloo (dense), gloo-sparse (its own "
+        "all_reduce of sparse tensors).",
+    ),
+    through: Literal["numpy", "torch", "both"] = typer.Option(
+        "numpy",
+        help="Call sparsewire on arrays, or as a process group of torch: sparse ones as "
+        "sparse_coo.",
+    ),
+    iterations: int | None = typer.Option(
+        None, min=1, help="Measured calls per case. Default: by size."
+    ),
+    warmup: int | None = typer.Option(
+        None, min=0, help="Calls before measuring. Default: by size."
+    ),
+    aggregators: int = typer.Option(
+        0, min=0, help="Dedicated aggregators, in the lab on hosts of their own."
+    ),
+    lanes: int | None = typer.Option(
+        None, min=1, help="Lanes: threads and connections to each peer."
+    ),
     seed: Seed = 1,
     timeout: Timeout = 300.0,
     json_file: JsonFile = None,
-    plot: Plot = None,
+    plot: Path | None = typer.Option(None, help="Draw time against density into this PNG."),
 ) -> None:
     """Time all_reduce over sizes, densities and patterns of non-zeros.
 
@@ -149,7 +116,7 @@ def all_reduce(
     given = locals()
     with exit_on_error():
         from sparsewire.bench.all_reduce import all_reduce_report
-        from sparsewire.bench.options import BenchOptions
+        from sparsewire.bench.job import BenchOptions
 
         cluster = _cluster(hosts, ranks, link, aggregators)
         options = BenchOptions(**{field.name: given[field.name] for field in fields(BenchOptions)})
@@ -162,11 +129,11 @@ def grid(
     hosts: Hosts = None,
     link: Link = None,
     ranks: Ranks = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Measure a few cells only.")] = False,
+    quick: bool = typer.Option(False, "--quick", help="Measure a few cells only."),
     seed: Seed = 1,
     timeout: Timeout = 300.0,
     json_file: JsonFile = None,
-    plot: HeatMap = None,
+    plot: Path | None = typer.Option(None, help="Draw time over the best time into this PNG."),
 ) -> None:
     """Compare "auto" with every algorithm that it may choose, over sizes and densities.
 
@@ -177,8 +144,7 @@ def grid(
     Example: sparsewire bench grid --ranks 4 --plot grid.png
     """
     with exit_on_error():
-        from sparsewire.bench.grid import FULL, QUICK
-        from sparsewire.bench.grid_report import grid_report
+        from sparsewire.bench.grid import FULL, QUICK, grid_report
 
         cluster = _cluster(hosts, ranks, link)
         files = ResultFiles(json_file, plot).checked()
@@ -188,12 +154,11 @@ def grid(
 
 @app.command("operators")
 def operators(
-    operator: Annotated[
-        str | None,
-        typer.Option(help="Operators, with commas between. Default: all, with usual settings."),
-    ] = None,
-    elements: Annotated[str, typer.Option(help="Elements of the vector, like 25M.")] = "25M",
-    repetitions: Annotated[int, typer.Option(min=1, help="Measured calls of each.")] = 5,
+    operator: str | None = typer.Option(
+        None, help="Operators, with commas between. Default: all, with usual settings."
+    ),
+    elements: str = typer.Option("25M", help="Elements of the vector, like 25M."),
+    repetitions: int = typer.Option(5, min=1, help="Measured calls of each."),
     seed: Seed = 1,
     json_file: JsonFile = None,
 ) -> None:

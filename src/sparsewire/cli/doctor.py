@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,14 +12,13 @@ from sparsewire.cli.failure import exit_on_error
 if TYPE_CHECKING:
     from sparsewire.doctor.diagnosis import Diagnosis
 
-Workers = Annotated[
-    int | None,
-    typer.Option(min=2, max=64, help="Ranks to start here, on loopback. Default: this machine."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")]
 
-
-def doctor(workers: Workers = None, as_json: AsJson = False) -> None:
+def doctor(
+    workers: int | None = typer.Option(
+        None, min=2, max=64, help="Ranks to start here, on loopback. Default: this machine."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print everything as JSON instead."),
+) -> None:
     """Look at this machine or, under a launcher, at all ranks, and say what is wrong.
 
     Ranks connect and measure the link: what a message, a byte and an element take, and which
@@ -32,8 +31,13 @@ def doctor(workers: Workers = None, as_json: AsJson = False) -> None:
     """
     with exit_on_error():
         rank, diagnosis = _diagnose(workers)
-    if rank == 0:
-        _print(diagnosis, as_json)
+    if rank == 0 and as_json:
+        typer.echo(diagnosis.to_json(indent=1))
+    elif rank == 0:
+        from sparsewire.doctor.tables import print_diagnosis
+        from sparsewire.experiment.report import report_console
+
+        print_diagnosis(report_console(), diagnosis)
     if any(finding.serious for finding in diagnosis.findings):
         raise typer.Exit(1)
 
@@ -47,13 +51,3 @@ def _diagnose(workers: int | None) -> tuple[int, Diagnosis]:
             raise ValueError("a launcher has started the ranks: leave --workers away")
         return of_ranks(os.environ)
     return 0, of_local_ranks(workers) if workers else of_machine(os.environ)
-
-
-def _print(diagnosis: Diagnosis, as_json: bool) -> None:
-    from sparsewire.doctor.tables import print_diagnosis
-    from sparsewire.experiment.report import report_console
-
-    if as_json:
-        typer.echo(diagnosis.to_json(indent=1))
-        return
-    print_diagnosis(report_console(), diagnosis)

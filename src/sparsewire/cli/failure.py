@@ -1,6 +1,7 @@
-"""How a command ends where it cannot go on: with a message on standard error and status 1."""
+"""How a command ends before its time: told to by a signal, or by an error that says what to do.
 
-from __future__ import annotations
+Either way in good order, so that what it has started ends with it.
+"""
 
 import signal
 from collections.abc import Iterator

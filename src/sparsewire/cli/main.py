@@ -1,10 +1,10 @@
-"""The `sparsewire` command: one application; every module of this package adds a command."""
+"""The `sparsewire` command: one application; the modules of this package add its commands."""
 
 from importlib.metadata import version
 
 import typer
 
-from sparsewire.cli import aggregator, bench, demo, doctor, lab, optimize, training
+from sparsewire.cli import aggregator, bench, doctor, lab, optimize, training
 
 app = typer.Typer(
     help="Sparse collective communication for distributed training: send only what is not zero.",
@@ -35,7 +35,7 @@ def main(
     pass
 
 
-app.command()(demo.demo)
+app.command()(training.demo)
 # Options after the command's name belong to the command that the hosts run.
 app.command(context_settings={"allow_interspersed_args": False})(lab.lab)
 bench.app.command()(training.training)

@@ -1,68 +1,107 @@
-"""`sparsewire bench training`: trains with compressed and with dense gradients, and compares."""
-
-from __future__ import annotations
+"""Commands that train networks and compare: `sparsewire demo` and `sparsewire bench training`."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from sparsewire.cli.bench import JsonFile
-from sparsewire.cli.failure import exit_on_error, require
-from sparsewire.experiment.result_files import ResultFiles
+from sparsewire.cli.failure import check_link, exit_on_error, require
+from sparsewire.experiment.report import ResultFiles
 
-Tasks = Annotated[
-    str,
-    typer.Option(
-        "--task",
+_DEFAULT_BACKENDS = ["gloo", "sparsewire"]
+
+
+def demo(
+    output: Path = typer.Option(
+        Path("sparsewire-demo"), help="Folder for report.json, loss.png and the workers' logs."
+    ),
+    corpus: Path | None = typer.Option(
+        None, help="File or folder of text. Default: the source of Python's own library."
+    ),
+    backend: list[str] | None = typer.Option(
+        None, help="Backend to train over; repeatable. Default: gloo and sparsewire."
+    ),
+    workers: int = typer.Option(4, min=2, max=64, help="Worker processes."),
+    steps: int = typer.Option(50, min=5, help="Training steps over each backend."),
+    link: str = typer.Option(
+        "1gbit", help="Speed of each worker's link in the lab: 1gbit, 10gbit, ..."
+    ),
+    seed: int = typer.Option(0, min=0, help="Seed of the model and the negatives."),
+) -> None:
+    """Train a language model over gloo and over sparsewire, and compare.
+
+    The training is an ordinary DistributedDataParallel script; only the backend's name differs.
+    As root on Linux, every worker is an emulated host with a link of its own; elsewhere, all
+    workers use loopback.
+
+    Example: sudo sparsewire demo --link 1gbit
+    """
+    backends = backend or _DEFAULT_BACKENDS
+    # Before anything that takes long, imports included.
+    typer.echo(
+        f"A language model is trained {steps} steps over {', then over '.join(backends)}, "
+        f"by {workers} workers."
+    )
+    with exit_on_error():
+        require("torch", extra="torch")
+        from sparsewire.experiment.cluster import Cluster
+        from sparsewire.experiment.progress import bars
+        from sparsewire.lab import available
+        from sparsewire.training.demo import demo_report, run_demo
+
+        cluster = Cluster(workers, emulated=True, link=check_link(link))
+        if (reason := available()) is not None:
+            _tell_of_loopback(reason)
+            cluster = Cluster(workers)
+        output.mkdir(parents=True, exist_ok=True)
+        files = ResultFiles(output / "report.json", output / "loss.png")
+        typer.echo(f"First, {corpus or 'the source of the standard library'} is read.")
+        with bars(stay=True) as move:
+            found = run_demo(backends, cluster, corpus, steps, seed, output, move)
+        demo_report(found).present(files)
+        typer.echo(f"Written: {files.json}, {files.plot}")
+
+
+def _tell_of_loopback(reason: str) -> None:
+    typer.secho(
+        f"No emulated network: {reason}.\nAll workers use loopback instead, which is many times "
+        "as fast as a network: expect a small speed-up, or none, and equal losses.",
+        fg="yellow",
+    )
+
+
+def training(
+    task: str = typer.Option(
+        "lstm,digits",
         help="What to train: lstm (a language model), digits (a convolutional network, needs "
         "scikit-learn).",
     ),
-]
-Methods = Annotated[
-    str,
-    typer.Option(
-        "--method",
+    method: str = typer.Option(
+        "gloo,feedback,diana",
         help="gloo or sparsewire (dense), feedback[/OPERATOR], diana[/OPERATOR], with commas "
         "between; the first one is what the others are compared with. A second operator, behind "
         "another slash, is for parameters of fewer than 131,072 elements.",
     ),
-]
-TimedLink = Annotated[
-    str | None,
-    typer.Option(
-        "--link",
+    ranks: int = typer.Option(4, min=2, max=64, help="Ranks that train together."),
+    steps: int | None = typer.Option(
+        None, min=5, help="Steps of each training. Default: the task's."
+    ),
+    seeds: int = typer.Option(1, min=1, help="Train so often, with seeds 0, 1, ..."),
+    warmup: int | None = typer.Option(
+        None, min=0, help="First steps in which hooks send everything. Default: 2%."
+    ),
+    link: str | None = typer.Option(
+        None,
         help="Time steps on emulated hosts with links of this speed, like 100mbit (Linux, root).",
     ),
-]
-LossPlot = Annotated[
-    Path | None,
-    typer.Option("--plot", help="Draw losses by steps, bytes and time into this PNG."),
-]
-
-
-def training(
-    task: Tasks = "lstm,digits",
-    method: Methods = "gloo,feedback,diana",
-    ranks: Annotated[int, typer.Option(min=2, max=64, help="Ranks that train together.")] = 4,
-    steps: Annotated[
-        int | None, typer.Option(min=5, help="Steps of each training. Default: the task's.")
-    ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Train so often, with seeds 0, 1, ...")] = 1,
-    warmup: Annotated[
-        int | None,
-        typer.Option(min=0, help="First steps in which hooks send everything. Default: 2%."),
-    ] = None,
-    link: TimedLink = None,
-    timed_steps: Annotated[
-        int, typer.Option(min=5, help="Steps of each training on emulated links.")
-    ] = 100,
-    text: Annotated[
-        Path | None,
-        typer.Option(help="Text for lstm. Default: the source of Python's own library."),
-    ] = None,
+    timed_steps: int = typer.Option(100, min=5, help="Steps of each training on emulated links."),
+    text: Path | None = typer.Option(
+        None, help="Text for lstm. Default: the source of Python's own library."
+    ),
     json_file: JsonFile = None,
-    plot: LossPlot = None,
+    plot: Path | None = typer.Option(
+        None, help="Draw losses by steps, bytes and time into this PNG."
+    ),
 ) -> None:
     """Train with compressed gradients and with dense ones; compare losses, bytes and times.
 
@@ -74,9 +113,8 @@ def training(
     """
     with exit_on_error():
         from sparsewire.experiment.progress import bars
-        from sparsewire.training.averaging import Averaging
-        from sparsewire.training.comparison import Plan, compare
-        from sparsewire.training.findings import comparison_report
+        from sparsewire.training.comparison import Plan, compare, comparison_report
+        from sparsewire.training.trial import Averaging
 
         files = ResultFiles(json_file, plot).checked()
         tasks, methods = _known(task.split(",")), [Averaging.parse(m) for m in method.split(",")]
@@ -87,7 +125,7 @@ def training(
 
 
 def _known(tasks: list[str]) -> list[str]:
-    from sparsewire.training.tasks import TASKS
+    from sparsewire.training.trial import TASKS
 
     for task in tasks:
         if task not in TASKS:

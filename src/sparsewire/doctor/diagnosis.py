@@ -11,8 +11,7 @@ from sparsewire.compress.framing import framed, unframed
 from sparsewire.doctor.choices import Chosen, choices
 from sparsewire.doctor.findings import Finding, findings
 from sparsewire.doctor.machine import Machine, look_at_machine
-from sparsewire.experiment.events import Event
-from sparsewire.experiment.launch import run_on_loopback
+from sparsewire.experiment.crew import Event, run_on_loopback
 from sparsewire.link_figures import LinkFigures
 from sparsewire.meeting.launcher import join
 

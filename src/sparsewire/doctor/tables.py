@@ -13,7 +13,7 @@ from sparsewire.doctor.choices import Chosen
 from sparsewire.doctor.diagnosis import Diagnosis
 from sparsewire.doctor.findings import bandwidth_mbit
 from sparsewire.doctor.machine import Machine
-from sparsewire.experiment.table import Column, table
+from sparsewire.experiment.report import Column, table
 from sparsewire.link_figures import LinkFigures
 from sparsewire.measure.sizes import size_text
 

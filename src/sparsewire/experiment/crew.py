@@ -1,21 +1,27 @@
-"""Processes that start and end together on the hosts of a site: what they say, why they failed."""
+"""Processes that start and end together on the hosts of a site: what they say, why they failed.
+
+Workers tell whoever started them events, one line of JSON each, on standard output.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import subprocess
+import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from sparsewire.errors import WorkerFailed
-from sparsewire.experiment.events import Event
+from sparsewire.experiment.cluster import Loopback, Site, free_ports
 from sparsewire.experiment.signals import held_back
-from sparsewire.experiment.site import Site, free_ports
 
 _GRACE_S = 5.0
 """For processes that are told to end."""
@@ -23,7 +29,34 @@ _FAILURE_GRACE_S = 3.0
 """For workers to fail as well, once one has: it is not always the culprit."""
 _LOG_LINES = 30
 
+# Workers share the machine's cores, so one thread each. And they keep freed memory: otherwise each
+# step of a training gives its large arrays back to the system, only to fault them in again.
+_DEFAULTS = {
+    "OMP_NUM_THREADS": "1",
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(2**40),
+}
+
 Environment = Mapping[str, str]
+Event = dict[str, Any]
+"""Its kind, under "event", and whatever belongs to it."""
+
+
+class Tell(Protocol):
+    """Tells one event: tell("step", number=3)."""
+
+    def __call__(self, kind: str, /, **fields: object) -> None: ...
+
+
+def claim_stdout() -> Tell:
+    """Keep standard output for events; whatever a library prints goes to standard error."""
+    lines = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+
+    def tell(kind: str, /, **fields: object) -> None:
+        lines.write(json.dumps({"event": kind, **fields}) + "\n")
+
+    return tell
 
 
 @dataclass(frozen=True)
@@ -109,16 +142,9 @@ class Crew:
         """Run `argv` as one more of `processes`."""
         log = self._logs / f"{name}.log"
         # What runs and is not in the list would outlive everybody.
+        streams = {"stdin": subprocess.DEVNULL, "stdout": output, "text": True}
         with log.open("w") as errors, held_back():
-            popen = self._site.popen(
-                host,
-                argv,
-                environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                text=True,
-            )
+            popen = self._site.popen(host, argv, environment, stderr=errors, **streams)
             processes.append(Process(name, popen, log))
         return processes[-1]
 
@@ -151,3 +177,31 @@ def _wait(processes: Sequence[subprocess.Popen[str]], seconds: float) -> None:
     for popen in processes:
         with contextlib.suppress(subprocess.TimeoutExpired):
             popen.wait(max(0.0, end - time.monotonic()))
+
+
+def run_workers(
+    site: Site, argv: Sequence[str], logs: Path, on_event: Callable[[Event], None]
+) -> None:
+    """Run `argv` on every host of the site until all have ended; pass on rank 0's events.
+
+    Standard error goes to one file per rank in `logs`. Raises WorkerFailed, with what it wrote, as
+    soon as a worker fails. No worker outlives the call.
+    """
+    with Crew(site, logs) as crew:
+        crew.start_workers(argv, len(site.addresses), {**_DEFAULTS, **os.environ})
+        for rank, event in crew.events():
+            if rank == 0:
+                on_event(event)
+
+
+def run_on_loopback(
+    module: str, *arguments: str, ranks: int, on_event: Callable[[Event], None]
+) -> None:
+    """Run a module of this package as `ranks` ranks on loopback, as `run_workers` does."""
+    with tempfile.TemporaryDirectory(prefix="sparsewire-workers-") as logs:
+        run_workers(Loopback(ranks), module_argv(module, *arguments), Path(logs), on_event)
+
+
+def module_argv(module: str, *arguments: str) -> list[str]:
+    """The command line that runs a module with this Python."""
+    return [sys.executable, "-m", module, *arguments]

@@ -1,7 +1,5 @@
 """Progress bars on standard error, one for each thing that is under way."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol

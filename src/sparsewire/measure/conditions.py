@@ -1,24 +1,30 @@
-"""The circumstances of a measurement, written beside its numbers."""
+"""The circumstances of a measurement, written beside its numbers, and what it consumed."""
+
+from __future__ import annotations
 
 import os
 import platform
+import resource
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from sparsewire import _core
 
 
 def conditions() -> dict[str, Any]:
     """Machine, versions and settings as plain JSON values."""
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "cpu": _cpu_model(),
+        "cpu": proc_entry("cpuinfo", "model name") or platform.machine(),
         "cpus": len(os.sched_getaffinity(0)),
         "load_before": os.getloadavg()[0],
         "kernel": platform.release(),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in ("sparsewire", "torch", "numpy")},
-        "simd": _simd_level(),
+        "simd": _core.simd_level(),
         "settings": {
             name: value
             for name, value in sorted(os.environ.items())
@@ -27,12 +33,13 @@ def conditions() -> dict[str, Any]:
     }
 
 
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
+def proc_entry(file: str, name: str) -> str | None:
+    """What a file in /proc says first behind a name and a colon; None where it does not."""
+    for line in Path("/proc", file).read_text().splitlines():
+        found, _, value = line.partition(":")
+        if found.strip() == name:
             return value.strip()
-    return platform.machine()
+    return None
 
 
 def _version(package: str) -> str | None:
@@ -42,7 +49,30 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _simd_level() -> str:
-    from sparsewire import _core
+@dataclass(frozen=True)
+class Usage:
+    """Counters of this process at one moment; only differences mean something."""
 
-    return _core.simd_level()
+    user_cpu_s: float
+    system_cpu_s: float
+    interface_bytes_sent: int
+
+    @classmethod
+    def now(cls, interface: str) -> Usage:
+        """Read the counters; an interface that does not exist counts as silent."""
+        times = resource.getrusage(resource.RUSAGE_SELF)
+        # Unlike /sys/class/net, this file always shows the reader's own network namespace.
+        counters = proc_entry("net/dev", interface)
+        sent = int(counters.split()[8]) if counters else 0
+        return cls(times.ru_utime, times.ru_stime, sent)
+
+
+def cpu_seconds(process: int) -> float:
+    """User and system time of another process so far; 0 if it has ended."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return 0.0
+    # The name, in parentheses, may hold spaces; the times are fields 14 and 15 of proc(5).
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

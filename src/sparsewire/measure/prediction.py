@@ -1,7 +1,5 @@
 """What the engine's cost model says about a sparse all_reduce: which algorithm, and how long."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,11 +21,7 @@ class Prediction:
 
 
 def predict(
-    link: LinkFigures,
-    algorithm: str,
-    length: int,
-    element_bytes: int,
-    elements: Sequence[int],
+    link: LinkFigures, algorithm: str, length: int, element_bytes: int, elements: Sequence[int]
 ) -> Prediction:
     """Predict for vectors of `length`; `elements` is how many of them each rank names."""
     load = (length, element_bytes, elements, *link)

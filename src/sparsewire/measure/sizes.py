@@ -5,15 +5,7 @@ import re
 from sparsewire.errors import ExperimentError
 
 _SIZE = re.compile(r"(?P<number>[\d._]+(?:e\+?\d+)?)\s*(?P<prefix>[kMG]|[KMG]i)?(?P<byte>B)?")
-_FACTORS = {
-    "": 1,
-    "k": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "Ki": 2**10,
-    "Mi": 2**20,
-    "Gi": 2**30,
-}
+_FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
 
 def split_list(text: str, separator: str = ",") -> list[str]:

@@ -1,7 +1,15 @@
-"""The least time that links allow: payload bytes of the ideal algorithm over the link's rate."""
+"""The least time that links allow: payload bytes of the ideal algorithm over the link's rate.
+
+They follow from how much of the vectors is not zero, by element and by block.
+"""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 BLOCK = 256
 """Elements per block for which densities are measured: the engine's default block."""
@@ -25,6 +33,21 @@ def share(block_density: float, element_density: float, item_bits: int) -> float
     return min(block_density, element_density + entropy / item_bits)
 
 
+def densities(vectors: Iterable[npt.NDArray[Any]]) -> dict[str, float]:
+    """The share of each "element" and each "block" of all vectors together that is not zero.
+
+    Each vector begins a new block.
+    """
+    found = [(vector != 0, nonzero_blocks(vector)) for vector in vectors]
+    elements, blocks = (np.concatenate(marks) for marks in zip(*found, strict=True))
+    return {"element": float(elements.mean()), "block": float(blocks.mean())}
+
+
+def nonzero_blocks(vector: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which blocks of `BLOCK` elements hold a non-zero; the last block may be shorter."""
+    return np.logical_or.reduceat(vector != 0, np.arange(0, len(vector), BLOCK))
+
+
 def colocated_bytes(payload: int, ranks: int, share: Share) -> float:
     """Bytes that each host sends, and receives, where every rank owns 1/n of the positions.
 
@@ -33,17 +56,13 @@ def colocated_bytes(payload: int, ranks: int, share: Share) -> float:
     return (ranks - 1) / ranks * payload * (share.mean + share.union)
 
 
-def dedicated_bytes(payload: int, ranks: int, aggregators: int, share: Share) -> float:
-    """Bytes in the busiest direction of the busiest host: a worker's or an aggregator's."""
-    worker = payload * max(share.mean, share.union)
-    aggregator = ranks * payload * max(share.mean, share.union) / aggregators
-    return max(worker, aggregator)
-
-
 def sparse_bytes(payload: int, ranks: int, aggregators: int, share: Share) -> float:
-    """Bytes per host direction of sparsewire's ideal, with or without dedicated aggregators."""
+    """Bytes per host direction of sparsewire's ideal.
+
+    With dedicated aggregators, that of the busiest host: a worker or an aggregator.
+    """
     if aggregators:
-        return dedicated_bytes(payload, ranks, aggregators, share)
+        return max(1, ranks / aggregators) * payload * max(share.mean, share.union)
     return colocated_bytes(payload, ranks, share)
 
 

@@ -1,22 +1,36 @@
-"""Runs every training of a comparison: in full on loopback, and some steps on emulated links."""
+"""Compares methods: every training in full on loopback, and some steps on emulated links.
+
+How each did beside the first one: numbers, a table for each task, and a picture.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from pathlib import Path
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+from rich.table import Table
 
 from sparsewire.experiment.cluster import Cluster
 from sparsewire.experiment.progress import Move
-from sparsewire.training.averaging import Averaging
-from sparsewire.training.lstm.corpus import save_corpus
+from sparsewire.experiment.report import Column, Report, new_figure, table
+from sparsewire.training.corpus import save_corpus
 from sparsewire.training.run import Trained, train
-from sparsewire.training.tasks import TASKS
-from sparsewire.training.trial import Trial
+from sparsewire.training.trial import TASKS, Averaging, Trial
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 WARMUP_SHARE = 0.02
 VOCABULARY = 16_000
+POINTS = 40
+"""Training losses are averaged over so many parts of a training, because batches differ."""
+_PANELS = (("by step", "linear"), ("by bytes sent", "log"), ("by time", "log"))
 
 
 @dataclass(frozen=True)
@@ -92,3 +106,152 @@ def _timed(plan: Plan, folder: Path) -> Iterator[Trial]:
     for trial in _whole(once, folder):
         whole = max(trial.steps, plan.timed_steps)
         yield replace(trial, steps=plan.timed_steps, schedule_steps=whole)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A method on a task: means over the seeds, and the same over what the first method has.
+
+    `timed_sent` are the bytes of a step on the links, where there are any, as counted there.
+    """
+
+    task: str
+    method: str
+    final_loss: float
+    loss_ratio: float
+    held_out_loss: float
+    held_out_ratio: float
+    sent: float
+    counted_by: str
+    fewer_bytes: float
+    step_s: float
+    speed_up: float
+    timed_sent: float | None
+
+
+def findings(comparison: Comparison) -> Iterator[Finding]:
+    """One for each task and method."""
+    for task in _tasks(comparison):
+        of_task = [run for run in comparison.trained if run.task == task]
+        timed = [run for run in comparison.timed if run.task == task]
+        for method in dict.fromkeys(run.method for run in of_task):
+            yield _finding(method, of_task, timed)
+
+
+def _tasks(comparison: Comparison) -> list[str]:
+    return list(dict.fromkeys(run.task for run in comparison.trained))
+
+
+def _finding(method: str, trained: Sequence[Trained], timed: Sequence[Trained]) -> Finding:
+    first, on_links = trained[0].method, timed or trained
+
+    def mean(figure: str, of: str = method, runs: Sequence[Trained] = trained) -> float:
+        return fmean(getattr(run, figure) for run in runs if run.method == of)
+
+    def step_s(of: str) -> float:
+        return median(run.median_step_s for run in on_links if run.method == of)
+
+    return Finding(
+        task=trained[0].task,
+        method=method,
+        final_loss=mean("final_loss"),
+        loss_ratio=mean("final_loss") / mean("final_loss", first),
+        held_out_loss=mean("held_out_loss"),
+        held_out_ratio=mean("held_out_loss") / mean("held_out_loss", first),
+        sent=mean("sent_per_step"),
+        counted_by=next(run.counted_by for run in trained if run.method == method),
+        fewer_bytes=mean("sent_per_step", first) / mean("sent_per_step"),
+        step_s=step_s(method),
+        speed_up=step_s(first) / step_s(method),
+        timed_sent=mean("sent_per_step", runs=timed) if timed else None,
+    )
+
+
+def comparison_report(comparison: Comparison) -> Report:
+    """A table for each task, all numbers, and the losses as a picture."""
+    found = list(findings(comparison))
+    record = {"findings": [asdict(finding) for finding in found], **asdict(comparison)}
+    tables = (_table(comparison, found, task) for task in _tasks(comparison))
+    seconds = {(finding.task, finding.method): finding.step_s for finding in found}
+    return Report([_describe(comparison), *tables], record, lambda: losses(comparison, seconds))
+
+
+def _describe(comparison: Comparison) -> str:
+    """Say where the numbers come from."""
+    link = comparison.link
+    where = "loopback" if link is None else f"emulated hosts with links of {link}"
+    lines = [
+        f"{comparison.ranks} ranks; losses of whole trainings, median times of steps on {where}.",
+        "Training losses are means over the last 5% of the steps. Bytes are means over a whole "
+        "training: of gloo those that its ring has to send, of sparsewire its own count.",
+    ]
+    if warmups := sorted({run.warmup for run in comparison.trained if run.warmup}):
+        steps = " or ".join(map(str, warmups))
+        lines.append(f"Hooks send everything in their first {steps} steps, which is counted.")
+    return "\n".join(lines + ([f"Text: {comparison.corpus}."] if comparison.corpus else []))
+
+
+def _table(comparison: Comparison, found: Sequence[Finding], task: str) -> Table:
+    run = next(run for run in comparison.trained if run.task == task)
+    title = f"{TASKS[task].title}, {run.parameters:,} parameters, {len(run.losses)} steps"
+    return table(_COLUMNS, [finding for finding in found if finding.task == task], title)
+
+
+_COLUMNS = (
+    Column[Finding]("method", lambda found: found.method, is_text=True),
+    Column[Finding]("training\nloss", lambda found: f"{found.final_loss:.4f}"),
+    Column[Finding]("over\nfirst", lambda found: f"{found.loss_ratio:.4f}"),
+    Column[Finding]("held-out\nloss", lambda found: f"{found.held_out_loss:.4f}"),
+    Column[Finding]("over\nfirst", lambda found: f"{found.held_out_ratio:.4f}"),
+    Column[Finding]("sent per step\nand rank", lambda found: f"{found.sent / 1e6:.3f} MB"),
+    Column[Finding]("fewer\nbytes", lambda found: f"{found.fewer_bytes:.1f}"),
+    Column[Finding]("time of\na step", lambda found: f"{found.step_s * 1e3:.0f} ms"),
+    Column[Finding]("times\nas fast", lambda found: f"{found.speed_up:.1f}"),
+)
+
+
+def losses(comparison: Comparison, step_s: Mapping[tuple[str, str], float]) -> Figure:
+    """The trainings of the first seed; `step_s` is the time of a step by task and method."""
+    tasks = _tasks(comparison)
+    figure = new_figure(12, 3.7 * len(tasks))
+    rows = figure.subplots(len(tasks), len(_PANELS), squeeze=False, sharey="row")
+    for row, task in zip(rows, tasks, strict=True):
+        runs = [run for run in comparison.trained if run.task == task and run.seed == 0]
+        for run, label in zip(runs, _labels(runs), strict=True):
+            _draw(row, run, step_s[task, run.method], label)
+        _label(row, task, comparison.link)
+    return figure
+
+
+def _labels(runs: list[Trained]) -> list[str]:
+    """In words, with the options where the words alone would be equal."""
+    words = [run.in_words for run in runs]
+    return [
+        label if words.count(label) == 1 else f"{label} ({run.method})"
+        for run, label in zip(runs, words, strict=True)
+    ]
+
+
+def _draw(row: list[Axes], run: Trained, step_s: float, label: str) -> None:
+    """Draw one training into all panels of its task."""
+    part = max(1, len(run.losses) // POINTS)
+    ends = range(part, len(run.losses) + 1, part)
+    means = [sum(run.losses[end - part : end]) / part for end in ends]
+    sent = list(accumulate(run.sent))
+    row[0].plot(list(ends), means, label=label)
+    row[1].plot([sent[end - 1] / 1e6 for end in ends], means)
+    row[2].plot([end * step_s for end in ends], means)
+
+
+def _label(row: list[Axes], task: str, link: str | None) -> None:
+    where = "on loopback" if link is None else f"at {link}"
+    labels = ("step", "MB sent by a rank", f"time [s], at the median time of a step {where}")
+    for axes, label, (title, scale) in zip(row, labels, _PANELS, strict=True):
+        axes.set(xlabel=label, title=f"{TASKS[task].title}, {title}", xscale=scale, yscale="log")
+        axes.title.set_fontsize("medium")
+        axes.grid(which="both", alpha=0.2)
+    # Losses stay within one power of ten or two: plain numbers are easier to read there.
+    row[0].yaxis.set_major_formatter("{x:g}")
+    row[0].yaxis.set_minor_formatter("{x:g}")
+    row[0].set_ylabel("training loss")
+    row[0].legend(fontsize="small")

@@ -4,8 +4,6 @@ So few images are soon known by heart. They are shifted and covered with noise a
 so that training ends well above zero.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F

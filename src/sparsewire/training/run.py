@@ -9,12 +9,11 @@ from pathlib import Path
 from statistics import fmean, median
 
 from sparsewire.experiment.cluster import Cluster
-from sparsewire.experiment.events import Event
-from sparsewire.experiment.launch import module_argv, run_workers
+from sparsewire.experiment.crew import Event, module_argv, run_workers
 from sparsewire.experiment.progress import Move
 from sparsewire.lab import Lab
 from sparsewire.measure.wire_limit import ring_bytes
-from sparsewire.training.trial import Trial
+from sparsewire.training.trial import Averaging, Trial
 
 FINAL_SHARE = 0.05
 """The share of the steps at the end over which the final training loss is averaged."""
@@ -58,6 +57,11 @@ class Trained:
         held_out = [(step, loss) for step, loss in told["held_out"]]
         own = {"sent": sent, "counted_by": counted_by, "held_out": held_out}
         return cls(trial.task, trial.method, trial.seed, trial.warmup, **{**told, **own})
+
+    @property
+    def in_words(self) -> str:
+        """What legends call the method."""
+        return Averaging.parse(self.method).in_words
 
     @property
     def final_loss(self) -> float:

@@ -13,20 +13,21 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 import sparsewire.torch
-from sparsewire.experiment.events import Tell, claim_stdout
-from sparsewire.measure.density import Density
-from sparsewire.measure.usage import Usage
-from sparsewire.training.averaging import Averaging
-from sparsewire.training.tasks import TASKS, Trainee
-from sparsewire.training.trial import Trial
+from sparsewire.experiment.crew import Tell, claim_stdout
+from sparsewire.measure.conditions import Usage
+from sparsewire.measure.wire_limit import densities
+from sparsewire.training.trial import TASKS, Averaging, Trial
+
+if TYPE_CHECKING:
+    from sparsewire.training.trial import Trainee
 
 Meter = Callable[[], int]
 
@@ -125,7 +126,7 @@ def run(trial: Trial, averaging: Averaging, tell: Tell) -> None:
 def _density(trainee: Trainee) -> dict[str, float]:
     """Of the gradient that the last step left."""
     gradients = (p.grad for p in trainee.ddp.parameters() if p.grad is not None)
-    return asdict(Density.of(gradient.detach().flatten().numpy() for gradient in gradients))
+    return densities(gradient.detach().flatten().numpy() for gradient in gradients)
 
 
 def _alone(trainee: Trainee, steps: range) -> dict[str, object]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from sparsewire.experiment.table import Column, table
+from sparsewire.experiment.report import Column, table
 from sparsewire.measure.sizes import seconds_text, traffic_text
 from sparsewire.optimize.compare.descent import Descent
 from sparsewire.optimize.compare.prediction import Prediction

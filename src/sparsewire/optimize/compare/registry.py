@@ -10,7 +10,7 @@ from typing import NamedTuple, get_args
 from rich.table import Table
 
 from sparsewire.errors import OptimizeError
-from sparsewire.experiment.table import Column, table
+from sparsewire.experiment.report import Column, table
 from sparsewire.optimize.methods.blocks import AsynchronousIsgd, Iasgd, Ibcd, Ibgd, Isgd
 from sparsewire.optimize.methods.diana import Diana, Isega, VrDianaLsvrg, VrDianaSaga
 from sparsewire.optimize.methods.error_feedback import Ef14, Ef21, Ef21Sgdm

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from sparsewire.experiment.plot import new_figure
-from sparsewire.experiment.report import Report
-from sparsewire.experiment.table import Column, table
+from sparsewire.experiment.report import Column, Report, new_figure, table
 from sparsewire.measure.sizes import seconds_text, traffic_text
 from sparsewire.optimize.compare.descent import Descent
 from sparsewire.optimize.compare.task import SPLITS, Comparison, Limits, Link

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from sparsewire.experiment.plot import new_figure
-from sparsewire.experiment.report import Report
-from sparsewire.experiment.table import Column, table
+from sparsewire.experiment.report import Column, Report, new_figure, table
 from sparsewire.optimize.train.training import Training
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from scipy.sparse import csr_array
 
 from sparsewire import Communicator
 from sparsewire.errors import Error, OptimizeError
-from sparsewire.experiment.events import Tell, claim_stdout
-from sparsewire.experiment.launch import run_on_loopback
+from sparsewire.experiment.crew import Tell, claim_stdout, run_on_loopback
 from sparsewire.experiment.progress import Move
 from sparsewire.experiment.report import Report
 from sparsewire.optimize.problems.examples import Examples
