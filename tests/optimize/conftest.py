@@ -10,6 +10,14 @@ pytest.importorskip("sklearn")
 
 from made_data import write_file
 
+from sparsewire.options import RANK_NAMES
+
+
+@pytest.fixture(autouse=True)
+def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in RANK_NAMES:
+        monkeypatch.delenv(name, raising=False)
+
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:

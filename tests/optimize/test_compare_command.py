@@ -13,26 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import CALL, optimize
 from matplotlib.image import imread
-from typer.testing import CliRunner
-
-from sparsewire.cli.main import app
-from sparsewire.options import RANK_NAMES
 
 # Well conditioned, so that seconds are enough.
 QUICK = ["digits", "--workers", "8", "--l2", "0.05", "--split", "label", "--accuracy", "1e-7"]
-CALL = "from sparsewire.cli.main import app; app()"
 FIRST_COLOUR = np.array([31, 119, 180]) / 255
-
-
-@pytest.fixture(autouse=True)
-def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in RANK_NAMES:
-        monkeypatch.delenv(name, raising=False)
-
-
-def optimize(*arguments: object) -> Any:
-    return CliRunner().invoke(app, ["optimize", *map(str, arguments)])
 
 
 def record_of(tmp_path: Path, *arguments: object) -> dict[str, Any]:

@@ -7,28 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from commands import CALL, optimize
 from made_data import write_file
 from mpirun import ENVIRONMENT, MPIRUN, require_mpi
-from typer.testing import CliRunner
 
-from sparsewire.cli.main import app
-from sparsewire.options import RANK_NAMES
-
-CALL = "from sparsewire.cli.main import app; app()"
 PNG = b"\x89PNG"
-
-
-@pytest.fixture(autouse=True)
-def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in RANK_NAMES:
-        monkeypatch.delenv(name, raising=False)
-
-
-def optimize(*arguments: object) -> Any:
-    return CliRunner().invoke(app, ["optimize", *map(str, arguments)])
 
 
 def run(*command: object) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -20,15 +22,7 @@ def test_counted(count): ...
 def test_plain(): ...
 """
 MARKERS = "[pytest]\nmarkers =\n    matrix\n    exhaustive\n"
-PLUGIN = """
-from extent import EXTENTS, chosen
-
-def pytest_addoption(parser):
-    parser.addoption("--extent", choices=EXTENTS, default="all")
-
-def pytest_collection_modifyitems(config, items):
-    items[:] = chosen(items, config.getoption("--extent"))
-"""
+CONFTEST = Path(__file__).parents[1] / "conftest.py"
 
 
 def names(pytester: pytest.Pytester, extent: str) -> list[str]:
@@ -39,7 +33,7 @@ def names(pytester: pytest.Pytester, extent: str) -> list[str]:
 def test_every_value_comes_up_and_nothing_is_lost(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(SUITE)
     pytester.makeini(MARKERS)
-    pytester.makeconftest(PLUGIN)
+    pytester.makeconftest(CONFTEST.read_text())
     everything, quick, rest = (names(pytester, extent) for extent in ("all", "quick", "rest"))
     assert sorted(quick + rest) == sorted(everything)
     assert {"test_plain", "test_counted[1]"} <= set(quick)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
@@ -14,12 +14,8 @@ from typing import NoReturn
 @contextmanager
 def ending_on(*numbers: signal.Signals) -> Iterator[None]:
     """Turn signals that would end Python at once, and leave processes behind, into an exit."""
-    previous = {number: signal.signal(number, _exit) for number in numbers}
-    try:
+    with _handling(numbers, _exit):
         yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
@@ -30,17 +26,24 @@ def held_back() -> Iterator[None]:
         yield
         return
     came: list[int] = []
-    previous = {
-        number: signal.signal(number, lambda number, _: came.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    try:
+        with _handling((signal.SIGINT, signal.SIGTERM), lambda number, _: came.append(number)):
+            yield
+    finally:
+        for number in came[:1]:
+            signal.raise_signal(number)
+
+
+@contextmanager
+def _handling(
+    numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], object]
+) -> Iterator[None]:
+    previous = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-        for late in came[:1]:
-            signal.raise_signal(late)
+        for number, before in previous.items():
+            signal.signal(number, before)
 
 
 def _exit(number: int, frame: FrameType | None) -> NoReturn:

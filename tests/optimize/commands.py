@@ -1,0 +1,15 @@
+"""`sparsewire optimize` as tests call it: in this process, or in one of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.testing import CliRunner
+
+from sparsewire.cli.main import app
+
+CALL = "from sparsewire.cli.main import app; app()"
+
+
+def optimize(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["optimize", *map(str, arguments)])
