@@ -75,32 +75,41 @@ void append_locals(const std::byte* locals, std::size_t count, std::uint64_t bas
   out.indices += count;
 }
 
-// Appends what one chunk names; where its format names more than it must, only what is not zero.
-// `base` is the index of its first element, or row; `row` is in elements.
+// Appends the indices of what one chunk names, where its values lie packed and without zeros;
+// false, without effect, where they do not. `base` is the index of its first element, or row; `row`
+// is in elements.
 template <typename Index>
-void append_chunk(const Contribution& contribution, const BlockLayout& layout, DType dtype,
-                  std::uint32_t row, std::uint64_t base, SparseCursor<Index>& out) {
-  const wire::SegmentView& view = contribution.values;
+bool append_indices(const wire::SegmentView& view, const BlockLayout& layout, std::uint32_t row,
+                    std::uint64_t base, SparseCursor<Index>& out) {
   if (view.format == wire::Format::coordinates) {
     append_locals(view.positions.data(), view.count, base, out);
   } else if (view.format == wire::Format::bitmap) {
     append_bits(wire::elements_of(view, layout).data(), layout.count, base, out);
-  } else if (row == 1) {
-    return append_nonzeros(contribution, layout, dtype, base, out);
-  } else if (view.format == wire::Format::dense) {
-    return append_dense_rows(view.values, layout.block_bytes(), base, out);
-  } else {
+  } else if (view.format == wire::Format::blocks && row != 1) {
     append_bits(view.bitmap.data(), layout.blocks(), base, out);
+  } else {
+    return false;
   }
-  append_values(view.values, out);
+  return true;
+}
+
+// Appends the elements, or rows, that are not zero of a chunk that names more.
+template <typename Index>
+void append_thinned(const Contribution& contribution, const BlockLayout& layout, DType dtype,
+                    std::uint32_t row, std::uint64_t base, SparseCursor<Index>& out) {
+  if (row == 1) return append_nonzeros(contribution, layout, dtype, base, out);
+  append_dense_rows(contribution.values.values, layout.block_bytes(), base, out);
 }
 
 // What one column of striped chunks still has to give: indices that count from the chunk's begin,
 // and their values.
 struct Column {
-  const std::int32_t* locals;
-  const std::int32_t* end;
-  const std::byte* values;
+  const std::int32_t* locals = nullptr;
+  const std::int32_t* end = nullptr;
+  const std::byte* values = nullptr;
+  std::unique_ptr<std::int32_t[]> indices;  // these keep them in place
+  Contribution memory;
+  std::shared_ptr<std::byte[]> thinned;
 };
 
 // Appends what a column names below the local index `end`; `shift` makes an index of a local one. A
@@ -110,21 +119,24 @@ template <std::size_t size, typename Index>
 void append_stripe(Column& column, std::size_t value_bytes, Index end, Index shift,
                    SparseCursor<Index>& out) {
   const std::size_t bytes = size != 0 ? size : value_bytes;
-  Column from = column;
+  const std::int32_t* local = column.locals;
+  const std::int32_t* const behind = column.end;
+  const std::byte* from = column.values;
   SparseCursor<Index> to = out;
-  for (; from.locals != from.end && *from.locals < end; ++from.locals) {
-    *to.indices++ = static_cast<Index>(*from.locals) + shift;
-    std::memcpy(to.values, from.values, bytes);
+  for (; local != behind && *local < end; ++local) {
+    *to.indices++ = static_cast<Index>(*local) + shift;
+    std::memcpy(to.values, from, bytes);
     to.values += bytes;
-    from.values += bytes;
+    from += bytes;
   }
-  column = from;
+  column.locals = local;
+  column.values = from;
   out = to;
 }
 
 // Appends row number `number` of striped chunks, a column each, in the order of the whole vector.
 template <std::size_t size, typename Index>
-void append_columns(std::vector<Column> columns, const ChunkGrid& grid, std::uint32_t row,
+void append_columns(std::vector<Column>& columns, const ChunkGrid& grid, std::uint32_t row,
                     std::uint64_t number, SparseCursor<Index>& out) {
   const Stripes stripes(grid);
   const auto width = static_cast<Index>(grid.block / row);  // of a stripe, in indices
@@ -227,42 +239,57 @@ void SparseOutput::append_until(Kept::const_iterator end, SparseCursor<Index>& o
     if (at->second.piece.format == wire::Format::packed) {
       append_range(at++->second, out);
     } else if (grid_.columns == 1) {
-      append_piece(at->second.piece, at->first * (grid_.chunk_elements / descriptor_.row), out);
-      ++at;
+      append_piece(at++->second.piece, out);
     } else {
       append_row(at, out);
     }
   }
 }
 
-template <typename Index>
-void SparseOutput::append_piece(const wire::Piece& piece, std::uint64_t base,
-                                SparseCursor<Index>& out) const {
-  const BlockLayout layout = grid_.layout(piece.chunk);
-  append_chunk(*read_segment(kNoRank, segment_of(piece), layout), layout, descriptor_.dtype,
-               descriptor_.row, base, out);
+Contribution SparseOutput::read(const wire::Piece& piece) const {
+  return *read_segment(kNoRank, segment_of(piece), grid_.layout(piece.chunk));
 }
 
-// Takes all chunks of one row, and moves `at` behind them.
+template <typename Index>
+void SparseOutput::append_piece(const wire::Piece& piece, SparseCursor<Index>& out) const {
+  const Contribution contribution = read(piece);
+  const BlockLayout layout = grid_.layout(piece.chunk);
+  const std::uint64_t base = piece.chunk * (grid_.chunk_elements / descriptor_.row);
+  if (append_indices(contribution.values, layout, descriptor_.row, base, out)) {
+    append_values(contribution.values.values, out);
+  } else {
+    append_thinned(contribution, layout, descriptor_.dtype, descriptor_.row, base, out);
+  }
+}
+
+// Takes all chunks of one row, and moves `at` behind them. Packed values are taken from where they
+// lie.
 template <typename Index>
 void SparseOutput::append_row(Kept::const_iterator& at, SparseCursor<Index>& out) const {
   const std::uint64_t number = at->first / grid_.columns;
   const std::size_t row_bytes = descriptor_.row * grid_.element_size;
-  std::vector<SparseList> lists(grid_.columns, SparseList(false, row_bytes));
+  std::vector<Column> columns(grid_.columns);
   for (; at != kept_.end() && at->first / grid_.columns == number; ++at) {
-    SparseList& list = lists[at->first % grid_.columns];
-    list.reserve(at->second.elements / descriptor_.row);
-    list.append([&](auto& locals) { append_piece(at->second.piece, 0, locals); });
-  }
-  std::vector<Column> columns;
-  for (const SparseList& list : lists) {
-    const auto* const locals = reinterpret_cast<const std::int32_t*>(list.indices().get());
-    columns.push_back({locals, locals + list.count(), list.values().get()});
+    const BlockLayout layout = grid_.layout(at->first);
+    const std::size_t most = at->second.elements / descriptor_.row;
+    Column& column = columns[at->first % grid_.columns];
+    column.memory = read(at->second.piece);
+    column.indices = std::make_unique_for_overwrite<std::int32_t[]>(most);
+    SparseCursor<std::int32_t> local{column.indices.get(), nullptr};
+    column.values = column.memory.values.values.data();
+    if (!append_indices(column.memory.values, layout, descriptor_.row, 0, local)) {
+      column.thinned = Bytes::allocate(most * row_bytes);
+      local.values = column.thinned.get();
+      column.values = column.thinned.get();
+      append_thinned(column.memory, layout, descriptor_.dtype, descriptor_.row, 0, local);
+    }
+    column.locals = column.indices.get();
+    column.end = local.indices;
   }
   const auto append = row_bytes == 4   ? append_columns<4, Index>
                       : row_bytes == 8 ? append_columns<8, Index>
                                        : append_columns<0, Index>;
-  append(std::move(columns), grid_, descriptor_.row, number, out);
+  append(columns, grid_, descriptor_.row, number, out);
 }
 
 template <typename Index>

@@ -111,8 +111,9 @@ class SparseOutput final : public PartSink {
   bool list_until(std::uint64_t end);
   template <typename Index>
   void append_until(Kept::const_iterator end, SparseCursor<Index>& out) const;
+  Contribution read(const wire::Piece& piece) const;
   template <typename Index>
-  void append_piece(const wire::Piece& piece, std::uint64_t base, SparseCursor<Index>& out) const;
+  void append_piece(const wire::Piece& piece, SparseCursor<Index>& out) const;
   template <typename Index>
   void append_row(Kept::const_iterator& at, SparseCursor<Index>& out) const;
   template <typename Index>
