@@ -95,10 +95,10 @@ def named_vectors(d: int) -> dict[str, Vector]:
 
 def measure(compressor: Compressor, x: Vector, draws: int, seed: int = 0) -> Losses:
     """Draw C(x) so often."""
-    draws = Draws(seed, 0, "measure")
+    random = Draws(seed, 0, "measure")
     total, errors = np.zeros(x.size), np.empty(draws)
     for t in range(draws):
-        drawn = compressor.compress(x, draws)
+        drawn = compressor.compress(x, random)
         total += drawn
         errors[t] = np.sum((drawn - x) ** 2)
     size = float(x @ x)
