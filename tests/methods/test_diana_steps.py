@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from convergence import slope, squared_distances
 
-from sparsewire.compress.rand_k import RandK
+from sparsewire.compress.seeded import RandK
 from sparsewire.optimize.methods import diana
 from sparsewire.optimize.methods.diana import Diana
 from sparsewire.optimize.methods.network import Simulated

@@ -9,9 +9,9 @@ from convergence import rounds_to, slope, squared_distances
 from data_sets import examples, logistic
 
 from sparsewire.compress.compressor import Compressor
-from sparsewire.compress.rand_k import RandK
-from sparsewire.compress.ternary import Ternary
-from sparsewire.compress.top_k import TopK
+from sparsewire.compress.dithering import Ternary
+from sparsewire.compress.largest import TopK
+from sparsewire.compress.seeded import RandK
 from sparsewire.optimize.methods import diana, ef21, marina
 from sparsewire.optimize.methods.dcgd import Dcgd
 from sparsewire.optimize.methods.diana import Diana

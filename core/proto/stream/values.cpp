@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "kernels/quantise.hpp"
+#include "kernels/kernels.hpp"
 #include "wire/codec.hpp"
 
 namespace sparsewire::proto {

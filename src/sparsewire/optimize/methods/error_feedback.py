@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sparsewire.compress.composition import as_contraction
 from sparsewire.compress.compressor import Compressor
-from sparsewire.compress.contraction import as_contraction
 from sparsewire.optimize.methods.method import Method
 
 

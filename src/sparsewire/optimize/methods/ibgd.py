@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsewire.compress.bernoulli import Bernoulli
-from sparsewire.compress.sparsifier import SeededSparsifier
+from sparsewire.compress.seeded import Bernoulli, SeededSparsifier
 from sparsewire.optimize.methods.ibcd import Ibcd
 from sparsewire.optimize.problems.problem import Problem
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparsewire.compress.sparsifier import SeededSparsifier
+from sparsewire.compress.seeded import SeededSparsifier
 from sparsewire.optimize.methods.block_method import one_of_n
 from sparsewire.optimize.methods.diana import Diana
 from sparsewire.optimize.methods.network import Network

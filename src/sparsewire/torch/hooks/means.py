@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from sparsewire._core import feed_marked_back, first_not_finite
-from sparsewire.compress.blocks import Blocks
-from sparsewire.compress.marks import Marked
+from sparsewire.compress.marks import Blocks, Marked
 from sparsewire.torch.hooks.scratch import Scratch
 from sparsewire.torch.hooks.sent import Sent
 

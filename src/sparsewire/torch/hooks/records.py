@@ -29,4 +29,4 @@ class Record(NamedTuple):
     def read(cls, reader: Reader) -> Record:
         """The next record of a message; raises CompressError if it is malformed."""
         number = reader.number()
-        return cls(bool(number & 1), bool(number & 2), reader.take(number >> 2))
+        return cls(bool(number & 1), bool(number & 2), bytes(reader.view(number >> 2)))

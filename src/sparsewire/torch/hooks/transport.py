@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from sparsewire.compress.framing import framed, unframed
+from sparsewire.compress.message import framed, unframed
 from sparsewire.torch.backed_group import BackedGroup
 from sparsewire.torch.hooks.gathering import Gathering
 from sparsewire.torch.lookup import callee_of
