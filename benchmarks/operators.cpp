@@ -14,9 +14,8 @@
 
 #include "base/bitmap.hpp"
 #include "kernels/compress/entropy.hpp"
+#include "kernels/compress/marked.hpp"
 #include "kernels/compress/positions.hpp"
-#include "kernels/compress/rand_k.hpp"
-#include "kernels/compress/top_k.hpp"
 #include "kernels/kernels.hpp"
 
 namespace {
@@ -77,7 +76,7 @@ void bench_dithering(Data& d, const std::string& name, double power, std::uint32
   std::size_t size = 0;
   report(d, name + " encode", [&] {
     table.norms(d.values.data(), d.count(), kBlock, power, d.norms.data());
-    dither(d.values.data(), d.count(), kBlock, d.norms.data(), levels, {1, 0}, d.symbols.data());
+    dither(d.values.data(), d.count(), kBlock, d.norms.data(), levels, 1, d.symbols.data());
     size = *entropy_encode(d.symbols.data(), d.count(), alphabet, d.code.data());
   });
   report(d, name + " decode", [&] {
@@ -101,8 +100,8 @@ void bench_loops(Data& d, const std::string& level) {
   for (const bool is_natural : {false, true}) {
     const std::string name = level + (is_natural ? " natural" : "");
     report(d, name + " dither", [&] {
-      (is_natural ? table.natural_dither : table.dither)(
-          d.values.data(), d.count(), kBlock, d.norms.data(), 7, {1, 0}, d.symbols.data());
+      (is_natural ? table.natural_dither : table.dither)(d.values.data(), d.count(), kBlock,
+                                                         d.norms.data(), 7, 1, d.symbols.data());
     });
     report(d, name + " undither", [&] {
       (is_natural ? table.natural_undither : table.undither)(d.symbols.data(), d.count(), kBlock,
@@ -110,12 +109,12 @@ void bench_loops(Data& d, const std::string& level) {
     });
   }
   report(d, level + " natural compress",
-         [&] { table.natural_compress(d.values.data(), d.count(), {1, 0}, d.powers.data()); });
+         [&] { table.natural_compress(d.values.data(), d.count(), 1, d.powers.data()); });
   report(d, level + " natural decompress",
          [&] { table.natural_decompress(d.powers.data(), d.count(), 0, d.decoded.data()); });
   report(d, level + " signs", [&] { table.signs(d.values.data(), d.count(), d.symbols.data()); });
   report(d, level + " bernoulli 0.01",
-         [&] { kernels().compress.bernoulli(d.count(), 0.01, {1, 0}, d.bitmap.data()); });
+         [&] { kernels().compress.bernoulli(d.count(), 0.01, 1, d.bitmap.data()); });
 }
 
 void bench_positions(Data& d) {

@@ -2,6 +2,7 @@
 #include "compress.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <deque>
 #include <vector>
 
@@ -12,8 +13,6 @@
 #include "kernels/compress/entropy.hpp"
 #include "kernels/compress/marked.hpp"
 #include "kernels/compress/positions.hpp"
-#include "kernels/compress/rand_k.hpp"
-#include "kernels/compress/top_k.hpp"
 #include "kernels/kernels.hpp"
 #include "memory.hpp"
 
@@ -30,6 +29,7 @@ using Object = nb::handle;
 constexpr const char* kSymbols = "there must be a symbol of a byte for each value";
 constexpr const char* kNorms = "there must be a norm for each block, of the type of the values";
 constexpr const char* kRoom = "there must be a value for each bit, of the type of the vector";
+constexpr const char* kAlike = "two vectors must be of one length";
 constexpr const char* kBitmap = "a bitmap must have a bit for each element, in words of 64 bits";
 
 // Runs f, which touches no Python objects, without the GIL.
@@ -39,13 +39,27 @@ auto unlocked(F f) {
   return f();
 }
 
-// f(kernels of T, values) for the type T of the values.
+// The same of f(kernels of T, values) for the type T of the values.
 template <typename F>
 auto for_type_of(const Memory& values, F f) {
+  const GilRelease release;
   const CompressKernels& table = kernels().compress;
   if (values.format() == 'f') return f(table.of<float>(), values.as<float>(0, ""));
   require(values.format() == 'd', "values must be float32 or float64");
   return f(table.of<double>(), values.as<double>(0, ""));
+}
+
+// What f writes to memory of `room` bytes, without the GIL; it returns how many these are.
+template <typename F>
+nb::bytes written(std::size_t room, F f) {
+  auto code =
+      nb::steal<nb::bytes>(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(room)));
+  if (!code.is_valid()) nb::raise_python_error();
+  auto* const out = reinterpret_cast<std::byte*>(PyBytes_AsString(code.ptr()));
+  const std::size_t size = unlocked([&] { return f(out); });
+  PyObject* resized = code.release().ptr();
+  if (_PyBytes_Resize(&resized, static_cast<Py_ssize_t>(size)) != 0) nb::raise_python_error();
+  return nb::steal<nb::bytes>(resized);
 }
 
 std::size_t blocks_of(std::size_t count, std::size_t block) {
@@ -67,16 +81,15 @@ Word* bitmap_of(const Memory& memory, std::size_t count) {
   return memory.as<Word>(bitmap_words(count), kBitmap);
 }
 
-std::size_t encode_symbols(Object symbols, std::size_t alphabet, Object code) {
+nb::bytes encode_symbols(Object symbols, std::size_t alphabet) {
   check_alphabet(alphabet);
   const Input in(symbols);
-  const Output out(code);
   const auto* const from = in.as<const Symbol>(0, kSymbols);
-  require(out.bytes() >= entropy_bound(in.count()), "the code needs entropy_bound(count) bytes");
-  const auto size =
-      unlocked([&] { return entropy_encode(from, in.count(), alphabet, out.data()); });
-  require(size.has_value(), "a symbol is outside the alphabet");
-  return *size;
+  return written(entropy_bound(in.count()), [&](std::byte* out) {
+    const auto size = entropy_encode(from, in.count(), alphabet, out);
+    require(size.has_value(), "a symbol is outside the alphabet");
+    return *size;
+  });
 }
 
 bool decode_symbols(Object code, std::size_t alphabet, Object symbols) {
@@ -90,7 +103,7 @@ bool decode_symbols(Object code, std::size_t alphabet, Object symbols) {
 std::size_t first_not_finite(Object values) {
   const Input in(values);
   return for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T* from) {
-    return unlocked([&] { return table.first_not_finite(from, in.count()); });
+    return table.first_not_finite(from, in.count());
   });
 }
 
@@ -100,7 +113,7 @@ void block_norms(Object values, std::size_t block, double power, Object norms) {
   const Output out(norms);
   for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T* from) {
     T* const to = out.as<T>(blocks_of(in.count(), block), kNorms);
-    unlocked([&] { table.norms(from, in.count(), block, power, to); });
+    table.norms(from, in.count(), block, power, to);
   });
 }
 
@@ -108,36 +121,47 @@ void block_means(Object values, std::size_t block, Object means) {
   const Input in(values);
   const Output out(means);
   for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T* from) {
-    T* const to = out.as<T>(blocks_of(in.count(), block), kNorms);
-    unlocked([&] { table.means(from, in.count(), block, to); });
+    table.means(from, in.count(), block, out.as<T>(blocks_of(in.count(), block), kNorms));
   });
 }
 
-template <bool is_natural>
+// `kernel` takes one of a table.
+template <auto kernel>
 void dither(Object values, std::size_t block, Object norms, std::uint32_t levels, std::uint64_t key,
             Object symbols) {
   check_levels(levels);
   const Input in(values), scales(norms);
   const Output out(symbols);
-  auto* const to = out.as<Symbol>(in.count(), kSymbols);
   for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T* from) {
     const T* const sizes = scales.as<const T>(blocks_of(in.count(), block), kNorms);
-    const auto kernel = is_natural ? table.natural_dither : table.dither;
-    unlocked([&] { kernel(from, in.count(), block, sizes, levels, {key, 0}, to); });
+    auto* const to = out.as<Symbol>(in.count(), kSymbols);
+    kernel(table)(from, in.count(), block, sizes, levels, key, to);
   });
 }
 
-template <bool is_natural>
+template <auto kernel>
 void undither(Object symbols, std::size_t block, Object norms, std::uint32_t levels,
               Object values) {
   check_levels(levels);
   const Input in(symbols), scales(norms);
   const Output out(values);
-  const auto* const from = in.as<const Symbol>(out.count(), kSymbols);
   for_type_of(out, [&]<typename T>(const VectorKernels<T>& table, T* to) {
     const T* const sizes = scales.as<const T>(blocks_of(out.count(), block), kNorms);
-    const auto kernel = is_natural ? table.natural_undither : table.undither;
-    unlocked([&] { kernel(from, out.count(), block, sizes, levels, to); });
+    const auto* const from = in.as<const Symbol>(out.count(), kSymbols);
+    kernel(table)(from, out.count(), block, sizes, levels, to);
+  });
+}
+
+void nearest_multiples(Object values, std::size_t block, std::uint32_t levels, Object steps,
+                       Object symbols) {
+  check_levels(levels);
+  require(std::has_single_bit(levels + 1), "levels must be a power of two less 1");
+  const Input in(values);
+  const Output sizes(steps), out(symbols);
+  for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T* from) {
+    T* const each = sizes.as<T>(blocks_of(in.count(), block), kNorms);
+    auto* const to = out.as<Symbol>(in.count(), kSymbols);
+    table.nearest_multiples(from, in.count(), block, levels, each, to);
   });
 }
 
@@ -146,23 +170,22 @@ constexpr const char* kCodes = "there must be a code for each value, of two byte
 void natural_compress(Object values, std::uint64_t key, Object codes) {
   const Input in(values);
   const Output out(codes);
-  auto* const to = out.as<std::uint16_t>(in.count(), kCodes);
   for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T* from) {
-    unlocked([&] { table.natural_compress(from, in.count(), {key, 0}, to); });
+    auto* const to = out.as<std::uint16_t>(in.count(), kCodes);
+    table.natural_compress(from, in.count(), key, to);
   });
 }
 
 void natural_decompress(Object codes, std::uint32_t base, Object values) {
   const Input in(codes);
   const Output out(values);
-  const bool is_narrow = in.element_bytes() == 1;
   for_type_of(out, [&]<typename T>(const VectorKernels<T>& table, T* to) {
-    if (is_narrow) {
+    if (in.element_bytes() == 1) {
       const auto* const from = in.as<const std::uint8_t>(out.count(), kCodes);
-      unlocked([&] { table.natural_decompress_bytes(from, out.count(), base, to); });
+      table.natural_decompress_bytes(from, out.count(), base, to);
     } else {
       const auto* const from = in.as<const std::uint16_t>(out.count(), kCodes);
-      unlocked([&] { table.natural_decompress(from, out.count(), base, to); });
+      table.natural_decompress(from, out.count(), base, to);
     }
   });
 }
@@ -170,18 +193,16 @@ void natural_decompress(Object codes, std::uint32_t base, Object values) {
 void take_signs(Object values, Object symbols) {
   const Input in(values);
   const Output out(symbols);
-  auto* const to = out.as<Symbol>(in.count(), kSymbols);
   for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T* from) {
-    unlocked([&] { table.signs(from, in.count(), to); });
+    table.signs(from, in.count(), out.as<Symbol>(in.count(), kSymbols));
   });
 }
 
 std::size_t mark_reaching(Object values, double bound, Object bitmap) {
   const Input in(values);
   const Output out(bitmap);
-  auto* const to = bitmap_of(out, in.count());
   return for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T* from) {
-    return unlocked([&] { return table.reaching(from, in.count(), static_cast<T>(bound), to); });
+    return table.reaching(from, in.count(), static_cast<T>(bound), bitmap_of(out, in.count()));
   });
 }
 
@@ -189,9 +210,8 @@ void mark_top_k(Object values, std::size_t k, Object bitmap) {
   const Input in(values);
   const Output out(bitmap);
   check_k(in.count(), k);
-  auto* const to = bitmap_of(out, in.count());
   for_type_of(in, [&]<typename T>(const VectorKernels<T>&, T* from) {
-    unlocked([&] { top_k(from, in.count(), k, to); });
+    top_k(from, in.count(), k, bitmap_of(out, in.count()));
   });
 }
 
@@ -203,11 +223,10 @@ std::size_t take_top_k_of_spans(Object values, Object added, std::size_t span, s
   const Input addend(adds ? added : values);
   const Output out(bitmap), packed(kept);
   const Spans spans{in.count(), span, k};
-  auto* const to = bitmap_of(out, in.count());
   return for_type_of(in, [&]<typename T>(const VectorKernels<T>&, T* from) {
-    const T* const plus = addend.as<const T>(in.count(), "two vectors must be of one length");
+    const T* const plus = addend.as<const T>(in.count(), kAlike);
     T* const room = packed.as<T>(spans.most(), kRoom);
-    return unlocked([&] { return top_k_of_spans(spans, from, adds ? plus : nullptr, to, room); });
+    return top_k_of_spans(spans, from, adds ? plus : nullptr, bitmap_of(out, in.count()), room);
   });
 }
 
@@ -215,30 +234,23 @@ std::size_t mark_bernoulli(std::size_t count, double probability, std::uint64_t 
                            Object bitmap) {
   require(probability >= 0 && probability <= 1, "probability must be from 0 to 1");
   const Output out(bitmap);
-  auto* const to = bitmap_of(out, count);
-  return unlocked([&] { return kernels().compress.bernoulli(count, probability, {key, 0}, to); });
+  return unlocked(
+      [&] { return kernels().compress.bernoulli(count, probability, key, bitmap_of(out, count)); });
 }
 
 void mark_rand_k(std::size_t count, std::size_t k, std::uint64_t key, Object bitmap) {
   check_k(count, k);
   const Output out(bitmap);
-  auto* const to = bitmap_of(out, count);
-  unlocked([&] { rand_k(count, k, key, to); });
+  unlocked([&] { rand_k(count, k, key, bitmap_of(out, count)); });
 }
 
-std::size_t bound_positions(std::size_t count, std::size_t k) {
-  check_k(count, k);
-  return positions_bound(count, k);
-}
-
-std::size_t write_positions(Object bitmap, std::size_t count, std::size_t k, Object code) {
+nb::bytes write_positions(Object bitmap, std::size_t count, std::size_t k) {
   check_k(count, k);
   const Input in(bitmap);
-  const Output out(code);
   const auto* const bits = bitmap_of(in, count);
-  require(out.bytes() >= positions_bound(count, k), "the code needs positions_bound bytes");
   require(count_set(bits, count) == k, "the bitmap does not have k set bits");
-  return unlocked([&] { return encode_positions(bits, count, k, out.data()); });
+  return written(positions_bound(count, k),
+                 [&](std::byte* out) { return encode_positions(bits, count, k, out); });
 }
 
 bool read_positions(Object code, std::size_t count, std::size_t k, Object bitmap) {
@@ -260,45 +272,29 @@ std::size_t marked_elements(const Word* bitmap, std::size_t count, std::size_t b
   return set * block - (has_last ? blocks * block - count : 0);
 }
 
-constexpr const char* kElements = "elements must have 2, 4 or 8 bytes, packed ones as many";
-constexpr const char* kPacked = "there must be room for the elements of the marked blocks";
-
-void check_elements(const Memory& elements, const Memory& packed) {
-  const std::size_t bytes = elements.element_bytes();
-  require((bytes == 2 || bytes == 4 || bytes == 8) && packed.element_bytes() == bytes, kElements);
-}
-
 std::size_t count_marked(Object bitmap, std::size_t count, std::size_t block) {
   const Input marks(bitmap);
   return marked_elements(bitmap_of(marks, blocks_of(count, block)), count, block);
 }
 
-void gather(Object elements, std::size_t block, Object bitmap, Object packed) {
-  const Input in(elements), marks(bitmap);
-  const Output out(packed);
-  check_elements(in, out);
-  const auto* const bits = bitmap_of(marks, blocks_of(in.count(), block));
-  require(out.count() == marked_elements(bits, in.count(), block), kPacked);
+// Copies the blocks whose bit is set: elements to where they are packed, or packed ones back.
+template <bool packs>
+void copy_blocks(Object source, std::size_t block, Object bitmap, Object target) {
+  const Input in(source), marks(bitmap);
+  const Output out(target);
+  const Memory& dense = packs ? static_cast<const Memory&>(in) : out;
+  const std::size_t count = dense.count(), bytes = dense.element_bytes();
+  require((bytes == 2 || bytes == 4 || bytes == 8) && in.element_bytes() == out.element_bytes(),
+          "elements must have 2, 4 or 8 bytes, packed ones as many");
+  const auto* const bits = bitmap_of(marks, blocks_of(count, block));
+  require((packs ? out.count() : in.count()) == marked_elements(bits, count, block),
+          "there must be room for the elements of the marked blocks");
   unlocked([&] {
     if (block == 1) {
-      kernels().gather(out.data(), in.data(), in.element_bytes(), bitmap_words(in.count()), bits);
+      const auto copy = packs ? kernels().gather : kernels().scatter;
+      copy(out.data(), in.data(), bytes, bitmap_words(count), bits);
     } else {
-      pack(out.data(), in.data(), in.count(), in.element_bytes(), block, bits);
-    }
-  });
-}
-
-void scatter(Object packed, std::size_t block, Object bitmap, Object elements) {
-  const Input in(packed), marks(bitmap);
-  const Output out(elements);
-  check_elements(out, in);
-  const auto* const bits = bitmap_of(marks, blocks_of(out.count(), block));
-  require(in.count() == marked_elements(bits, out.count(), block), kPacked);
-  unlocked([&] {
-    if (block == 1) {
-      kernels().scatter(out.data(), in.data(), in.element_bytes(), bitmap_words(out.count()), bits);
-    } else {
-      unpack(out.data(), in.data(), out.count(), in.element_bytes(), block, bits);
+      (packs ? pack : unpack)(out.data(), in.data(), count, bytes, block, bits);
     }
   });
 }
@@ -312,21 +308,21 @@ Marked<T> marked(const Memory& bitmap, const Memory& values, std::size_t count) 
 
 std::size_t average_marked(const nb::list& bitmaps, const nb::list& values, std::size_t count,
                            Object bitmap, Object means) {
-  require(bitmaps.size() == values.size() && bitmaps.size() != 0,
-          "there must be a vector to average");
+  const std::size_t size = bitmaps.size();
+  require(values.size() == size && size != 0, "there must be a vector to average");
   const Output to(bitmap), out(means);
   std::deque<Input> held;
+  for (const auto& each : bitmaps) held.emplace_back(each);
+  for (const auto& each : values) held.emplace_back(each);
   return for_type_of(out, [&]<typename T>(const VectorKernels<T>&, T* room) {
     std::vector<Marked<T>> vectors;
     std::size_t total = 0;
-    for (std::size_t i = 0; i < bitmaps.size(); ++i) {
-      const Input& bits = held.emplace_back(bitmaps[i]);
-      vectors.push_back(marked<T>(bits, held.emplace_back(values[i]), count));
-      total += held.back().count();
+    for (std::size_t i = 0; i < size; ++i) {
+      vectors.push_back(marked<T>(held[i], held[size + i], count));
+      total += held[size + i].count();
     }
     require(out.count() >= std::min(count, total), kRoom);
-    auto* const any = bitmap_of(to, count);
-    return unlocked([&] { return mean_of_marked<T>(vectors, count, any, room); });
+    return mean_of_marked<T>(vectors, count, bitmap_of(to, count), room);
   });
 }
 
@@ -336,24 +332,27 @@ void feed_marked_back(Object gradient, Object residual, Object own, Object sent,
   const Input own_bits(own), own_values(sent), mean_bits(bitmap), mean_values(means);
   const std::size_t count = to.count();
   for_type_of(to, [&]<typename T>(const VectorKernels<T>&, T* out) {
-    T* const owed = rest.as<T>(count, "two vectors must be of one length");
+    T* const owed = rest.as<T>(count, kAlike);
     const auto mine = marked<T>(own_bits, own_values, count);
-    const auto mean = marked<T>(mean_bits, mean_values, count);
-    unlocked([&] { feed_back(out, owed, count, mine, mean); });
+    feed_back(out, owed, count, mine, marked<T>(mean_bits, mean_values, count));
   });
 }
 
 void bind_symbols(nb::module_& m) {
-  m.def("entropy_bound", &entropy_bound, "count"_a);
-  m.def("entropy_encode", &encode_symbols, "symbols"_a, "alphabet"_a, "code"_a);
+  m.def("entropy_encode", &encode_symbols, "symbols"_a, "alphabet"_a);
   m.def("entropy_decode", &decode_symbols, "code"_a, "alphabet"_a, "symbols"_a);
-  m.def("dither", &dither<false>, "values"_a, "block"_a, "norms"_a, "levels"_a, "key"_a,
+  m.def("dither", &dither<[](const auto& table) { return table.dither; }>, "values"_a, "block"_a,
+        "norms"_a, "levels"_a, "key"_a, "symbols"_a);
+  m.def("undither", &undither<[](const auto& table) { return table.undither; }>, "symbols"_a,
+        "block"_a, "norms"_a, "levels"_a, "values"_a);
+  m.def("natural_dither", &dither<[](const auto& table) { return table.natural_dither; }>,
+        "values"_a, "block"_a, "norms"_a, "levels"_a, "key"_a, "symbols"_a);
+  m.def("natural_undither", &undither<[](const auto& table) { return table.natural_undither; }>,
+        "symbols"_a, "block"_a, "norms"_a, "levels"_a, "values"_a);
+  m.def("nearest_multiples", &nearest_multiples, "values"_a, "block"_a, "levels"_a, "steps"_a,
         "symbols"_a);
-  m.def("undither", &undither<false>, "symbols"_a, "block"_a, "norms"_a, "levels"_a, "values"_a);
-  m.def("natural_dither", &dither<true>, "values"_a, "block"_a, "norms"_a, "levels"_a, "key"_a,
-        "symbols"_a);
-  m.def("natural_undither", &undither<true>, "symbols"_a, "block"_a, "norms"_a, "levels"_a,
-        "values"_a);
+  m.def("multiples", &undither<[](const auto& table) { return table.multiples; }>, "symbols"_a,
+        "block"_a, "steps"_a, "levels"_a, "values"_a);
   m.def("natural_compress", &natural_compress, "values"_a, "key"_a, "codes"_a);
   m.def("natural_decompress", &natural_decompress, "codes"_a, "base"_a, "values"_a);
   m.def("take_signs", &take_signs, "values"_a, "symbols"_a);
@@ -364,12 +363,12 @@ void bind_values(nb::module_& m) {
   m.def("block_norms", &block_norms, "values"_a, "block"_a, "power"_a, "norms"_a);
   m.def("block_means", &block_means, "values"_a, "block"_a, "means"_a);
   m.def("count_marked", &count_marked, "bitmap"_a, "count"_a, "block"_a);
-  m.def("gather_blocks", &gather, "elements"_a, "block"_a, "bitmap"_a, "packed"_a);
+  m.def("gather_blocks", &copy_blocks<true>, "elements"_a, "block"_a, "bitmap"_a, "packed"_a);
   m.def("average_marked", &average_marked, "bitmaps"_a, "values"_a, "count"_a, "bitmap"_a,
         "means"_a);
   m.def("feed_marked_back", &feed_marked_back, "gradient"_a, "residual"_a, "own"_a, "sent"_a,
         "bitmap"_a, "means"_a);
-  m.def("scatter_blocks", &scatter, "packed"_a, "block"_a, "bitmap"_a, "elements"_a);
+  m.def("scatter_blocks", &copy_blocks<false>, "packed"_a, "block"_a, "bitmap"_a, "elements"_a);
 }
 
 void bind_positions(nb::module_& m) {
@@ -379,8 +378,7 @@ void bind_positions(nb::module_& m) {
   m.def("mark_top_k", &mark_top_k, "values"_a, "k"_a, "bitmap"_a);
   m.def("take_top_k_of_spans", &take_top_k_of_spans, "values"_a, "added"_a.none(), "span"_a, "k"_a,
         "bitmap"_a, "kept"_a);
-  m.def("positions_bound", &bound_positions, "count"_a, "k"_a);
-  m.def("encode_positions", &write_positions, "bitmap"_a, "count"_a, "k"_a, "code"_a);
+  m.def("encode_positions", &write_positions, "bitmap"_a, "count"_a, "k"_a);
   m.def("decode_positions", &read_positions, "code"_a, "count"_a, "k"_a, "bitmap"_a);
 }
 

@@ -2,7 +2,6 @@
 // half types pass through a tile of float32 that stays in the first-level cache.
 #pragma once
 
-#include "kernels/convert.hpp"
 #include "kernels/elements.hpp"
 
 // Input and output are disjoint or the same array: no iteration reads what an earlier one wrote.
@@ -121,36 +120,36 @@ inline void finish_with(std::byte* out, const std::byte* acc, std::size_t count,
   }
 }
 
-// Calls consume(offset, values, length) with `x` in the accumulator type, offset in elements.
-template <typename T, typename Consume>
-inline void widened(const std::byte* x, std::size_t count, Consume consume) {
-  if constexpr (kConverts<T>) {
-    for_each_tile(count, [=](std::size_t first, std::size_t length) {
-      float tile[kTile];
-      widen_all<T>(tile, x + first * sizeof(T), length);
-      consume(first, reinterpret_cast<const std::byte*>(tile), length);
-    });
-  } else {
-    consume(std::size_t{0}, x, count);
-  }
+// Calls consume(A{}, acc, values, length) for accumulators of type A and `x` in that type.
+template <typename Consume>
+inline void for_each_widened(std::byte* acc, const std::byte* x, std::size_t count, DType dtype,
+                             Consume consume) {
+  with_type(dtype, [=]<typename T>(T) {
+    using A = Accumulator<T>;
+    if constexpr (kConverts<T>) {
+      for_each_tile(count, [=](std::size_t first, std::size_t length) {
+        float tile[kTile];
+        widen_all<T>(tile, x + first * sizeof(T), length);
+        consume(A{}, acc + first * sizeof(A), reinterpret_cast<const std::byte*>(tile), length);
+      });
+    } else {
+      consume(A{}, acc, x, count);
+    }
+  });
 }
 
 void start(std::byte* acc, const std::byte* x, std::size_t count, DType dtype, ReduceOp op) {
-  with_type(dtype, [=]<typename T>(T) {
-    using A = Accumulator<T>;
-    widened<T>(x, count, [=](std::size_t first, const std::byte* values, std::size_t length) {
-      start_with<A>(acc + first * sizeof(A), values, length, op);
-    });
-  });
+  for_each_widened(acc, x, count, dtype,
+                   [=]<typename A>(A, std::byte* sums, const std::byte* values, std::size_t n) {
+                     start_with<A>(sums, values, n, op);
+                   });
 }
 
 void add(std::byte* acc, const std::byte* x, std::size_t count, DType dtype, ReduceOp op) {
-  with_type(dtype, [=]<typename T>(T) {
-    using A = Accumulator<T>;
-    widened<T>(x, count, [=](std::size_t first, const std::byte* values, std::size_t length) {
-      add_with<A>(acc + first * sizeof(A), values, length, op);
-    });
-  });
+  for_each_widened(acc, x, count, dtype,
+                   [=]<typename A>(A, std::byte* sums, const std::byte* values, std::size_t n) {
+                     add_with<A>(sums, values, n, op);
+                   });
 }
 
 void finish(std::byte* out, const std::byte* acc, std::size_t count, DType dtype, ReduceOp op,

@@ -1,5 +1,4 @@
 // The kernels as the compiler makes them for the level "avx2"; the flags are in CMakeLists.txt.
-#include "kernels/levels.hpp"
 #include "kernels/table.hpp"
 
 namespace sparsewire {

@@ -40,10 +40,14 @@ constexpr LaneTable make_lanes(bool expands) {
 constexpr LaneTable kExpand = make_lanes(true);
 constexpr LaneTable kCompress = make_lanes(false);
 
-inline __m256i shuffled(const std::byte* in, const LaneTable& table, unsigned bits) {
+inline __m256i lanes_of(const LaneTable& table, unsigned bits) {
   const auto* const lanes = reinterpret_cast<const __m128i*>(&table.lanes[bits]);
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(lanes));
+}
+
+inline __m256i shuffled(const std::byte* in, const LaneTable& table, unsigned bits) {
   return _mm256_permutevar8x32_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in)),
-                                     _mm256_cvtepu8_epi32(_mm_loadl_epi64(lanes)));
+                                     lanes_of(table, bits));
 }
 
 // All ones in the lanes whose bit is set.

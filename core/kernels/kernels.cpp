@@ -4,8 +4,6 @@
 #include <array>
 #include <atomic>
 
-#include "kernels/levels.hpp"
-
 namespace sparsewire {
 namespace {
 
@@ -15,7 +13,7 @@ struct Available {
 
   Available() {
     tables[size++] = &kPortableKernels;
-#if SPARSEWIRE_X86_KERNELS
+#if defined(__x86_64__)
     // These also ask whether the operating system saves the wide registers.
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
       tables[size++] = &kAvx2Kernels;

@@ -83,13 +83,29 @@ struct Kernels {
   void (*finish)(std::byte* out, const std::byte* acc, std::size_t count, DType dtype, ReduceOp op,
                  std::int32_t world_size);
 
-  // Values of float32 to those of a codec and back: see kernels/quantise.hpp.
+  // Writes values of float32 in the layout and size that wire/codec.hpp gives. False where the
+  // codec cannot hold one of them: a half type would turn a finite value into an infinity, or a
+  // value to be quantised is NaN or infinite; `out` is of no use then.
+  //
+  // The stochastic codecs round at random, by a generator that `key` alone determines: equal values
+  // and keys give equal bytes, and a key must not come back for other values whose errors are to be
+  // independent. The mean of what decodes is the value itself. With a span's scale c and levels up
+  // to s, an error is at most c / s and its variance at most c^2 / (4 s^2).
   bool (*encode)(Codec codec, const float* in, std::size_t count, std::uint64_t key,
                  std::byte* out);
+
+  // Reads `count` values that `encode` wrote, or that wire::check_values took.
   void (*decode)(Codec codec, const std::byte* in, std::size_t count, float* out);
 
   CompressKernels compress;
 };
+
+// The tables, one per translation unit. Only the x86 build has more than the portable one.
+extern const Kernels kPortableKernels;
+#if defined(__x86_64__)
+extern const Kernels kAvx2Kernels;
+extern const Kernels kAvx512Kernels;
+#endif
 
 // What this processor can run, from the slowest level to the fastest.
 std::span<const Kernels* const> available_kernels();
@@ -99,5 +115,14 @@ const Kernels& kernels();
 
 // Makes kernels() return this level; false, without effect, where the processor lacks it.
 bool select_kernels(SimdLevel level);
+
+inline bool encode_values(Codec codec, const float* in, std::size_t count, std::uint64_t key,
+                          std::byte* out) {
+  return kernels().encode(codec, in, count, key, out);
+}
+
+inline void decode_values(Codec codec, const std::byte* in, std::size_t count, float* out) {
+  kernels().decode(codec, in, count, out);
+}
 
 }  // namespace sparsewire

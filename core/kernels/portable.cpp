@@ -1,5 +1,4 @@
 // The kernels as compiled for any processor of the architecture.
-#include "kernels/levels.hpp"
 #include "kernels/table.hpp"
 
 namespace sparsewire {

@@ -5,7 +5,6 @@
 
 #include "base/codec.hpp"
 #include "kernels/accumulate.hpp"
-#include "kernels/convert.hpp"
 #include "kernels/noise.hpp"
 
 namespace sparsewire {

@@ -60,16 +60,13 @@ def choose(
 
 # Compression operators, over contiguous arrays: values are float32 or float64, symbols uint8, and
 # bitmaps uint64 words with bit i % 64 of word i / 64 for element i. The last argument is written,
-# where nothing is returned but a size. Vectors are cut into blocks of `block` elements, the last
+# where no code is returned. Vectors are cut into blocks of `block` elements, the last
 # one of what is left. Functions with a `key` are pure. Values must be finite. All raise ValueError
 # for numbers and sizes that do not fit, and BufferError for memory that is not contiguous, or not
 # writable.
 
-def entropy_bound(count: int) -> int:
-    """Bytes that no code of `count` symbols exceeds."""
-
-def entropy_encode(symbols: Array, alphabet: int, code: Array) -> int:
-    """Write the entropy code of symbols below `alphabet` (1 to 256) and return its bytes."""
+def entropy_encode(symbols: Array, alphabet: int) -> bytes:
+    """The entropy code of symbols below `alphabet` (1 to 256)."""
 
 def entropy_decode(code: Memory, alphabet: int, symbols: Array) -> bool:
     """Read so many symbols; False where the bytes are no code of as many."""
@@ -89,6 +86,14 @@ def natural_dither(
 def natural_undither(
     symbols: Array, block: int, norms: Array, levels: int, values: Array
 ) -> None: ...
+def nearest_multiples(values: Array, block: int, levels: int, steps: Array, symbols: Array) -> None:
+    """Round values to multiples of a step per block, the nearest, up to `levels` (2^n - 1, to 127).
+
+    Steps are the least powers of two, from the smallest normal number on, that the largest
+    magnitudes allow. Both are written; a symbol is the signed level plus `levels`.
+    """
+
+def multiples(symbols: Array, block: int, steps: Array, levels: int, values: Array) -> None: ...
 def natural_compress(values: Array, key: int, codes: Array) -> None:
     """Round values at random to powers of two.
 
@@ -150,11 +155,8 @@ def take_top_k_of_spans(
     `added` is added to the values first. Returns how many there are.
     """
 
-def positions_bound(count: int, k: int) -> int:
-    """Bytes that no code of k of `count` positions exceeds."""
-
-def encode_positions(bitmap: Array, count: int, k: int, code: Array) -> int:
-    """Write the code of a bitmap with k set bits and return its bytes."""
+def encode_positions(bitmap: Array, count: int, k: int) -> bytes:
+    """The code of a bitmap with k set bits."""
 
 def decode_positions(code: Memory, count: int, k: int, bitmap: Array) -> bool:
     """Write the bitmap; False where the bytes are no code of k of `count` positions."""

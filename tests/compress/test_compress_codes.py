@@ -10,11 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsewire.compress import CompressError
-from sparsewire.compress.entropy_code import decode_symbols, encode_symbols
+from sparsewire.compress.entropy_code import (
+    decode_symbols,
+    decode_wide,
+    encode_symbols,
+    encode_wide,
+)
 from sparsewire.compress.marks import Marks
 from sparsewire.compress.message import Reader, number_bytes
-from sparsewire.compress.positions import decode_positions, encode_positions
-from sparsewire.compress.wide_code import decode_wide, encode_wide
 
 
 @given(data=st.data(), alphabet=st.integers(1, 256))
@@ -67,15 +70,15 @@ def test_wide_symbols_round_trip(count: int, alphabet: int, seed: int) -> None:
 @given(data=st.data(), universe=st.integers(1, 3000))
 def test_positions_round_trip(data: st.DataObject, universe: int) -> None:
     positions = sorted(data.draw(st.sets(st.integers(0, universe - 1), max_size=400)))
-    payload = encode_positions(Marks.of(np.array(positions, np.int64), universe))
-    decoded = decode_positions(payload, len(positions), universe)
+    payload = Marks.of(np.array(positions, np.int64), universe).encode()
+    decoded = Marks.decode(payload, universe, len(positions))
     assert decoded.positions().tolist() == positions
 
 
 @given(payload=st.binary(max_size=30), count=st.integers(0, 40), universe=st.integers(40, 2000))
 def test_malformed_positions_are_refused(payload: bytes, count: int, universe: int) -> None:
     try:
-        marks = decode_positions(payload, count, universe)
+        marks = Marks.decode(payload, universe, count)
     except CompressError:
         return
     positions = marks.positions()

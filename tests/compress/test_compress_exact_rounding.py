@@ -146,5 +146,5 @@ def test_a_level_beyond_all_numbers_is_refused() -> None:
     operator = Rounded(2, 4)
     code = operator.draw(np.array([3e38, 3e38], "f4"), NOTHING_DRAWN)
     forged = code._replace(scales=np.array([2.0**127], "f4"))
-    with pytest.raises(CompressError, match="larger than any number"):
+    with pytest.raises(CompressError, match="not finite"):
         operator.decode(operator.pack(forged))

@@ -22,14 +22,12 @@ from compress_cases import (
 )
 
 from sparsewire.compress import Compressor, Draws, LowRank, parse
-from sparsewire.compress.composition import Composition, KeptComposition
-from sparsewire.compress.levels import Levels
-from sparsewire.compress.mixture import Mixture
+from sparsewire.compress.composition import Composition, KeptComposition, Mixture
+from sparsewire.compress.dithering import NormScaled
+from sparsewire.compress.levels import Levels, Rounded, Sign
 from sparsewire.compress.natural import Natural
-from sparsewire.compress.norm_scaled import NormScaled
-from sparsewire.compress.rounded import Rounded
-from sparsewire.compress.sign import Sign
-from sparsewire.compress.sparsifier import SeededSparsifier, Sparsifier
+from sparsewire.compress.seeded import SeededSparsifier
+from sparsewire.compress.sparsifier import Sparsifier
 
 pytest.importorskip("sklearn")
 WORKERS = 20

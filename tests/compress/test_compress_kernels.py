@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sparsewire import _core
 from sparsewire.compress import Draws, parse
-from sparsewire.compress.blocks import Blocks
+from sparsewire.compress.marks import Blocks
 
 
 def bits_of(x: Array) -> Array:
@@ -143,8 +143,10 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         lambda: _core.mark_rand_k(65, 3, 0, words),
         lambda: _core.gather_blocks(x, 1, words, np.empty(1, np.float32)),
         lambda: _core.scatter_blocks(np.empty(1, np.float32), 1, words, x),
-        lambda: _core.entropy_encode(symbols, 256, np.empty(3, np.uint8)),
-        lambda: _core.encode_positions(words, 10, 3, np.empty(99, np.uint8)),
+        lambda: _core.nearest_multiples(x, 3, 7, norms[:3].copy(), symbols),
+        lambda: _core.nearest_multiples(x, 3, 6, norms, symbols),
+        lambda: _core.entropy_encode(symbols, 257),
+        lambda: _core.encode_positions(words, 10, 3),
     ]
     for call in calls:
         with pytest.raises(ValueError, match=r"must|needs|there|bitmap"):

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from sparsewire.compress.blocks import Blocks
-from sparsewire.compress.marks import Marks
+from sparsewire.compress.marks import Blocks, Marks
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

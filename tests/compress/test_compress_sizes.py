@@ -23,7 +23,6 @@ from sparsewire.compress import (
 )
 from sparsewire.compress.entropy_code import encode_symbols
 from sparsewire.compress.marks import Marks
-from sparsewire.compress.positions import encode_positions
 
 DIMENSION = 8192
 GAUSSIAN = named_vectors(DIMENSION)["gaussian"]
@@ -115,7 +114,7 @@ def test_positions(density: float) -> None:
     count = round(density * universe)
     generator = np.random.default_rng(5)
     marks = Marks.of(generator.choice(universe, count, replace=False), universe)
-    assert_short(encode_positions(marks), subset_bits(count, universe))
+    assert_short(marks.encode(), subset_bits(count, universe))
 
 
 @pytest.mark.parametrize("share", [0.5, 0.1, 0.01, 0.001])

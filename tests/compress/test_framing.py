@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsewire.compress.framing import framed, unframed
+from sparsewire.compress.message import framed, unframed
 
 
 @given(st.binary(max_size=600))

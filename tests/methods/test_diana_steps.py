@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from convergence import slope, squared_distances
 
-from sparsewire.compress.bernoulli import Bernoulli
 from sparsewire.compress.compressor import Compressor
-from sparsewire.compress.rand_k import RandK
+from sparsewire.compress.seeded import Bernoulli, RandK
 from sparsewire.optimize.methods.diana import Diana
 from sparsewire.optimize.methods.method import Theory
 from sparsewire.optimize.methods.network import Simulated

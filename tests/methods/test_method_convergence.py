@@ -9,9 +9,9 @@ from convergence import rounds_to, slope, squared_distances
 from data_sets import examples, logistic
 
 from sparsewire.compress.compressor import Compressor
-from sparsewire.compress.rand_k import RandK
-from sparsewire.compress.ternary import Ternary
-from sparsewire.compress.top_k import TopK
+from sparsewire.compress.dithering import Ternary
+from sparsewire.compress.largest import TopK
+from sparsewire.compress.seeded import RandK
 from sparsewire.optimize.methods.diana import Diana, Isega, VrDianaLsvrg, VrDianaSaga
 from sparsewire.optimize.methods.error_feedback import Ef14, Ef21
 from sparsewire.optimize.methods.gradient_descent import Dcgd, Gd, Qsgd

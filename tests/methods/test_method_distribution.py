@@ -18,11 +18,11 @@ from support import run_ranks
 
 import sparsewire
 from sparsewire.compress.compressor import Compressor
+from sparsewire.compress.dithering import Ternary
 from sparsewire.compress.draws import Draws
+from sparsewire.compress.largest import TopK
 from sparsewire.compress.message import Reader
-from sparsewire.compress.rand_k import RandK
-from sparsewire.compress.ternary import Ternary
-from sparsewire.compress.top_k import TopK
+from sparsewire.compress.seeded import RandK
 from sparsewire.optimize.methods import checkpoint
 from sparsewire.optimize.methods.diana import Diana, Isega, VrDianaLsvrg, VrDianaSaga
 from sparsewire.optimize.methods.error_feedback import Ef14, Ef21, Ef21Sgdm

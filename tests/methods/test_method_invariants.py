@@ -11,11 +11,10 @@ from acceptance import CONSTRUCTED, LIBSVM, Check, cases
 from counted import CountedSimulated
 from data_sets import logistic
 
-from sparsewire.compress.compressor import Compressor
-from sparsewire.compress.identity import Identity
-from sparsewire.compress.rand_k import RandK
-from sparsewire.compress.ternary import Ternary
-from sparsewire.compress.top_k import TopK
+from sparsewire.compress.compressor import Compressor, Identity
+from sparsewire.compress.dithering import Ternary
+from sparsewire.compress.largest import TopK
+from sparsewire.compress.seeded import RandK
 from sparsewire.optimize.methods import checkpoint
 from sparsewire.optimize.methods.diana import Diana, VrDianaLsvrg, VrDianaSaga
 from sparsewire.optimize.methods.error_feedback import Ef14, Ef21, Ef21Sgdm

@@ -10,9 +10,8 @@ import pytest
 from acceptance import LIBSVM, Check, cases
 from data_sets import examples, logistic
 
-from sparsewire.compress.bernoulli import Bernoulli
 from sparsewire.compress.draws import Draws
-from sparsewire.compress.rand_k import RandK
+from sparsewire.compress.seeded import Bernoulli, RandK
 from sparsewire.optimize.methods.blocks import AsynchronousIsgd, Iasgd, Ibcd, Ibgd, Isgd
 from sparsewire.optimize.methods.diana import Diana, Isega
 from sparsewire.optimize.methods.gradient_descent import Gd
@@ -43,7 +42,8 @@ def masks_of_steps(sparsifier: RandK, steps: int, workers: int = WORKERS) -> np.
     for i in range(workers):
         stream = Draws(SEED, i, "compressor")
         for step in range(steps):
-            masks[step, i, sparsifier.blocks.elements(sparsifier.blocks_of(stream.key()))] = True
+            marks = sparsifier.marks_of(stream.key())
+            masks[step, i, sparsifier.blocks.elements(marks.positions())] = True
     return masks
 
 

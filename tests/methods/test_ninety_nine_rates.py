@@ -10,9 +10,7 @@ from acceptance import CONSTRUCTED, OTHERS, Check, cases
 from convergence import rounds_to, slope, squared_distances
 from data_sets import examples, logistic
 
-from sparsewire.compress.bernoulli import Bernoulli
-from sparsewire.compress.rand_k import RandK
-from sparsewire.compress.sparsifier import SeededSparsifier
+from sparsewire.compress.seeded import Bernoulli, RandK, SeededSparsifier
 from sparsewire.optimize.methods.blocks import AsynchronousIsgd, Iasgd, Ibcd, Ibgd, Isgd
 from sparsewire.optimize.methods.diana import Isega
 from sparsewire.optimize.methods.isaga import DistributedIsaga, Isaga

@@ -10,7 +10,7 @@ from torch import nn
 
 from sparsewire.compress.message import Reader
 from sparsewire.torch import hooks
-from sparsewire.torch.hooks.records import Record
+from sparsewire.torch.hooks.sent import Record
 
 Vectors = dict[str, torch.Tensor]
 

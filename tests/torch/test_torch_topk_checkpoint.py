@@ -12,7 +12,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sparsewire.torch import hooks
-from sparsewire.torch.hooks.saved import restore
+from sparsewire.torch.hooks.saved import residuals_of
+from sparsewire.torch.hooks.saved import states_of as checked
 
 
 def resumed() -> None:
@@ -105,7 +106,7 @@ def states_of(world_size: int) -> list[Any]:
 @pytest.mark.parametrize(("old", "new"), [(4, 4), (4, 2), (5, 3), (2, 4), (3, 1), (1, 3)])
 def test_another_number_of_ranks_owes_the_same_mean(old: int, new: int) -> None:
     before = states_of(old)
-    after = [restore(before[::-1], rank, new) for rank in range(new)]
+    after = [residuals_of(checked(before[::-1], rank, new), rank, new) for rank in range(new)]
     for name in ("weight", "bias"):
         owed = torch.stack([state["residuals"][name] for state in before]).mean(0)
         left = sum(residuals.get(name, torch.zeros(1)) for residuals in after) / new
@@ -114,9 +115,9 @@ def test_another_number_of_ranks_owes_the_same_mean(old: int, new: int) -> None:
 
 def test_states_must_be_complete() -> None:
     with pytest.raises(ValueError, match="all 4 ranks"):
-        restore(states_of(4)[:3], 0, 2)
+        checked(states_of(4)[:3], 0, 2)
     with pytest.raises(ValueError, match="rank 0 of 4"):
-        restore(states_of(4)[0], 1, 4)
+        checked(states_of(4)[0], 1, 4)
     first, second = states_of(2)
     with pytest.raises(ValueError, match="different steps, 8 to 9"):
-        restore([first, {**second, "step": 8}], 0, 1)
+        checked([first, {**second, "step": 8}], 0, 1)

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/compress/rans_step.hpp"
+#include "kernels/compress/rans.hpp"
 
 namespace sparsewire {
 
@@ -14,15 +14,9 @@ namespace sparsewire {
 // 2 * levels + 1 symbols exist.
 inline constexpr std::uint32_t kMaxDitherLevels = 127;
 
-// Where a loop draws its noise: element i of its input is number `first` + i of the vector, and
-// the noise is a function of key and number alone, so that a vector may be worked on in tiles.
-struct NoiseSource {
-  std::uint64_t key;
-  std::uint64_t first;
-};
-
 // Values are finite float or double. Vectors are cut into blocks of `block` elements, the last one
-// of what is left, and a tile starts where a block does; there is one norm per block.
+// of what is left; there is one norm per block. Noise is a function of the key and of an element's
+// position alone.
 template <typename T>
 struct VectorKernels {
   // Position of the first value that is NaN or infinite, or `count`.
@@ -41,21 +35,29 @@ struct VectorKernels {
   // 2017). One level makes it ternary quantisation. Probabilities are rounded down, of float to
   // multiples of 2^-30 for one level and 2^-23 for the most; of double to 2^-62 and 2^-55.
   void (*dither)(const T* values, std::size_t count, std::size_t block, const T* norms,
-                 std::uint32_t levels, NoiseSource noise, std::uint8_t* symbols);
+                 std::uint32_t levels, std::uint64_t key, std::uint8_t* symbols);
   void (*undither)(const std::uint8_t* symbols, std::size_t count, std::size_t block,
                    const T* norms, std::uint32_t levels, T* values);
 
   // The same with levels at 0, 2^(1-s), ..., 1/2, 1 (natural dithering; Horvath et al., 2019).
   void (*natural_dither)(const T* values, std::size_t count, std::size_t block, const T* norms,
-                         std::uint32_t levels, NoiseSource noise, std::uint8_t* symbols);
+                         std::uint32_t levels, std::uint64_t key, std::uint8_t* symbols);
   void (*natural_undither)(const std::uint8_t* symbols, std::size_t count, std::size_t block,
                            const T* norms, std::uint32_t levels, T* values);
+
+  // The nearest multiples of a step per block, which is written: the least power of two, from the
+  // smallest normal number on, of which so many levels hold the largest magnitude. `levels` is a
+  // power of two less 1. Without an error where the product is finite, and back.
+  void (*nearest_multiples)(const T* values, std::size_t count, std::size_t block,
+                            std::uint32_t levels, T* steps, std::uint8_t* symbols);
+  void (*multiples)(const std::uint8_t* symbols, std::size_t count, std::size_t block,
+                    const T* steps, std::uint32_t levels, T* values);
 
   // Random rounding to one of the two neighbouring powers of two, with the mean that the value has
   // (natural compression; Horvath et al., 2019). A code is twice the exponent as T stores it, plus
   // one if negative; zero for zero. Below the smallest normal number, values become that or zero;
   // above the largest power they may get the exponent of infinity.
-  void (*natural_compress)(const T* values, std::size_t count, NoiseSource noise,
+  void (*natural_compress)(const T* values, std::size_t count, std::uint64_t key,
                            std::uint16_t* codes);
 
   // The values of codes, once `base` is added to those that are not zero; codes of a byte or two.
@@ -93,7 +95,7 @@ struct CompressKernels {
 
   // Sets each bit with this probability, from 0 to 1, rounded to a multiple of 2^-32, and
   // independently of the others; returns how many.
-  std::size_t (*bernoulli)(std::size_t count, double probability, NoiseSource noise,
+  std::size_t (*bernoulli)(std::size_t count, double probability, std::uint64_t key,
                            std::uint64_t* bitmap);
 
   // `rounds` of rANS, each of a symbol for each of the kRansLanes states. The encoder goes from the

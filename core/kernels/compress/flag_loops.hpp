@@ -2,7 +2,8 @@
 // are made in bytes, which vectorises, and packed from there.
 #pragma once
 
-#include "kernels/compress/stretches.hpp"
+#include "kernels/accumulate.hpp"
+#include "kernels/compress/floats.hpp"
 
 namespace sparsewire {
 namespace {
@@ -20,31 +21,21 @@ inline std::uint64_t pack_8(const std::uint8_t* flags) {
   return (bytes * 0x0102040810204080u) >> 56;
 }
 
-// Calls fill(flags, first, length) for tiles of flags, and then take(flags, first, length), with
-// zeros behind the last flag.
-template <typename Fill, typename Take>
-inline void for_each_flags(std::size_t count, Fill fill, Take take) {
-  for_each_tile(count, [=](std::size_t first, std::size_t length) {
-    std::uint8_t flags[kTile];
-    if (length != kTile) __builtin_memset(flags, 0, sizeof flags);
-    fill(flags, first, length);
-    take(flags, first, length);
-  });
-}
-
-// Returns how many bits were set.
+// Calls fill(flags, first, length) for tiles of flags, and packs them; returns how many are set.
 template <typename Fill>
 inline std::size_t fill_bitmap(std::size_t count, std::uint64_t* bitmap, Fill fill) {
   std::size_t set = 0;
-  const auto take = [=, &set](const std::uint8_t* flags, std::size_t first, std::size_t length) {
+  for_each_tile(count, [=, &set](std::size_t first, std::size_t length) {
+    std::uint8_t flags[kTile];
+    if (length != kTile) __builtin_memset(flags, 0, sizeof flags);
+    fill(flags, first, length);
     for (std::size_t i = 0; i < length; i += kWordFlags) {
       std::uint64_t word = 0;
       for (unsigned k = 0; k < kWordFlags; k += kByteFlags) word |= pack_8(flags + i + k) << k;
       bitmap[(first + i) / kWordFlags] = word;
       set += static_cast<std::size_t>(__builtin_popcountll(word));
     }
-  };
-  for_each_flags(count, fill, take);
+  });
   return set;
 }
 
@@ -97,7 +88,7 @@ std::size_t reaching(const T* values, std::size_t count, T bound, std::uint64_t*
                      });
 }
 
-std::size_t bernoulli(std::size_t count, double probability, NoiseSource source,
+std::size_t bernoulli(std::size_t count, double probability, std::uint64_t key,
                       std::uint64_t* bitmap) {
   const double scaled = probability * 4294967296.0 + 0.5;
   if (!(scaled >= 1)) {
@@ -109,12 +100,11 @@ std::size_t bernoulli(std::size_t count, double probability, NoiseSource source,
       scaled < 4294967296.0 ? static_cast<std::uint32_t>(scaled) - 1 : ~std::uint32_t{0};
   return fill_bitmap(
       count, bitmap, [=](std::uint8_t* flags, std::size_t first, std::size_t length) {
-        for_each_stretch<float>(length, {source.key, source.first + first},
+        for_each_stretch<float>(key, first, length,
                                 [=](NoiseStretch<float> noise, std::size_t begin, std::size_t n) {
-                                  std::uint8_t* const out = flags + begin;
-                                  for (std::uint32_t i = 0; i < n; ++i) {
+                                  std::uint8_t* const out = flags + (begin - first);
+                                  for (std::uint32_t i = 0; i < n; ++i)
                                     out[i] = noise[i] <= last ? 1 : 0;
-                                  }
                                 });
       });
 }

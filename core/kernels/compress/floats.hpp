@@ -1,5 +1,6 @@
 // What the loops need to know of float and double: their layout, the integers of their size, and
-// the noise that rounds them.
+// the noise that rounds them; and where what elements share ends: the norm of a block, or what
+// noise is drawn from.
 #pragma once
 
 #include "kernels/compress/compress_kernels.hpp"
@@ -89,6 +90,44 @@ inline T magnitude(T value) {
 template <typename T>
 inline T power_of_two(IntegerOf<T> exponent) {
   return of_bits<T>(static_cast<BitsOf<T>>(exponent + kBias<T>) << kMantissaOf<T>);
+}
+
+// Elements that draw noise from one state.
+inline constexpr std::size_t kNoiseSpan = 65536;
+
+// Calls visit(index, first, length) for the blocks that together cover [0, count).
+template <typename Visit>
+inline void for_each_block(std::size_t count, std::size_t block, Visit visit) {
+  std::size_t index = 0;
+  for (std::size_t first = 0; first < count; ++index) {
+    const std::size_t length = count - first < block ? count - first : block;
+    visit(index, first, length);
+    first += length;
+  }
+}
+
+// A stretch of noise: that of elements one behind another.
+template <typename T>
+struct NoiseStretch {
+  typename Layout<T>::Noise noise;
+  std::uint32_t position;
+
+  BitsOf<T> operator[](std::uint32_t i) const { return noise[position + i]; }
+};
+
+// Calls visit(noise, first, length) for stretches that together cover [begin, begin + count), with
+// as many bits of noise for each element as T has.
+template <typename T, typename Visit>
+inline void for_each_stretch(std::uint64_t key, std::size_t begin, std::size_t count, Visit visit) {
+  for (std::size_t first = begin; first < begin + count;) {
+    const std::size_t position = first % kNoiseSpan;
+    const std::size_t room = kNoiseSpan - position;
+    const std::size_t left = begin + count - first;
+    const std::size_t length = left < room ? left : room;
+    const typename Layout<T>::Noise noise(key, first / kNoiseSpan);
+    visit(NoiseStretch<T>{noise, static_cast<std::uint32_t>(position)}, first, length);
+    first += length;
+  }
 }
 
 }  // namespace

@@ -1,13 +1,160 @@
-// Word by word of the bitmaps, and piece by piece of dense vectors, while these are in the cache.
+// The smallest magnitude to keep of a vector is found digit by digit, from histograms of those that
+// agree with it so far, without memory for candidates; then one pass marks what reaches it. Of a
+// span, one pass finds a magnitude that a few more than k reach, and those are looked at. What is
+// marked is added word by word of the bitmaps, and fed back piece by piece of dense vectors, while
+// these are in the cache.
 #include "kernels/compress/marked.hpp"
 
 #include <algorithm>
+#include <array>
+#include <functional>
+#include <utility>
 #include <vector>
 
-#include "kernels/compress/bitmaps.hpp"
+#include "kernels/compress/floats.hpp"
+#include "kernels/compress/positions.hpp"
+#include "kernels/kernels.hpp"
 
 namespace sparsewire {
 namespace {
+
+// Magnitudes as integers, which are ordered like the numbers.
+template <typename T>
+BitsOf<T> size_of(T value) {
+  return bits_of(value) & kMagnitudeMask<T>;
+}
+
+constexpr unsigned kDigitBits = 11;
+constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
+
+// So few values are sorted instead, which costs less than to go through histograms.
+constexpr std::size_t kFew = 4096;
+
+using Histogram = std::array<std::uint64_t, kDigits>;
+
+// Counts the first digits of all values, in several tables, so that equal neighbours do not wait
+// for each other.
+template <typename T>
+Histogram count_first_digits(const T* values, std::size_t count) {
+  constexpr unsigned kShift = kSignAt<T> - kDigitBits;
+  constexpr std::size_t kTables = 4;
+  std::array<Histogram, kTables> tables{};
+  std::size_t i = 0;
+  for (; i + kTables <= count; i += kTables) {
+    for (std::size_t k = 0; k < kTables; ++k) ++tables[k][size_of(values[i + k]) >> kShift];
+  }
+  for (; i < count; ++i) ++tables[0][size_of(values[i]) >> kShift];
+  for (std::size_t digit = 0; digit < kDigits; ++digit) {
+    for (std::size_t k = 1; k < kTables; ++k) tables[0][digit] += tables[k][digit];
+  }
+  return tables[0];
+}
+
+// Counts the digits at `shift` of the values that agree with `bound` above them: mostly few, so
+// that groups without any are passed over.
+template <typename T>
+Histogram count_digits(const T* values, std::size_t count, BitsOf<T> bound, unsigned above,
+                       unsigned shift) {
+  constexpr std::size_t kGroup = 64;
+  const BitsOf<T> mask = (BitsOf<T>{1} << (above - shift)) - 1;
+  const BitsOf<T> wanted = bound >> above;
+  Histogram histogram{};
+  for (std::size_t first = 0; first < count; first += kGroup) {
+    const std::size_t last = std::min(first + kGroup, count);
+    BitsOf<T> agree = 0;
+    for (std::size_t i = first; i < last; ++i) {
+      agree |= size_of(values[i]) >> above == wanted ? 1 : 0;
+    }
+    if (agree == 0) continue;
+    for (std::size_t i = first; i < last; ++i) {
+      const BitsOf<T> bits = size_of(values[i]);
+      if (bits >> above == wanted) ++histogram[(bits >> shift) & mask];
+    }
+  }
+  return histogram;
+}
+
+// The digit of the k-th largest, from 1 on; takes those above it off k.
+std::size_t find_digit(const Histogram& histogram, std::size_t& k) {
+  std::size_t digit = kDigits - 1;
+  for (; histogram[digit] < k; --digit) k -= histogram[digit];
+  return digit;
+}
+
+template <typename T>
+BitsOf<T> kth_of_few(const T* values, std::size_t count, std::size_t k) {
+  std::vector<BitsOf<T>> sizes(count);
+  std::transform(values, values + count, sizes.begin(), size_of<T>);
+  const auto kth = sizes.begin() + static_cast<std::ptrdiff_t>(k - 1);
+  std::nth_element(sizes.begin(), kth, sizes.end(), std::greater<>());
+  return *kth;
+}
+
+// The k-th largest magnitude, k from 1 on, as a bit pattern.
+template <typename T>
+BitsOf<T> kth_largest(const T* values, std::size_t count, std::size_t k) {
+  if (count <= kFew) return kth_of_few(values, count, k);
+  BitsOf<T> bound = 0;
+  for (unsigned above = kSignAt<T>; above != 0;) {
+    const unsigned shift = above - std::min(above, kDigitBits);
+    const Histogram histogram = above == kSignAt<T>
+                                    ? count_first_digits(values, count)
+                                    : count_digits(values, count, bound, above, shift);
+    bound |= static_cast<BitsOf<T>>(find_digit(histogram, k)) << shift;
+    above = shift;
+  }
+  return bound;
+}
+
+// Clears so many of the set bits whose value has just this magnitude, from the end on.
+template <typename T>
+void drop_last(const T* values, std::size_t count, BitsOf<T> bound, std::size_t surplus,
+               std::uint64_t* bitmap) {
+  for (std::size_t i = count; surplus != 0;) {
+    --i;
+    if (size_of(values[i]) != bound) continue;
+    clear_bit(bitmap, i);
+    --surplus;
+  }
+}
+
+// A magnitude and its position, complemented, so that of equal ones the first is the largest.
+template <typename T>
+using Candidate = std::pair<BitsOf<T>, std::size_t>;
+
+// Leaves the k largest, or fewer, in the order of their positions.
+template <typename T>
+void keep_largest(std::vector<Candidate<T>>& found, std::size_t k) {
+  if (found.size() <= k) return;
+  const auto end = found.begin() + static_cast<std::ptrdiff_t>(k);
+  std::nth_element(found.begin(), end, found.end(), std::greater<>());
+  std::sort(found.begin(), end, [](const auto& a, const auto& b) { return a.second > b.second; });
+  found.resize(k);
+}
+
+// The largest of one span after another.
+template <typename T>
+class SpanSearch {
+ public:
+  SpanSearch(std::size_t span, std::size_t k) : k_(k), reached_(bitmap_words(span)) {}
+
+  // The k largest that are not zero, or fewer, in the order of their positions.
+  const std::vector<Candidate<T>>& search(const T* values, std::size_t count) {
+    const T bound = loops_.reached_by_some(values, count, k_);
+    loops_.reaching(values, count, bound, reached_.data());
+    found_.clear();
+    for_each_set(reached_.data(), count,
+                 [&](std::size_t i) { found_.emplace_back(size_of(values[i]), ~i); });
+    keep_largest<T>(found_, k_);
+    return found_;
+  }
+
+ private:
+  const VectorKernels<T>& loops_ = kernels().compress.of<T>();
+  std::size_t k_;
+  std::vector<std::uint64_t> reached_;
+  std::vector<Candidate<T>> found_;
+};
 
 constexpr std::size_t kPieceWords = 64;
 constexpr std::size_t kPiece = kPieceWords * kBitmapWordBits;
@@ -31,6 +178,36 @@ class WordReader {
 };
 
 }  // namespace
+
+template <typename T>
+void top_k(const T* values, std::size_t count, std::size_t k, std::uint64_t* bitmap) {
+  if (k == 0) {
+    std::fill_n(bitmap, bitmap_words(count), std::uint64_t{0});
+    return;
+  }
+  const BitsOf<T> bound = kth_largest(values, count, k);
+  const std::size_t marked =
+      kernels().compress.of<T>().reaching(values, count, of_bits<T>(bound), bitmap);
+  drop_last(values, count, bound, marked - k, bitmap);
+}
+
+template <typename T>
+std::size_t top_k_of_spans(const Spans& spans, T* values, const T* added, std::uint64_t* bitmap,
+                           T* kept) {
+  std::fill_n(bitmap, bitmap_words(spans.count), std::uint64_t{0});
+  SpanSearch<T> of_span(std::min(spans.span, spans.count), spans.k);
+  T* next = kept;
+  for (std::size_t first = 0; first < spans.count; first += spans.span) {
+    const std::size_t length = std::min(spans.span, spans.count - first);
+    for (std::size_t i = first; added && i < first + length; ++i) values[i] += added[i];
+    for (const auto& [size, complement] : of_span.search(values + first, length)) {
+      const std::size_t position = first + ~complement;
+      set_bit(bitmap, position);
+      *next++ = values[position];
+    }
+  }
+  return static_cast<std::size_t>(next - kept);
+}
 
 template <typename T>
 std::size_t mean_of_marked(std::span<const Marked<T>> vectors, std::size_t count,
@@ -66,6 +243,10 @@ void feed_back(T* gradient, T* residual, std::size_t count, Marked<T> own, Marke
   }
 }
 
+template void top_k(const float*, std::size_t, std::size_t, std::uint64_t*);
+template void top_k(const double*, std::size_t, std::size_t, std::uint64_t*);
+template std::size_t top_k_of_spans(const Spans&, float*, const float*, std::uint64_t*, float*);
+template std::size_t top_k_of_spans(const Spans&, double*, const double*, std::uint64_t*, double*);
 template std::size_t mean_of_marked(std::span<const Marked<float>>, std::size_t, std::uint64_t*,
                                     float*);
 template std::size_t mean_of_marked(std::span<const Marked<double>>, std::size_t, std::uint64_t*,

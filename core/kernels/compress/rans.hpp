@@ -1,25 +1,116 @@
 // Range asymmetric numeral systems (rANS; Duda, 2013): symbols to nearly as few bits as their
-// frequencies allow, and back.
+// frequencies allow, and back. First the model that encoder and decoder share, frequencies scaled
+// so that they fit a fixed total, and their compact form; then the tables to look symbols up in,
+// the arithmetic of one step, which every loop over symbols shares, and codes of whole vectors.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
-#include "kernels/compress/frequencies.hpp"
-#include "kernels/compress/rans_step.hpp"
+#include "kernels/compress/bit_fields.hpp"
 
 namespace sparsewire {
+
+inline constexpr std::size_t kMaxAlphabet = 256;
+
+// More bits would not fit the decoder's table into the nearest cache; fewer cost size. Rounding the
+// frequencies to 12 costs 0.2% of symbols of 0.1 bits each.
+inline constexpr unsigned kFrequencyBits = 12;
+inline constexpr std::uint32_t kFrequencyTotal = std::uint32_t{1} << kFrequencyBits;
+
+using Counts = std::array<std::uint32_t, kMaxAlphabet>;
+using Frequencies = std::array<std::uint16_t, kMaxAlphabet>;
+
+Counts count_symbols(const std::uint8_t* symbols, std::size_t count);
+
+// Frequencies that add up to kFrequencyTotal, nowhere zero where a count is not, in integer
+// arithmetic: equal counts make equal frequencies on every machine. At least two symbols occur.
+Frequencies scale(const Counts& counts, std::size_t count);
+
+// About how many bits an entropy code of these symbols has.
+std::uint64_t coded_bits(const Counts& counts, const Frequencies& frequencies);
+
+// At most kMaxFrequencyBytes bytes.
+inline constexpr std::size_t kMaxFrequencyBytes = kMaxAlphabet * 2;
+void write_frequencies(BitWriter& out, const Frequencies& frequencies);
+
+// None where they do not add up, or name a symbol outside the alphabet, or only one.
+std::optional<Frequencies> read_frequencies(BitReader& in, std::size_t alphabet);
+
+// States are kept in [2^15, 2^31); a word moves in or out where a step would leave that range.
+inline constexpr unsigned kRansLowBits = 15;
+inline constexpr std::uint32_t kRansLow = std::uint32_t{1} << kRansLowBits;
+inline constexpr unsigned kRansLimitBits = 31 - kFrequencyBits;
+inline constexpr std::size_t kRansWord = 2;  // bytes
+
+// States that many symbols are spread over, round by round.
+inline constexpr std::size_t kRansLanes = 32;
+
+// Of each symbol: its frequency, its start and a shift, in that many bits from the low ones up; and
+// a reciprocal, with which state / frequency is (state * reciprocal) >> shift.
+inline constexpr unsigned kRansStartAt = kFrequencyBits;
+inline constexpr unsigned kRansShiftAt = 2 * kFrequencyBits;
+struct RansEncoder {
+  std::uint32_t symbols[kMaxAlphabet]{};
+  std::uint32_t reciprocals[kMaxAlphabet]{};
+};
+
+// Of each of the kFrequencyTotal slots: the symbol, its frequency and the distance from its start.
+inline constexpr unsigned kRansFrequencyAt = 8;
+inline constexpr unsigned kRansDistanceAt = kRansFrequencyAt + kFrequencyBits;
+struct RansDecoder {
+  std::uint32_t slots[kFrequencyTotal];
+};
+
+inline constexpr std::uint32_t kRansMask = kFrequencyTotal - 1;
+
+// Levels compile their own copies of what follows; see elements.hpp.
+namespace {
+
+// state = state / frequency * total + start + state % frequency, once a word has made room.
+inline void rans_put(const RansEncoder& encoder, std::uint8_t symbol, std::uint32_t& state,
+                     std::byte*& out) {
+  const std::uint32_t packed = encoder.symbols[symbol];
+  const std::uint32_t frequency = packed & kRansMask;
+  // Without a branch, which could not be predicted.
+  store_16(out - kRansWord, state);
+  const std::uint32_t full = state >= frequency << kRansLimitBits;
+  state >>= 16 * full;
+  out -= kRansWord * full;
+  const std::uint64_t product = std::uint64_t{state} * encoder.reciprocals[symbol];
+  const auto quotient = static_cast<std::uint32_t>(product >> (packed >> kRansShiftAt));
+  state += ((packed >> kRansStartAt) & kRansMask) + quotient * (kFrequencyTotal - frequency);
+}
+
+// Leaves the state below kRansLow where a word is to be taken.
+inline std::uint8_t rans_get(const RansDecoder& decoder, std::uint32_t& state) {
+  const std::uint32_t slot = decoder.slots[state & kRansMask];
+  const std::uint32_t frequency = (slot >> kRansFrequencyAt) & kRansMask;
+  state = frequency * (state >> kFrequencyBits) + (slot >> kRansDistanceAt);
+  return static_cast<std::uint8_t>(slot);
+}
+
+// Takes a word where the state is low: by a mask, because no branch could be predicted here, and
+// compilers make one of anything else.
+inline void rans_refill(std::uint32_t& state, const std::byte*& in) {
+  const std::uint32_t longer = state << 16 | load_16(in);
+  const std::int64_t low = (std::int64_t{state} - std::int64_t{kRansLow}) >> 63;
+  state ^= (longer ^ state) & static_cast<std::uint32_t>(low);
+  in -= static_cast<std::ptrdiff_t>(kRansWord) * low;
+}
+
+}  // namespace
 
 // The code is the final states, of 32 bits each, then words of 16 bits in the order in which the
 // decoder takes them; all little-endian. Symbol i belongs to state i % states: many states keep a
 // processor busy, one costs the least.
 enum class Rans : std::uint8_t { narrow = 0, wide };
 
-constexpr std::size_t rans_states(Rans rans) { return rans == Rans::wide ? kRansLanes : 1; }
-
 // Bytes that no code of `count` symbols exceeds, and room to write whole vectors.
 constexpr std::size_t rans_bound(Rans rans, std::size_t count) {
-  return 2 * count + 4 * rans_states(rans) + 16;
+  return 2 * count + 4 * (rans == Rans::wide ? kRansLanes : 1) + 16;
 }
 
 // Writes the code to the memory before `end`, of rans_bound bytes, and returns where it begins. No

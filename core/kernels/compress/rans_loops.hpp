@@ -2,7 +2,7 @@
 // time where the processor can look up so many.
 #pragma once
 
-#include "kernels/compress/rans_step.hpp"
+#include "kernels/compress/rans.hpp"
 #include "kernels/expand.hpp"
 
 namespace sparsewire {
@@ -55,9 +55,7 @@ inline __m256i divided(__m256i state, __m256i reciprocal, __m256i shift) {
 // The low halves of the lanes in `mask`, ascending, end at `out`; what is written before them is to
 // be overwritten.
 inline void store_words(__m256i state, unsigned mask, std::byte* out) {
-  const auto* const lanes = reinterpret_cast<const __m128i*>(&kLast.lanes[mask]);
-  const __m256i packed =
-      _mm256_permutevar8x32_epi32(state, _mm256_cvtepu8_epi32(_mm_loadl_epi64(lanes)));
+  const __m256i packed = _mm256_permutevar8x32_epi32(state, lanes_of(kLast, mask));
   const __m256i halves = _mm256_and_si256(packed, splat(0xffff));
   const __m128i words =
       _mm_packus_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
@@ -122,9 +120,7 @@ inline __m256i decode_eight(const RansDecoder& decoder, __m256i& state, const st
   const unsigned taken = mask_of(low);
   const __m256i words =
       _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in)));
-  const auto* const lanes = reinterpret_cast<const __m128i*>(&kExpand.lanes[taken]);
-  const __m256i spread =
-      _mm256_permutevar8x32_epi32(words, _mm256_cvtepu8_epi32(_mm_loadl_epi64(lanes)));
+  const __m256i spread = _mm256_permutevar8x32_epi32(words, lanes_of(kExpand, taken));
   const __m256i longer = _mm256_or_si256(_mm256_slli_epi32(state, 16), spread);
   state = _mm256_blendv_epi8(state, longer, low);
   in += words_of(taken);

@@ -7,7 +7,7 @@
 
 #include "base/bitmap.hpp"
 #include "base/bytes.hpp"
-#include "kernels/quantise.hpp"
+#include "kernels/kernels.hpp"
 #include "wire/segment.hpp"
 
 namespace sparsewire::proto {

@@ -2,26 +2,29 @@
 
 from typing import Any
 
-from sparsewire.compress.bernoulli import Bernoulli
-from sparsewire.compress.composition import Composition, KeptComposition
-from sparsewire.compress.compressor import Compressor
-from sparsewire.compress.contraction import as_contraction
-from sparsewire.compress.contractive import Contractive
-from sparsewire.compress.dithering import QSGD, Dithering
+from sparsewire.compress.composition import (
+    Composition,
+    KeptComposition,
+    Mixture,
+    as_contraction,
+)
+from sparsewire.compress.compressor import Compressor, Contractive, Identity
+from sparsewire.compress.dithering import QSGD, Dithering, NaturalDithering, Ternary
 from sparsewire.compress.draws import Draws
-from sparsewire.compress.identity import Identity
+from sparsewire.compress.largest import (
+    BlockThreshold,
+    BlockTopK,
+    BlockTopKRatio,
+    SpanTopK,
+    Threshold,
+    TopK,
+)
+from sparsewire.compress.levels import Rounded, Sign
 from sparsewire.compress.low_rank import LowRank
-from sparsewire.compress.mixture import Mixture
 from sparsewire.compress.natural import Natural
-from sparsewire.compress.natural_dithering import NaturalDithering
-from sparsewire.compress.rand_k import BlockRandomK, RandK
 from sparsewire.compress.registry import names, parse, usages
-from sparsewire.compress.rounded import Rounded
-from sparsewire.compress.sign import Sign
-from sparsewire.compress.sparsifier import Sparsifier, Unscaled
-from sparsewire.compress.ternary import Ternary
-from sparsewire.compress.threshold import BlockThreshold, Threshold
-from sparsewire.compress.top_k import BlockTopK, BlockTopKRatio, SpanTopK, TopK
+from sparsewire.compress.seeded import Bernoulli, BlockRandomK, RandK, Unscaled
+from sparsewire.compress.sparsifier import Sparsifier
 from sparsewire.errors import CompressError
 from sparsewire.moved import warn_of
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from sparsewire._core import first_not_finite
 from sparsewire.compress.draws import Draws
 from sparsewire.compress.marks import Marked
-from sparsewire.compress.message import Reader
+from sparsewire.compress.message import Reader, value_bytes
 from sparsewire.compress.vectors import add_scaled, as_kind_of, as_vector
 from sparsewire.errors import CompressError
 from sparsewire.moved import renamed
@@ -33,6 +34,9 @@ class Compressor(ABC):
     code of a vector, `pack` and `unpack` turn it into bytes and back, and `reconstruct` makes the
     vector that it stands for. Where that need not be made to be added, `add` is a fifth.
     """
+
+    parts: Sequence[Compressor] = ()
+    """The operators in it that see vectors of as many elements."""
 
     def __init__(self, dimension: int, dtype: DTypeLike = np.float32) -> None:
         self.dimension = operator.index(dimension)
@@ -59,6 +63,14 @@ class Compressor(ABC):
     @property
     def is_biased(self) -> bool:
         return math.isinf(self.omega)
+
+    def follow(self, parameters: Any) -> None:
+        """Take vectors for updates of these parameters, where an operator in it compares with them.
+
+        Raises CompressError as `encode` does.
+        """
+        for part in self.parts:
+            part.follow(parameters)
 
     @renamed(stream="draws")
     def encode(self, x: Any, draws: Draws) -> bytes:
@@ -134,6 +146,60 @@ class Compressor(ABC):
         Raises CompressError if it is not finite.
         """
         return None
+
+
+class Identity(Compressor):
+    """C(x) = x: omega is 0, and the message holds all values."""
+
+    @property
+    def omega(self) -> float:
+        return 0.0
+
+    def draw(self, x: NDArray[Any], draws: Draws) -> NDArray[Any]:
+        return x
+
+    def pack(self, code: NDArray[Any]) -> bytes:
+        return bytes(value_bytes(code))
+
+    def unpack(self, reader: Reader) -> NDArray[Any]:
+        return reader.values(self.dimension, self.dtype)
+
+    def reconstruct(self, code: NDArray[Any]) -> NDArray[Any]:
+        return np.array(code)
+
+
+class Contractive(Compressor):
+    """C(x)/(omega + 1): biased, and of all multiples of an unbiased C the one with the best bound.
+
+    contraction = 1/(omega + 1): with b = 1/(omega + 1), E||b C(x) - x||^2 = b^2 E||C(x)||^2 + (1 -
+    2b) ||x||^2 <= (1 - b) ||x||^2 (Beznosikov et al., On biased compression for distributed
+    learning, arXiv 2002.12410). The message is that of C. A biased operator is left as it is.
+    """
+
+    omega = float("inf")
+
+    def __init__(self, inner: Compressor) -> None:
+        super().__init__(inner.dimension, inner.dtype)
+        self.inner = inner
+        self.parts = (inner,)
+        self._factor = self.dtype.type(1 if inner.is_biased else inner.contraction)
+
+    @property
+    def contraction(self) -> float:
+        return self.inner.contraction
+
+    def draw(self, x: NDArray[Any], draws: Draws) -> Any:
+        return self.inner.draw(x, draws)
+
+    def pack(self, code: Any) -> bytes:
+        return self.inner.pack(code)
+
+    def unpack(self, reader: Reader) -> Any:
+        return self.inner.unpack(reader)
+
+    def reconstruct(self, code: Any) -> NDArray[Any]:
+        scaled: NDArray[Any] = self.inner.reconstruct(code) * self._factor
+        return scaled
 
 
 def finite(decoded: NDArray[Any]) -> NDArray[Any]:

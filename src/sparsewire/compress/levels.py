@@ -1,4 +1,5 @@
-"""Scales of blocks and signed levels of elements: the code of dithering and of signs."""
+"""A scale per block and a signed level for each element, and those who take the nearest: signs, and
+rounding to so few levels that what is lost is exact."""
 
 from __future__ import annotations
 
@@ -8,21 +9,29 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from sparsewire.compress.blocks import Blocks
-from sparsewire.compress.compressor import Compressor
-from sparsewire.compress.message import Reader
+from sparsewire._core import multiples, nearest_multiples, take_signs, undither
+from sparsewire.compress.compressor import Compressor, finite
+from sparsewire.compress.draws import Draws
+from sparsewire.compress.entropy_code import (
+    decode_symbols,
+    decode_wide,
+    encode_symbols,
+    encode_wide,
+)
+from sparsewire.compress.marks import Blocks
+from sparsewire.compress.message import Reader, number_bytes, value_bytes
 from sparsewire.compress.vectors import add_scaled
 from sparsewire.errors import CompressError
+
+_WITHOUT_ZERO, _WITH_ZERO = 2, 3
+_ZERO = 1
 
 _TILE = 1 << 15
 """About so many elements are made in one go; they stay in a cache."""
 
 
 class Levels(NamedTuple):
-    """Shapes (blocks,) and (dimension,). A symbol is a level plus the number of levels.
-
-    Levels stand for fractions of at most 1, so that values are finite where the scales are.
-    """
+    """Shapes (blocks,) and (dimension,); symbols are levels plus their number, products finite."""
 
     scales: NDArray[Any]
     symbols: NDArray[np.uint8]
@@ -62,3 +71,103 @@ class Leveled(Compressor):
         if (scales < 0).any():
             raise CompressError(f"malformed message: a {what} is negative")
         return scales
+
+
+class Sign(Leveled):
+    """Each element becomes mean |x| sign(x), by blocks of `block` elements. Biased.
+
+    contraction = 1/d of a block of d, as a vector with a single element reaches for large d; of a
+    vector x it is ||x||_1^2 / (d ||x||^2) (Karimireddy et al., Error feedback fixes SignSGD, ICML
+    2019, lemma 8). Zeros stay zero, which makes the error no larger.
+
+    The code is that of one level, with means in place of norms.
+    """
+
+    omega = float("inf")
+    _undither = staticmethod(undither)
+
+    def __init__(
+        self, dimension: int, block: int | None = None, dtype: DTypeLike = np.float32
+    ) -> None:
+        super().__init__(dimension, 1, block, dtype)
+
+    @property
+    def contraction(self) -> float:
+        return 1 / self.blocks.size
+
+    def draw(self, x: NDArray[Any], draws: Draws) -> Levels:
+        symbols = np.empty(self.dimension, np.uint8)
+        take_signs(x, symbols)
+        return Levels(self.blocks.means(x), symbols)
+
+    def pack(self, code: Levels) -> bytes:
+        # Without zeros, which is the rule, there are only two symbols.
+        alphabet = _WITH_ZERO if (code.symbols == _ZERO).any() else _WITHOUT_ZERO
+        symbols = code.symbols if alphabet == _WITH_ZERO else code.symbols // np.uint8(2)
+        coded = encode_symbols(symbols, alphabet)
+        return b"".join((bytes([alphabet]), value_bytes(code.scales), coded))
+
+    def unpack(self, reader: Reader) -> Levels:
+        alphabet = reader.view(1)[0]
+        if alphabet not in (_WITHOUT_ZERO, _WITH_ZERO):
+            raise CompressError(f"malformed message: there are no {alphabet} signs")
+        means = self._read_scales(reader, "mean magnitude")
+        symbols = decode_symbols(reader.rest(), self.dimension, alphabet)
+        return Levels(means, symbols if alphabet == _WITH_ZERO else symbols * np.uint8(2))
+
+
+class Rounded(Leveled):
+    """Each element becomes the nearest multiple of a power of two that its span shares. Biased.
+
+    There are `bits` (2 to 8) for a level and its sign, so s = 2^(bits-1) - 1 levels of either sign.
+    The step is the least power of two, from the smallest normal number on, whose levels hold the
+    largest magnitude of the span. What an element becomes is zero or within a factor of two of it,
+    so that the difference has no rounding error (Sterbenz): with error feedback, nothing is lost.
+
+    contraction = min(1 - 1/T, (T - 1)/(T + d - 1)) of spans of d, with T = (s + 1/2)^2: in steps,
+    the largest magnitude t has 4 t^2 >= T, and |x|^2 - |x - C(x)|^2 >= x^2 - 1/4 for what is sent.
+    It does not hold where magnitudes are within a level of the largest number of all, or below the
+    smallest normal one.
+    """
+
+    omega = float("inf")
+    _undither = staticmethod(multiples)
+
+    def __init__(
+        self, dimension: int, bits: int, span: int | None = None, dtype: DTypeLike = np.float32
+    ) -> None:
+        if not 2 <= bits <= 8:
+            raise CompressError(f"a level has 2 to 8 bits, not {bits}")
+        super().__init__(dimension, (1 << (bits - 1)) - 1, span, dtype)
+        limits = np.finfo(self.dtype)
+        self._alphabet = 2 * self.levels + 1
+        self._powers = int(limits.maxexp) - int(limits.minexp)
+        self._mantissa = int(limits.nmant)
+        self._word = np.dtype(f"u{self.dtype.itemsize}")
+        self._largest_safe = float(limits.max) / self.levels
+
+    @property
+    def contraction(self) -> float:
+        reach: float = (self.levels + 0.5) ** 2
+        return min(1 - 1 / reach, (reach - 1) / (reach + self.blocks.size - 1))
+
+    def draw(self, x: NDArray[Any], draws: Draws) -> Levels:
+        steps = np.empty(self.blocks.count, self.dtype)
+        symbols = np.empty(self.dimension, np.uint8)
+        nearest_multiples(x, self.blocks.size, self.levels, steps, symbols)
+        return Levels(steps, symbols)
+
+    def pack(self, code: Levels) -> bytes:
+        # Of a power of two, the bits of its exponent are all; the least one has 1.
+        exponents = (code.scales.view(self._word) >> self._mantissa) - 1
+        steps = encode_wide(exponents, self._powers)
+        symbols = encode_symbols(code.symbols, self._alphabet)
+        return b"".join((number_bytes(len(steps)), steps, symbols))
+
+    def unpack(self, reader: Reader) -> Levels:
+        exponents = decode_wide(reader.view(reader.number()), self.blocks.count, self._powers)
+        steps = ((exponents.astype(self._word) + 1) << self._mantissa).view(self.dtype)
+        code = Levels(steps, decode_symbols(reader.rest(), self.dimension, self._alphabet))
+        if float(steps.max()) > self._largest_safe:
+            finite(self.reconstruct(code))
+        return code

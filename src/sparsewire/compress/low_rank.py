@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from sparsewire.compress.blocks import Blocks
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.draws import Draws
+from sparsewire.compress.marks import Blocks
 from sparsewire.compress.message import Reader, value_bytes
 from sparsewire.errors import CompressError
 

@@ -10,8 +10,8 @@ from numpy.typing import DTypeLike, NDArray
 from sparsewire._core import natural_compress, natural_decompress
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.draws import Draws
+from sparsewire.compress.entropy_code import Symbols, decode_wide, encode_wide
 from sparsewire.compress.message import Reader, number_bytes
-from sparsewire.compress.wide_code import Symbols, decode_wide, encode_wide
 from sparsewire.errors import CompressError
 
 

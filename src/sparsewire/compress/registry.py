@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from sparsewire.compress.bernoulli import Bernoulli
-from sparsewire.compress.blocks import Blocks
-from sparsewire.compress.composition import Composition, KeptComposition, kept_elements
-from sparsewire.compress.compressor import Compressor
-from sparsewire.compress.dithering import QSGD, Dithering
-from sparsewire.compress.identity import Identity
+from sparsewire.compress.composition import Composition, KeptComposition, Mixture, kept_elements
+from sparsewire.compress.compressor import Compressor, Identity
+from sparsewire.compress.dithering import QSGD, Dithering, NaturalDithering, Ternary
+from sparsewire.compress.largest import (
+    BlockThreshold,
+    BlockTopK,
+    BlockTopKRatio,
+    SpanTopK,
+    Threshold,
+    TopK,
+)
+from sparsewire.compress.levels import Rounded, Sign
 from sparsewire.compress.low_rank import LowRank
-from sparsewire.compress.mixture import Mixture
+from sparsewire.compress.marks import Blocks
 from sparsewire.compress.natural import Natural
-from sparsewire.compress.natural_dithering import NaturalDithering
-from sparsewire.compress.rand_k import BlockRandomK, RandK
-from sparsewire.compress.rounded import Rounded
-from sparsewire.compress.settings import read, share
-from sparsewire.compress.sign import Sign
+from sparsewire.compress.seeded import Bernoulli, BlockRandomK, RandK
 from sparsewire.compress.sparsifier import Sparsifier
-from sparsewire.compress.ternary import Ternary
-from sparsewire.compress.threshold import BlockThreshold, Threshold
-from sparsewire.compress.top_k import BlockTopK, BlockTopKRatio, SpanTopK, TopK
 from sparsewire.errors import CompressError
 
 _BLOCK = 256
@@ -42,9 +43,9 @@ class Entry(NamedTuple):
 
     def build(self, texts: list[str], dimension: int, dtype: DTypeLike) -> Compressor:
         """The operator with settings as they were written."""
-        given = read(self.settings, texts)
+        given = _read(self.settings, texts)
         if "k" in given:
-            given["k"] = share("K", given["k"], self._choices(dimension, given))
+            given["k"] = _share("K", given["k"], self._choices(dimension, given))
         return self.kind(dimension, **given, dtype=dtype)
 
     def _choices(self, dimension: int, given: dict[str, Any]) -> int:
@@ -153,4 +154,63 @@ _ENTRIES: dict[str, Entry] = {
     "low-rank": Entry(
         LowRank, ":RANK[:ROWS]", "the vector as a matrix of low rank (PowerSGD); biased"
     ),
+}
+
+
+def _read(pattern: str, texts: list[str]) -> dict[str, Any]:
+    """What constructors take for settings, in their order in a pattern such as ":LEVELS[:NORM]".
+
+    Raises CompressError for settings that are missing, too many, or no numbers.
+    """
+    settings = re.findall(r"(\[?):([A-Z]+)", pattern)
+    if len(texts) > len(settings):
+        raise CompressError(f"{texts[len(settings)]!r} is one setting too many")
+    for is_optional, what in settings[len(texts) :]:
+        if not is_optional:
+            raise CompressError(f"{what} is missing")
+    given = {}
+    for (_, what), text in zip(settings, texts, strict=False):
+        parameter, convert = _PARAMETERS[what]
+        given[parameter] = convert(what, text)
+    return given
+
+
+def _share(what: str, text: str, total: int) -> int:
+    """So many of `total`: a whole number, or a fraction such as 0.05 of it, at least 1."""
+    if text.isdecimal():
+        return int(text)
+    fraction = _number(what, text)
+    if not 0 < fraction <= 1:
+        raise CompressError(f"{what} must be a whole number or a fraction in (0, 1], not {text}")
+    return max(1, round(fraction * total))
+
+
+def _integer(what: str, text: str) -> int:
+    if not text.isdecimal():
+        raise CompressError(f"{what} must be a whole number, not {text!r}")
+    return int(text)
+
+
+def _number(what: str, text: str) -> float:
+    """A number; "inf" is one."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        raise CompressError(f"{what} must be a number, not {text!r}")
+    return number
+
+
+_PARAMETERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "K": ("k", lambda _, text: text),  # What it is a share of may come behind it.
+    "P": ("probability", _number),
+    "T": ("threshold", _number),
+    "LEVELS": ("levels", _integer),
+    "BITS": ("bits", _integer),
+    "NORM": ("power", _number),
+    "BLOCK": ("block", _integer),
+    "SPAN": ("span", _integer),
+    "RANK": ("rank", _integer),
+    "ROWS": ("rows", _integer),
 }

@@ -9,16 +9,12 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from sparsewire._core import first_not_finite
-from sparsewire.compress.blocks import Blocks
 from sparsewire.compress.compressor import Compressor, finite
 from sparsewire.compress.draws import Draws
-from sparsewire.compress.marks import Marked, Marks
+from sparsewire.compress.marks import Blocks, Marked, Marks
 from sparsewire.compress.message import Reader, number_bytes, value_bytes
-from sparsewire.compress.positions import decode_positions, encode_positions
 from sparsewire.compress.vectors import scaled_as
 from sparsewire.errors import CompressError
-
-_SEED_BYTES = 8
 
 
 class Choice(NamedTuple):
@@ -68,7 +64,7 @@ class Sparsifier(Compressor):
 
     def describe(self, choice: Choice) -> bytes:
         """The part of the message that tells the choice."""
-        code = encode_positions(choice.marks)
+        code = choice.marks.encode()
         count = number_bytes(choice.marks.count) if self.kept_blocks is None else b""
         return b"".join((count, number_bytes(len(code)), code))
 
@@ -78,24 +74,16 @@ class Sparsifier(Compressor):
         if count > self.blocks.count:
             raise CompressError(f"malformed message: {count} of {self.blocks.count} blocks")
         code = reader.view(reader.number())
-        return Choice(decode_positions(code, count, self.blocks.count))
-
-    def pick(self, x: NDArray[Any], choice: Choice) -> NDArray[Any]:
-        """The elements of the chosen blocks."""
-        return self.blocks.gather(x, choice.marks)
+        return Choice(Marks.decode(code, self.blocks.count, count))
 
     def check_scale(self, values: NDArray[Any]) -> None:
         """Raise CompressError where `scale` times an element would overflow."""
         if self.scale > 1 and first_not_finite(self._scaled(values)) < values.size:
             raise CompressError(f"an element times {self.scale:g} is too large for {self.dtype}")
 
-    def place(self, choice: Choice, values: NDArray[Any]) -> NDArray[Any]:
-        """The vector with these elements times `scale` at their positions, and zeros elsewhere."""
-        return self.blocks.scatter(self._scaled(values), choice.marks)
-
     def draw(self, x: NDArray[Any], draws: Draws) -> Kept:
         choice = self.choose(x, draws)
-        values = self.pick(x, choice)
+        values = self.blocks.gather(x, choice.marks)
         self.check_scale(values)
         return Kept(choice, values)
 
@@ -112,7 +100,7 @@ class Sparsifier(Compressor):
         return Kept(choice, reader.values(count, self.dtype))
 
     def reconstruct(self, code: Kept) -> NDArray[Any]:
-        return self.place(code.choice, code.values)
+        return self.blocks.scatter(self._scaled(code.values), code.choice.marks)
 
     def add(self, code: Kept, total: NDArray[Any], factor: float = 1.0) -> None:
         values = scaled_as(finite(self._scaled(code.values)), total.dtype, factor)
@@ -130,61 +118,6 @@ class Sparsifier(Compressor):
         with np.errstate(over="ignore"):
             scaled: NDArray[Any] = values * self.dtype.type(self.scale)
         return scaled
-
-
-class SeededSparsifier(Sparsifier):
-    """Chooses without looking at the vector, so that a seed of 8 bytes tells the choice."""
-
-    @abstractmethod
-    def marks_of(self, seed: int) -> Marks:
-        """The blocks that a seed of 64 bits stands for."""
-
-    def blocks_of(self, seed: int) -> NDArray[np.int64]:
-        """Their numbers, ascending."""
-        return self.marks_of(seed).positions()
-
-    def choose(self, x: NDArray[Any], draws: Draws) -> Choice:
-        seed = draws.key()
-        return Choice(self.marks_of(seed), seed)
-
-    def describe(self, choice: Choice) -> bytes:
-        return choice.seed.to_bytes(_SEED_BYTES, "little")
-
-    def read_choice(self, reader: Reader) -> Choice:
-        seed = int.from_bytes(reader.view(_SEED_BYTES), "little")
-        return Choice(self.marks_of(seed), seed)
-
-
-class Unscaled(Sparsifier):
-    """What an unbiased sparsifier keeps, as it is: `Contractive` of it, and still a sparsifier.
-
-    contraction = 1/(omega + 1), since its scale is omega + 1. The message is the same.
-    """
-
-    omega = float("inf")
-
-    def __init__(self, inner: SeededSparsifier) -> None:
-        super().__init__(inner.dimension, inner.blocks.size, inner.dtype)
-        self.inner = inner
-        self.kept_blocks = inner.kept_blocks
-
-    @property
-    def contraction(self) -> float:
-        return self.inner.contraction
-
-    def choose(self, x: NDArray[Any], draws: Draws) -> Choice:
-        return self.inner.choose(x, draws)
-
-    def describe(self, choice: Choice) -> bytes:
-        return self.inner.describe(choice)
-
-    def read_choice(self, reader: Reader) -> Choice:
-        return self.inner.read_choice(reader)
-
-
-def unscaled(sparsifier: Sparsifier) -> Sparsifier:
-    """The sparsifier without its scale, if it has one."""
-    return Unscaled(sparsifier) if isinstance(sparsifier, SeededSparsifier) else sparsifier
 
 
 def check_kept(count: int, blocks: int) -> int:

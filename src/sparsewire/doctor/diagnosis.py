@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sparsewire.compress.framing import framed, unframed
+from sparsewire.compress.message import framed, unframed
 from sparsewire.doctor.choices import Chosen, choices
 from sparsewire.doctor.findings import Finding, findings
 from sparsewire.doctor.machine import Machine, look_at_machine

@@ -8,7 +8,6 @@
 
 #include "base/codec.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/quantise.hpp"
 #include "random.hpp"
 #include "wire/codec.hpp"
 

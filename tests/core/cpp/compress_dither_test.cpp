@@ -1,4 +1,4 @@
-// Norms and dithering: against plain arithmetic, equal at every SIMD level and over tiles, and
+// Norms, dithering and rounding: against plain arithmetic, equal at every SIMD level, and
 // right in the mean.
 #include <doctest/doctest.h>
 
@@ -32,8 +32,7 @@ template <typename T>
 Symbols encode(const Dither<T>& dither, const ValuesOf<T>& values, std::size_t block,
                const ValuesOf<T>& norms, std::uint32_t levels, std::uint64_t key) {
   Symbols symbols(values.size());
-  dither.encode(values.data(), values.size(), block, norms.data(), levels, {key, 0},
-                symbols.data());
+  dither.encode(values.data(), values.size(), block, norms.data(), levels, key, symbols.data());
   return symbols;
 }
 
@@ -139,8 +138,7 @@ TEST_CASE_TEMPLATE("the first value that is not finite is found", T, float, doub
   }
 }
 
-TEST_CASE_TEMPLATE("symbols are the same at every level and over tiles of blocks", T, float,
-                   double) {
+TEST_CASE_TEMPLATE("symbols are the same at every level", T, float, double) {
   constexpr std::size_t kCount = 140000, kBlock = 1000;
   const ValuesOf<T> values = random_values<T>(kCount, 3);
   const ValuesOf<T> norms = block_norms(*available_kernels().front(), values, kBlock, kLinf);
@@ -154,13 +152,6 @@ TEST_CASE_TEMPLATE("symbols are the same at every level and over tiles of blocks
         const Dither dither = dither_of<T>(*level, is_natural);
         CHECK(encode(dither, values, kBlock, norms, levels, 42) == whole);
         CHECK(decode(dither, whole, kBlock, norms, levels) == decoded);
-        Symbols tiled(kCount);
-        for (std::size_t begin = 0, tile = kBlock; begin < kCount; begin += tile, tile += kBlock) {
-          tile = std::min(tile, kCount - begin);
-          dither.encode(values.data() + begin, tile, kBlock, norms.data() + begin / kBlock, levels,
-                        {42, begin}, tiled.data() + begin);
-        }
-        CHECK(tiled == whole);
       }
     }
   }
@@ -253,6 +244,47 @@ TEST_CASE_TEMPLATE("blocks of zeros and zeros in blocks stay zero", T, float, do
       const Symbols symbols = encode(dither, values, 100, norms, 4, 9);
       CHECK(std::count(symbols.begin(), symbols.end(), 4) == 299);
       CHECK(decode(dither, symbols, 100, norms, 4) == values);
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("nearest multiples are those of plain arithmetic, equal at every level", T,
+                   float, double) {
+  constexpr std::size_t kCount = 3000, kBlock = 7;
+  ValuesOf<T> values = random_values<T>(kCount, 4);
+  std::fill_n(values.begin(), kBlock, T{0});
+  values[kBlock] = std::numeric_limits<T>::max();
+  values[2 * kBlock] = std::numeric_limits<T>::denorm_min();
+  for (const std::uint32_t levels : {1u, 7u, 127u}) {
+    for (const Kernels* level : available_kernels()) {
+      const VectorKernels<T>& table = level->compress.of<T>();
+      ValuesOf<T> steps((kCount + kBlock - 1) / kBlock), decoded(kCount);
+      Symbols symbols(kCount);
+      table.nearest_multiples(values.data(), kCount, kBlock, levels, steps.data(), symbols.data());
+      table.multiples(symbols.data(), kCount, kBlock, steps.data(), levels, decoded.data());
+      for (std::size_t i = 0; i < kCount; ++i) {
+        const T step = steps[i / kBlock];
+        REQUIRE(symbols[i] <= 2 * levels);
+        REQUIRE(std::isfinite(decoded[i]));
+        REQUIRE(decoded[i] == (T(symbols[i]) - T(levels)) * step);
+        const T most = std::min(T(levels), std::floor(std::numeric_limits<T>::max() / step));
+        const T expected = std::clamp(std::nearbyint(values[i] / step), -most, most);
+        REQUIRE(decoded[i] == expected * step);
+      }
+      for (std::size_t first = 0; first < kCount; first += kBlock) {
+        T largest = 0;
+        for (std::size_t i = first; i < std::min(kCount, first + kBlock); ++i) {
+          largest = std::max(largest, std::fabs(values[i]));
+        }
+        // No level too few, but for the last one that numbers have; and no smaller step would do.
+        const T step = steps[first / kBlock];
+        if (step < std::ldexp(T{1}, std::numeric_limits<T>::max_exponent - 1)) {
+          REQUIRE(std::nearbyint(largest / step) <= T(levels));
+        }
+        if (step > std::numeric_limits<T>::min()) {
+          REQUIRE(std::nearbyint(largest / (step / 2)) > T(levels));
+        }
+      }
     }
   }
 }

@@ -17,7 +17,7 @@ using Codes = std::vector<std::uint16_t>;
 template <typename T>
 Codes natural_compress(const Kernels& level, const ValuesOf<T>& values, std::uint64_t key) {
   Codes codes(values.size());
-  level.compress.of<T>().natural_compress(values.data(), values.size(), {key, 0}, codes.data());
+  level.compress.of<T>().natural_compress(values.data(), values.size(), key, codes.data());
   return codes;
 }
 
@@ -30,21 +30,13 @@ ValuesOf<T> natural_decompress(const Kernels& level, const Codes& codes, std::ui
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("natural compression is the same at every level and over tiles", T, float,
-                   double) {
+TEST_CASE_TEMPLATE("natural compression is the same at every level", T, float, double) {
   const ValuesOf<T> values = random_values<T>(140001, 6);
   const Codes whole = natural_compress(*available_kernels().front(), values, 7);
   const ValuesOf<T> decoded = natural_decompress<T>(*available_kernels().front(), whole);
   for (const Kernels* level : available_kernels()) {
     CHECK(natural_compress(*level, values, 7) == whole);
     CHECK(natural_decompress<T>(*level, whole) == decoded);
-    Codes tiled(values.size());
-    for (std::size_t begin = 0, tile = 8; begin < values.size(); begin += tile, tile *= 3) {
-      tile = std::min(tile, values.size() - begin);
-      level->compress.of<T>().natural_compress(values.data() + begin, tile, {7, begin},
-                                               tiled.data() + begin);
-    }
-    CHECK(tiled == whole);
   }
 }
 

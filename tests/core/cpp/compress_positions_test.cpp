@@ -9,9 +9,8 @@
 
 #include "base/bitmap.hpp"
 #include "compress_values.hpp"
+#include "kernels/compress/marked.hpp"
 #include "kernels/compress/positions.hpp"
-#include "kernels/compress/rand_k.hpp"
-#include "kernels/compress/top_k.hpp"
 #include "random.hpp"
 
 namespace {
@@ -61,21 +60,18 @@ bool decodes(const Buffer& code, std::size_t count, std::size_t k, Bitmap& bitma
 
 }  // namespace
 
-TEST_CASE("coins fall alike at every level and over tiles, as often as they should") {
+TEST_CASE("coins fall alike at every level, as often as they should") {
   constexpr std::size_t kCount = 300000;
   for (const double probability : {0.0, 0.001, 0.3, 0.5, 1.0}) {
     Bitmap whole(bitmap_words(kCount));
-    const std::size_t set = kernels().compress.bernoulli(kCount, probability, {5, 0}, whole.data());
+    const std::size_t set = kernels().compress.bernoulli(kCount, probability, 5, whole.data());
     CHECK(set == set_in(whole));
     const double spread = std::sqrt(kCount * probability * (1 - probability));
     CHECK(std::fabs(static_cast<double>(set) - kCount * probability) <= 6 * spread);
     for (const Kernels* level : available_kernels()) {
-      Bitmap tiled(whole.size(), ~std::uint64_t{0});
-      for (std::size_t begin = 0, tile = 64; begin < kCount; begin += tile, tile *= 2) {
-        tile = std::min(tile, kCount - begin);
-        level->compress.bernoulli(tile, probability, {5, begin}, tiled.data() + begin / 64);
-      }
-      CHECK(tiled == whole);
+      Bitmap again(whole.size(), ~std::uint64_t{0});
+      level->compress.bernoulli(kCount, probability, 5, again.data());
+      CHECK(again == whole);
     }
   }
 }

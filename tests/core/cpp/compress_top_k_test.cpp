@@ -10,7 +10,6 @@
 #include "base/bitmap.hpp"
 #include "compress_values.hpp"
 #include "kernels/compress/marked.hpp"
-#include "kernels/compress/top_k.hpp"
 #include "random.hpp"
 
 namespace {

@@ -10,7 +10,7 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/compress/frequencies.hpp"
+#include "kernels/compress/rans.hpp"
 #include "kernels/kernels.hpp"
 #include "random.hpp"
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sparsewire.compress.composition import as_contraction
 from sparsewire.compress.compressor import Compressor
-from sparsewire.compress.contraction import as_contraction
 from sparsewire.compress.registry import parse
-from sparsewire.compress.sparsifier import SeededSparsifier
+from sparsewire.compress.seeded import SeededSparsifier
 from sparsewire.errors import CompressError, OptimizeError
 from sparsewire.optimize.compare.registry import (
     METHODS,

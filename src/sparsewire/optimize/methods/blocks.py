@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparsewire.compress.bernoulli import Bernoulli
 from sparsewire.compress.message import Reader
-from sparsewire.compress.rand_k import RandK
-from sparsewire.compress.sparsifier import Kept, SeededSparsifier
+from sparsewire.compress.seeded import Bernoulli, RandK, SeededSparsifier
+from sparsewire.compress.sparsifier import Kept
 from sparsewire.optimize.methods.method import Method, Sampled, Theory
 from sparsewire.optimize.methods.network import Network
 from sparsewire.optimize.problems.problem import Floats, Problem

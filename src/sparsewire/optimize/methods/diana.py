@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sparsewire.compress.sparsifier import SeededSparsifier
+from sparsewire.compress.seeded import SeededSparsifier
 from sparsewire.optimize.methods.blocks import one_of_n
 from sparsewire.optimize.methods.method import Method, Sampled, Theory
 from sparsewire.optimize.methods.network import Network

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+from sparsewire.compress.composition import as_contraction
 from sparsewire.compress.compressor import Compressor
-from sparsewire.compress.contraction import as_contraction
 from sparsewire.optimize.methods.method import Method, Sampled, Theory
 from sparsewire.optimize.problems.problem import Floats
 

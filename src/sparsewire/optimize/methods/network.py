@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from sparsewire.communicator import Communicator
-from sparsewire.compress.framing import framed, unframed
+from sparsewire.compress.message import framed, unframed
 
 
 class Network(Protocol):

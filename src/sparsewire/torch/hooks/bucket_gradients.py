@@ -38,8 +38,9 @@ class BucketGradients:
 
 def is_zero(gradient: torch.Tensor) -> bool:
     """Whether all elements are zero; of float32, on the CPU. Not finite ones are not."""
+    elements = gradient.numpy()
     # Of most gradients, the first few say it.
-    return not (gradient[:_HEAD].numpy().any() or gradient.numpy().any())
+    return not (elements[:_HEAD].any() or elements.any())
 
 
 def add_lost(residual: torch.Tensor, mean: torch.Tensor, dtype: torch.dtype) -> None:

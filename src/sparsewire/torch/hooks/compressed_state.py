@@ -1,40 +1,42 @@
-"""What the hooks for any compressor share: the operators, their randomness, and the records."""
+"""What the hooks for any compressor share: buckets of DDP go out as one message and come back as
+means; the operators, their randomness and the step; and what is saved of them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
+from torch import Tensor, nn
+from torch._C._distributed_c10d import GradBucket
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
 
 from sparsewire.compress import CompressError, Compressor, Draws
+from sparsewire.compress.message import Reader
 from sparsewire.torch.hooks.bucket_gradients import BucketGradients, is_zero
-from sparsewire.torch.hooks.hook_state import HookState
-from sparsewire.torch.hooks.means import Mean, mean_of
-from sparsewire.torch.hooks.operators import MakeCompressor, maker_of, operator_for, show
-from sparsewire.torch.hooks.parameter_map import ParameterMap
-from sparsewire.torch.hooks.records import Record
-from sparsewire.torch.hooks.saved import Saved, own_state
-from sparsewire.torch.hooks.scratch import Scratch
-from sparsewire.torch.hooks.sent import Coded, Exact, Sent
-from sparsewire.torch.hooks.transport import transport_of
+from sparsewire.torch.hooks.means import Mean, Scratch, mean_of
+from sparsewire.torch.hooks.parameter_map import (
+    MakeCompressor,
+    ParameterMap,
+    ParameterVectors,
+    maker_of,
+    operator_for,
+)
+from sparsewire.torch.hooks.saved import Saved, own_state, states_of
+from sparsewire.torch.hooks.sent import Coded, Exact, Record, Sent
+from sparsewire.torch.hooks.transport import Gathering, transport_of
 
 
-class SavedDraws(Saved, total=False):
-    """The state of one rank with the random draws of its parameters, if there are any."""
-
-    job: str
-    """What tells the draws that begin in this job from those of jobs of other sizes before."""
-    streams: dict[str, dict[str, Any]]
-
-
-class CompressedState(HookState, ABC):
+class CompressedState(ABC):
     """A hook's settings, and for each parameter an operator, draws and what subclasses add.
 
     A subclass says what is compressed in place of a gradient, and what follows from the mean. All
-    vectors are float32 on the CPU, shape (elements of the parameter,).
+    vectors are float32 on the CPU, shape (elements of the parameter,). The first `warmup_steps`
+    steps send everything.
     """
 
     owes: ClassVar[bool]
@@ -50,55 +52,128 @@ class CompressedState(HookState, ABC):
         min_elements: int,
         seed: int,
     ) -> None:
-        super().__init__(warmup_steps)
-        if min_elements < 0:
-            raise ValueError(f"min_elements must not be negative, not {min_elements}")
+        for name, setting in (("warmup_steps", warmup_steps), ("min_elements", min_elements)):
+            if setting < 0:
+                raise ValueError(f"{name} must not be negative, not {setting}")
         self._make = maker_of(compressor, self.adapt)
+        self.warmup_steps = warmup_steps
         self.overlap = overlap
         self.min_elements = min_elements
         self.seed = seed
-        self.waiting: list[tuple[BucketGradients, torch.futures.Future[torch.Tensor]]] = []
+        self.step = 0
+        self.waiting: list[tuple[BucketGradients, Future[Tensor]]] = []
         """Without overlap, the buckets of this step that wait for the last one."""
         self.operators = ParameterMap(lambda parameter: operator_for(self._make, parameter))
         self._draws = ParameterMap(self._new_draws)
         self._draws_made = 0
         self._job = ""
+        self._parameters: dict[str, Tensor] | None = None
         self._scratch = Scratch()
         self.transport = transport_of(process_group)
 
     @abstractmethod
-    def code(self, operator: Compressor, parameter: torch.Tensor, gradient: torch.Tensor) -> Any:
+    def code(self, operator: Compressor, parameter: Tensor, gradient: Tensor) -> Any:
         """Turn a gradient, in place, into what is compressed; the code of that.
 
         Raises CompressError, after that, where the operator cannot express it.
         """
 
     @abstractmethod
-    def estimate(self, parameter: torch.Tensor, mean: Mean, gradient: torch.Tensor) -> None:
+    def estimate(self, parameter: Tensor, mean: Mean, gradient: Tensor) -> None:
         """Make the gradient for the optimizer from the mean of what the ranks sent."""
 
     @abstractmethod
-    def learn(
-        self,
-        parameter: torch.Tensor,
-        mean: Mean,
-        own: Sent,
-        gradient: torch.Tensor,
-        dtype: torch.dtype,
-    ) -> None:
+    def learn(self, parameter: Tensor, mean: Mean, gradient: Tensor, dtype: torch.dtype) -> None:
         """The same, and remember what was sent; the optimizer gets it rounded to `dtype`."""
 
     @abstractmethod
     def adapt(self, operator: Compressor) -> Compressor:
         """An operator as the method takes it; raises ValueError where it takes none like it."""
 
-    def encode(self, parameter: torch.Tensor, gradient: torch.Tensor) -> Sent:
+    @abstractmethod
+    def vectors(self) -> Mapping[str, ParameterVectors]:
+        """What is remembered, by the names in a saved state."""
+
+    @abstractmethod
+    def dealt(self, states: Sequence[Saved]) -> Mapping[str, Mapping[str, Tensor]]:
+        """What this rank takes over from saved states, its own or those of all ranks of a job."""
+
+    def register(self, model: nn.Module) -> None:
+        """Take the parameters' names from the model, which `state_dict` and its like need."""
+        module = model.module if isinstance(model, DistributedDataParallel) else model
+        self._parameters = dict(module.named_parameters())
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """The parameters by name; raises RuntimeError before `register`."""
+        if self._parameters is None:
+            raise RuntimeError(
+                "the names of the parameters are not known: call state.register(model) first"
+            )
+        return self._parameters
+
+    def average(self, bucket: GradBucket) -> Future[Tensor]:
+        """What every hook does: send a bucket now, or with the last one of the step."""
+        if bucket.index() == 0:
+            # A step before may have failed halfway.
+            self.waiting.clear()
+        is_warming_up = self.step < self.warmup_steps
+        self.step += bucket.is_last()
+        if is_warming_up or bucket.buffer().layout is torch.sparse_coo:
+            future = self.transport.average(bucket.buffer())
+        elif self.overlap:
+            return self._average_now(BucketGradients(bucket))
+        else:
+            future = Future()
+            self.waiting.append((BucketGradients(bucket), future))
+        if bucket.is_last() and self.waiting:
+            self._average_waiting()
+        return future
+
+    def _average_now(self, gradients: BucketGradients) -> Future[Tensor]:
+        own, gathering = self._send([gradients])
+
+        def finish(received: Sequence[bytes]) -> Tensor:
+            self._settle([gradients], own, received)
+            return gradients.store()
+
+        return gathering.then(finish)
+
+    def _average_waiting(self) -> None:
+        buckets = [gradients for gradients, _ in self.waiting]
+        own, gathering = self._send(buckets)
+        # The backward pass is over, so that nothing is lost by waiting here.
+        self._settle(buckets, own, gathering.wait())
+        for gradients, future in self.waiting:
+            future.set_result(gradients.store())
+        self.waiting.clear()
+
+    def _send(
+        self, buckets: Sequence[BucketGradients]
+    ) -> tuple[list[Sent], Gathering[list[bytes]]]:
+        own = [self.encode(parameter, part) for parameter, part, _ in _parts(buckets)]
+        return own, self.transport.gather(b"".join(sent.record().encode() for sent in own))
+
+    def _settle(
+        self, buckets: Sequence[BucketGradients], own: Sequence[Sent], received: Sequence[bytes]
+    ) -> None:
+        """Put the means in place of the gradients; raises CompressError for malformed messages."""
+        readers = [Reader(message) for message in received]
+        for (parameter, part, dtype), sent in zip(_parts(buckets), own, strict=True):
+            records = [Record.read(reader) for reader in readers]
+            self.settle(parameter, part, sent, records, dtype)
+        for reader in readers:
+            reader.end()
+
+    def encode(self, parameter: Tensor, gradient: Tensor) -> Sent:
         """What this rank sends of a gradient, which becomes what was compressed."""
         if not self._is_compressed(parameter):
             return Exact(gradient.numpy())
         is_idle = is_zero(gradient)
         operator = self.operators.of(parameter)
-        show(operator, parameter)
+        # Gradients of parameters that are not finite are not finite either.
+        with suppress(CompressError):
+            operator.follow(parameter)
         try:
             return Coded(operator, self.code(operator, parameter, gradient), is_idle)
         except CompressError:
@@ -107,8 +182,8 @@ class CompressedState(HookState, ABC):
 
     def settle(
         self,
-        parameter: torch.Tensor,
-        gradient: torch.Tensor,
+        parameter: Tensor,
+        gradient: Tensor,
         own: Sent,
         records: Sequence[Record],
         dtype: torch.dtype = torch.float32,
@@ -118,49 +193,78 @@ class CompressedState(HookState, ABC):
         `own` is what `encode` gave; the gradient goes to the optimizer in `dtype`. Raises
         CompressError where a record is malformed.
         """
-        if self._is_compressed(parameter) and self.owes and all(r.is_idle for r in records):
+        is_compressed = self._is_compressed(parameter)
+        if is_compressed and self.owes and all(record.is_idle for record in records):
             gradient.zero_()
             return
         rank = self.transport.rank
         sent = [own if i == rank else self._sent(parameter, r) for i, r in enumerate(records)]
         mean = mean_of(sent, rank, parameter.numel(), self._scratch)
-        if not self._is_compressed(parameter):
+        if not is_compressed:
             mean.write(gradient)
         elif mean.is_finite(dtype):
-            self.learn(parameter, mean, own, gradient, dtype)
+            self.learn(parameter, mean, gradient, dtype)
         else:
             # What is not finite would stay in the memory of the method for ever, and scaling of the
             # loss skips such a step. The mean has the same bits on all ranks: all do the same.
             self.estimate(parameter, mean, gradient)
 
-    def _sent(self, parameter: torch.Tensor, record: Record) -> Sent:
+    def _sent(self, parameter: Tensor, record: Record) -> Sent:
         if record.is_exact:
             return Exact.read(record, parameter.numel())
         operator = self.operators.of(parameter)
         return Coded(operator, operator.read(record.payload))
 
-    def draws_of(self, parameter: torch.Tensor) -> Draws:
+    def draws_of(self, parameter: Tensor) -> Draws:
         """What random choices for a parameter are drawn from."""
         return self._draws.of(parameter)
 
-    def _is_compressed(self, parameter: torch.Tensor) -> bool:
+    def _is_compressed(self, parameter: Tensor) -> bool:
         return parameter.numel() >= max(self.min_elements, 1)
 
-    def _new_draws(self, parameter: torch.Tensor) -> Draws:
+    def _new_draws(self, parameter: Tensor) -> Draws:
         """One for each, so that what is drawn does not depend on the order of the buckets."""
         self._draws_made += 1
-        name = self.name_of(parameter) or str(self._draws_made)
+        named = (self._parameters or {}).items()
+        name = next((name for name, other in named if other is parameter), str(self._draws_made))
         return Draws(self.seed, self.transport.rank, f"{self._job}/{name}")
 
-    def _saved_draws(self) -> SavedDraws:
-        draws = self._draws.named(self.parameters)
-        states = {name: each.state() for name, each in draws.items()}
-        return {**self._saved(), "job": self._job, "streams": states}
+    def state_dict(self) -> Saved:
+        """The state of this rank, for `torch.save`; every rank has one of its own.
 
-    def _restore_draws(self, states: Sequence[SavedDraws]) -> None:
+        Raises RuntimeError before `register`.
+        """
+        draws = self._draws.named(self.parameters)
+        saved: Any = {
+            "rank": self.transport.rank,
+            "world_size": self.transport.size,
+            "step": self.step,
+            "job": self._job,
+            "streams": {name: each.state() for name, each in draws.items()},
+        }
+        for name, vectors in self.vectors().items():
+            saved[name] = vectors.named(self.parameters)
+        return saved  # type: ignore[no-any-return]
+
+    def load_state_dict(self, saved: Saved | Sequence[Saved]) -> None:
+        """Go on from what this rank saved, or from a list of what all ranks of a job saved.
+
+        With a list, the number of ranks may differ; the class says what each takes over then, and
+        random choices begin anew.
+
+        Raises RuntimeError before `register`; ValueError where a single state is of another rank or
+        number of ranks, a list lacks a rank, or parameters differ.
+        """
+        states = states_of(saved, self.transport.rank, self.transport.size)
+        dealt = self.dealt(states)
+        for name, vectors in self.vectors().items():
+            vectors.replace(dealt[name], self.parameters)
+        self._restore_draws(states)
+
+    def _restore_draws(self, states: Sequence[Saved]) -> None:
         """Take the step, and this rank's draws where it was a rank of the same job."""
         own = own_state(states, self.transport.rank, self.transport.size)
-        saved: Mapping[str, dict[str, Any]] = own.get("streams", {}) if own else {}
+        saved = own.get("streams", {}) if own else {}
         draws = {name: Draws.from_state(state) for name, state in saved.items()}
         self._draws.replace(draws, self.parameters)
         self.step = states[0]["step"]
@@ -168,3 +272,10 @@ class CompressedState(HookState, ABC):
         before = states[0].get("job", "")  # States that were saved before jobs had names have none.
         resized = f"{before}/{self.transport.size} ranks after {self.step} steps"
         self._job = before if own else resized
+
+
+def _parts(buckets: Sequence[BucketGradients]) -> Iterator[tuple[Tensor, Tensor, torch.dtype]]:
+    """Parameters, their gradients and what these are rounded to, in the order of sending."""
+    for bucket in buckets:
+        for parameter, part in zip(bucket.parameters, bucket.parts, strict=True):
+            yield parameter, part, bucket.dtype

@@ -5,26 +5,20 @@ Sparsified SGD with memory, NeurIPS 2018. What compression loses of a gradient i
 """
 
 # Without `from __future__ import annotations`: DDP compares a hook's annotations with the types.
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch._C._distributed_c10d import GradBucket
 
 from sparsewire.compress import Compressor, as_contraction
-from sparsewire.torch.hooks.averaging import average_compressed
 from sparsewire.torch.hooks.bucket_gradients import add_lost
-from sparsewire.torch.hooks.compressed_state import CompressedState, SavedDraws
+from sparsewire.torch.hooks.compressed_state import CompressedState
 from sparsewire.torch.hooks.means import Mean
-from sparsewire.torch.hooks.operators import MakeCompressor
-from sparsewire.torch.hooks.parameter_map import ParameterVectors
-from sparsewire.torch.hooks.saved import SavedResiduals, restore, states_of
-from sparsewire.torch.hooks.sent import Sent
-
-
-class SavedFeedback(SavedDraws, SavedResiduals):
-    """The state of one rank, as it is saved."""
+from sparsewire.torch.hooks.parameter_map import MakeCompressor, ParameterVectors
+from sparsewire.torch.hooks.saved import Saved, residuals_of
 
 
 class ErrorFeedbackState(CompressedState):
@@ -37,6 +31,9 @@ class ErrorFeedbackState(CompressedState):
     than `min_elements` are sent as they are, in the same message. The first `warmup_steps` steps
     send everything. Without `overlap`, all buckets of a step go out in one message behind the last
     one; the result is the same. `seed` is that of all random choices, which differ between ranks.
+
+    Where the number of ranks changes, rank r takes over what the old ranks r, r + n, r + 2n, ... of
+    n owe, scaled so that the mean of all that is owed stays the same.
 
     `process_group` is that of the model, None for the default one; all ranks need the same
     settings. Raises ValueError for settings out of range, CompressError, which is one, for unknown
@@ -57,42 +54,20 @@ class ErrorFeedbackState(CompressedState):
         super().__init__(process_group, compressor, warmup_steps, overlap, min_elements, seed)
         self.residuals = ParameterVectors()
 
-    def state_dict(self) -> SavedFeedback:
-        """The state of this rank, for `torch.save`; every rank has one of its own.
+    def vectors(self) -> Mapping[str, ParameterVectors]:
+        return {"residuals": self.residuals}
 
-        Raises RuntimeError before `register`.
-        """
-        return {**self._saved_draws(), "residuals": self.residuals.named(self.parameters)}
+    def dealt(self, states: Sequence[Saved]) -> Mapping[str, Mapping[str, Tensor]]:
+        return {"residuals": residuals_of(states, self.transport.rank, self.transport.size)}
 
-    def load_state_dict(self, saved: SavedFeedback | Sequence[SavedFeedback]) -> None:
-        """Go on from what this rank saved, or from a list of what all ranks of a job saved.
-
-        With a list, the number of ranks may differ: rank r takes over from the old ranks r, r + n,
-        r + 2n, ... of n, scaled so that the mean of all that is still owed stays the same; random
-        choices begin anew.
-
-        Raises RuntimeError before `register`; ValueError where a single state is of another rank or
-        number of ranks, a list lacks a rank, or parameters differ.
-        """
-        rank, size = self.transport.rank, self.transport.size
-        self.residuals.replace(restore(saved, rank, size), self.parameters)
-        self._restore_draws(states_of(saved, rank, size))
-
-    def code(self, operator: Compressor, parameter: torch.Tensor, gradient: torch.Tensor) -> Any:
+    def code(self, operator: Compressor, parameter: Tensor, gradient: Tensor) -> Any:
         owed = self.residuals.of(parameter)
         return operator.code_of_sum(gradient.numpy(), owed.numpy(), self.draws_of(parameter))
 
-    def estimate(self, parameter: torch.Tensor, mean: Mean, gradient: torch.Tensor) -> None:
+    def estimate(self, parameter: Tensor, mean: Mean, gradient: Tensor) -> None:
         mean.write(gradient)
 
-    def learn(
-        self,
-        parameter: torch.Tensor,
-        mean: Mean,
-        own: Sent,
-        gradient: torch.Tensor,
-        dtype: torch.dtype,
-    ) -> None:
+    def learn(self, parameter: Tensor, mean: Mean, gradient: Tensor, dtype: torch.dtype) -> None:
         residual = self.residuals.of(parameter)
         mean.feed_back(gradient, residual)
         # If every rank owes what rounding takes from the mean, so does their mean.
@@ -118,4 +93,4 @@ def error_feedback_hook(
     Raises TypeError for gradients other than float32, float16 and bfloat16, CompressError where the
     operator does not fit a parameter, and the errors of the group; so does the future.
     """
-    return average_compressed(state, bucket)
+    return state.average(bucket)

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from sparsewire._core import feed_marked_back, first_not_finite
-from sparsewire.compress.blocks import Blocks
-from sparsewire.compress.marks import Marked
-from sparsewire.torch.hooks.scratch import Scratch
+from sparsewire.compress.marks import Blocks, Marked
+from sparsewire.compress.vectors import scaled_as
 from sparsewire.torch.hooks.sent import Sent
+
+
+class Scratch(threading.local):
+    """Memory for sums, kept from step to step: new pages would cost more than the sums themselves.
+
+    One vector for each thread, as long as the longest that was asked for.
+    """
+
+    def __init__(self) -> None:
+        self._vector = torch.empty(0)
+
+    def zeros(self, elements: int) -> torch.Tensor:
+        """Float32 zeros on the CPU, shape (elements,), until the next call on this thread."""
+        if self._vector.numel() < elements:
+            self._vector = torch.empty(elements)
+        return self._vector[:elements].zero_()
 
 
 class DenseMean:
@@ -25,7 +43,7 @@ class DenseMean:
 
     def is_finite(self, dtype: torch.dtype) -> bool:
         """Whether all elements are, once they are rounded to `dtype`."""
-        return _is_finite(self._vector, dtype)
+        return _is_finite(self._vector.numpy(), dtype)
 
     def add(self, base: torch.Tensor, out: torch.Tensor) -> None:
         """Write `base` plus the mean."""
@@ -35,6 +53,10 @@ class DenseMean:
         """Add `rate` times the mean, which is gone then, to a vector."""
         # Product and sum apart: processors would differ in the last bit of a fused one.
         vector += self._vector.mul_(rate)
+
+    def add_own(self, vector: torch.Tensor, rate: float) -> None:
+        """Add `rate` times what this rank sent to a vector."""
+        self._own.add_to(vector, rate)
 
     def write(self, out: torch.Tensor) -> None:
         """Write the mean."""
@@ -55,15 +77,17 @@ class MarkedMean:
         self._mean = Marked.mean(sent)
 
     def is_finite(self, dtype: torch.dtype) -> bool:
-        return _is_finite(torch.from_numpy(self._mean.values), dtype)
+        return _is_finite(self._mean.values, dtype)
 
     def add(self, base: torch.Tensor, out: torch.Tensor) -> None:
         out.copy_(base)
         self.move(out, 1.0)
 
     def move(self, vector: torch.Tensor, rate: float) -> None:
-        marks, values = self._mean
-        Blocks(vector.numel(), 1).add(values * values.dtype.type(rate), marks, vector.numpy())
+        _add(self._mean, vector, rate)
+
+    def add_own(self, vector: torch.Tensor, rate: float) -> None:
+        _add(self._own, vector, rate)
 
     def write(self, out: torch.Tensor) -> None:
         self.add(torch.zeros(()), out)
@@ -91,6 +115,13 @@ def mean_of(sent: Sequence[Sent], rank: int, elements: int, scratch: Scratch) ->
     return MarkedMean(marked, marked[rank])
 
 
-def _is_finite(vector: torch.Tensor, dtype: torch.dtype) -> bool:
-    rounded = vector.to(dtype).to(torch.float32)
-    return first_not_finite(rounded.numpy()) == rounded.numel()
+def _add(marked: Marked, vector: torch.Tensor, rate: float) -> None:
+    values = scaled_as(marked.values, marked.values.dtype, rate)
+    with np.errstate(over="ignore"):
+        Blocks(vector.numel(), 1).add(values, marked.marks, vector.numpy())
+
+
+def _is_finite(values: NDArray[np.float32], dtype: torch.dtype) -> bool:
+    if dtype is not torch.float32:
+        values = torch.from_numpy(values).to(dtype).to(torch.float32).numpy()
+    return first_not_finite(values) == values.size

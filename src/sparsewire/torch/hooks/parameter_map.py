@@ -1,4 +1,5 @@
-"""What hooks keep for each parameter: any value, or a vector of what is owed or known of it.
+"""What hooks keep for each parameter: any value, a vector of what is owed or known of it, or an
+operator made for its size.
 
 DDP forms its buckets anew after the first iteration, so a bucket says nothing about what is in it.
 """
@@ -7,11 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
+from weakref import ref
 
 import torch
-from torch.utils.weak import WeakTensorKeyDictionary
+
+from sparsewire.compress import CompressError, Compressor, parse
 
 T = TypeVar("T")
+
+MakeCompressor = Callable[[int], Compressor]
+
+# An operator for so many elements can be made whenever its settings make sense for any parameter.
+_LARGE = 2**24
 
 
 class ParameterMap(Generic[T]):
@@ -19,28 +27,32 @@ class ParameterMap(Generic[T]):
 
     def __init__(self, make: Callable[[torch.Tensor], T]) -> None:
         self._make = make
-        self._of: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        # By identity: torch's own maps with weak keys take microseconds to find one.
+        self._of: dict[int, tuple[ref[torch.Tensor], T]] = {}
 
     def of(self, parameter: torch.Tensor) -> T:
         """The value of a parameter."""
-        if parameter not in self._of:
-            self._of[parameter] = self._make(parameter)
-        value: T = self._of[parameter]
+        kept = self._of.get(id(parameter))
+        return self._keep(parameter, self._make(parameter)) if kept is None else kept[1]
+
+    def _keep(self, parameter: torch.Tensor, value: T) -> T:
+        of, number = self._of, id(parameter)
+        of[number] = ref(parameter, lambda _: of.pop(number, None)), value
         return value
 
     def named(self, parameters: Mapping[str, torch.Tensor]) -> dict[str, T]:
         """The values that were made for these parameters, by name."""
         return {
-            name: self._of[parameter]
+            name: self._of[id(parameter)][1]
             for name, parameter in parameters.items()
-            if parameter in self._of
+            if id(parameter) in self._of
         }
 
     def replace(self, values: Mapping[str, T], parameters: Mapping[str, torch.Tensor]) -> None:
         """Have these values and no others; every name must be that of a parameter."""
         self._of.clear()
         for name, value in values.items():
-            self._of[parameters[name]] = value
+            self._keep(parameters[name], value)
 
 
 class ParameterVectors(ParameterMap[torch.Tensor]):
@@ -70,3 +82,32 @@ class ParameterVectors(ParameterMap[torch.Tensor]):
             name: vector.to("cpu", torch.float32, copy=True) for name, vector in values.items()
         }
         super().replace(copies, parameters)
+
+
+def maker_of(
+    compressor: str | MakeCompressor, adapt: Callable[[Compressor], Compressor]
+) -> MakeCompressor:
+    """What makes operators for any number of elements, changed by `adapt`.
+
+    Raises CompressError for names that `parse` does not know, and what `adapt` raises for them.
+    """
+    if not isinstance(compressor, str):
+        make = compressor
+        return lambda dimension: adapt(make(dimension))
+    text = compressor
+    adapt(parse(text, _LARGE))
+    return lambda dimension: adapt(parse(text, dimension))
+
+
+def operator_for(make: MakeCompressor, parameter: torch.Tensor) -> Compressor:
+    """The operator for a parameter's gradient; raises CompressError where it cannot be made."""
+    size = parameter.numel()
+    try:
+        operator = make(size)
+    except CompressError as error:
+        raise CompressError(f"for a parameter of {size} elements: {error}") from error
+    if operator.dimension != size:
+        raise CompressError(
+            f"for a parameter of {size} elements: the operator takes {operator.dimension}"
+        )
+    return operator

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypedDict, TypeVar, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
 
 import torch
 
+Vectors = dict[str, torch.Tensor]
 
-class Saved(TypedDict):
-    """What every saved state of one rank has."""
+
+class Saved(TypedDict, total=False):
+    """The state of one rank: all have the first three, and the vectors of their method."""
 
     rank: int
     world_size: int
     step: int
+    job: str
+    """What tells the draws that begin in this job from those of jobs of other sizes before."""
+    streams: dict[str, dict[str, Any]]
+    """The random draws of its parameters."""
+    residuals: Vectors
+    shifts: Vectors
+    mean_shifts: Vectors
 
 
-class SavedResiduals(Saved):
-    """The state of one rank whose vectors are residuals."""
-
-    residuals: dict[str, torch.Tensor]
-
-
-S = TypeVar("S", bound=Saved)
-
-
-def states_of(saved: S | Sequence[S], rank: int, world_size: int) -> Sequence[S]:
+def states_of(saved: Saved | Sequence[Saved], rank: int, world_size: int) -> Sequence[Saved]:
     """The states in `saved`: that of this rank alone, or those of all ranks of a job of any size.
 
     Raises ValueError where it is neither, and where the ranks' states are of different steps.
@@ -37,17 +37,17 @@ def states_of(saved: S | Sequence[S], rank: int, world_size: int) -> Sequence[S]
             f"this state is of rank {saved['rank']} of {saved['world_size']}, and here is rank "
             f"{rank} of {world_size}: load a list of the states of all ranks instead"
         )
-    return [cast(S, saved)]
+    return [saved]
 
 
-def own_state(states: Sequence[S], rank: int, world_size: int) -> S | None:
+def own_state(states: Sequence[Saved], rank: int, world_size: int) -> Saved | None:
     """The state of this rank, or None where the states are of another number of ranks."""
     if states[0]["world_size"] != world_size:
         return None
     return next(state for state in states if state["rank"] == rank)
 
 
-def _complete(states: Sequence[S]) -> Sequence[S]:
+def _complete(states: Sequence[Saved]) -> Sequence[Saved]:
     expected = states[0]["world_size"] if states else 1
     if sorted(state["rank"] for state in states) != list(range(expected)):
         raise ValueError(f"a list must have the states of all {expected} ranks")
@@ -60,23 +60,14 @@ def _complete(states: Sequence[S]) -> Sequence[S]:
     return states
 
 
-def restore(
-    saved: SavedResiduals | Sequence[SavedResiduals], rank: int, world_size: int
-) -> dict[str, torch.Tensor]:
-    """The residuals of a rank: its own, or those of all ranks of a job of any size, dealt out.
-
-    Raises ValueError where `saved` is neither.
-    """
-    states = states_of(saved, rank, world_size)
-    mine = [state["residuals"] for state in states if state["rank"] % world_size == rank]
+def residuals_of(states: Sequence[Saved], rank: int, world_size: int) -> Vectors:
+    """The residuals of a rank: its own, or those of all ranks of a job of any size, dealt out."""
     # Ranks are averaged, so that the same mean is owed if each of fewer ranks owes less.
-    return _sum(mine, world_size / states[0]["world_size"])
-
-
-def _sum(each: Iterable[Mapping[str, torch.Tensor]], factor: float) -> dict[str, torch.Tensor]:
-    total: dict[str, torch.Tensor] = {}
-    for residuals in each:
-        for name, residual in residuals.items():
-            scaled = residual * factor
-            total[name] = total[name] + scaled if name in total else scaled
+    factor = world_size / states[0]["world_size"]
+    total: Vectors = {}
+    for state in states:
+        if state["rank"] % world_size == rank:
+            for name, residual in state["residuals"].items():
+                scaled = residual * factor
+                total[name] = total[name] + scaled if name in total else scaled
     return total

@@ -1,6 +1,7 @@
-"""What one rank sends of one parameter: a code, or the vector as it is. It can be added to sums.
+"""What one rank sends of one parameter: a code, or the vector as it is, in a record of a message.
 
-`is_idle` is that of its record.
+A record is the number 4 * bytes + 2 * is_idle + is_exact (LEB128), and that many bytes. Exact ones
+are float32, little-endian.
 """
 
 from __future__ import annotations
@@ -13,10 +14,32 @@ from numpy.typing import NDArray
 
 from sparsewire.compress import CompressError, Compressor
 from sparsewire.compress.marks import Marked
+from sparsewire.compress.message import Reader, number_bytes
 from sparsewire.compress.vectors import add_scaled, scaled_as
-from sparsewire.torch.hooks.records import Record
 
 _FLOAT = np.dtype("<f4")
+
+
+class Record(NamedTuple):
+    """One record.
+
+    `is_exact`: the payload is the vector as it is, finite or not. `is_idle`: the gradient of this
+    step is zero, so that what is sent was owed from steps before.
+    """
+
+    is_exact: bool
+    is_idle: bool
+    payload: bytes | memoryview
+
+    def encode(self) -> bytes:
+        number = 4 * len(self.payload) + 2 * self.is_idle + self.is_exact
+        return b"".join((number_bytes(number), self.payload))
+
+    @classmethod
+    def read(cls, reader: Reader) -> Record:
+        """The next record of a message; raises CompressError if it is malformed."""
+        number = reader.number()
+        return cls(bool(number & 1), bool(number & 2), reader.view(number >> 2))
 
 
 class Coded(NamedTuple):

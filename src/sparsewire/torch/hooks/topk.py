@@ -6,21 +6,26 @@ each; the rest is added to the next gradient.
 """
 
 # Without `from __future__ import annotations`: DDP compares a hook's annotations with the types.
+from datetime import timedelta
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import GradBucket
+from torch._C._distributed_c10d import GradBucket, PrefixStore
 
 from sparsewire.compress import Compressor, KeptComposition, Rounded, SpanTopK
 from sparsewire.torch.backed_group import BackedGroup
-from sparsewire.torch.hooks.averaging import average_compressed
-from sparsewire.torch.hooks.engine_group import engine_group
-from sparsewire.torch.hooks.error_feedback import ErrorFeedbackState, SavedFeedback
+from sparsewire.torch.backend import join
+from sparsewire.torch.hooks.error_feedback import ErrorFeedbackState
+from sparsewire.torch.hooks.saved import Saved
+from sparsewire.torch.lookup import callee_of
 from sparsewire.torch.member import Member
 
 _BITS = {None: None, "int8": 8, "int4": 4, "int2": 2}
 _LARGEST_BUCKET = 2**16
+
+_made: WeakKeyDictionary[dist.ProcessGroup, Member] = WeakKeyDictionary()
 
 
 class TopKState(ErrorFeedbackState):
@@ -62,7 +67,7 @@ class TopKState(ErrorFeedbackState):
         self.group: Member | BackedGroup = group
         super().__init__(group, make, warmup_steps, min_elements=0)
 
-    def state_dict(self) -> SavedFeedback:
+    def state_dict(self) -> Saved:
         """The state of this rank, for `torch.save`; every rank has one of its own.
 
         Raises RuntimeError before `register`.
@@ -85,4 +90,20 @@ def topk_hook(state: TopKState, bucket: GradBucket) -> torch.futures.Future[torc
     device = bucket.buffer().device
     if device.type != "cpu":
         raise ValueError(f"topk_hook takes gradients on the CPU, not on {device}")
-    return average_compressed(state, bucket)
+    return state.average(bucket)
+
+
+def engine_group(process_group: dist.ProcessGroup | None) -> Member | BackedGroup:
+    """`process_group` where it is of sparsewire, else a group of the same ranks, made once.
+
+    None is the default group. A collective call; raises `sparsewire.Error` where ranks do not come.
+    """
+    of_user: Any = process_group if process_group is not None else dist.group.WORLD
+    callee: Member | BackedGroup | None = callee_of(of_user)
+    if callee is not None:
+        return callee
+    if of_user not in _made:
+        timeout: timedelta = of_user._get_backend(torch.device("cpu")).options._timeout
+        store = PrefixStore("sparsewire_hooks", of_user.get_group_store())
+        _made[of_user] = join(store, of_user.rank(), of_user.size(), timeout)
+    return _made[of_user]

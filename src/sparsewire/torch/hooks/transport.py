@@ -6,27 +6,54 @@ On a group of sparsewire the engine sends both; on any other group its own colle
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from sparsewire.compress.framing import framed, unframed
-from sparsewire.torch.backed_group import BackedGroup
-from sparsewire.torch.hooks.gathering import Gathering
+from sparsewire.compress.message import framed, unframed
 from sparsewire.torch.lookup import callee_of
-from sparsewire.torch.member import Member
 
 _WORD_BYTES = 4
 _LENGTH = np.dtype("<i8")
+_CPU = torch.device("cpu")
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Gathering(Generic[T]):
+    """What all ranks give to each other, on its way: what `read` gives once `work` has ended."""
+
+    def __init__(self, work: dist.Work, read: Callable[[], T]) -> None:
+        self.work = work
+        self.read = read
+
+    def wait(self) -> T:
+        """Block until all of it is here, and return it; raises why it is not."""
+        self.work.wait()
+        return self.read()
+
+    def then(self, callback: Callable[[T], U]) -> torch.futures.Future[U]:
+        """A future of `callback` of it."""
+
+        def arrived(done: torch.futures.Future[Any]) -> U:
+            done.value()  # Raises why there is none.
+            return callback(self.read())
+
+        future: Any = self.work.get_future()
+        return future.then(arrived)  # type: ignore[no-any-return]
 
 
 class Transport(ABC):
     """What hooks need of a process group. All calls are collective."""
 
-    rank: int
-    size: int
+    def __init__(self, group: Any) -> None:
+        self._group = group
+        self.rank: int = group.rank()
+        self.size: int = group.size()
 
     @abstractmethod
     def average(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
@@ -64,11 +91,6 @@ def transport_of(process_group: dist.ProcessGroup | None) -> Transport:
 class EngineTransport(Transport):
     """Sends through sparsewire's engine, which leaves out zeros."""
 
-    def __init__(self, group: Member | BackedGroup) -> None:
-        self._group = group
-        self.rank = group.rank()
-        self.size = group.size()
-
     def average(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         return _result(self._group.allreduce([tensor], op=dist.ReduceOp.AVG))
 
@@ -101,11 +123,10 @@ class EngineTransport(Transport):
 class PlainTransport(Transport):
     """Sends through the collectives that every backend has: gloo's on the CPU, NCCL's on CUDA."""
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self._group = group
-        self._device = _device_of(group)
-        self.rank = group.rank()
-        self.size = group.size()
+    def __init__(self, group: Any) -> None:
+        super().__init__(group)
+        # On the CPU if the group can send from there.
+        self._device = torch.device("cpu" if _CPU in group._device_types else "cuda")
 
     def average(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         # Not every backend has an average of its own.
@@ -125,12 +146,6 @@ class PlainTransport(Transport):
 def _result(work: dist.Work) -> torch.futures.Future[torch.Tensor]:
     future: Any = work.get_future()
     return future.then(lambda done: done.value()[0])  # type: ignore[no-any-return]
-
-
-def _device_of(group: Any) -> torch.device:
-    """Where bytes must be for the group to send them: on the CPU if it can, else on a GPU."""
-    is_on_cpu = torch.device("cpu") in group._device_types
-    return torch.device("cpu" if is_on_cpu else "cuda")
 
 
 def _message(rows: torch.Tensor) -> bytes:
