@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.torch_version import TorchVersion
 
 import sparsewire
-from sparsewire.torch import hooks, register
+from sparsewire.torch import hooks, register, stats, status
 from sparsewire.torch.backend import OLDEST, TAKES_BACKENDS
 from sparsewire.torch.lookup import member_of
 
@@ -47,6 +47,14 @@ def test_torch_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     # What pip is told, and what `make torch-matrix` runs.
     (named,) = [each for each in requires("sparsewire") or [] if each.startswith("torch>=")]
     assert named.split(";")[0].strip() == f"torch>={OLDEST}"
+
+
+@pytest.mark.parametrize(
+    "use", [hooks.DianaState, hooks.ErrorFeedbackState, hooks.TopKState, stats, status]
+)
+def test_without_a_process_group_the_error_says_what_to_call(use: Callable[[], object]) -> None:
+    with pytest.raises(sparsewire.Error, match=r"init_process_group first"):
+        use()
 
 
 # Forked, programs find torch loaded, and nothing else.

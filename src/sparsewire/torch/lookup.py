@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 import torch.distributed as dist
 
 from sparsewire.communicator import Communicator
+from sparsewire.errors import Error
 from sparsewire.torch.backed_group import BackedGroup
 from sparsewire.torch.member import Member
 
@@ -23,9 +24,9 @@ def remember(group: dist.ProcessGroup, member: Member) -> None:
 def member_of(group: dist.ProcessGroup | None) -> Member | None:
     """This rank's end of a group, None where sparsewire serves no part of it.
 
-    Without a group, of the default group.
+    Without a group, of the default group; raises Error before `init_process_group`.
     """
-    of_user: Any = group if group is not None else dist.group.WORLD
+    of_user = _or_default(group)
     return of_user if isinstance(of_user, Member) else _members.get(of_user)
 
 
@@ -34,14 +35,23 @@ def callee_of(group: dist.ProcessGroup | None) -> Any:
 
     That is the group itself where it gives our works, so that torch's hooks see the calls.
     """
-    of_user: Any = group if group is not None else dist.group.WORLD
+    of_user = _or_default(group)
     return of_user if isinstance(of_user, BackedGroup) else member_of(of_user)
+
+
+def _or_default(group: dist.ProcessGroup | None) -> Any:
+    """The group, or the default one for None; raises Error where there is no such."""
+    of_user = group if group is not None else dist.group.WORLD
+    if of_user is None:
+        raise Error("there is no process group: call torch.distributed.init_process_group first")
+    return of_user
 
 
 def stats(group: dist.ProcessGroup | None = None) -> dict[str, int]:
     """The engine's counters for a group, as `Communicator.stats` gives them.
 
-    Without a group, for the default group. Raises ValueError for a group of another backend.
+    Without a group, for the default group. Raises ValueError for a group of another backend,
+    and Error before `init_process_group`.
     """
     return _served(group).stats()
 
@@ -49,7 +59,8 @@ def stats(group: dist.ProcessGroup | None = None) -> dict[str, int]:
 def status(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
     """What the engine is at for a group, and which ranks are silent, as `Communicator.status` says.
 
-    Without a group, for the default group. Raises ValueError for a group of another backend.
+    Without a group, for the default group. Raises ValueError for a group of another backend,
+    and Error before `init_process_group`.
     """
     return _served(group).status()
 
