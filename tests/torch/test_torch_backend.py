@@ -22,8 +22,7 @@ from torch.torch_version import TorchVersion
 
 import sparsewire
 from sparsewire.torch import hooks, register, stats, status
-from sparsewire.torch.backend import OLDEST, TAKES_BACKENDS
-from sparsewire.torch.lookup import member_of
+from sparsewire.torch.backend import OLDEST, TAKES_BACKENDS, member_of
 
 NewRanks = Callable[..., Ranks]
 CPU = torch.device("cpu")

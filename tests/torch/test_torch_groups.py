@@ -15,8 +15,7 @@ import torch.distributed as dist
 from ranks import Ranks
 
 import sparsewire.torch
-from sparsewire.torch.backend import TAKES_BACKENDS
-from sparsewire.torch.lookup import member_of
+from sparsewire.torch.backend import TAKES_BACKENDS, member_of
 
 NewRanks = Callable[..., Ranks]
 

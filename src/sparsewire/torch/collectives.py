@@ -7,19 +7,18 @@ import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import AllgatherOptions, ReduceOptions
 
 import sparsewire
-from sparsewire.torch import engine_path, in_place
-from sparsewire.torch.forwarding import Forwarding, device_type
-from sparsewire.torch.health import Health
-from sparsewire.torch.untraced import untraced
-from sparsewire.torch.work import EngineWork
+from sparsewire.torch import engine_path
+from sparsewire.torch.forwarding import Forwarding, device_type, untraced
+from sparsewire.torch.work import EngineWork, Health
 
+Options = TypeVar("Options")
 Start = Callable[[sparsewire.Communicator, float], sparsewire.Work]
 
 
@@ -33,7 +32,8 @@ class Collectives(Forwarding):
     @property
     def _timeout(self) -> timedelta:
         """The limit of calls that have none of their own."""
-        raise NotImplementedError
+        # Torch changes a group's timeout behind its back, in the inner backend.
+        return self._inner_backends.timeout
 
     @untraced
     def allreduce(
@@ -41,7 +41,7 @@ class Collectives(Forwarding):
     ) -> dist.Work:
         """Reduce in place over all ranks: a tensor, or a list of one."""
         tensors = _listed(tensors)
-        options = engine_path.joined(dist.AllreduceOptions, "reduceOp", opts, timeout, op)
+        options = _joined(dist.AllreduceOptions, "reduceOp", opts, timeout, op)
         # For backends, several tensors here mean the sum over them as well.
         return self._reduce("allreduce", tensors, options, engine_takes=len(tensors) == 1)
 
@@ -62,11 +62,11 @@ class Collectives(Forwarding):
     ) -> dist.Work:
         """Copy a tensor, or a list of one, from rank `rootRank` to all others."""
         tensors = _listed(tensors)
-        options = engine_path.joined(dist.BroadcastOptions, "rootRank", opts, timeout, root)
+        options = _joined(dist.BroadcastOptions, "rootRank", opts, timeout, root)
         group = self._serving()
         if len(tensors) != 1 or not engine_path.can_read(tensors[0]):
             return group._record(group._inner(device_type(tensors)).broadcast(tensors, options))
-        start = partial(in_place.broadcast, tensors[0], options.rootRank)
+        start = partial(engine_path.broadcast, tensors[0], options.rootRank)
         return group._serve(tensors, options.timeout, start)
 
     @untraced
@@ -88,7 +88,7 @@ class Collectives(Forwarding):
             return super().allgather(*args, **kwargs)
         (outputs,), (tensor,), *options = args
         timeout = (options[0] if options else AllgatherOptions()).timeout
-        start = partial(in_place.all_gather, tensor, outputs)
+        start = partial(engine_path.all_gather, tensor, outputs)
         return self._serving()._serve(outputs, timeout, start)
 
     @untraced
@@ -98,7 +98,7 @@ class Collectives(Forwarding):
         if op is None:
             return super().reduce(*args, **kwargs)
         (tensor,), options = args
-        start = partial(in_place.reduce, tensor, op, options.rootRank)
+        start = partial(engine_path.reduce, tensor, op, options.rootRank)
         return self._serving()._serve([tensor], options.timeout, start)
 
     def _reduce(
@@ -111,7 +111,7 @@ class Collectives(Forwarding):
             engine_path.require_dense(tensors)
             backend = group._inner(device_type(tensors))
             return group._record(getattr(backend, name)(tensors, options))
-        starts = [partial(in_place.all_reduce, tensor, op) for tensor in tensors]
+        starts = [partial(engine_path.all_reduce, tensor, op) for tensor in tensors]
         return group._serve(tensors, options.timeout, *starts)
 
     def _serve(
@@ -121,13 +121,31 @@ class Collectives(Forwarding):
         limit = timeout if timeout >= timedelta(0) else self._timeout
         seconds = limit.total_seconds() or math.inf
         handles = [start(self.communicator, seconds) for start in starts]
-        work = EngineWork(handles, tensors, self._callbacks, self._health.notice)
+        work = EngineWork(handles, tensors, self._callbacks, self._health)
         self._latest = weakref.ref(work)
         return self._record(work)
 
 
 def _listed(tensors: Any) -> Any:
     return [tensors] if isinstance(tensors, torch.Tensor) else tensors
+
+
+def _joined(
+    kind: type[Options], name: str, options: Any, timeout: timedelta | None, value: Any
+) -> Options:
+    """Join what torch's overloads of a collective take: its options, or one of them and a timeout.
+
+    `name` is that option's; it comes in the place of `options`, or as `value`.
+    """
+    if isinstance(options, kind):
+        return options
+    made: Any = kind()
+    chosen = value if options is None else options
+    if chosen is not None:
+        setattr(made, name, chosen)
+    if timeout is not None:
+        made.timeout = timeout
+    return made  # type: ignore[no-any-return]
 
 
 def _is_one_sparse(tensors: Any) -> bool:

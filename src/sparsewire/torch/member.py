@@ -1,7 +1,7 @@
 """One rank's end of a process group: the engine serves what it can, inner backends all else.
 
-Torch reaches it in one of two ways: before 2.14 as a process group (`group`), later as a backend
-(`engine_backend`).
+Torch reaches it in one of two ways: before 2.14 as a process group, `Group`, later as a backend
+(`backed_group`).
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import torch
+import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 import sparsewire
 from sparsewire.errors import Error
 from sparsewire.lifetime import close_at_exit, closes_now, disown_in_child, never_free
-from sparsewire.torch import callbacks
 from sparsewire.torch.collectives import Collectives
-from sparsewire.torch.forwarding import Serving
-from sparsewire.torch.health import Health
-from sparsewire.torch.inner_backends import InnerBackends
+from sparsewire.torch.forwarding import InnerBackends, Serving
+from sparsewire.torch.futures import Callbacks, current_level
+from sparsewire.torch.work import Health
 
 NAME = "sparsewire"
 
@@ -46,7 +47,7 @@ class Member(Collectives):
         self._level = level
         self._nested: Member | None = None
         self._nesting = threading.Lock()
-        self._callbacks = callbacks.Callbacks(level + 1)
+        self._callbacks = Callbacks(level + 1)
         self._health = Health()
         # The engine first: it finds out at once where ranks cannot reach each other.
         self.communicator = sparsewire.init(
@@ -76,14 +77,9 @@ class Member(Collectives):
         """Whether ranks are connected with dedicated aggregators, and not with each other."""
         return self.communicator.has_aggregators
 
-    @property
-    def _timeout(self) -> timedelta:
-        # Torch changes a group's timeout behind its back, in the inner backend.
-        return self._inner_backends.timeout
-
     def _serving(self: Serving) -> Serving:
         group: Any = self
-        for _ in range(callbacks.current_level() - group._level):
+        for _ in range(current_level() - group._level):
             group = group._nested_group()
         return group  # type: ignore[no-any-return]
 
@@ -126,7 +122,7 @@ class Member(Collectives):
     def disown(self) -> None:
         """In a forked child: leave the group to the parent; what is called here raises."""
         self._nesting = threading.Lock()
-        self._callbacks = callbacks.Callbacks(self._level + 1)
+        self._callbacks = Callbacks(self._level + 1)
         self._inner_backends.disown()
         never_free(self)
 
@@ -139,3 +135,21 @@ class Member(Collectives):
         self.communicator.abort(f"rank {self.rank()} aborted its process group")
         self._inner_backends.abort()
         self.shutdown()
+
+
+class Group(Member, dist.ProcessGroup):  # type: ignore[misc]
+    """One rank's end of a process group. All members make it together.
+
+    Torch's own versions of collectives would call back into this class through C++, so every
+    single one is overridden.
+    """
+
+    def _present(self, timeout: timedelta) -> None:
+        cpu, cuda = self._inner("cpu"), self._inner("cuda")
+        self._register_backend(torch.device("cpu"), self.BackendType.CUSTOM, cpu)
+        self._set_default_backend(self.BackendType.CUSTOM)
+        if cuda is not cpu:
+            self._register_backend(torch.device("cuda"), self.BackendType.NCCL, cuda)
+
+    def get_group_store(self) -> Store:
+        return self._store

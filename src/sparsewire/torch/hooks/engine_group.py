@@ -11,8 +11,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
 from sparsewire.torch.backed_group import BackedGroup
-from sparsewire.torch.backend import join
-from sparsewire.torch.lookup import callee_of
+from sparsewire.torch.backend import callee_of, join
 from sparsewire.torch.member import Member
 
 _made: WeakKeyDictionary[dist.ProcessGroup, Member] = WeakKeyDictionary()

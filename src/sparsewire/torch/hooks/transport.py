@@ -14,8 +14,8 @@ import torch.distributed as dist
 
 from sparsewire.compress.framing import framed, unframed
 from sparsewire.torch.backed_group import BackedGroup
+from sparsewire.torch.backend import callee_of
 from sparsewire.torch.hooks.gathering import Gathering
-from sparsewire.torch.lookup import callee_of
 from sparsewire.torch.member import Member
 
 _WORD_BYTES = 4
