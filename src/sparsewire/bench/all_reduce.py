@@ -19,7 +19,7 @@ from sparsewire.experiment.crew import Crew, Process
 from sparsewire.experiment.launch import module_argv
 from sparsewire.experiment.progress import Move, bars
 from sparsewire.experiment.report import Report
-from sparsewire.experiment.site import Site, free_ports
+from sparsewire.lab.site import Site, free_ports
 from sparsewire.measure.usage import cpu_seconds
 from sparsewire.measure.wire_limit import Share
 

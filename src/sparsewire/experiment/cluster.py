@@ -6,8 +6,8 @@ import contextlib
 from dataclasses import dataclass
 
 from sparsewire.errors import ExperimentError
-from sparsewire.experiment.site import Loopback, Site
 from sparsewire.lab import Lab, parse_link
+from sparsewire.lab.site import Loopback, Site
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from sparsewire.errors import WorkerFailed
 from sparsewire.experiment.events import Event
 from sparsewire.experiment.signals import held_back
-from sparsewire.experiment.site import Site, free_ports
+from sparsewire.lab.site import Site, free_ports
 
 _GRACE_S = 5.0
 """For processes that are told to end."""

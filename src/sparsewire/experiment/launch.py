@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sparsewire.experiment.crew import Crew
 from sparsewire.experiment.events import Event
-from sparsewire.experiment.site import Loopback, Site
+from sparsewire.lab.site import Loopback, Site
 
 # Workers share the machine's cores, so one thread each. And they keep freed memory: otherwise each
 # step of a training gives its large arrays back to the system, only to fault them in again.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sparsewire.lab.link import parse_speed
+from sparsewire.lab import parse_speed
 from sparsewire.optimize.compare.words import seconds, speed
 
 VALUE_BITS = 64
