@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sparsewire.doctor.choices import Chosen
-from sparsewire.doctor.diagnosis import Diagnosis
+from sparsewire.doctor.diagnosis import Chosen, Diagnosis
 from sparsewire.doctor.findings import bandwidth_mbit
 from sparsewire.doctor.machine import Machine
 from sparsewire.experiment.table import Column, table
