@@ -31,7 +31,7 @@ _ITEM_BYTES = 4
 
 @dataclass(frozen=True)
 class Chosen:
-    """What the engine chooses for float32 vectors of `bytes`, of which each rank names `density`."""
+    """What the engine chooses for float32 vectors of `bytes`; each rank names `density` of one."""
 
     bytes: int
     density: float

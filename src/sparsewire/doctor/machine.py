@@ -46,7 +46,7 @@ class Machine:
     address: str | None
     address_problem: str | None
     is_loopback: bool
-    congestion_control: str | None
+    congestion_control: str
     mtu: int | None
     speed_mbit: int | None
     torch: str | None
@@ -103,18 +103,14 @@ def _speed_mbit(link: Any, name: str) -> int | None:
 
 
 def _package(name: str) -> str | None:
-    try:
+    with contextlib.suppress(PackageNotFoundError):
         return version(name) if find_spec(name) else None
-    except PackageNotFoundError:
-        return None
+    return None
 
 
-def _congestion_control() -> str | None:
+def _congestion_control() -> str:
     """What a connection of a collective would use."""
-    option = getattr(socket, "TCP_CONGESTION", None)
-    if option is None:
-        return None
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
         prepare(connection)
-        name: bytes = connection.getsockopt(socket.IPPROTO_TCP, option, _NAME_BYTES)
+        name = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NAME_BYTES)
     return name.rstrip(b"\0").decode()

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sparsewire.errors import LabError
@@ -72,12 +73,10 @@ class Lab(Site):
     def popen(
         self, host: int, argv: Sequence[str], env: Mapping[str, str], **popen_kwargs: Any
     ) -> subprocess.Popen[Any]:
-        popen_kwargs.setdefault("start_new_session", True)
         # A host's thread does not follow when this process changes its directory.
         popen_kwargs.setdefault("cwd", os.getcwd())
-        process: subprocess.Popen[Any] = self._namespaces[host].call(
-            lambda: subprocess.Popen(list(argv), env=dict(env), **popen_kwargs)
-        )
+        start = partial(super().popen, host, argv, env, **popen_kwargs)
+        process = self._namespaces[host].call(start)
         self._processes.append(process)
         return process
 

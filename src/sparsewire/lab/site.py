@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from random import SystemRandom
 from typing import Any
@@ -17,20 +16,22 @@ from sparsewire.errors import Error
 _PORTS: Sequence[int] = range(20_000, 32_768)
 
 
-class Site(ABC):
+class Site:
     """A place for one rank at each of `addresses`, which all have an interface of one name."""
 
     interface: str
     addresses: list[str]
 
-    @abstractmethod
     def popen(
         self, host: int, argv: Sequence[str], env: Mapping[str, str], **popen_kwargs: Any
     ) -> subprocess.Popen[Any]:
         """Start `argv` on `host`; like subprocess.Popen, in a session of its own by default.
 
-        `env` is the whole environment: usually `{**os.environ, **lab.environment(host)}`.
+        So Ctrl-C reaches only who started it. `env` is the whole environment: usually
+        `{**os.environ, **site.environment(host)}`.
         """
+        popen_kwargs.setdefault("start_new_session", True)
+        return subprocess.Popen(list(argv), env=dict(env), **popen_kwargs)
 
     def environment(
         self, host: int, *, world_size: int | None = None, master_port: int = 29500
@@ -66,12 +67,6 @@ class Loopback(Site):
 
     def __init__(self, hosts: int) -> None:
         self.addresses = ["127.0.0.1"] * hosts
-
-    def popen(
-        self, host: int, argv: Sequence[str], env: Mapping[str, str], **popen_kwargs: Any
-    ) -> subprocess.Popen[Any]:
-        # In its own session, Ctrl-C reaches only who started it.
-        return subprocess.Popen(list(argv), env=env, **{"start_new_session": True, **popen_kwargs})
 
 
 def free_ports(count: int) -> list[int]:

@@ -1,8 +1,8 @@
-"""What torch 2.14 and newer get: a backend, and around it a group, where it serves all devices.
+"""The forms of a member that torch takes: before 2.14 a process group of ours, then a backend.
 
-That group is torch's own, with our backend in it; only, its methods give Python the backend's works
-and not torch's wrappers of them. Each call goes through torch, so that its hooks and its flight
-recorder see it.
+Around the backend is a group, where it serves all devices. That is torch's own; only, its methods
+give Python the backend's works and not torch's wrappers of them. Each call goes through torch, so
+that its hooks and its flight recorder see it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 from torch._C._distributed_c10d import Store
 
-from sparsewire.errors import Error, PeerLost, Timeout
+from sparsewire.errors import PeerLost, Timeout
 from sparsewire.torch.forwarding import RENAMED, SAME, untraced
 from sparsewire.torch.member import NAME, Member
 from sparsewire.torch.work import Hook, handed_over
@@ -23,6 +23,7 @@ from sparsewire.torch.work import Hook, handed_over
 # Torch's stubs of older versions do not know that backends can be written in Python.
 _c10d: Any = c10d
 _Backend: Any = _c10d.Backend
+_ERROR_TYPES: dict[type, str] = {Timeout: "TIMEOUT", PeerLost: "REMOTE_ERROR"}
 
 # What torch does not pass on to backends that are written in Python.
 DIRECT = ("_start_coalescing", "_end_coalescing", "gather_single", "gather_into_tensor")
@@ -30,6 +31,24 @@ DIRECT = ("_start_coalescing", "_end_coalescing", "gather_single", "gather_into_
 # and would call it where it should end.
 PASSED_ON = {*SAME, *RENAMED, "allreduce", "allreduce_coalesced", "barrier", "broadcast"}
 PASSED_ON -= {*DIRECT, "monitored_barrier"}
+
+
+class Group(Member, dist.ProcessGroup):  # type: ignore[misc]
+    """One rank's end of a process group. All members make it together.
+
+    Torch's own versions of collectives would call back into this class through C++, so every
+    single one is overridden.
+    """
+
+    def _present(self, timeout: timedelta) -> None:
+        cpu, cuda = self._inner("cpu"), self._inner("cuda")
+        self._register_backend(torch.device("cpu"), self.BackendType.CUSTOM, cpu)
+        self._set_default_backend(self.BackendType.CUSTOM)
+        if cuda is not cpu:
+            self._register_backend(torch.device("cuda"), self.BackendType.NCCL, cuda)
+
+    def get_group_store(self) -> Store:
+        return self._store
 
 
 class EngineBackend(Member, _Backend):  # type: ignore[misc]
@@ -65,7 +84,9 @@ class EngineBackend(Member, _Backend):  # type: ignore[misc]
 
     def get_error(self) -> Any:
         """What ended this group, as far as it is known here: torch's `ErrorType`."""
-        return getattr(_c10d.ErrorType, _kind_of(self.failure()))
+        error = self.failure()
+        name = "SUCCESS" if error is None else _ERROR_TYPES.get(type(error), "COMM_ERROR")
+        return getattr(_c10d.ErrorType, name)
 
     def registerAbortHook(self, identifier: int, hook: Hook) -> None:
         self._health.hooks[identifier] = hook
@@ -87,15 +108,6 @@ class EngineBackend(Member, _Backend):  # type: ignore[misc]
         is_set = timeout is not None and timeout >= timedelta(0)
         limit = timeout if is_set else self._timeout
         self._serving()._inner("cpu").monitored_barrier(limit, wait_all_ranks)
-
-
-def _kind_of(error: Error | None) -> str:
-    """The name in torch's `ErrorType`."""
-    if error is None:
-        return "SUCCESS"
-    if isinstance(error, Timeout):
-        return "TIMEOUT"
-    return "REMOTE_ERROR" if isinstance(error, PeerLost) else "COMM_ERROR"
 
 
 class BackedGroup(dist.ProcessGroup):

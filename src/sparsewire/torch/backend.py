@@ -18,8 +18,8 @@ from torch.torch_version import TorchVersion
 
 from sparsewire.communicator import Communicator
 from sparsewire.errors import Error
-from sparsewire.torch.backed_group import BackedGroup, EngineBackend
-from sparsewire.torch.member import NAME, Group, Member
+from sparsewire.torch.backed_group import BackedGroup, EngineBackend, Group
+from sparsewire.torch.member import NAME, Member
 
 # Older ones lose works of Python that C++ waits for, or compute FSDP2 on the CPU wrongly.
 OLDEST = "2.9.0"

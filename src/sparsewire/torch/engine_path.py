@@ -7,7 +7,6 @@ in place, a sparse_coo one gets new indices and values. `timeout` is in seconds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -72,7 +71,9 @@ def all_reduce(tensor: torch.Tensor, op: str, communicator: Communicator, timeou
     if is_sparse(tensor):
         work = communicator.all_reduce(tensor, op, None, True, timeout, result="sparse")
         return _into([tensor], work)
-    memory = tensor if _is_plain(tensor) else tensor.detach().resolve_neg().contiguous()
+    # Then the memory at `data_ptr` is the tensor, element by element.
+    is_plain = tensor.is_contiguous() and not tensor.is_neg()
+    memory = tensor if is_plain else tensor.detach().resolve_neg().contiguous()
     return _reduce(tensor, memory, memory, op, communicator, timeout)
 
 
@@ -122,15 +123,12 @@ def _into(tensors: Sequence[torch.Tensor], work: Work) -> Work:
     def take_over(results: torch.Tensor | list[torch.Tensor] | None) -> None:
         if results is None:
             return  # A reduce gives nothing to ranks other than its root.
-        for tensor, result in zip(tensors, _listed(results), strict=True):
+        listed = results if isinstance(results, list) else [results]
+        for tensor, result in zip(tensors, listed, strict=True):
             # Takes over the result's memory, where `copy_` would copy it.
             tensor.data = result
 
     return work.deliver_to(take_over)
-
-
-def _listed(results: torch.Tensor | list[torch.Tensor]) -> list[torch.Tensor]:
-    return results if isinstance(results, list) else [results]
 
 
 def _reduce(
@@ -143,21 +141,14 @@ def _reduce(
 ) -> Work:
     """Reduce `words`: the elements of `memory`, or its bits. It is the tensor, or a copy of it."""
     address, count, dtype = words.data_ptr(), words.numel(), DTYPES[words.dtype]
-    settle = partial(_settle, tensor, memory)
+
+    def settle() -> None:
+        if memory is not tensor:
+            tensor.detach().copy_(memory)
+
     return communicator.submit(
         address, address, count, dtype, _core.OPS[op], settle, memory, timeout
     )
-
-
-def _settle(tensor: torch.Tensor, memory: torch.Tensor) -> None:
-    """Copy the result to where it belongs."""
-    if memory is not tensor:
-        tensor.detach().copy_(memory)
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether the memory at `data_ptr` is the tensor, element by element."""
-    return tensor.is_contiguous() and not tensor.is_neg()
 
 
 def _as_words(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

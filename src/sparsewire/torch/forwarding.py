@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
@@ -23,7 +24,6 @@ from sparsewire.torch.work import Together, hand_over
 # Torch's own stubs leave out most methods of its backends.
 Backend: TypeAlias = Any
 Function = TypeVar("Function", bound=Callable[..., Any])
-Serving = TypeVar("Serving", bound="Forwarding")
 
 # What torch calls a process group, and what backends call it.
 SAME = (
@@ -157,7 +157,7 @@ class Forwarding:
 
         def reduce(self, *args: Any, **kwargs: Any) -> Any: ...
 
-    def _serving(self: Serving) -> Serving:
+    def _serving(self) -> Forwarding:
         """The group that serves the calling thread."""
         raise NotImplementedError
 
@@ -193,38 +193,25 @@ def _forward(name: str, inner_name: str) -> Any:
     def collective(self: Forwarding, *args: Any, **kwargs: Any) -> Any:
         group = self._serving()
         inner = group._inner(device_type((*args, *kwargs.values())))
-        return group._record(getattr(inner, inner_name)(*args, **kwargs))
+        if inner_name in PAIRWISE:
+            call = partial(_in_pairs, getattr(inner, PAIRWISE[inner_name]), group._callbacks)
+        else:
+            call = getattr(inner, inner_name)
+        return group._record(call(*args, **kwargs))
 
-    return _method(name, collective)
-
-
-def _forward_pairs(name: str, inner_name: str) -> Any:
-    def collective(
-        self: Forwarding,
-        outputs: Sequence[torch.Tensor],
-        inputs: Sequence[torch.Tensor],
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        group = self._serving()
-        call = getattr(group._inner(device_type(outputs)), inner_name)
-        pairs = zip(outputs, inputs, strict=True)
-        works = [call(*pair, *args, **kwargs) for pair in pairs]
-        return group._record(Together(works, outputs, group._callbacks))
-
-    return _method(name, collective)
+    collective.__name__ = name
+    collective.__qualname__ = f"Forwarding.{name}"
+    return untraced(collective)
 
 
-def _method(name: str, function: Any) -> Any:
-    function.__name__ = name
-    function.__qualname__ = f"Forwarding.{name}"
-    return untraced(function)
+def _in_pairs(
+    call: Any, callbacks: Callbacks, outputs: Any, inputs: Any, *args: Any, **kwargs: Any
+) -> Together:
+    works = [call(*pair, *args, **kwargs) for pair in zip(outputs, inputs, strict=True)]
+    return Together(works, outputs, callbacks)
 
 
-for _name in SAME:
-    setattr(Forwarding, _name, _forward(_name, _name))
-for _names in RENAMED.items():
-    _old = _names[1]
-    for _name in _names:
-        _made = _forward_pairs(_name, PAIRWISE[_old]) if _old in PAIRWISE else _forward(_name, _old)
-        setattr(Forwarding, _name, _made)
+for _old in (*SAME, *RENAMED.values()):
+    setattr(Forwarding, _old, _forward(_old, _old))
+for _new, _old in RENAMED.items():
+    setattr(Forwarding, _new, _forward(_new, _old))
