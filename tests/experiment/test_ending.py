@@ -14,7 +14,7 @@ import pytest
 
 from sparsewire.experiment.crew import Crew
 from sparsewire.experiment.signals import ending_on
-from sparsewire.experiment.site import Loopback
+from sparsewire.lab.site import Loopback
 
 COMMAND = "from sparsewire.cli.main import app; app()"
 
