@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from lost_rank import await_others
 from models import FEATURES, Plain
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
@@ -67,10 +68,11 @@ def killed_amid_training(victim: int, note: str) -> tuple[int, float]:
     # Two at least, for batch norm.
     loader = DataLoader(Items(), batch_size=1, num_workers=2, multiprocessing_context="fork")
     batches = iter(loader)
-    for number in range(DEATH_STEP):
+    for _ in range(DEATH_STEP):
         step(model, next(batches).repeat(2, 1))
-        if number == DEATH_STEP - 1 and dist.get_rank() == victim:
-            die(note, batches._workers)  # type: ignore[attr-defined]
+    await_others()
+    if dist.get_rank() == victim:
+        die(note, batches._workers)  # type: ignore[attr-defined]
     with pytest.raises(sparsewire.PeerLost) as lost:
         step(model, next(batches).repeat(2, 1))
     seen = time.monotonic()
