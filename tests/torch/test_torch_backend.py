@@ -56,9 +56,9 @@ def test_without_a_process_group_the_error_says_what_to_call(use: Callable[[], o
         use()
 
 
-# Forked, programs find torch loaded, and nothing else.
+# Forked, programs find torch and its compiler loaded, which take long, and nothing else.
 ALONE = """
-import itertools, os, sys, torch, torch.distributed as dist
+import itertools, os, sys, torch, torch._dynamo, torch.distributed as dist
 
 def run(backend, debug):
     os.environ["TORCH_DISTRIBUTED_DEBUG"] = debug
