@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from sparsewire.experiment.cluster import Loopback
 from sparsewire.experiment.crew import Crew
 from sparsewire.experiment.signals import ending_on
+from sparsewire.lab.site import Loopback
 
 COMMAND = "from sparsewire.cli.main import app; app()"
 

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from sparsewire.cli.lab import lab as lab_command
 from sparsewire.lab import Lab, LabError, available, parse_link, reaper
+from sparsewire.lab.site import Loopback
 
 WHY_NOT = available()
 
@@ -164,6 +165,10 @@ def test_environment_is_that_of_torchrun() -> None:
     }
     with pytest.raises(ValueError, match="host 4 is no rank"):
         Lab(6).environment(4, world_size=4)
+    shared = Loopback(3).environment(1, world_size=2)
+    assert (shared["LOCAL_RANK"], shared["LOCAL_WORLD_SIZE"]) == ("1", "2")
+    assert (shared["GROUP_RANK"], shared["GROUP_WORLD_SIZE"]) == ("0", "1")
+    assert (shared["MASTER_ADDR"], shared["SPARSEWIRE_IFNAME"]) == ("127.0.0.1", "lo")
 
 
 @lab_test

@@ -57,6 +57,8 @@ class Ranks:
             if isinstance(result, Failure)
         ]
         if failures:
+            # Others may wait for what a rank that failed never does, and no test after this should.
+            self.close()
             raise RankFailed("\n".join(failures))
         return results
 
@@ -109,21 +111,25 @@ def _serve(pipe: Connection, rank: int, size: int, port: int, backend: str) -> N
     # Ctrl-C in a terminal is for the test runner, which then closes the pipe.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
-    _provide_backend()
-    store = dist.TCPStore("127.0.0.1", port)
-    dist.init_process_group(
-        backend,
-        store=store,
-        rank=rank,
-        world_size=size,
-        timeout=timedelta(seconds=GROUP_TIMEOUT_S),
-    )
+    # A rank that cannot join says why to whoever gives it a task.
+    failure = _outcome(_join, (rank, size, port, backend))
     while True:
         try:
             task, arguments = pipe.recv()
         except EOFError:
             os._exit(0)
-        pipe.send(_outcome(task, arguments))
+        pipe.send(failure or _outcome(task, arguments))
+
+
+def _join(rank: int, size: int, port: int, backend: str) -> None:
+    _provide_backend()
+    dist.init_process_group(
+        backend,
+        store=dist.TCPStore("127.0.0.1", port),
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=GROUP_TIMEOUT_S),
+    )
 
 
 def _provide_backend() -> None:

@@ -21,9 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.torch_version import TorchVersion
 
 import sparsewire
-from sparsewire.torch import hooks, register
-from sparsewire.torch.backend import OLDEST, TAKES_BACKENDS
-from sparsewire.torch.lookup import member_of
+from sparsewire.torch import hooks, register, stats, status
+from sparsewire.torch.backend import OLDEST, TAKES_BACKENDS, member_of
 
 NewRanks = Callable[..., Ranks]
 CPU = torch.device("cpu")
@@ -49,9 +48,17 @@ def test_torch_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     assert named.split(";")[0].strip() == f"torch>={OLDEST}"
 
 
-# Forked, programs find torch loaded, and nothing else.
+@pytest.mark.parametrize(
+    "use", [hooks.DianaState, hooks.ErrorFeedbackState, hooks.TopKState, stats, status]
+)
+def test_without_a_process_group_the_error_says_what_to_call(use: Callable[[], object]) -> None:
+    with pytest.raises(sparsewire.Error, match=r"init_process_group first"):
+        use()
+
+
+# Forked, programs find torch and its compiler loaded, which take long, and nothing else.
 ALONE = """
-import itertools, os, sys, torch, torch.distributed as dist
+import itertools, os, sys, torch, torch._dynamo, torch.distributed as dist
 
 def run(backend, debug):
     os.environ["TORCH_DISTRIBUTED_DEBUG"] = debug

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from ranks import Ranks
 from reference import assert_like_gloo
 
-from sparsewire.torch.lookup import member_of
+from sparsewire.torch.backend import member_of
 
 Body = Callable[[Any], Any]
 

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Ranks
+from ranks import RankFailed, Ranks
 
 import sparsewire.torch
-from sparsewire.torch.backend import TAKES_BACKENDS
-from sparsewire.torch.lookup import member_of
+from sparsewire.torch.backend import TAKES_BACKENDS, member_of
 
 NewRanks = Callable[..., Ranks]
 
@@ -181,3 +180,8 @@ def test_a_program_that_does_not_destroy_its_group_ends_well() -> None:
     assert done.returncode == 0, done.stderr
     # Gloo of torch 2.9 writes a line of its own before it.
     assert done.stdout.splitlines()[-1] == "3.0"
+
+
+def test_ranks_that_cannot_join_say_why(new_ranks: NewRanks) -> None:
+    with pytest.raises(RankFailed, match="nonsense"):
+        new_ranks(1, "nonsense").run(dist.get_rank)

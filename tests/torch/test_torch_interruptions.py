@@ -13,7 +13,7 @@ import torch.distributed as dist
 from interrupted import Interrupted
 from ranks import Ranks
 
-from sparsewire.torch.lookup import member_of
+from sparsewire.torch.backend import member_of
 
 
 def reduce(tensor: torch.Tensor, group: Any) -> None:

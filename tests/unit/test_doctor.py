@@ -14,11 +14,9 @@ from support import run_ranks
 from typer.testing import CliRunner
 
 from sparsewire.cli.main import app
-from sparsewire.doctor.choices import DENSITIES, SIZES, choices
-from sparsewire.doctor.device import Device, device_with
-from sparsewire.doctor.diagnosis import Diagnosis, of_ranks
+from sparsewire.doctor.diagnosis import DENSITIES, SIZES, Diagnosis, choices, of_ranks
 from sparsewire.doctor.findings import Finding, findings
-from sparsewire.doctor.machine import Machine, look_at_machine
+from sparsewire.doctor.machine import Device, Machine, device_with, look_at_machine
 from sparsewire.link_figures import LinkFigures
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")

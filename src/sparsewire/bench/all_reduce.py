@@ -11,10 +11,11 @@ from pathlib import Path
 from sparsewire.bench.job import Job, Sample
 from sparsewire.bench.patterns import numpy_dtype
 from sparsewire.bench.result import CaseResult, Outcome, summarise, tables, time_by_density
-from sparsewire.experiment.cluster import Cluster, Site, free_ports
+from sparsewire.experiment.cluster import Cluster
 from sparsewire.experiment.crew import Crew, Process, module_argv
 from sparsewire.experiment.progress import Move, bars
 from sparsewire.experiment.report import Report
+from sparsewire.lab.site import Site, free_ports
 from sparsewire.measure.conditions import cpu_seconds
 from sparsewire.measure.wire_limit import Share
 

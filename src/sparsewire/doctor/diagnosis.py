@@ -1,19 +1,41 @@
-"""The diagnosis of this machine, or of all ranks of a job: facts, the link, choices, findings."""
+"""The diagnosis of this machine, or of all ranks of a job: facts, the link, choices, findings.
+
+`python -m sparsewire.doctor.diagnosis` is one local rank: rank 0 prints a line of JSON.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from sparsewire.compress.message import framed, unframed
-from sparsewire.doctor.choices import Chosen, choices
 from sparsewire.doctor.findings import Finding, findings
 from sparsewire.doctor.machine import Machine, look_at_machine
+from sparsewire.errors import Error
 from sparsewire.experiment.crew import Event, run_on_loopback
 from sparsewire.link_figures import LinkFigures
+from sparsewire.measure.prediction import predict
 from sparsewire.meeting.launcher import join
+
+SIZES = (64 << 10, 1 << 20, 16 << 20, 100_000_000)
+"""Bytes of the vector as a dense one."""
+
+DENSITIES = (0.0001, 0.01, 0.1, 0.5)
+_ITEM_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What the engine chooses for float32 vectors of `bytes`; each rank names `density` of one."""
+
+    bytes: int
+    density: float
+    algorithm: str
+    predicted_s: float
 
 
 @dataclass(frozen=True)
@@ -25,26 +47,38 @@ class Diagnosis:
     choices: list[Chosen]
     findings: list[Finding]
 
-    def to_json(self, indent: int | None = None) -> str:
-        fields = asdict(self)
-        fields["link"] = None if self.link is None else self.link._asdict()
-        return json.dumps(fields, indent=indent)
+    @classmethod
+    def of(cls, machines: list[Machine], link: LinkFigures | None) -> Diagnosis:
+        """What follows from the facts and from what was measured."""
+        chosen = choices(link, len(machines)) if link else []
+        return cls(machines, link, chosen, findings(machines, link))
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Diagnosis:
-        link = fields["link"]
-        return cls(
-            [Machine(**machine) for machine in fields["machines"]],
-            None if link is None else LinkFigures(**link),
-            [Chosen(**choice) for choice in fields["choices"]],
-            [Finding(**finding) for finding in fields["findings"]],
-        )
+        """The diagnosis of which these are the fields in JSON."""
+        link = fields["link"] and LinkFigures(**fields["link"])
+        return cls.of([Machine(**machine) for machine in fields["machines"]], link)
+
+    def to_json(self, indent: int | None = None) -> str:
+        link = self.link and self.link._asdict()
+        return json.dumps({**asdict(self), "link": link}, indent=indent)
+
+
+def choices(link: LinkFigures, ranks: int) -> list[Chosen]:
+    """What the engine would choose on a link: every size with every density."""
+    return [_choose(link, ranks, size, density) for size in SIZES for density in DENSITIES]
+
+
+def _choose(link: LinkFigures, ranks: int, size: int, density: float) -> Chosen:
+    length = size // _ITEM_BYTES
+    elements = [max(1, round(length * density))] * ranks
+    prediction = predict(link, "auto", length, _ITEM_BYTES, elements)
+    return Chosen(size, density, prediction.chosen, prediction.seconds)
 
 
 def of_machine(environment: Mapping[str, str]) -> Diagnosis:
     """This machine alone."""
-    machine = look_at_machine(environment, try_lab=True)
-    return Diagnosis([machine], None, [], findings([machine], None))
+    return Diagnosis.of([look_at_machine(environment, try_lab=True)], None)
 
 
 def of_ranks(environment: Mapping[str, str]) -> tuple[int, Diagnosis]:
@@ -56,15 +90,21 @@ def of_ranks(environment: Mapping[str, str]) -> tuple[int, Diagnosis]:
     with join() as communicator:
         told = communicator.all_gather(framed(json.dumps(asdict(own)).encode()))
         records = [json.loads(unframed(each.indices, each.values)) for each in told]
-        machines = [Machine(**record) for record in records]
-        ranks = communicator.world_size
-        link = communicator.link if ranks > 1 else None
-        chosen = choices(link, ranks) if link else []
-        return communicator.rank, Diagnosis(machines, link, chosen, findings(machines, link))
+        link = communicator.link if communicator.world_size > 1 else None
+        return communicator.rank, Diagnosis.of([Machine(**record) for record in records], link)
 
 
 def of_local_ranks(workers: int) -> Diagnosis:
     """Start so many ranks here, on loopback; raises WorkerFailed where one fails."""
     said: list[Event] = []
-    run_on_loopback("sparsewire.doctor.worker", ranks=workers, on_event=said.append)
+    run_on_loopback(__name__, ranks=workers, on_event=said.append)
     return Diagnosis.from_fields(said[0])
+
+
+if __name__ == "__main__":
+    try:
+        rank, diagnosis = of_ranks(os.environ)
+    except (Error, ValueError) as error:
+        sys.exit(f"error: {error}")
+    if rank == 0:
+        print(diagnosis.to_json(), flush=True)

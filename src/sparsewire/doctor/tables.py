@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sparsewire.doctor.choices import Chosen
-from sparsewire.doctor.diagnosis import Diagnosis
+from sparsewire.doctor.diagnosis import Chosen, Diagnosis
 from sparsewire.doctor.findings import bandwidth_mbit
 from sparsewire.doctor.machine import Machine
 from sparsewire.experiment.report import Column, table
@@ -53,7 +52,7 @@ def _rows(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "address", machine.address or "-"
     yield "MTU", _or_unknown(machine.mtu, "bytes")
     yield "link speed", _or_unknown(machine.speed_mbit, "Mbit/s")
-    yield "TCP congestion control", machine.congestion_control or "unknown"
+    yield "TCP congestion control", machine.congestion_control
     yield "torch", machine.torch or "not installed"
     yield "mpi4py", machine.mpi4py or "not installed"
     if machine.lab is not None:

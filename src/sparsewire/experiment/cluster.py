@@ -1,68 +1,11 @@
 """Where an experiment runs: on this machine's loopback, or on emulated hosts of the lab."""
 
 import contextlib
-import socket
-import subprocess
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from random import SystemRandom
-from typing import Any
 
-from sparsewire.errors import Error, ExperimentError
+from sparsewire.errors import ExperimentError
 from sparsewire.lab import Lab, parse_link
-
-# Below those that systems give to whoever asks for any port: workers take seconds to start, and
-# meanwhile such a one may become somebody's.
-_PORTS: Sequence[int] = range(20_000, 32_768)
-
-
-class Loopback:
-    """The part of `Lab` that runs processes: all on this machine, over loopback."""
-
-    interface = "lo"
-
-    def __init__(self, hosts: int) -> None:
-        self.addresses = ["127.0.0.1"] * hosts
-
-    def popen(
-        self, host: int, argv: Sequence[str], env: Mapping[str, str], **popen_kwargs: Any
-    ) -> subprocess.Popen[Any]:
-        """Start a process in a session of its own, so that Ctrl-C reaches only who started it."""
-        return subprocess.Popen(list(argv), env=env, start_new_session=True, **popen_kwargs)
-
-    def environment(self, host: int, *, world_size: int, master_port: int) -> dict[str, str]:
-        """The variables that torchrun sets for rank `host`, and the interface's name."""
-        return {
-            "RANK": str(host),
-            "WORLD_SIZE": str(world_size),
-            "LOCAL_RANK": str(host),
-            "LOCAL_WORLD_SIZE": str(world_size),
-            "MASTER_ADDR": self.addresses[0],
-            "MASTER_PORT": str(master_port),
-            "SPARSEWIRE_IFNAME": self.interface,
-            "GLOO_SOCKET_IFNAME": self.interface,
-        }
-
-
-Site = Loopback | Lab
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that are free on loopback now. Emulated hosts are empty, so they are free there too.
-
-    Raises Error where so many are not to be had.
-    """
-    ports: list[int] = []
-    with contextlib.ExitStack() as held:
-        for port in SystemRandom().sample(_PORTS, len(_PORTS)):
-            if len(ports) == count:
-                break
-            with contextlib.suppress(OSError):
-                held.enter_context(socket.create_server(("127.0.0.1", port)))
-                ports.append(port)
-    if len(ports) < count:
-        raise Error(f"no {count} ports are free on loopback: end what listens there")
-    return ports
+from sparsewire.lab.site import Loopback, Site
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sparsewire.errors import WorkerFailed
-from sparsewire.experiment.cluster import Loopback, Site, free_ports
 from sparsewire.experiment.signals import held_back
+from sparsewire.lab.site import Loopback, Site, free_ports
 
 _GRACE_S = 5.0
 """For processes that are told to end."""

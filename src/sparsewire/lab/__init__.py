@@ -1,7 +1,6 @@
 """Emulated hosts and links on one Linux machine: collectives tried and measured, no cluster."""
 
 from sparsewire.errors import LabError
-from sparsewire.lab.lab import Lab, available
-from sparsewire.lab.link import parse_link
+from sparsewire.lab.lab import Lab, available, parse_link, parse_speed
 
-__all__ = ["Lab", "LabError", "available", "parse_link"]
+__all__ = ["Lab", "LabError", "available", "parse_link", "parse_speed"]

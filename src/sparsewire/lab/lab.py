@@ -2,20 +2,25 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sparsewire.errors import LabError
-from sparsewire.lab import names, reaper
-from sparsewire.lab.link import parse_link
-from sparsewire.lab.namespace import Namespace
+from sparsewire.lab import reaper
+from sparsewire.lab.namespace import INTERFACE, Namespace, publish
+from sparsewire.lab.site import Site
 
 MAX_HOSTS = 200
 
+_UNITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+_SLOWEST, _FASTEST = 10**6, 34 * 10**9
 
-class Lab:
+
+class Lab(Site):
     """Emulated hosts on this machine, for as long as the `with` block lasts.
 
     Every host has a name (host0, host1, ...), a loopback interface, and one interface to a switch.
@@ -30,7 +35,7 @@ class Lab:
     Raises ValueError for bad arguments, and LabError on entry where no lab is possible.
     """
 
-    interface = names.INTERFACE
+    interface = INTERFACE
 
     def __init__(
         self,
@@ -48,7 +53,7 @@ class Lab:
             raise ValueError(f"mtu is {mtu}: use {smallest} to 65535 bytes")
         self.bits_per_second = None if link is None else parse_link(link)
         self.mtu = mtu
-        self.addresses = [names.address(host, ipv6) for host in range(hosts)]
+        self.addresses = [f"fd00::{n:x}" if ipv6 else f"10.0.0.{n}" for n in range(1, hosts + 1)]
         self._grace = grace
         self._namespaces: list[Namespace] = []
         self._processes: list[subprocess.Popen[Any]] = []
@@ -68,42 +73,12 @@ class Lab:
     def popen(
         self, host: int, argv: Sequence[str], env: Mapping[str, str], **popen_kwargs: Any
     ) -> subprocess.Popen[Any]:
-        """Start `argv` on `host`; like subprocess.Popen, in a session of its own by default.
-
-        `env` is the whole environment: usually `{**os.environ, **lab.environment(host)}`.
-        """
-        popen_kwargs.setdefault("start_new_session", True)
         # A host's thread does not follow when this process changes its directory.
         popen_kwargs.setdefault("cwd", os.getcwd())
-        process: subprocess.Popen[Any] = self._namespaces[host].call(
-            lambda: subprocess.Popen(list(argv), env=dict(env), **popen_kwargs)
-        )
+        start = partial(super().popen, host, argv, env, **popen_kwargs)
+        process = self._namespaces[host].call(start)
         self._processes.append(process)
         return process
-
-    def environment(
-        self, host: int, *, world_size: int | None = None, master_port: int = 29500
-    ) -> dict[str, str]:
-        """Return the variables that torchrun sets, for one rank per host, and the interface's name.
-
-        With `world_size` below the number of hosts, the last hosts are no ranks: they are free for
-        aggregators. Raises ValueError if `host` is not a rank.
-        """
-        size = len(self.addresses) if world_size is None else world_size
-        if not 0 <= host < size <= len(self.addresses):
-            raise ValueError(f"host {host} is no rank: {size} ranks on {len(self.addresses)} hosts")
-        return {
-            "RANK": str(host),
-            "WORLD_SIZE": str(size),
-            "LOCAL_RANK": "0",
-            "LOCAL_WORLD_SIZE": "1",
-            "GROUP_RANK": str(host),
-            "GROUP_WORLD_SIZE": str(size),
-            "MASTER_ADDR": self.addresses[0],
-            "MASTER_PORT": str(master_port),
-            "SPARSEWIRE_IFNAME": self.interface,
-            "GLOO_SOCKET_IFNAME": self.interface,
-        }
 
     def stop(self, grace: float | None = None) -> None:
         """End every process in the lab, and those that they started; the network stays."""
@@ -121,16 +96,16 @@ class Lab:
         from sparsewire.lab import network
 
         try:
-            hosts = [names.name(host) for host in range(len(self.addresses))]
+            hosts = [f"host{number}" for number in range(len(self.addresses))]
             switch, *self._namespaces = [
-                stack.enter_context(contextlib.closing(Namespace(label)))
-                for label in ("switch", *hosts)
+                stack.enter_context(contextlib.closing(Namespace(name)))
+                for name in ("switch", *hosts)
             ]
             stack.callback(self._namespaces.clear)
             stack.enter_context(_guardian(self._namespaces))
             stack.callback(self.stop)
             network.build(switch, self._namespaces, self.addresses, self.bits_per_second, self.mtu)
-            names.publish(self._namespaces, self.addresses)
+            publish(self._namespaces, self.addresses)
         except OSError as error:
             raise LabError(
                 f"no lab is possible here: {error}. The kernel needs veth, bridge and sch_tbf; "
@@ -145,6 +120,27 @@ def available() -> str | None:
             return None
     except LabError as error:
         return str(error)
+
+
+def parse_link(text: str) -> int:
+    """Return the bits per second that `text` says, such as "100mbit", "1gbit" or "2.5gbit".
+
+    Raises ValueError for anything else, and for speeds that the shaper cannot express
+    (below 1 Mbit/s or above 34 Gbit/s).
+    """
+    bits = parse_speed(text)
+    if not _SLOWEST <= bits <= _FASTEST:
+        raise ValueError(f"link speed {text!r} is out of range: use 1mbit to 34gbit")
+    return bits
+
+
+def parse_speed(text: str) -> int:
+    """Like `parse_link`, for links that are not shaped: any speed above 0."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]bit)", text.strip().lower())
+    bits = 0 if match is None else round(float(match[1]) * _UNITS[match[2]])
+    if not bits:
+        raise ValueError(f"cannot read link speed {text!r}: write it like 100mbit, 1gbit or 10gbit")
+    return bits
 
 
 def _missing() -> str | None:

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from sparsewire.lab.link import shape
-from sparsewire.lab.names import INTERFACE
-from sparsewire.lab.namespace import Namespace
+from sparsewire.lab.namespace import INTERFACE, Namespace
+
+# A burst passes unshaped after every pause, so it is as small as it can be: a packet that TCP has
+# not yet cut into segments is up to 64 KiB long, and has to fit. With 256 KiB, a short collective
+# at 100 Mbit/s would beat the wire.
+_BURST_BYTES = 80 * 1024
+# The buffer of a port of a common switch. Eight senders to one receiver lose nothing in it.
+_QUEUE_BYTES = 4 * 1024 * 1024
 
 _BRIDGE = "switch"
-_PREFIX_IPV4 = 24
-_PREFIX_IPV6 = 64
 _IFA_F_NODAD = 0x02
 
 
@@ -45,26 +48,28 @@ def _build_switch(hosts: list[int], bits_per_second: int | None, mtu: int) -> No
             far_end = {"ifname": INTERFACE, "net_ns_fd": descriptor, "mtu": mtu}
             route.link("add", ifname=port, kind="veth", mtu=mtu, peer=far_end)
             index = route.link_lookup(ifname=port)[0]
-            shape(route, index, bits_per_second)
+            _shape(route, index, bits_per_second)
             route.link("set", index=index, master=bridge, state="up")
 
 
 def _build_host(own_address: str, bits_per_second: int | None) -> None:
-    _set_ipv6(":" in own_address)
+    is_ipv6 = ":" in own_address
+    _set_ipv6(is_ipv6)
+    # Nobody else has the address, so nobody need wait a second until that is known.
+    form = {"prefixlen": 64, "flags": _IFA_F_NODAD} if is_ipv6 else {"prefixlen": 24}
     with IPRoute() as route:
         index = route.link_lookup(ifname=INTERFACE)[0]
-        shape(route, index, bits_per_second)
-        _add_address(route, index, own_address)
+        _shape(route, index, bits_per_second)
+        route.addr("add", index=index, address=own_address, **form)
         route.link("set", index=index, state="up")
         route.link("set", index=route.link_lookup(ifname="lo")[0], state="up")
 
 
-def _add_address(route: IPRoute, index: int, address: str) -> None:
-    if ":" not in address:
-        route.addr("add", index=index, address=address, prefixlen=_PREFIX_IPV4)
-        return
-    # Nobody else has the address, so nobody need wait a second until that is known.
-    route.addr("add", index=index, address=address, prefixlen=_PREFIX_IPV6, flags=_IFA_F_NODAD)
+def _shape(route: IPRoute, index: int, bits_per_second: int | None) -> None:
+    """Limit what leaves through interface `index`, with a finite queue that drops the overflow."""
+    if bits_per_second is not None:
+        rate = bits_per_second // 8
+        route.tc("add", "tbf", index=index, rate=rate, burst=_BURST_BYTES, limit=_QUEUE_BYTES)
 
 
 def _set_ipv6(wanted: bool) -> None:

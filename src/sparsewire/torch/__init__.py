@@ -3,8 +3,7 @@
 Torch 2.14 and newer import it by themselves; older versions need `import sparsewire.torch`.
 """
 
-from sparsewire.torch.backend import register
-from sparsewire.torch.lookup import stats, status
+from sparsewire.torch.backend import register, stats, status
 
 register()
 

@@ -1,23 +1,29 @@
-"""The process group that torch 2.14 and newer get where sparsewire serves all devices.
+"""The forms of a member that torch takes: before 2.14 a process group of ours, then a backend.
 
-It is torch's own, with our backend in it; only, its methods give Python the backend's works and
-not torch's wrappers of them. Each call goes through torch, so that its hooks and its flight
-recorder see it.
+Around the backend is a group, where it serves all devices. That is torch's own; only, its methods
+give Python the backend's works and not torch's wrappers of them. Each call goes through torch, so
+that its hooks and its flight recorder see it.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
 from torch._C._distributed_c10d import Store
 
-from sparsewire.torch import handed
-from sparsewire.torch.engine_backend import EngineBackend
-from sparsewire.torch.forwarding import RENAMED, SAME
-from sparsewire.torch.member import NAME
-from sparsewire.torch.untraced import untraced
+from sparsewire.errors import PeerLost, Timeout
+from sparsewire.torch.forwarding import RENAMED, SAME, untraced
+from sparsewire.torch.member import NAME, Member
+from sparsewire.torch.work import Hook, handed_over
+
+# Torch's stubs of older versions do not know that backends can be written in Python.
+_c10d: Any = c10d
+_Backend: Any = _c10d.Backend
+_ERROR_TYPES: dict[type, str] = {Timeout: "TIMEOUT", PeerLost: "REMOTE_ERROR"}
 
 # What torch does not pass on to backends that are written in Python.
 DIRECT = ("_start_coalescing", "_end_coalescing", "gather_single", "gather_into_tensor")
@@ -25,6 +31,83 @@ DIRECT = ("_start_coalescing", "_end_coalescing", "gather_single", "gather_into_
 # and would call it where it should end.
 PASSED_ON = {*SAME, *RENAMED, "allreduce", "allreduce_coalesced", "barrier", "broadcast"}
 PASSED_ON -= {*DIRECT, "monitored_barrier"}
+
+
+class Group(Member, dist.ProcessGroup):  # type: ignore[misc]
+    """One rank's end of a process group. All members make it together.
+
+    Torch's own versions of collectives would call back into this class through C++, so every
+    single one is overridden.
+    """
+
+    def _present(self, timeout: timedelta) -> None:
+        cpu, cuda = self._inner("cpu"), self._inner("cuda")
+        self._register_backend(torch.device("cpu"), self.BackendType.CUSTOM, cpu)
+        self._set_default_backend(self.BackendType.CUSTOM)
+        if cuda is not cpu:
+            self._register_backend(torch.device("cuda"), self.BackendType.NCCL, cuda)
+
+    def get_group_store(self) -> Store:
+        return self._store
+
+
+class EngineBackend(Member, _Backend):  # type: ignore[misc]
+    """One rank's end of a process group. All members make it together.
+
+    The properties answer what torch's own would ask of this class again, without end.
+    """
+
+    supports_splitting = property(lambda self: False)
+    supports_coalescing = property(lambda self: True)
+    supports_shrinking = property(lambda self: False)
+    supports_reconfigure = property(lambda self: False)
+    supports_window = property(lambda self: False)
+    supports_abort_hooks = property(lambda self: True)
+    _supports_time_estimate = property(lambda self: False)
+
+    def _present(self, timeout: timedelta) -> None:
+        self._options = _Backend.Options(NAME, timeout=timeout)
+
+    @property
+    def options(self) -> Any:
+        """What torch reads of every backend: its name and its timeout."""
+        return self._options
+
+    @property
+    def _timeout(self) -> timedelta:
+        timeout: timedelta = self._options._timeout
+        return timeout
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._options._timeout = timeout
+        super().set_timeout(timeout)
+
+    def get_error(self) -> Any:
+        """What ended this group, as far as it is known here: torch's `ErrorType`."""
+        error = self.failure()
+        name = "SUCCESS" if error is None else _ERROR_TYPES.get(type(error), "COMM_ERROR")
+        return getattr(_c10d.ErrorType, name)
+
+    def registerAbortHook(self, identifier: int, hook: Hook) -> None:
+        self._health.hooks[identifier] = hook
+
+    def unregisterAbortHook(self, identifier: int) -> None:
+        self._health.hooks.pop(identifier, None)
+
+    # Torch calls these where its process groups say _start_coalescing and _end_coalescing.
+
+    def start_coalescing(self) -> None:
+        self._start_coalescing(torch.device("cpu"))
+
+    def end_coalescing(self) -> Any:
+        return self._end_coalescing(torch.device("cpu"))
+
+    def monitored_barrier(self, options: Any = None, wait_all_ranks: bool = False) -> None:
+        """Wait for all ranks; takes torch's options, or a timeout as gloo's own method does."""
+        timeout: timedelta | None = getattr(options, "timeout", options)
+        is_set = timeout is not None and timeout >= timedelta(0)
+        limit = timeout if is_set else self._timeout
+        self._serving()._inner("cpu").monitored_barrier(limit, wait_all_ranks)
 
 
 class BackedGroup(dist.ProcessGroup):
@@ -52,7 +135,7 @@ def _pass_on(name: str) -> Any:
     through_torch = getattr(dist.ProcessGroup, name)
 
     def collective(self: BackedGroup, *args: Any, **kwargs: Any) -> Any:
-        return handed.take(through_torch(self, *args, **kwargs))
+        return handed_over(through_torch(self, *args, **kwargs))
 
     # By this name of the caller torch knows that it was called from the override of its method,
     # and does not call that again.

@@ -1,4 +1,4 @@
-"""Registers the backend with torch.distributed and makes what torch asks it for.
+"""Registers the backend with torch.distributed, makes what torch asks it for, and finds it again.
 
 Torch 2.14 and newer find `register` through the entry point in pyproject.toml: no import is needed.
 """
@@ -6,24 +6,31 @@ Torch 2.14 and newer find `register` through the entry point in pyproject.toml: 
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
+from torch._C import DispatchKey, DispatchKeySet
 from torch._C._distributed_c10d import Store
 from torch.torch_version import TorchVersion
 
-from sparsewire.torch import sparse_dispatch
-from sparsewire.torch.backed_group import BackedGroup
-from sparsewire.torch.engine_backend import EngineBackend
-from sparsewire.torch.group import Group
-from sparsewire.torch.lookup import remember
+from sparsewire.communicator import Communicator
+from sparsewire.errors import Error
+from sparsewire.torch.backed_group import BackedGroup, EngineBackend, Group
 from sparsewire.torch.member import NAME, Member
 
 # Older ones lose works of Python that C++ waits for, or compute FSDP2 on the CPU wrongly.
 OLDEST = "2.9.0"
 # Whether torch takes backends that are written in Python.
 TAKES_BACKENDS = TorchVersion(torch.__version__) >= TorchVersion("2.14")
+# Collectives for which torch's dispatcher knows dense tensors on the CPU alone.
+_DENSE_ONLY = ("allgather_", "allreduce_coalesced_", "broadcast_", "reduce_")
+
+_library: Any = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]
+# Also keeps alive what torch, under TORCH_DISTRIBUTED_DEBUG=DETAIL, would let go.
+_members: WeakKeyDictionary[Any, Member] = WeakKeyDictionary()
 
 
 def register() -> None:
@@ -37,8 +44,21 @@ def register() -> None:
         )
     if NAME.upper() not in dist.Backend._plugins:
         if TAKES_BACKENDS:
-            sparse_dispatch.register()
+            _dispatch_sparse()
         dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+
+
+def _dispatch_sparse() -> None:
+    """Have torch take sparse tensors to all backends: each then decides by itself."""
+    for name in _DENSE_ONLY:
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"c10d::{name}", "SparseCPU"):
+            operator = getattr(torch.ops.c10d, name).default
+            _library.impl(name, partial(_as_dense, operator), "SparseCPU", with_keyset=True)
+
+
+def _as_dense(operator: Any, _keys: DispatchKeySet, *arguments: Any) -> Any:
+    """What the operator does for dense tensors: it only finds the backend and calls it."""
+    return operator.redispatch(DispatchKeySet(DispatchKey.CPU), *arguments)
 
 
 def _create(settings: Any, options: object) -> Any:
@@ -60,14 +80,8 @@ def _wrapped(settings: Any, member: Any) -> dist.ProcessGroup | Member:
     """What torch 2.14 and newer take: a backend to put into their group, or a group instead."""
     theirs = settings.process_group
     ours = BackedGroup(settings.store, member) if _serves_all_devices(theirs) else None
-    remember(ours or theirs, member)
+    _members[ours or theirs] = member
     return ours or member
-
-
-def join(store: Store, rank: int, size: int, timeout: timedelta) -> Member:
-    """Make this rank's end of a group; all ranks make theirs together."""
-    kind = EngineBackend if TAKES_BACKENDS else Group
-    return kind(store, rank, size, timeout)
 
 
 def _serves_all_devices(group: Any) -> bool:
@@ -76,3 +90,59 @@ def _serves_all_devices(group: Any) -> bool:
     Torch names a group of several after the one for the accelerator.
     """
     return group.name() == "custom" and not group._device_types
+
+
+def join(store: Store, rank: int, size: int, timeout: timedelta) -> Member:
+    """Make this rank's end of a group; all ranks make theirs together."""
+    kind = EngineBackend if TAKES_BACKENDS else Group
+    return kind(store, rank, size, timeout)
+
+
+def member_of(group: dist.ProcessGroup | None) -> Member | None:
+    """This rank's end of a group, None where sparsewire serves no part of it.
+
+    Without a group, of the default group; raises Error before `init_process_group`.
+    """
+    of_user = _or_default(group)
+    return of_user if isinstance(of_user, Member) else _members.get(of_user)
+
+
+def callee_of(group: dist.ProcessGroup | None) -> Any:
+    """What to call for the engine to serve, None where sparsewire serves no part of the group.
+
+    That is the group itself where it gives our works, so that torch's hooks see the calls.
+    """
+    of_user = _or_default(group)
+    return of_user if isinstance(of_user, BackedGroup) else member_of(of_user)
+
+
+def _or_default(group: dist.ProcessGroup | None) -> Any:
+    """The group, or the default one for None; raises Error where there is no such."""
+    of_user = group if group is not None else dist.group.WORLD
+    if of_user is None:
+        raise Error("there is no process group: call torch.distributed.init_process_group first")
+    return of_user
+
+
+def stats(group: dist.ProcessGroup | None = None) -> dict[str, int]:
+    """The engine's counters for a group, as `Communicator.stats` gives them.
+
+    Without a group, for the default group. Raises ValueError for a group of another backend,
+    and Error before `init_process_group`.
+    """
+    return _served(group).stats()
+
+
+def status(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
+    """What the engine is at for a group, and which ranks are silent, as `Communicator.status` says.
+
+    Without a group, for the default group. Raises as `stats` does.
+    """
+    return _served(group).status()
+
+
+def _served(group: dist.ProcessGroup | None) -> Communicator:
+    member = member_of(group)
+    if member is None:
+        raise ValueError('the group has no backend "sparsewire": pass one that has')
+    return member.communicator

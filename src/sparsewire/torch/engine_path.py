@@ -1,20 +1,26 @@
-"""Which calls the engine takes, decided alike on every rank."""
+"""Which calls the engine takes, decided alike on every rank, and how it serves them.
+
+Each is a handle, and its result lies in the tensors: a dense one is memory that the engine works on
+in place, a sparse_coo one gets new indices and values. `timeout` is in seconds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from sparsewire import _core
 from sparsewire.arguments import SPARSE_OPS
+from sparsewire.communicator import Communicator
+from sparsewire.work import Work
 
 DTYPES = {getattr(torch, name): code for name, code in _core.DTYPES.items()}
-Options = TypeVar("Options")
 OPS = {getattr(dist.ReduceOp, name.upper()): name for name in _core.OPS}
+WORD = torch.int32
+_WORD_BYTES = 4
 
 
 def operation(tensors: Sequence[torch.Tensor], op: Any) -> str | None:
@@ -60,19 +66,106 @@ def require_dense(tensors: list[torch.Tensor]) -> None:
             )
 
 
-def joined(
-    kind: type[Options], name: str, options: Any, timeout: timedelta | None, value: Any
-) -> Options:
-    """Join what torch's overloads of a collective take: its options, or one of them and a timeout.
+def all_reduce(tensor: torch.Tensor, op: str, communicator: Communicator, timeout: float) -> Work:
+    """Start to reduce a tensor."""
+    if is_sparse(tensor):
+        work = communicator.all_reduce(tensor, op, None, True, timeout, result="sparse")
+        return _into([tensor], work)
+    # Then the memory at `data_ptr` is the tensor, element by element.
+    is_plain = tensor.is_contiguous() and not tensor.is_neg()
+    memory = tensor if is_plain else tensor.detach().resolve_neg().contiguous()
+    return _reduce(tensor, memory, memory, op, communicator, timeout)
 
-    `name` is that option's; it comes in the place of `options`, or as `value`.
+
+def broadcast(tensor: torch.Tensor, root: int, communicator: Communicator, timeout: float) -> Work:
+    """Start to give each rank the tensor of rank `root`.
+
+    A dense one is summed up with zeros from everybody else: that leaves the bits of the source as
+    they are, and zeros cost nothing to send.
     """
-    if isinstance(options, kind):
-        return options
-    made: Any = kind()
-    chosen = value if options is None else options
-    if chosen is not None:
-        setattr(made, name, chosen)
-    if timeout is not None:
-        made.timeout = timeout
-    return made  # type: ignore[no-any-return]
+    if is_sparse(tensor):
+        return _into([tensor], communicator.broadcast(tensor, root, True, timeout))
+    words, memory = _as_words(tensor)
+    if root != communicator.rank:
+        words.zero_()
+    return _reduce(tensor, memory, words, "sum", communicator, timeout)
+
+
+def reduce(
+    tensor: torch.Tensor, op: str, root: int, communicator: Communicator, timeout: float
+) -> Work:
+    """Start to reduce a sparse tensor at rank `root`; the others keep theirs as they are."""
+    return _into([tensor], communicator.reduce(tensor, op, root, True, timeout))
+
+
+def all_gather(
+    tensor: torch.Tensor,
+    outputs: Sequence[torch.Tensor],
+    communicator: Communicator,
+    timeout: float,
+) -> Work:
+    """Start to put the sparse tensors of all ranks into `outputs`, one for each rank.
+
+    Raises ValueError for outputs of another shape, dtype or number.
+    """
+    expected = [(tensor.shape, tensor.dtype, tensor.layout)] * communicator.world_size
+    if [(output.shape, output.dtype, output.layout) for output in outputs] != expected:
+        raise ValueError(
+            f"all_gather of a sparse tensor needs {communicator.world_size} sparse outputs of "
+            f"shape {tuple(tensor.shape)} and {tensor.dtype}, one for each rank"
+        )
+    return _into(outputs, communicator.all_gather(tensor, True, timeout))
+
+
+def _into(tensors: Sequence[torch.Tensor], work: Work) -> Work:
+    """Have sparse tensors hold the results of `work`, coalesced."""
+
+    def take_over(results: torch.Tensor | list[torch.Tensor] | None) -> None:
+        if results is None:
+            return  # A reduce gives nothing to ranks other than its root.
+        listed = results if isinstance(results, list) else [results]
+        for tensor, result in zip(tensors, listed, strict=True):
+            # Takes over the result's memory, where `copy_` would copy it.
+            tensor.data = result
+
+    return work.deliver_to(take_over)
+
+
+def _reduce(
+    tensor: torch.Tensor,
+    memory: torch.Tensor,
+    words: torch.Tensor,
+    op: str,
+    communicator: Communicator,
+    timeout: float,
+) -> Work:
+    """Reduce `words`: the elements of `memory`, or its bits. It is the tensor, or a copy of it."""
+    address, count, dtype = words.data_ptr(), words.numel(), DTYPES[words.dtype]
+
+    def settle() -> None:
+        if memory is not tensor:
+            tensor.detach().copy_(memory)
+
+    return communicator.submit(
+        address, address, count, dtype, _core.OPS[op], settle, memory, timeout
+    )
+
+
+def _as_words(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """32-bit words that hold a tensor of any dtype, and the same memory in its dtype and shape.
+
+    That memory is the tensor itself where its layout allows, else a padded copy.
+    """
+    size = tensor.numel() * tensor.element_size()
+    if _is_whole_words(tensor, size):
+        return tensor.detach().view(-1).view(WORD), tensor
+    memory = torch.zeros(-(-size // _WORD_BYTES) * _WORD_BYTES, dtype=torch.uint8)
+    copy = memory[:size].view(tensor.dtype).view(tensor.shape)
+    copy.copy_(tensor.detach())
+    return memory.view(WORD), copy
+
+
+def _is_whole_words(tensor: torch.Tensor, size: int) -> bool:
+    offset = tensor.storage_offset() * tensor.element_size()
+    aligned = not any(n % _WORD_BYTES for n in (size, offset, tensor.data_ptr()))
+    return aligned and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()

@@ -1,20 +1,29 @@
-"""The collectives that sparsewire leaves to an inner backend (gloo or NCCL), as one table."""
+"""What the engine does not serve: a table of those collectives, and the inner backends that do.
+
+These are gloo for CPU tensors, from the start, and NCCL once a CUDA tensor comes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+import os
+import threading
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
 
-from sparsewire.torch import handed
-from sparsewire.torch.callbacks import Callbacks
-from sparsewire.torch.inner_backends import Backend, InnerBackends
-from sparsewire.torch.untraced import untraced
-from sparsewire.torch.work import Together
+from sparsewire.lifetime import Inherited, never_free
+from sparsewire.meeting.interface import local_address
+from sparsewire.torch.futures import Callbacks
+from sparsewire.torch.work import Together, hand_over
 
-Serving = TypeVar("Serving", bound="Forwarding")
+# Torch's own stubs leave out most methods of its backends.
+Backend: TypeAlias = Any
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 # What torch calls a process group, and what backends call it.
 SAME = (
@@ -61,6 +70,80 @@ def _tensors(arguments: Iterable[Any]) -> Any:
             yield from _tensors(argument)
 
 
+def untraced(function: Function) -> Function:
+    """Have torch.compile call `function` as it is: it looks like tensor code to it, and is not."""
+    disable: Callable[[Function], Function] = torch.compiler.disable
+    return disable(function)
+
+
+class InnerBackends:
+    """What serves a group's calls that the engine does not."""
+
+    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
+        """Connect gloo. All ranks make it together."""
+        self._arguments = (store, rank, size)
+        self._making = threading.Lock()
+        self._made: dict[str, Backend] = {"cpu": _gloo(store, rank, size, timeout)}
+        self._gone: Backend = None
+
+    @property
+    def gloo(self) -> Backend:
+        return self._made.get("cpu", self._gone)
+
+    def of(self, device_type: str) -> Backend:
+        """The backend for tensors of this device type; gloo on a machine without NCCL."""
+        if device_type != "cuda" or not (torch.cuda.is_available() and dist.is_nccl_available()):
+            return self.gloo
+        with self._making:
+            if "cuda" not in self._made:
+                self._made["cuda"] = _nccl(*self._arguments, self.timeout)
+            return self._made["cuda"]
+
+    @property
+    def timeout(self) -> timedelta:
+        timeout: timedelta = self.gloo.options._timeout
+        return timeout
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        for backend in self._made.values():
+            backend.options._timeout = timeout
+
+    def shutdown(self) -> None:
+        """Close all connections. Idempotent."""
+        for backend in self._made.values():
+            backend.shutdown()
+
+    def abort(self) -> None:
+        """Fail what is in flight, where the backends can."""
+        for backend in self._made.values():
+            backend.abort()
+
+    def disown(self) -> None:
+        """In a forked child: leave the backends to the parent; what is called here raises."""
+        for backend in self._made.values():
+            # It would wait for threads that are not here.
+            never_free(backend)
+        self._made, self._gone = {}, Inherited("process group")
+        self._making = threading.Lock()
+
+
+def _gloo(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
+    """Connect a gloo backend, which listens on the address that the engine listens on."""
+    backend: Any = dist.ProcessGroupGloo
+    options = backend._Options()
+    options._timeout = timeout
+    # Gloo's own choice is what the host's name means, which often is loopback.
+    options._devices = [backend.create_device(hostname=local_address(os.environ))]
+    return backend(PrefixStore("gloo", store), rank, size, options)
+
+
+def _nccl(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
+    """An NCCL backend, which connects at its first call."""
+    options: Any = dist.ProcessGroupNCCL.Options()
+    options._timeout = timeout
+    return dist.ProcessGroupNCCL(PrefixStore("nccl", store), rank, size, options)
+
+
 class Forwarding:
     """Every collective of a process group that the engine has no part in, as calls to a backend."""
 
@@ -74,7 +157,7 @@ class Forwarding:
 
         def reduce(self, *args: Any, **kwargs: Any) -> Any: ...
 
-    def _serving(self: Serving) -> Serving:
+    def _serving(self) -> Forwarding:
         """The group that serves the calling thread."""
         raise NotImplementedError
 
@@ -87,7 +170,7 @@ class Forwarding:
         if work is not None:
             if self._coalescing is not None:
                 self._coalescing.append(work)
-            handed.leave(work)
+            hand_over(work)
         return work  # type: ignore[no-any-return]
 
     def _start_coalescing(self, device: torch.device) -> None:
@@ -110,38 +193,25 @@ def _forward(name: str, inner_name: str) -> Any:
     def collective(self: Forwarding, *args: Any, **kwargs: Any) -> Any:
         group = self._serving()
         inner = group._inner(device_type((*args, *kwargs.values())))
-        return group._record(getattr(inner, inner_name)(*args, **kwargs))
+        if inner_name in PAIRWISE:
+            call = partial(_in_pairs, getattr(inner, PAIRWISE[inner_name]), group._callbacks)
+        else:
+            call = getattr(inner, inner_name)
+        return group._record(call(*args, **kwargs))
 
-    return _method(name, collective)
-
-
-def _forward_pairs(name: str, inner_name: str) -> Any:
-    def collective(
-        self: Forwarding,
-        outputs: Sequence[torch.Tensor],
-        inputs: Sequence[torch.Tensor],
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        group = self._serving()
-        call = getattr(group._inner(device_type(outputs)), inner_name)
-        pairs = zip(outputs, inputs, strict=True)
-        works = [call(*pair, *args, **kwargs) for pair in pairs]
-        return group._record(Together(works, outputs, group._callbacks))
-
-    return _method(name, collective)
+    collective.__name__ = name
+    collective.__qualname__ = f"Forwarding.{name}"
+    return untraced(collective)
 
 
-def _method(name: str, function: Any) -> Any:
-    function.__name__ = name
-    function.__qualname__ = f"Forwarding.{name}"
-    return untraced(function)
+def _in_pairs(
+    call: Any, callbacks: Callbacks, outputs: Any, inputs: Any, *args: Any, **kwargs: Any
+) -> Together:
+    works = [call(*pair, *args, **kwargs) for pair in zip(outputs, inputs, strict=True)]
+    return Together(works, outputs, callbacks)
 
 
-for _name in SAME:
-    setattr(Forwarding, _name, _forward(_name, _name))
-for _names in RENAMED.items():
-    _old = _names[1]
-    for _name in _names:
-        _made = _forward_pairs(_name, PAIRWISE[_old]) if _old in PAIRWISE else _forward(_name, _old)
-        setattr(Forwarding, _name, _made)
+for _old in (*SAME, *RENAMED.values()):
+    setattr(Forwarding, _old, _forward(_old, _old))
+for _new, _old in RENAMED.items():
+    setattr(Forwarding, _new, _forward(_new, _old))

@@ -1,41 +1,45 @@
 """One rank's end of a process group: the engine serves what it can, inner backends all else.
 
-Torch reaches it in one of two ways: before 2.14 as a process group (`group`), later as a backend
-(`engine_backend`).
+Torch reaches it in one of two forms (`backed_group`).
 """
 
 from __future__ import annotations
 
+import math
 import threading
+import weakref
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any, TypeVar
 
-from torch._C._distributed_c10d import PrefixStore, Store
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import AllgatherOptions, PrefixStore, ReduceOptions, Store
 
 import sparsewire
 from sparsewire.errors import Error
 from sparsewire.lifetime import close_at_exit, closes_now, disown_in_child, never_free
-from sparsewire.torch import callbacks
-from sparsewire.torch.collectives import Collectives
-from sparsewire.torch.forwarding import Serving
-from sparsewire.torch.health import Health
-from sparsewire.torch.inner_backends import InnerBackends
+from sparsewire.torch import engine_path
+from sparsewire.torch.forwarding import Forwarding, InnerBackends, device_type, untraced
+from sparsewire.torch.futures import Callbacks, current_level
+from sparsewire.torch.work import EngineWork, Health
 
 NAME = "sparsewire"
+Options = TypeVar("Options")
+Start = Callable[[sparsewire.Communicator, float], sparsewire.Work]
 
 
-class Member(Collectives):
+class Member(Forwarding):
     """What both forms share. A subclass is also torch's class, which knows rank and size.
 
     `level` is 0 for a group that users have. What callbacks of futures issue goes to a nested group
     of the next level, because callbacks and the main thread are not in the same order everywhere.
     """
 
-    if TYPE_CHECKING:
-
-        def rank(self) -> int: ...
-
-        def size(self) -> int: ...
+    rank: Callable[[], int]
+    size: Callable[[], int]
+    _latest: weakref.ref[EngineWork] | None = None
 
     def __init__(
         self, store: Store, rank: int, size: int, timeout: timedelta, level: int = 0
@@ -46,7 +50,7 @@ class Member(Collectives):
         self._level = level
         self._nested: Member | None = None
         self._nesting = threading.Lock()
-        self._callbacks = callbacks.Callbacks(level + 1)
+        self._callbacks = Callbacks(level + 1)
         self._health = Health()
         # The engine first: it finds out at once where ranks cannot reach each other.
         self.communicator = sparsewire.init(
@@ -78,14 +82,15 @@ class Member(Collectives):
 
     @property
     def _timeout(self) -> timedelta:
+        """The limit of calls that have none of their own."""
         # Torch changes a group's timeout behind its back, in the inner backend.
         return self._inner_backends.timeout
 
-    def _serving(self: Serving) -> Serving:
-        group: Any = self
-        for _ in range(callbacks.current_level() - group._level):
+    def _serving(self) -> Member:
+        group = self
+        for _ in range(current_level() - self._level):
             group = group._nested_group()
-        return group  # type: ignore[no-any-return]
+        return group
 
     def _nested_group(self) -> Member:
         with self._nesting:
@@ -126,7 +131,7 @@ class Member(Collectives):
     def disown(self) -> None:
         """In a forked child: leave the group to the parent; what is called here raises."""
         self._nesting = threading.Lock()
-        self._callbacks = callbacks.Callbacks(self._level + 1)
+        self._callbacks = Callbacks(self._level + 1)
         self._inner_backends.disown()
         never_free(self)
 
@@ -139,3 +144,127 @@ class Member(Collectives):
         self.communicator.abort(f"rank {self.rank()} aborted its process group")
         self._inner_backends.abort()
         self.shutdown()
+
+    @untraced
+    def allreduce(
+        self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, *, op: Any = None
+    ) -> dist.Work:
+        """Reduce in place over all ranks: a tensor, or a list of one."""
+        tensors = _listed(tensors)
+        options = _joined(dist.AllreduceOptions, "reduceOp", opts, timeout, op)
+        # For backends, several tensors here mean the sum over them as well.
+        return self._reduce("allreduce", tensors, options, engine_takes=len(tensors) == 1)
+
+    @untraced
+    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> dist.Work:
+        """Reduce each of several tensors in place over all ranks."""
+        options = dist.AllreduceCoalescedOptions() if opts is None else opts
+        return self._reduce("allreduce_coalesced", tensors, options)
+
+    @untraced
+    def broadcast(
+        self,
+        tensors: Any,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+        *,
+        root: int | None = None,
+    ) -> dist.Work:
+        """Copy a tensor, or a list of one, from rank `rootRank` to all others."""
+        tensors = _listed(tensors)
+        options = _joined(dist.BroadcastOptions, "rootRank", opts, timeout, root)
+        group = self._serving()
+        if len(tensors) != 1 or not engine_path.can_read(tensors[0]):
+            return group._record(group._inner(device_type(tensors)).broadcast(tensors, options))
+        start = partial(engine_path.broadcast, tensors[0], options.rootRank)
+        return group._serve(tensors, options.timeout, start)
+
+    @untraced
+    def barrier(
+        self, opts: dist.BarrierOptions | None = None, timeout: timedelta | None = None
+    ) -> dist.Work:
+        """End once every rank has called it."""
+        if opts is None or opts.device is None or opts.device.type == "cpu":
+            return self.allreduce(
+                torch.zeros(1, dtype=torch.int32), None, opts.timeout if opts else timeout
+            )
+        group = self._serving()
+        return group._record(group._inner(opts.device.type).barrier(opts))
+
+    @untraced
+    def allgather(self, *args: Any, **kwargs: Any) -> Any:
+        """Give each rank the tensors of all; as `dist.all_gather` calls it where sparse."""
+        if len(args) < 2 or not _is_one_sparse(args[1]):
+            return super().allgather(*args, **kwargs)
+        (outputs,), (tensor,), *options = args
+        timeout = (options[0] if options else AllgatherOptions()).timeout
+        start = partial(engine_path.all_gather, tensor, outputs)
+        return self._serving()._serve(outputs, timeout, start)
+
+    @untraced
+    def reduce(self, *args: Any, **kwargs: Any) -> Any:
+        """Reduce a tensor to one rank; as `dist.reduce` calls it where sparse."""
+        op = _sparse_operation(*args)
+        if op is None:
+            return super().reduce(*args, **kwargs)
+        (tensor,), options = args
+        start = partial(engine_path.reduce, tensor, op, options.rootRank)
+        return self._serving()._serve([tensor], options.timeout, start)
+
+    def _reduce(
+        self, name: str, tensors: list[torch.Tensor], options: Any, engine_takes: bool = True
+    ) -> dist.Work:
+        """Have the engine serve the call, or else method `name` of the inner backend."""
+        group = self._serving()
+        op = engine_path.operation(tensors, options.reduceOp.op) if engine_takes else None
+        if op is None:
+            engine_path.require_dense(tensors)
+            backend = group._inner(device_type(tensors))
+            return group._record(getattr(backend, name)(tensors, options))
+        starts = [partial(engine_path.all_reduce, tensor, op) for tensor in tensors]
+        return group._serve(tensors, options.timeout, *starts)
+
+    def _serve(
+        self, tensors: Sequence[torch.Tensor], timeout: timedelta, *starts: Start
+    ) -> dist.Work:
+        """Have the engine write `tensors`; a limit below zero is the group's, and zero is none."""
+        limit = timeout if timeout >= timedelta(0) else self._timeout
+        seconds = limit.total_seconds() or math.inf
+        handles = [start(self.communicator, seconds) for start in starts]
+        work = EngineWork(handles, tensors, self._callbacks, self._health)
+        self._latest = weakref.ref(work)
+        return self._record(work)
+
+
+def _listed(tensors: Any) -> Any:
+    return [tensors] if isinstance(tensors, torch.Tensor) else tensors
+
+
+def _joined(
+    kind: type[Options], name: str, options: Any, timeout: timedelta | None, value: Any
+) -> Options:
+    """Join what torch's overloads of a collective take: its options, or one of them and a timeout.
+
+    `name` is that option's; it comes in the place of `options`, or as `value`.
+    """
+    if isinstance(options, kind):
+        return options
+    made: Any = kind()
+    chosen = value if options is None else options
+    if chosen is not None:
+        setattr(made, name, chosen)
+    if timeout is not None:
+        made.timeout = timeout
+    return made  # type: ignore[no-any-return]
+
+
+def _is_one_sparse(tensors: Any) -> bool:
+    one = isinstance(tensors, list | tuple) and len(tensors) == 1
+    return one and engine_path.is_sparse(tensors[0])
+
+
+def _sparse_operation(tensors: Any = None, options: Any = None, *others: Any) -> str | None:
+    """The engine's name of the operation, or None where the call is not for the engine."""
+    if not (_is_one_sparse(tensors) and isinstance(options, ReduceOptions)):
+        return None
+    return engine_path.operation(tensors, options.reduceOp.op)  # type: ignore[attr-defined]

@@ -1,8 +1,15 @@
-"""The handles that torch.distributed returns: of a call of the engine, or of several together."""
+"""The handles that torch.distributed returns: of a call of the engine, or of several together.
+
+What goes wrong with them is the health of their group, and where torch would wrap them, they are
+handed past it to the caller.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from math import inf
@@ -13,11 +20,42 @@ import torch.distributed as dist
 from torch.autograd import Variable
 
 import sparsewire
-from sparsewire.errors import Error
-from sparsewire.torch.callbacks import Callbacks
-from sparsewire.torch.future import Future
+from sparsewire.errors import Error, InputError, MismatchError
+from sparsewire.torch.futures import Callbacks, Future
+
+_logger = logging.getLogger(__name__)
+_last = threading.local()
 
 _NO_LIMIT = timedelta(0)
+Hook = Callable[[], None]
+
+
+class Health:
+    """The first error that ended a group's communicator, and the hooks to run because of it."""
+
+    def __init__(self) -> None:
+        self._noticing = threading.Lock()
+        self.hooks: dict[int, Hook] = {}
+        """What to run before the group is aborted and at the error that ends it."""
+        self.error: Error | None = None
+
+    def notice(self, error: Error) -> None:
+        """Run the hooks in this thread, if this is the first error after which nothing goes on."""
+        if isinstance(error, MismatchError | InputError):
+            return
+        with self._noticing:
+            is_first = self.error is None
+            self.error = self.error or error
+        if is_first:
+            self.run_hooks()
+
+    def run_hooks(self) -> None:
+        """Run every hook. One that raises is logged, so that the others run."""
+        for identifier, hook in list(self.hooks.items()):
+            try:
+                hook()
+            except Exception:
+                _logger.exception("abort hook %d raised", identifier)
 
 
 class Together(dist.Work):
@@ -76,11 +114,10 @@ class EngineWork(Together):
         handles: Sequence[sparsewire.Work],
         tensors: Sequence[torch.Tensor],
         callbacks: Callbacks,
-        notice: Callable[[Error], None],
+        health: Health,
     ) -> None:
-        """`notice` is told why a collective failed each time that this is found."""
         super().__init__(handles, tensors, callbacks)
-        self._notice = notice
+        self._health = health
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
         """Block until the end; raises the typed error. A timeout of zero is none.
@@ -116,6 +153,23 @@ class EngineWork(Together):
             handle.wait(max(0.0, round(timeout, 3)))
         except Exception as error:
             if (failure := handle.exception()) is not None:
-                self._notice(failure)
+                self._health.notice(failure)
             return error
         return None
+
+
+def hand_over(work: dist.Work) -> None:
+    """Leave a work for whoever called torch in this thread; what torch made of it keeps it alive.
+
+    Where a backend is written in Python, torch wraps its works: of the wrapper only `wait` and
+    `get_future` reach the work, and futures lose the class that keeps callbacks in order and errors
+    typed.
+    """
+    _last.work = weakref.ref(work)
+
+
+def handed_over(wrapped: Any) -> Any:
+    """The work that was left behind `wrapped`, or `wrapped` where there is none."""
+    left, _last.work = getattr(_last, "work", None), None
+    work = left() if left is not None else None
+    return wrapped if work is None else work

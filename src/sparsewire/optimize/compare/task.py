@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from sparsewire.errors import OptimizeError
-from sparsewire.lab.link import parse_speed
+from sparsewire.lab import parse_speed
 from sparsewire.measure.sizes import seconds_text, speed_text
 from sparsewire.optimize.task import Task
 

@@ -16,10 +16,9 @@ from torch._C._distributed_c10d import GradBucket, PrefixStore
 
 from sparsewire.compress import Compressor, KeptComposition, Rounded, SpanTopK
 from sparsewire.torch.backed_group import BackedGroup
-from sparsewire.torch.backend import join
+from sparsewire.torch.backend import callee_of, join
 from sparsewire.torch.hooks.error_feedback import ErrorFeedbackState
 from sparsewire.torch.hooks.saved import Saved
-from sparsewire.torch.lookup import callee_of
 from sparsewire.torch.member import Member
 
 _BITS = {None: None, "int8": 8, "int4": 4, "int2": 2}

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from sparsewire.compress.message import framed, unframed
-from sparsewire.torch.lookup import callee_of
+from sparsewire.torch.backend import callee_of
 
 _WORD_BYTES = 4
 _LENGTH = np.dtype("<i8")
