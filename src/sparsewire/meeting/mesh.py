@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 from sparsewire.errors import AuthenticationError, ProtocolError, Timeout
 from sparsewire.meeting.handshake import (
@@ -22,6 +24,7 @@ from sparsewire.meeting.handshake import (
     Role,
     introduce,
     new_nonce,
+    receive,
 )
 from sparsewire.meeting.listener import Listener
 from sparsewire.meeting.sockets import CutShort, connect, prepare, receive_exactly
@@ -30,6 +33,8 @@ from sparsewire.options import Address
 _ATTEMPT_MAX_S = 10.0
 _RETRY_FIRST_S = 0.01
 _RETRY_MAX_S = 0.1
+
+T = TypeVar("T")
 
 Table = dict[tuple[int, int], socket.socket]
 """Connections by rank and lane."""
@@ -92,7 +97,7 @@ def connect_ranks(
 
 def receive_ranks(member: Membership, door: socket.socket, table: Table, deadline: float) -> None:
     """Let in all lanes of all higher ranks, into `table`. Raises Timeout; closes the door."""
-    with contextlib.closing(Listener(door, MemberGuard(member))) as listener:
+    with contextlib.closing(Listener(door, partial(receive, MemberGuard(member)))) as listener:
         while missing := missing_ranks(member, table):
             left = deadline - time.monotonic()
             if left <= 0:
@@ -162,17 +167,25 @@ def attempt(address: Address, handshake: Handshake[None], limit: float) -> socke
     """One connection with a finished handshake; raises OSError where trying again may help."""
     connection = connect(address, min(max(limit, 0.001), _ATTEMPT_MAX_S))
     try:
-        reply, size = next(handshake)
-        while True:
-            connection.sendall(reply)
-            reply, size = handshake.send(receive_exactly(connection, size))
-    except StopIteration:
+        converse(connection, handshake)
         return connection
     except BaseException as error:
         connection.close()
         if isinstance(error, CutShort) and error.data and not error.data.startswith(MAGIC):
             raise ProtocolError("the other end is not a sparsewire listener") from error
         raise
+
+
+def converse(connection: socket.socket, handshake: Handshake[T]) -> T:
+    """Carry out this end of a handshake; raises what it raises, and OSError."""
+    try:
+        reply, size = next(handshake)
+        while True:
+            connection.sendall(reply)
+            reply, size = handshake.send(receive_exactly(connection, size))
+    except StopIteration as finished:
+        outcome: T = finished.value
+        return outcome
 
 
 @contextmanager
