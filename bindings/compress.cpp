@@ -1,13 +1,10 @@
 // Compression operators for Python: on arrays, whose sizes are checked, without the GIL.
-#include "compress.hpp"
-
 #include <algorithm>
 #include <deque>
 #include <vector>
 
 #include "base/bitmap.hpp"
 #include "base/types.hpp"
-#include "gil.hpp"
 #include "kernels/blocks.hpp"
 #include "kernels/compress/entropy.hpp"
 #include "kernels/compress/marked.hpp"
@@ -15,7 +12,7 @@
 #include "kernels/compress/rand_k.hpp"
 #include "kernels/compress/top_k.hpp"
 #include "kernels/kernels.hpp"
-#include "memory.hpp"
+#include "module.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -73,10 +73,6 @@ constexpr void set_ascending(std::uint64_t* bitmap, std::size_t count, Index&& i
   }
 }
 
-constexpr bool any_set(const std::uint64_t* bitmap, std::size_t count) {
-  return find_bit(bitmap, 0, count, true) < count;
-}
-
 constexpr bool all_set(const std::uint64_t* bitmap, std::size_t count) {
   return find_bit(bitmap, 0, count, false) == count;
 }

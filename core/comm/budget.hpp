@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "base/error.hpp"
-#include "wire/topology.hpp"
+#include "wire/agreement.hpp"
 
 namespace sparsewire::comm {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/codec.hpp"
+#include "base/types.hpp"
 
 namespace sparsewire {
 

@@ -5,7 +5,7 @@
 
 #include "proto/sparse/packed_part.hpp"
 #include "proto/stream/reduce.hpp"
-#include "wire/bundle.hpp"
+#include "wire/segment.hpp"
 
 namespace sparsewire::proto {
 

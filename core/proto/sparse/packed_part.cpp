@@ -7,7 +7,7 @@
 
 #include "kernels/kernels.hpp"
 #include "proto/stream/values.hpp"
-#include "wire/little_endian.hpp"
+#include "wire/layout.hpp"
 
 namespace sparsewire::proto {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "wire/little_endian.hpp"
+#include "wire/layout.hpp"
 
 namespace sparsewire::proto {
 

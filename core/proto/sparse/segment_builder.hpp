@@ -7,7 +7,7 @@
 
 #include "base/bitmap.hpp"
 #include "proto/stream/source.hpp"
-#include "wire/little_endian.hpp"
+#include "wire/layout.hpp"
 #include "wire/segment.hpp"
 
 namespace sparsewire::proto {

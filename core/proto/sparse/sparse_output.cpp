@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "proto/sparse/dense_output.hpp"
-#include "wire/little_endian.hpp"
+#include "wire/layout.hpp"
 
 namespace sparsewire::proto {
 

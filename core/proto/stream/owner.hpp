@@ -10,7 +10,7 @@
 #include "proto/stream/owner_state.hpp"
 #include "proto/stream/plan.hpp"
 #include "proto/stream/reduce.hpp"
-#include "wire/descriptor.hpp"
+#include "wire/agreement.hpp"
 #include "wire/frame.hpp"
 
 namespace sparsewire::proto {

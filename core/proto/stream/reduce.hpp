@@ -8,7 +8,7 @@
 #include "proto/stream/by_element.hpp"
 #include "proto/stream/contribution.hpp"
 #include "proto/stream/scratch.hpp"
-#include "wire/descriptor.hpp"
+#include "wire/agreement.hpp"
 
 namespace sparsewire::proto {
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "base/bytes.hpp"
-#include "wire/limits.hpp"
+#include "wire/layout.hpp"
 
 namespace sparsewire::proto {
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "base/bytes.hpp"
-#include "base/codec.hpp"
+#include "base/types.hpp"
 
 namespace sparsewire::proto {
 
