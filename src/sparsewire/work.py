@@ -109,24 +109,24 @@ class AbandonedMemory:
         self._held: deque[tuple[Operation, object]] = deque()
         self._issuing: dict[object, object] = {}
 
-    def issue(self, start: Callable[[], Operation], memory: object) -> tuple[Operation, object]:
-        """Call `start`, and return its operation with a token for `issued`.
+    def issue(
+        self, start: Callable[[], Operation], memory: object, handle: Callable[[Operation], Work]
+    ) -> Work:
+        """Call `start`, and return the `handle` of its operation, which keeps `memory` then.
 
-        What interrupts this, or comes before `issued`, leaves `memory` here for good: nobody can
-        tell any more when the engine lets go of it. An Exception of `start` means that nothing
-        was issued.
+        What interrupts this leaves `memory` here for good: nobody can tell any more when the engine
+        lets go of it. An Exception of `start` means that nothing was issued.
         """
         token = object()
         self._issuing[token] = memory
         try:
-            return start(), token
+            operation = start()
         except Exception:
-            self.issued(token)
+            del self._issuing[token]
             raise
-
-    def issued(self, token: object) -> None:
-        """Somebody else keeps the memory now."""
+        work = handle(operation)
         del self._issuing[token]
+        return work
 
     def hold(self, operation: Operation, memory: object) -> None:
         """Keep `memory` alive until `operation` has ended, and `release` is called after that."""

@@ -19,7 +19,7 @@ from sparsewire.doctor.device import Device, device_with
 from sparsewire.doctor.diagnosis import Diagnosis, of_ranks
 from sparsewire.doctor.findings import Finding, findings
 from sparsewire.doctor.machine import Machine, look_at_machine
-from sparsewire.link_figures import LinkFigures
+from sparsewire.options import LinkFigures
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")
 GIGABIT = LinkFigures(1e-4, 8e-9, 4e-9)

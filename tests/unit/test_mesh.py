@@ -42,7 +42,7 @@ def join_all(where: Path | Address, *options: Options):
             else:
                 place = tcp_place(where, b"", one, deadline)
             with closing(place):
-                return startup.join(one, place, {}, deadline)
+                return startup.connect(one, place, {}, deadline)
         except Exception as error:
             return error
 

@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 import sparsewire
 from sparsewire.errors import AuthenticationError, Error, ProtocolError, Timeout
 from sparsewire.meeting import listener, tcp_place
+from sparsewire.meeting.connect import named_store, open_place
 from sparsewire.meeting.listener import STRANGERS_MAX
 from sparsewire.meeting.place import Place
-from sparsewire.meeting.rendezvous import named_store, open_place
 from sparsewire.meeting.store_place import FileStore, StorePlace, next_use
 from sparsewire.options import Address, Options
 

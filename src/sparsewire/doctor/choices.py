@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparsewire.link_figures import LinkFigures
 from sparsewire.measure.prediction import predict
+from sparsewire.options import LinkFigures
 
 SIZES = (64 << 10, 1 << 20, 16 << 20, 100_000_000)
 """Bytes of the vector as a dense one."""

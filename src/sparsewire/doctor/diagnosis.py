@@ -13,8 +13,8 @@ from sparsewire.doctor.findings import Finding, findings
 from sparsewire.doctor.machine import Machine, look_at_machine
 from sparsewire.experiment.events import Event
 from sparsewire.experiment.launch import run_on_loopback
-from sparsewire.link_figures import LinkFigures
-from sparsewire.meeting.launcher import join
+from sparsewire.meeting.connect import join
+from sparsewire.options import LinkFigures
 
 
 @dataclass(frozen=True)

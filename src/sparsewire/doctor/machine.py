@@ -12,8 +12,7 @@ from importlib.util import find_spec
 from sparsewire import __version__, _core
 from sparsewire.doctor.device import Device, device_with
 from sparsewire.lab import available
-from sparsewire.meeting.interface import host_identity, is_loopback, local_address
-from sparsewire.meeting.sockets import prepare
+from sparsewire.meeting.sockets import host_identity, is_loopback, local_address, prepare
 
 _NAME_BYTES = 16
 

@@ -21,9 +21,8 @@ from sparsewire.meeting.handshake import (
     receive,
     worker_key,
 )
-from sparsewire.meeting.interface import is_loopback
 from sparsewire.meeting.listener import Listener
-from sparsewire.meeting.sockets import bind, prepare
+from sparsewire.meeting.sockets import bind, is_loopback, prepare
 from sparsewire.options import LANES_MAX, Address, check_secret
 
 _log = logging.getLogger(__name__)

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from sparsewire.errors import Error
+from sparsewire.lifetime import disown_in_child
 from sparsewire.meeting.handshake import Handshake
-from sparsewire.meeting.sockets import close_in_child, local_end
+from sparsewire.meeting.sockets import local_end
 from sparsewire.options import Address
 
 _log = logging.getLogger(__name__)
@@ -55,10 +56,6 @@ class Listener(Generic[T]):
     @property
     def address(self) -> Address:
         return local_end(self._socket)
-
-    def fileno(self) -> int:
-        """A descriptor that is readable when `poll` has something to do."""
-        return self._selector.fileno()
 
     def poll(self, timeout: float) -> list[tuple[socket.socket, T]]:
         """Wait up to `timeout` seconds; return connections, and what their handshakes came to.
@@ -102,7 +99,7 @@ class Listener(Generic[T]):
             return
         if len(self._strangers) >= STRANGERS_MAX:
             self._drop_oldest()
-        close_in_child(connection).setblocking(False)
+        disown_in_child(connection, "close").setblocking(False)
         handshake = self._greet()
         _, missing = next(handshake)
         try:

@@ -87,10 +87,9 @@ def connect_ranks(
     with _closed_on_error() as table:
         for rank in range(member.rank):
             for lane in range(member.lanes):
-                greeting = member.hello(Role.PEER, rank, lane)
-                table[rank, lane] = dial(
-                    f"rank {rank}", addresses[rank], greeting, member.key, deadline
-                )
+                hello = member.hello(Role.PEER, rank, lane)
+                name, address = f"rank {rank}", addresses[rank]
+                table[rank, lane] = dial(name, address, hello, member.key, deadline)
         receive_ranks(member, door, table, deadline)
         return _channels(table, member.lanes, member.world_size)
 
@@ -132,9 +131,9 @@ def connect_aggregators(
     with _closed_on_error() as table:
         for index, address in enumerate(aggregators):
             for lane in range(member.lanes):
-                greeting = member.hello(Role.WORKER, ANY_PEER, lane)
+                hello = member.hello(Role.WORKER, ANY_PEER, lane)
                 table[index, lane] = dial(
-                    "aggregator", address, greeting, member.key, deadline, may_register=may_register
+                    "aggregator", address, hello, member.key, deadline, may_register=may_register
                 )
         return _channels(table, member.lanes, len(aggregators))
 

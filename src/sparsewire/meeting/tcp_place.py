@@ -209,22 +209,16 @@ class Host:
 
     def _admit(self, limit: float) -> None:
         for connection, (rank, left, record) in self._listener.poll(limit):
-            # The own record tells a rank that expects another number of ranks.
-            is_told = self._tell(connection)
-            if is_told and rank < self._world_size and rank not in self._guests:
-                self._guests[rank] = connection
-                self._keep(rank, left, record)
-            else:
-                connection.close()
-
-    def _tell(self, connection: socket.socket) -> bool:
-        """Whether a newcomer takes the own record."""
-        with contextlib.suppress(OSError):
-            prepare(connection)
-            connection.settimeout(_PATIENCE_S)
-            connection.sendall(self._frames(self._records[0]))
-            return True
-        return False
+            with contextlib.suppress(OSError):
+                prepare(connection)
+                # The own record tells a rank that expects another number of ranks.
+                connection.settimeout(_PATIENCE_S)
+                connection.sendall(self._frames(self._records[0]))
+                if rank < self._world_size and rank not in self._guests:
+                    self._guests[rank] = connection
+                    self._keep(rank, left, record)
+                    continue
+            connection.close()
 
     def _read(self, rank: int, limit: float) -> None:
         self._guests[rank].settimeout(limit)

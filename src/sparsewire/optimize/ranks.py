@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from sparsewire import Communicator, MismatchError
-from sparsewire.meeting.launcher import join
+from sparsewire.meeting.connect import join
 from sparsewire.optimize.problems.sources import Examples
 from sparsewire.optimize.task import Task
 

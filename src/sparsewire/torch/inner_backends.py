@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from sparsewire.lifetime import Inherited, never_free
-from sparsewire.meeting.interface import local_address
+from sparsewire.meeting.sockets import local_address
 
 # Torch's own stubs leave out most methods of its backends.
 Backend: TypeAlias = Any
