@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given, settings
@@ -227,6 +227,25 @@ def test_those_that_send_no_record_hold_up_nobody(
             odd = odd_ones.enter_context(closing(at(free_port)(Options(rank, 3))))
             odd_ones.enter_context(odd._dial()).sendall(words)
         assert meet(at(free_port), [1, 2], 3) == 2 * waiting.result(10)
+
+
+def test_a_rank_that_is_dropped_as_it_comes_in_comes_again(
+    free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where many more ranks come at once than are let in at a time."""
+    receive, dropped = tcp_place._receive_newcomer, []
+
+    def drop_first(*args: Any) -> Any:
+        newcomer = yield from receive(*args)
+        if not dropped:
+            dropped.append(newcomer)
+            raise ProtocolError("dropped")
+        return newcomer
+
+    monkeypatch.setattr(tcp_place, "_receive_newcomer", drop_first)
+    records = [f"rank {rank} in round 0".encode() * rank for rank in range(3)]
+    assert meet(at(free_port), [0, 1, 2], 3) == [[records]] * 3
+    assert dropped
 
 
 def test_strangers_take_no_place_of_a_rank(free_port: int) -> None:

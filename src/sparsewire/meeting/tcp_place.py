@@ -44,6 +44,7 @@ _HEADER = struct.Struct("!II")
 # What follows a handshake at once, or the other end's giving up, may take so long.
 _PATIENCE_S = 5.0
 _MOMENT_S = 0.001
+_PAUSE_S = 0.05
 
 
 class TcpStore:
@@ -100,25 +101,39 @@ class Guest:
         self._connection: socket.socket | None = None
 
     def all_gather(self, record: bytes) -> Iterator[bytes]:
-        if self._connection is None:
-            self._connection = self._dial()
         try:
-            self._connection.sendall(_frame(record, self._deadline - time.monotonic()))
-            for _ in range(self._world_size):
-                yield self._next(self._connection)
+            yield self._exchange(record)
+            for _ in range(1, self._world_size):
+                yield self._next()
         except TimeoutError as error:
             raise absent([0], error) from error
         except OSError as error:
             raise lost(f"{self._address}: {error}") from error
 
+    def _exchange(self, record: bytes) -> bytes:
+        """The record of rank 0 for the own one; a newcomer that is dropped before comes again."""
+        is_newcomer = self._connection is None
+        while True:
+            self._connection = self._connection or self._dial()
+            try:
+                self._connection.sendall(_frame(record, self._deadline - time.monotonic()))
+                return self._next()
+            except ConnectionError:
+                if not is_newcomer or time.monotonic() >= self._deadline:
+                    raise
+            self.close()
+            self._connection = None
+            time.sleep(_PAUSE_S)
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
-    def _next(self, connection: socket.socket) -> bytes:
+    def _next(self) -> bytes:
         """The next rank's record. Who is missing rank 0 knows, so it has the last word."""
-        connection.settimeout(max(self._deadline - time.monotonic(), 0) + _PATIENCE_S)
-        left, record = converse(connection, _next_record())
+        assert self._connection
+        self._connection.settimeout(max(self._deadline - time.monotonic(), 0) + _PATIENCE_S)
+        left, record = converse(self._connection, _next_record())
         if left == 0:
             raise absent(json.loads(record), "the time to start is over")
         return record
