@@ -12,7 +12,6 @@ import numpy as np
 from sparsewire._core import Communicator as Core
 from sparsewire._core import Operation
 from sparsewire.arguments import Precision, check_dense, check_target, codecs, dense_code, view
-from sparsewire.engine_threads import CallbackPool, NoticeLog
 from sparsewire.errors import Error, Timeout, from_failure
 from sparsewire.lifetime import Inherited, close_at_exit, closes_now, disown_in_child
 from sparsewire.options import TIMEOUT_MAX_S, LinkFigures, Options, check_timeout
@@ -24,7 +23,7 @@ from sparsewire.sparse_collectives import (
     is_sparse,
     read,
 )
-from sparsewire.work import AbandonedMemory, Work
+from sparsewire.work import AbandonedMemory, CallbackPool, NoticeLog, Work
 
 
 class Communicator:
