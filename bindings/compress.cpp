@@ -1,6 +1,4 @@
 // Compression operators for Python: on arrays, whose sizes are checked, without the GIL.
-#include "compress.hpp"
-
 #include <algorithm>
 #include <bit>
 #include <deque>
@@ -8,13 +6,12 @@
 
 #include "base/bitmap.hpp"
 #include "base/types.hpp"
-#include "gil.hpp"
 #include "kernels/blocks.hpp"
 #include "kernels/compress/entropy.hpp"
 #include "kernels/compress/marked.hpp"
 #include "kernels/compress/positions.hpp"
 #include "kernels/kernels.hpp"
-#include "memory.hpp"
+#include "module.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -6,8 +6,8 @@
 
 #include "comm/progress_thread.hpp"
 #include "proto/liveness/pulse.hpp"
-#include "wire/fault.hpp"
-#include "wire/topology.hpp"
+#include "wire/agreement.hpp"
+#include "wire/frame.hpp"
 
 namespace sparsewire::comm {
 

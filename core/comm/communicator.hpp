@@ -12,7 +12,7 @@
 
 #include "comm/lane.hpp"
 #include "comm/operation.hpp"
-#include "net/tcp/sockets.hpp"
+#include "net/tcp/connection.hpp"
 
 namespace sparsewire::comm {
 

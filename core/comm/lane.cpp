@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "comm/exceptions.hpp"
-#include "wire/fault.hpp"
+#include "wire/frame.hpp"
 
 namespace sparsewire::comm {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "wire/fault.hpp"
+#include "wire/frame.hpp"
 
 namespace sparsewire::comm {
 namespace {

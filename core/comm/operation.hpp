@@ -14,7 +14,7 @@
 #include "proto/sparse/outputs.hpp"
 #include "proto/sparse/sparse_tensor.hpp"
 #include "proto/stream/dense.hpp"
-#include "wire/call.hpp"
+#include "wire/agreement.hpp"
 
 namespace sparsewire::comm {
 

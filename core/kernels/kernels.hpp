@@ -8,7 +8,6 @@
 #include <span>
 #include <string_view>
 
-#include "base/codec.hpp"
 #include "base/types.hpp"
 #include "kernels/compress/compress_kernels.hpp"
 

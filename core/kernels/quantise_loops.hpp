@@ -3,7 +3,7 @@
 // scale.
 #pragma once
 
-#include "base/codec.hpp"
+#include "base/types.hpp"
 #include "kernels/accumulate.hpp"
 #include "kernels/noise.hpp"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "wire/little_endian.hpp"
+#include "wire/layout.hpp"
 
 namespace sparsewire::wire {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <span>
 
-#include "base/codec.hpp"
 #include "base/error.hpp"
+#include "base/types.hpp"
 
 namespace sparsewire::wire {
 

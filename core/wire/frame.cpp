@@ -1,12 +1,9 @@
-// Encodes and decodes the frame header; the rules of each kind of frame stand in one table.
+// Encodes and decodes frame headers and faults; the rules of each kind of frame stand in one table.
 #include "wire/frame.hpp"
 
-#include "wire/bundle.hpp"
-#include "wire/descriptor.hpp"
-#include "wire/fault.hpp"
-#include "wire/join.hpp"
-#include "wire/little_endian.hpp"
-#include "wire/topology.hpp"
+#include "wire/agreement.hpp"
+#include "wire/layout.hpp"
+#include "wire/segment.hpp"
 
 namespace sparsewire::wire {
 namespace {
@@ -25,7 +22,7 @@ PayloadBounds payload_bounds(FrameKind kind, Format format) {
     case FrameKind::segment:
       return {1, kMaxPayload};
     case FrameKind::result:
-      if (format == Format::empty) return {0, 0};
+      if (format == Format::empty) break;
       return {1, kMaxPayload};
     case FrameKind::fail:
     case FrameKind::abort:
@@ -35,7 +32,7 @@ PayloadBounds payload_bounds(FrameKind kind, Format format) {
     case FrameKind::goodbye:
     case FrameKind::heartbeat:
     case FrameKind::silence:
-      return {0, 0};
+      break;
     case FrameKind::join:
       return {kJoinBytes, kJoinBytes};
     case FrameKind::part:
@@ -69,40 +66,70 @@ Status check(const FrameHeader& header) {
   return {};
 }
 
+// How much of a text fits the limit without a character being cut in two.
+std::size_t length_that_fits(const std::string& text) {
+  if (text.size() <= kMaxFaultText) return text.size();
+  const auto continues = [&](std::size_t at) {
+    return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
+  };
+  std::size_t length = kMaxFaultText;
+  while (length != 0 && continues(length)) --length;
+  return length;
+}
+
 }  // namespace
 
 void encode(const FrameHeader& header, std::span<std::byte, kHeaderBytes> out) {
-  std::byte* at = out.data();
-  store(at, static_cast<std::uint8_t>(header.kind));
-  store(at + 1, static_cast<std::uint8_t>(header.format));
-  store(at + 2, static_cast<std::uint8_t>(header.codec));
-  store(at + 3, std::uint8_t{0});
-  store(at + 4, header.payload);
-  store(at + 8, header.seq);
-  store(at + 16, header.chunk);
-  store(at + 24, header.next);
+  store_all(out, header.kind, header.format, header.codec, std::uint8_t{0}, header.payload,
+            header.seq, header.chunk, header.next);
 }
 
 Result<FrameHeader> decode_header(std::span<const std::byte, kHeaderBytes> in) {
-  const std::byte* at = in.data();
-  const auto kind = load<std::uint8_t>(at);
-  const auto format = load<std::uint8_t>(at + 1);
+  const auto [kind, format, codec, zero, payload, seq, chunk, next] =
+      load_all<std::uint8_t, std::uint8_t, std::uint8_t, std::uint8_t, std::uint32_t, std::uint64_t,
+               std::uint64_t, std::uint64_t>(in);
   if (kind == 0 || kind > kFrameKindLast) return protocol_error("frame: unknown kind");
   if (format >= kFormatCount) return protocol_error("frame: unknown format");
-  const auto codec = load<std::uint8_t>(at + 2);
   if (codec >= kCodecCount) return protocol_error("frame: unknown codec");
-  if (load<std::uint8_t>(at + 3) != 0) return protocol_error("frame: reserved bits are set");
-  const FrameHeader header{
-      .kind = static_cast<FrameKind>(kind),
-      .format = static_cast<Format>(format),
-      .codec = static_cast<Codec>(codec),
-      .payload = load<std::uint32_t>(at + 4),
-      .seq = load<std::uint64_t>(at + 8),
-      .chunk = load<std::uint64_t>(at + 16),
-      .next = load<std::uint64_t>(at + 24),
-  };
+  if (zero != 0) return protocol_error("frame: reserved bits are set");
+  const FrameHeader header{.kind = static_cast<FrameKind>(kind),
+                           .format = static_cast<Format>(format),
+                           .codec = static_cast<Codec>(codec),
+                           .payload = payload,
+                           .seq = seq,
+                           .chunk = chunk,
+                           .next = next};
   if (Status error = check(header)) return *std::move(error);
   return header;
+}
+
+Bytes encode_fault(const Error& error) {
+  const std::size_t text = length_that_fits(error.message);
+  auto owner = Bytes::allocate(kFaultHeaderBytes + text);
+  store_all(std::span<std::byte, kFaultHeaderBytes>(owner.get(), kFaultHeaderBytes), error.code,
+            std::uint8_t{0}, std::uint16_t{0}, static_cast<std::uint32_t>(error.rank));
+  std::memcpy(owner.get() + kFaultHeaderBytes, error.message.data(), text);
+  return Bytes::shared(std::move(owner), kFaultHeaderBytes + text);
+}
+
+Result<Fault> decode_fault(std::span<const std::byte> in) {
+  if (in.size() < kFaultHeaderBytes || in.size() > kFaultHeaderBytes + kMaxFaultText) {
+    return protocol_error("fault: wrong size");
+  }
+  const auto [code, zero, zeros, blamed] =
+      load_all<std::uint8_t, std::uint8_t, std::uint16_t, std::uint32_t>(
+          in.first<kFaultHeaderBytes>());
+  if (code >= kErrorCodeCount) return protocol_error("fault: unknown code");
+  if (zero != 0 || zeros != 0) return protocol_error("fault: reserved bits are set");
+  const auto rank = static_cast<Rank>(blamed);
+  if (rank < kNoRank) return protocol_error("fault: rank out of range");
+  const auto text = in.subspan(kFaultHeaderBytes);
+  return Fault{{static_cast<ErrorCode>(code), rank,
+                std::string(reinterpret_cast<const char*>(text.data()), text.size())}};
+}
+
+Message fault_message(FrameKind kind, const Error& error, std::uint64_t seq) {
+  return message_of({.kind = kind, .seq = seq}, encode_fault(error));
 }
 
 }  // namespace sparsewire::wire

@@ -1,4 +1,5 @@
-// The frame header: 32 bytes in front of everything that crosses a connection.
+// Frames: a header of 32 bytes in front of everything that crosses a connection, and the payload
+// that several kinds share, a fault.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +7,9 @@
 #include <utility>
 
 #include "base/bytes.hpp"
-#include "base/codec.hpp"
 #include "base/error.hpp"
-#include "wire/limits.hpp"
+#include "base/types.hpp"
+#include "wire/layout.hpp"
 
 namespace sparsewire::wire {
 
@@ -81,5 +82,29 @@ void encode(const FrameHeader& header, std::span<std::byte, kHeaderBytes> out);
 
 // Every field is checked against its bounds and against what its kind allows.
 Result<FrameHeader> decode_header(std::span<const std::byte, kHeaderBytes> in);
+
+// An error that travels, as the payload of fail, refuse and abort frames.
+// Byte layout, little endian: code u8, zero u8, zero u16, rank u32 (two's complement), UTF-8 text.
+inline constexpr std::size_t kFaultHeaderBytes = 8;
+
+struct Fault {
+  Error error;
+};
+
+// Text beyond the limit is cut.
+Bytes encode_fault(const Error& error);
+Result<Fault> decode_fault(std::span<const std::byte> in);
+
+// Calls take(error) with the error of a frame that holds one.
+template <typename Take>
+Status take_fault(const Message& message, Take&& take) {
+  const auto fault = decode_fault(message.payload.view());
+  if (!fault) return fault.error();
+  take(fault->error);
+  return {};
+}
+
+// A frame of such a kind; an abort has no sequence number.
+Message fault_message(FrameKind kind, const Error& error, std::uint64_t seq = 0);
 
 }  // namespace sparsewire::wire

@@ -1,10 +1,10 @@
-// Encodes and decodes segments: dense ones, blocks behind a bitmap, and single elements.
+// Encodes and decodes segments: dense ones, blocks behind a bitmap, and single elements, of one
+// chunk or of many; and bundles.
 #include "wire/segment.hpp"
 
 #include "base/bitmap.hpp"
 #include "wire/codec.hpp"
-#include "wire/little_endian.hpp"
-#include "wire/locals.hpp"
+#include "wire/layout.hpp"
 
 namespace sparsewire::wire {
 namespace {
@@ -80,17 +80,61 @@ std::size_t coordinates_in(std::size_t bytes, Codec codec, const BlockLayout& la
   return low;
 }
 
+// An index inside a chunk, as it lies on the wire: 16 bits, at any address.
+std::uint16_t local_at(const std::byte* locals, std::size_t i) {
+  return load<std::uint16_t>(locals + 2 * i);
+}
+
+// Whether each is greater than the one before. Wrong ones are gathered in a number as wide as they
+// are, which the vectoriser makes one pass without a branch of.
+bool ascend(const std::byte* locals, std::size_t count) {
+  std::uint16_t wrong = 0;
+  for (std::size_t i = 1; i < count; ++i) {
+    const std::uint16_t before = local_at(locals, i - 1);
+    const std::uint16_t here = local_at(locals, i);
+    wrong = static_cast<std::uint16_t>(wrong | (here <= before ? 1 : 0));
+  }
+  return wrong == 0;
+}
+
 Result<SegmentView> decode_coordinates(Codec codec, std::span<const std::byte> payload,
                                        const BlockLayout& layout) {
   const std::size_t count = coordinates_in(payload.size(), codec, layout);
   if (count == 0 || 2 * count > payload.size()) {
     return protocol_error("segment: its length is no whole number of coordinates");
   }
-  const auto local = [&](std::size_t i) { return load<std::uint16_t>(payload.data() + 2 * i); };
   if (!ascend(payload.data(), count)) return protocol_error("segment: its indices do not ascend");
-  if (local(count - 1) >= layout.count) return protocol_error("segment: an index is out of range");
+  if (local_at(payload.data(), count - 1) >= layout.count)
+    return protocol_error("segment: an index is out of range");
   return with_values({.format = Format::coordinates, .count = count, .codec = codec}, payload,
                      2 * count, layout);
+}
+
+Status check_locals(const PackedView& view, std::size_t chunk_elements, std::size_t last_elements) {
+  std::size_t first = 0;
+  for (std::size_t chunk = 0; chunk < view.chunks(); ++chunk) {
+    const std::size_t count = view.count_in(chunk);
+    const std::size_t limit = chunk + 1 == view.chunks() ? last_elements : chunk_elements;
+    if (count > view.count - first) return protocol_error("packed: its counts are too large");
+    if (!ascend(view.locals.data() + 2 * first, count)) {
+      return protocol_error("packed: its indices do not ascend");
+    }
+    first += count;
+    if (count != 0 && local_at(view.locals.data(), first - 1) >= limit) {
+      return protocol_error("packed: an index is out of range");
+    }
+  }
+  return first == view.count ? Status{} : protocol_error("packed: its counts are too small");
+}
+
+std::size_t size_of(const Piece& piece) { return kPieceHeaderBytes + piece.payload.size(); }
+
+std::byte* encode(const Piece& piece, std::byte* at) {
+  store_all(std::span<std::byte, kPieceHeaderBytes>(at, kPieceHeaderBytes), piece.chunk,
+            piece.format, piece.codec, std::uint16_t{0},
+            static_cast<std::uint32_t>(piece.payload.size()));
+  std::memcpy(at + kPieceHeaderBytes, piece.payload.data(), piece.payload.size());
+  return at + size_of(piece);
 }
 
 }  // namespace
@@ -123,7 +167,7 @@ ElementBitmap elements_of(const SegmentView& segment, const BlockLayout& layout)
     }
   } else if (segment.format == Format::coordinates) {
     set_ascending(elements.data(), segment.positions.size() / 2,
-                  [at](std::size_t i) { return load<std::uint16_t>(at + 2 * i); });
+                  [at](std::size_t i) { return local_at(at, i); });
   } else {
     for_each_run(segment.bitmap.data(), layout.blocks(),
                  [&](std::size_t first, std::size_t length) {
@@ -171,6 +215,75 @@ Result<SegmentView> decode_segment(Format format, Codec codec, std::span<const s
                       .count = layout.count,
                       .codec = codec},
                      payload, 0, layout);
+}
+
+std::size_t PackedView::count_in(std::size_t chunk) const {
+  return load<std::uint32_t>(counts.data() + 4 * chunk);
+}
+
+std::size_t packed_positions_bytes(std::size_t chunks, std::size_t count) {
+  return 4 * chunks + 2 * count;
+}
+
+PackedView view_packed(Codec codec, std::span<const std::byte> payload, std::size_t chunks) {
+  PackedView view{.counts = payload.first(4 * chunks), .codec = codec};
+  for (std::size_t chunk = 0; chunk < chunks; ++chunk) view.count += view.count_in(chunk);
+  const std::size_t head = packed_positions_bytes(chunks, view.count);
+  if (head > payload.size()) return view;
+  view.locals = payload.subspan(4 * chunks, 2 * view.count);
+  view.values = payload.subspan(head);
+  return view;
+}
+
+Result<PackedView> decode_packed(Codec codec, std::span<const std::byte> payload,
+                                 std::size_t chunks, std::size_t chunk_elements,
+                                 const BlockLayout& last) {
+  if (payload.size() < 4 * chunks) return protocol_error("packed: shorter than its counts");
+  PackedView view = view_packed(codec, payload, chunks);
+  if (view.count > chunks * chunk_elements ||
+      payload.size() != packed_positions_bytes(chunks, view.count) +
+                            values_bytes(codec, last.element_size, view.count)) {
+    return protocol_error("packed: its length does not fit its counts");
+  }
+  if (Status error = check_values(codec, last.element_size, view.values, view.count)) {
+    return *std::move(error);
+  }
+  if (Status error = check_locals(view, chunk_elements, last.count)) return *std::move(error);
+  return view;
+}
+
+Bytes encode_bundle(std::span<const Piece> pieces, std::size_t& first) {
+  std::size_t size = 0;
+  std::size_t last = first;
+  while (last < pieces.size() && (size == 0 || size + size_of(pieces[last]) <= kBundleBytes)) {
+    size += size_of(pieces[last++]);
+  }
+  if (size == 0) return {};
+  auto owner = Bytes::allocate(size);
+  std::byte* at = owner.get();
+  for (; first < last; ++first) at = encode(pieces[first], at);
+  return Bytes::shared(std::move(owner), size);
+}
+
+Status decode_bundle(const Bytes& bundle, std::vector<Piece>& out) {
+  for (std::size_t at = 0; at < bundle.size();) {
+    if (bundle.size() - at < kPieceHeaderBytes) return protocol_error("bundle: it is cut off");
+    const auto [chunk, format, codec, zero, size] =
+        load_all<std::uint64_t, std::uint8_t, std::uint8_t, std::uint16_t, std::uint32_t>(
+            bundle.view().subspan(at).first<kPieceHeaderBytes>());
+    at += kPieceHeaderBytes;
+    const bool is_known = format != 0 && format < kFormatCount && codec < kCodecCount;
+    if (!is_known || zero != 0 || size == 0 || size > bundle.size() - at) {
+      return protocol_error("bundle: a piece is malformed");
+    }
+    if (!out.empty() && chunk <= out.back().chunk) {
+      return protocol_error("bundle: its chunks do not ascend");
+    }
+    out.push_back(
+        {chunk, static_cast<Format>(format), static_cast<Codec>(codec), bundle.part(at, size)});
+    at += size;
+  }
+  return {};
 }
 
 }  // namespace sparsewire::wire

@@ -1,14 +1,17 @@
-// A segment: the values that one rank sends of one chunk, read the same way in every format.
+// A segment: the values that one rank sends of one chunk, read the same way in every format; packed
+// coordinates, the elements of many chunks in one piece; and bundles of both, as workers send them.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
-#include "base/block_layout.hpp"
+#include "base/bytes.hpp"
 #include "base/error.hpp"
+#include "base/types.hpp"
 #include "wire/frame.hpp"
-#include "wire/limits.hpp"
+#include "wire/layout.hpp"
 
 namespace sparsewire::wire {
 
@@ -47,5 +50,53 @@ ElementBitmap elements_of(const SegmentView& segment, const BlockLayout& layout)
 // Checks that the payload is exactly what its format says; the view points into `payload`.
 Result<SegmentView> decode_segment(Format format, Codec codec, std::span<const std::byte> payload,
                                    const BlockLayout& layout);
+
+// Where a chunk holds few elements, what is done once per chunk would cost more than what is done
+// once per element.
+// Byte layout, little endian: for each of the part's chunks how many elements it holds, u32; their
+// indices inside their chunks, u16, ascending within each chunk; their values, as the codec has
+// them.
+struct PackedView {
+  std::span<const std::byte> counts;
+  std::span<const std::byte> locals;
+  std::span<const std::byte> values;
+  std::size_t count = 0;  // elements
+  Codec codec = Codec::raw;
+
+  std::size_t chunks() const { return counts.size() / 4; }
+  std::size_t count_in(std::size_t chunk) const;
+};
+
+std::size_t packed_positions_bytes(std::size_t chunks, std::size_t count);
+
+// The view alone, of a payload that was checked before.
+PackedView view_packed(Codec codec, std::span<const std::byte> payload, std::size_t chunks);
+
+// Checks that the payload is what the format says; `last` is the layout of the last chunk, all
+// others are full.
+Result<PackedView> decode_packed(Codec codec, std::span<const std::byte> payload,
+                                 std::size_t chunks, std::size_t chunk_elements,
+                                 const BlockLayout& last);
+
+// One segment of a bundle. Byte layout, little endian: chunk u64, format u8, codec u8, zero u16,
+// size u32, then the payload.
+struct Piece {
+  std::uint64_t chunk = 0;
+  Format format = Format::empty;
+  Codec codec = Codec::raw;
+  Bytes payload;
+};
+inline constexpr std::size_t kPieceHeaderBytes = 16;
+
+// Bundles are cut at this size; a single large piece may exceed it.
+inline constexpr std::size_t kBundleBytes = 1u << 20;
+inline constexpr std::size_t kMaxBundleBytes = 1u << 30;
+
+// As many of the pieces as fit, from `first` on; moves `first` behind them.
+Bytes encode_bundle(std::span<const Piece> pieces, std::size_t& first);
+
+// Appends the pieces to `out`; their payloads share the bundle's memory. Chunks must ascend, also
+// from what is there already, and no piece may be empty. The payloads themselves are not checked.
+Status decode_bundle(const Bytes& bundle, std::vector<Piece>& out);
 
 }  // namespace sparsewire::wire

@@ -1,19 +1,162 @@
-"""What callers may ask of a collective: options are checked, and become the engine's codes."""
+"""What callers pass to a collective is checked, and becomes what the engine takes.
+
+Of an array that is its address, number of elements and dtype code. NumPy arrays and torch tensors
+are read directly; anything else through DLPack or the buffer protocol. What is to be written and
+cannot be used in place is refused, never copied. Of options it is codes.
+"""
 
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Sequence
-from typing import SupportsIndex, TypeAlias
+from typing import Any, NamedTuple, SupportsIndex, TypeAlias
+
+import numpy as np
 
 from sparsewire._core import CODECS, DTYPES, OPS
-from sparsewire.arrays import dtype_name
 
 Precision: TypeAlias = "str | Sequence[str | None] | None"
 
 SPARSE_OPS = ("sum", "avg")
 _INTEGERS = {DTYPES["int32"], DTYPES["int64"]}
 _SEEDS = 2**32
+_CPU = 1
+_IMMUTABLE = ("jax", "jaxlib")
+_NUMPY_CODES: dict[Any, int] = {
+    np.dtype(name): code for name, code in DTYPES.items() if name != "bfloat16"
+}
+_torch_codes: dict[Any, int] = {}
+
+
+class View(NamedTuple):
+    """Memory of an array, valid as long as `owner` lives."""
+
+    pointer: int
+    size: int
+    dtype: int
+    owner: object
+    nbytes: int
+
+
+def view(x: Any, *, writable: bool) -> View:
+    """The memory of `x`; raises TypeError or ValueError that says what to do."""
+    if isinstance(x, np.ndarray):
+        return _of_numpy(x, writable, x)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return _of_tensor(x, torch)
+    if writable and type(x).__module__.partition(".")[0] in _IMMUTABLE:
+        raise TypeError(
+            "JAX arrays are immutable: pass out=, for example out=numpy.empty_like(x), "
+            "and turn the result into a JAX array with jax.numpy.asarray"
+        )
+    return _of_numpy(_as_numpy(x, writable), writable, x)
+
+
+def check_target(source: View, target: View) -> None:
+    """Refuse an `out` that does not fit `x`, or shares a part of its memory."""
+    if (source.dtype, source.size) != (target.dtype, target.size):
+        raise ValueError(
+            f"out must have the dtype and size of x: x has {source.size} elements of "
+            f"{dtype_name(source.dtype)}, out has {target.size} of {dtype_name(target.dtype)}"
+        )
+    if source.pointer != target.pointer:
+        check_apart(target, source.pointer, source.nbytes)
+
+
+def check_apart(target: View, begin: int, nbytes: int) -> None:
+    """Refuse an `out` that shares memory with `nbytes` bytes of `x` at address `begin`."""
+    if begin < target.pointer + target.nbytes and target.pointer < begin + nbytes:
+        raise ValueError("out overlaps x: pass memory of its own, or none")
+
+
+def dtype_name(code: int) -> str:
+    return next(name for name, known in DTYPES.items() if known == code)
+
+
+def _of_numpy(array: np.ndarray[Any, Any], writable: bool, owner: object) -> View:
+    code = _NUMPY_CODES.get(array.dtype)
+    if code is None:
+        code = _numpy_code(array.dtype)
+    flags = array.flags
+    if not flags.c_contiguous:
+        raise ValueError("the array is not C-contiguous: pass numpy.ascontiguousarray(x)")
+    if not flags.aligned:
+        raise ValueError("the array is not aligned: pass a copy, x.copy()")
+    if writable and not flags.writeable:
+        raise ValueError("the array is read-only: pass out=, or a copy")
+    pointer = array.__array_interface__["data"][0]
+    return View(pointer, array.size, code, (owner, array), array.nbytes)
+
+
+def _numpy_code(dtype: np.dtype[Any]) -> int:
+    """Code of a dtype that is not NumPy's own; ml_dtypes and JAX share their bfloat16."""
+    if dtype.name == "bfloat16" and dtype.isnative:
+        code = _NUMPY_CODES[dtype] = DTYPES["bfloat16"]
+        return code
+    raise _unsupported(str(dtype))
+
+
+def _of_tensor(x: Any, torch: Any) -> View:
+    if not _torch_codes:
+        _torch_codes.update((getattr(torch, name), code) for name, code in DTYPES.items())
+    if not x.is_cpu:
+        raise ValueError(f"the tensor is on {x.device}: pass x.cpu()")
+    if x.layout is not torch.strided:
+        raise TypeError(f"the tensor has layout {x.layout}: pass x.to_dense()")
+    code = _torch_codes.get(x.dtype)
+    if code is None:
+        raise _unsupported(str(x.dtype))
+    if x.requires_grad and torch.is_grad_enabled():
+        raise ValueError(
+            "the tensor requires grad, and all_reduce is not differentiable: pass x.detach(), "
+            "or call it under torch.no_grad()"
+        )
+    if x.is_neg():
+        raise ValueError("the tensor is negated only when it is read: pass x.resolve_neg()")
+    if not x.is_contiguous():
+        raise ValueError("the tensor is not contiguous: pass x.contiguous()")
+    count = x.numel()
+    pointer = x.data_ptr()
+    if count and not pointer:
+        raise TypeError(f"{type(x).__name__} has no memory of its own: pass a plain tensor")
+    return View(pointer, count, code, x, count * x.element_size())
+
+
+def _as_numpy(x: Any, writable: bool) -> np.ndarray[Any, Any]:
+    """A NumPy array over the memory of `x`; a copy only where `x` is just read."""
+    if hasattr(x, "__dlpack_device__") and hasattr(x, "__dlpack__"):
+        kind = int(x.__dlpack_device__()[0])
+        if kind != _CPU:
+            raise ValueError(
+                f"the array is not in CPU memory (DLPack device {kind}): copy it there"
+            )
+        return _from_dlpack(x, writable)
+    try:
+        return np.asarray(memoryview(x))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{type(x).__name__} is no array that sparsewire can use ({error}): pass a NumPy "
+            "array, a torch CPU tensor, or an object with DLPack or the buffer protocol"
+        ) from None
+
+
+def _from_dlpack(x: Any, writable: bool) -> np.ndarray[Any, Any]:
+    try:
+        return np.from_dlpack(x)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        if hasattr(x, "__array__") and not writable:
+            # DLPack in NumPy has no bfloat16, but JAX arrays convert to ml_dtypes' without a copy.
+            return np.asarray(x)
+        what = "written to: pass out=, such as a NumPy array" if writable else "read"
+        raise TypeError(
+            f"{type(x).__name__} has no DLPack ({error}) by which it can be {what}"
+        ) from None
+
+
+def _unsupported(dtype: str) -> TypeError:
+    return TypeError(f"dtype {dtype} is not supported: use one of {', '.join(DTYPES)}")
 
 
 def check_dense(algorithm: str, result: str, seed: int) -> None:

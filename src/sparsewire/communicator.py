@@ -5,23 +5,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import Any, cast
 
 import numpy as np
 
 from sparsewire._core import Communicator as Core
 from sparsewire._core import Operation
-from sparsewire.arguments import Precision, check_dense, codecs, dense_code
-from sparsewire.arrays import check_target, view
-from sparsewire.engine_threads import CallbackPool, NoticeLog
+from sparsewire.arguments import Precision, check_dense, check_target, codecs, dense_code, view
 from sparsewire.errors import Error, Timeout, from_failure
 from sparsewire.lifetime import Inherited, close_at_exit, closes_now, disown_in_child
-from sparsewire.link_figures import LinkFigures
-from sparsewire.options import TIMEOUT_MAX_S, Options, check_timeout
-from sparsewire.sparse_collectives import Request, Results, call_arguments, check_request
-from sparsewire.sparse_input import coalesced, is_sparse, read
-from sparsewire.work import AbandonedMemory, Work
+from sparsewire.options import TIMEOUT_MAX_S, LinkFigures, Options, check_timeout
+from sparsewire.sparse_collectives import (
+    Request,
+    Results,
+    call_arguments,
+    check_request,
+    is_sparse,
+    read,
+)
+from sparsewire.work import AbandonedMemory, CallbackPool, NoticeLog, Work
 
 
 class Communicator:
@@ -203,13 +205,12 @@ class Communicator:
 
     def _sparse(self, x: Any, request: Request, async_op: bool, timeout: float | None) -> Any:
         check_request(request, x, self.world_size, self.has_aggregators)
-        x = coalesced(x)
         given = read(x)
         arguments = call_arguments(request, given)
         start = partial(self._core.submit_sparse, **arguments, timeout=self._seconds(timeout))
 
         def deliver_from(operation: Operation) -> Callable[[], Any]:
-            results = Results(operation, x, given)
+            results = Results(operation, given)
             return partial(results.of_rank, self.rank, self.world_size, request)
 
         memory = (given.indices, given.values.owner, request.out)
@@ -223,10 +224,11 @@ class Communicator:
         memory: object,
     ) -> Work:
         """The handle of an operation on `memory`, which stays whatever interrupts this."""
-        operation, token = self._abandoned.issue(start, memory)
-        work = Work(self, operation, deliver_from(operation), memory)
-        self._abandoned.issued(token)
-        return work
+
+        def handle(operation: Operation) -> Work:
+            return Work(self, operation, deliver_from(operation), memory)
+
+        return self._abandoned.issue(start, memory, handle)
 
     def barrier(self, timeout: float | None = None) -> None:
         """Return once every rank has called it. Raises like `all_reduce`."""
@@ -313,17 +315,9 @@ class Communicator:
         Nothing is checked. For glue to frameworks; codes are in `_core.DTYPES`,
         `_core.OPS` and `_core.CODECS`.
         """
-        start = partial(
-            self._core.submit,
-            source_ptr,
-            target_ptr,
-            count,
-            dtype_code,
-            op_code,
-            self._seconds(timeout_s),
-            *codec_codes,
-            seed,
-        )
+        memory_codes = (source_ptr, target_ptr, count, dtype_code, op_code)
+        seconds = self._seconds(timeout_s)
+        start = partial(self._core.submit, *memory_codes, seconds, *codec_codes, seed)
         return self._issue(start, lambda _: result, memory)
 
     def _seconds(self, timeout: float | None) -> float:
@@ -367,12 +361,7 @@ class Communicator:
     def __enter__(self) -> Communicator:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -19,7 +19,8 @@ class PeerLost(Error):
         self.rank = rank
         self.op = op
         self.seq = seq
-        self.message = message or _peer_lost_message(rank, op, seq)
+        who = f"rank {rank}" if rank >= 0 else "an aggregator"
+        self.message = message or f"lost {who}, in {op} (operation {seq}). {_SEE_LOG}"
         super().__init__(self.message)
 
     def __reduce__(self) -> tuple[type[PeerLost], tuple[int, str, int, str]]:
@@ -95,11 +96,6 @@ _BY_CODE: dict[str, tuple[type[Error], str]] = {
     "aborted": (Error, "Restart the job."),
     "closed": (Error, "Make a new one with sparsewire.init()."),
 }
-
-
-def _peer_lost_message(rank: int, op: str, seq: int) -> str:
-    who = f"rank {rank}" if rank >= 0 else "an aggregator"
-    return f"lost {who}, in {op} (operation {seq}). {_SEE_LOG}"
 
 
 def from_failure(failure: Failure, first_operation: int = 0) -> Error:

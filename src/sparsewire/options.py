@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
-
-from sparsewire.link_figures import LinkFigures, parse_link_figures
 
 TIMEOUT_DEFAULT_S = 1800.0
 TIMEOUT_MAX_S = 1e9
@@ -48,6 +47,32 @@ def parse_address(text: str) -> Address:
     if not (port.isascii() and port.isdigit() and int(port) <= 65535):
         raise ValueError(f"{text!r} has no valid port: give a number from 0 to 65535")
     return Address(host[1:-1] if bracketed else host, int(port))
+
+
+class LinkFigures(NamedTuple):
+    """What a network and the processors behind it take, in seconds."""
+
+    latency_s: float
+    """Of one small message from rank to rank, both ends included."""
+    byte_s: float
+    """Of one byte that a rank sends, while all ranks send."""
+    merge_s: float
+    """Of one element in a sum: to pick it, to add it, to put it in its place."""
+
+    def __str__(self) -> str:
+        return ",".join(f"{figure:g}" for figure in self)
+
+
+def parse_link_figures(text: str) -> LinkFigures:
+    """Read "latency_s,byte_s,merge_s"; raises ValueError unless all three are positive numbers."""
+    with contextlib.suppress(TypeError, ValueError):
+        figures = LinkFigures(*map(float, text.split(",")))
+        if all(math.isfinite(figure) and figure > 0 for figure in figures):
+            return figures
+    raise ValueError(
+        f"SPARSEWIRE_LINK={text!r} is not three positive numbers: write the seconds of a message, "
+        "of a byte and of an element, such as 5e-5,1e-9,4e-9"
+    )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from meeting import tell, wait_for
 from support import run_ranks
 
 import sparsewire
-from sparsewire import engine_threads
+from sparsewire import work
 
 
 def interrupt_between_submit_and_handle() -> bool:
@@ -61,7 +61,7 @@ def test_callback_that_exits_keeps_no_other_from_running(
     def leave() -> None:
         raise SystemExit(3)
 
-    for _ in range(2 * engine_threads.IDLE_MAX):
+    for _ in range(2 * work.IDLE_MAX):
         call_back(alone, leave)
     called = threading.Event()
     call_back(alone, called.set)
@@ -73,7 +73,7 @@ def test_callback_that_exits_keeps_no_other_from_running(
 def test_callbacks_wait_where_all_threads_are_in_callbacks(
     alone: sparsewire.Communicator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_threads, "THREADS_MAX", 4)
+    monkeypatch.setattr(work, "THREADS_MAX", 4)
     gate, running, most, left = threading.Event(), set(), [0], threading.Semaphore(0)
 
     def block() -> None:

@@ -98,6 +98,27 @@ def missing_at_a_later_init() -> None:
         expect_absent("ranks 0, 1, 2")
 
 
+class Interrupted(MPI.Intracomm):
+    """The user's Ctrl-C comes as the rank is about to gather."""
+
+    def Iallgather(self, *_: object) -> MPI.Request:
+        raise KeyboardInterrupt
+
+
+def interrupted_halfway() -> None:
+    """The others cannot take back what they began; a duplicate has nothing to take back."""
+    if WORLD.Get_rank() == 2:
+        with pytest.raises(KeyboardInterrupt):
+            sparsewire.init(Interrupted(WORLD), timeout=20)
+    else:
+        with pytest.raises(sparsewire.Timeout, match=r"^some rank gave up before all had"):
+            sparsewire.init(WORLD, timeout=1)
+        with pytest.raises(sparsewire.Error, match=r"ended halfway on some rank: .* by Dup\(\)$"):
+            sparsewire.init(WORLD, timeout=1)
+    with sparsewire.init(WORLD.Dup(), timeout=20) as comm:
+        check_sum(comm, list(range(comm.world_size)))
+
+
 def ranks_that_never_come() -> None:
     if WORLD.Get_rank() not in (1, 2):
         expect_absent("ranks 1, 2")

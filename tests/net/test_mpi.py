@@ -59,6 +59,7 @@ def test_world(ranks: int) -> None:
         "large_records",
         "late_rank",
         "missing_at_a_later_init",
+        "interrupted_halfway",
         "ranks_that_never_come",
         "mismatch",
         "refused",

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sparsewire._core import DTYPES
-from sparsewire.arrays import check_target, view
+from sparsewire.arguments import check_target, view
 
 
 @pytest.mark.parametrize("name", [name for name in DTYPES if name != "bfloat16"])

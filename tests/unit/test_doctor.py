@@ -17,7 +17,7 @@ from sparsewire.cli.main import app
 from sparsewire.doctor.diagnosis import DENSITIES, SIZES, Diagnosis, choices, of_ranks
 from sparsewire.doctor.findings import Finding, findings
 from sparsewire.doctor.machine import Device, Machine, device_with, look_at_machine
-from sparsewire.link_figures import LinkFigures
+from sparsewire.options import LinkFigures
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")
 GIGABIT = LinkFigures(1e-4, 8e-9, 4e-9)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ import pytest
 from sparsewire.errors import AuthenticationError, Error, MismatchError, ProtocolError, Timeout
 from sparsewire.meeting import listener as listening
 from sparsewire.meeting import mesh, startup
-from sparsewire.meeting.handshake import Hello, Reason, Refused, Role
+from sparsewire.meeting.handshake import Hello, Reason, Refused, Role, receive
 from sparsewire.meeting.listener import Listener
 from sparsewire.meeting.mesh import Channels, MemberGuard, Membership, connect_ranks, dial
 from sparsewire.meeting.sockets import bind, local_end
@@ -41,7 +42,7 @@ def join_all(where: Path | Address, *options: Options):
             else:
                 place = tcp_place(where, b"", one, deadline)
             with closing(place):
-                return startup.join(one, place, {}, deadline)
+                return startup.connect(one, place, {}, deadline)
         except Exception as error:
             return error
 
@@ -266,7 +267,7 @@ def test_missing_callers_are_named() -> None:
 def test_failed_mesh_leaves_no_descriptor() -> None:
     before = len(os.listdir("/proc/self/fd"))
     silent = member(2)
-    with closing(Listener(bind("127.0.0.1", 0), MemberGuard(MEMBER))) as first:
+    with closing(Listener(bind("127.0.0.1", 0), partial(receive, MemberGuard(MEMBER)))) as first:
         stop = threading.Event()
         serving = threading.Thread(target=serve_until, args=(first, stop))
         serving.start()
@@ -292,7 +293,7 @@ def test_caller_tries_again_until_the_listener_is_there() -> None:
         address = Address(*place.getsockname())
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(call, address, member(1))
-        with closing(Listener(bind(*address), MemberGuard(MEMBER))) as listener:
+        with closing(Listener(bind(*address), partial(receive, MemberGuard(MEMBER)))) as listener:
             connections = []
             while not connections:
                 connections = listener.poll(0.1)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given, settings
@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 
 import sparsewire
 from sparsewire.errors import AuthenticationError, Error, ProtocolError, Timeout
-from sparsewire.meeting import tcp_place
+from sparsewire.meeting import listener, tcp_place
+from sparsewire.meeting.connect import named_store, open_place
 from sparsewire.meeting.listener import STRANGERS_MAX
 from sparsewire.meeting.place import Place
-from sparsewire.meeting.rendezvous import named_store, open_place
 from sparsewire.meeting.store_place import FileStore, StorePlace, next_use
 from sparsewire.options import Address, Options
 
@@ -171,15 +171,15 @@ def test_port_in_use_is_named(free_port: int) -> None:
 
 
 def test_a_rank_finds_out_that_it_is_not_rank_0() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=shout, args=(listener,), daemon=True).start()
-        (error,) = meet(at(listener.getsockname()[1]), [1], 2)
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        threading.Thread(target=shout, args=(door,), daemon=True).start()
+        (error,) = meet(at(door.getsockname()[1]), [1], 2)
         assert isinstance(error, ProtocolError)
         assert "not rank 0 of a sparsewire job" in str(error)
 
 
-def shout(listener: socket.socket) -> None:
-    connection, _ = listener.accept()
+def shout(door: socket.socket) -> None:
+    connection, _ = door.accept()
     with connection:
         connection.recv(64)
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -215,16 +215,37 @@ def test_a_record_is_bounded(free_port: int) -> None:
 @pytest.mark.parametrize(
     "words", [b"", struct.pack("!II", 1000, 100), struct.pack("!II", 1000, 2**31) + bytes(99)]
 )
-def test_one_that_sends_no_record_takes_no_place(
+def test_those_that_send_no_record_hold_up_nobody(
     words: bytes, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tcp_place, "_PATIENCE_S", 0.2)
-    with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(meet, at(free_port), [0], 2)
-        with closing(at(free_port)(Options(1, 2))) as odd, odd._dial() as connection:
-            connection.sendall(words)
-            assert connection.recv(1)
-            assert meet(at(free_port), [1], 2) == waiting.result(10)
+    """Strangers that prove themselves as ranks 1 and 2, and then have all the time of the world."""
+    for module, name in ((listener, "PATIENCE_S"), (tcp_place, "_PATIENCE_S")):
+        monkeypatch.setattr(module, name, 100.0)
+    with ThreadPoolExecutor() as pool, ExitStack() as odd_ones:
+        waiting = pool.submit(meet, at(free_port), [0], 3)
+        for rank in (1, 2, 2):
+            odd = odd_ones.enter_context(closing(at(free_port)(Options(rank, 3))))
+            odd_ones.enter_context(odd._dial()).sendall(words)
+        assert meet(at(free_port), [1, 2], 3) == 2 * waiting.result(10)
+
+
+def test_a_rank_that_is_dropped_as_it_comes_in_comes_again(
+    free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where many more ranks come at once than are let in at a time."""
+    receive, dropped = tcp_place._receive_newcomer, []
+
+    def drop_first(*args: Any) -> Any:
+        newcomer = yield from receive(*args)
+        if not dropped:
+            dropped.append(newcomer)
+            raise ProtocolError("dropped")
+        return newcomer
+
+    monkeypatch.setattr(tcp_place, "_receive_newcomer", drop_first)
+    records = [f"rank {rank} in round 0".encode() * rank for rank in range(3)]
+    assert meet(at(free_port), [0, 1, 2], 3) == [[records]] * 3
+    assert dropped
 
 
 def test_strangers_take_no_place_of_a_rank(free_port: int) -> None:

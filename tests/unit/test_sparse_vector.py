@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sparsewire import SparseVector
 from sparsewire._core import ROW_MAX, ROW_MIN
-from sparsewire.sparse_input import coalesced, is_sparse, join_rows, read, row_for
+from sparsewire.sparse_collectives import is_sparse, join_rows, read, row_for
 
 DTYPES: list[Any] = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int32, np.int64]
 
@@ -175,4 +175,4 @@ def test_a_vector_without_rows_is_read_in_place() -> None:
     assert cut.values.pointer == vector.values.ctypes.data
     assert is_sparse(vector)
     assert not is_sparse(vector.values)
-    assert coalesced(vector) is vector
+    assert cut.x is vector

@@ -3,18 +3,21 @@
 #pragma once
 
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/transitions.hpp"
 #include "net/tcp/poller.hpp"
-#include "net/tcp/reading.hpp"
 #include "wire/frame.hpp"
 
 namespace sparsewire::net {
@@ -33,6 +36,22 @@ class FrameHandler {
   // One whole frame. A borrowed payload is valid during the call only. An error closes the
   // connection.
   virtual Status on_message(wire::Message message) = 0;
+};
+
+// What a connection is in the middle of reading.
+enum class Reading : std::uint8_t {
+  frames,   // whole ones, as they come
+  payload,  // a large one, straight to its place
+  held,     // frames are staged that this turn may not hand out any more
+};
+
+enum class ReadingStep : std::uint8_t { begin_payload, end_payload, end_turn, begin_turn };
+
+inline constexpr Transition<Reading, ReadingStep> kReadingTransitions[] = {
+    {Reading::frames, ReadingStep::begin_payload, Reading::payload},
+    {Reading::payload, ReadingStep::end_payload, Reading::frames},
+    {Reading::frames, ReadingStep::end_turn, Reading::held},
+    {Reading::held, ReadingStep::begin_turn, Reading::frames},
 };
 
 class Connection {
@@ -132,6 +151,32 @@ class Connection {
 
   std::uint64_t bytes_sent_ = 0;
   std::uint64_t bytes_received_ = 0;
+};
+
+// Connected sockets on their way to the connections that take them over: what nobody takes over is
+// closed.
+class Sockets {
+ public:
+  // By lane and peer; -1 where there is none.
+  Sockets(std::vector<std::vector<int>> sockets) : sockets_(std::move(sockets)) {}
+  Sockets(Sockets&&) = default;
+  Sockets& operator=(Sockets&&) = delete;
+  ~Sockets() {
+    for (const auto& lane : sockets_) {
+      for (const int fd : lane) {
+        if (fd >= 0) ::close(fd);
+      }
+    }
+  }
+
+  std::size_t lanes() const { return sockets_.size(); }
+  std::size_t peers() const { return sockets_.empty() ? 0 : sockets_.front().size(); }
+
+  // Whoever takes a socket over leaves -1 in its place.
+  std::span<int> of_lane(std::size_t lane) { return sockets_[lane]; }
+
+ private:
+  std::vector<std::vector<int>> sockets_;
 };
 
 }  // namespace sparsewire::net

@@ -19,15 +19,19 @@ int checked(int result, const char* call) {
   return result;
 }
 
+void start_watching(int epoll_fd, int fd, std::uint32_t events, void* tag) {
+  epoll_event event{};
+  event.events = events;
+  event.data.ptr = tag;
+  checked(::epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event), "epoll_ctl");
+}
+
 }  // namespace
 
 Poller::Poller()
     : epoll_fd_(checked(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1")),
       wake_fd_(checked(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd")) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.ptr = nullptr;
-  checked(::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wake_fd_, &event), "epoll_ctl");
+  start_watching(epoll_fd_, wake_fd_, EPOLLIN, nullptr);
 }
 
 Poller::~Poller() { disown(); }
@@ -40,10 +44,7 @@ void Poller::disown() {
 }
 
 void Poller::add(int fd, void* tag) {
-  epoll_event event{};
-  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-  event.data.ptr = tag;
-  checked(::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event), "epoll_ctl");
+  start_watching(epoll_fd_, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, tag);
 }
 
 void Poller::remove(int fd) {
@@ -58,10 +59,7 @@ void Poller::tick_every(std::chrono::milliseconds interval) {
   const timespec pause{static_cast<time_t>(seconds.count()), static_cast<long>(rest.count())};
   const itimerspec times{pause, pause};
   checked(::timerfd_settime(timer_fd_, 0, &times, nullptr), "timerfd_settime");
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.ptr = &timer_fd_;
-  checked(::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, timer_fd_, &event), "epoll_ctl");
+  start_watching(epoll_fd_, timer_fd_, EPOLLIN, &timer_fd_);
 }
 
 void Poller::wake() {

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "proto/stream/by_element.hpp"
-#include "wire/join.hpp"
+#include "wire/agreement.hpp"
 
 namespace sparsewire::proto {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/types.hpp"
-#include "wire/call.hpp"
+#include "wire/agreement.hpp"
 
 namespace sparsewire::proto {
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "kernels/kernels.hpp"
-#include "wire/little_endian.hpp"
+#include "wire/layout.hpp"
 
 namespace sparsewire::proto {
 namespace {

@@ -4,8 +4,7 @@
 #include "proto/sparse/sparse_tensor.hpp"
 #include "proto/stream/reduce.hpp"
 #include "proto/stream/source.hpp"
-#include "wire/bundle.hpp"
-#include "wire/packed.hpp"
+#include "wire/segment.hpp"
 
 namespace sparsewire::proto {
 

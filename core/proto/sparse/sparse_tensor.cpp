@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "wire/join.hpp"
+#include "wire/agreement.hpp"
 
 namespace sparsewire::proto {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/error.hpp"
-#include "wire/descriptor.hpp"
+#include "wire/agreement.hpp"
 
 namespace sparsewire::proto {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "wire/little_endian.hpp"
+#include "wire/layout.hpp"
 
 namespace sparsewire::proto {
 namespace {

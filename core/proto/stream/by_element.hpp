@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "wire/descriptor.hpp"
+#include "wire/agreement.hpp"
 #include "wire/segment.hpp"
 
 namespace sparsewire::proto {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "wire/fault.hpp"
+#include "wire/frame.hpp"
 
 namespace sparsewire::proto {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/transitions.hpp"
 #include "proto/stream/plan.hpp"
 #include "proto/stream/reduce.hpp"
-#include "wire/descriptor.hpp"
+#include "wire/agreement.hpp"
 #include "wire/frame.hpp"
 
 namespace sparsewire::proto {

@@ -6,11 +6,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "base/block_layout.hpp"
-#include "wire/descriptor.hpp"
+#include "base/types.hpp"
+#include "wire/agreement.hpp"
 #include "wire/frame.hpp"
-#include "wire/limits.hpp"
-#include "wire/topology.hpp"
+#include "wire/layout.hpp"
 
 namespace sparsewire::proto {
 

@@ -7,7 +7,7 @@
 
 #include "kernels/blocks.hpp"
 #include "kernels/kernels.hpp"
-#include "wire/little_endian.hpp"
+#include "wire/layout.hpp"
 
 namespace sparsewire::proto {
 namespace {

@@ -9,8 +9,8 @@
 #include "base/types.hpp"
 #include "proto/stream/by_element.hpp"
 #include "proto/stream/contribution.hpp"
-#include "wire/descriptor.hpp"
-#include "wire/limits.hpp"
+#include "wire/agreement.hpp"
+#include "wire/layout.hpp"
 
 namespace sparsewire::proto {
 

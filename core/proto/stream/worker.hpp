@@ -11,7 +11,7 @@
 
 #include "proto/stream/plan.hpp"
 #include "proto/stream/source.hpp"
-#include "wire/descriptor.hpp"
+#include "wire/agreement.hpp"
 #include "wire/frame.hpp"
 
 namespace sparsewire::proto {

@@ -44,7 +44,7 @@ def doctor(
 
 def _diagnose(workers: int | None) -> tuple[int, Diagnosis]:
     from sparsewire.doctor.diagnosis import of_local_ranks, of_machine, of_ranks
-    from sparsewire.meeting.launcher import is_launched
+    from sparsewire.meeting.connect import is_launched
 
     if is_launched():
         if workers:

@@ -107,7 +107,7 @@ def _require_extra() -> None:
 def _dispatch(given: dict[str, Any]) -> None:
     from sparsewire.experiment.progress import bars
     from sparsewire.experiment.report import ResultFiles
-    from sparsewire.meeting.launcher import is_launched
+    from sparsewire.meeting.connect import is_launched
 
     if "workers" in given and is_launched():
         raise OptimizeError("a launcher has started the ranks already: leave out --workers")

@@ -17,9 +17,9 @@ from sparsewire.doctor.findings import Finding, findings
 from sparsewire.doctor.machine import Machine, look_at_machine
 from sparsewire.errors import Error
 from sparsewire.experiment.crew import Event, run_on_loopback
-from sparsewire.link_figures import LinkFigures
 from sparsewire.measure.prediction import predict
-from sparsewire.meeting.launcher import join
+from sparsewire.meeting.connect import join
+from sparsewire.options import LinkFigures
 
 SIZES = (64 << 10, 1 << 20, 16 << 20, 100_000_000)
 """Bytes of the vector as a dense one."""

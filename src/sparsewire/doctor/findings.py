@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from sparsewire.doctor.machine import Machine
-from sparsewire.link_figures import LinkFigures
-from sparsewire.options import LANES_DEFAULT
+from sparsewire.options import LANES_DEFAULT, LinkFigures
 
 
 @dataclass(frozen=True)

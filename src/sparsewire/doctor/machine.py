@@ -16,8 +16,7 @@ from pyroute2.ethtool.ioctl import EthtoolError
 
 from sparsewire import __version__, _core
 from sparsewire.lab import available
-from sparsewire.meeting.interface import host_identity, is_loopback, local_address
-from sparsewire.meeting.sockets import prepare
+from sparsewire.meeting.sockets import host_identity, is_loopback, local_address, prepare
 
 _NAME_BYTES = 16
 

@@ -13,8 +13,8 @@ from sparsewire.doctor.diagnosis import Chosen, Diagnosis
 from sparsewire.doctor.findings import bandwidth_mbit
 from sparsewire.doctor.machine import Machine
 from sparsewire.experiment.report import Column, table
-from sparsewire.link_figures import LinkFigures
 from sparsewire.measure.sizes import size_text
+from sparsewire.options import LinkFigures
 
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:

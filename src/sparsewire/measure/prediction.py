@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparsewire import _core
-from sparsewire.link_figures import LinkFigures
+from sparsewire.options import LinkFigures
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,21 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from sparsewire._core import Aggregator as Core
-from sparsewire.meeting.handshake import ANY_PEER, Guard, Hello, Reason, Refused, Role, worker_key
-from sparsewire.meeting.interface import is_loopback
+from sparsewire.meeting.handshake import (
+    ANY_PEER,
+    Guard,
+    Hello,
+    Reason,
+    Refused,
+    Role,
+    receive,
+    worker_key,
+)
 from sparsewire.meeting.listener import Listener
-from sparsewire.meeting.sockets import bind, prepare
+from sparsewire.meeting.sockets import bind, is_loopback, prepare
 from sparsewire.options import LANES_MAX, Address, check_secret
 
 _log = logging.getLogger(__name__)
@@ -126,7 +135,7 @@ class AggregatorServer:
         ask for a window of `window_max`. One that says nothing for `grace` seconds is let go.
         """
         self._guard = WorkerGuard(check_secret(secret), jobs_max, ranks_max)
-        self._listener = Listener(bind(*address), self._guard)
+        self._listener = Listener(bind(*address), partial(receive, self._guard))
         self._core = Core(memory=memory, job_memory=job_memory, window=window_max, grace=grace)
         if not secret and not is_loopback(self.address.host):
             _log.warning(

@@ -1,24 +1,39 @@
-"""Makes communicators: finds the settings, meets the other ranks, starts the engine."""
+"""Makes communicators: finds the settings and the other ranks, starts the engine.
+
+The ranks meet in the place that the caller passes, or that the launcher's environment names.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, cast
+from urllib.parse import unquote, urlsplit
 
 from sparsewire._core import Communicator as Core
 from sparsewire.communicator import Communicator
 from sparsewire.meeting.link_probe import measure_link
-from sparsewire.meeting.mpi_place import as_mpi, mpi_ranks
-from sparsewire.meeting.rendezvous import open_place
-from sparsewire.meeting.startup import join
-from sparsewire.meeting.store_place import Store
-from sparsewire.options import Options, resolve
+from sparsewire.meeting.mpi_place import as_mpi, mpi_place, mpi_ranks
+from sparsewire.meeting.place import Place
+from sparsewire.meeting.startup import connect
+from sparsewire.meeting.store_place import FileStore, Store, StorePlace
+from sparsewire.meeting.tcp_place import TcpStore, tcp_place
+from sparsewire.options import RANK_NAMES, Address, Options, resolve
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
+
+_MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_MEETING_POINTS = ("MASTER_ADDR", "SPARSEWIRE_RENDEZVOUS")
+
+_named: dict[tuple[str, str, str], Store] = {}
+
+# A forked child is a process of its own.
+os.register_at_fork(after_in_child=_named.clear)
 
 
 def init(
@@ -61,7 +76,7 @@ def init(
     if options.world_size > 1:
         deadline = time.monotonic() + options.start_timeout
         with closing(open_place(store, options, os.environ, deadline)) as place:
-            channels = join(options, place, os.environ, deadline)
+            channels = connect(options, place, os.environ, deadline)
     core = Core(
         options.rank,
         options.world_size,
@@ -73,17 +88,94 @@ def init(
     )
     communicator = Communicator(core, options)
     try:
-        _learn_link(communicator, core, options)
+        # Through dedicated aggregators there is only one way to go.
+        if options.world_size > 1 and not options.aggregators:
+            core.set_link(*(options.link or measure_link(communicator, options.start_timeout)))
+            communicator.start_counting()
     except BaseException:
         communicator.close()
         raise
     return communicator
 
 
-def _learn_link(communicator: Communicator, core: Core, options: Options) -> None:
-    """Give the engine the link's figures: those of the settings, else measured ones."""
-    # Through dedicated aggregators there is only one way to go.
-    if options.world_size == 1 or options.aggregators:
-        return
-    core.set_link(*(options.link or measure_link(communicator, options.start_timeout)))
-    communicator.start_counting()
+def open_place(
+    store: object, options: Options, environment: Mapping[str, str], deadline: float
+) -> Place:
+    """Where the ranks meet: in `store`, over it if it is an MPI communicator, or by default.
+
+    `deadline` is on the monotonic clock. Raises ValueError where the environment names no place.
+    """
+    if (mpi := as_mpi(store)) is not None:
+        return mpi_place(mpi, deadline)
+    if isinstance(store, TcpStore):
+        return tcp_place(store.address, store.secret, options, deadline)
+    if store is None and (address := _own_address(environment)) is not None:
+        return tcp_place(address, options.secret, options, deadline)
+    found = named_store(options, environment) if store is None else cast(Store, store)
+    return StorePlace(found, options, deadline)
+
+
+def _own_address(environment: Mapping[str, str]) -> Address | None:
+    """Where rank 0 shall listen; None where the ranks meet in a store."""
+    if environment.get("SPARSEWIRE_RENDEZVOUS"):
+        return None
+    host, port = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
+    if not host or not port.isdigit():
+        raise ValueError(
+            "MASTER_ADDR and MASTER_PORT do not say where the ranks meet: start with torchrun, "
+            "set both, set SPARSEWIRE_RENDEZVOUS=file:///directory, or pass store="
+        )
+    by_agent = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return None if by_agent else Address(host, int(port))
+
+
+def named_store(options: Options, environment: Mapping[str, str]) -> Store:
+    """One for all communicators of a process: its uses are counted, to keep their records apart."""
+    url = environment.get("SPARSEWIRE_RENDEZVOUS", "")
+    where = (url, environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", ""))
+    if where not in _named:
+        _named[where] = (
+            FileStore(_directory(url)) if url else _agent_store(options.start_timeout, environment)
+        )
+    return _named[where]
+
+
+def _directory(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path:
+        raise ValueError(f"SPARSEWIRE_RENDEZVOUS={url!r} is not of the form file:///directory")
+    return unquote(parts.path)
+
+
+def _agent_store(timeout: float, environment: Mapping[str, str]) -> Store:
+    """Torchrun's own store, which holds the port and outlives restarts of the workers."""
+    from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+    host, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
+    store = TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout))
+    run = environment.get("TORCHELASTIC_RUN_ID", "")
+    attempt = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return PrefixStore(f"sparsewire/{run}/{attempt}", store)
+
+
+def is_launched() -> bool:
+    """Whether torchrun, mpirun or srun has made this process a rank."""
+    return any(name in os.environ for name in RANK_NAMES)
+
+
+def join() -> Communicator:
+    """Connect with the other ranks of the launcher, or be the only one; raises as `init` does."""
+    if is_launched():
+        return init(_mpi_world())
+    return init(rank=0, world_size=1)
+
+
+def _mpi_world() -> Intracomm | None:
+    """Where the ranks meet under mpirun, which tells them who they are, but no address."""
+    by_mpi = any(name in os.environ for name in _MPI_RANKS) and "RANK" not in os.environ
+    has_place = any(name in os.environ for name in _MEETING_POINTS)
+    if not by_mpi or has_place or find_spec("mpi4py") is None:
+        return None
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD

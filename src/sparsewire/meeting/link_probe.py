@@ -11,8 +11,7 @@ import numpy as np
 
 from sparsewire._core import Communicator as Core
 from sparsewire.communicator import Communicator
-from sparsewire.link_figures import LinkFigures
-from sparsewire.options import Options
+from sparsewire.options import LinkFigures, Options
 from sparsewire.sparse_vector import SparseVector
 
 _SMALL_CALLS = 7

@@ -8,11 +8,14 @@ import selectors
 import socket
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from sparsewire.errors import Error
-from sparsewire.meeting.handshake import Guard, Handshake, Hello, receive
-from sparsewire.meeting.sockets import close_in_child, local_end
+from sparsewire.lifetime import disown_in_child
+from sparsewire.meeting.handshake import Handshake
+from sparsewire.meeting.sockets import local_end
 from sparsewire.options import Address
 
 _log = logging.getLogger(__name__)
@@ -21,28 +24,31 @@ PATIENCE_S = 5.0
 STRANGERS_MAX = 128
 _ACCEPT_PAUSE_S = 0.05
 
+T = TypeVar("T")
+
 
 @dataclass
-class _Stranger:
+class _Stranger(Generic[T]):
     """A connection whose handshake is under way; it has until `expires` to finish it."""
 
-    handshake: Handshake[Hello]
+    handshake: Handshake[T]
     missing: int
     received: bytes
     expires: float
 
 
-class Listener:
+class Listener(Generic[T]):
     """A listening socket with the handshakes of those who connected.
 
-    A stranger costs one descriptor and fewer than 200 bytes until it has proved itself. One that
-    is silent, slow or talks nonsense is dropped, and never holds up the others.
+    A stranger costs one descriptor and what its handshake reads at once: fewer than 200 bytes until
+    it has proved itself. One that is silent, slow or talks nonsense is dropped, and never holds up
+    the others.
     """
 
-    def __init__(self, door: socket.socket, guard: Guard) -> None:
-        """Take over `door`, which `sockets.bind` has made."""
-        self._guard = guard
-        self._strangers: OrderedDict[socket.socket, _Stranger] = OrderedDict()
+    def __init__(self, door: socket.socket, greet: Callable[[], Handshake[T]]) -> None:
+        """Take over `door`, which `sockets.bind` has made; `greet` begins a handshake."""
+        self._greet = greet
+        self._strangers: OrderedDict[socket.socket, _Stranger[T]] = OrderedDict()
         self._socket = door
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._socket, selectors.EVENT_READ)
@@ -51,24 +57,20 @@ class Listener:
     def address(self) -> Address:
         return local_end(self._socket)
 
-    def fileno(self) -> int:
-        """A descriptor that is readable when `poll` has something to do."""
-        return self._selector.fileno()
-
-    def poll(self, timeout: float) -> list[tuple[socket.socket, Hello]]:
-        """Wait up to `timeout` seconds; return the connections that proved themselves.
+    def poll(self, timeout: float) -> list[tuple[socket.socket, T]]:
+        """Wait up to `timeout` seconds; return connections, and what their handshakes came to.
 
         They are non-blocking and belong to the caller.
         """
-        welcome: list[tuple[socket.socket, Hello]] = []
+        welcome: list[tuple[socket.socket, T]] = []
         for key, _ in self._selector.select(self._wait_limit(timeout)):
             if key.fileobj is self._socket:
                 self._accept()
             # An accept may have pushed out a stranger whose event is still in this list.
             elif isinstance(key.fileobj, socket.socket) and key.fileobj in self._strangers:
-                hello = self._advance(key.fileobj)
-                if hello is not None:
-                    welcome.append((key.fileobj, hello))
+                outcome = self._advance(key.fileobj)
+                if outcome is not None:
+                    welcome.append((key.fileobj, outcome))
         self._drop_expired()
         return welcome
 
@@ -97,8 +99,8 @@ class Listener:
             return
         if len(self._strangers) >= STRANGERS_MAX:
             self._drop_oldest()
-        close_in_child(connection).setblocking(False)
-        handshake = receive(self._guard)
+        disown_in_child(connection, "close").setblocking(False)
+        handshake = self._greet()
         _, missing = next(handshake)
         try:
             self._selector.register(connection, selectors.EVENT_READ)
@@ -109,37 +111,33 @@ class Listener:
         expires = time.monotonic() + PATIENCE_S
         self._strangers[connection] = _Stranger(handshake, missing, b"", expires)
 
-    def _advance(self, connection: socket.socket) -> Hello | None:
-        """Read what is there and answer it; returns the hello once the handshake is complete."""
+    def _advance(self, connection: socket.socket) -> T | None:
+        """Read what is there and answer it; returns the outcome of a handshake that is complete."""
         stranger = self._strangers[connection]
         try:
             data = connection.recv(stranger.missing - len(stranger.received))
-            if not data:
-                self._drop(connection)
-                return None
-            stranger.received += data
-            if len(stranger.received) < stranger.missing:
-                return None
-            return self._answer(connection, stranger)
+            if data:
+                stranger.received += data
+                return self._answer(connection, stranger)
+            self._drop(connection)
         except BlockingIOError:
-            return None
+            pass
         except (Error, OSError) as error:
             _log.warning("dropped a connection from %s: %s", _name(connection), error)
             self._drop(connection)
-            return None
+        return None
 
-    def _answer(self, connection: socket.socket, stranger: _Stranger) -> Hello | None:
+    def _answer(self, connection: socket.socket, stranger: _Stranger[T]) -> T | None:
         try:
-            reply, stranger.missing = stranger.handshake.send(stranger.received)
-            stranger.received = b""
-            # All replies together are far smaller than any socket buffer.
-            connection.sendall(reply)
-            if stranger.missing == 0:
-                next(stranger.handshake)
+            while len(stranger.received) == stranger.missing:
+                reply, stranger.missing = stranger.handshake.send(stranger.received)
+                stranger.received = b""
+                # All replies together are far smaller than any socket buffer.
+                connection.sendall(reply)
         except StopIteration as finished:
             self._forget(connection)
-            hello: Hello = finished.value
-            return hello
+            outcome: T = finished.value
+            return outcome
         return None
 
     def _drop_expired(self) -> None:
@@ -157,7 +155,7 @@ class Listener:
         self._forget(connection).handshake.close()
         connection.close()
 
-    def _forget(self, connection: socket.socket) -> _Stranger:
+    def _forget(self, connection: socket.socket) -> _Stranger[T]:
         self._selector.unregister(connection)
         return self._strangers.pop(connection)
 

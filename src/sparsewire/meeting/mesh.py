@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 from sparsewire.errors import AuthenticationError, ProtocolError, Timeout
 from sparsewire.meeting.handshake import (
@@ -22,6 +24,7 @@ from sparsewire.meeting.handshake import (
     Role,
     introduce,
     new_nonce,
+    receive,
 )
 from sparsewire.meeting.listener import Listener
 from sparsewire.meeting.sockets import CutShort, connect, prepare, receive_exactly
@@ -30,6 +33,8 @@ from sparsewire.options import Address
 _ATTEMPT_MAX_S = 10.0
 _RETRY_FIRST_S = 0.01
 _RETRY_MAX_S = 0.1
+
+T = TypeVar("T")
 
 Table = dict[tuple[int, int], socket.socket]
 """Connections by rank and lane."""
@@ -82,17 +87,16 @@ def connect_ranks(
     with _closed_on_error() as table:
         for rank in range(member.rank):
             for lane in range(member.lanes):
-                greeting = member.hello(Role.PEER, rank, lane)
-                table[rank, lane] = dial(
-                    f"rank {rank}", addresses[rank], greeting, member.key, deadline
-                )
+                hello = member.hello(Role.PEER, rank, lane)
+                name, address = f"rank {rank}", addresses[rank]
+                table[rank, lane] = dial(name, address, hello, member.key, deadline)
         receive_ranks(member, door, table, deadline)
         return _channels(table, member.lanes, member.world_size)
 
 
 def receive_ranks(member: Membership, door: socket.socket, table: Table, deadline: float) -> None:
     """Let in all lanes of all higher ranks, into `table`. Raises Timeout; closes the door."""
-    with contextlib.closing(Listener(door, MemberGuard(member))) as listener:
+    with contextlib.closing(Listener(door, partial(receive, MemberGuard(member)))) as listener:
         while missing := missing_ranks(member, table):
             left = deadline - time.monotonic()
             if left <= 0:
@@ -127,9 +131,9 @@ def connect_aggregators(
     with _closed_on_error() as table:
         for index, address in enumerate(aggregators):
             for lane in range(member.lanes):
-                greeting = member.hello(Role.WORKER, ANY_PEER, lane)
+                hello = member.hello(Role.WORKER, ANY_PEER, lane)
                 table[index, lane] = dial(
-                    "aggregator", address, greeting, member.key, deadline, may_register=may_register
+                    "aggregator", address, hello, member.key, deadline, may_register=may_register
                 )
         return _channels(table, member.lanes, len(aggregators))
 
@@ -162,17 +166,25 @@ def attempt(address: Address, handshake: Handshake[None], limit: float) -> socke
     """One connection with a finished handshake; raises OSError where trying again may help."""
     connection = connect(address, min(max(limit, 0.001), _ATTEMPT_MAX_S))
     try:
-        reply, size = next(handshake)
-        while True:
-            connection.sendall(reply)
-            reply, size = handshake.send(receive_exactly(connection, size))
-    except StopIteration:
+        converse(connection, handshake)
         return connection
     except BaseException as error:
         connection.close()
         if isinstance(error, CutShort) and error.data and not error.data.startswith(MAGIC):
             raise ProtocolError("the other end is not a sparsewire listener") from error
         raise
+
+
+def converse(connection: socket.socket, handshake: Handshake[T]) -> T:
+    """Carry out this end of a handshake; raises what it raises, and OSError."""
+    try:
+        reply, size = next(handshake)
+        while True:
+            connection.sendall(reply)
+            reply, size = handshake.send(receive_exactly(connection, size))
+    except StopIteration as finished:
+        outcome: T = finished.value
+        return outcome
 
 
 @contextmanager

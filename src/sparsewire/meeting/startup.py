@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from sparsewire._core import WIRE_VERSION
 from sparsewire.errors import Error, MismatchError, ProtocolError
 from sparsewire.meeting.handshake import KEY_SIZE, derive, worker_key
-from sparsewire.meeting.interface import host_identity, is_loopback, local_address
 from sparsewire.meeting.mesh import (
     Channels,
     Membership,
@@ -21,7 +20,7 @@ from sparsewire.meeting.mesh import (
     connect_ranks,
 )
 from sparsewire.meeting.place import Place
-from sparsewire.meeting.sockets import bind, local_end
+from sparsewire.meeting.sockets import bind, host_identity, is_loopback, local_address, local_end
 from sparsewire.options import Address, Options
 
 _SETTINGS = {
@@ -79,7 +78,7 @@ class Record:
         return record
 
 
-def join(
+def connect(
     options: Options, place: Place, environment: Mapping[str, str], deadline: float
 ) -> Channels:
     """Connect this rank to all others, or to all aggregators; a collective call.

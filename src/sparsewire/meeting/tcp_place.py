@@ -17,23 +17,34 @@ import struct
 import time
 import warnings
 from collections.abc import Iterator
+from functools import partial
 
 from sparsewire.errors import Error, ProtocolError, Timeout
-from sparsewire.meeting.handshake import Guard, Hello, Reason, Refused, Role, meeting_key, new_nonce
+from sparsewire.meeting.handshake import (
+    Guard,
+    Handshake,
+    Hello,
+    Reason,
+    Refused,
+    Role,
+    meeting_key,
+    new_nonce,
+    receive,
+)
 from sparsewire.meeting.listener import Listener
-from sparsewire.meeting.mesh import dial, name_ranks
+from sparsewire.meeting.mesh import converse, dial, name_ranks
 from sparsewire.meeting.place import Place, absent, lost
-from sparsewire.meeting.sockets import bind, prepare, receive_exactly
+from sparsewire.meeting.sockets import bind, prepare
 from sparsewire.options import Address, Options, check_secret
 
 RECORD_MAX = 64 * 1024
 RANKS_MAX = 4096
 
 _HEADER = struct.Struct("!II")
-_LOOK_S = 0.5
 # What follows a handshake at once, or the other end's giving up, may take so long.
 _PATIENCE_S = 5.0
 _MOMENT_S = 0.001
+_PAUSE_S = 0.05
 
 
 class TcpStore:
@@ -72,12 +83,12 @@ def _frame(record: bytes, left: float) -> bytes:
     return _HEADER.pack(max(1, int(1000 * left)), len(record)) + record
 
 
-def _receive(connection: socket.socket) -> tuple[float, bytes]:
-    """Seconds that the sender still waits, and its record."""
-    milliseconds, size = _HEADER.unpack(receive_exactly(connection, _HEADER.size))
+def _next_record() -> Handshake[tuple[float, bytes]]:
+    """Reads seconds that the sender still waits, and its record."""
+    milliseconds, size = _HEADER.unpack((yield b"", _HEADER.size))
     if size > RECORD_MAX:
         raise ProtocolError(f"a record of {size} bytes: do all ranks run the same version?")
-    return milliseconds / 1000, receive_exactly(connection, size)
+    return milliseconds / 1000, (yield b"", size)
 
 
 class Guest:
@@ -90,25 +101,39 @@ class Guest:
         self._connection: socket.socket | None = None
 
     def all_gather(self, record: bytes) -> Iterator[bytes]:
-        if self._connection is None:
-            self._connection = self._dial()
         try:
-            self._connection.sendall(_frame(record, self._deadline - time.monotonic()))
-            for _ in range(self._world_size):
-                yield self._next(self._connection)
+            yield self._exchange(record)
+            for _ in range(1, self._world_size):
+                yield self._next()
         except TimeoutError as error:
             raise absent([0], error) from error
         except OSError as error:
             raise lost(f"{self._address}: {error}") from error
 
+    def _exchange(self, record: bytes) -> bytes:
+        """The record of rank 0 for the own one; a newcomer that is dropped before comes again."""
+        is_newcomer = self._connection is None
+        while True:
+            self._connection = self._connection or self._dial()
+            try:
+                self._connection.sendall(_frame(record, self._deadline - time.monotonic()))
+                return self._next()
+            except ConnectionError:
+                if not is_newcomer or time.monotonic() >= self._deadline:
+                    raise
+            self.close()
+            self._connection = None
+            time.sleep(_PAUSE_S)
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
-    def _next(self, connection: socket.socket) -> bytes:
+    def _next(self) -> bytes:
         """The next rank's record. Who is missing rank 0 knows, so it has the last word."""
-        connection.settimeout(max(self._deadline - time.monotonic(), 0) + _PATIENCE_S)
-        left, record = _receive(connection)
+        assert self._connection
+        self._connection.settimeout(max(self._deadline - time.monotonic(), 0) + _PATIENCE_S)
+        left, record = converse(self._connection, _next_record())
         if left == 0:
             raise absent(json.loads(record), "the time to start is over")
         return record
@@ -148,12 +173,24 @@ class NewcomerGuard(Guard):
             raise Refused(Reason.DUPLICATE)
 
 
+def _receive_newcomer(
+    key: bytes, guests: dict[int, socket.socket]
+) -> Handshake[tuple[int, float, bytes]]:
+    """The rank of one that proves itself, and what comes with its first record."""
+    hello = yield from receive(NewcomerGuard(key, guests))
+    left, record = yield from _next_record()
+    return hello.rank, left, record
+
+
 class Host:
-    """The place as rank 0 sees it, which serves the others while it waits for them itself."""
+    """The place as rank 0 sees it, which serves the others while it waits for them itself.
+
+    With its first record a rank takes its place, so that who has none to send holds up nobody.
+    """
 
     def __init__(self, address: Address, key: bytes, options: Options, deadline: float) -> None:
         self._guests: dict[int, socket.socket] = {}
-        self._listener = Listener(bind(*address), NewcomerGuard(key, self._guests))
+        self._listener = Listener(bind(*address), partial(_receive_newcomer, key, self._guests))
         self._world_size = options.world_size
         self._deadline = deadline
         self._records: dict[int, bytes] = {}
@@ -180,37 +217,32 @@ class Host:
         if left <= 0:
             raise self._give_up()
         if rank not in self._guests:
-            self._admit(min(left, _LOOK_S))
+            self._admit(left)
             return
         with contextlib.suppress(TimeoutError), self._not_leaving(rank):
             self._read(rank, left)
 
     def _admit(self, limit: float) -> None:
-        for connection, hello in self._listener.poll(limit):
-            if hello.rank in self._guests:
-                connection.close()
-                continue
-            prepare(connection)
-            self._guests[hello.rank] = connection
-            try:
+        for connection, (rank, left, record) in self._listener.poll(limit):
+            with contextlib.suppress(OSError):
+                prepare(connection)
                 # The own record tells a rank that expects another number of ranks.
                 connection.settimeout(_PATIENCE_S)
                 connection.sendall(self._frames(self._records[0]))
-                self._read(hello.rank, _PATIENCE_S)
-            except (Error, OSError):
-                self._let_go(hello.rank)
-            if hello.rank >= self._world_size:
-                self._let_go(hello.rank)
+                if rank < self._world_size and rank not in self._guests:
+                    self._guests[rank] = connection
+                    self._keep(rank, left, record)
+                    continue
+            connection.close()
 
     def _read(self, rank: int, limit: float) -> None:
         self._guests[rank].settimeout(limit)
-        left, self._records[rank] = _receive(self._guests[rank])
+        self._keep(rank, *converse(self._guests[rank], _next_record()))
+
+    def _keep(self, rank: int, left: float, record: bytes) -> None:
+        self._records[rank] = record
         # Once one has given up, all others wait in vain.
         self._deadline = min(self._deadline, time.monotonic() + left)
-
-    def _let_go(self, rank: int) -> None:
-        if rank in self._guests:
-            self._guests.pop(rank).close()
 
     def _tell_all(self, *records: bytes) -> None:
         frames = self._frames(*records)

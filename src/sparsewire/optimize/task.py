@@ -15,7 +15,7 @@ import numpy as np
 
 from sparsewire import Communicator, MismatchError
 from sparsewire.errors import OptimizeError
-from sparsewire.meeting.launcher import join
+from sparsewire.meeting.connect import join
 from sparsewire.optimize.problems.examples import Examples, positive_classes, read_examples, signs
 from sparsewire.optimize.problems.linear_model import LinearModel
 from sparsewire.optimize.problems.losses import LeastSquares, Logistic, SquaredHinge

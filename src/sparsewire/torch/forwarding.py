@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from sparsewire.lifetime import Inherited, never_free
-from sparsewire.meeting.interface import local_address
+from sparsewire.meeting.sockets import local_address
 from sparsewire.torch.futures import Callbacks
 from sparsewire.torch.work import Together, hand_over
 

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "cluster.hpp"
-#include "wire/fault.hpp"
+#include "wire/frame.hpp"
 
 namespace {
 

@@ -1,7 +1,6 @@
 // Bundles: their bytes, where they are cut, and a decoder that stands any input.
-#include "wire/bundle.hpp"
-
 #include "decoding.hpp"
+#include "wire/segment.hpp"
 
 namespace {
 

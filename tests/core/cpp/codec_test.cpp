@@ -24,7 +24,7 @@ TEST_CASE("sizes are those of scales and whole bytes of codes") {
   for (const Codec codec : kCodecs) CHECK(bytes_of(codec, 0) == 0);
 }
 
-TEST_CASE("codecs know their names and their tensors") {
+TEST_CASE("codecs know their names, and whether they round at random") {
   CHECK(std::string(name_of(Codec::raw)) == "raw");
   CHECK(std::string(name_of(Codec::bfloat16)) == "bfloat16");
   CHECK(std::string(name_of(Codec::int2)) == "int2");

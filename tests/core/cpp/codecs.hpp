@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/codec.hpp"
+#include "base/types.hpp"
 #include "kernels/kernels.hpp"
 #include "random.hpp"
 #include "wire/codec.hpp"

@@ -13,7 +13,7 @@
 #include "random.hpp"
 #include "sockets.hpp"
 #include "state_tables.hpp"
-#include "wire/fault.hpp"
+#include "wire/frame.hpp"
 
 namespace {
 

@@ -6,10 +6,8 @@
 #include <type_traits>
 
 #include "random.hpp"
-#include "wire/fault.hpp"
+#include "wire/agreement.hpp"
 #include "wire/frame.hpp"
-#include "wire/join.hpp"
-#include "wire/topology.hpp"
 
 namespace sparsewire::test {
 

@@ -1,13 +1,12 @@
 // Packed coordinates: their bytes, a decoder that stands any input, and sums of them against a
 // plain reference.
-#include "wire/packed.hpp"
-
 #include <doctest/doctest.h>
 
 #include "codecs.hpp"
 #include "decoding.hpp"
 #include "proto/sparse/outputs.hpp"
 #include "sparse_vectors.hpp"
+#include "wire/segment.hpp"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include "proto/exchange/peer.hpp"
 #include "sparse_collectives.hpp"
 #include "state_tables.hpp"
-#include "wire/fault.hpp"
+#include "wire/frame.hpp"
 
 namespace {
 

@@ -6,8 +6,8 @@
 
 #include "proto/exchange/peer.hpp"
 #include "sparse_collectives.hpp"
-#include "wire/fault.hpp"
-#include "wire/packed.hpp"
+#include "wire/frame.hpp"
+#include "wire/segment.hpp"
 
 namespace {
 

@@ -15,7 +15,7 @@
 #include "proto/stream/owner.hpp"
 #include "proto/stream/worker.hpp"
 #include "random.hpp"
-#include "wire/fault.hpp"
+#include "wire/frame.hpp"
 
 namespace sparsewire::test {
 

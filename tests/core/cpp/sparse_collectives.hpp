@@ -5,7 +5,7 @@
 
 #include "proto/sparse/outputs.hpp"
 #include "sparse_vectors.hpp"
-#include "wire/join.hpp"
+#include "wire/agreement.hpp"
 
 namespace sparsewire::test {
 

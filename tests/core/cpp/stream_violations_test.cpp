@@ -1,7 +1,7 @@
 // What no correct peer does: every violation of the stream protocol gets a typed error.
 #include "proto/stream/source.hpp"
 #include "stream_benches.hpp"
-#include "wire/fault.hpp"
+#include "wire/frame.hpp"
 
 namespace {
 

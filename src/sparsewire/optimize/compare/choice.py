@@ -10,7 +10,7 @@ import numpy as np
 from sparsewire.compress.registry import parse
 from sparsewire.errors import CompressError, OptimizeError
 from sparsewire.experiment.progress import Move
-from sparsewire.meeting.launcher import is_launched
+from sparsewire.meeting.connect import is_launched
 from sparsewire.optimize.compare.candidate import Candidate, read_candidates
 from sparsewire.optimize.compare.comparison import load_problem
 from sparsewire.optimize.compare.descent import Descent, descend

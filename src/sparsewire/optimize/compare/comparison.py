@@ -10,7 +10,7 @@ import numpy as np
 from sparsewire import Communicator
 from sparsewire.errors import OptimizeError
 from sparsewire.experiment.progress import Move
-from sparsewire.meeting.launcher import is_launched
+from sparsewire.meeting.connect import is_launched
 from sparsewire.optimize.compare.candidate import Candidate, read_candidates
 from sparsewire.optimize.compare.descent import descend
 from sparsewire.optimize.compare.report import Compared, Setting

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from sparsewire.meeting.interface import (
+from sparsewire.meeting.sockets import (
     address_of_interface,
     address_towards,
     host_identity,

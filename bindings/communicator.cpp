@@ -1,0 +1,280 @@
+// Communicators and their operations for Python: dense and sparse calls, results, and what goes on.
+#include "comm/communicator.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "module.hpp"
+#include "wire/layout.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace sparsewire::bindings {
+namespace {
+
+wire::Descriptor descriptor_of(std::uint64_t count, int dtype, int op, int segment_codec,
+                               int result_codec, std::uint32_t seed) {
+  return {.dtype = checked_code<DType>(dtype, kDTypeCount, "dtype"),
+          .op = checked_code<ReduceOp>(op, kReduceOpCount, "operation"),
+          .count = count,
+          .segment_codec = checked_code<Codec>(segment_codec, kCodecCount, "codec"),
+          .result_codec = checked_code<Codec>(result_codec, kCodecCount, "codec"),
+          .seed = seed};
+}
+
+// A timeout in seconds; 0 is none.
+std::shared_ptr<comm::Operation> submit(comm::Communicator& self,
+                                        comm::Operation::Arguments arguments, double timeout) {
+  if (timeout > 0) arguments.deadline = comm::Clock::now() + nanoseconds_of(timeout);
+  const GilRelease release;
+  return self.submit(arguments);
+}
+
+std::shared_ptr<comm::Operation> submit_dense(comm::Communicator& self, std::uintptr_t source,
+                                              std::uintptr_t target, std::uint64_t count, int dtype,
+                                              int op, double timeout, int segment_codec,
+                                              int result_codec, std::uint32_t seed) {
+  if (count > wire::kMaxCount) throw std::invalid_argument("too many elements");
+  return submit(self,
+                {.source = reinterpret_cast<const std::byte*>(source),
+                 .target = reinterpret_cast<std::byte*>(target),
+                 .call = {descriptor_of(count, dtype, op, segment_codec, result_codec, seed)}},
+                timeout);
+}
+
+wire::ResultForm form_of(wire::Algorithm algorithm) {
+  if (algorithm == wire::Algorithm::ssar_split_allgather) return wire::ResultForm::sparse;
+  if (algorithm == wire::Algorithm::dsar_split_allgather) return wire::ResultForm::dense;
+  return wire::ResultForm::cheapest;
+}
+
+std::shared_ptr<comm::Operation> submit_sparse(
+    comm::Communicator& self, std::uintptr_t indices, bool is_wide, std::uint64_t named,
+    std::uintptr_t values, std::uint64_t length, std::uint32_t row, int dtype, int op,
+    int collective, int algorithm, std::uint32_t root, std::uint32_t unit, int segment_codec,
+    int result_codec, std::uint32_t seed, std::uintptr_t target, int form, double timeout) {
+  if (length > wire::kMaxCount / row) throw std::invalid_argument("too many elements");
+  const auto algorithm_code =
+      checked_code<wire::Algorithm>(algorithm, wire::kAlgorithmCount, "algorithm");
+  wire::Descriptor descriptor =
+      descriptor_of(length * row, dtype, op, segment_codec, result_codec, seed);
+  descriptor.is_sparse = true;
+  descriptor.row = row;
+  descriptor.form = form_of(algorithm_code);
+  return submit(self,
+                {.target = reinterpret_cast<std::byte*>(target),
+                 .call = {.descriptor = descriptor,
+                          .collective = checked_code<wire::Collective>(
+                              collective, wire::kCollectiveCount, "collective"),
+                          .algorithm = algorithm_code,
+                          .root = root,
+                          .unit = unit},
+                 .tensor = {.indices = reinterpret_cast<const void*>(indices),
+                            .is_wide = is_wide,
+                            .named = named,
+                            .values = reinterpret_cast<const std::byte*>(values),
+                            .descriptor = descriptor},
+                 .form = checked_code<wire::ResultForm>(form, wire::kResultFormCount, "form")},
+                timeout);
+}
+
+proto::SparseOutput& output(comm::Operation& self, std::size_t list) {
+  return *self.outputs().sparse().at(list);
+}
+
+// A NumPy array over memory that lives as long as the array, or any view of it.
+template <typename T>
+nb::object array_of(std::shared_ptr<std::byte[]> memory, std::size_t size) {
+  auto* const data = reinterpret_cast<T*>(memory.get());
+  auto holder = std::make_unique<std::shared_ptr<std::byte[]>>(std::move(memory));
+  const nb::capsule owner(holder.release(), [](void* held) noexcept {
+    delete static_cast<std::shared_ptr<std::byte[]>*>(held);
+  });
+  return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {size}, owner));
+}
+
+// The indices, and the values as bytes.
+nb::tuple take_sparse(comm::Operation& self, std::size_t list) {
+  std::optional<proto::SparseList> taken;
+  {
+    const GilRelease release;
+    taken = output(self, list).take();
+  }
+  const std::size_t count = taken->count();
+  return nb::make_tuple(
+      taken->is_wide() ? array_of<std::int64_t>(taken->indices(), count)
+                       : array_of<std::int32_t>(taken->indices(), count),
+      array_of<std::uint8_t>(taken->values(), count * self.arguments().tensor.row_bytes()));
+}
+
+// Python's view of a failed operation.
+struct Failure {
+  Error error;
+  std::string op;
+  std::uint64_t seq;
+};
+
+std::optional<Failure> failure_of(const comm::Operation& operation) {
+  auto error = operation.failure();
+  if (!error) return {};
+  const auto collective = operation.arguments().call.collective;
+  return Failure{*std::move(error), std::string(wire::name_of(collective)), operation.seq()};
+}
+
+// A peer's words need not be valid UTF-8.
+nb::str text_of(const std::string& text) {
+  return nb::steal<nb::str>(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+}
+
+bool wait(const comm::Operation& self, std::optional<double> timeout) {
+  if (!timeout) return self.wait({});
+  return self.wait(nanoseconds_of(*timeout));
+}
+
+// Little in flight keeps the ranks in step: one that runs far ahead at one owner ends early there
+// and leaves its link idle at the end. A few owners need larger windows to keep a link busy.
+std::uint32_t default_window(std::size_t owners) {
+  constexpr std::size_t kib = 1024;
+  return static_cast<std::uint32_t>(std::max(256 * kib / owners, 64 * kib));
+}
+
+void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_size,
+                       std::vector<std::vector<int>> links, bool dedicated, std::uint32_t block,
+                       std::uint32_t window, double peer_timeout) {
+  net::Sockets sockets(std::move(links));
+  if (sockets.peers() == 0) throw std::invalid_argument("links: none given");
+  const wire::Topology topology{
+      .world_size = world_size,
+      .lanes = static_cast<std::uint32_t>(sockets.lanes()),
+      .owners = static_cast<std::uint32_t>(sockets.peers()),
+      .block = block,
+      .window_bytes = window != 0 ? window : default_window(sockets.peers()),
+      .peer_timeout_ms = static_cast<std::uint32_t>(peer_timeout * 1000)};
+  if (const Status error = wire::check(topology)) throw std::invalid_argument(error->message);
+  new (self) comm::Communicator(topology, rank, dedicated, std::move(sockets));
+}
+
+void disown(nb::handle_t<comm::Communicator> self) {
+  nb::cast<comm::Communicator&>(self).disown();
+  nb::inst_set_state(self, /* ready = */ true, /* destruct = */ false);
+}
+
+nb::dict stats_dict(const comm::Communicator& self) {
+  const comm::Stats stats = self.stats();
+  nb::dict dict;
+  dict["operations"] = stats.operations;
+  dict["operations_failed"] = stats.operations_failed;
+  dict["bytes_sent"] = stats.bytes_sent;
+  dict["bytes_received"] = stats.bytes_received;
+  dict["segments_sent"] = stats.segments_sent;
+  dict["results_received"] = stats.results_received;
+  dict["chunks_empty"] = stats.chunks_empty;
+  return dict;
+}
+
+nb::object current_of(const std::optional<comm::Activity::Current>& current) {
+  if (!current) return nb::none();
+  return nb::make_tuple(current->op, current->seq, seconds_of(current->age));
+}
+
+nb::dict activity_dict(const comm::Communicator& self) {
+  const comm::Activity activity = self.activity();
+  nb::list silent;
+  for (const comm::Silence& silence : activity.silent) {
+    silent.append(nb::make_tuple(text_of(silence.peer), silence.rank, seconds_of(silence.lasted)));
+  }
+  nb::dict dict;
+  dict["in_flight"] = activity.in_flight;
+  dict["oldest"] = current_of(activity.oldest);
+  dict["silent"] = silent;
+  dict["failure"] = activity.failure ? nb::object(text_of(activity.failure->message)) : nb::none();
+  return dict;
+}
+
+nb::object next_notice(comm::Communicator& self) {
+  std::optional<comm::Notice> notice;
+  {
+    const GilRelease release;
+    notice = self.next_notice();
+  }
+  if (!notice) return nb::none();
+  const comm::Silence& silence = notice->silence;
+  return nb::make_tuple(text_of(silence.peer), seconds_of(silence.lasted), silence.is_over,
+                        current_of(notice->oldest));
+}
+
+void bind_operation(nb::module_& m) {
+  nb::class_<Failure>(m, "Failure")
+      .def_prop_ro("code",
+                   [](const Failure& self) { return std::string(name_of(self.error.code)); })
+      .def_prop_ro("rank", [](const Failure& self) { return self.error.rank; })
+      .def_ro("op", &Failure::op)
+      .def_ro("seq", &Failure::seq)
+      .def_prop_ro("message", [](const Failure& self) { return text_of(self.error.message); });
+
+  constexpr nb::call_guard<GilRelease> unlocked{};
+  nb::class_<comm::Operation>(m, "Operation")
+      .def_prop_ro("seq", &comm::Operation::seq)
+      .def("wait", &wait, "timeout"_a = nb::none(), unlocked)
+      .def("done", &comm::Operation::ended)
+      .def("failure", &failure_of)
+      .def(
+          "list_bytes",
+          [](comm::Operation& self, std::size_t list) { return output(self, list).list_bytes(); },
+          "list"_a = 0, unlocked)
+      .def("take_sparse", &take_sparse, "list"_a = 0)
+      .def(
+          "write_dense",
+          [](comm::Operation& self, std::uintptr_t target, std::size_t list) {
+            output(self, list).write_dense(reinterpret_cast<std::byte*>(target));
+          },
+          "target"_a, "list"_a = 0, unlocked)
+      .def("finish", [](comm::Operation& self) { self.outputs().finish(); }, unlocked);
+}
+
+}  // namespace
+
+void bind_communicator(nb::module_& m) {
+  bind_operation(m);
+
+  constexpr nb::call_guard<GilRelease> unlocked{};
+  nb::class_<comm::Communicator>(m, "Communicator")
+      .def("__init__", &init_communicator, "rank"_a, "world_size"_a, "links"_a, nb::kw_only(),
+           "dedicated"_a = false, "block"_a = 256, "window"_a = 0, "peer_timeout"_a = 30.0)
+      .def("submit", &submit_dense, "source"_a, "target"_a, "count"_a, "dtype"_a, "op"_a,
+           "timeout"_a, "segment_codec"_a = 0, "result_codec"_a = 0, "seed"_a = 0)
+      .def("submit_sparse", &submit_sparse, nb::kw_only(), "indices"_a, "is_wide"_a, "named"_a,
+           "values"_a, "length"_a, "row"_a, "dtype"_a, "op"_a, "collective"_a, "algorithm"_a,
+           "root"_a, "unit"_a, "segment_codec"_a, "result_codec"_a, "seed"_a, "target"_a, "form"_a,
+           "timeout"_a)
+      .def(
+          "set_link",
+          [](comm::Communicator& self, double latency_s, double byte_s, double merge_s) {
+            self.set_link({latency_s, byte_s, merge_s});
+          },
+          "latency_s"_a, "byte_s"_a, "merge_s"_a)
+      .def("link",
+           [](const comm::Communicator& self) {
+             const proto::LinkModel link = self.link();
+             return nb::make_tuple(link.latency_s, link.byte_s, link.merge_s);
+           })
+      .def("watch", &comm::Communicator::watch, "operation"_a, unlocked)
+      .def("next_completed", &comm::Communicator::next_completed, unlocked)
+      .def("abort", &comm::Communicator::abort, "message"_a, unlocked)
+      .def("stats", &stats_dict)
+      .def("activity", &activity_dict)
+      .def("next_notice", &next_notice)
+      .def("disown", &disown)
+      .def(
+          "close",
+          [](comm::Communicator& self, double linger) { self.close(nanoseconds_of(linger)); },
+          "linger"_a = 5.0, unlocked);
+}
+
+}  // namespace sparsewire::bindings

@@ -1,0 +1,171 @@
+// Checks, encodes, decodes and words what ranks must agree on.
+#include "wire/agreement.hpp"
+
+#include "wire/layout.hpp"
+
+namespace sparsewire::wire {
+namespace {
+
+// The rules between the fields.
+Status check(const Descriptor& descriptor) {
+  if (descriptor.count > kMaxCount) return protocol_error("descriptor: too many elements");
+  const bool is_plain = descriptor.row == 1;
+  if (!is_plain && (descriptor.row < kMinBlock || descriptor.row > kMaxBlock)) {
+    return protocol_error("descriptor: row out of range");
+  }
+  if (!is_plain && (!descriptor.is_sparse || descriptor.count % descriptor.row != 0)) {
+    return protocol_error("descriptor: no whole number of rows");
+  }
+  const bool is_lossy =
+      descriptor.segment_codec != Codec::raw || descriptor.result_codec != Codec::raw;
+  if (is_lossy && (descriptor.dtype != DType::float32 || !skips_zeros(descriptor.op))) {
+    return protocol_error("descriptor: a codec for other than sums of float32");
+  }
+  if (descriptor.is_sparse && !skips_zeros(descriptor.op)) {
+    return protocol_error("descriptor: sparse, but zeros matter");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check(const Topology& topology) {
+  const struct {
+    const char* name;
+    std::uint32_t value, min, max;
+  } bounds[] = {
+      {"world_size", topology.world_size, 1, 65536},
+      {"lanes", topology.lanes, 1, 64},
+      {"owners", topology.owners, 1, 65536},
+      {"block", topology.block, kMinBlock, kMaxBlock},
+      {"window_bytes", topology.window_bytes, 1u << 14, 1u << 30},
+      {"peer_timeout_ms", topology.peer_timeout_ms, 100, 24 * 3600 * 1000},
+  };
+  for (const auto& [name, value, min, max] : bounds) {
+    if (value >= min && value <= max) continue;
+    return protocol_error(std::string("topology: ") + name + " is " + std::to_string(value) +
+                          ", allowed are " + std::to_string(min) + " to " + std::to_string(max));
+  }
+  if ((topology.block & (topology.block - 1)) != 0) {
+    return protocol_error("topology: block is not a power of two");
+  }
+  return {};
+}
+
+Bytes encode_hello(const Hello& hello) {
+  auto owner = Bytes::allocate(kTopologyBytes);
+  const Topology& topology = hello.topology;
+  store_all(std::span<std::byte, kTopologyBytes>(owner.get(), kTopologyBytes), topology.world_size,
+            topology.lanes, topology.owners, topology.block, topology.window_bytes,
+            topology.peer_timeout_ms, hello.lane, hello.owner);
+  return Bytes::shared(std::move(owner), kTopologyBytes);
+}
+
+Result<Hello> decode_hello(std::span<const std::byte> in) {
+  if (in.size() != kTopologyBytes) return protocol_error("hello: wrong size");
+  const auto field = [&](std::size_t i) { return load<std::uint32_t>(in.data() + 4 * i); };
+  const Hello hello{{.world_size = field(0),
+                     .lanes = field(1),
+                     .owners = field(2),
+                     .block = field(3),
+                     .window_bytes = field(4),
+                     .peer_timeout_ms = field(5)},
+                    field(6),
+                    field(7)};
+  if (Status error = check(hello.topology)) return *std::move(error);
+  if (hello.lane >= hello.topology.lanes || hello.owner >= hello.topology.owners) {
+    return protocol_error("hello: lane or owner out of range");
+  }
+  return hello;
+}
+
+void encode(const Descriptor& descriptor, std::span<std::byte, kDescriptorBytes> out) {
+  const auto sparse = static_cast<std::uint8_t>(descriptor.is_sparse + descriptor.is_striped);
+  store_all(out, descriptor.dtype, descriptor.op, sparse, descriptor.form, descriptor.row,
+            descriptor.count, descriptor.segment_codec, descriptor.result_codec, std::uint16_t{0},
+            descriptor.seed);
+}
+
+Result<Descriptor> decode_descriptor(std::span<const std::byte> in) {
+  if (in.size() != kDescriptorBytes) return protocol_error("descriptor: wrong size");
+  const auto [dtype, op, sparse, form, row, count, segment_codec, result_codec, zero, seed] =
+      load_all<std::uint8_t, std::uint8_t, std::uint8_t, std::uint8_t, std::uint32_t, std::uint64_t,
+               std::uint8_t, std::uint8_t, std::uint16_t, std::uint32_t>(
+          in.first<kDescriptorBytes>());
+  if (dtype >= kDTypeCount || op >= kReduceOpCount || sparse > 2 || form >= kResultFormCount ||
+      segment_codec >= kCodecCount || result_codec >= kCodecCount) {
+    return protocol_error("descriptor: unknown value");
+  }
+  if (zero != 0) return protocol_error("descriptor: reserved bits are set");
+  const Descriptor descriptor{.dtype = static_cast<DType>(dtype),
+                              .op = static_cast<ReduceOp>(op),
+                              .count = count,
+                              .is_sparse = sparse != 0,
+                              .is_striped = sparse == 2,
+                              .row = row,
+                              .form = static_cast<ResultForm>(form),
+                              .segment_codec = static_cast<Codec>(segment_codec),
+                              .result_codec = static_cast<Codec>(result_codec),
+                              .seed = seed};
+  if (Status error = check(descriptor)) return *std::move(error);
+  return descriptor;
+}
+
+void encode(const Join& join, std::span<std::byte, kJoinBytes> out) {
+  encode(join.call.descriptor, out.first<kDescriptorBytes>());
+  store_all(out.subspan<kDescriptorBytes>(), join.call.collective, join.call.algorithm,
+            std::uint16_t{0}, join.call.root, join.elements, join.call.unit, std::uint32_t{0},
+            join.crowded);
+}
+
+Result<Join> decode_join(std::span<const std::byte> in) {
+  if (in.size() != kJoinBytes) return protocol_error("join: wrong size");
+  const auto descriptor = decode_descriptor(in.first(kDescriptorBytes));
+  if (!descriptor) return descriptor.error();
+  const auto [collective, algorithm, zero, root, elements, unit, zeros, crowded] =
+      load_all<std::uint8_t, std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t,
+               std::uint32_t, std::uint32_t, std::uint64_t>(
+          in.first<kJoinBytes>().subspan<kDescriptorBytes>());
+  if (collective >= kCollectiveCount) return protocol_error("join: unknown collective");
+  if (algorithm >= kAlgorithmCount) return protocol_error("join: unknown algorithm");
+  if (zero != 0 || zeros != 0) return protocol_error("join: reserved bits are set");
+  if (unit == 0 || descriptor->count / descriptor->row % unit != 0) {
+    return protocol_error("join: unit does not divide");
+  }
+  if (!descriptor->is_sparse) return protocol_error("join: not of a sparse vector");
+  if (elements > descriptor->count || crowded > elements) {
+    return protocol_error("join: too many elements");
+  }
+  return Join{{*descriptor, static_cast<Collective>(collective), static_cast<Algorithm>(algorithm),
+               root, unit},
+              elements,
+              crowded};
+}
+
+std::string describe(const Descriptor& descriptor) {
+  std::string text = descriptor.is_sparse ? "sparse " : "";
+  text += std::string(name_of(descriptor.op)) + " of " + std::to_string(descriptor.count) + " " +
+          std::string(name_of(descriptor.dtype));
+  if (descriptor.row != 1) text += " in rows of " + std::to_string(descriptor.row);
+  if (descriptor.form == ResultForm::sparse) text += " with sparse results";
+  if (descriptor.form == ResultForm::dense) text += " with dense results";
+  if (descriptor.segment_codec != Codec::raw || descriptor.result_codec != Codec::raw) {
+    text += " as " + std::string(name_of(descriptor.segment_codec)) + "/" +
+            std::string(name_of(descriptor.result_codec)) + " with seed " +
+            std::to_string(descriptor.seed);
+  }
+  return text;
+}
+
+std::string describe(const Call& call) {
+  std::string text(name_of(call.collective));
+  const bool is_rooted =
+      call.collective == Collective::reduce || call.collective == Collective::broadcast;
+  if (is_rooted) text += " with root " + std::to_string(call.root);
+  if (call.collective == Collective::all_reduce && call.algorithm != Algorithm::automatic) {
+    text += " by " + std::string(name_of(call.algorithm));
+  }
+  return text + " (" + describe(call.descriptor) + ")";
+}
+
+}  // namespace sparsewire::wire

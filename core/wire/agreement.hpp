@@ -1,0 +1,149 @@
+// What all ranks must agree on: the topology of a communicator, fixed for its life, and of each
+// operation the call. Owners compare its descriptor; in the exchange ranks send each other joins.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.hpp"
+#include "base/error.hpp"
+#include "base/types.hpp"
+
+namespace sparsewire::wire {
+
+// Byte layout, little endian, of a hello: the six fields in this order, lane and owner, each u32.
+struct Topology {
+  std::uint32_t world_size = 1;
+  std::uint32_t lanes = 1;
+  std::uint32_t owners = 1;
+  std::uint32_t block = 256;                     // elements
+  std::uint32_t window_bytes = 4 * 1024 * 1024;  // what a rank may have in flight at an owner
+  std::uint32_t peer_timeout_ms = 30'000;        // without a sign of life, until a peer is lost
+
+  std::uint64_t streams() const { return std::uint64_t{lanes} * owners; }
+  bool operator==(const Topology&) const = default;
+};
+
+// What a worker tells a dedicated owner about itself and about the part it wants it to play.
+struct Hello {
+  Topology topology;
+  std::uint32_t lane = 0;
+  std::uint32_t owner = 0;
+};
+inline constexpr std::size_t kTopologyBytes = 32;
+
+Status check(const Topology& topology);
+
+Bytes encode_hello(const Hello& hello);
+Result<Hello> decode_hello(std::span<const std::byte> in);
+
+// What results look like: the formats in which owners may send them, and what their caller wants.
+enum class ResultForm : std::uint8_t {
+  cheapest = 0,  // any
+  sparse,        // by blocks or elements
+  dense,         // dense
+};
+inline constexpr std::uint8_t kResultFormCount = 3;
+
+constexpr std::string_view name_of(ResultForm form) {
+  constexpr std::string_view names[kResultFormCount] = {"auto", "sparse", "dense"};
+  return names[static_cast<std::size_t>(form)];
+}
+
+// Byte layout, little endian: dtype u8, op u8, sparse u8 (2: and striped), result form u8, row u32,
+// count u64, segment codec u8, result codec u8, zero u16, seed u32.
+struct Descriptor {
+  DType dtype = DType::float32;
+  ReduceOp op = ReduceOp::sum;
+  std::uint64_t count = 0;  // elements
+  bool is_sparse = false;   // the input is a sparse vector
+  bool is_striped = false;  // and its chunks are dealt out by stripes
+  std::uint32_t row = 1;    // elements that one index stands for
+  ResultForm form = ResultForm::cheapest;
+  Codec segment_codec = Codec::raw;  // of what the ranks send
+  Codec result_codec = Codec::raw;   // of sums
+  std::uint32_t seed = 0;            // of stochastic rounding
+
+  // Whether values are rounded at random on their way.
+  bool is_stochastic() const {
+    return sparsewire::is_stochastic(segment_codec) || sparsewire::is_stochastic(result_codec);
+  }
+
+  bool operator==(const Descriptor&) const = default;
+};
+inline constexpr std::size_t kDescriptorBytes = 24;
+
+void encode(const Descriptor& descriptor, std::span<std::byte, kDescriptorBytes> out);
+Result<Descriptor> decode_descriptor(std::span<const std::byte> in);
+
+enum class Collective : std::uint8_t {
+  all_reduce = 0,
+  reduce,
+  reduce_scatter,
+  broadcast,
+  all_gather
+};
+inline constexpr std::uint8_t kCollectiveCount = 5;
+
+constexpr std::string_view name_of(Collective collective) {
+  constexpr std::string_view names[kCollectiveCount] = {"all_reduce", "reduce", "reduce_scatter",
+                                                        "broadcast", "all_gather"};
+  return names[static_cast<std::size_t>(collective)];
+}
+
+enum class Algorithm : std::uint8_t {
+  automatic = 0,
+  stream,
+  ssar_recursive_double,
+  ssar_split_allgather,
+  dsar_split_allgather,
+  ring,
+  allgather
+};
+inline constexpr std::uint8_t kAlgorithmCount = 7;
+
+constexpr std::string_view name_of(Algorithm algorithm) {
+  constexpr std::string_view names[kAlgorithmCount] = {
+      "auto", "stream",   "ssar_recursive_double", "ssar_split_allgather", "dsar_split_allgather",
+      "ring", "allgather"};
+  return names[static_cast<std::size_t>(algorithm)];
+}
+
+// Which collective a rank has issued, and of what.
+struct Call {
+  Descriptor descriptor;
+  Collective collective = Collective::all_reduce;
+  Algorithm algorithm = Algorithm::automatic;
+  std::uint32_t root = 0;
+  // Rows that a reduce_scatter must not divide; of these the vector is made.
+  std::uint32_t unit = 1;
+
+  bool operator==(const Call&) const = default;
+};
+
+// For error messages: "sparse sum of 1000 float32 in rows of 64", and
+// "reduce with root 2 (sparse sum of 1000 float32)".
+std::string describe(const Descriptor& descriptor);
+std::string describe(const Call& call);
+
+// Equal stretches of a vector, in which `crowded` of a join counts.
+inline constexpr std::uint64_t kCrowdStretches = 16;
+
+// How a rank tells all others which sparse collective it has called, and how much it brings. Byte
+// layout, little endian: the descriptor, collective u8, algorithm u8, zero u16, root u32,
+// elements u64, unit u32, zero u32, crowded u64.
+struct Join {
+  Call call;
+  // What this rank names, in elements, and what of it lies in the sixteenth of the vector that
+  // holds the most of it: the fields in which ranks may differ.
+  std::uint64_t elements = 0;
+  std::uint64_t crowded = 0;
+};
+inline constexpr std::size_t kJoinBytes = kDescriptorBytes + 32;
+
+void encode(const Join& join, std::span<std::byte, kJoinBytes> out);
+Result<Join> decode_join(std::span<const std::byte> in);
+
+}  // namespace sparsewire::wire
