@@ -246,8 +246,8 @@ void AggregatorJob::on_news(const Worker& worker, const proto::Pulse::News& news
 
 void AggregatorJob::lose(Worker& worker, const Error& error) {
   if (error.code == ErrorCode::resources) return break_off(error);
-  if (error.code == ErrorCode::protocol) worker.close_with(error);
-  worker.connection.close();
+  const bool is_told = error.code == ErrorCode::protocol && !worker.has_left;
+  is_told ? worker.connection.ignore_input() : worker.connection.close();
   if (worker.has_left) return;
   break_off({error.code, worker.rank, "lost " + worker.name() + ": " + error.message});
 }

@@ -25,13 +25,6 @@ class Channel : public net::FrameHandler {
   }
   bool is_silent() const { return pulse && pulse->state() == proto::Pulse::State::silent; }
 
-  // Tells the other end why, as far as that still gets there.
-  void close_with(const Error& error) {
-    connection.send(wire::fault_message(wire::FrameKind::abort, error));
-    (void)connection.flush();
-    connection.close();
-  }
-
   const Rank rank;  // of the other end; kNoRank for an aggregator
   net::Connection connection;
   std::optional<proto::Pulse> pulse;  // where this end listens

@@ -249,17 +249,18 @@ void Lane::on_news(Channel& channel, const proto::Pulse::News& news) {
         {channel.name(), channel.rank, news.silence, news.state == State::alive});
   }
   const std::string text = describe_silence(news.silence);
-  channel.connection.drop_unsent();
-  channel.close_with(
-      {ErrorCode::peer_lost, channel.rank, place_.who() + " lost " + channel.name() + ": " + text});
+  say_last_words(channel, {ErrorCode::peer_lost, channel.rank,
+                           place_.who() + " lost " + channel.name() + ": " + text});
+  (void)channel.connection.flush();
   lose(channel, {ErrorCode::peer_lost, channel.rank, text});
 }
 
 // A peer that has said goodbye may close; any other that goes, or that talks nonsense, ends all.
 void Lane::lose(Channel& channel, const Error& error) {
-  if (error.code == ErrorCode::protocol) channel.close_with(error);
-  channel.connection.close();
-  if (protocol_.is_broken() || leaving_ || channel.has_left) return;
+  const bool is_over = protocol_.is_broken() || leaving_ || channel.has_left;
+  const bool is_told = error.code == ErrorCode::protocol && !is_over;
+  is_told ? channel.connection.ignore_input() : channel.connection.close();
+  if (is_over) return;
   listener_.broken({error.code, channel.rank, "lost " + channel.name() + ": " + error.message});
 }
 

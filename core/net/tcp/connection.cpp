@@ -190,6 +190,7 @@ Status Connection::receive(FrameHandler& handler) {
       if (!bytes) return bytes.error();
       total += *bytes;
     }
+    if (reading_ == Reading::ignored) staged_end_ = 0;
     if (reading_ == Reading::payload && incoming_.missing() == 0) {
       if (Status error = finish_large(handler)) return error;
     }
@@ -252,6 +253,13 @@ Status Connection::finish_large(FrameHandler& handler) {
   Bytes payload = done.owner ? Bytes::shared(std::move(done.owner), size)
                              : Bytes::borrowed({done.memory, size});
   return handler.on_message({done.header, std::move(payload)});
+}
+
+void Connection::ignore_input() {
+  if (reading_ == Reading::ignored) return;
+  move(ReadingStep::ignore);
+  incoming_ = {};
+  staged_begin_ = staged_end_ = 0;
 }
 
 void Connection::detach() {

@@ -43,15 +43,19 @@ enum class Reading : std::uint8_t {
   frames,   // whole ones, as they come
   payload,  // a large one, straight to its place
   held,     // frames are staged that this turn may not hand out any more
+  ignored,  // nothing any more: what comes is thrown away
 };
 
-enum class ReadingStep : std::uint8_t { begin_payload, end_payload, end_turn, begin_turn };
+enum class ReadingStep : std::uint8_t { begin_payload, end_payload, end_turn, begin_turn, ignore };
 
 inline constexpr Transition<Reading, ReadingStep> kReadingTransitions[] = {
     {Reading::frames, ReadingStep::begin_payload, Reading::payload},
     {Reading::payload, ReadingStep::end_payload, Reading::frames},
     {Reading::frames, ReadingStep::end_turn, Reading::held},
     {Reading::held, ReadingStep::begin_turn, Reading::frames},
+    {Reading::frames, ReadingStep::ignore, Reading::ignored},
+    {Reading::payload, ReadingStep::ignore, Reading::ignored},
+    {Reading::held, ReadingStep::ignore, Reading::ignored},
 };
 
 class Connection {
@@ -86,6 +90,10 @@ class Connection {
   // Reads what is there, up to a budget, and hands out frames. An error means that the peer is
   // gone (peer_lost) or talks nonsense (protocol).
   Status receive(FrameHandler& handler);
+
+  // Hands nothing out any more, and goes on reading: to close while the peer still speaks would
+  // reset the connection, and with it what the peer has not read yet.
+  void ignore_input();
 
   // Lets go of all memory that belongs to others: queued payloads are copied, and a payload that
   // is being received goes to memory of our own.

@@ -249,7 +249,7 @@ TEST_CASE("what the table of reading does not have is refused") {
   check_refuses_the_rest(net::kReadingTransitions,
                          {Reading::frames, Reading::payload, Reading::held},
                          {ReadingStep::begin_payload, ReadingStep::end_payload,
-                          ReadingStep::end_turn, ReadingStep::begin_turn});
+                          ReadingStep::end_turn, ReadingStep::begin_turn, ReadingStep::ignore});
 }
 
 // --- Sending ---
@@ -364,6 +364,36 @@ TEST_CASE("a peer that closes is lost, after all that it sent whole") {
     REQUIRE(error);
     CHECK(error->code == ErrorCode::peer_lost);
     CHECK((recorder.frames == std::vector{whole}));
+  }
+}
+
+// To close would reset the connection, and the peer would not read its last words.
+TEST_CASE("a connection that ignores its input hands out nothing, and its last words arrive") {
+  Random random(10);
+  for (const std::size_t begun : {0u, 10u, 100u, 90'000u}) {
+    CAPTURE(begun);
+    SocketPair pair = connected_pair();
+    Connection connection(pair.b.release());
+    Recorder recorder;
+    const Buffer large = frame_of(2, 200'000, random).bytes();
+    write_all(pair.a.fd(), std::span(large).first(begun));
+    if (begun != 0) wait_readable(connection);
+    REQUIRE_FALSE(receive_all(connection, recorder));
+    connection.ignore_input();
+    connection.ignore_input();
+    const Frame last = frame_of(9, 0, random);
+    connection.send(last.lent());
+    for (int i = 0; i < 50; ++i) {
+      write_all(pair.a.fd(), large);
+      wait_readable(connection);
+      REQUIRE_FALSE(receive_all(connection, recorder));
+      REQUIRE_FALSE(connection.flush());
+    }
+    CHECK((read_all(pair.a.fd()) == last.bytes()));
+    pair.a.close();
+    wait_readable(connection);
+    CHECK(receive_all(connection, recorder));
+    CHECK(recorder.frames.empty());
   }
 }
 
