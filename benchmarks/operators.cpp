@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "base/bitmap.hpp"
-#include "kernels/compress/entropy.hpp"
-#include "kernels/compress/marked.hpp"
-#include "kernels/compress/positions.hpp"
+#include "compress/entropy.hpp"
+#include "compress/marked.hpp"
+#include "compress/positions.hpp"
 #include "kernels/kernels.hpp"
 
 namespace {

@@ -6,10 +6,10 @@
 
 #include "base/bitmap.hpp"
 #include "base/types.hpp"
+#include "compress/entropy.hpp"
+#include "compress/marked.hpp"
+#include "compress/positions.hpp"
 #include "kernels/blocks.hpp"
-#include "kernels/compress/entropy.hpp"
-#include "kernels/compress/marked.hpp"
-#include "kernels/compress/positions.hpp"
 #include "kernels/kernels.hpp"
 #include "module.hpp"
 

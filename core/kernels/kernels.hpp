@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "base/types.hpp"
-#include "kernels/compress/compress_kernels.hpp"
+#include "kernels/compress_kernels.hpp"
 
 namespace sparsewire {
 

@@ -2,14 +2,14 @@
 #pragma once
 
 #include "kernels/accumulate.hpp"
-#include "kernels/compress/flag_loops.hpp"
-#include "kernels/compress/norm_loops.hpp"
-#include "kernels/compress/rans_loops.hpp"
-#include "kernels/compress/symbol_loops.hpp"
+#include "kernels/flag_loops.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/norm_loops.hpp"
 #include "kernels/pick.hpp"
 #include "kernels/quantise_loops.hpp"
+#include "kernels/rans_loops.hpp"
 #include "kernels/scan.hpp"
+#include "kernels/symbol_loops.hpp"
 
 namespace sparsewire {
 namespace {

@@ -8,9 +8,9 @@
 #include <numeric>
 
 #include "base/bitmap.hpp"
+#include "compress/marked.hpp"
+#include "compress/positions.hpp"
 #include "compress_values.hpp"
-#include "kernels/compress/marked.hpp"
-#include "kernels/compress/positions.hpp"
 #include "random.hpp"
 
 namespace {

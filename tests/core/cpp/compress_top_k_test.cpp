@@ -8,8 +8,8 @@
 #include <numeric>
 
 #include "base/bitmap.hpp"
+#include "compress/marked.hpp"
 #include "compress_values.hpp"
-#include "kernels/compress/marked.hpp"
 #include "random.hpp"
 
 namespace {

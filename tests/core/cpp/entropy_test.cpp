@@ -1,6 +1,6 @@
 // The entropy code: what comes back is what went in, its size is near the entropy, and bytes that
 // are no code are refused.
-#include "kernels/compress/entropy.hpp"
+#include "compress/entropy.hpp"
 
 #include <doctest/doctest.h>
 
@@ -10,8 +10,8 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/compress/rans.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/rans.hpp"
 #include "random.hpp"
 
 namespace {

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "kernels/compress/bit_fields.hpp"
+#include "kernels/bit_fields.hpp"
 
 namespace sparsewire {
 

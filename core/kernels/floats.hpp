@@ -3,7 +3,7 @@
 // noise is drawn from.
 #pragma once
 
-#include "kernels/compress/compress_kernels.hpp"
+#include "kernels/compress_kernels.hpp"
 #include "kernels/noise.hpp"
 
 namespace sparsewire {

@@ -2,7 +2,7 @@
 // a width of zero comes the length of the run of zeros. The last frequency ends the list, because
 // it makes the total full. Of codes, here are the tables, and the symbols that do not fill a round
 // of the loops in rans_loops.hpp.
-#include "kernels/compress/rans.hpp"
+#include "kernels/rans.hpp"
 
 #include <algorithm>
 #include <bit>

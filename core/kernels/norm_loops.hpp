@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/accumulate.hpp"
-#include "kernels/compress/floats.hpp"
+#include "kernels/floats.hpp"
 
 namespace sparsewire {
 namespace {

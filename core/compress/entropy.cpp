@@ -1,6 +1,6 @@
 // Symbols are cut into blocks, each with frequencies of its own, and each has the form that suits
 // it; what is read is checked.
-#include "kernels/compress/entropy.hpp"
+#include "compress/entropy.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -10,9 +10,9 @@
 
 #include "base/bitmap.hpp"
 #include "base/types.hpp"
-#include "kernels/compress/bit_fields.hpp"
-#include "kernels/compress/positions.hpp"
-#include "kernels/compress/rans.hpp"
+#include "compress/positions.hpp"
+#include "kernels/bit_fields.hpp"
+#include "kernels/rans.hpp"
 
 namespace sparsewire {
 namespace {

@@ -2,8 +2,8 @@
 // time where the processor can look up so many.
 #pragma once
 
-#include "kernels/compress/rans.hpp"
 #include "kernels/expand.hpp"
+#include "kernels/rans.hpp"
 
 namespace sparsewire {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/compress/rans.hpp"
+#include "kernels/rans.hpp"
 
 namespace sparsewire {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/accumulate.hpp"
-#include "kernels/compress/norm_loops.hpp"
+#include "kernels/norm_loops.hpp"
 
 namespace sparsewire {
 namespace {

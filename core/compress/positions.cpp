@@ -3,13 +3,13 @@
 // a coin is tossed for each position, and then as many are changed as it takes: sets of equal size
 // remain equally likely. The parameter of the Rice code is the best one for positions that are
 // spread evenly; clusters only make it shorter.
-#include "kernels/compress/positions.hpp"
+#include "compress/positions.hpp"
 
 #include <algorithm>
 #include <bit>
 
 #include "base/types.hpp"
-#include "kernels/compress/bit_fields.hpp"
+#include "kernels/bit_fields.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/noise.hpp"
 

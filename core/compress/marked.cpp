@@ -3,7 +3,7 @@
 // span, one pass finds a magnitude that a few more than k reach, and those are looked at. What is
 // marked is added word by word of the bitmaps, and fed back piece by piece of dense vectors, while
 // these are in the cache.
-#include "kernels/compress/marked.hpp"
+#include "compress/marked.hpp"
 
 #include <algorithm>
 #include <array>
@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/compress/floats.hpp"
-#include "kernels/compress/positions.hpp"
+#include "compress/positions.hpp"
+#include "kernels/floats.hpp"
 #include "kernels/kernels.hpp"
 
 namespace sparsewire {
