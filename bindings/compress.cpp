@@ -261,6 +261,14 @@ bool read_positions(Object code, std::size_t count, std::size_t k, Object bitmap
   return unlocked([&] { return decode_positions(begin, end, count, k, to) == end; });
 }
 
+// Bits that are set of a bitmap of `count`. The loops look at whole words, so none may be behind.
+std::size_t named_in(const Word* bitmap, std::size_t count) {
+  const std::size_t named = count_set(bitmap, count);
+  require(count_set(bitmap, bitmap_words(count) * kBitmapWordBits) == named,
+          "a bitmap must not name elements beyond the last");
+  return named;
+}
+
 // Elements of the blocks whose bit is set.
 std::size_t marked_elements(const Word* bitmap, std::size_t count, std::size_t block) {
   const std::size_t blocks = blocks_of(count, block);
@@ -284,6 +292,7 @@ void copy_blocks(Object source, std::size_t block, Object bitmap, Object target)
   require((bytes == 2 || bytes == 4 || bytes == 8) && in.element_bytes() == out.element_bytes(),
           "elements must have 2, 4 or 8 bytes, packed ones as many");
   const auto* const bits = bitmap_of(marks, blocks_of(count, block));
+  (void)named_in(bits, blocks_of(count, block));
   require((packs ? out.count() : in.count()) == marked_elements(bits, count, block),
           "there must be room for the elements of the marked blocks");
   unlocked([&] {
@@ -296,11 +305,11 @@ void copy_blocks(Object source, std::size_t block, Object bitmap, Object target)
   });
 }
 
-// Values, and the bitmap of `count` elements that says where they are.
+// Values, and the bitmap of `count` elements that says where they are, and names none beyond.
 template <typename T>
 Marked<T> marked(const Memory& bitmap, const Memory& values, std::size_t count) {
   const Word* const bits = bitmap_of(bitmap, count);
-  return {bits, values.as<const T>(count_set(bits, count), kRoom)};
+  return {bits, values.as<const T>(named_in(bits, count), kRoom)};
 }
 
 std::size_t average_marked(const nb::list& bitmaps, const nb::list& values, std::size_t count,

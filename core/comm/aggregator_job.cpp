@@ -257,6 +257,7 @@ void AggregatorJob::break_off(const Error& error) {
   broken_ = error;
   lanes_.clear();
   for (const auto& worker : workers_) {
+    worker->vouched = Clock::now();  // They have time to read it.
     worker->connection.drop_unsent();
     worker->connection.send(wire::fault_message(wire::FrameKind::abort, error));
   }

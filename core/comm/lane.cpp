@@ -60,6 +60,7 @@ Lane::Lane(const Place& place, std::span<int> sockets, LaneListener& listener)
     : place_(place), listener_(listener), metronome_(patience_of(place.topology)), thread_(*this) {
   // Twice as often as it looks, so that no look is late by a whole interval.
   if (place.has_pulse()) thread_.tick_every(metronome_.interval() / 2);
+  peers_.reserve(sockets.size());
   for (std::uint32_t owner = 0; owner < sockets.size(); ++owner) {
     const bool is_self = place.is_self(owner);
     peers_.add(is_self ? nullptr : std::make_unique<PeerChannel>(*this, owner, sockets[owner]));
@@ -179,7 +180,7 @@ void Lane::receive() {
 
 void Lane::produce() {
   for (int round = 0; round < kRoundsToSend; ++round) {
-    const bool is_done = !protocol_.produce();
+    const bool is_done = !protocol_.produce() && !protocol_.can_produce();
     flush();
     if (is_done) return;
   }
@@ -257,10 +258,10 @@ void Lane::on_news(Channel& channel, const proto::Pulse::News& news) {
 
 // A peer that has said goodbye may close; any other that goes, or that talks nonsense, ends all.
 void Lane::lose(Channel& channel, const Error& error) {
-  const bool is_over = protocol_.is_broken() || leaving_ || channel.has_left;
-  const bool is_told = error.code == ErrorCode::protocol && !is_over;
+  const bool may_go = leaving_ || channel.has_left;
+  const bool is_told = error.code == ErrorCode::protocol && !may_go;
   is_told ? channel.connection.ignore_input() : channel.connection.close();
-  if (is_over) return;
+  if (may_go || protocol_.is_broken()) return;
   listener_.broken({error.code, channel.rank, "lost " + channel.name() + ": " + error.message});
 }
 
@@ -278,8 +279,9 @@ void Lane::take_orders(Clock::time_point now) {
 
 void Lane::do_break_off(const Error& error) noexcept {
   if (protocol_.is_broken()) return;
-  for (const auto& peer : peers_) say_last_words(*peer, error);
   protocol_.break_off();
+  for (const auto& peer : peers_) say_last_words(*peer, error);
+  protocol_.end_all();
 }
 
 void Lane::begin_leaving(const Leave& order, Clock::time_point now) {

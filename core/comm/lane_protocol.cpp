@@ -77,6 +77,9 @@ void LaneProtocol::break_off() noexcept {
   is_broken_ = true;
   owner_.reset();
   peer_.reset();
+}
+
+void LaneProtocol::end_all() noexcept {
   while (!book_.empty()) {
     const std::uint64_t seq = book_.oldest();
     worker_.drop(seq);
@@ -237,7 +240,11 @@ bool LaneProtocol::can_exchange() const {
 }
 
 bool LaneProtocol::has_work() {
-  if (can_exchange() || (owner_ && owner_->is_paused() && !peers_.is_any_behind())) return true;
+  return can_exchange() || (owner_ && owner_->is_paused() && !peers_.is_any_behind()) ||
+         can_produce();
+}
+
+bool LaneProtocol::can_produce() {
   for (std::uint32_t owner = 0; owner < peers_.owners(); ++owner) {
     if (worker_.has_work(owner)) return true;
   }

@@ -22,8 +22,10 @@ class LaneProtocol {
   void introduce(Operation& operation);
   // Gives up an operation that has failed.
   void fail(std::uint64_t seq);
-  // Gives up all of them, for ever.
+  // Gives up all of them, for ever: lets go of what owners and exchanges hold; then, once no
+  // channel lends their memory any more, ends them.
   void break_off() noexcept;
+  void end_all() noexcept;
   bool is_broken() const { return is_broken_; }
   void set_link(const proto::LinkModel& link);
 
@@ -34,6 +36,8 @@ class LaneProtocol {
 
   // Sends at most one message to every owner in turn; false where there was none.
   bool produce();
+  // Whether it would get further without a frame coming first.
+  bool can_produce();
   // Gets on with exchanges.
   void run_exchanges();
   // Lets owners make no results while some rank is behind with reading them.

@@ -38,6 +38,11 @@ struct LaneCounters {
 
 class PeerChannels {
  public:
+  // Room for so many, so that none is lost on its way in.
+  void reserve(std::size_t owners) {
+    by_owner_.reserve(owners);
+    channels_.reserve(owners);
+  }
   // In the order of the owners; null for the own rank.
   void add(std::unique_ptr<Channel> channel) {
     by_owner_.push_back(channel.get());

@@ -14,7 +14,7 @@ namespace sparsewire {
 //   1, packed: every symbol in as many bits as the alphabet needs, from the low bits of bytes up;
 //   2, coded: the frequencies and the rANS code of one state;
 //   3, sparse: the common symbol, the number of others in 32 little-endian bits, their positions
-//      (kernels/compress/positions.hpp), and a block of them;
+//      (compress/positions.hpp), and a block of them;
 //   4, wide: like 2, of many states.
 // Sparse is for less than one other symbol in 256; packed is for what would not be shorter coded.
 // Equal symbols make equal bytes on every machine.

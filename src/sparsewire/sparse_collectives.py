@@ -259,6 +259,9 @@ class Results:
         indices, memory = self._operation.take_sparse(which)
         if self._is_numpy:
             indices, values = join_rows(indices, memory.view(self._x.dtype), self._given)
+            # Pieces of rows may have needed wider ones, and so may other ranks' rows.
+            if length <= np.iinfo(self._x.indices.dtype).max:
+                indices = indices.astype(self._x.indices.dtype, copy=False)
             return SparseVector(indices, values.reshape(len(indices), *self._x.shape[1:]), length)
         return self._tensor(indices, memory, length)
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from sparsewire import _core
 from sparsewire.compress.marks import Blocks, Marks
 
 
@@ -89,3 +90,14 @@ def test_marked_blocks_are_packed_and_placed(data: st.DataObject, dtype: str, bl
     assert packed.tolist() == x[mask].tolist()
     assert blocks.marked_elements(marks) == packed.size
     assert blocks.scatter(packed, marks).tolist() == np.where(mask, x, 0).tolist()
+
+
+@pytest.mark.parametrize("beyond", [70, 127])
+def test_bits_beyond_the_vector_are_refused(beyond: int) -> None:
+    words = np.zeros(2, np.uint64)
+    words[1] = np.uint64(1) << np.uint64(beyond - 64)
+    out, residual, none = (np.zeros(70, np.float32) for _ in range(3))
+    with pytest.raises(ValueError, match="beyond the last"):
+        _core.feed_marked_back(out, residual, words, none[:0], words, none[:0])
+    with pytest.raises(ValueError, match="beyond the last"):
+        _core.average_marked([words], [none[:0]], 70, np.zeros(2, np.uint64), out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from support import run_ranks
 
 import sparsewire
-from sparsewire import SparseVector
+from sparsewire import SparseVector, sparse_collectives
 
 # Large enough for memory that is used again.
 LENGTH = 600_000
@@ -116,3 +117,24 @@ def outlive() -> None:
 
 def test_results_outlive_their_communicator() -> None:
     run_ranks(2, outlive)
+
+
+def test_result_outlives_a_delivery_that_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with sparsewire.init(rank=0, world_size=1) as comm:
+        x = make(0, 0)
+        work = comm.all_reduce(x, result="sparse", async_op=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(sparse_collectives, "join_rows", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                work.wait(50)
+        assert dense_of(work.wait(50)) == dense_of(x)
+
+
+def test_indices_are_as_wide_as_those_that_were_given() -> None:
+    rows, length = np.array([5, 299_999_999], np.int32), 300_000_000
+    with sparsewire.init(rank=0, world_size=1) as comm:
+        x = SparseVector(rows, np.ones((2, 8), np.float32), length)
+        result = comm.all_reduce(x, result="sparse", timeout=50)
+        assert result.indices.dtype == np.int32
+        assert result.indices.tolist() == rows.tolist()
+        assert result.values.tolist() == x.values.tolist()

@@ -23,6 +23,9 @@ constexpr std::size_t kBytesPerReceive = 1024 * 1024;  // before other connectio
 constexpr int kFramesPerReceive = 256;  // as well: small ones cost time, and not bytes
 constexpr std::size_t kVectorsPerWrite = 64;
 
+// Of a peer that is not listened to any more: more than what is on its way when it hears of that.
+constexpr std::size_t kMostIgnored = 16u << 20;
+
 Error peer_gone(const char* doing) {
   return {ErrorCode::peer_lost, kNoRank, std::string(doing) + ": " + std::strerror(errno)};
 }
@@ -190,7 +193,7 @@ Status Connection::receive(FrameHandler& handler) {
       if (!bytes) return bytes.error();
       total += *bytes;
     }
-    if (reading_ == Reading::ignored) staged_end_ = 0;
+    if (reading_ == Reading::ignored) return ignore_staged();
     if (reading_ == Reading::payload && incoming_.missing() == 0) {
       if (Status error = finish_large(handler)) return error;
     }
@@ -260,6 +263,13 @@ void Connection::ignore_input() {
   move(ReadingStep::ignore);
   incoming_ = {};
   staged_begin_ = staged_end_ = 0;
+}
+
+// A little each time, as others have better things to say.
+Status Connection::ignore_staged() {
+  ignored_ += std::exchange(staged_end_, 0);
+  if (ignored_ <= kMostIgnored) return {};
+  return Error{ErrorCode::peer_lost, kNoRank, "it goes on though nobody listens"};
 }
 
 void Connection::detach() {

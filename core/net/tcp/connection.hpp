@@ -27,14 +27,13 @@ class FrameHandler {
   virtual ~FrameHandler() = default;
 
   // Whether a large frame is worth receiving, asked of its header alone and before any memory is
-  // found for it. An error closes the connection.
+  // found for it. An error ends the reading.
   virtual Status accepts(const wire::FrameHeader& header) = 0;
 
   // Where to receive this payload, or null to have the connection find memory for it.
   virtual std::byte* place(const wire::FrameHeader& header) = 0;
 
-  // One whole frame. A borrowed payload is valid during the call only. An error closes the
-  // connection.
+  // One whole frame. A borrowed payload is valid during the call only. An error ends the reading.
   virtual Status on_message(wire::Message message) = 0;
 };
 
@@ -91,8 +90,8 @@ class Connection {
   // gone (peer_lost) or talks nonsense (protocol).
   Status receive(FrameHandler& handler);
 
-  // Hands nothing out any more, and goes on reading: to close while the peer still speaks would
-  // reset the connection, and with it what the peer has not read yet.
+  // Hands nothing out any more, and goes on reading for a while: to close while the peer still
+  // speaks would reset the connection, and with it what the peer has not read yet.
   void ignore_input();
 
   // Lets go of all memory that belongs to others: queued payloads are copied, and a payload that
@@ -135,6 +134,7 @@ class Connection {
   std::size_t gather(std::span<iovec> out) const;
   void drop_sent(std::size_t bytes);
   Result<std::size_t> read_some();
+  Status ignore_staged();
   Status consume_staging(FrameHandler& handler);
   Status begin_large(const wire::FrameHeader& header, FrameHandler& handler);
   Status finish_large(FrameHandler& handler);
@@ -155,7 +155,8 @@ class Connection {
   std::size_t staged_end_ = 0;
   int frames_due_ = 0;  // that this turn may still hand out
   Reading reading_ = Reading::frames;
-  Incoming incoming_;  // while a payload is being read
+  Incoming incoming_;        // while a payload is being read
+  std::size_t ignored_ = 0;  // bytes
 
   std::uint64_t bytes_sent_ = 0;
   std::uint64_t bytes_received_ = 0;

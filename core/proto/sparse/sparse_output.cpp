@@ -230,7 +230,7 @@ bool SparseOutput::list_until(std::uint64_t end) {
 SparseList SparseOutput::take() {
   list_.reserve(named());
   list_until(grid_.chunks());
-  return std::move(list_);
+  return list_;
 }
 
 template <typename Index>

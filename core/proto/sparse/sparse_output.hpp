@@ -92,8 +92,8 @@ class SparseOutput final : public PartSink {
   // Writes every element of the vector.
   void write_dense(std::byte* target) const;
 
-  // Hands out all as a list, and keeps nothing. Where a segment names whole blocks, only what is
-  // not zero counts.
+  // All as a list, whose memory is shared with whoever asks again. Where a segment names whole
+  // blocks, only what is not zero counts.
   SparseList take();
 
  private:

@@ -75,6 +75,18 @@ void check_is_closed(const Socket& socket) {
   });
 }
 
+// Reads on until the aggregator says so.
+void check_is_told(const Socket& socket, const std::string& words) {
+  std::string said;
+  wait_until([&] {
+    std::array<char, 4096> part;
+    const ssize_t got = ::recv(socket.fd(), part.data(), part.size(), 0);
+    if (got > 0) said.append(part.data(), static_cast<std::size_t>(got));
+    return got == 0 || said.find(words) != std::string::npos;
+  });
+  CHECK(said.find(words) != std::string::npos);
+}
+
 void check_refused(Besieged& besieged, const wire::Topology& topology, const char* advice) {
   Cluster cluster = besieged.join(topology);
   Random random(2);
@@ -132,7 +144,7 @@ TEST_CASE("cancels for any sequence end the job that sends them") {
       if (::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) break;
     }
     CHECK(besieged.aggregator().stats().memory < 16u << 20);
-    check_is_closed(socket);
+    check_is_told(socket, step == 1 ? "wait for other ranks to catch up" : "is too far ahead");
   }
 }
 
@@ -147,7 +159,7 @@ TEST_CASE("a large frame that no worker may send is refused by its header") {
     const Socket socket = besieged.intrude();
     if (greets) greet(socket, topology_of(2, 1, 1));
     send(socket, {promise, {}});
-    check_is_closed(socket);
+    check_is_told(socket, greets ? "its operation is not open" : "a hello must come first");
   }
 }
 

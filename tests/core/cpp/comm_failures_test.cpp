@@ -1,6 +1,10 @@
 // Communicators when something goes wrong: whatever it is, every operation ends on every rank, with
 // an error that names who is to blame.
 #include <doctest/doctest.h>
+#include <poll.h>
+
+#include <array>
+#include <string>
 
 #include "cluster.hpp"
 #include "wire/frame.hpp"
@@ -292,17 +296,35 @@ TEST_CASE("thousands of operations wait, and end in their order") {
 
 // --- Peers that talk nonsense ---
 
+// Reads what has come by now, and until nothing more comes for a moment.
+std::string all_that_is_said(int fd) {
+  std::string said;
+  std::array<char, 1 << 16> part;
+  for (pollfd ready{fd, POLLIN, 0}; ::poll(&ready, 1, 200) > 0;) {
+    const ssize_t got = ::recv(fd, part.data(), part.size(), 0);
+    if (got <= 0) break;
+    said.append(part.data(), static_cast<std::size_t>(got));
+  }
+  return said;
+}
+
+// On both lanes, so that one has ended by the time that the other hears of it; the peer that did it
+// is told on both.
 void check_breaks(const Buffer& bytes, ErrorCode code) {
   Random random(9);
   Collective collective = collective_of(kLarge, 3, random);
-  Cluster cluster = Cluster::colocated_but(3, 1, 2);
+  Cluster cluster = Cluster::colocated_but(3, 2, 2);
   Sockets& sockets = cluster.sockets_of(2);
   const OperationPtr a = submit(cluster, collective, 0);
   const OperationPtr b = submit(cluster, collective, 1);
-  const int fd = sockets[0][0].fd();
-  REQUIRE(::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
-          static_cast<ssize_t>(bytes.size()));
+  for (const std::size_t lane : {0u, 1u}) {
+    REQUIRE(::send(sockets[lane][0].fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+            static_cast<ssize_t>(bytes.size()));
+  }
   for (const OperationPtr& operation : {a, b}) check_failed(outcome(operation), code, 2);
+  for (const std::size_t lane : {0u, 1u}) {
+    CHECK(all_that_is_said(sockets[lane][0].fd()).find("lost rank 2: ") != std::string::npos);
+  }
 }
 
 TEST_CASE("a peer that breaks the protocol is named on all ranks") {
