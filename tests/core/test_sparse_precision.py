@@ -58,7 +58,7 @@ def phases(precision: Any) -> tuple[Any, Any]:
 
 def error_bound(parts: list[Array], algorithm: str, precision: Any) -> Array:
     """Each time that values are sent an error is added: at most a step of the largest magnitude in
-    a bucket, or of the value itself where it is rounded to a half type."""
+    a span, or of the value itself where it is rounded to a half type."""
     first, second = phases(precision)
     ranks = len(parts)
     times = {"ring": ranks - 1, "ssar_recursive_double": math.ceil(math.log2(ranks))}
@@ -150,7 +150,7 @@ def test_the_other_collectives(precision: str) -> None:
 
 
 def reduce_regions(algorithm: str) -> None:
-    """Buckets have their own scales: large numbers do no harm to small ones far away."""
+    """Spans have their own scales: large numbers do no harm to small ones far away."""
     with sparsewire.init() as comm:
         x = part(comm.rank, 200_000, 1.0).copy()
         exact = exact_sum(comm.world_size, 200_000, 1.0)

@@ -22,7 +22,7 @@ def resumed() -> None:
     def start() -> tuple[Any, hooks.TopKState]:
         torch.manual_seed(1)
         model = DistributedDataParallel(nn.Linear(FEATURES, 64))
-        state = hooks.TopKState(k=1, bucket=64)
+        state = hooks.TopKState(k=1, span=64)
         state.register(model)
         model.register_comm_hook(state, hooks.topk_hook)
         return model, state
@@ -70,7 +70,7 @@ def loads_what_was_saved_before() -> None:
         "residuals": {"weight": torch.arange(FEATURES * 2.0), "bias": torch.tensor([0.5, -1.0])},
     }
     model = DistributedDataParallel(nn.Linear(FEATURES, 2))
-    state = hooks.TopKState(k=1, bucket=64)
+    state = hooks.TopKState(k=1, span=64)
     state.register(model)
     state.load_state_dict(old)
     assert state.step == 7

@@ -105,7 +105,7 @@ def assert_same_everywhere(weights: dict[str, torch.Tensor]) -> None:
 def trains_on(backend: str, model_type: type[nn.Module]) -> None:
     group = gloo_group() if backend == "gloo" else dist.group.WORLD
     dense, _ = train(model_type, group, steps=60)
-    state = hooks.TopKState(group, k=2, bucket=32)
+    state = hooks.TopKState(group, k=2, span=32)
     losses, weights = train(model_type, group, steps=60, prepare=with_hook(state))
     assert state.step == 60
     assert_same_everywhere(weights)
@@ -121,7 +121,7 @@ def test_trains(ranks: Ranks, backend: str) -> None:
 
 def sparse_gradients() -> None:
     expected = train(Embedding, dist.group.WORLD)
-    state = hooks.TopKState(k=32, bucket=32, precision=None)
+    state = hooks.TopKState(k=32, span=32, precision=None)
     actual = train(Embedding, dist.group.WORLD, prepare=with_hook(state))
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
 
@@ -129,7 +129,7 @@ def sparse_gradients() -> None:
 def same_on_both_backends() -> None:
     results = []
     for group in (gloo_group(), dist.group.WORLD):
-        state = hooks.TopKState(group, k=2, bucket=32)
+        state = hooks.TopKState(group, k=2, span=32)
         # The group made beside gloo serves all states.
         assert hooks.TopKState(group).group is state.group
         results.append(train(Plain, group, prepare=with_hook(state)))
@@ -138,10 +138,10 @@ def same_on_both_backends() -> None:
 
 def warm_up() -> None:
     expected = train(Plain, dist.group.WORLD, steps=3)
-    state = hooks.TopKState(k=1, bucket=512, warmup_steps=3)
+    state = hooks.TopKState(k=1, span=512, warmup_steps=3)
     actual = train(Plain, dist.group.WORLD, steps=3, prepare=with_hook(state))
     torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-6)
-    state = hooks.TopKState(k=1, bucket=512, warmup_steps=2)
+    state = hooks.TopKState(k=1, span=512, warmup_steps=2)
     actual = train(Plain, dist.group.WORLD, steps=3, prepare=with_hook(state))
     assert actual[0] == pytest.approx(expected[0], rel=1e-5)
     assert not actual[1]["layers.0.weight"].allclose(expected[1]["layers.0.weight"])
@@ -150,7 +150,7 @@ def warm_up() -> None:
 def half_precision() -> None:
     for dtype in (torch.bfloat16, torch.float16):
         model = DistributedDataParallel(nn.Linear(FEATURES, 8, dtype=dtype))
-        state = hooks.TopKState(k=128, bucket=128, precision=None)
+        state = hooks.TopKState(k=128, span=128, precision=None)
         model.register_comm_hook(state, hooks.topk_hook)
         data = torch.full((2, FEATURES), float(1 + dist.get_rank()), dtype=dtype)
         model(data).sum().backward()
@@ -158,8 +158,14 @@ def half_precision() -> None:
         assert model.module.weight.grad.eq(4).all()  # Twice the mean of 1, 2 and 3.
 
 
+def former_name() -> None:
+    with pytest.warns(DeprecationWarning, match="'bucket' is now 'span'"):
+        state = hooks.TopKState(k=2, bucket=8, precision=None)
+    assert state.operators.of(torch.zeros(64)).contraction == 2 / 8
+
+
 def unsupported() -> None:
-    for settings in ({"k": 0}, {"k": 9, "bucket": 8}, {"bucket": 0}, {"precision": "int3"}):
+    for settings in ({"k": 0}, {"k": 9, "span": 8}, {"span": 0}, {"precision": "int3"}):
         with pytest.raises(ValueError, match=next(iter(settings))):
             hooks.TopKState(**settings)
     with pytest.raises(ValueError, match="warmup_steps"):
@@ -173,7 +179,8 @@ def unsupported() -> None:
 
 
 @pytest.mark.parametrize(
-    "task", [sparse_gradients, same_on_both_backends, warm_up, half_precision, unsupported]
+    "task",
+    [sparse_gradients, same_on_both_backends, warm_up, half_precision, former_name, unsupported],
 )
 def test_settings(ranks: Ranks, task: Callable[[], None]) -> None:
     ranks.run(task)

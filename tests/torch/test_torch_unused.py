@@ -39,7 +39,7 @@ def feedback(group: Any, **settings: Any) -> tuple[Any, Any]:
 
 
 def top_k(group: Any, **settings: Any) -> tuple[Any, Any]:
-    return hooks.TopKState(group, k=3, bucket=60, **settings), hooks.topk_hook
+    return hooks.TopKState(group, k=3, span=60, **settings), hooks.topk_hook
 
 
 KINDS: dict[str, Callable[[Any], tuple[Any, Any]]] = {

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket, PrefixStore
 
 from sparsewire.compress import Compressor, KeptComposition, Rounded, SpanTopK
+from sparsewire.moved import renamed
 from sparsewire.torch.backed_group import BackedGroup
 from sparsewire.torch.backend import callee_of, join
 from sparsewire.torch.hooks.error_feedback import ErrorFeedbackState
@@ -22,7 +23,7 @@ from sparsewire.torch.hooks.saved import Saved
 from sparsewire.torch.member import Member
 
 _BITS = {None: None, "int8": 8, "int4": 4, "int2": 2}
-_LARGEST_BUCKET = 2**16
+_LARGEST_SPAN = 2**16
 
 _made: WeakKeyDictionary[dist.ProcessGroup, Member] = WeakKeyDictionary()
 
@@ -30,8 +31,8 @@ _made: WeakKeyDictionary[dist.ProcessGroup, Member] = WeakKeyDictionary()
 class TopKState(ErrorFeedbackState):
     """What `topk_hook` keeps from step to step on one rank.
 
-    Of each `bucket` consecutive elements of a parameter's gradient (1 to 65536) the `k` largest are
-    sent (1 to `bucket`), as float32 where `precision` is None, else as "int8", "int4" or "int2":
+    Of each `span` consecutive elements of a parameter's gradient (1 to 65536) the `k` largest are
+    sent (1 to `span`), as float32 where `precision` is None, else as "int8", "int4" or "int2":
     rounded to the nearest multiple of a power of two that they share. The first `warmup_steps`
     steps send everything.
 
@@ -41,27 +42,28 @@ class TopKState(ErrorFeedbackState):
     Raises ValueError for settings out of range; `sparsewire.Error` where the ranks do not meet.
     """
 
+    @renamed(bucket="span")
     def __init__(
         self,
         process_group: dist.ProcessGroup | None = None,
         k: int = 4,
-        bucket: int = 512,
+        span: int = 512,
         precision: str | None = "int4",
         warmup_steps: int = 0,
     ) -> None:
         if precision not in _BITS:
             raise ValueError(f"precision {precision!r} is not known: use None, int8, int4 or int2")
-        if not 1 <= bucket <= _LARGEST_BUCKET:
-            raise ValueError(f"bucket must be 1 to {_LARGEST_BUCKET} elements, not {bucket}")
+        if not 1 <= span <= _LARGEST_SPAN:
+            raise ValueError(f"span must be 1 to {_LARGEST_SPAN} elements, not {span}")
         bits = _BITS[precision]
 
         def make(elements: int) -> Compressor:
-            largest = SpanTopK(elements, k, bucket)
+            largest = SpanTopK(elements, k, span)
             if bits is None:
                 return largest
             return KeptComposition(Rounded(largest.most_elements, bits, k), largest)
 
-        make(bucket)
+        make(span)
         group: Any = engine_group(process_group)
         self.group: Member | BackedGroup = group
         super().__init__(group, make, warmup_steps, min_elements=0)
