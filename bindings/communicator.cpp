@@ -145,19 +145,19 @@ std::uint32_t default_window(std::size_t owners) {
 }
 
 void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_size,
-                       std::vector<std::vector<int>> links, bool dedicated, std::uint32_t block,
+                       std::vector<std::vector<int>> sockets, bool dedicated, std::uint32_t block,
                        std::uint32_t window, double peer_timeout) {
-  net::Sockets sockets(std::move(links));
-  if (sockets.peers() == 0) throw std::invalid_argument("links: none given");
+  net::Sockets owned(std::move(sockets));
+  if (owned.peers() == 0) throw std::invalid_argument("sockets: none given");
   const wire::Topology topology{
       .world_size = world_size,
-      .lanes = static_cast<std::uint32_t>(sockets.lanes()),
-      .owners = static_cast<std::uint32_t>(sockets.peers()),
+      .lanes = static_cast<std::uint32_t>(owned.lanes()),
+      .owners = static_cast<std::uint32_t>(owned.peers()),
       .block = block,
-      .window_bytes = window != 0 ? window : default_window(sockets.peers()),
+      .window_bytes = window != 0 ? window : default_window(owned.peers()),
       .peer_timeout_ms = static_cast<std::uint32_t>(peer_timeout * 1000)};
   if (const Status error = wire::check(topology)) throw std::invalid_argument(error->message);
-  new (self) comm::Communicator(topology, rank, dedicated, std::move(sockets));
+  new (self) comm::Communicator(topology, rank, dedicated, std::move(owned));
 }
 
 void disown(nb::handle_t<comm::Communicator> self) {
@@ -245,7 +245,7 @@ void bind_communicator(nb::module_& m) {
 
   constexpr nb::call_guard<GilRelease> unlocked{};
   nb::class_<comm::Communicator>(m, "Communicator")
-      .def("__init__", &init_communicator, "rank"_a, "world_size"_a, "links"_a, nb::kw_only(),
+      .def("__init__", &init_communicator, "rank"_a, "world_size"_a, "sockets"_a, nb::kw_only(),
            "dedicated"_a = false, "block"_a = 256, "window"_a = 0, "peer_timeout"_a = 30.0)
       .def("submit", &submit_dense, "source"_a, "target"_a, "count"_a, "dtype"_a, "op"_a,
            "timeout"_a, "segment_codec"_a = 0, "result_codec"_a = 0, "seed"_a = 0)

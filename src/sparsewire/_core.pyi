@@ -205,14 +205,14 @@ class Communicator:
         self,
         rank: int,
         world_size: int,
-        links: Sequence[Sequence[int]],
+        sockets: Sequence[Sequence[int]],
         *,
         dedicated: bool = False,
         block: int = 256,
         window: int = 0,
         peer_timeout: float = 30.0,
     ) -> None:
-        """Take over connected, authenticated sockets: `links[lane][peer]`, also where it raises.
+        """Take over connected, authenticated `sockets[lane][peer]`, also where it raises.
 
         Colocated: one entry per rank, -1 at the own rank. Dedicated: one entry per aggregator.
         The communicator owns the descriptors from here on. `window` is in bytes, 0 chooses it.
