@@ -40,9 +40,9 @@ constexpr double kFormatParts = 8;
 // that lie side by side, by vector instructions, and not from position to position.
 constexpr double kSavedWhenDense = 0.87;
 
-// What goes to owners and back is two messages one behind the other, but smaller ones than those
-// that every rank sends to every other.
-constexpr double kOwnerLatencies = 1.1;
+// What goes to owners or keepers and back is two messages one behind the other, but smaller ones
+// than those that every rank sends to every other.
+constexpr double kTwoHopLatencies = 1.1;
 
 // What a stream does per chunk, whatever it holds, in merged elements: two messages through every
 // rank, and an owner that keeps book of who is to come.
@@ -85,8 +85,8 @@ struct Terms {
     return std::min(elements * element_bytes + positions, length * element_bytes);
   }
 
-  // Bytes that a rank sends to owners, and as one.
-  double bytes_through_owners() const {
+  // Bytes that a rank sends to owners or keepers, and as one.
+  double two_hop_bytes() const {
     return (ranks - 1) / ranks * (bytes(density) + bytes(joined(ranks)));
   }
 
@@ -125,8 +125,8 @@ double predict_doubling(const Terms& terms, const LinkModel& link) {
 }
 
 // Both hops of all bytes, so many steps, and the book that is kept of so many chunks.
-double through_owners(const Terms& terms, const LinkModel& link, double steps, double chunks) {
-  return kOwnerLatencies * link.latency_s + terms.bytes_through_owners() * link.byte_s +
+double predict_two_hops(const Terms& terms, const LinkModel& link, double steps, double chunks) {
+  return kTwoHopLatencies * link.latency_s + terms.two_hop_bytes() * link.byte_s +
          steps * step_seconds(link) + chunks * kMergesPerChunk * link.merge_s;
 }
 
@@ -135,7 +135,7 @@ double predict_stream(const Terms& terms, const LinkModel& link) {
   const double sum = terms.joined(terms.ranks);
   const double steps =
       kStepsToStream * terms.step(terms.density) + (1 + 1 / terms.ranks) * terms.step(sum);
-  return through_owners(terms, link, steps, terms.chunks());
+  return predict_two_hops(terms, link, steps, terms.chunks());
 }
 
 // As a stream, but with whole parts instead of chunks while they are nearly empty; and sums come
@@ -149,7 +149,7 @@ double predict_split(const Terms& terms, const LinkModel& link) {
     steps += kStepsToBundle * (terms.step(terms.density) + terms.step(sum));
     chunks = terms.chunks();
   }
-  return through_owners(terms, link, steps, chunks);
+  return predict_two_hops(terms, link, steps, chunks);
 }
 
 bool is_short(std::uint64_t length, std::size_t element_size) {

@@ -10,7 +10,7 @@
 namespace sparsewire::proto {
 namespace {
 
-// Parts on their way at once, for each rank that may own some: enough that every owner has others
+// Parts on their way at once, for each rank that may keep some: enough that every keeper has others
 // to add while one is on the wire, few enough to bound what waits in memory.
 constexpr std::uint64_t kPartsPerRank = 4;
 

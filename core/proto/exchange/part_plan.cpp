@@ -37,13 +37,13 @@ PartPlan::PartPlan(const wire::Call& call, wire::Algorithm algorithm, Rank rank,
   for (std::uint64_t list = 0; list < lists_; ++list) {
     chunks = std::max(chunks, grid(list).chunks());
   }
-  const bool has_owners =
+  const bool has_keepers =
       algorithm == Algorithm::ring || algorithm == Algorithm::ssar_split_allgather;
   const std::uint64_t worth = std::max(most_elements / lists_ / kPartElements, std::uint64_t{1});
   chunks_per_part_ = std::max(kPartChunks, ceil_div(chunks, std::min(kMaxParts, worth)));
-  // Every rank gets something to own, if there is enough.
+  // Every rank gets something to keep, if there is enough.
   const std::uint64_t share = ceil_div(chunks, static_cast<std::uint64_t>(world_size));
-  if (has_owners) chunks_per_part_ = std::min(chunks_per_part_, share);
+  if (has_keepers) chunks_per_part_ = std::min(chunks_per_part_, share);
   parts_per_list_ = ceil_div(chunks, chunks_per_part_);
   has_partial_sums_ =
       call.collective == Collective::all_reduce &&
@@ -88,7 +88,7 @@ DType PartPlan::partial_dtype() const {
   return has_partial_sums_ ? accumulator_of(dtype) : dtype;
 }
 
-Rank PartPlan::owner(std::uint64_t part) const {
+Rank PartPlan::keeper(std::uint64_t part) const {
   const auto world_size = static_cast<std::uint64_t>(world_size_);
   if (lists_ != 1) return static_cast<Rank>(list_of(part));
   return static_cast<Rank>((part + seq_) % world_size);
@@ -98,20 +98,20 @@ Schedule PartPlan::schedule(std::uint64_t part) const {
   const auto root = static_cast<Rank>(call_.root);
   switch (call_.collective) {
     case Collective::reduce:
-      return split_schedule(rank_, world_size_, owner(part), {root});
+      return split_schedule(rank_, world_size_, keeper(part), {root});
     case Collective::reduce_scatter:
-      return split_schedule(rank_, world_size_, owner(part), {owner(part)});
+      return split_schedule(rank_, world_size_, keeper(part), {keeper(part)});
     case Collective::broadcast:
       return broadcast_schedule(rank_, world_size_, root);
     case Collective::all_gather:
-      return gather_schedule(rank_, world_size_, owner(part));
+      return gather_schedule(rank_, world_size_, keeper(part));
     case Collective::all_reduce:
       break;
   }
   if (algorithm_ == Algorithm::ssar_split_allgather) {
-    return split_schedule(rank_, world_size_, owner(part), all_ranks(world_size_));
+    return split_schedule(rank_, world_size_, keeper(part), all_ranks(world_size_));
   }
-  if (algorithm_ == Algorithm::ring) return ring_schedule(rank_, world_size_, owner(part));
+  if (algorithm_ == Algorithm::ring) return ring_schedule(rank_, world_size_, keeper(part));
   if (algorithm_ == Algorithm::ssar_recursive_double) {
     return recursive_double_schedule(rank_, world_size_);
   }
@@ -120,12 +120,12 @@ Schedule PartPlan::schedule(std::uint64_t part) const {
 
 bool PartPlan::contributes(std::uint64_t part) const {
   if (call_.collective == Collective::broadcast) return rank_ == static_cast<Rank>(call_.root);
-  return call_.collective != Collective::all_gather || owner(part) == rank_;
+  return call_.collective != Collective::all_gather || keeper(part) == rank_;
 }
 
 bool PartPlan::receives(std::uint64_t part) const {
   if (call_.collective == Collective::reduce) return rank_ == static_cast<Rank>(call_.root);
-  return call_.collective != Collective::reduce_scatter || owner(part) == rank_;
+  return call_.collective != Collective::reduce_scatter || keeper(part) == rank_;
 }
 
 }  // namespace sparsewire::proto

@@ -49,7 +49,7 @@ class PartPlan {
   std::uint64_t seq() const { return seq_; }
 
  private:
-  Rank owner(std::uint64_t part) const;
+  Rank keeper(std::uint64_t part) const;
 
   wire::Call call_;
   wire::Algorithm algorithm_;

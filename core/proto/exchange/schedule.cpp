@@ -61,42 +61,42 @@ Schedule recursive_double_schedule(Rank rank, Rank world_size) {
   return schedule;
 }
 
-Schedule ring_schedule(Rank rank, Rank world_size, Rank owner) {
+Schedule ring_schedule(Rank rank, Rank world_size, Rank keeper) {
   const Rank before = (rank + world_size - 1) % world_size;
   const Rank behind = (rank + 1) % world_size;
-  const bool is_first = before == owner;  // of those who add
-  const bool is_last = behind == owner;   // of those who get the sum
+  const bool is_first = before == keeper;  // of those who add
+  const bool is_last = behind == keeper;   // of those who get the sum
   Schedule schedule;
   if (world_size == 1) return allgather_schedule(rank, world_size);
-  if (!is_first) schedule.push_back({Step::Kind::add, {before, rank}, rank == owner});
-  append_send(schedule, {behind}, rank == owner ? world_size : rank);
-  if (rank == owner) return schedule;
+  if (!is_first) schedule.push_back({Step::Kind::add, {before, rank}, rank == keeper});
+  append_send(schedule, {behind}, rank == keeper ? world_size : rank);
+  if (rank == keeper) return schedule;
   schedule.push_back({Step::Kind::take, {before}});
   if (!is_last) append_send(schedule, {behind}, world_size);
   return schedule;
 }
 
-Schedule split_schedule(Rank rank, Rank world_size, Rank owner,
+Schedule split_schedule(Rank rank, Rank world_size, Rank keeper,
                         const std::vector<Rank>& receivers) {
   Schedule schedule;
-  if (rank == owner) {
+  if (rank == keeper) {
     schedule.push_back({Step::Kind::add, all_ranks(world_size), true});
     append_send(schedule, without(receivers, rank), world_size);
     return schedule;
   }
-  append_send(schedule, {owner}, rank);
+  append_send(schedule, {keeper}, rank);
   if (std::ranges::find(receivers, rank) != receivers.end()) {
-    schedule.push_back({Step::Kind::take, {owner}});
+    schedule.push_back({Step::Kind::take, {keeper}});
   }
   return schedule;
 }
 
-Schedule gather_schedule(Rank rank, Rank world_size, Rank owner) {
+Schedule gather_schedule(Rank rank, Rank world_size, Rank keeper) {
   Schedule schedule;
-  if (rank == owner) {
-    append_send(schedule, without(all_ranks(world_size), rank), owner);
+  if (rank == keeper) {
+    append_send(schedule, without(all_ranks(world_size), rank), keeper);
   } else {
-    schedule.push_back({Step::Kind::take, {owner}});
+    schedule.push_back({Step::Kind::take, {keeper}});
   }
   return schedule;
 }

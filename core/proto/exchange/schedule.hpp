@@ -37,15 +37,18 @@ Schedule allgather_schedule(Rank rank, Rank world_size);
 // ceil(log2(world_size)) rounds.
 Schedule recursive_double_schedule(Rank rank, Rank world_size);
 
-// Around the ring to `owner`, growing; then around again, complete. The order of the sum starts
-// behind the owner.
-Schedule ring_schedule(Rank rank, Rank world_size, Rank owner);
+// The keeper of a part is the rank that brings it, or completes its sum, and sends it to others.
 
-// All send to `owner`, who adds up and sends to `receivers`.
-Schedule split_schedule(Rank rank, Rank world_size, Rank owner, const std::vector<Rank>& receivers);
+// Around the ring to `keeper`, growing; then around again, complete. The order of the sum starts
+// behind the keeper.
+Schedule ring_schedule(Rank rank, Rank world_size, Rank keeper);
 
-// From `owner` straight to all others: of a gather, in which every rank is busy anyway.
-Schedule gather_schedule(Rank rank, Rank world_size, Rank owner);
+// All send to `keeper`, who adds up and sends to `receivers`.
+Schedule split_schedule(Rank rank, Rank world_size, Rank keeper,
+                        const std::vector<Rank>& receivers);
+
+// From `keeper` straight to all others: of a gather, in which every rank is busy anyway.
+Schedule gather_schedule(Rank rank, Rank world_size, Rank keeper);
 
 // From `root` down a binomial tree.
 Schedule broadcast_schedule(Rank rank, Rank world_size, Rank root);

@@ -213,13 +213,13 @@ TEST_CASE("recursive doubling adds once per round, and sends before it adds") {
   });
 }
 
-TEST_CASE("a ring grows the sum from behind its owner, and brings it around again") {
-  for_each_root([](Rank n, Rank owner) {
-    const Play play(n, [&](Rank rank) { return proto::ring_schedule(rank, n, owner); });
-    check_all_hold_the_sum(play, n, (owner + 1) % n);
+TEST_CASE("a ring grows the sum from behind its keeper, and brings it around again") {
+  for_each_root([](Rank n, Rank keeper) {
+    const Play play(n, [&](Rank rank) { return proto::ring_schedule(rank, n, keeper); });
+    check_all_hold_the_sum(play, n, (keeper + 1) % n);
     for (Rank rank = 0; rank < n && n > 1; ++rank) {
       std::size_t sent = 0;
-      for (const Step& step : proto::ring_schedule(rank, n, owner)) {
+      for (const Step& step : proto::ring_schedule(rank, n, keeper)) {
         if (step.kind != Step::Kind::send) continue;
         CHECK((step.ranks == std::vector<Rank>{(rank + 1) % n}));
         ++sent;
@@ -230,33 +230,33 @@ TEST_CASE("a ring grows the sum from behind its owner, and brings it around agai
 }
 
 TEST_CASE("a split gives the sum to its receivers alone") {
-  for_each_root([](Rank n, Rank owner) {
+  for_each_root([](Rank n, Rank keeper) {
     for (Rank receiver = 0; receiver < n; ++receiver) {
       CAPTURE(receiver);
-      const Play play(n,
-                      [&](Rank rank) { return proto::split_schedule(rank, n, owner, {receiver}); });
+      const Play play(
+          n, [&](Rank rank) { return proto::split_schedule(rank, n, keeper, {receiver}); });
       REQUIRE(play.is_over());
       CHECK((leaves_of(play.held(receiver)) == all_from(0, n)));
       CHECK(play.is_final(receiver));
       for (Rank rank = 0; rank < n; ++rank) {
         const std::size_t expected =
-            rank == owner ? static_cast<std::size_t>(n) - 1 : std::size_t{rank == receiver};
+            rank == keeper ? static_cast<std::size_t>(n) - 1 : std::size_t{rank == receiver};
         CHECK(play.received(rank) == expected);
       }
     }
     const Play play(
-        n, [&](Rank rank) { return proto::split_schedule(rank, n, owner, all_from(0, n)); });
+        n, [&](Rank rank) { return proto::split_schedule(rank, n, keeper, all_from(0, n)); });
     check_all_hold_the_sum(play, n, 0);
   });
 }
 
-TEST_CASE("a gather brings what its owner holds straight to all") {
-  for_each_root([](Rank n, Rank owner) {
-    const Play play(n, [&](Rank rank) { return proto::gather_schedule(rank, n, owner); });
+TEST_CASE("a gather brings what its keeper holds straight to all") {
+  for_each_root([](Rank n, Rank keeper) {
+    const Play play(n, [&](Rank rank) { return proto::gather_schedule(rank, n, keeper); });
     REQUIRE(play.is_over());
     for (Rank rank = 0; rank < n; ++rank) {
-      CHECK(play.held(rank) == std::to_string(owner));
-      CHECK(play.depth(rank) == (rank != owner));
+      CHECK(play.held(rank) == std::to_string(keeper));
+      CHECK(play.depth(rank) == (rank != keeper));
     }
   });
 }
