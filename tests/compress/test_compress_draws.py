@@ -18,12 +18,12 @@ def keys(draws: Draws) -> list[int]:
     return [draws.key() for _ in range(20)]
 
 
-def test_the_same_stream_gives_the_same_numbers() -> None:
+def test_the_same_draws_give_the_same_numbers() -> None:
     assert keys(Draws(1, 2, "a")) == keys(Draws(1, 2, "a"))
 
 
 @pytest.mark.parametrize("other", [Draws(1, 3, "a"), Draws(2, 2, "a"), Draws(1, 2, "b")])
-def test_seed_rank_and_name_each_make_another_stream(other: Draws) -> None:
+def test_seed_rank_and_name_each_make_other_draws(other: Draws) -> None:
     assert not set(keys(Draws(1, 2, "a"))) & set(keys(other))
 
 
@@ -48,7 +48,7 @@ def test_global_generators_are_left_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", UNBIASED + BIASED)
-def test_a_restored_stream_goes_on_as_the_saved_one(name: str) -> None:
+def test_restored_draws_go_on_as_the_saved_ones(name: str) -> None:
     compressor, draws = parse(name, 64), Draws(11, 3, "compressor")
     for _ in range(3):
         compressor.encode(X, draws)

@@ -51,7 +51,7 @@ class Silence(Compressor):
     omega = float("inf")
     contraction = 0.5
 
-    def draw(self, x: Any, stream: Draws) -> None:
+    def draw(self, x: Any, draws: Draws) -> None:
         return None
 
     def pack(self, code: None) -> bytes:

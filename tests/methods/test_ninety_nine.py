@@ -40,9 +40,9 @@ def masks_of_steps(sparsifier: RandK, steps: int, workers: int = WORKERS) -> np.
     """What each worker must draw in each step: bool, shape (steps, workers, dimension)."""
     masks = np.zeros((steps, workers, sparsifier.dimension), bool)
     for i in range(workers):
-        stream = Draws(SEED, i, "compressor")
+        draws = Draws(SEED, i, "compressor")
         for step in range(steps):
-            marks = sparsifier.marks_of(stream.key())
+            marks = sparsifier.marks_of(draws.key())
             masks[step, i, sparsifier.blocks.elements(marks.positions())] = True
     return masks
 
@@ -226,12 +226,12 @@ def test_delayed_gradients_are_of_older_points() -> None:
     problem = small_problem()
     whole = RandK(problem.dimension, 1, problem.dimension, np.float64)
     method = AsynchronousIsgd(problem, Simulated(WORKERS), whole, delay=3, seed=SEED)
-    streams = [Draws(SEED, i, "samples").generator for i in range(WORKERS)]
+    samples = [Draws(SEED, i, "samples").generator for i in range(WORKERS)]
     points = [np.zeros(problem.dimension)]
     for point in path(method, 50):
         step = np.zeros(problem.dimension)
-        for i, stream in enumerate(streams):
-            j, age = int(stream.integers(ROWS, size=1)[0]), int(stream.integers(4))
+        for i, draws in enumerate(samples):
+            j, age = int(draws.integers(ROWS, size=1)[0]), int(draws.integers(4))
             older = points[max(0, len(points) - 1 - age)]
             step += component_gradient(problem, i, j, older) / WORKERS
         points.append(points[-1] - method.gamma * step)

@@ -122,6 +122,7 @@ class Method(ABC):
         """All that later steps depend on: arrays, and what JSON can hold; see `checkpoint`."""
         state = {name: copy.deepcopy(getattr(self, name)) for name in self._saved_names()}
         state["method"] = type(self).__name__
+        # States that were saved before have this name, too, from when draws were called streams.
         state["streams"] = [draws.state() for draws in self._all_draws()]
         return state
 

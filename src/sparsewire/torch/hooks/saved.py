@@ -19,7 +19,7 @@ class Saved(TypedDict, total=False):
     job: str
     """What tells the draws that begin in this job from those of jobs of other sizes before."""
     streams: dict[str, dict[str, Any]]
-    """The random draws of its parameters."""
+    """The random draws of its parameters; the name is that of states which were saved before."""
     residuals: Vectors
     shifts: Vectors
     mean_shifts: Vectors
