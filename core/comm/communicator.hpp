@@ -91,8 +91,8 @@ class Communicator final : public LaneListener {
 
  private:
   struct InFlight {
-    // Streams reach the lanes in issue order, so one that all ranks must agree on first holds up
-    // those behind it.
+    // Operations that run as streams reach the lanes in issue order, so one that all ranks must
+    // agree on first holds up those behind it.
     enum class State : std::uint8_t { agreeing, waiting, running };
 
     std::shared_ptr<Operation> operation;

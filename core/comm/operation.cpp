@@ -49,7 +49,7 @@ bool Operation::needs_agreement() const {
   const wire::Call& call = arguments_.call;
   if (!call.descriptor.is_sparse) return false;
   if (call.collective != wire::Collective::all_reduce) return true;
-  // A stream does not tell rows that were cut from a vector of as many elements; a join does.
+  // An open frame does not tell rows that were cut from a vector of as many elements; a join does.
   const bool is_settled = call.unit == 1 && call.algorithm == wire::Algorithm::automatic &&
                           proto::is_short(call.descriptor);
   return !is_settled && !proto::runs_as_stream(call.algorithm);

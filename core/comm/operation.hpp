@@ -42,8 +42,8 @@ class Operation {
   // Why nobody can take this input; none where it is good.
   const Status& bad_input() const { return bad_input_; }
 
-  // Whether all ranks must join it first, because it may run as an exchange. All others are streams
-  // from the start, and so is everything where owners are dedicated.
+  // Whether all ranks must join it first, because it may run as an exchange. All others run as
+  // streams from the start, and so does everything where owners are dedicated.
   bool needs_agreement() const;
 
   // Of sparse input.
@@ -55,7 +55,7 @@ class Operation {
   const proto::ChunkGrid& grid() const { return grid_; }
   void leave_out_stripes();
 
-  // Makes ready for results; once, before the first lane gets the stream.
+  // Makes ready for results; once, before the first lane gets it.
   void open_stream();
   const std::shared_ptr<proto::Sink>& sink() const { return sink_; }
   // What one lane of this rank sends.

@@ -224,7 +224,7 @@ def _phases(precision: Precision) -> Sequence[str | None]:
         return precision, precision
     if not isinstance(precision, Sequence) or len(precision) != 2:
         raise ValueError(
-            "precision must be a name, or a pair: of what ranks send and of what owners send back, "
+            "precision must be a name, or a pair: of what ranks send and of what comes back, "
             f"not {precision!r}"
         )
     return precision

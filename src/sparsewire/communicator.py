@@ -92,7 +92,7 @@ class Communicator:
 
         `precision` sends float32 values as "bfloat16", "float16", "int8", "int4" or "int2" (QSGD:
         unbiased, rounded at random from `seed`, which all ranks share); a pair gives one for what
-        ranks send and one for sums that owners send back. NaN and infinities cannot be quantised:
+        ranks send and one for sums on their way back. NaN and infinities cannot be quantised:
         in sparse input they raise InputError, in dense input what is around them is sent in full.
         `timeout` in seconds replaces the communicator's.
 

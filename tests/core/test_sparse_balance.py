@@ -1,4 +1,4 @@
-"""Positions that follow a power law, as words and users do, load all owners of a stream alike."""
+"""Positions that follow a power law, as words and users do, load all owners alike."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ constexpr double kSavedWhenDense = 0.87;
 // than those that every rank sends to every other.
 constexpr double kTwoHopLatencies = 1.1;
 
-// What a stream does per chunk, whatever it holds, in merged elements: two messages through every
+// What the stream does per chunk, whatever it holds, in merged elements: two messages through every
 // rank, and an owner that keeps book of who is to come.
 constexpr double kMergesPerChunk = 1200;
 
@@ -138,8 +138,8 @@ double predict_stream(const Terms& terms, const LinkModel& link) {
   return predict_two_hops(terms, link, steps, terms.chunks());
 }
 
-// As a stream, but with whole parts instead of chunks while they are nearly empty; and sums come
-// in order, so that placing them is copying.
+// As in the stream, but with whole parts instead of chunks while they are nearly empty; and sums
+// come in order, so that placing them is copying.
 double predict_split(const Terms& terms, const LinkModel& link) {
   const double sum = terms.joined(terms.ranks);
   double steps = 2 * terms.step(terms.density) + (kStepsToCopy + 1 / terms.ranks) * terms.step(sum);

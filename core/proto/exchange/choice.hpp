@@ -38,11 +38,11 @@ bool is_even(std::uint64_t named, std::uint64_t crowded);
 // Seconds that the algorithm is predicted to take.
 double predict(wire::Algorithm algorithm, const Load& load, const LinkModel& link);
 
-// The fastest by prediction; for short vectors always a stream. A pure function: equal
+// The fastest by prediction; for short vectors always the stream. A pure function: equal
 // arguments give equal answers.
 wire::Algorithm choose(const Load& load, const LinkModel& link);
 
-// Whether the algorithm goes through owners, and not from worker to worker.
+// Whether an operation goes through owners with the algorithm, and not from worker to worker.
 bool runs_as_stream(wire::Algorithm algorithm);
 
 // Vectors so short that the choice does not depend on what they hold, and so needs no agreement.

@@ -209,7 +209,7 @@ std::optional<std::uint64_t> Peer::most_of(std::uint64_t list, const Operation& 
 Status Peer::on_part(Rank from, Operation& operation, const wire::Message& message,
                      Effects& effects) {
   if (operation.state == PeerState::streaming) {
-    return protocol_error("part: its operation is a stream here");
+    return protocol_error("part: its operation runs as a stream here");
   }
   if (!operation.joins.contains(from)) return protocol_error("part: its rank has not joined");
   has_work_ = true;

@@ -16,7 +16,7 @@ namespace sparsewire::proto {
 enum class PeerState : std::uint8_t {
   heard,       // others have joined it or refused it; it is not issued here yet
   joining,     // issued here; how it runs depends on who has not joined yet
-  streaming,   // issued here as a stream from the start: nobody may join it
+  streaming,   // issued here to run as a stream from the start: nobody may join it
   exchanging,  // its parts are on their way
   failed,      // remembered until it is dropped
 };
@@ -92,7 +92,7 @@ class Peer {
   struct Operation {
     PeerState state = PeerState::heard;
     wire::Call call;                   // once it is issued here
-    std::map<Rank, wire::Join> joins;  // this rank's among them, unless it is a stream
+    std::map<Rank, wire::Join> joins;  // this rank's among them, unless it runs as a stream
     SparseTensor tensor;
     Outputs* outputs = nullptr;
     std::vector<Early> early;  // parts that came before the exchange was set up

@@ -8,7 +8,7 @@
 
 namespace sparsewire::proto {
 
-// A piece of one chunk as what it is in a stream.
+// A piece of one chunk as what it is in the stream.
 inline Segment segment_of(const wire::Piece& piece) {
   return {piece.format, piece.codec, piece.payload};
 }

@@ -1,4 +1,4 @@
-// Cuts a sparse vector into the segments of its chunks, and feeds them into a stream.
+// Cuts a sparse vector into the segments of its chunks, and feeds them into the stream.
 #pragma once
 
 #include <functional>

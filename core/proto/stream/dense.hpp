@@ -1,4 +1,4 @@
-// Source and sink over dense memory: what an ordinary tensor feeds into a stream and takes out.
+// Source and sink over dense memory: what an ordinary tensor feeds into the stream and takes out.
 #pragma once
 
 #include "kernels/kernels.hpp"

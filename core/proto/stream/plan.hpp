@@ -31,9 +31,9 @@ inline std::size_t segment_cost(std::size_t payload_bytes, std::size_t window_by
 }
 
 // The chunks of one tensor. A tensor without elements still has one chunk, of no elements: every
-// operation then has at least one stream, and ranks that disagree on the size meet there. A sparse
-// vector is dealt out by stripes (see proto/sparse/stripes.hpp) into columns, and each column is
-// cut into chunks: chunk c is piece c / columns of column c % columns.
+// operation then has a chunk in some stream, and ranks that disagree on the size meet there. A
+// sparse vector is dealt out by stripes (see proto/sparse/stripes.hpp) into columns, and each
+// column is cut into chunks: chunk c is piece c / columns of column c % columns.
 struct ChunkGrid {
   std::uint64_t count = 0;  // elements of one column
   std::uint64_t chunk_elements = 1;

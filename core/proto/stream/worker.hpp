@@ -16,9 +16,9 @@
 
 namespace sparsewire::proto {
 
-// One operation towards one owner. It announces, in every message, the next chunk it will
-// contribute to (OmniReduce's look-ahead), so that the owner knows without asking when nobody else
-// will add to a chunk.
+// What one operation sends to one owner on this lane, and gets back. It announces, in every
+// message, the next chunk it will contribute to (OmniReduce's look-ahead), so that the owner knows
+// without asking when nobody else will add to a chunk.
 class WorkerStream {
  public:
   WorkerStream(std::uint64_t seq, const wire::Descriptor& descriptor, const ChunkSequence& chunks,

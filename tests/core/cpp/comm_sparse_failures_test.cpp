@@ -90,8 +90,8 @@ TEST_CASE("a rank that is late is named on all ranks") {
   }
 }
 
-// The later one is dense, or sparse and chosen to be a stream; it waits because streams keep their
-// order, and no rank but the absent one holds it up.
+// The later one is dense, or sparse and chosen to run as a stream; it waits because such operations
+// keep their order, and no rank but the absent one holds it up.
 TEST_CASE("a collective that waits for its turn passes its deadline on time") {
   Random random(10);
   const auto earlier = large_sparse({.algorithm = Algorithm::allgather}, 3, random);

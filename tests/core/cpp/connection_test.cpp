@@ -332,7 +332,7 @@ std::vector<Frame> receive_after_drop(bool flush_first, const Frame& large, cons
   return recorder.frames;
 }
 
-TEST_CASE("what is not sent can be dropped, and the stream stays whole") {
+TEST_CASE("what is not sent can be dropped, and all frames stay whole") {
   Random random(5);
   const Frame large = frame_of(1, 300'000, random);
   const Frame last = frame_of(9, 0, random);

@@ -141,7 +141,7 @@ TEST_CASE("ranks that disagree all learn of it, and later operations work") {
       });
 }
 
-TEST_CASE("a rank that calls a stream where others join is told on all ranks") {
+TEST_CASE("a rank that runs as a stream what others join is told on all ranks") {
   check_failing_operations(
       ErrorCode::mismatch, [](PeerWorld& world, std::size_t n, auto& kept, Random& random) {
         kept.push_back(random_vectors(random_call(n, random), n, random));
@@ -193,7 +193,7 @@ TEST_CASE("where a rank refuses its input, every rank fails with that error") {
                            });
 }
 
-TEST_CASE("a stream that a rank refuses fails on every rank") {
+TEST_CASE("what runs as a stream fails where a rank refuses it, on every rank") {
   check_failing_operations(
       ErrorCode::input, [](PeerWorld& world, std::size_t n, auto&, Random& random) {
         const std::size_t refusing = below(n, random);

@@ -57,7 +57,7 @@ class Walk {
                    Bytes::copy_of(payload)});
   }
 
-  // A stream fails where somebody joins it, all others where somebody refuses them.
+  // What runs as a stream fails where somebody joins it, all others where somebody refuses them.
   void fail() {
     if (state() == PeerState::streaming) return join(1);
     const Error error{ErrorCode::input, 2, "no"};
@@ -84,7 +84,7 @@ void bring_to(Walk& walk, PeerState state) {
 TEST_CASE("every row of the table happens to a peer") {
   for_each_row(proto::kPeerTransitions, [](PeerState from, PeerStep step, PeerState to) {
     Walk walk;
-    // A join is heard, but a stream that somebody has joined would fail at once.
+    // A join is heard, but what runs as a stream and somebody has joined would fail at once.
     if (from == PeerState::heard && step != PeerStep::issue_stream) walk.join_one();
     bring_to(walk, from);
     const bool is_new = from == PeerState::heard && step == PeerStep::issue_stream;
