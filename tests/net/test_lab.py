@@ -83,7 +83,7 @@ def wait_until_ready(process: "subprocess.Popen[str]") -> None:
     assert process.stdout.readline() == "ready\n"
 
 
-def exchange(lab: Lab, server: str, client: str, *arguments: str) -> str:
+def asked(lab: Lab, server: str, client: str, *arguments: str) -> str:
     """Start `server` on host 0, and return what `client` on host 1 prints."""
     with python(lab, 0, server) as serving:
         wait_until_ready(serving)
@@ -92,7 +92,7 @@ def exchange(lab: Lab, server: str, client: str, *arguments: str) -> str:
 
 
 def seconds_to_send(lab: Lab, size: int) -> float:
-    return float(exchange(lab, SINK, SOURCE, str(size)))
+    return float(asked(lab, SINK, SOURCE, str(size)))
 
 
 def own_interfaces() -> set[str]:
@@ -174,7 +174,7 @@ def test_environment_is_that_of_torchrun() -> None:
 @lab_test
 def test_hosts_reach_each_other_by_name_and_nothing_else() -> None:
     with Lab(hosts=2) as lab:
-        assert exchange(lab, ECHO_SERVER, ECHO_CLIENT) == f"ping {lab.addresses[0]}"
+        assert asked(lab, ECHO_SERVER, ECHO_CLIENT) == f"ping {lab.addresses[0]}"
         outside = "import socket; print(socket.socket().connect_ex(('192.0.2.1', 80)) != 0)"
         assert python(lab, 0, outside).communicate(timeout=20)[0] == "True\n"
 
@@ -219,7 +219,7 @@ def test_stop_ends_processes_and_keeps_the_network() -> None:
         wait_until_ready(running)
         lab.stop()
         assert running.returncode == -signal.SIGTERM
-        assert exchange(lab, ECHO_SERVER, ECHO_CLIENT) == "ping 10.0.0.1"
+        assert asked(lab, ECHO_SERVER, ECHO_CLIENT) == "ping 10.0.0.1"
 
 
 @lab_test

@@ -57,7 +57,7 @@ class SimulatedRanks:
         applied = {}
         for name, parameter in self.model.items():
             parts = [own.get(name, torch.zeros(parameter.numel())).clone() for own in gradients]
-            self._exchange(parameter, parts)
+            self._settle(parameter, parts)
             if any(name in own for own in gradients):
                 applied[name] = parts[0].to(self.dtype)
                 assert all(part.equal(parts[0]) for part in parts)
@@ -65,7 +65,7 @@ class SimulatedRanks:
             state.step += 1
         return applied
 
-    def _exchange(self, parameter: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
+    def _settle(self, parameter: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
         own = [
             state.encode(parameter, part) for state, part in zip(self.states, parts, strict=True)
         ]

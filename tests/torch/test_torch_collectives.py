@@ -134,11 +134,11 @@ def send_and_receive_asynchronously(group: Any) -> torch.Tensor:
 
 def send_and_receive_in_a_batch(group: Any) -> torch.Tensor:
     rank, tensor = dist.get_rank(), empty()
-    exchange = [
+    operations = [
         dist.P2POp(dist.isend, mine(), (rank + 1) % world(), group=group),
         dist.P2POp(dist.irecv, tensor, (rank - 1) % world(), group=group),
     ]
-    for work in dist.batch_isend_irecv(exchange):
+    for work in dist.batch_isend_irecv(operations):
         work.wait()
     return tensor
 

@@ -206,7 +206,7 @@ def test_no_mutated_message_gets_in(which: int, bit: int) -> None:
         size = MAC_SIZE if index == 2 else len(message)
         return flipped(message[:size], bit) + message[size:] if index == which else message
 
-    def exchange() -> None:
+    def shake_hands() -> None:
         caller = introduce(hello(), KEY)
         challenge, _ = listener.send(carry(0, next(caller)[0]))
         proof, _ = caller.send(carry(1, challenge))
@@ -214,7 +214,7 @@ def test_no_mutated_message_gets_in(which: int, bit: int) -> None:
         caller.send(verdict)
 
     with pytest.raises(Error):
-        exchange()
+        shake_hands()
     assert not door.inside
 
 

@@ -102,7 +102,7 @@ class Guest:
 
     def all_gather(self, record: bytes) -> Iterator[bytes]:
         try:
-            yield self._exchange(record)
+            yield self._swap(record)
             for _ in range(1, self._world_size):
                 yield self._next()
         except TimeoutError as error:
@@ -110,7 +110,7 @@ class Guest:
         except OSError as error:
             raise lost(f"{self._address}: {error}") from error
 
-    def _exchange(self, record: bytes) -> bytes:
+    def _swap(self, record: bytes) -> bytes:
         """The record of rank 0 for the own one; a newcomer that is dropped before comes again."""
         is_newcomer = self._connection is None
         while True:
