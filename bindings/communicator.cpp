@@ -261,7 +261,7 @@ void bind_communicator(nb::module_& m) {
           "latency_s"_a, "byte_s"_a, "merge_s"_a)
       .def("link",
            [](const comm::Communicator& self) {
-             const proto::LinkModel link = self.link();
+             const proto::LinkFigures link = self.link();
              return nb::make_tuple(link.latency_s, link.byte_s, link.merge_s);
            })
       .def("watch", &comm::Communicator::watch, "operation"_a, unlocked)

@@ -99,13 +99,13 @@ void Communicator::operation_chosen(std::uint64_t seq, proto::Route route) {
   run_waiting_locked();
 }
 
-void Communicator::set_link(const proto::LinkModel& link) {
+void Communicator::set_link(const proto::LinkFigures& link) {
   const std::lock_guard lock(mutex_);
   link_ = link;
   for (const auto& lane : lanes_) lane->set_link(link);
 }
 
-proto::LinkModel Communicator::link() const {
+proto::LinkFigures Communicator::link() const {
   const std::lock_guard lock(mutex_);
   return link_;
 }

@@ -57,8 +57,8 @@ class Communicator final : public LaneListener {
 
   // The figures by which algorithms and formats are chosen from the next collective on; the same
   // on every rank.
-  void set_link(const proto::LinkModel& link);
-  proto::LinkModel link() const;
+  void set_link(const proto::LinkFigures& link);
+  proto::LinkFigures link() const;
 
   // Has next_completed() return the operation once it has ended.
   void watch(std::shared_ptr<Operation> operation);
@@ -121,7 +121,7 @@ class Communicator final : public LaneListener {
   std::mutex closing_;  // held through close(), so that a second caller waits for the first
   mutable std::mutex mutex_;
   std::condition_variable completed_changed_;
-  proto::LinkModel link_;
+  proto::LinkFigures link_;
   std::uint64_t next_seq_ = 0;
   std::map<std::uint64_t, InFlight> in_flight_;
   std::uint64_t next_to_run_ = 0;                  // no operation below it is waiting or agreeing

@@ -86,7 +86,7 @@ void Lane::introduce(std::shared_ptr<Operation> operation) {
   });
 }
 
-void Lane::set_link(const proto::LinkModel& link) {
+void Lane::set_link(const proto::LinkFigures& link) {
   thread_.post([this, link] { protocol_.set_link(link); });
 }
 

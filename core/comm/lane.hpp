@@ -25,7 +25,7 @@ class Lane final : private ProgressClient {
   // Tells lane 0 of an operation that was just issued: of every one where owners are colocated,
   // because that lane carries all exchanges, and of bad input anywhere, which it refuses.
   void introduce(std::shared_ptr<Operation> operation);
-  void set_link(const proto::LinkModel& link);
+  void set_link(const proto::LinkFigures& link);
   void fail(std::uint64_t seq);
   // These two take no memory, which may be what is lacking.
   void break_off(Error error) noexcept;

@@ -94,7 +94,7 @@ void LaneProtocol::end(std::uint64_t seq) {
   listener_.operation_left(seq);
 }
 
-void LaneProtocol::set_link(const proto::LinkModel& link) {
+void LaneProtocol::set_link(const proto::LinkFigures& link) {
   costs_ = proto::costs_of(link);
   if (owner_) owner_->set_costs(costs_);
   if (peer_) peer_->set_link(link);

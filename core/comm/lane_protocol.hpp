@@ -27,7 +27,7 @@ class LaneProtocol {
   void break_off() noexcept;
   void end_all() noexcept;
   bool is_broken() const { return is_broken_; }
-  void set_link(const proto::LinkModel& link);
+  void set_link(const proto::LinkFigures& link);
 
   // Frames from the owner or the rank at the other end of a channel.
   Status accepts(std::uint32_t from, const wire::FrameHeader& header) const;

@@ -17,7 +17,7 @@ from sparsewire.optimize.compare.comparison import agree, compare, load_problem
 from sparsewire.optimize.compare.descent import POINTS, Descent, Trace
 from sparsewire.optimize.compare.prediction import message_bits, predict, rounds_to
 from sparsewire.optimize.compare.registry import METHODS, Needs, method_options
-from sparsewire.optimize.compare.task import Comparison, Limits, Link, parse_latency
+from sparsewire.optimize.compare.task import Comparison, Limits, LinkModel, parse_latency
 from sparsewire.optimize.compare.yardstick import Point, Yardstick, solution_of
 from sparsewire.optimize.methods.method import Sampled
 from sparsewire.optimize.methods.network import Simulated
@@ -32,14 +32,14 @@ def yardstick() -> Yardstick:
 
 
 def test_link_counts_both_ways_and_latencies() -> None:
-    link = Link(up_bits_s=1e6, down_bits_s=1e7, latency_s=1e-3)
+    link = LinkModel(up_bits_s=1e6, down_bits_s=1e7, latency_s=1e-3)
     assert link.seconds(rounds=10, bits=5e5, dimension=100) == pytest.approx(
         10 * 2e-3 + 0.5 + 10 * 6400 / 1e7
     )
     even = Comparison("digits", link="2.5gbit", latency="0.5ms")
-    assert even.link_model() == Link(2.5e9, 2.5e9, 0.5e-3)
+    assert even.link_model() == LinkModel(2.5e9, 2.5e9, 0.5e-3)
     uneven = Comparison("digits", link="1gbit", downlink="10gbit", latency="1s")
-    assert uneven.link_model() == Link(1e9, 1e10, 1.0)
+    assert uneven.link_model() == LinkModel(1e9, 1e10, 1.0)
 
 
 @pytest.mark.parametrize("text", ["", "5", "ms", "-1ms", "1 minute", "nan"])

@@ -102,10 +102,10 @@ struct Terms {
   }
 };
 
-double step_seconds(const LinkModel& link) { return link.merge_s / kStepsPerMerge; }
+double step_seconds(const LinkFigures& link) { return link.merge_s / kStepsPerMerge; }
 
 // Every rank picks its own elements, adds those of all, and places the union.
-double predict_allgather(const Terms& terms, const LinkModel& link) {
+double predict_allgather(const Terms& terms, const LinkFigures& link) {
   const double sent = (terms.ranks - 1) * terms.bytes(terms.density);
   const double steps = (1 + kStepsToAddAll * terms.ranks) * terms.step(terms.density) +
                        terms.step(terms.joined(terms.ranks));
@@ -113,7 +113,7 @@ double predict_allgather(const Terms& terms, const LinkModel& link) {
 }
 
 // In every round two ranks exchange what they hold, and add it up.
-double predict_doubling(const Terms& terms, const LinkModel& link) {
+double predict_doubling(const Terms& terms, const LinkFigures& link) {
   double steps = terms.step(terms.density) + terms.step(terms.joined(terms.ranks));
   double seconds = 0;
   for (double joined = 1; joined < terms.ranks; joined *= 2) {
@@ -125,13 +125,13 @@ double predict_doubling(const Terms& terms, const LinkModel& link) {
 }
 
 // Both hops of all bytes, so many steps, and the book that is kept of so many chunks.
-double predict_two_hops(const Terms& terms, const LinkModel& link, double steps, double chunks) {
+double predict_two_hops(const Terms& terms, const LinkFigures& link, double steps, double chunks) {
   return kTwoHopLatencies * link.latency_s + terms.two_hop_bytes() * link.byte_s +
          steps * step_seconds(link) + chunks * kMergesPerChunk * link.merge_s;
 }
 
 // Every rank picks its own elements, adds up its share of the positions, and places the union.
-double predict_stream(const Terms& terms, const LinkModel& link) {
+double predict_stream(const Terms& terms, const LinkFigures& link) {
   const double sum = terms.joined(terms.ranks);
   const double steps =
       kStepsToStream * terms.step(terms.density) + (1 + 1 / terms.ranks) * terms.step(sum);
@@ -140,7 +140,7 @@ double predict_stream(const Terms& terms, const LinkModel& link) {
 
 // As in the stream, but with whole parts instead of chunks while they are nearly empty; and sums
 // come in order, so that placing them is copying.
-double predict_split(const Terms& terms, const LinkModel& link) {
+double predict_split(const Terms& terms, const LinkFigures& link) {
   const double sum = terms.joined(terms.ranks);
   double steps = 2 * terms.step(terms.density) + (kStepsToCopy + 1 / terms.ranks) * terms.step(sum);
   double chunks = 0;
@@ -158,9 +158,9 @@ bool is_short(std::uint64_t length, std::size_t element_size) {
 
 }  // namespace
 
-Costs costs_of(const LinkModel& link) { return {link.merge_s / kFormatParts / link.byte_s}; }
+Costs costs_of(const LinkFigures& link) { return {link.merge_s / kFormatParts / link.byte_s}; }
 
-double predict(Algorithm algorithm, const Load& load, const LinkModel& link) {
+double predict(Algorithm algorithm, const Load& load, const LinkFigures& link) {
   const Terms terms(load);
   switch (algorithm) {
     case Algorithm::allgather:
@@ -174,7 +174,7 @@ double predict(Algorithm algorithm, const Load& load, const LinkModel& link) {
   }
 }
 
-Algorithm choose(const Load& load, const LinkModel& link) {
+Algorithm choose(const Load& load, const LinkFigures& link) {
   if (is_short(load.length, load.element_size)) return Algorithm::stream;
   return *std::ranges::min_element(kCandidates, {}, [&](Algorithm algorithm) {
     const bool is_out = algorithm == Algorithm::ssar_split_allgather && !load.is_even;

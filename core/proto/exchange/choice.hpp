@@ -11,14 +11,14 @@ namespace sparsewire::proto {
 
 // What a link and a processor take, as measured between the ranks; the same numbers on every rank,
 // because all must choose alike.
-struct LinkModel {
+struct LinkFigures {
   double latency_s = 50e-6;  // of one small message to all ranks, both ends included
   double byte_s = 1e-9;      // of one byte that a rank sends, while all ranks send
   double merge_s = 12e-9;    // of one element: to pick it, to add it, and to place it
 };
 
 // What that means for the choice of formats.
-Costs costs_of(const LinkModel& link);
+Costs costs_of(const LinkFigures& link);
 
 // Which way an operation goes: from worker to worker, or through owners, dealt out by stripes or
 // not.
@@ -36,11 +36,11 @@ struct Load {
 bool is_even(std::uint64_t named, std::uint64_t crowded);
 
 // Seconds that the algorithm is predicted to take.
-double predict(wire::Algorithm algorithm, const Load& load, const LinkModel& link);
+double predict(wire::Algorithm algorithm, const Load& load, const LinkFigures& link);
 
 // The fastest by prediction; for short vectors always the stream. A pure function: equal
 // arguments give equal answers.
-wire::Algorithm choose(const Load& load, const LinkModel& link);
+wire::Algorithm choose(const Load& load, const LinkFigures& link);
 
 // Whether an operation goes through owners with the algorithm, and not from worker to worker.
 bool runs_as_stream(wire::Algorithm algorithm);

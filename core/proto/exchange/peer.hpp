@@ -82,7 +82,7 @@ class Peer {
   // The ranks that an operation waits for.
   std::vector<Rank> missing(std::uint64_t seq) const;
 
-  void set_link(const LinkModel& link) { link_ = link; }
+  void set_link(const LinkFigures& link) { link_ = link; }
 
  private:
   struct Early {
@@ -125,7 +125,7 @@ class Peer {
 
   Rank rank_;
   Rank world_size_;
-  LinkModel link_;
+  LinkFigures link_;
   std::uint64_t issued_ = 0;  // operations below it are issued here
   std::map<std::uint64_t, Operation> operations_;
   std::map<std::uint64_t, Error> failures_;  // the latest, for those who join too late

@@ -128,8 +128,8 @@ TEST_CASE("vectors with hardly a gap") {
 TEST_CASE("the link model decides what an automatic all_reduce runs as") {
   Random random(4);
   Cluster cluster = Cluster::colocated(3, 2);
-  for (const proto::LinkModel& link :
-       {proto::LinkModel{}, proto::LinkModel{1, 1e-12, 1e-12}, proto::LinkModel{1e-12, 1, 1e-12}}) {
+  for (const proto::LinkFigures& link : {proto::LinkFigures{}, proto::LinkFigures{1, 1e-12, 1e-12},
+                                         proto::LinkFigures{1e-12, 1, 1e-12}}) {
     for (std::size_t rank = 0; rank < 3; ++rank) cluster[rank].set_link(link);
     const auto collective = large_sparse({}, 3, random);
     check_all_done(submit_all(cluster, collective), collective);

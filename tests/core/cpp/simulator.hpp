@@ -91,7 +91,7 @@ class Simulator {
 
  private:
   // From an owner to a rank. The payload in front may have begun to arrive.
-  struct Downlink {
+  struct Inbox {
     std::deque<wire::Message> queue;
     bool begun = false;
     std::byte* place = nullptr;  // null: into own memory
@@ -104,7 +104,7 @@ class Simulator {
 
     proto::Worker worker;
     std::vector<std::deque<wire::Message>> up;  // per owner
-    std::vector<Downlink> down;                 // per owner
+    std::vector<Inbox> down;                    // per owner
     std::deque<std::function<void()>> calls;    // what the rank asked of the lane
   };
   struct LaneState {
@@ -211,12 +211,12 @@ class Simulator {
     if (from.worker.drop(seq)) leave(rank, seq);
   }
 
-  static void detach(Downlink& link) {
-    if (!link.begun || !link.place) return;
-    const std::size_t size = link.queue.front().payload.size();
-    link.memory.assign(link.place, link.place + size / 2);
-    link.memory.resize(size);
-    link.place = nullptr;
+  static void detach(Inbox& inbox) {
+    if (!inbox.begun || !inbox.place) return;
+    const std::size_t size = inbox.queue.front().payload.size();
+    inbox.memory.assign(inbox.place, inbox.place + size / 2);
+    inbox.memory.resize(size);
+    inbox.place = nullptr;
   }
 
   bool poll(std::uint32_t lane, Rank rank, std::uint32_t owner) {
@@ -270,36 +270,36 @@ class Simulator {
   }
 
   bool deliver_down(std::uint32_t lane, Rank rank, std::uint32_t owner) {
-    Downlink& link = port(lane, rank).down[owner];
-    if (link.queue.empty()) return false;
-    if (!link.begun) {
-      begin_down(link, port(lane, rank).worker, owner);
+    Inbox& inbox = port(lane, rank).down[owner];
+    if (inbox.queue.empty()) return false;
+    if (!inbox.begun) {
+      begin_down(inbox, port(lane, rank).worker, owner);
     } else {
-      finish_down(link, lane, rank, owner);
+      finish_down(inbox, lane, rank, owner);
     }
     return true;
   }
 
   // The first half of the payload comes in, to its place if it has one.
-  static void begin_down(Downlink& link, const proto::Worker& worker, std::uint32_t owner) {
-    const wire::Message& message = link.queue.front();
+  static void begin_down(Inbox& inbox, const proto::Worker& worker, std::uint32_t owner) {
+    const wire::Message& message = inbox.queue.front();
     const bool is_result = message.header.kind == wire::FrameKind::result;
-    link.begun = true;
-    link.place = is_result ? worker.place(owner, message.header) : nullptr;
-    link.memory = Buffer(link.place ? 0 : message.payload.size());
-    std::byte* to = link.place ? link.place : link.memory.data();
+    inbox.begun = true;
+    inbox.place = is_result ? worker.place(owner, message.header) : nullptr;
+    inbox.memory = Buffer(inbox.place ? 0 : message.payload.size());
+    std::byte* to = inbox.place ? inbox.place : inbox.memory.data();
     std::copy_n(message.payload.data(), message.payload.size() / 2, to);
   }
 
-  void finish_down(Downlink& link, std::uint32_t lane, Rank rank, std::uint32_t owner) {
-    const wire::Message message = std::move(link.queue.front());
-    link.queue.pop_front();
+  void finish_down(Inbox& inbox, std::uint32_t lane, Rank rank, std::uint32_t owner) {
+    const wire::Message message = std::move(inbox.queue.front());
+    inbox.queue.pop_front();
     const std::size_t size = message.payload.size();
-    const Buffer memory = std::exchange(link.memory, {});
-    std::byte* to = link.place ? link.place : const_cast<std::byte*>(memory.data());
+    const Buffer memory = std::exchange(inbox.memory, {});
+    std::byte* to = inbox.place ? inbox.place : const_cast<std::byte*>(memory.data());
     std::copy(message.payload.data() + size / 2, message.payload.data() + size, to + size / 2);
-    link.begun = false;
-    link.place = nullptr;
+    inbox.begun = false;
+    inbox.place = nullptr;
     take_down(lane, rank, owner, through_the_wire(message.header), {to, size});
   }
 

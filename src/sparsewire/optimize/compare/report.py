@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from sparsewire.experiment.report import Column, Report, new_figure, table
 from sparsewire.measure.sizes import seconds_text, traffic_text
 from sparsewire.optimize.compare.descent import Descent
-from sparsewire.optimize.compare.task import SPLITS, Comparison, Limits, Link
+from sparsewire.optimize.compare.task import SPLITS, Comparison, Limits, LinkModel
 from sparsewire.optimize.compare.yardstick import Point, Yardstick
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Setting:
     """L / mu, infinite where mu is 0."""
     limits: Limits
     """Where each method ends at the latest."""
-    link: Link
+    link: LinkModel
     lowest: float
     """F(x*)."""
     first_distance: float

@@ -20,8 +20,8 @@ _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 @dataclass(frozen=True)
-class Link:
-    """What each worker has to the server, in both directions at the same time.
+class LinkModel:
+    """A modelled link: what each worker has to the server, in both directions at the same time.
 
     The server keeps up with all workers, as it does where every worker is the server of a part.
     """
@@ -93,11 +93,11 @@ class Comparison(Task):
         self._require("accuracy", lambda value: 0 < value < 1, "between 0 and 1")
         self.link_model()
 
-    def link_model(self) -> Link:
+    def link_model(self) -> LinkModel:
         """The link in numbers."""
         up = parse_speed(self.link)
         down = up if self.downlink is None else parse_speed(self.downlink)
-        return Link(up, down, parse_latency(self.latency))
+        return LinkModel(up, down, parse_latency(self.latency))
 
 
 @dataclass(frozen=True)
