@@ -1,4 +1,4 @@
-"""`sparsewire bench training`: networks learn, methods are compared, what is sent is counted."""
+"""`sparsewire bench training`: networks learn, averagings are compared, what is sent is counted."""
 
 from __future__ import annotations
 
@@ -107,10 +107,10 @@ def test_language_model_learns_after_a_warm_up(tmp_path: Path) -> None:
     assert sum(sent[:5]) / 5 > 5 * max(sent[5:]), sent
 
 
-def run_of(method: str, seed: int, loss: float, step_s: float, sent: float) -> Trained:
+def run_of(averaging: str, seed: int, loss: float, step_s: float, sent: float) -> Trained:
     return Trained(
         task="lstm",
-        method=method,
+        averaging=averaging,
         seed=seed,
         warmup=0,
         parameters=1000,
@@ -179,7 +179,7 @@ def test_distortion_shifts_and_adds_noise() -> None:
     ("text", "backend"),
     [("gloo", "gloo"), ("sparsewire", "sparsewire"), ("diana/ternary", "sparsewire")],
 )
-def test_methods_by_name(text: str, backend: str) -> None:
+def test_averagings_by_name(text: str, backend: str) -> None:
     averaging = Averaging.parse(text)
     assert str(averaging) == text
     assert averaging.backend == backend
@@ -199,10 +199,10 @@ def test_legends_are_words(text: str, words: str) -> None:
     assert Averaging.parse(text).in_words == words
 
 
-def test_methods_with_equal_words_are_told_apart() -> None:
-    methods = ["gloo", "diana/qsgd:7", "diana/qsgd:15"]
-    trained = [run_of(method, 0, 2.0, 1.0, 100.0) for method in methods]
-    seconds = {("lstm", method): 1.0 for method in methods}
+def test_averagings_with_equal_words_are_told_apart() -> None:
+    averagings = ["gloo", "diana/qsgd:7", "diana/qsgd:15"]
+    trained = [run_of(averaging, 0, 2.0, 1.0, 100.0) for averaging in averagings]
+    seconds = {("lstm", averaging): 1.0 for averaging in averagings}
     axes = losses(Comparison(2, None, None, trained, []), seconds).axes[0]
     assert axes.get_legend_handles_labels()[1] == [
         "gloo (dense)",

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from sparsewire.bench.grid import CANDIDATES, Cell
 from sparsewire.cli.main import app
-from sparsewire.training.comparison import Finding
+from sparsewire.training.comparison import Finding, recorded
 from sparsewire.training.demo import Demo
 from sparsewire.training.run import Trained
 
@@ -193,7 +193,7 @@ def test_grids_leave_a_record() -> None:
 def test_trainings_leave_a_record() -> None:
     dense = Finding("lstm", "gloo", 3.5, 1.0, 3.9, 1.0, 25e6, "computed", 1.0, 2.2, 1.0, None)
     less = Finding("lstm", "feedback/top-k:0.1", 3.6, 1.02, 4, 1.03, 1e6, "own", 25, 0.2, 11, 1e6)
-    rows = records.figures_of({"findings": [asdict(dense), asdict(less)]})
+    rows = records.figures_of({"findings": [recorded(dense), recorded(less)]})
     assert set(rows) == {"lstm/gloo", "lstm/feedback"}
     assert rows["lstm/feedback"]["final_loss_share"] == pytest.approx(0.02)
     assert rows["lstm/feedback"]["speedup"] == 11
@@ -212,7 +212,7 @@ def test_the_demo_leaves_a_record() -> None:
 def trained(backend: str, step_s: list[float]) -> Trained:
     return Trained(
         task="lstm",
-        method=backend,
+        averaging=backend,
         seed=0,
         warmup=0,
         parameters=1,

@@ -117,8 +117,9 @@ def training(
         from sparsewire.training.trial import Averaging
 
         files = ResultFiles(json_file, plot).checked()
-        tasks, methods = _known(task.split(",")), [Averaging.parse(m) for m in method.split(",")]
-        plan = Plan(tasks, methods, ranks, steps, seeds, warmup, link, timed_steps, text)
+        tasks = _known(task.split(","))
+        averagings = [Averaging.parse(name) for name in method.split(",")]
+        plan = Plan(tasks, averagings, ranks, steps, seeds, warmup, link, timed_steps, text)
         with bars() as move:
             comparison = compare(plan, move)
         comparison_report(comparison).present(files)

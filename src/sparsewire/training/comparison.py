@@ -1,4 +1,4 @@
-"""Compares methods: every training in full on loopback, and some steps on emulated links.
+"""Compares averagings: every training in full on loopback, and some steps on emulated links.
 
 How each did beside the first one: numbers, a table for each task, and a picture.
 """
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -35,7 +35,7 @@ _PANELS = (("by step", "linear"), ("by bytes sent", "log"), ("by time", "log"))
 
 @dataclass(frozen=True)
 class Plan:
-    """What to train and how; the first method is what the others are compared with.
+    """What to train and how; the first averaging is what the others are compared with.
 
     `steps` of None are those of the task, and a `warmup` of None is 2% of them. Losses do not
     depend on the links, so that the whole trainings run on loopback; with a `link`, `timed_steps`
@@ -43,7 +43,7 @@ class Plan:
     """
 
     tasks: list[str]
-    methods: list[Averaging]
+    averagings: list[Averaging]
     ranks: int
     steps: int | None
     seeds: int
@@ -86,7 +86,7 @@ def _run_all(
     trials: Iterator[Trial], cluster: Cluster, folder: Path, move: Move
 ) -> Iterator[Trained]:
     for trial in trials:
-        name = f"{trial.task}, {trial.method}, seed {trial.seed}, on {cluster.place}"
+        name = f"{trial.task}, {trial.averaging}, seed {trial.seed}, on {cluster.place}"
         yield train(trial, cluster, folder / "logs", name, move)
 
 
@@ -95,8 +95,10 @@ def _whole(plan: Plan, folder: Path) -> Iterator[Trial]:
         steps = plan.steps or TASKS[task].steps
         warmup = round(WARMUP_SHARE * steps) if plan.warmup is None else plan.warmup
         for seed in range(plan.seeds):
-            for method in plan.methods:
-                trial = Trial(task, str(method), steps, seed, schedule_steps=steps, warmup=warmup)
+            for averaging in plan.averagings:
+                trial = Trial(
+                    task, str(averaging), steps, seed, schedule_steps=steps, warmup=warmup
+                )
                 yield replace(trial, tokens=str(folder / "tokens.npy"))
 
 
@@ -110,13 +112,13 @@ def _timed(plan: Plan, folder: Path) -> Iterator[Trial]:
 
 @dataclass(frozen=True)
 class Finding:
-    """A method on a task: means over the seeds, and the same over what the first method has.
+    """An averaging on a task: means over the seeds, and the same over what the first one has.
 
     `timed_sent` are the bytes of a step on the links, where there are any, as counted there.
     """
 
     task: str
-    method: str
+    averaging: str
     final_loss: float
     loss_ratio: float
     held_out_loss: float
@@ -130,39 +132,39 @@ class Finding:
 
 
 def findings(comparison: Comparison) -> Iterator[Finding]:
-    """One for each task and method."""
+    """One for each task and averaging."""
     for task in _tasks(comparison):
         of_task = [run for run in comparison.trained if run.task == task]
         timed = [run for run in comparison.timed if run.task == task]
-        for method in dict.fromkeys(run.method for run in of_task):
-            yield _finding(method, of_task, timed)
+        for averaging in dict.fromkeys(run.averaging for run in of_task):
+            yield _finding(averaging, of_task, timed)
 
 
 def _tasks(comparison: Comparison) -> list[str]:
     return list(dict.fromkeys(run.task for run in comparison.trained))
 
 
-def _finding(method: str, trained: Sequence[Trained], timed: Sequence[Trained]) -> Finding:
-    first, on_links = trained[0].method, timed or trained
+def _finding(averaging: str, trained: Sequence[Trained], timed: Sequence[Trained]) -> Finding:
+    first, on_links = trained[0].averaging, timed or trained
 
-    def mean(figure: str, of: str = method, runs: Sequence[Trained] = trained) -> float:
-        return fmean(getattr(run, figure) for run in runs if run.method == of)
+    def mean(figure: str, of: str = averaging, runs: Sequence[Trained] = trained) -> float:
+        return fmean(getattr(run, figure) for run in runs if run.averaging == of)
 
     def step_s(of: str) -> float:
-        return median(run.median_step_s for run in on_links if run.method == of)
+        return median(run.median_step_s for run in on_links if run.averaging == of)
 
     return Finding(
         task=trained[0].task,
-        method=method,
+        averaging=averaging,
         final_loss=mean("final_loss"),
         loss_ratio=mean("final_loss") / mean("final_loss", first),
         held_out_loss=mean("held_out_loss"),
         held_out_ratio=mean("held_out_loss") / mean("held_out_loss", first),
         sent=mean("sent_per_step"),
-        counted_by=next(run.counted_by for run in trained if run.method == method),
+        counted_by=next(run.counted_by for run in trained if run.averaging == averaging),
         fewer_bytes=mean("sent_per_step", first) / mean("sent_per_step"),
-        step_s=step_s(method),
-        speed_up=step_s(first) / step_s(method),
+        step_s=step_s(averaging),
+        speed_up=step_s(first) / step_s(averaging),
         timed_sent=mean("sent_per_step", runs=timed) if timed else None,
     )
 
@@ -170,10 +172,22 @@ def _finding(method: str, trained: Sequence[Trained], timed: Sequence[Trained]) 
 def comparison_report(comparison: Comparison) -> Report:
     """A table for each task, all numbers, and the losses as a picture."""
     found = list(findings(comparison))
-    record = {"findings": [asdict(finding) for finding in found], **asdict(comparison)}
+    record = {
+        "findings": [recorded(finding) for finding in found],
+        **asdict(comparison),
+        "trained": [recorded(run) for run in comparison.trained],
+        "timed": [recorded(run) for run in comparison.timed],
+    }
     tables = (_table(comparison, found, task) for task in _tasks(comparison))
-    seconds = {(finding.task, finding.method): finding.step_s for finding in found}
+    seconds = {(finding.task, finding.averaging): finding.step_s for finding in found}
     return Report([_describe(comparison), *tables], record, lambda: losses(comparison, seconds))
+
+
+def recorded(entry: Finding | Trained) -> dict[str, Any]:
+    """As JSON takes it. Records call the averaging what the option is called."""
+    return {
+        "method" if name == "averaging" else name: value for name, value in asdict(entry).items()
+    }
 
 
 def _describe(comparison: Comparison) -> str:
@@ -198,7 +212,7 @@ def _table(comparison: Comparison, found: Sequence[Finding], task: str) -> Table
 
 
 _COLUMNS = (
-    Column[Finding]("method", lambda found: found.method, is_text=True),
+    Column[Finding]("method", lambda found: found.averaging, is_text=True),
     Column[Finding]("training\nloss", lambda found: f"{found.final_loss:.4f}"),
     Column[Finding]("over\nfirst", lambda found: f"{found.loss_ratio:.4f}"),
     Column[Finding]("held-out\nloss", lambda found: f"{found.held_out_loss:.4f}"),
@@ -211,14 +225,14 @@ _COLUMNS = (
 
 
 def losses(comparison: Comparison, step_s: Mapping[tuple[str, str], float]) -> Figure:
-    """The trainings of the first seed; `step_s` is the time of a step by task and method."""
+    """The trainings of the first seed; `step_s` is the time of a step by task and averaging."""
     tasks = _tasks(comparison)
     figure = new_figure(12, 3.7 * len(tasks))
     rows = figure.subplots(len(tasks), len(_PANELS), squeeze=False, sharey="row")
     for row, task in zip(rows, tasks, strict=True):
         runs = [run for run in comparison.trained if run.task == task and run.seed == 0]
         for run, label in zip(runs, _labels(runs), strict=True):
-            _draw(row, run, step_s[task, run.method], label)
+            _draw(row, run, step_s[task, run.averaging], label)
         _label(row, task, comparison.link)
     return figure
 
@@ -227,7 +241,7 @@ def _labels(runs: list[Trained]) -> list[str]:
     """In words, with the options where the words alone would be equal."""
     words = [run.in_words for run in runs]
     return [
-        label if words.count(label) == 1 else f"{label} ({run.method})"
+        label if words.count(label) == 1 else f"{label} ({run.averaging})"
         for run, label in zip(runs, words, strict=True)
     ]
 

@@ -36,7 +36,7 @@ _SOURCES = {"interface": "", "sparsewire": " (own count)", "computed": " (comput
 
 @dataclass(frozen=True)
 class Demo:
-    """The whole demo; the methods of its runs are backends."""
+    """The whole demo; its runs average in full, each over a backend."""
 
     cluster: Cluster
     corpus: Corpus
@@ -74,7 +74,7 @@ class Demo:
 
 def _record(run: Trained) -> dict[str, Any]:
     return {
-        "backend": run.method,
+        "backend": run.averaging,
         "losses": run.losses,
         "wall_s": list(accumulate(run.step_s)),
         "step_s": run.mean_step_s,
@@ -107,7 +107,7 @@ def run_demo(
     corpus = save_corpus(text, VOCABULARY, cluster.ranks, tokens)
     trial = Trial(
         task="lstm",
-        method="",
+        averaging="",
         steps=steps,
         seed=seed,
         evaluations=1,
@@ -116,7 +116,7 @@ def run_demo(
         tokens=str(tokens),
     )
     runs = [
-        train(replace(trial, method=backend), cluster, output / "logs" / backend, backend, move)
+        train(replace(trial, averaging=backend), cluster, output / "logs" / backend, backend, move)
         for backend in backends
     ]
     return Demo(cluster, corpus, steps, seed, runs)
@@ -132,7 +132,7 @@ def demo_report(demo: Demo) -> Report:
 
 def verdict(demo: Demo) -> str:
     """Say in one sentence how the last of several backends compares with the first."""
-    first, last = demo.runs[0].method, demo.runs[-1].method
+    first, last = demo.runs[0].averaging, demo.runs[-1].averaging
     same = "equal" if demo.loss_difference <= SAME_LOSS else "NOT equal"
     return (
         f"{last} trains {demo.speed_up:.1f} times as fast as {first}; their losses are {same} "
@@ -146,7 +146,7 @@ def _table(demo: Demo) -> Table:
     table = Table(title=f"{demo.cluster.ranks} workers, {where}, {millions:.1f} million parameters")
     table.add_column("")
     for run in demo.runs:
-        table.add_column(run.method, justify="right")
+        table.add_column(run.averaging, justify="right")
     for label, cell in _ROWS.items():
         table.add_row(label, *(cell(run) for run in demo.runs))
     return table

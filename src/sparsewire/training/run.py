@@ -33,7 +33,7 @@ class Trained:
     """
 
     task: str
-    method: str
+    averaging: str
     seed: int
     warmup: int
     parameters: int
@@ -56,12 +56,12 @@ class Trained:
             sent, counted_by = [ring] * trial.steps, "computed"
         held_out = [(step, loss) for step, loss in told["held_out"]]
         own = {"sent": sent, "counted_by": counted_by, "held_out": held_out}
-        return cls(trial.task, trial.method, trial.seed, trial.warmup, **{**told, **own})
+        return cls(trial.task, trial.averaging, trial.seed, trial.warmup, **{**told, **own})
 
     @property
     def in_words(self) -> str:
-        """What legends call the method."""
-        return Averaging.parse(self.method).in_words
+        """What legends call the averaging."""
+        return Averaging.parse(self.averaging).in_words
 
     @property
     def final_loss(self) -> float:

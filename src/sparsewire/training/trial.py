@@ -36,10 +36,10 @@ _ALPHA = 0.1
 
 @dataclass(frozen=True)
 class Trial:
-    """`method` says how gradients are averaged, in words that `Averaging.parse` takes."""
+    """`averaging` says how gradients are averaged, in words that `Averaging.parse` takes."""
 
     task: str
-    method: str
+    averaging: str
     steps: int
     seed: int
     schedule_steps: int | None = None

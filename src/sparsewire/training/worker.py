@@ -145,7 +145,7 @@ def main() -> None:
     """Join the other ranks, train."""
     tell = claim_stdout()
     trial = Trial(**json.loads(sys.argv[1]))
-    averaging = Averaging.parse(trial.method)
+    averaging = Averaging.parse(trial.averaging)
     torch.set_num_threads(1)
     dist.init_process_group(averaging.backend, timeout=timedelta(minutes=2))
     run(trial, averaging, tell)
