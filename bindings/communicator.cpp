@@ -36,13 +36,13 @@ std::shared_ptr<comm::Operation> submit(comm::Communicator& self,
 }
 
 std::shared_ptr<comm::Operation> submit_dense(comm::Communicator& self, std::uintptr_t source,
-                                              std::uintptr_t target, std::uint64_t count, int dtype,
+                                              std::uintptr_t out, std::uint64_t count, int dtype,
                                               int op, double timeout, int segment_codec,
                                               int result_codec, std::uint32_t seed) {
   if (count > wire::kMaxCount) throw std::invalid_argument("too many elements");
   return submit(self,
                 {.source = reinterpret_cast<const std::byte*>(source),
-                 .target = reinterpret_cast<std::byte*>(target),
+                 .out = reinterpret_cast<std::byte*>(out),
                  .call = {descriptor_of(count, dtype, op, segment_codec, result_codec, seed)}},
                 timeout);
 }
@@ -57,7 +57,7 @@ std::shared_ptr<comm::Operation> submit_sparse(
     comm::Communicator& self, std::uintptr_t indices, bool is_wide, std::uint64_t named,
     std::uintptr_t values, std::uint64_t length, std::uint32_t row, int dtype, int op,
     int collective, int algorithm, std::uint32_t root, std::uint32_t unit, int segment_codec,
-    int result_codec, std::uint32_t seed, std::uintptr_t target, int form, double timeout) {
+    int result_codec, std::uint32_t seed, std::uintptr_t out, int form, double timeout) {
   if (length > wire::kMaxCount / row) throw std::invalid_argument("too many elements");
   const auto algorithm_code =
       checked_code<wire::Algorithm>(algorithm, wire::kAlgorithmCount, "algorithm");
@@ -67,7 +67,7 @@ std::shared_ptr<comm::Operation> submit_sparse(
   descriptor.row = row;
   descriptor.form = form_of(algorithm_code);
   return submit(self,
-                {.target = reinterpret_cast<std::byte*>(target),
+                {.out = reinterpret_cast<std::byte*>(out),
                  .call = {.descriptor = descriptor,
                           .collective = checked_code<wire::Collective>(
                               collective, wire::kCollectiveCount, "collective"),
@@ -231,10 +231,10 @@ void bind_operation(nb::module_& m) {
       .def("take_sparse", &take_sparse, "list"_a = 0)
       .def(
           "write_dense",
-          [](comm::Operation& self, std::uintptr_t target, std::size_t list) {
-            output(self, list).write_dense(reinterpret_cast<std::byte*>(target));
+          [](comm::Operation& self, std::uintptr_t out, std::size_t list) {
+            output(self, list).write_dense(reinterpret_cast<std::byte*>(out));
           },
-          "target"_a, "list"_a = 0, unlocked)
+          "out"_a, "list"_a = 0, unlocked)
       .def("finish", [](comm::Operation& self) { self.outputs().finish(); }, unlocked);
 }
 
@@ -247,11 +247,11 @@ void bind_communicator(nb::module_& m) {
   nb::class_<comm::Communicator>(m, "Communicator")
       .def("__init__", &init_communicator, "rank"_a, "world_size"_a, "sockets"_a, nb::kw_only(),
            "dedicated"_a = false, "block"_a = 256, "window"_a = 0, "peer_timeout"_a = 30.0)
-      .def("submit", &submit_dense, "source"_a, "target"_a, "count"_a, "dtype"_a, "op"_a,
-           "timeout"_a, "segment_codec"_a = 0, "result_codec"_a = 0, "seed"_a = 0)
+      .def("submit", &submit_dense, "source"_a, "out"_a, "count"_a, "dtype"_a, "op"_a, "timeout"_a,
+           "segment_codec"_a = 0, "result_codec"_a = 0, "seed"_a = 0)
       .def("submit_sparse", &submit_sparse, nb::kw_only(), "indices"_a, "is_wide"_a, "named"_a,
            "values"_a, "length"_a, "row"_a, "dtype"_a, "op"_a, "collective"_a, "algorithm"_a,
-           "root"_a, "unit"_a, "segment_codec"_a, "result_codec"_a, "seed"_a, "target"_a, "form"_a,
+           "root"_a, "unit"_a, "segment_codec"_a, "result_codec"_a, "seed"_a, "out"_a, "form"_a,
            "timeout"_a)
       .def(
           "set_link",

@@ -284,9 +284,9 @@ std::size_t count_marked(Object bitmap, std::size_t count, std::size_t block) {
 
 // Copies the blocks whose bit is set: elements to where they are packed, or packed ones back.
 template <bool packs>
-void copy_blocks(Object source, std::size_t block, Object bitmap, Object target) {
+void copy_blocks(Object source, std::size_t block, Object bitmap, Object output) {
   const Input in(source), marks(bitmap);
-  const Output out(target);
+  const Output out(output);
   const Memory& dense = packs ? static_cast<const Memory&>(in) : out;
   const std::size_t count = dense.count(), bytes = dense.element_bytes();
   require((bytes == 2 || bytes == 4 || bytes == 8) && in.element_bytes() == out.element_bytes(),

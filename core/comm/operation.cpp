@@ -35,7 +35,7 @@ Operation::Operation(const Arguments& arguments, const wire::Topology& topology)
     : arguments_(arguments),
       topology_(topology),
       descriptor_(arguments.call.descriptor),
-      outputs_(descriptor_, arguments.target, lists_of(arguments)) {
+      outputs_(descriptor_, arguments.out, lists_of(arguments)) {
   descriptor_.is_striped = descriptor_.is_sparse;
   grid_ = proto::make_grid(descriptor_, topology_);
   if (descriptor_.is_sparse) {
@@ -85,7 +85,7 @@ std::unique_ptr<proto::Source> Operation::source(std::uint32_t lane, Rank rank,
 }
 
 proto::DenseTensor Operation::dense() const {
-  return {arguments_.source, arguments_.target, descriptor_, grid_};
+  return {arguments_.source, arguments_.out, descriptor_, grid_};
 }
 
 // Indices are as wide as those of the input, unless others may name what these have no numbers for.

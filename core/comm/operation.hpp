@@ -20,11 +20,11 @@ namespace sparsewire::comm {
 
 class Operation {
  public:
-  // The input is dense, at `source`, or sparse. A dense one writes its result to `target`; a sparse
-  // one too where `target` is not null, and keeps it in its outputs otherwise.
+  // The input is dense, at `source`, or sparse. A dense one writes its result to `out`; a sparse
+  // one too where `out` is not null, and keeps it in its outputs otherwise.
   struct Arguments {
     const std::byte* source = nullptr;
-    std::byte* target = nullptr;
+    std::byte* out = nullptr;
     wire::Call call;
     proto::SparseTensor tensor = {};
     wire::ResultForm form = wire::ResultForm::sparse;  // that the caller wants of results it keeps

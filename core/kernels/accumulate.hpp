@@ -30,20 +30,20 @@ inline constexpr bool kConverts = !__is_same(T, Accumulator<T>);
 // out[i] = f(in[i])
 template <typename A, typename F>
 inline void transform(std::byte* out, const std::byte* in, std::size_t count, F f) {
-  auto* const target = reinterpret_cast<Unaligned<A>*>(out);
+  auto* const to = reinterpret_cast<Unaligned<A>*>(out);
   const auto* const source = reinterpret_cast<const Unaligned<A>*>(in);
   SPARSEWIRE_INDEPENDENT
-  for (std::size_t i = 0; i < count; ++i) target[i].value = f(source[i].value);
+  for (std::size_t i = 0; i < count; ++i) to[i].value = f(source[i].value);
 }
 
 // acc[i] = f(acc[i], x[i])
 template <typename A, typename F>
 inline void combine(std::byte* acc, const std::byte* x, std::size_t count, F f) {
-  auto* const target = reinterpret_cast<Unaligned<A>*>(acc);
+  auto* const sums = reinterpret_cast<Unaligned<A>*>(acc);
   const auto* const source = reinterpret_cast<const Unaligned<A>*>(x);
   SPARSEWIRE_INDEPENDENT
   for (std::size_t i = 0; i < count; ++i) {
-    target[i].value = f(target[i].value, source[i].value);
+    sums[i].value = f(sums[i].value, source[i].value);
   }
 }
 

@@ -156,9 +156,9 @@ inline void widen_all(float* out, const std::byte* in, std::size_t count) {
 
 template <typename T>
 inline void narrow_all(std::byte* out, const float* in, std::size_t count) {
-  auto* const target = reinterpret_cast<Unaligned<T>*>(out);
-  for (std::size_t i = narrow_by_instruction(target, in, count); i < count; ++i) {
-    target[i].value = narrow<T>(in[i]);
+  auto* const to = reinterpret_cast<Unaligned<T>*>(out);
+  for (std::size_t i = narrow_by_instruction(to, in, count); i < count; ++i) {
+    to[i].value = narrow<T>(in[i]);
   }
 }
 

@@ -119,9 +119,9 @@ void add_at_sums(std::byte* acc, const std::byte* x, std::size_t words,
         add_word<A>(acc + element * sizeof(A), x + packed * sizeof(A), bits);
       },
       [=](std::size_t packed, std::size_t element) {
-        auto* const target = reinterpret_cast<Unaligned<A>*>(acc) + element;
+        auto* const sum = reinterpret_cast<Unaligned<A>*>(acc) + element;
         const auto* const value = reinterpret_cast<const Unaligned<A>*>(x) + packed;
-        target->value = plus(target->value, value->value);
+        sum->value = plus(sum->value, value->value);
       });
 }
 

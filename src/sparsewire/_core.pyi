@@ -193,10 +193,10 @@ class Operation:
 
         Indices are int32 where those of the call are and the vector is no longer than that allows.
         """
-    def write_dense(self, target: int, list: int = 0) -> None:
+    def write_dense(self, out: int, list: int = 0) -> None:
         """Write every element of a list of the results."""
     def finish(self) -> None:
-        """Fill a dense target with zeros where no result went."""
+        """Fill a dense output with zeros where no result went."""
 
 class Communicator:
     """The engine of one rank: lanes, progress threads, and the colocated owner."""
@@ -222,7 +222,7 @@ class Communicator:
     def submit(
         self,
         source: int,
-        target: int,
+        out: int,
         count: int,
         dtype: int,
         op: int,
@@ -231,7 +231,7 @@ class Communicator:
         result_codec: int = 0,
         seed: int = 0,
     ) -> Operation:
-        """Queue one all_reduce of `count` elements at address `source` into address `target`.
+        """Queue one all_reduce of `count` elements at address `source` into address `out`.
 
         The memory must stay valid until the operation has ended. `timeout` in seconds, 0 for none.
         """
@@ -254,14 +254,14 @@ class Communicator:
         segment_codec: int,
         result_codec: int,
         seed: int,
-        target: int,
+        out: int,
         form: int,
         timeout: float,
     ) -> Operation:
         """Queue a sparse collective of `named` indices and a value, or `row` values, for each.
 
         Indices are int64 where `is_wide`, else int32. `length` counts positions, and `unit` those
-        that a reduce_scatter must not divide. `target` is the address of a dense array for the
+        that a reduce_scatter must not divide. `out` is the address of a dense array for the
         result, or 0 to keep it in the operation; `form` is what the caller then wants of it. All
         memory must stay valid until the operation has ended. `timeout` in seconds, 0 for none.
         """

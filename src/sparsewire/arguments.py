@@ -54,20 +54,20 @@ def view(x: Any, *, writable: bool) -> View:
     return _of_numpy(_as_numpy(x, writable), writable, x)
 
 
-def check_target(source: View, target: View) -> None:
+def check_out(source: View, out: View) -> None:
     """Refuse an `out` that does not fit `x`, or shares a part of its memory."""
-    if (source.dtype, source.size) != (target.dtype, target.size):
+    if (source.dtype, source.size) != (out.dtype, out.size):
         raise ValueError(
             f"out must have the dtype and size of x: x has {source.size} elements of "
-            f"{dtype_name(source.dtype)}, out has {target.size} of {dtype_name(target.dtype)}"
+            f"{dtype_name(source.dtype)}, out has {out.size} of {dtype_name(out.dtype)}"
         )
-    if source.pointer != target.pointer:
-        check_apart(target, source.pointer, source.nbytes)
+    if source.pointer != out.pointer:
+        check_apart(out, source.pointer, source.nbytes)
 
 
-def check_apart(target: View, begin: int, nbytes: int) -> None:
+def check_apart(out: View, begin: int, nbytes: int) -> None:
     """Refuse an `out` that shares memory with `nbytes` bytes of `x` at address `begin`."""
-    if begin < target.pointer + target.nbytes and target.pointer < begin + nbytes:
+    if begin < out.pointer + out.nbytes and out.pointer < begin + nbytes:
         raise ValueError("out overlaps x: pass memory of its own, or none")
 
 

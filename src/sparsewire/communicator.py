@@ -11,7 +11,7 @@ import numpy as np
 
 from sparsewire._core import Communicator as Core
 from sparsewire._core import Operation
-from sparsewire.arguments import Precision, check_dense, check_target, codecs, dense_code, view
+from sparsewire.arguments import Precision, check_dense, check_out, codecs, dense_code, view
 from sparsewire.errors import Error, Timeout, from_failure
 from sparsewire.lifetime import Inherited, close_at_exit, closes_now, disown_in_child
 from sparsewire.options import TIMEOUT_MAX_S, LinkFigures, Options, check_timeout
@@ -185,19 +185,19 @@ class Communicator:
         self, x: Any, op: str, out: Any, timeout: float | None, precision: Precision, seed: int
     ) -> Work:
         source = view(x, writable=out is None)
-        target = source
+        output = source
         if out is not None:
-            target = view(out, writable=True)
-            check_target(source, target)
+            output = view(out, writable=True)
+            check_out(source, output)
         result = x if out is None else out
         return self.submit(
             source.pointer,
-            target.pointer,
+            output.pointer,
             source.size,
             source.dtype,
             dense_code(op, source.dtype),
             lambda: result,
-            (source.owner, target.owner),
+            (source.owner, output.owner),
             timeout,
             codecs(precision, source.dtype, op),
             seed,

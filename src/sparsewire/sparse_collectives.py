@@ -193,22 +193,22 @@ def call_arguments(request: Request, given: SparseInput) -> dict[str, Any]:
         "segment_codec": segment_codec,
         "result_codec": result_codec,
         "seed": request.seed,
-        "target": 0 if request.out is None else _target(request.out, given),
+        "out": 0 if request.out is None else _output(request.out, given),
         "form": FORMS[request.result],
     }
 
 
-def _target(out: Any, given: SparseInput) -> int:
-    target = view(out, writable=True)
-    check_apart(target, given.values.pointer, given.values.nbytes)
-    check_apart(target, given.indices.ctypes.data, given.indices.nbytes)
+def _output(out: Any, given: SparseInput) -> int:
+    output = view(out, writable=True)
+    check_apart(output, given.values.pointer, given.values.nbytes)
+    check_apart(output, given.indices.ctypes.data, given.indices.nbytes)
     size = given.length * given.width
-    if (target.dtype, target.size) != (given.values.dtype, size):
+    if (output.dtype, output.size) != (given.values.dtype, size):
         raise ValueError(
             f"out must be a dense array of {size} elements of {dtype_name(given.values.dtype)}, "
-            f"not {target.size} of {dtype_name(target.dtype)}"
+            f"not {output.size} of {dtype_name(output.dtype)}"
         )
-    return target.pointer
+    return output.pointer
 
 
 class Results:

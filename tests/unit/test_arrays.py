@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sparsewire._core import DTYPES
-from sparsewire.arguments import check_target, view
+from sparsewire.arguments import check_out, view
 
 
 @pytest.mark.parametrize("name", [name for name in DTYPES if name != "bfloat16"])
@@ -114,7 +114,7 @@ def test_read_only_can_be_a_source() -> None:
     assert view(np.frombuffer(b"12345678", np.float32), writable=False).size == 2
 
 
-def test_jax_arrays_are_never_a_target() -> None:
+def test_jax_arrays_are_never_an_out() -> None:
     foreign = type("ArrayImpl", (Exporter,), {"__module__": "jaxlib.xla_extension"})
     x = foreign(np.zeros(3))
     with pytest.raises(TypeError, match="immutable: pass out="):
@@ -125,14 +125,14 @@ def test_jax_arrays_are_never_a_target() -> None:
 def test_out_fits_and_does_not_overlap() -> None:
     memory = np.zeros(10)
     source = view(memory[:5], writable=False)
-    check_target(source, source)
-    check_target(source, view(memory[5:], writable=True))
+    check_out(source, source)
+    check_out(source, view(memory[5:], writable=True))
     with pytest.raises(ValueError, match="out overlaps x"):
-        check_target(source, view(memory[4:9], writable=True))
+        check_out(source, view(memory[4:9], writable=True))
     with pytest.raises(ValueError, match="x has 5 elements of float64, out has 4"):
-        check_target(source, view(memory[5:9], writable=True))
+        check_out(source, view(memory[5:9], writable=True))
     with pytest.raises(ValueError, match="out has 5 of int64"):
-        check_target(source, view(np.zeros(5, np.int64), writable=True))
+        check_out(source, view(np.zeros(5, np.int64), writable=True))
 
 
 class TestTorch:

@@ -5,12 +5,11 @@
 
 namespace sparsewire::proto {
 
-DenseOutput::DenseOutput(const wire::Descriptor& descriptor, const ChunkGrid& grid,
-                         std::byte* target)
+DenseOutput::DenseOutput(const wire::Descriptor& descriptor, const ChunkGrid& grid, std::byte* out)
     : bytes_(descriptor.count * element_size(descriptor.dtype)),
       grid_(grid),
       stripes_(grid),
-      target_(target),
+      out_(out),
       is_written_(grid.chunks()) {}
 
 template <typename Visit>
@@ -29,7 +28,7 @@ void DenseOutput::for_each_stripe(std::uint64_t chunk, Visit&& visit) const {
 
 std::byte* DenseOutput::place(std::uint64_t chunk, std::size_t size) {
   const bool is_whole = grid_.columns == 1 && size == grid_.layout(chunk).bytes();
-  return is_whole ? target_ + grid_.offset_bytes(chunk) : nullptr;
+  return is_whole ? out_ + grid_.offset_bytes(chunk) : nullptr;
 }
 
 Status DenseOutput::write(std::uint64_t chunk, const Segment& segment) {
@@ -52,7 +51,7 @@ Status DenseOutput::write(std::uint64_t chunk, const Segment& segment) {
     values = scratch.get();
   }
   for_each_stripe(chunk, [&](std::uint64_t from, std::uint64_t to, std::uint64_t bytes) {
-    std::memcpy(target_ + to, values + from, bytes);
+    std::memcpy(out_ + to, values + from, bytes);
   });
   return {};
 }
@@ -70,7 +69,7 @@ void DenseOutput::finish() {
   for (std::uint64_t chunk = 0; chunk < is_written_.size(); ++chunk) {
     if (is_written_[chunk] != 0) continue;
     for_each_stripe(chunk, [&](std::uint64_t, std::uint64_t to, std::uint64_t bytes) {
-      std::memset(target_ + to, 0, bytes);
+      std::memset(out_ + to, 0, bytes);
     });
   }
 }

@@ -11,8 +11,8 @@ namespace sparsewire::proto {
 
 class DenseOutput final : public PartSink {
  public:
-  // `target` has room for the descriptor's count; what it holds before does not matter.
-  DenseOutput(const wire::Descriptor& descriptor, const ChunkGrid& grid, std::byte* target);
+  // `out` has room for the descriptor's count; what it holds before does not matter.
+  DenseOutput(const wire::Descriptor& descriptor, const ChunkGrid& grid, std::byte* out);
 
   std::byte* place(std::uint64_t chunk, std::size_t size) override;
   // From several lanes at once, for different chunks.
@@ -24,14 +24,14 @@ class DenseOutput final : public PartSink {
 
  private:
   // Calls visit(from, to, bytes) for every stripe of the chunk: its place in the chunk and in the
-  // target, both in bytes. What the grid has beyond the end of the vector is left out.
+  // output, both in bytes. What the grid has beyond the end of the vector is left out.
   template <typename Visit>
   void for_each_stripe(std::uint64_t chunk, Visit&& visit) const;
 
-  std::uint64_t bytes_;  // of the target
+  std::uint64_t bytes_;  // of the output
   ChunkGrid grid_;
   Stripes stripes_;
-  std::byte* target_;
+  std::byte* out_;
   std::vector<std::uint8_t> is_written_;  // per chunk; bytes, because lanes share no bits
 };
 

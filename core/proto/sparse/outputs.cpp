@@ -11,8 +11,8 @@ std::vector<PartSink*> Outputs::open(const std::vector<List>& lists) {
   for (const List& list : lists) {
     wire::Descriptor descriptor = descriptor_;
     descriptor.count = list.count;
-    if (target_ != nullptr) {
-      dense_ = std::make_unique<DenseOutput>(descriptor, list.grid, target_);
+    if (out_ != nullptr) {
+      dense_ = std::make_unique<DenseOutput>(descriptor, list.grid, out_);
       sinks.push_back(dense_.get());
     } else {
       sparse_.push_back(

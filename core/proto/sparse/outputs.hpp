@@ -10,7 +10,7 @@
 
 namespace sparsewire::proto {
 
-// What the caller makes of results that go to no target.
+// What the caller makes of results where it gives no `out`.
 struct Lists {
   bool is_wide = true;                               // indices of lists are int64
   wire::ResultForm form = wire::ResultForm::sparse;  // or what takes less memory, or an array
@@ -19,9 +19,9 @@ struct Lists {
 
 class Outputs {
  public:
-  // Results go to `target` where it is not null, and are kept or listed otherwise.
-  Outputs(const wire::Descriptor& descriptor, std::byte* target, Lists lists = {})
-      : descriptor_(descriptor), target_(target), lists_(std::move(lists)) {}
+  // Results go to `out` where it is not null, and are kept or listed otherwise.
+  Outputs(const wire::Descriptor& descriptor, std::byte* out, Lists lists = {})
+      : descriptor_(descriptor), out_(out), lists_(std::move(lists)) {}
 
   struct List {
     std::uint64_t count;  // elements
@@ -32,10 +32,10 @@ class Outputs {
   // Called once, when it is known how the algorithm cuts its results; one sink for each list.
   std::vector<PartSink*> open(const std::vector<List>& lists);
 
-  // After the end of the operation: makes the dense target whole.
+  // After the end of the operation: makes the dense output whole.
   void finish();
 
-  // Of these there are as many as lists, but none where there is a target.
+  // Of these there are as many as lists, but none where there is an `out`.
   const std::vector<std::unique_ptr<SparseOutput>>& sparse() const { return sparse_; }
 
  private:
@@ -44,7 +44,7 @@ class Outputs {
   bool will_be_taken(const wire::Descriptor& descriptor, std::size_t bytes) const;
 
   wire::Descriptor descriptor_;
-  std::byte* target_;
+  std::byte* out_;
   Lists lists_;
   std::unique_ptr<DenseOutput> dense_;
   std::vector<std::unique_ptr<SparseOutput>> sparse_;

@@ -168,15 +168,15 @@ void SparseList::reserve(std::uint64_t room) {
   room_ = room;
 }
 
-void SparseList::scatter(std::byte* target) const {
-  is_wide_ ? scatter_as<std::int64_t>(target) : scatter_as<std::int32_t>(target);
+void SparseList::scatter(std::byte* out) const {
+  is_wide_ ? scatter_as<std::int64_t>(out) : scatter_as<std::int32_t>(out);
 }
 
 template <typename Index>
-void SparseList::scatter_as(std::byte* target) const {
+void SparseList::scatter_as(std::byte* out) const {
   const auto* const indices = reinterpret_cast<const Index*>(indices_.get());
   for (std::uint64_t i = 0; i < count_; ++i) {
-    std::memcpy(target + static_cast<std::uint64_t>(indices[i]) * row_bytes_,
+    std::memcpy(out + static_cast<std::uint64_t>(indices[i]) * row_bytes_,
                 values_.get() + i * row_bytes_, row_bytes_);
   }
 }
@@ -304,11 +304,11 @@ void SparseOutput::append_range(const Stored& stored, SparseCursor<Index>& out) 
   append_values(packed.view.values, out);
 }
 
-void SparseOutput::write_dense(std::byte* target) const {
-  DenseOutput output(descriptor_, grid_, target);
+void SparseOutput::write_dense(std::byte* out) const {
+  DenseOutput output(descriptor_, grid_, out);
   for (const auto& [chunk, stored] : kept_) output.take(stored.piece, stored.range());
   output.finish();
-  list_.scatter(target);
+  list_.scatter(out);
 }
 
 }  // namespace sparsewire::proto

@@ -47,7 +47,7 @@ class SparseList {
   }
 
   // Copies every row to its place in a dense array.
-  void scatter(std::byte* target) const;
+  void scatter(std::byte* out) const;
 
  private:
   std::size_t index_bytes() const { return is_wide_ ? 8 : 4; }
@@ -61,7 +61,7 @@ class SparseList {
   }
 
   template <typename Index>
-  void scatter_as(std::byte* target) const;
+  void scatter_as(std::byte* out) const;
 
   bool is_wide_;
   std::size_t row_bytes_;
@@ -90,7 +90,7 @@ class SparseOutput final : public PartSink {
   std::uint64_t list_bytes() const { return named() * list_.entry_bytes(); }
 
   // Writes every element of the vector.
-  void write_dense(std::byte* target) const;
+  void write_dense(std::byte* out) const;
 
   // All as a list, whose memory is shared with whoever asks again. Where a segment names whole
   // blocks, only what is not zero counts.

@@ -27,22 +27,22 @@ Result<Contribution> read_segment(Rank rank, Segment segment, const BlockLayout&
   return contribution;
 }
 
-void write_named(const Contribution& contribution, const BlockLayout& layout, std::byte* target) {
+void write_named(const Contribution& contribution, const BlockLayout& layout, std::byte* out) {
   const wire::SegmentView& view = contribution.values;
   if (wire::is_by_element(view.format)) {
     const wire::ElementBitmap elements = wire::elements_of(view, layout);
-    kernels().scatter(target, view.values.data(), layout.element_size, bitmap_words(layout.count),
+    kernels().scatter(out, view.values.data(), layout.element_size, bitmap_words(layout.count),
                       elements.data());
   } else {
-    unpack(target, view.values.data(), layout.count, layout.element_size, layout.block,
+    unpack(out, view.values.data(), layout.count, layout.element_size, layout.block,
            view.bitmap.data());
   }
 }
 
-void write_chunk(const Contribution& contribution, const BlockLayout& layout, std::byte* target) {
+void write_chunk(const Contribution& contribution, const BlockLayout& layout, std::byte* out) {
   const bool has_gaps = contribution.values.format != wire::Format::dense;
-  if (has_gaps) std::memset(target, 0, layout.bytes());
-  write_named(contribution, layout, target);
+  if (has_gaps) std::memset(out, 0, layout.bytes());
+  write_named(contribution, layout, out);
 }
 
 Segment encode_segment(const Segment& segment, Codec codec, const BlockLayout& layout,

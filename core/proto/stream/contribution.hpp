@@ -56,11 +56,11 @@ struct Contribution {
 // An error where the payload is not what its format and codec say.
 Result<Contribution> read_segment(Rank rank, Segment segment, const BlockLayout& layout);
 
-// Writes what the segment names to its places in the chunk at `target`; all else there stays.
-void write_named(const Contribution& contribution, const BlockLayout& layout, std::byte* target);
+// Writes what the segment names to its places in the chunk at `out`; all else there stays.
+void write_named(const Contribution& contribution, const BlockLayout& layout, std::byte* out);
 
-// Writes the chunk's every element to `target`.
-void write_chunk(const Contribution& contribution, const BlockLayout& layout, std::byte* target);
+// Writes the chunk's every element to `out`.
+void write_chunk(const Contribution& contribution, const BlockLayout& layout, std::byte* out);
 
 // The same segment with its values in another codec, for float32 alone. Values that the codec
 // cannot carry, such as a sum that became infinite, stay raw. `key` seeds stochastic rounding.

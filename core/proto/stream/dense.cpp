@@ -109,7 +109,7 @@ bool DenseSource::is_scattered(std::uint64_t chunk, const wire::BlockBitmap& bit
   return nonzeros * 2 < looked;
 }
 
-// Makes the target's other elements +0.0: the results will not name them.
+// Makes the output's other elements +0.0: the results will not name them.
 void DenseSource::keep_elements_only(std::uint64_t chunk, const wire::ElementBitmap& elements,
                                      const std::byte* values) const {
   const BlockLayout layout = tensor_.grid.layout(chunk);

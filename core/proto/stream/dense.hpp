@@ -7,15 +7,15 @@
 
 namespace sparsewire::proto {
 
-// The tensor of one operation; source and target are the same memory where it runs in place.
+// The tensor of one operation; source and out are the same memory where it runs in place.
 struct DenseTensor {
   const std::byte* source;
-  std::byte* target;
+  std::byte* out;
   wire::Descriptor descriptor;
   ChunkGrid grid;
 
-  bool in_place() const { return source == target; }
-  std::byte* at(std::uint64_t chunk) const { return target + grid.offset_bytes(chunk); }
+  bool in_place() const { return source == out; }
+  std::byte* at(std::uint64_t chunk) const { return out + grid.offset_bytes(chunk); }
 };
 
 // Whether the operation allows to leave out zeros and a sample says that it pays to look for them.
@@ -23,7 +23,7 @@ struct DenseTensor {
 bool leaves_out_zeros(const DenseTensor& tensor);
 
 // Leaves out zeros, whole blocks or single ones, where it is told to scan for them. It then also
-// makes the target's zeros ready: results never name them, so they must hold +0.0 already.
+// makes the output's zeros ready: results never name them, so they must hold +0.0 already.
 class DenseSource final : public Source {
  public:
   DenseSource(const DenseTensor& tensor, bool scans, const Costs& costs = {})

@@ -200,7 +200,7 @@ void wait_until(Condition holds) {
 
 inline comm::Operation::Arguments arguments_of(Collective& collective, std::size_t rank) {
   RankTensor& tensor = collective.ranks[rank];
-  return {tensor.source(), tensor.target(), {.descriptor = collective.descriptor}};
+  return {tensor.source(), tensor.out(), {.descriptor = collective.descriptor}};
 }
 
 inline OperationPtr submit(Cluster& cluster, Collective& collective, std::size_t rank) {

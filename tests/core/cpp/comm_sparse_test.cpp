@@ -71,17 +71,17 @@ TEST_CASE("every algorithm writes into a dense array, too") {
   for (const Algorithm algorithm : kAlgorithms) {
     CAPTURE(wire::name_of(algorithm));
     const auto collective = large_sparse({.algorithm = algorithm}, 3, random);
-    std::vector<Buffer> targets(3, Buffer(400'000 * 4, std::byte{0xcd}));
+    std::vector<Buffer> outs(3, Buffer(400'000 * 4, std::byte{0xcd}));
     std::vector<OperationPtr> operations;
     for (std::size_t rank = 0; rank < 3; ++rank) {
       comm::Operation::Arguments arguments = arguments_of(collective, rank);
-      arguments.target = targets[rank].data();
+      arguments.out = outs[rank].data();
       operations.push_back(cluster[rank].submit(arguments));
     }
     for (std::size_t rank = 0; rank < 3; ++rank) {
       REQUIRE_FALSE(outcome(operations[rank]));
       operations[rank]->outputs().finish();
-      CHECK((targets[rank] == collective.expected(rank).front()));
+      CHECK((outs[rank] == collective.expected(rank).front()));
     }
   }
   cluster.close();

@@ -68,11 +68,11 @@ SparseVector random_float_vector(std::uint64_t count, std::uint64_t named, Rando
 
 Buffer dense_of(const Piece& piece, const Descriptor& descriptor, const ChunkGrid& grid,
                 const ChunkRange& range) {
-  Buffer target(descriptor.count * element_size(descriptor.dtype), std::byte{0xcd});
-  proto::DenseOutput output(descriptor, grid, target.data());
+  Buffer out(descriptor.count * element_size(descriptor.dtype), std::byte{0xcd});
+  proto::DenseOutput output(descriptor, grid, out.data());
   REQUIRE_FALSE(output.write_packed(piece, range));
   output.finish();
-  return target;
+  return out;
 }
 
 // --- Layout ---
@@ -107,9 +107,9 @@ TEST_CASE("packed coordinates come back as they were sent, from any range of chu
       output.pass(range);
     }
     REQUIRE(output.named() == vector.positions().size());
-    Buffer target(vector.dense().size());
-    output.write_dense(target.data());
-    REQUIRE((target == vector.dense()));
+    Buffer out(vector.dense().size());
+    output.write_dense(out.data());
+    REQUIRE((out == vector.dense()));
     const proto::SparseList taken = output.take();
     const std::span indices(reinterpret_cast<const std::int64_t*>(taken.indices().get()),
                             taken.count());
@@ -129,13 +129,13 @@ TEST_CASE("unpacked, they are the coordinates of each chunk") {
     const ChunkRange range = all_of(grid);
     const auto read = proto::read_packed(packed(vector, grid, range), grid, range);
     REQUIRE(read);
-    Buffer target(vector.dense().size(), std::byte{0xcd});
-    proto::DenseOutput output(vector.descriptor(), grid, target.data());
+    Buffer out(vector.dense().size(), std::byte{0xcd});
+    proto::DenseOutput output(vector.descriptor(), grid, out.data());
     for (const Piece& piece : proto::unpack(*read, range, grid.element_size)) {
       REQUIRE_FALSE(output.write(piece.chunk, {piece.format, piece.codec, piece.payload}));
     }
     output.finish();
-    REQUIRE((target == vector.dense()));
+    REQUIRE((out == vector.dense()));
   }
 }
 

@@ -116,9 +116,9 @@ void check_lists(const SparseVector& vector, const ChunkGrid& grid, const Buffer
     write_all(output, vector, grid, random);
     REQUIRE(output.named() >= count);
     if (!expected.empty()) {
-      Buffer target(expected.size(), std::byte{0xab});
-      output.write_dense(target.data());
-      REQUIRE(same(target, expected));
+      Buffer out(expected.size(), std::byte{0xab});
+      output.write_dense(out.data());
+      REQUIRE(same(out, expected));
     }
     check_list(output.take(), vector);
   }
@@ -135,13 +135,13 @@ void check_round_trip(const SparseVector& vector, const ChunkGrid& grid) {
   const Buffer expected = is_small ? vector.dense() : Buffer{};
   check_lists(vector, grid, expected);
   if (!is_small) return;
-  Buffer target(expected.size(), std::byte{0xcd});
-  proto::DenseOutput dense(descriptor, grid, target.data());
+  Buffer out(expected.size(), std::byte{0xcd});
+  proto::DenseOutput dense(descriptor, grid, out.data());
   for_each_segment(vector, grid, [&](std::uint64_t chunk, const proto::Segment& segment) {
     REQUIRE_FALSE(dense.write(chunk, segment));
   });
   dense.finish();
-  REQUIRE(same(target, expected));
+  REQUIRE(same(out, expected));
 }
 
 TEST_CASE("vectors of every length, row and density") {
@@ -210,9 +210,9 @@ TEST_CASE("zeros that a vector names are zeros of the array") {
       for_each_segment(vector, grid, [&](std::uint64_t chunk, const proto::Segment& segment) {
         REQUIRE_FALSE(output.write(chunk, segment));
       });
-      Buffer target(32'000 * 4);
-      output.write_dense(target.data());
-      CHECK((target == vector.dense()));
+      Buffer out(32'000 * 4);
+      output.write_dense(out.data());
+      CHECK((out == vector.dense()));
     }
   }
 }
@@ -258,11 +258,11 @@ TEST_CASE("sinks refuse segments that are none") {
   Random random(4);
   const Descriptor descriptor{.count = 20'000, .is_sparse = true};
   const ChunkGrid grid = proto::make_grid(descriptor, {.owners = 2});
-  Buffer target(20'000 * 4);
+  Buffer out(20'000 * 4);
   for (int i = 0; i < 2000; ++i) {
     CAPTURE(i);
     proto::SparseOutput sparse(descriptor, grid, {true, 4});
-    proto::DenseOutput dense(descriptor, grid, target.data());
+    proto::DenseOutput dense(descriptor, grid, out.data());
     const proto::Segment segment{static_cast<wire::Format>(below(5, random)),
                                  static_cast<Codec>(below(kCodecCount, random)),
                                  Bytes::copy_of(random_bytes(below(100, random), random))};

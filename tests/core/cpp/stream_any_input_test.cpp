@@ -90,7 +90,7 @@ class NoisyWorld {
       peer->tensors.emplace_back(random_tensor(own, topology_.block, {0.1}, random_), true);
       const proto::ChunkGrid grid = proto::make_grid(own, topology_);
       RankTensor& tensor = peer->tensors.back();
-      const proto::DenseTensor dense{tensor.source(), tensor.target(), own, grid};
+      const proto::DenseTensor dense{tensor.source(), tensor.out(), own, grid};
       peer->worker.submit(seq, own, grid, source_of(dense),
                           std::make_unique<proto::DenseSink>(dense));
     }

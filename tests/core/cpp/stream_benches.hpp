@@ -88,7 +88,7 @@ class WorkerBench {
   explicit WorkerBench(int polls, const wire::Descriptor& descriptor = kSum)
       : tensor_(Buffer(descriptor.count * 4, std::byte{1}), true), worker_(kTopology, 0) {
     const proto::ChunkGrid grid = proto::make_grid(descriptor, kTopology);
-    const proto::DenseTensor dense{tensor_.source(), tensor_.target(), descriptor, grid};
+    const proto::DenseTensor dense{tensor_.source(), tensor_.out(), descriptor, grid};
     REQUIRE(worker_.submit(0, descriptor, grid, source_of(dense),
                            std::make_unique<proto::DenseSink>(dense)));
     for (int i = 0; i < polls; ++i) REQUIRE(worker_.poll(0));

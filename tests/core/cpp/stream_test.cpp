@@ -42,7 +42,7 @@ wire::Descriptor random_descriptor(Random& random) {
 
 Simulator::MakeEnds dense_ends(const wire::Descriptor& descriptor, RankTensor& tensor) {
   return [descriptor, &tensor](const proto::ChunkGrid& grid) -> Simulator::Ends {
-    const proto::DenseTensor dense{tensor.source(), tensor.target(), descriptor, grid};
+    const proto::DenseTensor dense{tensor.source(), tensor.out(), descriptor, grid};
     return {source_of(dense), std::make_unique<proto::DenseSink>(dense)};
   };
 }

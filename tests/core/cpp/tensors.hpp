@@ -91,19 +91,19 @@ class RankTensor {
   RankTensor(Buffer input, bool in_place)
       : input_(std::move(input)),
         source_(input_),
-        target_(in_place ? Buffer{} : Buffer(input_.size(), std::byte{0xcd})),
+        out_(in_place ? Buffer{} : Buffer(input_.size(), std::byte{0xcd})),
         in_place_(in_place) {}
 
   const std::byte* source() const { return source_.data(); }
-  std::byte* target() { return in_place_ ? source_.data() : target_.data(); }
+  std::byte* out() { return in_place_ ? source_.data() : out_.data(); }
   const Buffer& input() const { return input_; }
-  const Buffer& result() const { return in_place_ ? source_ : target_; }
+  const Buffer& result() const { return in_place_ ? source_ : out_; }
   bool source_is_untouched() const { return in_place_ || source_ == input_; }
 
  private:
   Buffer input_;
   Buffer source_;
-  Buffer target_;
+  Buffer out_;
   bool in_place_;
 };
 
