@@ -20,9 +20,9 @@ Aggregator::Aggregator(const AggregatorLimits& limits) : budget_(limits), thread
 }
 
 void Aggregator::add_worker(const Identity& identity, int fd) {
-  std::unique_ptr<Worker> worker;
+  std::unique_ptr<WorkerChannel> channel;
   try {
-    worker = std::make_unique<Worker>(identity, fd);
+    channel = std::make_unique<WorkerChannel>(identity, fd);
   } catch (const std::exception&) {
     ::close(fd);
     throw;
@@ -32,23 +32,23 @@ void Aggregator::add_worker(const Identity& identity, int fd) {
     serving_.insert(identity);
   }
   // Shared, so that the socket is closed even where the thread has ended and drops the call.
-  auto arrived = std::make_shared<std::unique_ptr<Worker>>(std::move(worker));
+  auto arrived = std::make_shared<std::unique_ptr<WorkerChannel>>(std::move(channel));
   thread_.post([this, arrived] { welcome(*arrived); });
 }
 
 // Where the system has no memory or no room in its tables, this one worker is lost.
-void Aggregator::welcome(std::unique_ptr<Worker>& worker) {
-  const Identity identity = worker->identity;
+void Aggregator::welcome(std::unique_ptr<WorkerChannel>& channel) {
+  const Identity identity = channel->identity;
   const Status error = guarded([&]() -> Status {
-    thread_.watch(worker->connection);
+    thread_.watch(channel->connection);
     const auto [at, is_new] = jobs_.try_emplace(identity.job, budget_);
-    at->second.add(std::move(worker));
+    at->second.add(std::move(channel));
     const std::lock_guard lock(mutex_);
     stats_.jobs_served += is_new;
     return {};
   });
   if (!error) return;
-  worker.reset();
+  channel.reset();
   forget(identity);
 }
 
@@ -104,13 +104,13 @@ void Aggregator::forget(const Identity& identity) {
 
 void Aggregator::forget_closed() {
   for (auto& [id, job] : jobs_) {
-    job.forget_closed([this](const Worker& worker) {
-      bytes_sent_closed_ += worker.connection.bytes_sent();
-      bytes_received_closed_ += worker.connection.bytes_received();
-      forget(worker.identity);
+    job.forget_closed([this](const WorkerChannel& channel) {
+      bytes_sent_closed_ += channel.connection.bytes_sent();
+      bytes_received_closed_ += channel.connection.bytes_received();
+      forget(channel.identity);
     });
   }
-  std::erase_if(jobs_, [](const auto& job) { return job.second.workers().empty(); });
+  std::erase_if(jobs_, [](const auto& job) { return job.second.channels().empty(); });
 }
 
 void Aggregator::publish_stats() {
@@ -122,11 +122,11 @@ void Aggregator::publish_stats() {
   stats_.memory = 0;
   stats_.memory_reserved = budget_.reserved();
   for (const auto& [id, job] : jobs_) {
-    stats_.workers += job.workers().size();
+    stats_.workers += job.channels().size();
     stats_.memory += job.memory_held();
-    for (const auto& worker : job.workers()) {
-      stats_.bytes_sent += worker->connection.bytes_sent();
-      stats_.bytes_received += worker->connection.bytes_received();
+    for (const auto& channel : job.channels()) {
+      stats_.bytes_sent += channel->connection.bytes_sent();
+      stats_.bytes_received += channel->connection.bytes_received();
     }
   }
 }

@@ -40,14 +40,14 @@ class Aggregator final : private ProgressClient {
   AggregatorStats stats() const;
 
  private:
-  using Worker = AggregatorJob::Worker;
+  using WorkerChannel = AggregatorJob::WorkerChannel;
 
   void progress(Clock::time_point now) override;
   std::optional<std::chrono::milliseconds> patience(Clock::time_point now) override;
   bool finished() const override { return closing_; }
   void on_exception(const std::exception& exception) noexcept override;
 
-  void welcome(std::unique_ptr<Worker>& worker);
+  void welcome(std::unique_ptr<WorkerChannel>& channel);
   void forget_closed();
   void forget(const Identity& identity);
   void publish_stats();

@@ -58,18 +58,19 @@ Status Budget::reserve(const wire::Topology& topology, std::size_t& reserved) {
 
 void Budget::give_back(std::size_t& reserved) { reserved_ -= std::exchange(reserved, 0); }
 
-void AggregatorJob::add(std::unique_ptr<Worker> worker) {
-  worker->job = this;
-  if (broken_) worker->connection.send(wire::fault_message(wire::FrameKind::abort, *broken_));
-  workers_.push_back(std::move(worker));
+void AggregatorJob::add(std::unique_ptr<WorkerChannel> channel) {
+  channel->job = this;
+  if (broken_) channel->connection.send(wire::fault_message(wire::FrameKind::abort, *broken_));
+  channels_.push_back(std::move(channel));
 }
 
 // An exception, which is of memory or the system's limits, ends the job that it hits and no other.
 void AggregatorJob::serve(Clock::time_point now, bool reaps) {
   receive();
   if (metronome_) {
-    check_pulses(*metronome_, now, workers_,
-                 [this](const Worker& worker, const auto& news) { on_news(worker, news); });
+    check_pulses(
+        *metronome_, now, channels_,
+        [this](const WorkerChannel& channel, const auto& news) { on_news(channel, news); });
   }
   if (reaps) reap(now);
   check_memory();
@@ -79,16 +80,16 @@ void AggregatorJob::serve(Clock::time_point now, bool reaps) {
 }
 
 void AggregatorJob::receive() {
-  for (const auto& worker : workers_) {
-    if (!worker->connection.is_readable()) continue;
-    const auto take = [&] { return worker->connection.receive(*worker); };
-    if (Status error = guarded(take)) lose(*worker, *error);
+  for (const auto& channel : channels_) {
+    if (!channel->connection.is_readable()) continue;
+    const auto take = [&] { return channel->connection.receive(*channel); };
+    if (Status error = guarded(take)) lose(*channel, *error);
   }
 }
 
 void AggregatorJob::flush() {
-  for (const auto& worker : workers_) {
-    if (Status error = worker->connection.flush()) lose(*worker, *error);
+  for (const auto& channel : channels_) {
+    if (Status error = channel->connection.flush()) lose(*channel, *error);
   }
 }
 
@@ -110,8 +111,8 @@ void AggregatorJob::check_memory() {
 }
 
 bool AggregatorJob::has_work() const {
-  return std::ranges::any_of(workers_,
-                             [](const auto& worker) { return worker->connection.is_readable(); }) ||
+  return std::ranges::any_of(
+             channels_, [](const auto& channel) { return channel->connection.is_readable(); }) ||
          std::ranges::any_of(lanes_, [this](const auto& lane) {
            return lane.second.owner.is_paused() && !is_behind(lane.first);
          });
@@ -125,56 +126,56 @@ std::optional<proto::Milliseconds> AggregatorJob::next_look() const {
 std::size_t AggregatorJob::memory() const {
   std::size_t total = 0;
   for (const auto& [number, lane] : lanes_) total += lane.owner.memory() + queued(number);
-  for (const auto& worker : workers_) total += worker->connection.incoming_bytes();
+  for (const auto& channel : channels_) total += channel->connection.incoming_bytes();
   return total;
 }
 
 std::size_t AggregatorJob::queued(std::uint32_t lane) const {
   std::size_t longest = 0;
-  for (const auto& worker : workers_) {
-    if (worker->identity.lane != lane) continue;
-    longest = std::max(longest, worker->connection.queued_bytes());
+  for (const auto& channel : channels_) {
+    if (channel->identity.lane != lane) continue;
+    longest = std::max(longest, channel->connection.queued_bytes());
   }
   return longest;
 }
 
 // --- Frames ---
 
-Status AggregatorJob::accepts(const Worker& worker, const wire::FrameHeader& header) const {
+Status AggregatorJob::accepts(const WorkerChannel& channel, const wire::FrameHeader& header) const {
   if (broken_) return {};
   if (is_for_owner(header.kind)) {
-    if (!worker.greeted) return is_no_hello();
-    return lanes_.at(worker.identity.lane).owner.accepts(worker.identity.rank, header);
+    if (!channel.greeted) return is_no_hello();
+    return lanes_.at(channel.identity.lane).owner.accepts(channel.identity.rank, header);
   }
   const bool is_silence = header.kind == wire::FrameKind::silence;
   const bool is_hello = header.kind == wire::FrameKind::hello;
   return is_hello || (wire::is_control(header.kind) && !is_silence) ? Status{} : is_not_taken();
 }
 
-Status AggregatorJob::on_message(Worker& worker, wire::Message message) {
+Status AggregatorJob::on_message(WorkerChannel& channel, wire::Message message) {
   const wire::FrameKind kind = message.header.kind;
   if (broken_ || kind == wire::FrameKind::heartbeat) return {};
-  if (kind == wire::FrameKind::hello) return on_hello(worker, message);
+  if (kind == wire::FrameKind::hello) return on_hello(channel, message);
   if (kind == wire::FrameKind::abort) {  // A rank that failed early may have sent no hello.
     return wire::take_fault(message, [this](const Error& error) { break_off(error); });
   }
-  if (!worker.greeted) return is_no_hello();
-  if (kind == wire::FrameKind::goodbye) return on_goodbye(worker, message);
+  if (!channel.greeted) return is_no_hello();
+  if (kind == wire::FrameKind::goodbye) return on_goodbye(channel, message);
   if (!is_for_owner(kind)) return is_not_taken();
   message.payload = message.payload.owned();
   proto::Owner::Outbox outbox;
-  proto::Owner& owner = lanes_.at(worker.identity.lane).owner;
-  if (Status error = owner.on_message(worker.rank, std::move(message), outbox)) return error;
-  send_results(worker.identity.lane, outbox);
+  proto::Owner& owner = lanes_.at(channel.identity.lane).owner;
+  if (Status error = owner.on_message(channel.rank, std::move(message), outbox)) return error;
+  send_results(channel.identity.lane, outbox);
   return {};
 }
 
 // The first worker of a lane says what is to be served; the others must say the same.
-Status AggregatorJob::on_hello(Worker& worker, const wire::Message& message) {
+Status AggregatorJob::on_hello(WorkerChannel& channel, const wire::Message& message) {
   const auto hello = wire::decode_hello(message.payload.view());
   if (!hello) return hello.error();
-  const bool fits = hello->topology.world_size == worker.identity.world_size &&
-                    hello->lane == worker.identity.lane && !worker.greeted;
+  const bool fits = hello->topology.world_size == channel.identity.world_size &&
+                    hello->lane == channel.identity.lane && !channel.greeted;
   if (!fits) return protocol_error("hello: it does not fit what the handshake proved");
   const auto at = lanes_.find(hello->lane);
   if (at == lanes_.end()) {
@@ -182,11 +183,11 @@ Status AggregatorJob::on_hello(Worker& worker, const wire::Message& message) {
   } else if (at->second.topology != hello->topology || at->second.owner_index != hello->owner) {
     return protocol_error("hello: the ranks disagree on the topology");
   }
-  worker.greeted = true;
+  channel.greeted = true;
   const proto::Milliseconds patience = patience_of(hello->topology);
-  worker.connection.expect_answers_within(patience);
+  channel.connection.expect_answers_within(patience);
   if (!metronome_) metronome_.emplace(patience);
-  if (hello->lane == 0) worker.pulse.emplace(patience);  // It speaks for its rank.
+  if (hello->lane == 0) channel.pulse.emplace(patience);  // It speaks for its rank.
   return {};
 }
 
@@ -200,12 +201,12 @@ Status AggregatorJob::begin_lane(const wire::Hello& hello) {
 }
 
 // The workers of a job have no connections among themselves, so the goodbye is passed on.
-Status AggregatorJob::on_goodbye(Worker& worker, const wire::Message& message) {
-  if (message.header.chunk != static_cast<std::uint64_t>(worker.rank)) {
+Status AggregatorJob::on_goodbye(WorkerChannel& channel, const wire::Message& message) {
+  if (message.header.chunk != static_cast<std::uint64_t>(channel.rank)) {
     return protocol_error("goodbye: of another rank");
   }
-  worker.has_left = true;
-  send_to_lane(worker.identity.lane, message, &worker);
+  channel.has_left = true;
+  send_to_lane(channel.identity.lane, message, &channel);
   return {};
 }
 
@@ -214,9 +215,11 @@ void AggregatorJob::send_results(std::uint32_t lane, const proto::Owner::Outbox&
 }
 
 void AggregatorJob::send_to_lane(std::uint32_t lane, const wire::Message& message,
-                                 const Worker* except) {
-  for (const auto& worker : workers_) {
-    if (worker.get() != except && worker->identity.lane == lane) worker->connection.send(message);
+                                 const WorkerChannel* except) {
+  for (const auto& channel : channels_) {
+    if (channel.get() != except && channel->identity.lane == lane) {
+      channel->connection.send(message);
+    }
   }
 }
 
@@ -224,49 +227,49 @@ void AggregatorJob::send_to_lane(std::uint32_t lane, const wire::Message& messag
 
 // Workers have no connections among themselves, so those of a job hear of each other's silence
 // here. One that is lost is told like all others, in case that it thaws one day.
-void AggregatorJob::on_news(const Worker& worker, const proto::Pulse::News& news) {
+void AggregatorJob::on_news(const WorkerChannel& channel, const proto::Pulse::News& news) {
   using State = proto::Pulse::State;
   if (news.state != State::lost) {
     const auto lasted = news.state == State::silent ? news.silence.count() : 0;
-    return send_to_lane(worker.identity.lane,
+    return send_to_lane(channel.identity.lane,
                         {{.kind = wire::FrameKind::silence,
                           .seq = static_cast<std::uint64_t>(lasted),
-                          .chunk = static_cast<std::uint64_t>(worker.rank)},
+                          .chunk = static_cast<std::uint64_t>(channel.rank)},
                          {}},
-                        &worker);
+                        &channel);
   }
-  break_off({ErrorCode::peer_lost, worker.rank,
-             "lost " + worker.name() + ": " + describe_silence(news.silence)});
-  for (const auto& other : workers_) {
-    if (other->rank != worker.rank) continue;
+  break_off({ErrorCode::peer_lost, channel.rank,
+             "lost " + channel.name() + ": " + describe_silence(news.silence)});
+  for (const auto& other : channels_) {
+    if (other->rank != channel.rank) continue;
     (void)other->connection.flush();
     other->connection.close();
   }
 }
 
-void AggregatorJob::lose(Worker& worker, const Error& error) {
+void AggregatorJob::lose(WorkerChannel& channel, const Error& error) {
   if (error.code == ErrorCode::resources) return break_off(error);
-  const bool is_told = error.code == ErrorCode::protocol && !worker.has_left;
-  is_told ? worker.connection.ignore_input() : worker.connection.close();
-  if (worker.has_left) return;
-  break_off({error.code, worker.rank, "lost " + worker.name() + ": " + error.message});
+  const bool is_told = error.code == ErrorCode::protocol && !channel.has_left;
+  is_told ? channel.connection.ignore_input() : channel.connection.close();
+  if (channel.has_left) return;
+  break_off({error.code, channel.rank, "lost " + channel.name() + ": " + error.message});
 }
 
 void AggregatorJob::break_off(const Error& error) {
   if (broken_) return;
   broken_ = error;
   lanes_.clear();
-  for (const auto& worker : workers_) {
-    worker->vouched = Clock::now();  // They have time to read it.
-    worker->connection.drop_unsent();
-    worker->connection.send(wire::fault_message(wire::FrameKind::abort, error));
+  for (const auto& channel : channels_) {
+    channel->vouched = Clock::now();  // They have time to read it.
+    channel->connection.drop_unsent();
+    channel->connection.send(wire::fault_message(wire::FrameKind::abort, error));
   }
 }
 
 void AggregatorJob::drop() noexcept {
   broken_ = Error{ErrorCode::resources, kNoRank, "out of memory"};  // Too short to need any.
   lanes_.clear();
-  for (const auto& worker : workers_) worker->connection.close();
+  for (const auto& channel : channels_) channel->connection.close();
 }
 
 // Channels that say nothing hold descriptors, and perhaps a job's memory: ones without a hello,
@@ -274,16 +277,16 @@ void AggregatorJob::drop() noexcept {
 void AggregatorJob::reap(Clock::time_point now) {
   const Clock::duration grace = budget_.limits().grace;
   const Clock::duration patience = broken_ ? std::min<Clock::duration>(kLastWords, grace) : grace;
-  for (const auto& worker : workers_) {
-    if (!broken_ && worker->greeted && has_pulse(worker->rank)) worker->vouched = now;
-    if (now - worker->vouched < patience || !worker->connection.is_open()) continue;
-    lose(*worker, {ErrorCode::peer_lost, kNoRank, "it has said nothing since it connected"});
+  for (const auto& channel : channels_) {
+    if (!broken_ && channel->greeted && has_pulse(channel->rank)) channel->vouched = now;
+    if (now - channel->vouched < patience || !channel->connection.is_open()) continue;
+    lose(*channel, {ErrorCode::peer_lost, kNoRank, "it has said nothing since it connected"});
   }
 }
 
 bool AggregatorJob::has_pulse(Rank rank) const {
   return std::ranges::any_of(
-      workers_, [rank](const auto& worker) { return worker->rank == rank && worker->pulse; });
+      channels_, [rank](const auto& channel) { return channel->rank == rank && channel->pulse; });
 }
 
 }  // namespace sparsewire::comm

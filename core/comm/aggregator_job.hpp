@@ -51,9 +51,10 @@ class AggregatorJob {
     auto operator<=>(const Identity&) const = default;
   };
 
-  class Worker final : public Channel {
+  class WorkerChannel final : public Channel {
    public:
-    Worker(const Identity& identity, int fd) : Channel(identity.rank, fd), identity(identity) {}
+    WorkerChannel(const Identity& identity, int fd)
+        : Channel(identity.rank, fd), identity(identity) {}
 
     Status accepts(const wire::FrameHeader& header) override { return job->accepts(*this, header); }
     std::byte* place(const wire::FrameHeader&) override { return nullptr; }
@@ -69,7 +70,7 @@ class AggregatorJob {
 
   explicit AggregatorJob(Budget& budget) : budget_(budget) {}
 
-  void add(std::unique_ptr<Worker> worker);
+  void add(std::unique_ptr<WorkerChannel> channel);
 
   // One round: takes in what has come, and sends what there is. Now and then it also reaps.
   void serve(Clock::time_point now, bool reaps);
@@ -80,19 +81,19 @@ class AggregatorJob {
   // Ends it where there is no memory even to say so: the ends of the connections say it.
   void drop() noexcept;
 
-  // Lets go of the channels that are closed, and calls visit(worker) for each; and of memory that
+  // Lets go of the channels that are closed, and calls visit(channel) for each; and of memory that
   // is needed no more.
   template <typename Visit>
   void forget_closed(Visit&& visit) {
-    workers_.remove_if([&](const std::unique_ptr<Worker>& worker) {
-      if (worker->connection.is_open()) return false;
-      visit(*worker);
+    channels_.remove_if([&](const std::unique_ptr<WorkerChannel>& channel) {
+      if (channel->connection.is_open()) return false;
+      visit(*channel);
       return true;
     });
-    if (workers_.empty() || broken_) budget_.give_back(reserved_);
+    if (channels_.empty() || broken_) budget_.give_back(reserved_);
   }
 
-  const std::list<std::unique_ptr<Worker>>& workers() const { return workers_; }
+  const std::list<std::unique_ptr<WorkerChannel>>& channels() const { return channels_; }
   std::size_t memory_held() const { return held_; }
 
  private:
@@ -102,20 +103,20 @@ class AggregatorJob {
     proto::Owner owner;
   };
 
-  Status accepts(const Worker& worker, const wire::FrameHeader& header) const;
-  Status on_message(Worker& worker, wire::Message message);
-  Status on_hello(Worker& worker, const wire::Message& message);
+  Status accepts(const WorkerChannel& channel, const wire::FrameHeader& header) const;
+  Status on_message(WorkerChannel& channel, wire::Message message);
+  Status on_hello(WorkerChannel& channel, const wire::Message& message);
   Status begin_lane(const wire::Hello& hello);
-  Status on_goodbye(Worker& worker, const wire::Message& message);
-  void send_to_lane(std::uint32_t lane, const wire::Message& message, const Worker* except);
+  Status on_goodbye(WorkerChannel& channel, const wire::Message& message);
+  void send_to_lane(std::uint32_t lane, const wire::Message& message, const WorkerChannel* except);
   void send_results(std::uint32_t lane, const proto::Owner::Outbox& outbox);
   void receive();
   void flush();
   void pace_owners();
   void check_memory();
 
-  void on_news(const Worker& worker, const proto::Pulse::News& news);
-  void lose(Worker& worker, const Error& error);
+  void on_news(const WorkerChannel& channel, const proto::Pulse::News& news);
+  void lose(WorkerChannel& channel, const Error& error);
   void break_off(const Error& error);
   void reap(Clock::time_point now);
 
@@ -126,7 +127,7 @@ class AggregatorJob {
 
   Budget& budget_;
   std::map<std::uint32_t, Lane> lanes_;
-  std::list<std::unique_ptr<Worker>> workers_;
+  std::list<std::unique_ptr<WorkerChannel>> channels_;
   Status broken_;
   std::optional<proto::Metronome> metronome_;  // from the first hello on
   std::size_t reserved_ = 0;                   // bytes, for all lanes that have begun
