@@ -18,6 +18,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile(
     "sparsewire", deadline=None, print_blob=True, derandomize=bool(os.environ.get("CI"))
 )
+settings.register_profile("quick", settings.get_profile("sparsewire"), max_examples=25)
 settings.load_profile("sparsewire")
 
 
@@ -25,6 +26,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--extent", choices=EXTENTS, default="all", help="quick: what `make test` runs; rest: else"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Before the tests are imported, which keep the settings that hold then.
+    if config.getoption("--extent") == "quick":
+        settings.load_profile("quick")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,7 +1,8 @@
 """Which tests `make test` runs, and which it leaves to `make test-all`.
 
 A test marked `exhaustive` is left out. Of one marked `matrix`, so few cases are run that each value
-of each parameter comes up.
+of each parameter comes up. Of one that hypothesis feeds, 25 examples are run, and 100 by `make
+test-all`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 import pytest
+from hypothesis import is_hypothesis_test
 
 EXTENTS = ["all", "quick", "rest"]
 
@@ -19,7 +21,13 @@ def chosen(items: list[pytest.Item], extent: str) -> list[pytest.Item]:
     if extent == "all":
         return items
     quick = set(quick_ones(items))
-    return [item for item in items if (item in quick) == (extent == "quick")]
+    if extent == "quick":
+        return [item for item in items if item in quick]
+    return [item for item in items if item not in quick or draws_examples(item)]
+
+
+def draws_examples(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)
 
 
 def quick_ones(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:

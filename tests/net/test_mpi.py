@@ -45,7 +45,7 @@ def run_ranks(ranks: int, function: str, **environment: str) -> None:
     assert output.count("passed") == ranks, output
 
 
-@pytest.mark.parametrize("ranks", [1, 3, 4])
+@pytest.mark.parametrize("ranks", [1, 3, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_world(ranks: int) -> None:
     run_ranks(ranks, "world")
 

@@ -90,6 +90,7 @@ def optimum(task: Training) -> float:
     return problem.loss(model.fit(examples.features.toarray(), examples.labels).coef_[0])
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("model", Training.models)
 def test_block_descent_reaches_the_optimum_without_ever_rising(
     data: Path, model: str, converged: dict[tuple[str, str], list[Epoch]]
@@ -100,6 +101,7 @@ def test_block_descent_reaches_the_optimum_without_ever_rising(
     assert objectives[-1] == pytest.approx(best, rel=1e-6)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("model", Training.models)
 def test_sgd_comes_close_to_the_optimum(
     data: Path, model: str, converged: dict[tuple[str, str], list[Epoch]]

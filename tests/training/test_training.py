@@ -151,6 +151,7 @@ def test_rate_rises_and_falls_to_zero() -> None:
     assert rates[1:] == sorted(rates[1:], reverse=True)
 
 
+@pytest.mark.exhaustive
 def test_digits_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     # So much noise as there is otherwise takes thousands of steps.
     monkeypatch.setattr(digits, "NOISE", 0.05)

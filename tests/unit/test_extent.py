@@ -10,6 +10,8 @@ pytest_plugins = ["pytester"]
 
 SUITE = """
 import pytest
+from hypothesis import given
+from hypothesis.strategies import integers
 
 @pytest.mark.parametrize("size", [0, 1, 2])
 @pytest.mark.parametrize("kind", ["a", "b"])
@@ -20,6 +22,9 @@ def test_matrix(size, kind): ...
 def test_counted(count): ...
 
 def test_plain(): ...
+
+@given(integers())
+def test_drawn(number): ...
 """
 MARKERS = "[pytest]\nmarkers =\n    matrix\n    exhaustive\n"
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
@@ -35,7 +40,8 @@ def test_every_value_comes_up_and_nothing_is_lost(pytester: pytest.Pytester) -> 
     pytester.makeini(MARKERS)
     pytester.makeconftest(CONFTEST.read_text())
     everything, quick, rest = (names(pytester, extent) for extent in ("all", "quick", "rest"))
-    assert sorted(quick + rest) == sorted(everything)
+    assert set(quick) & set(rest) == {"test_drawn"}
+    assert sorted(set(quick + rest)) == sorted(everything)
     assert {"test_plain", "test_counted[1]"} <= set(quick)
     assert "test_counted[9]" in rest
     cases = [name[12:-1].split("-") for name in quick if name.startswith("test_matrix")]
