@@ -196,11 +196,11 @@ class Communicator:
             source.size,
             source.dtype,
             dense_code(op, source.dtype),
-            lambda: result,
-            (source.owner, output.owner),
             timeout,
             codecs(precision, source.dtype, op),
             seed,
+            result=lambda: result,
+            memory=(source.owner, output.owner),
         )
 
     def _sparse(self, x: Any, request: Request, async_op: bool, timeout: float | None) -> Any:
@@ -304,11 +304,12 @@ class Communicator:
         count: int,
         dtype_code: int,
         op_code: int,
-        result: Callable[[], Any],
-        memory: object,
         timeout_s: float | None = None,
         codec_codes: tuple[int, int] = (0, 0),
         seed: int = 0,
+        *,
+        result: Callable[[], Any],
+        memory: object,
     ) -> Work:
         """Start an all_reduce on raw `memory`; `result` makes, once, what `wait` then returns.
 

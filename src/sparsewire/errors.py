@@ -1,4 +1,4 @@
-"""The errors users see: one typed exception for each way a collective can fail."""
+"""The errors users see: of collectives, of meetings, and of commands; each says what to do."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
@@ -18,10 +18,13 @@ R = TypeVar("R")
 
 
 class _FormerName(MetaPathFinder, Loader):
-    """Finds `former.X` as `present.X`, the same module, so that there are no classes twice."""
+    """Finds `former.X` as `present.X`, the same module, so that there are no classes twice.
 
-    def __init__(self, former: str, present: str) -> None:
-        self._former, self._present = former, present
+    `modules` has the present names of those X that have others: ".Y" in the package, or whole.
+    """
+
+    def __init__(self, former: str, present: str, modules: Mapping[str, str]) -> None:
+        self._former, self._present, self._modules = former, present, modules
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -32,13 +35,18 @@ class _FormerName(MetaPathFinder, Loader):
         self.lead(module.__name__)
 
     def lead(self, name: str) -> None:
-        sys.modules[name] = import_module(self._present + name.removeprefix(self._former))
+        module = name.removeprefix(self._former)
+        present = self._modules.get(module[1:], module) or "."
+        sys.modules[name] = import_module(present, package=self._present)
 
 
-def lead(former: str, present: str) -> None:
-    """Have the package called `former`, which is being imported, be `present`; warn who imports."""
+def lead(former: str, present: str, modules: Mapping[str, str]) -> None:
+    """Have the package called `former`, which is being imported, be `present`; warn who imports.
+
+    `modules` are those of its modules that have other names now.
+    """
     warnings.warn(f"{former} is now {present}", DeprecationWarning, stacklevel=3)
-    finder = _FormerName(former, present)
+    finder = _FormerName(former, present, modules)
     sys.meta_path.insert(0, finder)
     finder.lead(former)
 

@@ -13,6 +13,7 @@ import pytest
 from support import run_ranks
 
 import sparsewire
+from sparsewire import _core
 
 EXPECTED = {
     "sum": lambda parts: np.sum(parts, axis=0),
@@ -256,3 +257,13 @@ def test_meeting_at_master_address(free_port: int) -> None:
         "MASTER_PORT": str(free_port),
     }
     assert run_ranks(3, meet_over_tcp, environment=where) == [3, 3, 3]
+
+
+def test_raw_memory_is_summed_with_a_time_limit_by_position() -> None:
+    x = np.arange(4, dtype=np.float32)
+    codes = (_core.DTYPES["float32"], _core.OPS["sum"])
+    with sparsewire.init(rank=0, world_size=1) as comm:
+        work = comm.submit(x.ctypes.data, x.ctypes.data, 4, *codes, 5.0, result=lambda: x, memory=x)
+        assert work.wait() is x
+        with pytest.raises(ValueError, match="timeout"):
+            comm.submit(x.ctypes.data, x.ctypes.data, 4, *codes, -1.0, result=lambda: x, memory=x)

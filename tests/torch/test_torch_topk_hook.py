@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -251,6 +252,26 @@ def overlaps() -> None:
 
 def test_overlaps_with_backward(ranks: Ranks) -> None:
     ranks.run(overlaps)
+
+
+def refuses_other_devices() -> None:
+    dense = torch.zeros(4, device="meta")
+    sparse = torch.sparse_coo_tensor((4, 4), device="meta")
+    in_full = SimpleNamespace(average=lambda gradient: gradient)
+    state = hooks.TopKState(warmup_steps=1)
+    state.transport = in_full
+    for gradient in (dense, sparse):
+        assert hooks.topk_hook(state, bucket_of(gradient)) is gradient
+    with pytest.raises(ValueError, match="on the CPU, not on meta"):
+        hooks.topk_hook(state, bucket_of(dense))
+
+
+def bucket_of(gradient: torch.Tensor) -> Any:
+    return SimpleNamespace(buffer=lambda: gradient, index=lambda: 0, is_last=lambda: True)
+
+
+def test_other_devices_are_refused_only_where_it_compresses(ranks: Ranks) -> None:
+    ranks.run(refuses_other_devices)
 
 
 def lost_in_backward(lost: int) -> str:

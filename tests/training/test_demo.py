@@ -108,3 +108,13 @@ def test_the_command_on_loopback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [run["bytes_source"] for run in record["runs"]] == ["computed", "sparsewire"]
     assert (output / "loss.png").exists()
     assert (output / "logs" / "gloo" / "rank1.log").exists()
+
+
+@pytest.mark.parametrize("backend", ["feedback", "diana/qsgd:7", "undefined", "no-such", "cpu:no"])
+def test_the_command_refuses_what_is_no_backend(backend: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    options = ("--backend", "gloo", "--backend", backend, "--output", str(tmp_path / "out"))
+    outcome = CliRunner().invoke(app, ["demo", *options])
+    assert outcome.exit_code == 1
+    assert f"backend '{backend}' is not known" in outcome.output
+    assert not (tmp_path / "out").exists()

@@ -18,7 +18,8 @@ import torch
 import torch.distributed as dist
 
 from sparsewire.cli.main import app
-from sparsewire.training import digits
+from sparsewire.errors import LabError
+from sparsewire.training import comparison, digits
 from sparsewire.training.comparison import Comparison, findings, losses
 from sparsewire.training.digits import NOISE, SIDE, distorted
 from sparsewire.training.run import Trained
@@ -178,7 +179,14 @@ def test_distortion_shifts_and_adds_noise() -> None:
 
 @pytest.mark.parametrize(
     ("text", "backend"),
-    [("gloo", "gloo"), ("sparsewire", "sparsewire"), ("diana/ternary", "sparsewire")],
+    [
+        ("gloo", "gloo"),
+        ("sparsewire", "sparsewire"),
+        ("fake", "fake"),
+        ("cpu:gloo,cuda:gloo", "cpu:gloo,cuda:gloo"),
+        ("cpu:sparsewire", "cpu:sparsewire"),
+        ("diana/ternary", "sparsewire"),
+    ],
 )
 def test_averagings_by_name(text: str, backend: str) -> None:
     averaging = Averaging.parse(text)
@@ -225,6 +233,8 @@ def test_small_parameters_may_have_an_operator_of_their_own() -> None:
     [
         (["--method", "gloo,no-such"], "method 'no-such' is not known"),
         (["--method", "gloo/qsgd:7"], "method 'gloo/qsgd:7' is not known"),
+        (["--method", "undefined"], "method 'undefined' is not known"),
+        (["--method", "cpu:no-such"], "method 'cpu:no-such' is not known"),
         (["--method", "diana/qsgd:7/qsgd:7/qsgd:7"], "is not known"),
         (["--method", "diana/no-such:7"], "no operator 'no-such'"),
         (["--task", "chess"], "task 'chess' is not known"),
@@ -235,3 +245,18 @@ def test_errors_say_what_is_wrong(arguments: list[str], message: str) -> None:
     outcome = bench_training(*arguments)
     assert outcome.exit_code == 1
     assert message in outcome.output
+
+
+@pytest.mark.parametrize("link", ["fast", "100mbit"])
+def test_links_that_cannot_be_had_are_refused_before_anything_is_trained(
+    link: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise LabError("no root")
+
+    monkeypatch.setattr("sparsewire.experiment.cluster.Lab", refuse)
+    monkeypatch.setattr(comparison, "train", lambda *_: pytest.fail("trains"))
+    write_text(tmp_path / "text")
+    outcome = bench_training("--link", link, "--ranks", RANKS, "--text", tmp_path / "text")
+    assert outcome.exit_code == 1
+    assert ("no root" if link == "100mbit" else "'fast'") in outcome.output

@@ -31,11 +31,12 @@ KEY = bytes(range(32))
 MEMBER = Membership(job=7, epoch=0, rank=0, world_size=3, lanes=2, key=KEY)
 
 
-def join_all(where: Path | Address, *options: Options):
+def join_all(where: Path | Address, *options: Options, late: int | None = None):
     """Join as every rank at once, in threads; returns channels or errors, by rank."""
     deadline = time.monotonic() + 2
 
     def join(one: Options) -> Channels | Exception:
+        time.sleep(0.5 if one.rank == late else 0)
         try:
             if isinstance(where, Path):
                 place = StorePlace(FileStore(where), one, deadline)
@@ -99,6 +100,18 @@ def test_world_sizes_that_differ_are_named_before_the_time_is_over(
     for rank, error in enumerate(results):
         assert isinstance(error, MismatchError)
         assert f"world size: {sizes[rank]} on rank {rank}, {sizes[1 - rank]} on" in str(error)
+
+
+@pytest.mark.parametrize("sizes", [(3, 4, 3), (3, 3, 4), (3, 2, 3), (4, 3, 3)])
+@pytest.mark.parametrize("late", [1, 2])
+def test_one_wrong_world_size_is_named_on_all_ranks(
+    sizes: tuple[int, ...], late: int, free_port: int
+) -> None:
+    ranks = [Options(rank, size) for rank, size in enumerate(sizes)]
+    results = join_all(Address("127.0.0.1", free_port), *ranks, late=late)
+    for rank, error in enumerate(results):
+        assert isinstance(error, MismatchError)
+        assert f"world size: {sizes[rank]} on rank {rank}" in str(error)
 
 
 def test_a_rank_too_many_is_told_so(tmp_path: Path) -> None:
@@ -274,7 +287,10 @@ def test_failed_mesh_leaves_no_descriptor() -> None:
         with bind("127.0.0.1", 0) as door, socket.socket() as nobody:
             nobody.bind(("127.0.0.1", 0))
             addresses = [first.address, Address(*nobody.getsockname())]
-            with pytest.raises(Timeout, match="rank 1 cannot be reached"):
+            with pytest.raises(
+                Timeout,
+                match=r"rank 1 cannot be reached at .* wait for another rank",
+            ):
                 connect_ranks(silent, door, addresses, time.monotonic() + 0.3)
         stop.set()
         serving.join()

@@ -1,1 +1,1 @@
-"""The command line: one command per file, heavy imports only inside the commands."""
+"""The command line: each file has commands that belong together; heavy imports are inside them."""

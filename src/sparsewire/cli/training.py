@@ -19,7 +19,9 @@ def demo(
         None, help="File or folder of text. Default: the source of Python's own library."
     ),
     backend: list[str] | None = typer.Option(
-        None, help="Backend to train over; repeatable. Default: gloo and sparsewire."
+        None,
+        help="Backend of torch.distributed to train over; repeatable. Default: gloo and "
+        "sparsewire.",
     ),
     workers: int = typer.Option(4, min=2, max=64, help="Worker processes."),
     steps: int = typer.Option(50, min=5, help="Training steps over each backend."),
@@ -48,7 +50,10 @@ def demo(
         from sparsewire.experiment.progress import bars
         from sparsewire.lab import available
         from sparsewire.training.demo import demo_report, run_demo
+        from sparsewire.training.trial import check_backend
 
+        for name in backends:
+            check_backend(name)
         cluster = Cluster(workers, emulated=True, link=check_link(link))
         if (reason := available()) is not None:
             _tell_of_loopback(reason)
@@ -78,9 +83,10 @@ def training(
     ),
     method: str = typer.Option(
         "gloo,feedback,diana",
-        help="gloo or sparsewire (dense), feedback[/OPERATOR], diana[/OPERATOR], with commas "
-        "between; the first one is what the others are compared with. A second operator, behind "
-        "another slash, is for parameters of fewer than 131,072 elements.",
+        help="gloo, sparsewire or another backend of torch.distributed (dense), "
+        "feedback[/OPERATOR], diana[/OPERATOR], with commas between; the first one is what the "
+        "others are compared with. A second operator, behind another slash, is for parameters of "
+        "fewer than 131,072 elements.",
     ),
     ranks: int = typer.Option(4, min=2, max=64, help="Ranks that train together."),
     steps: int | None = typer.Option(

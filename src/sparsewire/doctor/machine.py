@@ -96,7 +96,7 @@ def device_with(address: str) -> Device:
 def _speed_mbit(link: Any, name: str) -> int | None:
     # This one tells 10000, whatever shapes it.
     if link.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND") != "veth":
-        with contextlib.suppress(EthtoolError), Ethtool() as ethtool:
+        with contextlib.suppress(EthtoolError, OSError), Ethtool() as ethtool:
             return ethtool.get_link_mode(name).speed or None
     return None
 

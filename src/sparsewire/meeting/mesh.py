@@ -87,11 +87,20 @@ def connect_ranks(
     with _closed_on_error() as table:
         for rank in range(member.rank):
             for lane in range(member.lanes):
-                hello = member.hello(Role.PEER, rank, lane)
-                name, address = f"rank {rank}", addresses[rank]
-                table[rank, lane] = dial(name, address, hello, member.key, deadline)
+                table[rank, lane] = _dial_rank(member, rank, lane, addresses[rank], deadline)
         receive_ranks(member, door, table, deadline)
         return _channels(table, member.lanes, member.world_size)
+
+
+def _dial_rank(
+    member: Membership, rank: int, lane: int, address: Address, deadline: float
+) -> socket.socket:
+    hello = member.hello(Role.PEER, rank, lane)
+    try:
+        return dial(f"rank {rank}", address, hello, member.key, deadline)
+    except Timeout as error:
+        # It lets in nobody before it has reached all lower ranks.
+        raise Timeout(f"{error}. It may still wait for another rank itself") from error
 
 
 def receive_ranks(member: Membership, door: socket.socket, table: Table, deadline: float) -> None:

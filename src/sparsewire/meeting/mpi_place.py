@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -85,7 +85,7 @@ class MpiPlace:
         self._barrier: Request | None = None
         self._gathering: Request | None = None
 
-    def all_gather(self, record: bytes) -> Iterator[bytes]:
+    def all_gather(self, record: bytes) -> Generator[bytes]:
         """As every place does. The call may be repeated after a Timeout that names ranks."""
         from mpi4py import MPI
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Protocol
 
 from sparsewire.errors import Error, Timeout
@@ -12,9 +12,10 @@ from sparsewire.meeting.mesh import name_ranks
 class Place(Protocol):
     """Where all ranks give each other a record, as often as all of them call it."""
 
-    def all_gather(self, record: bytes) -> Iterator[bytes]:
+    def all_gather(self, record: bytes) -> Generator[bytes]:
         """Give every rank the records of all: in the order of the ranks, each once it is there.
 
+        Who closes the generator has found a record of no use: the others shall see that one, too.
         Rank 0, which may host the place, is through only when all others are. Raises Timeout that
         names all missing ranks, or Error, at once, where the place is lost.
         """

@@ -117,10 +117,11 @@ def _join_aggregators(options: Options, place: Place, mine: Record, deadline: fl
 def _meet(options: Options, place: Place, mine: Record) -> list[Record]:
     """The records of all ranks, which agree with `mine`."""
     records = []
-    for rank, data in enumerate(place.all_gather(mine.encode())):
-        records.append(Record.decode(data))
-        # Who expects too many ranks would wait for them.
-        _compare(mine, records[-1], options.rank, rank, "world_size")
+    with closing(place.all_gather(mine.encode())) as gathered:
+        for rank, data in enumerate(gathered):
+            records.append(Record.decode(data))
+            # Who expects too many ranks would wait for them.
+            _compare(mine, records[-1], options.rank, rank, "world_size")
     for rank, record in enumerate(records):
         for name in _SETTINGS:
             _compare(mine, record, options.rank, rank, name)

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -107,7 +107,7 @@ class StorePlace:
         self._deadline = deadline
         self._gathered = 0
 
-    def all_gather(self, record: bytes) -> Iterator[bytes]:
+    def all_gather(self, record: bytes) -> Generator[bytes]:
         number = self._gathered
         self._gathered += 1
         self._set(f"record {number}", record)

@@ -16,7 +16,7 @@ import socket
 import struct
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 
 from sparsewire.errors import Error, ProtocolError, Timeout
@@ -100,7 +100,7 @@ class Guest:
         self._deadline = deadline
         self._connection: socket.socket | None = None
 
-    def all_gather(self, record: bytes) -> Iterator[bytes]:
+    def all_gather(self, record: bytes) -> Generator[bytes]:
         try:
             yield self._swap(record)
             for _ in range(1, self._world_size):
@@ -195,21 +195,39 @@ class Host:
         self._deadline = deadline
         self._records: dict[int, bytes] = {}
 
-    def all_gather(self, record: bytes) -> Iterator[bytes]:
+    def all_gather(self, record: bytes) -> Generator[bytes]:
         self._records = {0: record}
         self._tell_all(record)
         for rank in range(self._world_size):
             while rank not in self._records:
                 self._hear(rank)
-            yield self._records[rank]
+            try:
+                yield self._records[rank]
+            except GeneratorExit:
+                self._show_records(rank)
+                raise
         # Before anybody has all: who comes again shall meet the next listener, and not this one.
         self._listener.close()
         self._tell_all(*(self._records[rank] for rank in range(1, self._world_size)))
 
     def close(self) -> None:
+        # Nobody is let in any more, whatever is still under way.
+        self._deadline = time.monotonic()
         self._listener.close()
         for connection in self._guests.values():
             connection.close()
+
+    def _show_records(self, last: int) -> None:
+        """Let all others see the records up to that of rank `last`, those too that come late."""
+        end = min(self._deadline, time.monotonic() + _PATIENCE_S)
+        while len(self._guests) < self._world_size - 1 and time.monotonic() < end:
+            self._admit(end - time.monotonic())
+        frames = self._frames(*(self._records[rank] for rank in range(1, last + 1)))
+        for connection in self._guests.values():
+            # Some have seen enough, and are gone.
+            with contextlib.suppress(OSError):
+                connection.settimeout(_MOMENT_S)
+                connection.sendall(frames)
 
     def _hear(self, rank: int) -> None:
         """Wait for the record of `rank`, at the door if it has not come yet."""

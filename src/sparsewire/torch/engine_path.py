@@ -147,7 +147,7 @@ def _reduce(
             tensor.detach().copy_(memory)
 
     return communicator.submit(
-        address, address, count, dtype, _core.OPS[op], settle, memory, timeout
+        address, address, count, dtype, _core.OPS[op], timeout, result=settle, memory=memory
     )
 
 

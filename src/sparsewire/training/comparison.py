@@ -68,18 +68,25 @@ def compare(plan: Plan, move: Move) -> Comparison:
     """Run everything that is planned, one training after another.
 
     Raises ExperimentError where the text cannot be read, LabError where the lab fails,
-    WorkerFailed where a worker does.
+    ValueError for a link's speed, WorkerFailed where a worker does.
     """
+    emulated = _emulated(plan) if plan.link else None
     with tempfile.TemporaryDirectory(prefix="sparsewire-training-") as name:
         folder, corpus = Path(name), None
         if "lstm" in plan.tasks:
             corpus = str(save_corpus(plan.text, VOCABULARY, plan.ranks, folder / "tokens.npy"))
         trained = list(_run_all(_whole(plan, folder), Cluster(plan.ranks), folder, move))
         timed = []
-        if plan.link:
-            emulated = Cluster(plan.ranks, emulated=True, link=plan.link)
+        if emulated:
             timed = list(_run_all(_timed(plan, folder), emulated, folder, move))
     return Comparison(plan.ranks, plan.link, corpus, trained, timed)
+
+
+def _emulated(plan: Plan) -> Cluster:
+    """The hosts for the timed steps, tried before the long trainings."""
+    cluster = Cluster(plan.ranks, emulated=True, link=plan.link)
+    with cluster.open():
+        return cluster
 
 
 def _run_all(
@@ -197,7 +204,7 @@ def _describe(comparison: Comparison) -> str:
     lines = [
         f"{comparison.ranks} ranks; losses of whole trainings, median times of steps on {where}.",
         "Training losses are means over the last 5% of the steps. Bytes are means over a whole "
-        "training: of gloo those that its ring has to send, of sparsewire its own count.",
+        "training: sparsewire's by its own count, others' those that a ring has to send.",
     ]
     if warmups := sorted({run.warmup for run in comparison.trained if run.warmup}):
         steps = " or ".join(map(str, warmups))

@@ -28,8 +28,8 @@ class Trained:
 
     `warmup` is the number of first steps in which hooks sent everything, `sent` the bytes of a rank
     in each step. `counted_by` tells how `sent` came about: "interface", headers included,
-    "sparsewire" (its own count), or "computed" (the ring of gloo). `held_out` has pairs of a step
-    and a loss. Densities, of a rank's gradient and of the sum, are "element" and "block", 0 to 1.
+    "sparsewire" (its own count), or "computed" (for a ring). `held_out` has pairs of a step and a
+    loss. Densities, of a rank's gradient and of the sum, are "element" and "block", 0 to 1.
     """
 
     task: str

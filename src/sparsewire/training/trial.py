@@ -1,7 +1,7 @@
 """One training, as every rank is told it by JSON: what is trained, and how gradients are averaged.
 
 Each task makes, on every rank, a model with its data and optimiser. Gradients are averaged in full,
-or by one of the compressing hooks. Commands read both before they need torch.
+or by one of the compressing hooks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _HOOKS = {
     "diana": "qsgd:7:256/qsgd:7:128",
 }
 _IN_WORDS = {"feedback": "error feedback", "diana": "DIANA"}
-_BACKENDS = ("gloo", "mpi", "sparsewire")
+_BACKENDS = ("gloo", "sparsewire")
+_ANY_BACKEND = f"{', '.join(_BACKENDS)} or another backend that this torch has"
 _SMALL = 2**17
 _LARGE = 2**24
 # Gradients of small batches are mostly noise. Shifts that follow slowly average it.
@@ -97,7 +98,7 @@ class Averaging(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Averaging:
-        """Read a backend's name, "feedback/OPERATOR[/SMALL]" or "diana/OPERATOR[/SMALL]".
+        """Read a backend's name, "feedback[/OPERATOR[/SMALL]]" or "diana[/OPERATOR[/SMALL]]".
 
         Raises ValueError for other names, CompressError, which is one, for unknown operators.
         """
@@ -108,10 +109,10 @@ class Averaging(NamedTuple):
                 parse(operator, _LARGE)
             if len(chosen) <= 2:
                 return cls(name, chosen)
-        elif name in _BACKENDS and not operators:
-            return cls(name)
-        known = [*_BACKENDS, *(f"{hook}/OPERATOR[/SMALL]" for hook in _HOOKS)]
-        raise ValueError(f"method {text!r} is not known: use one of {', '.join(known)}")
+        elif is_backend(text):
+            return cls(text)
+        hooks = " or ".join(f"{hook}[/OPERATOR[/SMALL]]" for hook in _HOOKS)
+        raise ValueError(f"method {text!r} is not known: use {_ANY_BACKEND}, {hooks}")
 
     def __str__(self) -> str:
         return "/".join((self.name, *self.operators))
@@ -151,3 +152,22 @@ class Averaging(NamedTuple):
         else:
             return
         state.register(ddp)
+
+
+def check_backend(name: str) -> None:
+    """Raise ValueError where `name` is no backend of torch."""
+    if not is_backend(name):
+        raise ValueError(f"backend {name!r} is not known: use {_ANY_BACKEND}")
+
+
+def is_backend(name: str) -> bool:
+    """Whether torch has what a name such as "gloo" or "cpu:gloo,cuda:nccl" stands for."""
+    return all(_is_one_backend(part.rpartition(":")[2]) for part in name.lower().split(","))
+
+
+def _is_one_backend(name: str) -> bool:
+    if name in _BACKENDS:
+        return True
+    import torch.distributed as dist
+
+    return name != dist.Backend.UNDEFINED and dist.is_backend_available(name)

@@ -1,8 +1,8 @@
 """Trains one model in one trial; one process per rank, which gets the trial as JSON.
 
-An ordinary script, for torchrun or anything that sets its variables. Of DistributedDataParallel,
-the backend's name and, where gradients are compressed, a hook are all that differs between trials.
-Each rank writes one line of JSON per event.
+The training is ordinary DistributedDataParallel: the backend's name and, where gradients are
+compressed, a hook are all that differs between trials. `run` starts the ranks, with the variables
+that torchrun sets; each writes one line of JSON per event.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _meter(backend: str, interface: str | None) -> Meter | None:
     """
     if interface is not None:
         return lambda: Usage.now(interface).interface_bytes_sent
-    if backend != "sparsewire":
+    if "sparsewire" not in backend:
         return None
     return lambda: sparsewire.torch.stats()["bytes_sent"]
 

@@ -1,1 +1,1 @@
-"""Distributed optimisation methods that send compressed messages, one per file."""
+"""Distributed optimisation methods that send compressed messages; those alike are in one file."""

@@ -163,17 +163,27 @@ def _listed(classes: Floats) -> str:
 
 
 def by_index(rows: int, workers: int, *, equal: bool = False) -> list[Integers]:
-    """Consecutive rows for each worker. Raises ValueError where there are too few rows."""
+    """The numbers of consecutive rows for each worker.
+
+    Sizes differ by at most one; with `equal` they do not differ, and the last rows that are too
+    many are left out. Raises ValueError where there are too few rows.
+    """
     return _dealt(np.arange(rows), workers, equal)
 
 
 def by_label(labels: Floats, workers: int, *, equal: bool = False) -> list[Integers]:
-    """Rows sorted by label: workers differ as much as they can, most have one class only."""
+    """Rows sorted by label: workers differ as much as they can, most have one class only.
+
+    Otherwise like `by_index`.
+    """
     return _dealt(np.argsort(labels, kind="stable"), workers, equal)
 
 
 def shuffled(rows: int, workers: int, seed: int, *, equal: bool = False) -> list[Integers]:
-    """Rows in a random order: workers are alike, as far as the sizes of their parts allow."""
+    """Rows in a random order: workers are alike, as far as the sizes of their parts allow.
+
+    Otherwise like `by_index`.
+    """
     return _dealt(np.random.default_rng(seed).permutation(rows), workers, equal)
 
 

@@ -47,7 +47,7 @@ class LinearModel(Problem):
         l2: float = 0.0,
         l1: float = 0.0,
     ) -> None:
-        """Give worker i the rows `parts[i]` of the examples, for instance by `partition`.
+        """Give worker i the rows `parts[i]` of the examples, as `examples.shuffled` deals them.
 
         Raises ValueError where a worker has no rows, or a weight is negative, DataError for labels
         that the model does not take.

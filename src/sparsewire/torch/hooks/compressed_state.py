@@ -117,9 +117,9 @@ class CompressedState(ABC):
         if bucket.index() == 0:
             # A step before may have failed halfway.
             self.waiting.clear()
-        is_warming_up = self.step < self.warmup_steps
+        in_full = self.averages_in_full(bucket)
         self.step += bucket.is_last()
-        if is_warming_up or bucket.buffer().layout is torch.sparse_coo:
+        if in_full:
             future = self.transport.average(bucket.buffer())
         elif self.overlap:
             return self._average_now(BucketGradients(bucket))
@@ -129,6 +129,10 @@ class CompressedState(ABC):
         if bucket.is_last() and self.waiting:
             self._average_waiting()
         return future
+
+    def averages_in_full(self, bucket: GradBucket) -> bool:
+        """Whether nothing of a bucket is compressed: in the warm-up, or as it is sparse."""
+        return self.step < self.warmup_steps or bucket.buffer().layout is torch.sparse_coo
 
     def _average_now(self, gradients: BucketGradients) -> Future[Tensor]:
         own, gathering = self._send([gradients])
