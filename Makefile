@@ -2,6 +2,7 @@
 # output in build/. pip's own variables (index, cache, proxy) are respected.
 PYTHON ?= python3
 PYTEST_ARGS ?=
+TEST_JOBS ?= 3
 VERSIONS ?=
 
 VENV := .venv
@@ -9,6 +10,8 @@ BIN := $(VENV)/bin
 SETUP := $(VENV)/.setup-done
 TOOLS := $(VENV)/.tools-done
 BUILD := $(VENV)/.build-done
+# Tests wait more than they compute.
+PYTEST := $(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 NATIVE_SOURCES := CMakeLists.txt $(shell find core bindings -name '*.[ch]pp' -o -name CMakeLists.txt)
@@ -30,10 +33,10 @@ setup: $(TOOLS) build  ## make .venv with all that building and checking need, a
 build: $(BUILD)  ## compile the native module where its sources changed
 
 test: $(TOOLS) build core-tests  ## run the C++ and the Python tests (PYTEST_ARGS="-k name" selects)
-	$(BIN)/python -m pytest --extent quick $(PYTEST_ARGS)
+	$(PYTEST) --extent quick $(PYTEST_ARGS)
 
 test-all: test  ## run what `make test` leaves out as well: long tests, every combination
-	$(BIN)/python -m pytest --extent rest $(PYTEST_ARGS)
+	$(PYTEST) --extent rest $(PYTEST_ARGS)
 
 core-tests: $(TOOLS)  ## run the C++ tests alone
 	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/core-tests build/core-tests

@@ -9,6 +9,7 @@ attackers make a bounded number of strikes per second, as they share the process
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import socket
 import statistics
@@ -149,12 +150,17 @@ def judge(steps: list[tuple[float, float]], begin: float, attack: Attack) -> Out
     quiet = [took for at, took in steps if at > begin and not is_attacked(at)]
     attacked = [took for at, took in steps if is_attacked(at)]
     return Outcome(
-        1000 * statistics.median(quiet),
-        1000 * statistics.median(attacked),
+        median_ms(quiet),
+        median_ms(attacked),
         len(steps),
         attack.strikes,
         attack.largest - attack.first,
     )
+
+
+def median_ms(times: list[float]) -> float:
+    """NaN of none: a busy machine may take all the time to start the ranks."""
+    return 1000 * statistics.median(times) if times else math.nan
 
 
 if __name__ == "__main__":
