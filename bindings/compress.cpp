@@ -261,12 +261,11 @@ bool read_positions(Object code, std::size_t count, std::size_t k, Object bitmap
   return unlocked([&] { return decode_positions(begin, end, count, k, to) == end; });
 }
 
-// Bits that are set of a bitmap of `count`. The loops look at whole words, so none may be behind.
-std::size_t named_in(const Word* bitmap, std::size_t count) {
-  const std::size_t named = count_set(bitmap, count);
-  require(count_set(bitmap, bitmap_words(count) * kBitmapWordBits) == named,
+// The loops look at whole words of a bitmap, so none of its bits may be set behind the last.
+void require_none_beyond(const Word* bitmap, std::size_t count) {
+  const std::size_t rest = count % kBitmapWordBits;
+  require(rest == 0 || bitmap[count / kBitmapWordBits] >> rest == 0,
           "a bitmap must not name elements beyond the last");
-  return named;
 }
 
 // Elements of the blocks whose bit is set.
@@ -292,7 +291,7 @@ void copy_blocks(Object source, std::size_t block, Object bitmap, Object output)
   require((bytes == 2 || bytes == 4 || bytes == 8) && in.element_bytes() == out.element_bytes(),
           "elements must have 2, 4 or 8 bytes, packed ones as many");
   const auto* const bits = bitmap_of(marks, blocks_of(count, block));
-  (void)named_in(bits, blocks_of(count, block));
+  require_none_beyond(bits, blocks_of(count, block));
   require((packs ? out.count() : in.count()) == marked_elements(bits, count, block),
           "there must be room for the elements of the marked blocks");
   unlocked([&] {
@@ -309,7 +308,8 @@ void copy_blocks(Object source, std::size_t block, Object bitmap, Object output)
 template <typename T>
 Marked<T> marked(const Memory& bitmap, const Memory& values, std::size_t count) {
   const Word* const bits = bitmap_of(bitmap, count);
-  return {bits, values.as<const T>(named_in(bits, count), kRoom)};
+  require_none_beyond(bits, count);
+  return {bits, values.as<const T>(count_set(bits, count), kRoom)};
 }
 
 std::size_t average_marked(const nb::list& bitmaps, const nb::list& values, std::size_t count,
