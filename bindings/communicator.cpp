@@ -146,7 +146,8 @@ std::uint32_t default_window(std::size_t owners) {
 
 void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_size,
                        std::vector<std::vector<int>> sockets, bool dedicated, std::uint32_t block,
-                       std::uint32_t window, double peer_timeout) {
+                       std::uint32_t window, double peer_timeout,
+                       std::vector<std::uint32_t> hosts) {
   net::Sockets owned(std::move(sockets));
   if (owned.peers() == 0) throw std::invalid_argument("sockets: none given");
   const wire::Topology topology{
@@ -157,7 +158,11 @@ void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_
       .window_bytes = window != 0 ? window : default_window(owned.peers()),
       .peer_timeout_ms = static_cast<std::uint32_t>(peer_timeout * 1000)};
   if (const Status error = wire::check(topology)) throw std::invalid_argument(error->message);
-  new (self) comm::Communicator(topology, rank, dedicated, std::move(owned));
+  if (!hosts.empty() && hosts.size() != world_size) {
+    throw std::invalid_argument("hosts: not one for each rank");
+  }
+  new (self) comm::Communicator(topology, rank, dedicated, std::move(owned),
+                                proto::Hosts(std::move(hosts)));
 }
 
 void disown(nb::handle_t<comm::Communicator> self) {
@@ -246,7 +251,8 @@ void bind_communicator(nb::module_& m) {
   constexpr nb::call_guard<GilRelease> unlocked{};
   nb::class_<comm::Communicator>(m, "Communicator")
       .def("__init__", &init_communicator, "rank"_a, "world_size"_a, "sockets"_a, nb::kw_only(),
-           "dedicated"_a = false, "block"_a = 256, "window"_a = 0, "peer_timeout"_a = 30.0)
+           "dedicated"_a = false, "block"_a = 256, "window"_a = 0, "peer_timeout"_a = 30.0,
+           "hosts"_a = std::vector<std::uint32_t>{})
       .def("submit", &submit_dense, "source"_a, "out"_a, "count"_a, "dtype"_a, "op"_a, "timeout"_a,
            "segment_codec"_a = 0, "result_codec"_a = 0, "seed"_a = 0)
       .def("submit_sparse", &submit_sparse, nb::kw_only(), "indices"_a, "is_wide"_a, "named"_a,

@@ -136,9 +136,16 @@ def serving(**settings: bytes | float) -> Iterator[AggregatorServer]:
 
 @contextmanager
 def environment_of(transport: str) -> Iterator[dict[str, str]]:
-    """The variables with which ranks take "colocated", "colocated-3-lanes" or "dedicated"."""
+    """The variables with which ranks take "colocated", "colocated-3-lanes" or "dedicated".
+
+    Colocated ranks share memory, and talk over TCP where they have 3 lanes.
+    """
     if transport == "dedicated":
         with serving() as one, serving() as other:
             yield {"SPARSEWIRE_AGGREGATORS": f"{one.address},{other.address}"}
     else:
-        yield {"SPARSEWIRE_LANES": "3" if transport == "colocated-3-lanes" else "1"}
+        is_tcp = transport == "colocated-3-lanes"
+        yield {
+            "SPARSEWIRE_LANES": "3" if is_tcp else "1",
+            "SPARSEWIRE_SHARED_MEMORY": "0" if is_tcp else "1",
+        }

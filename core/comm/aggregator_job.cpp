@@ -193,10 +193,11 @@ Status AggregatorJob::on_hello(WorkerChannel& channel, const wire::Message& mess
 
 Status AggregatorJob::begin_lane(const wire::Hello& hello) {
   if (Status error = budget_.reserve(hello.topology, reserved_)) return error;
-  lanes_.emplace(hello.lane,
-                 Lane{hello.topology,
-                      hello.owner,
-                      {hello.topology, hello.lane, hello.owner, proto::kDedicatedReach}});
+  lanes_.emplace(
+      hello.lane,
+      Lane{hello.topology,
+           hello.owner,
+           {hello.topology, hello.lane, hello.owner, {.reach = proto::kDedicatedReach}}});
   return {};
 }
 

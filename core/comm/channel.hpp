@@ -2,6 +2,7 @@
 // and how lanes and aggregators show that they are, and hear it of the others.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "comm/progress_thread.hpp"
@@ -16,9 +17,13 @@ namespace sparsewire::comm {
 inline constexpr std::size_t kMaxQueuedBytes = 8u << 20;
 inline constexpr std::size_t kMaxQueuedForWorker = 2u << 20;
 
+// Through shared memory where the socket is a Unix socket, which connects processes of one host.
+// Takes the connected, non-blocking socket over, unless it throws.
+std::unique_ptr<net::Pipe> open_pipe(int fd);
+
 class Channel : public net::FrameHandler {
  public:
-  Channel(Rank rank, int fd) : rank(rank), connection(fd) {}
+  Channel(Rank rank, int fd) : rank(rank), connection(open_pipe(fd)) {}
 
   std::string name() const {
     return rank == kNoRank ? "aggregator " + connection.peer() : "rank " + std::to_string(rank);

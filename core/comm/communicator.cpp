@@ -14,10 +14,10 @@ constexpr std::size_t kNoticesKept = 256;
 }  // namespace
 
 Communicator::Communicator(const wire::Topology& topology, Rank rank, bool dedicated,
-                           net::Sockets sockets)
+                           net::Sockets sockets, const proto::Hosts& hosts)
     : topology_(topology), rank_(rank), dedicated_(dedicated) {
   for (std::uint32_t lane = 0; lane < sockets.lanes(); ++lane) {
-    lanes_.push_back(std::make_unique<Lane>(Lane::Place{topology, lane, rank, dedicated},
+    lanes_.push_back(std::make_unique<Lane>(Lane::Place{topology, lane, rank, dedicated, hosts},
                                             sockets.of_lane(lane), *this));
   }
   try {

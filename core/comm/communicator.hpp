@@ -12,7 +12,7 @@
 
 #include "comm/lane.hpp"
 #include "comm/operation.hpp"
-#include "net/tcp/connection.hpp"
+#include "net/connection.hpp"
 
 namespace sparsewire::comm {
 
@@ -48,7 +48,8 @@ struct Notice {
 class Communicator final : public LaneListener {
  public:
   // Takes over sockets[lane][owner].
-  Communicator(const wire::Topology& topology, Rank rank, bool dedicated, net::Sockets sockets);
+  Communicator(const wire::Topology& topology, Rank rank, bool dedicated, net::Sockets sockets,
+               const proto::Hosts& hosts = proto::Hosts{});
   ~Communicator() override;
 
   // Queues a collective. Its memory must stay valid until the operation has ended, which it

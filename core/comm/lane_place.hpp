@@ -1,8 +1,9 @@
-// Which lane of which rank, and what it tells its communicator.
+// Which lane of which rank on which host, and what it tells its communicator.
 #pragma once
 
 #include "comm/channel.hpp"
 #include "proto/exchange/choice.hpp"
+#include "proto/stream/hosts.hpp"
 
 namespace sparsewire::comm {
 
@@ -11,8 +12,17 @@ struct LanePlace {
   std::uint32_t lane;
   Rank rank;
   bool dedicated;  // owners are aggregators, and not the ranks
+  proto::Hosts hosts{};
 
   bool is_self(std::uint32_t owner) const { return !dedicated && static_cast<Rank>(owner) == rank; }
+  // Who takes what this rank has for an owner: the owner's deputy on this host, or the owner.
+  std::uint32_t taker(std::uint32_t owner) const {
+    return hosts.has_deputies(rank) ? static_cast<std::uint32_t>(hosts.speaker(rank, owner))
+                                    : owner;
+  }
+  bool is_deputy(std::uint32_t owner) const {
+    return hosts.has_deputies(rank) && hosts.speaker(rank, owner) == rank;
+  }
   // The lane that carries all exchanges, where owners are colocated.
   bool has_exchanges() const { return !dedicated && lane == 0; }
   // The lane that listens for its rank: a frozen process or a dead host silences all lanes alike.

@@ -7,6 +7,7 @@
 
 #include "comm/lane_book.hpp"
 #include "proto/exchange/peer.hpp"
+#include "proto/stream/deputy.hpp"
 #include "proto/stream/owner.hpp"
 #include "proto/stream/worker.hpp"
 
@@ -52,11 +53,20 @@ class LaneProtocol {
   }
 
  private:
+  proto::Deputy* deputy_for(Rank rank, std::uint32_t owner) const;
   Status on_owner_message(Rank rank, wire::Message message);
+  bool is_taker(std::uint32_t from, std::uint32_t owner) const;
+  Status on_speaker_message(Rank rank, wire::Message message);
+  Status on_answer(std::uint32_t from, const wire::Message& message);
+  Status on_deputy_answer(std::uint32_t owner, const wire::Message& message);
   Status on_worker_message(std::uint32_t owner, const wire::Message& message);
   Status on_peer_message(Rank rank, const wire::Message& message);
   Status broadcast(proto::Owner::Outbox outbox);
-  void send_to_owner(std::uint32_t owner, wire::Message message);
+  Status pass_on(std::uint32_t owner, proto::Deputy::Outbox outbox);
+  Status send_up(std::uint32_t owner, wire::Message message);
+  void send_to_others(const std::vector<Rank>& ranks, const wire::Message& message);
+  void send_to_taker(std::uint32_t owner, wire::Message message);
+  bool produce_for_host(std::uint32_t owner);
   void refuse(std::uint64_t seq, const Error& bad_input, proto::Peer::Effects& effects);
   void apply(proto::Peer::Effects effects);
   bool can_exchange() const;
@@ -68,7 +78,9 @@ class LaneProtocol {
   LaneListener& listener_;
   proto::Worker worker_;
   std::unique_ptr<proto::Owner> owner_;  // null where the owners are dedicated
-  std::unique_ptr<proto::Peer> peer_;    // null there, too, and in all lanes but the first
+  // By owner; null where this rank is not the one that speaks for its host.
+  std::vector<std::unique_ptr<proto::Deputy>> deputies_;
+  std::unique_ptr<proto::Peer> peer_;  // null there, too, and in all lanes but the first
   proto::Costs costs_;
   bool is_broken_ = false;
 };

@@ -68,18 +68,19 @@ void Operation::open_stream() {
   }
 }
 
-std::unique_ptr<proto::Source> Operation::source(std::uint32_t lane, Rank rank,
-                                                 const proto::Costs& costs) {
-  std::unique_ptr<proto::Source> source;
-  if (descriptor_.is_sparse) {
-    const auto is_mine = [this, lane](std::uint64_t chunk) {
-      return proto::lane_of(chunk, seq_, topology_) == lane;
-    };
-    source = std::make_unique<proto::SparseSource>(arguments_.tensor, grid_, is_mine);
-  } else {
-    source = std::make_unique<proto::DenseSource>(dense(), leaves_out_zeros_,
-                                                  proto::costs_for(descriptor_, costs));
+std::unique_ptr<proto::Source> Operation::source(std::uint32_t lane, const proto::Costs& costs) {
+  if (!descriptor_.is_sparse) {
+    return std::make_unique<proto::DenseSource>(dense(), leaves_out_zeros_,
+                                                proto::costs_for(descriptor_, costs));
   }
+  const auto is_mine = [this, lane](std::uint64_t chunk) {
+    return proto::lane_of(chunk, seq_, topology_) == lane;
+  };
+  return std::make_unique<proto::SparseSource>(arguments_.tensor, grid_, is_mine);
+}
+
+std::unique_ptr<proto::Source> Operation::encoded(std::unique_ptr<proto::Source> source,
+                                                  Rank rank) const {
   if (descriptor_.segment_codec == Codec::raw) return source;
   return std::make_unique<proto::EncodedSource>(std::move(source), descriptor_, grid_, seq_, rank);
 }

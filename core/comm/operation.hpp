@@ -58,8 +58,9 @@ class Operation {
   // Makes ready for results; once, before the first lane gets it.
   void open_stream();
   const std::shared_ptr<proto::Sink>& sink() const { return sink_; }
-  // What one lane of this rank sends.
-  std::unique_ptr<proto::Source> source(std::uint32_t lane, Rank rank, const proto::Costs& costs);
+  // What one lane of this rank sends, in the codec that was asked for, or raw.
+  std::unique_ptr<proto::Source> source(std::uint32_t lane, const proto::Costs& costs);
+  std::unique_ptr<proto::Source> encoded(std::unique_ptr<proto::Source> source, Rank rank) const;
 
   // Blocks until the end, or for so long; true where it has ended.
   bool wait(std::optional<std::chrono::nanoseconds> patience) const;

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "net/tcp/connection.hpp"
-#include "net/tcp/poller.hpp"
+#include "net/connection.hpp"
+#include "net/poller.hpp"
 
 namespace sparsewire::comm {
 

@@ -27,6 +27,7 @@ PayloadBounds payload_bounds(FrameKind kind, Format format) {
     case FrameKind::fail:
     case FrameKind::abort:
     case FrameKind::refuse:
+    case FrameKind::decline:
       return {kFaultHeaderBytes, kFaultHeaderBytes + kMaxFaultText};
     case FrameKind::cancel:
     case FrameKind::goodbye:
@@ -80,21 +81,25 @@ std::size_t length_that_fits(const std::string& text) {
 }  // namespace
 
 void encode(const FrameHeader& header, std::span<std::byte, kHeaderBytes> out) {
-  store_all(out, header.kind, header.format, header.codec, std::uint8_t{0}, header.payload,
-            header.seq, header.chunk, header.next);
+  const auto form = static_cast<std::uint8_t>(static_cast<unsigned>(header.format) |
+                                              static_cast<unsigned>(header.codec) << 4);
+  store_all(out, header.kind, form, header.owner, header.payload, header.seq, header.chunk,
+            header.next);
 }
 
 Result<FrameHeader> decode_header(std::span<const std::byte, kHeaderBytes> in) {
-  const auto [kind, format, codec, zero, payload, seq, chunk, next] =
-      load_all<std::uint8_t, std::uint8_t, std::uint8_t, std::uint8_t, std::uint32_t, std::uint64_t,
+  const auto [kind, form, owner, payload, seq, chunk, next] =
+      load_all<std::uint8_t, std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t,
                std::uint64_t, std::uint64_t>(in);
+  const unsigned format = form & 0xf;
+  const unsigned codec = form >> 4;
   if (kind == 0 || kind > kFrameKindLast) return protocol_error("frame: unknown kind");
   if (format >= kFormatCount) return protocol_error("frame: unknown format");
   if (codec >= kCodecCount) return protocol_error("frame: unknown codec");
-  if (zero != 0) return protocol_error("frame: reserved bits are set");
   const FrameHeader header{.kind = static_cast<FrameKind>(kind),
                            .format = static_cast<Format>(format),
                            .codec = static_cast<Codec>(codec),
+                           .owner = owner,
                            .payload = payload,
                            .seq = seq,
                            .chunk = chunk,

@@ -28,8 +28,9 @@ enum class FrameKind : std::uint8_t {
   heartbeat,  // either way: the sender is alive and has nothing else to say.
   silence,    // dedicated owner -> worker: no sign of life from rank `chunk` for `seq` ms; 0: it is
               // back.
+  decline,  // deputy -> owner: its host cannot take part in the operation; the payload is a Fault.
 };
-inline constexpr std::uint8_t kFrameKindLast = static_cast<std::uint8_t>(FrameKind::silence);
+inline constexpr std::uint8_t kFrameKindLast = static_cast<std::uint8_t>(FrameKind::decline);
 
 // Last words and signs of life, which are of no operation.
 constexpr bool is_control(FrameKind kind) {
@@ -52,12 +53,13 @@ constexpr bool is_by_element(Format format) {
   return format == Format::bitmap || format == Format::coordinates;
 }
 
-// Byte layout, little endian: kind u8, format u8, codec u8, zero u8, payload u32, seq u64,
-// chunk u64, next u64.
+// Byte layout, little endian: kind u8, format u8 in its low and codec in its high four bits, owner
+// u16, payload u32, seq u64, chunk u64, next u64.
 struct FrameHeader {
   FrameKind kind = FrameKind::goodbye;
   Format format = Format::empty;
   Codec codec = Codec::raw;   // of the values
+  std::uint16_t owner = 0;    // for whom, or by whom, where a rank may speak for several
   std::uint32_t payload = 0;  // bytes that follow the header
   std::uint64_t seq = 0;
   std::uint64_t chunk = kNoChunk;
@@ -83,7 +85,7 @@ void encode(const FrameHeader& header, std::span<std::byte, kHeaderBytes> out);
 // Every field is checked against its bounds and against what its kind allows.
 Result<FrameHeader> decode_header(std::span<const std::byte, kHeaderBytes> in);
 
-// An error that travels, as the payload of fail, refuse and abort frames.
+// An error that travels, as the payload of fail, refuse, decline and abort frames.
 // Byte layout, little endian: code u8, zero u8, zero u16, rank u32 (two's complement), UTF-8 text.
 inline constexpr std::size_t kFaultHeaderBytes = 8;
 

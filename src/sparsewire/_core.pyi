@@ -211,6 +211,7 @@ class Communicator:
         block: int = 256,
         window: int = 0,
         peer_timeout: float = 30.0,
+        hosts: Sequence[int] = (),
     ) -> None:
         """Take over connected, authenticated `sockets[lane][peer]`, also where it raises.
 

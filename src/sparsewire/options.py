@@ -20,6 +20,7 @@ LANES_MAX = 16
 BLOCK_DEFAULT = 256
 BLOCK_MIN = 16
 BLOCK_MAX = 4096
+HOSTS = ("levels", "flat")
 
 # Torchrun's names first, then what mpirun, other process managers and srun set.
 RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -93,6 +94,11 @@ class Options:
     aggregators: tuple[Address, ...] = ()
     secret: bytes = field(default=b"", repr=False)
     link: LinkFigures | None = None
+    shared_memory: bool = True
+    """Whether ranks of one host talk through its memory, and not over the network."""
+    hosts: str = HOSTS[0]
+    """Whether the ranks of a host add up before anything crosses the network, or speak each for
+    itself."""
 
     def __post_init__(self) -> None:
         _require(self.world_size >= 1, f"world_size must be at least 1, not {self.world_size}")
@@ -112,6 +118,10 @@ class Options:
         _require(
             power_of_two and BLOCK_MIN <= self.block <= BLOCK_MAX,
             f"block must be a power of two from {BLOCK_MIN} to {BLOCK_MAX}, not {self.block}",
+        )
+        _require(
+            self.hosts in HOSTS,
+            f"SPARSEWIRE_HOSTS must be {' or '.join(HOSTS)}, not {self.hosts!r}",
         )
         _require(self.window >= 0, f"window must not be negative, not {self.window}")
         _require(
@@ -156,6 +166,8 @@ def resolve(
         aggregators=tuple(parse_address(text) for text in aggregators),
         secret=environment.get("SPARSEWIRE_SECRET", "").encode(),
         link=parse_link_figures(given) if (given := environment.get("SPARSEWIRE_LINK")) else None,
+        hosts=environment.get("SPARSEWIRE_HOSTS") or HOSTS[0],
+        shared_memory=setting(None, "SPARSEWIRE_SHARED_MEMORY", int, 1) != 0,
     )
 
 

@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -21,8 +22,8 @@ from sparsewire.meeting import listener as listening
 from sparsewire.meeting import mesh, startup
 from sparsewire.meeting.handshake import Hello, Reason, Refused, Role, receive
 from sparsewire.meeting.listener import Listener
-from sparsewire.meeting.mesh import Channels, MemberGuard, Membership, connect_ranks, dial
-from sparsewire.meeting.sockets import bind, local_end
+from sparsewire.meeting.mesh import Channels, MemberGuard, Membership, attempt, connect_ranks, dial
+from sparsewire.meeting.sockets import LocalAddress, bind, local_end
 from sparsewire.meeting.store_place import FileStore, StorePlace
 from sparsewire.meeting.tcp_place import tcp_place
 from sparsewire.options import Address, Options
@@ -43,7 +44,7 @@ def join_all(where: Path | Address, *options: Options, late: int | None = None):
             else:
                 place = tcp_place(where, b"", one, deadline)
             with closing(place):
-                return startup.connect(one, place, {}, deadline)
+                return startup.connect(one, place, {}, deadline).channels
         except Exception as error:
             return error
 
@@ -65,11 +66,13 @@ def opened(of_ranks: list[Channels]) -> Iterator[list[list[list[socket.socket]]]
             one.close()
 
 
+@pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize(("world_size", "lanes"), [(2, 1), (4, 2)])
-def test_every_lane_connects_its_two_ranks(tmp_path: Path, world_size: int, lanes: int) -> None:
-    results = join_all(
-        tmp_path, *[Options(rank, world_size, lanes=lanes) for rank in range(world_size)]
-    )
+def test_every_lane_connects_its_two_ranks(
+    tmp_path: Path, world_size: int, lanes: int, shared: bool
+) -> None:
+    ranks = [Options(r, world_size, lanes=lanes, shared_memory=shared) for r in range(world_size)]
+    results = join_all(tmp_path, *ranks)
     with opened(results) as channels:
         for rank in range(world_size):
             for lane in range(lanes):
@@ -78,7 +81,27 @@ def test_every_lane_connects_its_two_ranks(tmp_path: Path, world_size: int, lane
                     mine, theirs = channels[rank][lane][peer], channels[peer][lane][rank]
                     assert mine.getpeername() == theirs.getsockname()
                     assert not os.get_blocking(mine.fileno())
-                    assert mine.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                    if shared:
+                        assert mine.family == socket.AF_UNIX
+                    else:
+                        assert mine.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_ranks_that_cannot_reach_a_neighbour_go_over_the_network(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where a container shares the host's network, and may not connect to its sockets."""
+    with patch("sparsewire.meeting.mesh.attempt", refuse_local):
+        results = join_all(tmp_path, Options(0, 2), Options(1, 2))
+    with opened(results) as channels:
+        assert channels[0][0][1].family == socket.AF_INET
+    assert "rank 0 is on this host, but shares no memory with rank 1" in caplog.text
+
+
+def refuse_local(address: Address | LocalAddress, *arguments: object) -> socket.socket:
+    if isinstance(address, LocalAddress):
+        raise ConnectionRefusedError("not from here")
+    return attempt(address, *arguments)
 
 
 def test_settings_that_differ_are_named_on_every_rank(tmp_path: Path) -> None:
@@ -133,7 +156,7 @@ def test_secrets_that_differ_are_refused(tmp_path: Path) -> None:
         tmp_path, Options(0, 2, timeout=2), Options(1, 2, secret=bytes(16), timeout=2)
     )
     assert isinstance(results[1], AuthenticationError)
-    assert "rank 0 at 127.0.0.1" in str(results[1])
+    assert "rank 0 at a socket of this host" in str(results[1])
     assert isinstance(results[0], Timeout)
     assert "rank 1 did not connect" in str(results[0])
 
@@ -164,7 +187,7 @@ class Reception:
         self.address = local_end(door)
         self.table: dict[tuple[int, int], socket.socket] = {}
         deadline = time.monotonic() + limit
-        self.done = pool.submit(mesh.receive_ranks, MEMBER, door, self.table, deadline)
+        self.done = pool.submit(mesh.receive_ranks, MEMBER, [door], self.table, deadline)
 
     def connections(self) -> dict[tuple[int, int], socket.socket]:
         self.done.result(5)
@@ -280,7 +303,7 @@ def test_missing_callers_are_named() -> None:
 def test_failed_mesh_leaves_no_descriptor() -> None:
     before = len(os.listdir("/proc/self/fd"))
     silent = member(2)
-    with closing(Listener(bind("127.0.0.1", 0), partial(receive, MemberGuard(MEMBER)))) as first:
+    with closing(Listener(partial(receive, MemberGuard(MEMBER)), bind("127.0.0.1", 0))) as first:
         stop = threading.Event()
         serving = threading.Thread(target=serve_until, args=(first, stop))
         serving.start()
@@ -291,7 +314,7 @@ def test_failed_mesh_leaves_no_descriptor() -> None:
                 Timeout,
                 match=r"rank 1 cannot be reached at .* wait for another rank",
             ):
-                connect_ranks(silent, door, addresses, time.monotonic() + 0.3)
+                connect_ranks(silent, [door], addresses, time.monotonic() + 0.3)
         stop.set()
         serving.join()
     assert len(os.listdir("/proc/self/fd")) == before
@@ -309,7 +332,7 @@ def test_caller_tries_again_until_the_listener_is_there() -> None:
         address = Address(*place.getsockname())
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(call, address, member(1))
-        with closing(Listener(bind(*address), partial(receive, MemberGuard(MEMBER)))) as listener:
+        with closing(Listener(partial(receive, MemberGuard(MEMBER)), bind(*address))) as listener:
             connections = []
             while not connections:
                 connections = listener.poll(0.1)

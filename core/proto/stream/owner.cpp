@@ -2,6 +2,8 @@
 #include "proto/stream/owner.hpp"
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 #include <utility>
 
 #include "wire/frame.hpp"
@@ -13,34 +15,38 @@ namespace {
 // every rank may make the result of a whole chunk.
 constexpr std::size_t kBurstBytes = 2u << 20;
 
-wire::Message result_message(std::uint64_t seq, std::uint64_t chunk, std::uint64_t next,
-                             Segment segment) {
-  const wire::FrameHeader header{.kind = wire::FrameKind::result,
-                                 .format = segment.format,
-                                 .codec = segment.codec,
-                                 .seq = seq,
-                                 .chunk = chunk,
-                                 .next = next};
-  return wire::message_of(header, std::move(segment.payload));
-}
-
 }  // namespace
 
 Owner::Owner(const wire::Topology& topology, std::uint32_t lane, std::uint32_t owner,
-             std::uint64_t reach)
+             OwnerDuty duty)
     : topology_(topology),
       lane_(lane),
       owner_(owner),
-      reach_(reach + topology.streams()),
-      accounts_(topology.world_size) {}
+      role_(duty.role),
+      reach_(duty.reach + topology.streams()),
+      speakers_(std::move(duty.speakers)) {
+  if (speakers_.empty()) {
+    speakers_.resize(topology.world_size);
+    std::iota(speakers_.begin(), speakers_.end(), 0);
+  }
+  accounts_.resize(speakers_.size());
+}
+
+std::optional<Owner::Speaker> Owner::speaker_of(Rank rank) const {
+  const auto own = static_cast<Speaker>(rank);
+  if (own < speakers_.size() && speakers_[own] == rank) return own;  // as where all ranks speak
+  const auto at = std::ranges::find(speakers_, rank);
+  if (at == speakers_.end()) return {};
+  return static_cast<Speaker>(at - speakers_.begin());
+}
 
 bool Owner::Operation::all_have(Mark mark) const {
   return std::ranges::all_of(marks, [mark](std::uint8_t marks) { return marks & mark; });
 }
 
-Rank Owner::Operation::first_with(Mark mark) const {
+Owner::Speaker Owner::Operation::first_with(Mark mark) const {
   const auto at = std::ranges::find_if(marks, [mark](auto marks) { return marks & mark; });
-  return at == marks.end() ? kNoRank : static_cast<Rank>(at - marks.begin());
+  return static_cast<Speaker>(at - marks.begin());
 }
 
 const Owner::Operation* Owner::find(std::uint64_t seq) const {
@@ -50,66 +56,68 @@ const Owner::Operation* Owner::find(std::uint64_t seq) const {
 
 Owner::Operation& Owner::find_or_create(std::uint64_t seq) {
   auto [at, created] = operations_.try_emplace(seq);
-  if (created) at->second.marks.resize(topology_.world_size);
+  if (created) at->second.marks.resize(speakers_.size());
   return at->second;
 }
 
 Status Owner::accepts(Rank rank, const wire::FrameHeader& header) const {
+  const auto speaker = speaker_of(rank);
+  if (!speaker) return protocol_error("owner: this rank does not speak to it");
   if (header.seq > settled_up_to_ && header.seq - settled_up_to_ > reach_) {
     return protocol_error("sequence: operation " + std::to_string(header.seq) +
                           " is too far ahead of those that all ranks are done with");
   }
   switch (header.kind) {
     case wire::FrameKind::open:
-      return may_open(rank, header.seq);
+      return may_open(*speaker, header.seq);
     case wire::FrameKind::segment:
-      return may_contribute(rank, header);
+      return may_contribute(*speaker, header);
     case wire::FrameKind::cancel:
     case wire::FrameKind::refuse:
-      return may_settle(rank, header.seq, header.kind == wire::FrameKind::cancel);
+    case wire::FrameKind::decline:
+      return may_settle(*speaker, header.seq, header.kind == wire::FrameKind::cancel);
     default:
       return protocol_error("owner: this kind of frame is not for an owner");
   }
 }
 
-Status Owner::may_open(Rank rank, std::uint64_t seq) const {
-  if (seq < account(rank).opened_up_to) return protocol_error("open: operation opened before");
-  if (account(rank).in_flight >= topology_.window_bytes) {
+Status Owner::may_open(Speaker speaker, std::uint64_t seq) const {
+  if (seq < accounts_[speaker].opened_up_to) return protocol_error("open: operation opened before");
+  if (accounts_[speaker].in_flight >= topology_.window_bytes) {
     return protocol_error("open: beyond the window");
   }
   const Operation* operation = find(seq);
-  if (!operation || !operation->has(rank, cancelled)) return {};
+  if (!operation || !operation->has(speaker, cancelled)) return {};
   return protocol_error("open: operation cancelled before");
 }
 
-Status Owner::may_contribute(Rank rank, const wire::FrameHeader& header) const {
+Status Owner::may_contribute(Speaker speaker, const wire::FrameHeader& header) const {
   const Operation* operation = find(header.seq);
   if (!operation) return protocol_error("segment: its operation is not open");
-  if (operation->has(rank, cancelled)) {
+  if (operation->has(speaker, cancelled)) {
     return protocol_error("segment: its operation was cancelled before");
   }
   if (operation->has_failed()) return {};
-  if (!operation->has(rank, opened) ||
-      header.chunk != operation->next[static_cast<std::size_t>(rank)]) {
+  if (!operation->has(speaker, opened) || header.chunk != operation->next[speaker]) {
     return protocol_error("segment: its chunk was not announced");
   }
   const wire::Descriptor& descriptor = operation->descriptor;
   if (!skips_zeros(descriptor.op) && header.format != wire::Format::dense) {
     return protocol_error("segment: this operation takes dense ones only");
   }
-  if (account(rank).in_flight >= topology_.window_bytes) {
+  if (accounts_[speaker].in_flight >= topology_.window_bytes) {
     return protocol_error("segment: beyond the window");
   }
   return check_next(descriptor, operation->chunks, header.chunk, header.next);
 }
 
-Status Owner::may_settle(Rank rank, std::uint64_t seq, bool is_cancel) const {
+Status Owner::may_settle(Speaker speaker, std::uint64_t seq, bool is_cancel) const {
   const Operation* operation = find(seq);
-  if (is_cancel && operation && operation->has(rank, cancelled)) {
+  if (is_cancel && operation && operation->has(speaker, cancelled)) {
     return protocol_error("cancel: sent twice");
   }
-  const bool is_counted = operation && operation->has(rank, unsettled);
-  if (is_counted || account(rank).unsettled < kMaxUnsettled) return {};
+  const bool is_counted = operation && operation->has(speaker, unsettled);
+  if (is_counted || accounts_[speaker].unsettled < kMaxUnsettled) return {};
   return protocol_error("cancel: " + std::to_string(kMaxUnsettled) +
                         " failed operations wait for other ranks to catch up");
 }
@@ -117,46 +125,50 @@ Status Owner::may_settle(Rank rank, std::uint64_t seq, bool is_cancel) const {
 Status Owner::on_message(Rank rank, wire::Message message, Outbox& outbox) {
   const wire::FrameHeader& header = message.header;
   if (Status error = accepts(rank, header)) return error;
+  const Speaker speaker = *speaker_of(rank);
   switch (header.kind) {
     case wire::FrameKind::open: {
       const auto descriptor = wire::decode_descriptor(message.payload.view());
-      return descriptor ? on_open(rank, header, *descriptor, outbox) : descriptor.error();
+      return descriptor ? on_open(speaker, header, *descriptor, outbox) : descriptor.error();
     }
     case wire::FrameKind::segment:
-      return on_segment(rank, header, std::move(message.payload), outbox);
+      return on_segment(speaker, header, std::move(message.payload), outbox);
     case wire::FrameKind::cancel:
-      on_cancel(rank, header.seq);
+      on_cancel(speaker, header.seq);
       return {};
     default:
       return wire::take_fault(
-          message, [&](const Error& error) { on_refuse(rank, header.seq, error, outbox); });
+          message, [&](const Error& error) { on_refuse(speaker, header.seq, error, outbox); });
   }
 }
 
-Status Owner::on_open(Rank rank, const wire::FrameHeader& header,
+Status Owner::on_open(Speaker speaker, const wire::FrameHeader& header,
                       const wire::Descriptor& descriptor, Outbox& outbox) {
-  account(rank).opened_up_to = header.seq + 1;
+  accounts_[speaker].opened_up_to = header.seq + 1;
   Operation& operation = find_or_create(header.seq);
   if (operation.has_failed()) return {};
 
   const ChunkGrid grid = make_grid(descriptor, topology_);
   const ChunkSequence chunks = chunks_of(lane_, owner_, header.seq, grid, topology_);
   if (Status error = check_next(descriptor, chunks, wire::kNoChunk, header.next)) return error;
-  account(rank).in_flight += kOpenCost;
+  accounts_[speaker].in_flight += kOpenCost;
   const bool is_first = operation.next.empty();
   if (!is_first && operation.descriptor != descriptor) {
-    disagree(header.seq, operation, rank, descriptor, outbox);
+    disagree(header.seq, operation, speaker, descriptor, outbox);
   }
-  operation.marks[static_cast<std::size_t>(rank)] |= opened;
+  operation.marks[speaker] |= opened;
   if (operation.has_failed()) return {};
   if (is_first) {
-    operation.next.resize(topology_.world_size);
+    operation.next.resize(speakers_.size());
     operation.descriptor = descriptor;
     operation.grid = grid;
     operation.chunks = chunks;
   }
-  operation.next[static_cast<std::size_t>(rank)] = header.next;
-  if (operation.all_have(opened)) operation.move(OwnerStep::open_last);
+  operation.next[speaker] = header.next;
+  if (operation.all_have(opened)) {
+    operation.move(OwnerStep::open_last);
+    if (role_ == OwnerRole::deputy) outbox.push_back(open_message(header.seq, operation));
+  }
   emit_complete(header.seq, operation, outbox);
   return {};
 }
@@ -177,49 +189,52 @@ Status Owner::check_next(const wire::Descriptor& descriptor, const ChunkSequence
   return protocol_error("look-ahead: chunk " + std::to_string(next) + " cannot come next");
 }
 
-Status Owner::on_segment(Rank rank, const wire::FrameHeader& header, Bytes payload,
+Status Owner::on_segment(Speaker speaker, const wire::FrameHeader& header, Bytes payload,
                          Outbox& outbox) {
   Operation& operation = operations_.at(header.seq);
   if (operation.has_failed()) return {};
   const BlockLayout layout = operation.grid.layout(header.chunk);
-  auto contribution = read_segment(rank, {header.format, header.codec, std::move(payload)}, layout);
+  auto contribution = read_segment(static_cast<Rank>(speaker),
+                                   {header.format, header.codec, std::move(payload)}, layout);
   if (!contribution) return contribution.error();
 
-  account(rank).in_flight += segment_cost(contribution->payload.size(), topology_.window_bytes);
+  accounts_[speaker].in_flight +=
+      segment_cost(contribution->payload.size(), topology_.window_bytes);
   buffered_ += contribution->bytes();
   ++contributions_;
-  operation.next[static_cast<std::size_t>(rank)] = header.next;
+  operation.next[speaker] = header.next;
   operation.pending[header.chunk].push_back(*std::move(contribution));
   emit_complete(header.seq, operation, outbox);
   return {};
 }
 
 // Counts the operation among those that the rank has given up and others have not.
-void Owner::settle(Rank rank, Operation& operation) {
-  if (operation.has(rank, unsettled)) return;
-  operation.marks[static_cast<std::size_t>(rank)] |= unsettled;
-  ++account(rank).unsettled;
+void Owner::settle(Speaker speaker, Operation& operation) {
+  if (operation.has(speaker, unsettled)) return;
+  operation.marks[speaker] |= unsettled;
+  ++accounts_[speaker].unsettled;
 }
 
-void Owner::on_cancel(Rank rank, std::uint64_t seq) {
+void Owner::on_cancel(Speaker speaker, std::uint64_t seq) {
   Operation& operation = find_or_create(seq);
-  settle(rank, operation);
+  settle(speaker, operation);
   // The rank's window counts the operation no more. Older ones may still wait for their open.
-  if (operation.has(rank, opened)) account(rank).in_flight -= kOpenCost;
-  operation.marks[static_cast<std::size_t>(rank)] &= static_cast<std::uint8_t>(~opened);
-  operation.marks[static_cast<std::size_t>(rank)] |= cancelled;
+  if (operation.has(speaker, opened)) accounts_[speaker].in_flight -= kOpenCost;
+  operation.marks[speaker] &= static_cast<std::uint8_t>(~opened);
+  operation.marks[speaker] |= cancelled;
   give_up(operation);
   if (operation.all_have(cancelled)) close(seq);
 }
 
-void Owner::on_refuse(Rank rank, std::uint64_t seq, const Error& error, Outbox& outbox) {
+void Owner::on_refuse(Speaker speaker, std::uint64_t seq, const Error& error, Outbox& outbox) {
   Operation& operation = find_or_create(seq);
-  settle(rank, operation);
+  settle(speaker, operation);
   if (!operation.has_failed()) fail(seq, operation, error, outbox);
 }
 
 void Owner::fail(std::uint64_t seq, Operation& operation, const Error& error, Outbox& outbox) {
   outbox.push_back(wire::fault_message(wire::FrameKind::fail, error, seq));
+  outbox.back().header.owner = static_cast<std::uint16_t>(owner_);
   give_up(operation);
 }
 
@@ -228,16 +243,16 @@ void Owner::give_up(Operation& operation) {
   release(operation);
 }
 
-void Owner::disagree(std::uint64_t seq, Operation& operation, Rank rank,
+void Owner::disagree(std::uint64_t seq, Operation& operation, Speaker speaker,
                      const wire::Descriptor& descriptor, Outbox& outbox) {
-  const Rank other = operation.first_with(opened);
-  const auto says = [&](Rank who) {
-    return "rank " + std::to_string(who) + " called " +
-           wire::describe(who == rank ? descriptor : operation.descriptor);
+  const Speaker other = operation.first_with(opened);
+  const auto says = [&](Speaker who) {
+    return "rank " + std::to_string(speakers_[who]) + " called " +
+           wire::describe(who == speaker ? descriptor : operation.descriptor);
   };
-  const auto [a, b] = std::minmax(rank, other);
-  fail(seq, operation, {ErrorCode::mismatch, b, "ranks disagree: " + says(a) + ", " + says(b)},
-       outbox);
+  const auto [a, b] = std::minmax(speaker, other);
+  fail(seq, operation,
+       {ErrorCode::mismatch, speakers_[b], "ranks disagree: " + says(a) + ", " + says(b)}, outbox);
 }
 
 void Owner::release(Operation& operation) {
@@ -247,7 +262,7 @@ void Owner::release(Operation& operation) {
 
 void Owner::give_back(const std::vector<Contribution>& contributions) {
   for (const Contribution& contribution : contributions) {
-    account(contribution.rank).in_flight -=
+    accounts_[static_cast<Speaker>(contribution.rank)].in_flight -=
         segment_cost(contribution.payload.size(), topology_.window_bytes);
     buffered_ -= contribution.bytes();
   }
@@ -270,8 +285,8 @@ void Owner::emit_complete(std::uint64_t seq, Operation& operation, Outbox& outbo
   if (paused_ || operation.state != OwnerState::adding) return;
   const std::uint64_t announced = std::ranges::min(operation.next);
   auto& pending = operation.pending;
-  if (announced == wire::kNoChunk && pending.empty()) {
-    outbox.push_back(result_message(seq, wire::kNoChunk, wire::kNoChunk, {}));
+  if (announced == wire::kNoChunk && pending.empty() && role_ == OwnerRole::root) {
+    outbox.push_back(sum_message(seq, wire::kNoChunk, wire::kNoChunk, {}));
   }
   while (!pending.empty() && pending.begin()->first < announced) {
     paused_ = made_ > kBurstBytes;
@@ -301,19 +316,54 @@ wire::Message Owner::reduce_first(std::uint64_t seq, Operation& operation,
 
   const wire::Descriptor& descriptor = operation.descriptor;
   const BlockLayout layout = operation.grid.layout(chunk);
-  const Segment sum = reduce(contributions,
-                             {.dtype = descriptor.dtype,
-                              .op = descriptor.op,
-                              .world_size = static_cast<std::int32_t>(topology_.world_size),
-                              .form = descriptor.form,
-                              .costs = costs_for(descriptor, costs_)},
-                             layout, scratch_);
+  const Segment sum = reduce(contributions, reduction_of(descriptor), layout, scratch_);
   give_back(contributions);
-  const std::uint64_t waiting =
-      operation.pending.empty() ? wire::kNoChunk : operation.pending.begin()->first;
-  return result_message(seq, chunk, std::min(announced, waiting),
-                        encode_segment(sum, descriptor.result_codec, layout,
-                                       rounding_key(descriptor.seed, seq, kNoRank, chunk)));
+  const std::uint64_t next = first_announced(operation, announced);
+  if (role_ == OwnerRole::deputy) return sum_message(seq, chunk, next, sum);
+  return sum_message(seq, chunk, next,
+                     encode_segment(sum, descriptor.result_codec, layout,
+                                    rounding_key(descriptor.seed, seq, kNoRank, chunk)));
+}
+
+// Only the root knows how many ranks an average is of, and what form its callers want.
+Reduction Owner::reduction_of(const wire::Descriptor& descriptor) const {
+  const bool is_root = role_ == OwnerRole::root;
+  const bool is_share = !is_root && descriptor.op == ReduceOp::avg;
+  const bool may_choose = !is_root && skips_zeros(descriptor.op);
+  return {.dtype = descriptor.dtype,
+          .op = is_share ? ReduceOp::sum : descriptor.op,
+          .world_size = static_cast<std::int32_t>(topology_.world_size),
+          .form = may_choose ? wire::ResultForm::cheapest : descriptor.form,
+          .costs = costs_for(descriptor, costs_)};
+}
+
+std::uint64_t Owner::first_announced(const Operation& operation, std::uint64_t announced) {
+  return operation.pending.empty() ? announced
+                                   : std::min(announced, operation.pending.begin()->first);
+}
+
+wire::Message Owner::open_message(std::uint64_t seq, const Operation& operation) const {
+  std::array<std::byte, wire::kDescriptorBytes> payload;
+  wire::encode(operation.descriptor, payload);
+  const std::uint64_t first = first_announced(operation, std::ranges::min(operation.next));
+  return wire::message_of({.kind = wire::FrameKind::open,
+                           .owner = static_cast<std::uint16_t>(owner_),
+                           .seq = seq,
+                           .next = first},
+                          Bytes::copy_of(payload));
+}
+
+wire::Message Owner::sum_message(std::uint64_t seq, std::uint64_t chunk, std::uint64_t next,
+                                 Segment sum) const {
+  const bool is_root = role_ == OwnerRole::root;
+  return wire::message_of({.kind = is_root ? wire::FrameKind::result : wire::FrameKind::segment,
+                           .format = sum.format,
+                           .codec = sum.codec,
+                           .owner = static_cast<std::uint16_t>(owner_),
+                           .seq = seq,
+                           .chunk = chunk,
+                           .next = next},
+                          std::move(sum.payload));
 }
 
 std::optional<OwnerState> Owner::state(std::uint64_t seq) const {
@@ -326,11 +376,10 @@ std::vector<Rank> Owner::missing(std::uint64_t seq) const {
   if (!operation) return {};
   const bool some_unopened = !operation->all_have(opened);
   std::vector<Rank> missing;
-  for (std::size_t r = 0; r < accounts_.size(); ++r) {
-    const auto rank = static_cast<Rank>(r);
-    const bool is_missing =
-        some_unopened ? !operation->has(rank, opened) : operation->next[r] != wire::kNoChunk;
-    if (is_missing) missing.push_back(rank);
+  for (Speaker speaker = 0; speaker < speakers_.size(); ++speaker) {
+    const bool is_missing = some_unopened ? !operation->has(speaker, opened)
+                                          : operation->next[speaker] != wire::kNoChunk;
+    if (is_missing) missing.push_back(speakers_[speaker]);
   }
   return missing;
 }

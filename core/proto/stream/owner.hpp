@@ -1,5 +1,6 @@
-// The owner's half of the stream protocol: gathers what the ranks send of each chunk, knows by
-// their look-ahead when a chunk is complete, adds it up and sends the union once to every rank.
+// The owner's half of the stream protocol: gathers what the speakers, ranks or a rank of each host,
+// send of each chunk, knows by their look-ahead when a chunk is complete, and adds it up. What
+// becomes of a sum is the role's business: a result for every speaker, or a segment for a parent.
 #pragma once
 
 #include <cstdint>
@@ -40,20 +41,36 @@ inline constexpr Transition<OwnerState, OwnerStep> kOwnerTransitions[] = {
     {OwnerState::adding, OwnerStep::fail, OwnerState::failed},
 };
 
+enum class OwnerRole : std::uint8_t {
+  root,    // its sums are the results
+  deputy,  // they are its speakers' share, and go to an owner above in open and segment frames
+};
+
+struct OwnerDuty {
+  OwnerRole role = OwnerRole::root;
+  std::vector<Rank> speakers = {};  // in the order of the sums; none for all ranks
+  // How far ahead ranks may go. Without it any sequence is taken: an owner does not see the
+  // exchanges among workers.
+  std::uint64_t reach = wire::kMaxSequence;
+};
+
 class Owner {
  public:
-  // Messages for every rank alike, in the order in which they must be sent.
+  // Messages for every speaker alike or, of a deputy, for its parent, in the order in which they
+  // must be sent. A fail message is for the speakers.
   using Outbox = std::vector<wire::Message>;
 
-  // Without a reach any sequence is taken: an owner does not see the exchanges among workers.
   Owner(const wire::Topology& topology, std::uint32_t lane, std::uint32_t owner,
-        std::uint64_t reach = wire::kMaxSequence);
+        OwnerDuty duty = {});
 
   // The part of on_message's checks that needs no payload: an error means that the rank broke the
   // protocol, and that nothing of the frame is worth receiving.
   Status accepts(Rank rank, const wire::FrameHeader& header) const;
 
-  // Takes an open, segment, cancel or refuse frame. An error means that the rank broke the
+  // Whose messages it takes.
+  const std::vector<Rank>& speakers() const { return speakers_; }
+
+  // Takes an open, segment, cancel, refuse or decline frame. An error means that the rank broke the
   // protocol. Ranks that disagree do not: the outbox gets a fail message, and the operation is
   // forgotten once every rank has cancelled it.
   Status on_message(Rank rank, wire::Message message, Outbox& outbox);
@@ -70,7 +87,7 @@ class Owner {
   // None where nothing of the operation is known, or all of it is forgotten.
   std::optional<OwnerState> state(std::uint64_t seq) const;
 
-  // The ranks that an operation waits for here; all that have not opened it, or else all that
+  // The speakers that an operation waits for here; all that have not opened it, or else all that
   // still owe a chunk.
   std::vector<Rank> missing(std::uint64_t seq) const;
 
@@ -83,23 +100,25 @@ class Owner {
   static std::size_t memory_needed(const wire::Topology& topology);
 
  private:
+  // From here on a speaker goes by its place among them.
+  using Speaker = std::size_t;
   enum Mark : std::uint8_t { opened = 1, cancelled = 2, unsettled = 4 };
   struct Operation {
     OwnerState state = OwnerState::opening;
-    std::vector<std::uint8_t> marks;  // per rank
-    std::vector<std::uint64_t> next;  // per rank, once it has opened; none while nobody has
-    wire::Descriptor descriptor;      // of all ranks that have opened
+    std::vector<std::uint8_t> marks;  // per speaker
+    std::vector<std::uint64_t> next;  // per speaker, once it has opened; none while nobody has
+    wire::Descriptor descriptor;      // of all that have opened
     ChunkGrid grid;
     ChunkSequence chunks;
     std::map<std::uint64_t, std::vector<Contribution>> pending;
 
-    bool has(Rank rank, Mark mark) const { return marks[static_cast<std::size_t>(rank)] & mark; }
+    bool has(Speaker speaker, Mark mark) const { return marks[speaker] & mark; }
     bool has_failed() const { return state == OwnerState::failed; }
     void move(OwnerStep step) { state = next_state(kOwnerTransitions, state, step); }
     bool all_have(Mark mark) const;
-    Rank first_with(Mark mark) const;
+    Speaker first_with(Mark mark) const;
   };
-  // What counts for one rank across its operations.
+  // What counts for one speaker across its operations.
   struct Account {
     std::size_t in_flight = 0;       // as it costs in the window
     std::size_t unsettled = 0;       // operations
@@ -107,27 +126,32 @@ class Owner {
   };
 
   static std::size_t memory_of_operations(std::size_t count, std::size_t world_size);
-  Status may_open(Rank rank, std::uint64_t seq) const;
-  Status may_contribute(Rank rank, const wire::FrameHeader& header) const;
-  Status may_settle(Rank rank, std::uint64_t seq, bool is_cancel) const;
-  Status on_open(Rank rank, const wire::FrameHeader& header, const wire::Descriptor& descriptor,
-                 Outbox& outbox);
-  Status on_segment(Rank rank, const wire::FrameHeader& header, Bytes payload, Outbox& outbox);
-  void on_cancel(Rank rank, std::uint64_t seq);
-  void on_refuse(Rank rank, std::uint64_t seq, const Error& error, Outbox& outbox);
+  Status may_open(Speaker speaker, std::uint64_t seq) const;
+  Status may_contribute(Speaker speaker, const wire::FrameHeader& header) const;
+  Status may_settle(Speaker speaker, std::uint64_t seq, bool is_cancel) const;
+  Status on_open(Speaker speaker, const wire::FrameHeader& header,
+                 const wire::Descriptor& descriptor, Outbox& outbox);
+  Status on_segment(Speaker speaker, const wire::FrameHeader& header, Bytes payload,
+                    Outbox& outbox);
+  void on_cancel(Speaker speaker, std::uint64_t seq);
+  void on_refuse(Speaker speaker, std::uint64_t seq, const Error& error, Outbox& outbox);
   const Operation* find(std::uint64_t seq) const;
   Operation& find_or_create(std::uint64_t seq);
-  Account& account(Rank rank) { return accounts_[static_cast<std::size_t>(rank)]; }
-  const Account& account(Rank rank) const { return accounts_[static_cast<std::size_t>(rank)]; }
+  std::optional<Speaker> speaker_of(Rank rank) const;
   static Status check_next(const wire::Descriptor& descriptor, const ChunkSequence& chunks,
                            std::uint64_t after, std::uint64_t next);
-  void settle(Rank rank, Operation& operation);
-  void disagree(std::uint64_t seq, Operation& operation, Rank rank,
+  void settle(Speaker speaker, Operation& operation);
+  void disagree(std::uint64_t seq, Operation& operation, Speaker speaker,
                 const wire::Descriptor& descriptor, Outbox& outbox);
   void fail(std::uint64_t seq, Operation& operation, const Error& error, Outbox& outbox);
   void give_up(Operation& operation);
   void emit_complete(std::uint64_t seq, Operation& operation, Outbox& outbox);
   wire::Message reduce_first(std::uint64_t seq, Operation& operation, std::uint64_t announced);
+  Reduction reduction_of(const wire::Descriptor& descriptor) const;
+  static std::uint64_t first_announced(const Operation& operation, std::uint64_t announced);
+  wire::Message open_message(std::uint64_t seq, const Operation& operation) const;
+  wire::Message sum_message(std::uint64_t seq, std::uint64_t chunk, std::uint64_t next,
+                            Segment sum) const;
   void give_back(const std::vector<Contribution>& contributions);
   void release(Operation& operation);
   void close(std::uint64_t seq);
@@ -135,13 +159,15 @@ class Owner {
   wire::Topology topology_;
   std::uint32_t lane_;
   std::uint32_t owner_;
+  OwnerRole role_;
   std::uint64_t reach_;
+  std::vector<Rank> speakers_;
   bool paused_ = false;
   std::size_t made_ = 0;  // bytes of results, since it last resumed
   Costs costs_;
   Scratch scratch_;
   std::map<std::uint64_t, Operation> operations_;
-  std::vector<Account> accounts_;    // per rank
+  std::vector<Account> accounts_;    // per speaker
   std::uint64_t settled_up_to_ = 0;  // behind the newest operation that all ranks are done with
   std::size_t buffered_ = 0;         // bytes
   std::size_t contributions_ = 0;

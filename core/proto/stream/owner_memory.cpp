@@ -25,7 +25,7 @@ std::size_t Owner::memory_of_operations(std::size_t count, std::size_t world_siz
 }
 
 std::size_t Owner::memory() const {
-  return memory_of_operations(operations_.size(), topology_.world_size) + buffered_ +
+  return memory_of_operations(operations_.size(), speakers_.size()) + buffered_ +
          contributions_ * kMemoryPerContribution;
 }
 

@@ -15,6 +15,9 @@ class Source {
   // This rank's values of the chunk, or nothing where all of them are zero. Chunks are asked for
   // once each. A borrowed payload stays valid until the operation ends.
   virtual std::optional<Segment> segment(std::uint64_t chunk) = 0;
+
+  // Whether it is known by now what segment() is to return.
+  virtual bool knows(std::uint64_t) const { return true; }
 };
 
 class Sink {
@@ -42,6 +45,7 @@ class EncodedSource final : public Source {
     return encode_segment(*segment, descriptor_.segment_codec, grid_.layout(chunk),
                           rounding_key(descriptor_.seed, seq_, rank_, chunk));
   }
+  bool knows(std::uint64_t chunk) const override { return source_->knows(chunk); }
 
  private:
   std::unique_ptr<Source> source_;

@@ -36,7 +36,7 @@ std::optional<wire::Message> WorkerStream::poll() {
 // True once the next non-zero chunk is found, or known not to exist.
 bool WorkerStream::look_ahead() {
   for (int looked = 0; !ahead_ && cursor_ != wire::kNoChunk; ++looked) {
-    if (looked == kChunksPerLook) return false;
+    if (looked == kChunksPerLook || !source_.knows(cursor_)) return false;
     const std::uint64_t chunk = cursor_;
     cursor_ = chunks_.after(chunk);
     if (auto segment = source_.segment(chunk)) {
@@ -135,14 +135,16 @@ std::byte* WorkerStream::place(const wire::FrameHeader& header) const {
 
 // --- All operations ---
 
-Worker::Worker(const wire::Topology& topology, std::uint32_t lane)
-    : topology_(topology), lane_(lane), owners_(topology.owners) {}
+Worker::Worker(const wire::Topology& topology, std::uint32_t lane,
+               std::optional<std::uint32_t> owner)
+    : topology_(topology), lane_(lane), only_owner_(owner), owners_(topology.owners) {}
 
 bool Worker::submit(std::uint64_t seq, const wire::Descriptor& descriptor, const ChunkGrid& grid,
                     std::unique_ptr<Source> source, std::shared_ptr<Sink> sink) {
   Operation operation{.source = std::move(source), .sink = std::move(sink), .streams = {}};
   operation.streams.resize(topology_.owners);
   for (std::uint32_t owner = 0; owner < topology_.owners; ++owner) {
+    if (owner != only_owner_.value_or(owner)) continue;
     const ChunkSequence chunks = chunks_of(lane_, owner, seq, grid, topology_);
     if (chunks.empty()) continue;
     operation.streams[owner] = std::make_unique<WorkerStream>(
@@ -170,7 +172,9 @@ WorkerStream* Worker::next_to_send(std::uint32_t owner) {
 }
 
 bool Worker::has_work(std::uint32_t owner) {
-  return owners_[owner].in_flight < topology_.window_bytes && next_to_send(owner);
+  if (owners_[owner].in_flight >= topology_.window_bytes) return false;
+  const WorkerStream* const stream = next_to_send(owner);
+  return stream && !stream->waits();
 }
 
 std::optional<wire::Message> Worker::poll(std::uint32_t owner) {
@@ -179,6 +183,7 @@ std::optional<wire::Message> Worker::poll(std::uint32_t owner) {
   const std::size_t before = stream->bytes_in_flight();
   auto message = stream->poll();
   owners_[owner].in_flight += stream->bytes_in_flight() - before;
+  if (message) message->header.owner = static_cast<std::uint16_t>(owner);
   return message;
 }
 

@@ -35,6 +35,8 @@ class WorkerStream {
   std::byte* place(const wire::FrameHeader& header) const;
 
   bool sent_all() const { return opened_ && !pending_; }
+  // Whether poll() has to wait until the source knows more.
+  bool waits() const { return !ahead_ && cursor_ != wire::kNoChunk && !source_.knows(cursor_); }
   bool finished() const { return finished_; }
   std::size_t bytes_in_flight() const { return bytes_in_flight_; }
   std::uint64_t chunks_empty() const { return chunks_empty_; }
@@ -80,7 +82,9 @@ class WorkerStream {
 
 class Worker {
  public:
-  Worker(const wire::Topology& topology, std::uint32_t lane);
+  // Talks to all owners, or to one.
+  Worker(const wire::Topology& topology, std::uint32_t lane,
+         std::optional<std::uint32_t> owner = {});
 
   // Starts an operation. False where this lane has no part in it; source and sink are not kept
   // then. Sequence numbers rise.
@@ -128,6 +132,7 @@ class Worker {
 
   wire::Topology topology_;
   std::uint32_t lane_;
+  std::optional<std::uint32_t> only_owner_;
   std::map<std::uint64_t, Operation> operations_;
   std::vector<Sending> owners_;
   std::uint64_t chunks_empty_ = 0;

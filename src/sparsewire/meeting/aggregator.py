@@ -135,7 +135,7 @@ class AggregatorServer:
         ask for a window of `window_max`. One that says nothing for `grace` seconds is let go.
         """
         self._guard = WorkerGuard(check_secret(secret), jobs_max, ranks_max)
-        self._listener = Listener(bind(*address), partial(receive, self._guard))
+        self._listener = Listener(partial(receive, self._guard), bind(*address))
         self._core = Core(memory=memory, job_memory=job_memory, window=window_max, grace=grace)
         if not secret and not is_loopback(self.address.host):
             _log.warning(

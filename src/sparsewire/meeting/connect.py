@@ -19,7 +19,7 @@ from sparsewire.communicator import Communicator
 from sparsewire.meeting.link_probe import measure_link
 from sparsewire.meeting.mpi_place import as_mpi, mpi_place, mpi_ranks
 from sparsewire.meeting.place import Place
-from sparsewire.meeting.startup import connect
+from sparsewire.meeting.startup import Connected, connect
 from sparsewire.meeting.store_place import FileStore, Store, StorePlace
 from sparsewire.meeting.tcp_place import TcpStore, tcp_place
 from sparsewire.options import RANK_NAMES, Address, Options, resolve
@@ -72,19 +72,20 @@ def init(
         aggregators=aggregators,
     )
     # A single rank has nobody to meet and nothing to send, not even to an aggregator.
-    channels = [[-1]] * options.lanes
+    connected = Connected([[-1]] * options.lanes)
     if options.world_size > 1:
         deadline = time.monotonic() + options.start_timeout
         with closing(open_place(store, options, os.environ, deadline)) as place:
-            channels = connect(options, place, os.environ, deadline)
+            connected = connect(options, place, os.environ, deadline)
     core = Core(
         options.rank,
         options.world_size,
-        channels,
+        connected.channels,
         dedicated=bool(options.aggregators) and options.world_size > 1,
         block=options.block,
         window=options.window,
         peer_timeout=options.peer_timeout,
+        hosts=connected.hosts,
     )
     communicator = Communicator(core, options)
     try:

@@ -1,4 +1,4 @@
-"""Accepts connections on one address and runs all their handshakes at once, none trusted yet."""
+"""Accepts connections and runs all their handshakes at once, none trusted yet."""
 
 from __future__ import annotations
 
@@ -38,24 +38,25 @@ class _Stranger(Generic[T]):
 
 
 class Listener(Generic[T]):
-    """A listening socket with the handshakes of those who connected.
+    """Listening sockets with the handshakes of those who connected.
 
     A stranger costs one descriptor and what its handshake reads at once: fewer than 200 bytes until
     it has proved itself. One that is silent, slow or talks nonsense is dropped, and never holds up
     the others.
     """
 
-    def __init__(self, door: socket.socket, greet: Callable[[], Handshake[T]]) -> None:
-        """Take over `door`, which `sockets.bind` has made; `greet` begins a handshake."""
+    def __init__(self, greet: Callable[[], Handshake[T]], *doors: socket.socket) -> None:
+        """Take over `doors`, which `sockets.bind` has made; `greet` begins a handshake."""
         self._greet = greet
         self._strangers: OrderedDict[socket.socket, _Stranger[T]] = OrderedDict()
-        self._socket = door
+        self._doors = doors
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._socket, selectors.EVENT_READ)
+        for door in doors:
+            self._selector.register(door, selectors.EVENT_READ)
 
     @property
     def address(self) -> Address:
-        return local_end(self._socket)
+        return local_end(self._doors[0])
 
     def poll(self, timeout: float) -> list[tuple[socket.socket, T]]:
         """Wait up to `timeout` seconds; return connections, and what their handshakes came to.
@@ -64,13 +65,13 @@ class Listener(Generic[T]):
         """
         welcome: list[tuple[socket.socket, T]] = []
         for key, _ in self._selector.select(self._wait_limit(timeout)):
-            if key.fileobj is self._socket:
-                self._accept()
+            ready = key.fileobj
+            assert isinstance(ready, socket.socket)
+            if ready in self._doors:
+                self._accept(ready)
             # An accept may have pushed out a stranger whose event is still in this list.
-            elif isinstance(key.fileobj, socket.socket) and key.fileobj in self._strangers:
-                outcome = self._advance(key.fileobj)
-                if outcome is not None:
-                    welcome.append((key.fileobj, outcome))
+            elif ready in self._strangers and (outcome := self._advance(ready)) is not None:
+                welcome.append((ready, outcome))
         self._drop_expired()
         return welcome
 
@@ -78,7 +79,8 @@ class Listener(Generic[T]):
         for connection in list(self._strangers):
             self._drop(connection)
         self._selector.close()
-        self._socket.close()
+        for door in self._doors:
+            door.close()
 
     def _wait_limit(self, timeout: float) -> float:
         if not self._strangers:
@@ -86,9 +88,9 @@ class Listener(Generic[T]):
         oldest = next(iter(self._strangers.values()))
         return max(0.0, min(timeout, oldest.expires - time.monotonic()))
 
-    def _accept(self) -> None:
+    def _accept(self, door: socket.socket) -> None:
         try:
-            connection, _ = self._socket.accept()
+            connection, _ = door.accept()
         except BlockingIOError:
             return
         except OSError as error:
@@ -161,6 +163,8 @@ class Listener(Generic[T]):
 
 
 def _name(connection: socket.socket) -> str:
+    if connection.family == socket.AF_UNIX:
+        return "this host"
     with contextlib.suppress(OSError):
         return str(Address(*connection.getpeername()[:2]))
     return "an unknown address"

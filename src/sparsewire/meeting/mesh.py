@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,8 +28,10 @@ from sparsewire.meeting.handshake import (
     receive,
 )
 from sparsewire.meeting.listener import Listener
-from sparsewire.meeting.sockets import CutShort, connect, prepare, receive_exactly
+from sparsewire.meeting.sockets import CutShort, LocalAddress, connect, prepare, receive_exactly
 from sparsewire.options import Address
+
+_log = logging.getLogger(__name__)
 
 _ATTEMPT_MAX_S = 10.0
 _RETRY_FIRST_S = 0.01
@@ -77,35 +80,58 @@ class MemberGuard(Guard):
 
 
 def connect_ranks(
-    member: Membership, door: socket.socket, addresses: Sequence[Address], deadline: float
+    member: Membership,
+    doors: Sequence[socket.socket],
+    addresses: Sequence[Address],
+    deadline: float,
+    neighbours: Mapping[int, LocalAddress] | None = None,
 ) -> Channels:
-    """Dial every lower rank, then let in every higher one at `door`; `addresses` by rank.
+    """Dial every lower rank, then let in every higher one at `doors`; `addresses` by rank.
 
-    No rank waits for a higher one before it lets in, so all get through. Raises Timeout (naming
-    ranks) at `deadline` on the monotonic clock, or AuthenticationError.
+    Ranks of this host, `neighbours`, are dialled on its own sockets, and elsewhere where that
+    fails. No rank waits for a higher one before it lets in, so all get through. Raises Timeout
+    (naming ranks) at `deadline` on the monotonic clock, or AuthenticationError.
     """
     with _closed_on_error() as table:
         for rank in range(member.rank):
+            near = (neighbours or {}).get(rank)
             for lane in range(member.lanes):
-                table[rank, lane] = _dial_rank(member, rank, lane, addresses[rank], deadline)
-        receive_ranks(member, door, table, deadline)
+                table[rank, lane] = _dial_rank(member, rank, lane, addresses[rank], near, deadline)
+        receive_ranks(member, doors, table, deadline)
         return _channels(table, member.lanes, member.world_size)
 
 
 def _dial_rank(
-    member: Membership, rank: int, lane: int, address: Address, deadline: float
+    member: Membership,
+    rank: int,
+    lane: int,
+    address: Address,
+    near: LocalAddress | None,
+    deadline: float,
 ) -> socket.socket:
     hello = member.hello(Role.PEER, rank, lane)
+    name = f"rank {rank}"
+    if near is not None:
+        try:
+            return _dial_once(name, near, hello, member.key, deadline)
+        except OSError as error:
+            _log.warning(
+                "rank %d is on this host, but shares no memory with rank %d (%s): they talk over "
+                "the network",
+                *(rank, member.rank, error),
+            )
     try:
-        return dial(f"rank {rank}", address, hello, member.key, deadline)
+        return dial(name, address, hello, member.key, deadline)
     except Timeout as error:
         # It lets in nobody before it has reached all lower ranks.
         raise Timeout(f"{error}. It may still wait for another rank itself") from error
 
 
-def receive_ranks(member: Membership, door: socket.socket, table: Table, deadline: float) -> None:
-    """Let in all lanes of all higher ranks, into `table`. Raises Timeout; closes the door."""
-    with contextlib.closing(Listener(door, partial(receive, MemberGuard(member)))) as listener:
+def receive_ranks(
+    member: Membership, doors: Sequence[socket.socket], table: Table, deadline: float
+) -> None:
+    """Let in all lanes of all higher ranks, into `table`. Raises Timeout; closes the doors."""
+    with contextlib.closing(Listener(partial(receive, MemberGuard(member)), *doors)) as listener:
         while missing := missing_ranks(member, table):
             left = deadline - time.monotonic()
             if left <= 0:
@@ -159,19 +185,34 @@ def dial(
     """Connect and introduce, again and again until `deadline`; a refusal is final."""
     pause = _RETRY_FIRST_S
     while True:
-        remaining = deadline - time.monotonic()
         try:
-            return attempt(address, introduce(hello, key, may_register=may_register), remaining)
-        except AuthenticationError as error:
-            raise AuthenticationError(f"{name} at {address}: {error}") from error
+            return _dial_once(name, address, hello, key, deadline, may_register=may_register)
         except OSError as error:
-            if remaining <= pause:
+            if deadline - time.monotonic() <= pause:
                 raise Timeout(f"{name} cannot be reached at {address}: {error}") from error
         time.sleep(pause)
         pause = min(2 * pause, _RETRY_MAX_S)
 
 
-def attempt(address: Address, handshake: Handshake[None], limit: float) -> socket.socket:
+def _dial_once(
+    name: str,
+    address: Address | LocalAddress,
+    hello: Hello,
+    key: bytes,
+    deadline: float,
+    *,
+    may_register: bool = False,
+) -> socket.socket:
+    try:
+        handshake = introduce(hello, key, may_register=may_register)
+        return attempt(address, handshake, deadline - time.monotonic())
+    except AuthenticationError as error:
+        raise AuthenticationError(f"{name} at {address}: {error}") from error
+
+
+def attempt(
+    address: Address | LocalAddress, handshake: Handshake[None], limit: float
+) -> socket.socket:
     """One connection with a finished handshake; raises OSError where trying again may help."""
     connection = connect(address, min(max(limit, 0.001), _ATTEMPT_MAX_S))
     try:

@@ -1,4 +1,4 @@
-"""TCP sockets: on which local address to listen, connecting, and reading just so many bytes.
+"""Sockets: on which local address to listen, connecting, and reading just so many bytes.
 
 Forked children close their copies of sockets, of which the other end learns nothing.
 """
@@ -8,14 +8,27 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
+import secrets
 import socket
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from sparsewire.errors import Error
 from sparsewire.lifetime import disown_in_child
 from sparsewire.options import Address
 
 _SCOPE_LINK = 253
+_NAMELESS = "\0sparsewire-"
+"""Begins a name that is no file, so that nothing is left of it; a network namespace has its own."""
+
+
+class LocalAddress(NamedTuple):
+    """A Unix socket that only processes of the same host, and of the same container, reach."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return "a socket of this host"
 
 
 class CutShort(ConnectionResetError):
@@ -47,12 +60,28 @@ def bind(host: str, port: int) -> socket.socket:
     raise Error(f"cannot listen on {Address(host, port)}: {reason}") from reason
 
 
+def bind_local() -> tuple[socket.socket, LocalAddress] | None:
+    """A non-blocking listening Unix socket; None where the system has none without a file."""
+    address = LocalAddress(secrets.token_hex(16))
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(_NAMELESS + address.name)
+        listener.listen(socket.SOMAXCONN)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        return None
+    return disown_in_child(listener, "close"), address
+
+
 def local_end(connection: socket.socket) -> Address:
     return Address(*connection.getsockname()[:2])
 
 
-def connect(address: Address, timeout: float) -> socket.socket:
+def connect(address: Address | LocalAddress, timeout: float) -> socket.socket:
     """A blocking connection whose every step may take `timeout` seconds; raises OSError."""
+    if isinstance(address, LocalAddress):
+        return _connect_local(address, timeout)
     connection = socket.create_connection(address, timeout)
     # Dialling a free local port can meet itself: TCP's simultaneous open.
     if connection.getsockname() == connection.getpeername():
@@ -61,8 +90,21 @@ def connect(address: Address, timeout: float) -> socket.socket:
     return disown_in_child(connection, "close")
 
 
+def _connect_local(address: LocalAddress, timeout: float) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout)
+        connection.connect(_NAMELESS + address.name)
+    except BaseException:
+        connection.close()
+        raise
+    return disown_in_child(connection, "close")
+
+
 def prepare(connection: socket.socket) -> None:
     """Make a connection fit to carry collectives: no delays, and a fair share of the link."""
+    if connection.family == socket.AF_UNIX:
+        return
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     option = getattr(socket, "TCP_CONGESTION", None)
     if option is None:

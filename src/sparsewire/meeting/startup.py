@@ -6,8 +6,8 @@ import itertools
 import json
 import secrets
 from collections.abc import Mapping
-from contextlib import closing
-from dataclasses import asdict, dataclass, fields, replace
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, field, fields, replace
 
 from sparsewire._core import WIRE_VERSION
 from sparsewire.errors import Error, MismatchError, ProtocolError
@@ -20,7 +20,15 @@ from sparsewire.meeting.mesh import (
     connect_ranks,
 )
 from sparsewire.meeting.place import Place
-from sparsewire.meeting.sockets import bind, host_identity, is_loopback, local_address, local_end
+from sparsewire.meeting.sockets import (
+    LocalAddress,
+    bind,
+    bind_local,
+    host_identity,
+    is_loopback,
+    local_address,
+    local_end,
+)
 from sparsewire.options import Address, Options
 
 _SETTINGS = {
@@ -32,6 +40,7 @@ _SETTINGS = {
     "peer_timeout": "set SPARSEWIRE_PEER_TIMEOUT alike on all ranks",
     "link": "set SPARSEWIRE_LINK alike on all ranks",
     "aggregators": "set SPARSEWIRE_AGGREGATORS alike on all ranks, in the same order",
+    "hosts": "set SPARSEWIRE_HOSTS alike on all ranks",
 }
 
 _epochs = itertools.count()
@@ -48,10 +57,13 @@ class Record:
     window: int
     peer_timeout: float
     aggregators: str
+    hosts: str
     identity: str
     link: str = ""
     host: str = ""
     port: int = 0
+    door: str = ""
+    """Where processes of this host knock; none where it does not share memory."""
     job: int = 0
     epoch: int = 0
     secret: str = ""
@@ -66,7 +78,7 @@ class Record:
             values = json.loads(data)
             record = cls(**values)
             well_typed = all(
-                type(getattr(record, field.name)).__name__ == field.type for field in fields(cls)
+                type(getattr(record, each.name)).__name__ == each.type for each in fields(cls)
             )
         except (TypeError, ValueError, RecursionError):
             well_typed = False
@@ -78,26 +90,58 @@ class Record:
         return record
 
 
+@dataclass(frozen=True)
+class Connected:
+    """`channels[lane][peer]`, or `channels[lane][aggregator]`, and the number of each rank's host.
+
+    No hosts are named where every rank speaks for itself.
+    """
+
+    channels: Channels
+    hosts: list[int] = field(default_factory=list)
+
+
 def connect(
     options: Options, place: Place, environment: Mapping[str, str], deadline: float
-) -> Channels:
+) -> Connected:
     """Connect this rank to all others, or to all aggregators; a collective call.
 
-    Returns `channels[lane][peer]`, or `channels[lane][aggregator]`. Raises Timeout that names the
+    Raises Timeout that names the
     missing ranks once it is `deadline` on the monotonic clock, MismatchError, AuthenticationError,
     or Error.
     """
     mine = _record(options)
     if options.aggregators:
-        return _join_aggregators(options, place, mine, deadline)
-    with closing(bind(local_address(environment), 0)) as door:
-        host, port = local_end(door)
-        records = _meet(options, place, replace(mine, host=host, port=port))
+        return Connected(_join_aggregators(options, place, mine, deadline))
+    with ExitStack() as held:
+        doors = [held.enter_context(closing(bind(local_address(environment), 0)))]
+        host, port = local_end(doors[0])
+        mine = replace(mine, host=host, port=port)
+        if options.shared_memory and (local := bind_local()):
+            doors.append(held.enter_context(closing(local[0])))
+            mine = replace(mine, door=local[1].name)
+        records = _meet(options, place, mine)
         _check_reachable(records)
         # Nobody is let in before the key is known: who comes earlier waits in the door's queue.
         member = _membership(records[0], options)
         addresses = [Address(record.host, record.port) for record in records]
-        return connect_ranks(member, door, addresses, deadline)
+        near = _neighbours(records, mine)
+        channels = connect_ranks(member, doors, addresses, deadline, near)
+        return Connected(channels, [] if options.hosts == "flat" else _hosts(records))
+
+
+def _hosts(records: list[Record]) -> list[int]:
+    names = [record.identity for record in records]
+    return [names.index(name) for name in names]
+
+
+def _neighbours(records: list[Record], mine: Record) -> dict[int, LocalAddress]:
+    """The ranks that share memory with this one."""
+    return {
+        rank: LocalAddress(record.door)
+        for rank, record in enumerate(records)
+        if record.door and mine.door and record.identity == mine.identity
+    }
 
 
 def _join_aggregators(options: Options, place: Place, mine: Record, deadline: float) -> Channels:
@@ -147,6 +191,7 @@ def _record(options: Options) -> Record:
         window=options.window,
         peer_timeout=options.peer_timeout,
         aggregators=",".join(map(str, options.aggregators)),
+        hosts=options.hosts,
         identity=host_identity(),
         link=str(options.link) if options.link else "",
     )

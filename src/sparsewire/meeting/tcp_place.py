@@ -190,7 +190,7 @@ class Host:
 
     def __init__(self, address: Address, key: bytes, options: Options, deadline: float) -> None:
         self._guests: dict[int, socket.socket] = {}
-        self._listener = Listener(bind(*address), partial(_receive_newcomer, key, self._guests))
+        self._listener = Listener(partial(_receive_newcomer, key, self._guests), bind(*address))
         self._world_size = options.world_size
         self._deadline = deadline
         self._records: dict[int, bytes] = {}

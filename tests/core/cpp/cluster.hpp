@@ -39,8 +39,10 @@ inline wire::Topology topology_of(std::uint32_t world_size, std::uint32_t lanes,
           .window_bytes = 1u << 20};
 }
 
-// Every rank joined to every other, per lane.
-inline std::vector<Sockets> colocated_mesh(const wire::Topology& topology) {
+// Every rank joined to every other, per lane: those of one host through its memory. Without hosts,
+// all over TCP.
+inline std::vector<Sockets> colocated_mesh(const wire::Topology& topology,
+                                           const std::vector<std::uint32_t>& hosts = {}) {
   std::vector<Sockets> mesh(topology.world_size);
   for (Sockets& sockets : mesh) {
     sockets.resize(topology.lanes);
@@ -49,7 +51,8 @@ inline std::vector<Sockets> colocated_mesh(const wire::Topology& topology) {
   for (std::uint32_t lane = 0; lane < topology.lanes; ++lane) {
     for (std::uint32_t a = 0; a < topology.world_size; ++a) {
       for (std::uint32_t b = a + 1; b < topology.world_size; ++b) {
-        SocketPair pair = connected_pair();
+        const bool are_neighbours = !hosts.empty() && hosts[a] == hosts[b];
+        SocketPair pair = are_neighbours ? local_pair() : connected_pair();
         mesh[a][lane][b] = std::move(pair.a);
         mesh[b][lane][a] = std::move(pair.b);
       }
@@ -88,6 +91,17 @@ class Cluster {
     return colocated_but(world_size, lanes, kNoRank);
   }
 
+  // One rank for each entry, which names its host.
+  static Cluster on_hosts(const std::vector<std::uint32_t>& hosts, std::uint32_t lanes,
+                          Rank absent = kNoRank) {
+    const auto world_size = static_cast<std::uint32_t>(hosts.size());
+    const wire::Topology topology = topology_of(world_size, lanes, world_size);
+    Cluster cluster(topology, false, colocated_mesh(topology, hosts));
+    cluster.hosts_ = proto::Hosts(hosts);
+    cluster.start_but(absent);
+    return cluster;
+  }
+
   // Leaves a rank's sockets to the test, in sockets_of().
   static Cluster colocated_but(std::uint32_t world_size, std::uint32_t lanes, Rank absent) {
     const wire::Topology topology = topology_of(world_size, lanes, world_size);
@@ -100,7 +114,7 @@ class Cluster {
     for (std::size_t rank = 0; rank < mesh_.size(); ++rank) {
       if (static_cast<Rank>(rank) == absent) continue;
       communicators_[rank] = std::make_unique<comm::Communicator>(
-          topology_, static_cast<Rank>(rank), dedicated_, released(mesh_[rank]));
+          topology_, static_cast<Rank>(rank), dedicated_, released(mesh_[rank]), hosts_);
     }
   }
 
@@ -134,6 +148,7 @@ class Cluster {
  private:
   wire::Topology topology_;
   bool dedicated_;
+  proto::Hosts hosts_;
   std::vector<Sockets> mesh_;
   std::vector<std::unique_ptr<comm::Communicator>> communicators_;
 };

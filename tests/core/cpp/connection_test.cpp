@@ -1,6 +1,6 @@
 // A connection gives every frame to its handler, whole and in order, however the bytes arrive, and
 // lets go of other people's memory when told to.
-#include "net/tcp/connection.hpp"
+#include "net/connection.hpp"
 
 #include <doctest/doctest.h>
 #include <poll.h>
@@ -10,8 +10,8 @@
 #include <deque>
 #include <memory>
 
+#include "pipes.hpp"
 #include "random.hpp"
-#include "sockets.hpp"
 #include "state_tables.hpp"
 #include "wire/frame.hpp"
 
@@ -87,11 +87,11 @@ class Recorder : public net::FrameHandler {
 
 // What a poller would note; true if there is something to read or the peer is gone.
 bool note(Connection& connection) {
-  pollfd ready{connection.fd(), POLLIN | POLLOUT, 0};
+  pollfd ready{connection.pipe().fd(), POLLIN | POLLOUT, 0};
   REQUIRE(::poll(&ready, 1, 0) >= 0);
   const bool readable = ready.revents & (POLLIN | POLLHUP | POLLERR);
   connection.note_ready(readable, ready.revents & POLLOUT);
-  return readable;
+  return connection.is_readable();
 }
 
 // Receives all that is there by now, or until an error.
@@ -104,38 +104,40 @@ Status receive_all(Connection& connection, net::FrameHandler& handler) {
 
 // Waits up to a second, because what is sent over loopback arrives soon but not at once.
 void wait_readable(const Connection& connection) {
-  pollfd ready{connection.fd(), POLLIN, 0};
+  pollfd ready{connection.pipe().fd(), POLLIN, 0};
   REQUIRE(::poll(&ready, 1, 1000) == 1);
 }
 
-void write_all(int fd, std::span<const std::byte> bytes) {
-  REQUIRE(::write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
-}
-
-Buffer read_all(int fd) {
-  Buffer all;
-  Buffer part(100'000);
-  while (true) {
-    const ssize_t got = ::read(fd, part.data(), part.size());
-    if (got <= 0) return all;
-    all.insert(all.end(), part.begin(), part.begin() + got);
+void write_all(net::Pipe& pipe, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const iovec vector{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    const auto moved = pipe.write({&vector, 1});
+    REQUIRE(moved);
+    REQUIRE(*moved != 0);
+    bytes = bytes.subspan(*moved);
   }
 }
 
-SocketPair local_pair() {
-  int fds[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
-  return {Socket(fds[0]), Socket(fds[1])};
+// All that is there by now.
+Buffer read_all(net::Pipe& pipe) {
+  Buffer all;
+  Buffer part(100'000);
+  const iovec vector{part.data(), part.size()};
+  while (true) {
+    const auto moved = pipe.read({&vector, 1});
+    if (!moved || *moved == 0) return all;
+    all.insert(all.end(), part.begin(), part.begin() + static_cast<std::ptrdiff_t>(*moved));
+  }
 }
 
 // --- Receiving ---
 
-TEST_CASE("frames arrive whole, however they are cut") {
+TEST_CASE_TEMPLATE("frames arrive whole, however they are cut", Carrier, OverSocket, OverMemory) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     CAPTURE(seed);
     Random random(seed);
-    SocketPair pair = local_pair();
-    Connection connection(pair.b.release());
+    PipePair pair = Carrier::pair();
+    Connection connection(std::move(pair.b));
     Recorder recorder;
     std::vector<Frame> sent;
     Buffer bytes;
@@ -147,7 +149,7 @@ TEST_CASE("frames arrive whole, however they are cut") {
     const std::size_t longest = pick<std::size_t>({50, 5000, 100'000}, random);
     for (std::size_t at = 0; at < bytes.size();) {
       const std::size_t part = std::min(bytes.size() - at, 1 + below(longest, random));
-      write_all(pair.a.fd(), std::span(bytes).subspan(at, part));
+      write_all(*pair.a, std::span(bytes).subspan(at, part));
       at += part;
       if (!one_in(3, random) || longest > 5000) {
         REQUIRE_FALSE(receive_all(connection, recorder));
@@ -161,47 +163,49 @@ TEST_CASE("frames arrive whole, however they are cut") {
   }
 }
 
-TEST_CASE("a large payload is received in its place") {
+TEST_CASE_TEMPLATE("a large payload is received in its place", Carrier, OverSocket, OverMemory) {
   Random random(1);
-  SocketPair pair = local_pair();
-  Connection connection(pair.b.release());
+  PipePair pair = Carrier::pair();
+  Connection connection(std::move(pair.b));
   Recorder recorder;
   const Frame frame = frame_of(2, 150'000, random);
   const Buffer bytes = frame.bytes();
-  write_all(pair.a.fd(), std::span(bytes).first(100'000));
+  write_all(*pair.a, std::span(bytes).first(100'000));
   CHECK_FALSE(receive_all(connection, recorder));
-  write_all(pair.a.fd(), std::span(bytes).subspan(100'000));
+  write_all(*pair.a, std::span(bytes).subspan(100'000));
   CHECK_FALSE(receive_all(connection, recorder));
   CHECK(recorder.placed == 1);
   CHECK((recorder.frames == std::vector{frame}));
 }
 
-TEST_CASE("a place that is taken away in the middle is not touched any more") {
+TEST_CASE_TEMPLATE("a place that is taken away in the middle is not touched any more", Carrier,
+                   OverSocket, OverMemory) {
   Random random(2);
   for (const std::size_t cut :
        {wire::kHeaderBytes, std::size_t{40}, std::size_t{70'000}, std::size_t{99'999}}) {
     CAPTURE(cut);
-    SocketPair pair = local_pair();
-    Connection connection(pair.b.release());
+    PipePair pair = Carrier::pair();
+    Connection connection(std::move(pair.b));
     Recorder recorder;
     const Frame frame = frame_of(2, 100'000, random);
     const Buffer bytes = frame.bytes();
-    write_all(pair.a.fd(), std::span(bytes).first(cut));
+    write_all(*pair.a, std::span(bytes).first(cut));
     CHECK_FALSE(receive_all(connection, recorder));
     connection.detach();
     recorder.drop_place();
-    write_all(pair.a.fd(), std::span(bytes).subspan(cut));
+    write_all(*pair.a, std::span(bytes).subspan(cut));
     CHECK_FALSE(receive_all(connection, recorder));
     CHECK(recorder.placed == 0);
     CHECK((recorder.frames == std::vector{frame}));
   }
 }
 
-TEST_CASE("one call reads a bounded amount, so that others get their turn") {
+TEST_CASE_TEMPLATE("one call reads a bounded amount, so that others get their turn", Carrier,
+                   OverTcp, OverMemory) {
   Random random(3);
-  SocketPair pair = connected_pair();
-  Connection from(pair.a.release());
-  Connection to(pair.b.release());
+  PipePair pair = Carrier::pair();
+  Connection from(std::move(pair.a));
+  Connection to(std::move(pair.b));
   const Frame frame = frame_of(1, wire::kMaxPayload, random);
   for (int i = 0; i < 40; ++i) from.send(frame.lent());
   Recorder recorder;
@@ -217,18 +221,19 @@ TEST_CASE("one call reads a bounded amount, so that others get their turn") {
   CHECK(most < 2 * 1024 * 1024 + wire::kMaxPayload);
 }
 
-TEST_CASE("a connection reads frames, holds what is beyond its turn, and fills payloads") {
+TEST_CASE_TEMPLATE("a connection reads frames, holds what is beyond its turn, and fills payloads",
+                   Carrier, OverSocket, OverMemory) {
   using net::Reading;
   Random random(4);
-  SocketPair pair = local_pair();
-  Connection connection(pair.b.release());
+  PipePair pair = Carrier::pair();
+  Connection connection(std::move(pair.b));
   Recorder recorder;
   Buffer small;
   for (std::uint64_t seq = 0; seq < 300; ++seq)
     std::ranges::copy(frame_of(seq, 0, random).bytes(), std::back_inserter(small));
   const Buffer large = frame_of(1000, 100'000, random).bytes();
   const auto read = [&](std::span<const std::byte> bytes) {
-    write_all(pair.a.fd(), bytes);
+    write_all(*pair.a, bytes);
     note(connection);
     CHECK_FALSE(connection.receive(recorder));
     return connection.reading();
@@ -254,15 +259,16 @@ TEST_CASE("what the table of reading does not have is refused") {
 
 // --- Sending ---
 
-TEST_CASE("two connections talk over a socket that is often full") {
+TEST_CASE_TEMPLATE("two connections talk over a socket that is often full", Carrier, OverSocket,
+                   OverMemory) {
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     CAPTURE(seed);
     Random random(seed);
-    SocketPair pair = local_pair();
+    PipePair pair = Carrier::pair();
     const int small = 4096;
-    REQUIRE(::setsockopt(pair.a.fd(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small) == 0);
-    Connection a(pair.a.release());
-    Connection b(pair.b.release());
+    REQUIRE(::setsockopt(pair.a->fd(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small) == 0);
+    Connection a(std::move(pair.a));
+    Connection b(std::move(pair.b));
     Recorder at_a;
     Recorder at_b;
     std::deque<Frame> from_a;  // A deque: what is lent must stay where it is.
@@ -288,10 +294,11 @@ TEST_CASE("two connections talk over a socket that is often full") {
   }
 }
 
-TEST_CASE("what is queued can be detached from the lender's memory") {
+TEST_CASE_TEMPLATE("what is queued can be detached from the lender's memory", Carrier, OverSocket,
+                   OverMemory) {
   Random random(4);
-  SocketPair pair = local_pair();
-  Connection connection(pair.a.release());
+  PipePair pair = Carrier::pair();
+  Connection connection(std::move(pair.a));
   std::vector<std::unique_ptr<Frame>> lent;
   Buffer expected;
   for (std::uint64_t seq = 0; seq < 5; ++seq) {
@@ -306,7 +313,7 @@ TEST_CASE("what is queued can be detached from the lender's memory") {
   lent.clear();
   Buffer received;
   while (received.size() < expected.size()) {
-    const Buffer more = read_all(pair.b.fd());
+    const Buffer more = read_all(*pair.b);
     received.insert(received.end(), more.begin(), more.end());
     note(connection);
     REQUIRE_FALSE(connection.flush());
@@ -315,10 +322,11 @@ TEST_CASE("what is queued can be detached from the lender's memory") {
 }
 
 // Sends five frames until the socket is full, drops the rest, sends another and returns what came.
+template <typename Carrier>
 std::vector<Frame> receive_after_drop(bool flush_first, const Frame& large, const Frame& last) {
-  SocketPair pair = local_pair();
-  Connection from(pair.a.release());
-  Connection to(pair.b.release());
+  PipePair pair = Carrier::pair();
+  Connection from(std::move(pair.a));
+  Connection to(std::move(pair.b));
   for (int i = 0; i < 5; ++i) from.send(large.lent());
   if (flush_first) CHECK_FALSE(from.flush());
   from.drop_unsent();
@@ -332,12 +340,13 @@ std::vector<Frame> receive_after_drop(bool flush_first, const Frame& large, cons
   return recorder.frames;
 }
 
-TEST_CASE("what is not sent can be dropped, and all frames stay whole") {
+TEST_CASE_TEMPLATE("what is not sent can be dropped, and all frames stay whole", Carrier,
+                   OverSocket, OverMemory) {
   Random random(5);
   const Frame large = frame_of(1, 300'000, random);
   const Frame last = frame_of(9, 0, random);
-  CHECK((receive_after_drop(false, large, last) == std::vector{last}));
-  const std::vector<Frame> after_half = receive_after_drop(true, large, last);
+  CHECK((receive_after_drop<Carrier>(false, large, last) == std::vector{last}));
+  const std::vector<Frame> after_half = receive_after_drop<Carrier>(true, large, last);
   REQUIRE(after_half.size() >= 2);
   CHECK(after_half.size() < 6);
   CHECK((after_half.front() == large));
@@ -346,7 +355,8 @@ TEST_CASE("what is not sent can be dropped, and all frames stay whole") {
 
 // --- Peers that go, and peers that talk nonsense ---
 
-TEST_CASE("a peer that closes is lost, after all that it sent whole") {
+TEST_CASE_TEMPLATE("a peer that closes is lost, after all that it sent whole", Carrier, OverSocket,
+                   OverMemory) {
   Random random(6);
   const Frame whole = frame_of(1, 1000, random);
   const Buffer bytes = whole.bytes();
@@ -354,11 +364,11 @@ TEST_CASE("a peer that closes is lost, after all that it sent whole") {
   const Buffer large_bytes = large.bytes();
   for (const std::size_t extra : {0u, 1u, 31u, 32u, 100u, 90'000u}) {
     CAPTURE(extra);
-    SocketPair pair = local_pair();
-    Connection connection(pair.b.release());
-    write_all(pair.a.fd(), bytes);
-    write_all(pair.a.fd(), std::span(large_bytes).first(extra));
-    pair.a.close();
+    PipePair pair = Carrier::pair();
+    Connection connection(std::move(pair.b));
+    write_all(*pair.a, bytes);
+    write_all(*pair.a, std::span(large_bytes).first(extra));
+    pair.a->close();
     Recorder recorder;
     const Status error = receive_all(connection, recorder);
     REQUIRE(error);
@@ -368,15 +378,17 @@ TEST_CASE("a peer that closes is lost, after all that it sent whole") {
 }
 
 // To close would reset the connection, and the peer would not read its last words.
-TEST_CASE("a connection that ignores its input hands out nothing, and its last words arrive") {
+TEST_CASE_TEMPLATE(
+    "a connection that ignores its input hands out nothing, and its last words arrive", Carrier,
+    OverTcp, OverMemory) {
   Random random(10);
   for (const std::size_t begun : {0u, 10u, 100u, 90'000u}) {
     CAPTURE(begun);
-    SocketPair pair = connected_pair();
-    Connection connection(pair.b.release());
+    PipePair pair = Carrier::pair();
+    Connection connection(std::move(pair.b));
     Recorder recorder;
     const Buffer large = frame_of(2, 200'000, random).bytes();
-    write_all(pair.a.fd(), std::span(large).first(begun));
+    write_all(*pair.a, std::span(large).first(begun));
     if (begun != 0) wait_readable(connection);
     REQUIRE_FALSE(receive_all(connection, recorder));
     connection.ignore_input();
@@ -384,15 +396,15 @@ TEST_CASE("a connection that ignores its input hands out nothing, and its last w
     const Frame last = frame_of(9, 0, random);
     connection.send(last.lent());
     for (int i = 0; i < 50; ++i) {
-      write_all(pair.a.fd(), large);
+      write_all(*pair.a, large);
       wait_readable(connection);
       REQUIRE_FALSE(receive_all(connection, recorder));
       REQUIRE_FALSE(connection.flush());
     }
-    CHECK((read_all(pair.a.fd()) == last.bytes()));
+    CHECK((read_all(*pair.a) == last.bytes()));
     Status error;
     for (int i = 0; i < 100 && !error; ++i) {
-      write_all(pair.a.fd(), large);
+      write_all(*pair.a, large);
       wait_readable(connection);
       error = receive_all(connection, recorder);
     }
@@ -405,11 +417,11 @@ TEST_CASE("a connection that ignores its input hands out nothing, and its last w
 TEST_CASE("a peer that resets is lost to both reader and writer") {
   Random random(7);
   for (const bool by_writing : {false, true}) {
-    SocketPair pair = connected_pair();
-    Connection connection(pair.b.release());
+    PipePair pair = OverTcp::pair();
+    Connection connection(std::move(pair.b));
     const linger at_once{1, 0};
-    REQUIRE(::setsockopt(pair.a.fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
-    pair.a.close();
+    REQUIRE(::setsockopt(pair.a->fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
+    pair.a->close();
     wait_readable(connection);
     Recorder recorder;
     const Frame frame = frame_of(1, 1000, random);
@@ -421,20 +433,20 @@ TEST_CASE("a peer that resets is lost to both reader and writer") {
   }
 }
 
-TEST_CASE("garbage is a protocol error") {
+TEST_CASE_TEMPLATE("garbage is a protocol error", Carrier, OverSocket, OverMemory) {
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {
     CAPTURE(seed);
     Random random(seed);
-    SocketPair pair = local_pair();
-    Connection connection(pair.b.release());
+    PipePair pair = Carrier::pair();
+    Connection connection(std::move(pair.b));
     Buffer bytes = random_bytes(1 + below(3000, random), random);
     if (one_in(2, random)) {
       bytes = random_frame(seed, random).bytes();
       bytes.resize(std::min<std::size_t>(bytes.size(), 100'000));
       mutate(std::span(bytes).first(wire::kHeaderBytes), random);
     }
-    write_all(pair.a.fd(), bytes);
-    pair.a.close();
+    write_all(*pair.a, bytes);
+    pair.a->close();
     Recorder recorder;
     const Status error = receive_all(connection, recorder);
     REQUIRE(error);
@@ -466,25 +478,26 @@ class Closer final : public Recorder {
   Connection& connection_;
 };
 
-TEST_CASE("a handler's error, and a handler that closes, end the reading") {
+TEST_CASE_TEMPLATE("a handler's error, and a handler that closes, end the reading", Carrier,
+                   OverSocket, OverMemory) {
   Random random(8);
   for (const std::size_t size : {0u, 1000u, 100'000u}) {
     CAPTURE(size);
     const Frame frame = frame_of(2, size, random);
-    SocketPair refused = local_pair();
-    SocketPair closed = local_pair();
-    for (const SocketPair* pair : {&refused, &closed}) {
-      write_all(pair->a.fd(), frame.bytes());
-      write_all(pair->a.fd(), frame_of(4, 10, random).bytes());
+    PipePair refused = Carrier::pair();
+    PipePair closed = Carrier::pair();
+    for (const PipePair* pair : {&refused, &closed}) {
+      write_all(*pair->a, frame.bytes());
+      write_all(*pair->a, frame_of(4, 10, random).bytes());
     }
-    Connection to_refuse(refused.b.release());
+    Connection to_refuse(std::move(refused.b));
     Refuser refuser;
     const Status error = receive_all(to_refuse, refuser);
     REQUIRE(error);
     CHECK(error->message == "enough");
     CHECK((refuser.frames == std::vector{frame}));
 
-    Connection to_close(closed.b.release());
+    Connection to_close(std::move(closed.b));
     Closer closer(to_close);
     CHECK_FALSE(receive_all(to_close, closer));
     CHECK_FALSE(to_close.is_open());
@@ -492,10 +505,11 @@ TEST_CASE("a handler's error, and a handler that closes, end the reading") {
   }
 }
 
-TEST_CASE("a closed connection takes nothing and has nothing") {
+TEST_CASE_TEMPLATE("a closed connection takes nothing and has nothing", Carrier, OverTcp,
+                   OverMemory) {
   Random random(9);
-  SocketPair pair = connected_pair();
-  Connection connection(pair.b.release());
+  PipePair pair = Carrier::pair();
+  Connection connection(std::move(pair.b));
   const Frame frame = frame_of(1, 1000, random);
   connection.send(frame.lent());
   connection.close();
@@ -511,52 +525,61 @@ TEST_CASE("a closed connection takes nothing and has nothing") {
   CHECK_FALSE(connection.receive(recorder));
 }
 
+bool is_closed(net::Pipe& pipe) {
+  std::byte byte;
+  const iovec vector{&byte, 1};
+  return !pipe.read({&vector, 1});
+}
+
 // As in a child that was forked while the connection was open.
-TEST_CASE("closing ends a connection of which somebody else holds a copy, and forgets it") {
-  SocketPair pair = connected_pair();
-  const Socket copy = pair.b.duplicate();
+TEST_CASE_TEMPLATE("closing ends a connection of which somebody else holds a copy, and forgets it",
+                   Carrier, OverTcp, OverMemory) {
+  PipePair pair = Carrier::pair();
+  const int copy = ::dup(pair.b->fd());
   const auto poller = std::make_shared<net::Poller>();
-  Connection connection(pair.b.release());
+  Connection connection(std::move(pair.b));
   connection.watch(poller);
   while (!poller->wait(std::chrono::milliseconds{0}).empty()) {
   }
   connection.close();
-  pollfd end{.fd = pair.a.fd(), .events = POLLIN, .revents = 0};
+  pollfd end{.fd = pair.a->fd(), .events = POLLIN, .revents = 0};
   REQUIRE(::poll(&end, 1, 5000) == 1);
-  std::byte byte;
-  CHECK(::read(pair.a.fd(), &byte, 1) == 0);
-  pair.a.close();
+  CHECK(is_closed(*pair.a));
+  pair.a->close();
   CHECK(poller->wait(std::chrono::milliseconds{100}).empty());
+  ::close(copy);
 }
 
 TEST_CASE("a connection that is disowned goes on elsewhere") {
-  SocketPair pair = connected_pair();
-  Connection parents(pair.b.duplicate().release());
+  SocketPair sockets = connected_pair();
+  Connection parents(std::make_unique<net::TcpPipe>(sockets.b.duplicate().release()));
+  PipePair pair = pipes_over<net::TcpPipe>(std::move(sockets));
   const auto poller = std::make_shared<net::Poller>();
   parents.watch(poller);
-  Connection childs(pair.b.release());
+  Connection childs(std::move(pair.b));
   childs.disown();
   CHECK_FALSE(childs.is_open());
   Random random(11);
   const Frame frame = frame_of(2, 1000, random);
-  write_all(pair.a.fd(), frame.bytes());
+  write_all(*pair.a, frame.bytes());
   wait_readable(parents);
   Recorder recorder;
   CHECK_FALSE(receive_all(parents, recorder));
   CHECK((recorder.frames == std::vector{frame}));
 }
 
-TEST_CASE("a connection is drained once the peer's kernel has everything") {
+TEST_CASE_TEMPLATE("a connection is drained once the peer's kernel has everything", Carrier,
+                   OverSocket, OverMemory) {
   Random random(10);
-  SocketPair pair = local_pair();
-  Connection from(pair.a.release());
+  PipePair pair = Carrier::pair();
+  Connection from(std::move(pair.a));
   const Frame frame = frame_of(1, 1000, random);
   CHECK(from.undelivered_bytes() == 0);
   from.send(frame.lent());
   CHECK(from.undelivered_bytes() == from.queued_bytes());
   CHECK_FALSE(from.flush());
   CHECK_FALSE(from.has_output());
-  read_all(pair.b.fd());
+  read_all(*pair.b);
   CHECK(from.undelivered_bytes() == 0);
 }
 

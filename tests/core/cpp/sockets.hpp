@@ -45,6 +45,12 @@ inline void make_non_blocking(const Socket& socket) {
   REQUIRE(::fcntl(socket.fd(), F_SETFL, O_NONBLOCK) == 0);
 }
 
+inline SocketPair local_pair() {
+  int fds[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
+  return {Socket(fds[0]), Socket(fds[1])};
+}
+
 // Over TCP on the loopback interface, as connections are in earnest.
 inline SocketPair connected_pair() {
   const Socket listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -232,7 +232,7 @@ TEST_CASE("what a rank refuses, or opens and cancels, counts as well") {
 }
 
 TEST_CASE("where an owner sees all operations, a rank cannot name one far ahead") {
-  proto::Owner owner(kTopology, 0, 0, 100);
+  proto::Owner owner(kTopology, 0, 0, {.reach = 100});
   proto::Owner::Outbox outbox;
   const auto takes = [&](Rank rank, std::uint64_t seq) {
     const bool is_taken = !owner.on_message(rank, cancel(seq), outbox);

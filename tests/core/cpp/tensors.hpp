@@ -68,11 +68,12 @@ inline Buffer random_tensor(const wire::Descriptor& descriptor, std::size_t bloc
   return data;
 }
 
-// In rank order from +0 on where zero is neutral, and from rank 0's values where it is not.
+// In rank order from +0 on where zero is neutral, and from rank 0's values where it is not. An
+// average is of so many ranks, or of the inputs.
 inline Buffer reference_all_reduce(const wire::Descriptor& descriptor,
-                                   const std::vector<Buffer>& inputs) {
+                                   const std::vector<Buffer>& inputs, std::size_t ranks = 0) {
   Buffer expected(inputs[0].size());
-  const auto world_size = static_cast<std::int32_t>(inputs.size());
+  const auto world_size = static_cast<std::int32_t>(ranks != 0 ? ranks : inputs.size());
   with_codec(descriptor.dtype, [&](auto read, auto write) {
     for (std::size_t i = 0; i < descriptor.count; ++i) {
       auto acc = reference_start(read(inputs[0].data(), i), descriptor.op);

@@ -42,6 +42,7 @@ constexpr PayloadRule kRules[] = {
     {FrameKind::abort, Format::empty, 8, 8 + 512},
     {FrameKind::goodbye, Format::empty, 0, 0},
     {FrameKind::refuse, Format::empty, 8, 8 + 512},
+    {FrameKind::decline, Format::empty, 8, 8 + 512},
     {FrameKind::join, Format::empty, 56, 56},
     {FrameKind::part, Format::empty, 0, 1u << 30},
     {FrameKind::heartbeat, Format::empty, 0, 0},
@@ -61,12 +62,13 @@ TEST_CASE("a frame header has the bytes it should") {
   const FrameHeader header{.kind = FrameKind::segment,
                            .format = Format::blocks,
                            .codec = Codec::int4,
+                           .owner = 0x0708,
                            .payload = 0x01020304 & 0x3ffff,
                            .seq = 0x1112131415161718,
                            .chunk = 0x2122232425262728,
                            .next = wire::kNoChunk};
   CHECK((encoded(header) ==
-         bytes_of({3,    2,    4,    0,    0x04, 0x03, 0x02, 0x00, 0x18, 0x17, 0x16,
+         bytes_of({3,    0x42, 0x08, 0x07, 0x04, 0x03, 0x02, 0x00, 0x18, 0x17, 0x16,
                    0x15, 0x14, 0x13, 0x12, 0x11, 0x28, 0x27, 0x26, 0x25, 0x24, 0x23,
                    0x22, 0x21, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})));
 }
@@ -103,12 +105,11 @@ TEST_CASE("a frame header outside its bounds is refused") {
     for (const std::uint64_t next : {std::uint64_t{0}, std::uint64_t{3}}) {
       CHECK(refuses([&](FrameHeader& header) { header.next = next; }) == carries_values);
     }
-    for (int codec = 0; codec < 256; ++codec) {
+    for (int codec = 0; codec < 16; ++codec) {
       const bool is_known = codec < (carries_values ? kCodecCount : 1);
       CHECK(refuses([&](FrameHeader& header) { header.codec = static_cast<Codec>(codec); }) ==
             !is_known);
     }
-    CHECK(is_refused(decode_header(changed(encoded(header_of(rule)), {{3, 1}}))));
   }
 }
 

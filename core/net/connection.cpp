@@ -1,17 +1,8 @@
 // Batches messages into large writes; receives large payloads straight into their place.
-#include "net/tcp/connection.hpp"
-
-#include <linux/sockios.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include "net/connection.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -25,51 +16,19 @@ constexpr std::size_t kVectorsPerWrite = 64;
 
 // Of a peer that is not listened to any more: more than what is on its way when it hears of that.
 constexpr std::size_t kMostIgnored = 16u << 20;
-
-Error peer_gone(const char* doing) {
-  return {ErrorCode::peer_lost, kNoRank, std::string(doing) + ": " + std::strerror(errno)};
-}
-
-std::string peer_address(int fd) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  std::array<char, NI_MAXHOST> host;
-  std::array<char, NI_MAXSERV> port;
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (::getpeername(fd, generic, &size) != 0 ||
-      ::getnameinfo(generic, size, host.data(), host.size(), port.data(), port.size(),
-                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return "unknown";
-  }
-  const std::string name = host.data();
-  const bool is_ipv6 = name.find(':') != std::string::npos;
-  return (is_ipv6 ? "[" + name + "]" : name) + ":" + port.data();
-}
-
-// Best effort: a socket that is not TCP's knows none of these.
-void set_option(int fd, int level, int name, std::int64_t value) {
-  const auto as_int = static_cast<int>(value);
-  (void)::setsockopt(fd, level, name, &as_int, sizeof as_int);
-}
-
-bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
-
 }  // namespace
 
-Connection::Connection(int fd)
-    : fd_(fd),
-      peer_(peer_address(fd)),
+Connection::Connection(std::unique_ptr<Pipe> pipe)
+    : pipe_(std::move(pipe)),
       staging_(std::make_unique_for_overwrite<std::byte[]>(kStagingBytes)) {}
 
 Connection::~Connection() { close(); }
 
-// A forked child may hold a copy of the socket, which would keep it connected and watched after a
-// mere close.
+// A forked child may hold a copy of the descriptor, which would keep it watched after a mere close.
 void Connection::close() {
-  if (const int fd = std::exchange(fd_, -1); fd >= 0) {
-    if (const auto poller = poller_.lock()) poller->remove(fd);
-    ::shutdown(fd, SHUT_RDWR);
-    ::close(fd);
+  if (is_open()) {
+    if (const auto poller = poller_.lock()) poller->remove(pipe_->fd());
+    pipe_->close();
   }
   queue_.clear();
   sent_of_front_ = queued_bytes_ = 0;
@@ -77,32 +36,14 @@ void Connection::close() {
   if (reading_ == Reading::held) move(ReadingStep::begin_turn);
 }
 
-// Probes while the connection is idle, and a limit on what stays unacknowledged. Both are later
-// than heartbeats, which say more, but also watch connections that carry none.
-void Connection::expect_answers_within(std::chrono::milliseconds patience) {
-  constexpr int kProbes = 3;
-  constexpr std::chrono::milliseconds kGrace{2000};
-  const auto pause = std::chrono::ceil<std::chrono::seconds>(patience / (kProbes + 1)).count();
-  set_option(fd_, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd_, IPPROTO_TCP, TCP_KEEPIDLE, pause);
-  set_option(fd_, IPPROTO_TCP, TCP_KEEPINTVL, pause);
-  set_option(fd_, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
-  set_option(fd_, IPPROTO_TCP, TCP_USER_TIMEOUT, (patience + kGrace).count());
-}
-
-void Connection::disown() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
-
 void Connection::watch(const std::shared_ptr<Poller>& poller) {
-  poller->add(fd_, this);
+  poller->add(pipe_->fd(), this);
   poller_ = poller;
 }
 
 void Connection::note_ready(bool readable, bool writable) {
   readable_ |= readable;
-  writable_ |= writable;
+  writable_ |= pipe_->bell() == Bell::shared ? readable : writable;
 }
 
 void Connection::send(wire::Message message) {
@@ -143,17 +84,10 @@ void Connection::drop_sent(std::size_t bytes) {
 Status Connection::flush() {
   while (writable_ && !queue_.empty()) {
     std::array<iovec, kVectorsPerWrite> vectors;
-    msghdr header{};
-    header.msg_iov = vectors.data();
-    header.msg_iovlen = gather(vectors);
-    const ssize_t sent = ::sendmsg(fd_, &header, MSG_NOSIGNAL);
-    if (sent >= 0) {
-      drop_sent(static_cast<std::size_t>(sent));
-    } else if (would_block()) {
-      writable_ = false;
-    } else if (errno != EINTR) {
-      return peer_gone("send");
-    }
+    const auto sent = pipe_->write(std::span(vectors).first(gather(vectors)));
+    if (!sent) return sent.error();
+    writable_ = *sent != 0;
+    drop_sent(*sent);
   }
   return {};
 }
@@ -166,15 +100,10 @@ Result<std::size_t> Connection::read_some() {
   const std::size_t large = reading_ == Reading::payload ? incoming_.missing() : 0;
   if (large != 0) vectors[used++] = {incoming_.memory + incoming_.filled, large};
   vectors[used++] = {staging_.get() + staged_end_, kStagingBytes - staged_end_};
-  const ssize_t got = ::readv(fd_, vectors.data(), static_cast<int>(used));
-  if (got == 0) return Error{ErrorCode::peer_lost, kNoRank, "the connection was closed"};
-  if (got < 0) {
-    if (errno == EINTR) return std::size_t{0};
-    if (!would_block()) return peer_gone("receive");
-    readable_ = false;
-    return std::size_t{0};
-  }
-  const auto bytes = static_cast<std::size_t>(got);
+  const auto got = pipe_->read(std::span(vectors).first(used));
+  if (!got) return got;
+  const std::size_t bytes = *got;
+  readable_ = bytes != 0;
   const std::size_t to_large = std::min(bytes, large);
   incoming_.filled += to_large;
   staged_end_ += bytes - to_large;
@@ -287,9 +216,7 @@ void Connection::drop_unsent() {
 }
 
 std::size_t Connection::undelivered_bytes() const {
-  int unacknowledged = 0;
-  if (!is_open() || ::ioctl(fd_, SIOCOUTQ, &unacknowledged) != 0) return queued_bytes_;
-  return queued_bytes_ + static_cast<std::size_t>(unacknowledged);
+  return is_open() ? queued_bytes_ + pipe_->undelivered() : queued_bytes_;
 }
 
 }  // namespace sparsewire::net

@@ -1,5 +1,5 @@
 // epoll, an eventfd and a timerfd.
-#include "net/tcp/poller.hpp"
+#include "net/poller.hpp"
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>

@@ -1,8 +1,7 @@
-// One TCP connection: a queue of messages to send, and a reader that cuts what arrives into
-// frames. It moves bytes and knows headers; what the frames mean is the handler's business.
+// A connection: over one pipe, a queue of messages to send, and a reader that cuts what arrives
+// into frames. It knows headers; what the frames mean is the handler's business.
 #pragma once
 
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <array>
@@ -17,7 +16,8 @@
 
 #include "base/error.hpp"
 #include "base/transitions.hpp"
-#include "net/tcp/poller.hpp"
+#include "net/pipe.hpp"
+#include "net/poller.hpp"
 #include "wire/frame.hpp"
 
 namespace sparsewire::net {
@@ -59,23 +59,23 @@ inline constexpr Transition<Reading, ReadingStep> kReadingTransitions[] = {
 
 class Connection {
  public:
-  // Takes over a connected, non-blocking socket.
-  explicit Connection(int fd);
+  explicit Connection(std::unique_ptr<Pipe> pipe);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  int fd() const { return fd_; }
-  // The other end's address as "host:port", also after close().
-  const std::string& peer() const { return peer_; }
-  bool is_open() const { return fd_ >= 0; }
+  const Pipe& pipe() const { return *pipe_; }
+  // The other end's address, also after close().
+  const std::string& peer() const { return pipe_->peer(); }
+  bool is_open() const { return pipe_->fd() >= 0; }
   void close();
 
-  // Has the kernel give the connection up where the other end's host answers nothing for so long.
-  void expect_answers_within(std::chrono::milliseconds patience);
+  void expect_answers_within(std::chrono::milliseconds patience) {
+    pipe_->expect_answers_within(patience);
+  }
 
-  // In a forked child: closes this process's copy of the socket, of which the peer learns nothing.
-  void disown();
+  // In a forked child: lets go of this process's copy, of which the peer learns nothing.
+  void disown() { pipe_->disown(); }
 
   // Has the poller tell of changes, with the connection as the tag, until it is closed.
   void watch(const std::shared_ptr<Poller>& poller);
@@ -83,7 +83,7 @@ class Connection {
   // Queues; flush() sends. A borrowed payload must stay valid until it is sent or detached.
   void send(wire::Message message);
 
-  // Writes what the socket takes. An error means that the peer is gone.
+  // Writes what the pipe takes. An error means that the peer is gone.
   Status flush();
 
   // Reads what is there, up to a budget, and hands out frames. An error means that the peer is
@@ -101,7 +101,7 @@ class Connection {
   // Forgets what is queued, but for the rest of a message that is half sent.
   void drop_unsent();
 
-  // The poller's notes: may the socket be read or written without blocking?
+  // The poller's notes: may the pipe be read or written by now?
   void note_ready(bool readable, bool writable);
   Reading reading() const { return reading_; }
   bool is_readable() const { return readable_ || reading_ == Reading::held; }
@@ -110,7 +110,7 @@ class Connection {
   // Of a payload that is on its way in, and not in the handler's memory.
   std::size_t incoming_bytes() const { return incoming_.owner ? incoming_.header.payload : 0; }
 
-  // Of what was queued or sent, what the peer's kernel has not acknowledged yet.
+  // Of what was queued or sent, what has not reached the peer's side yet.
   std::size_t undelivered_bytes() const;
 
   std::uint64_t bytes_sent() const { return bytes_sent_; }
@@ -140,9 +140,8 @@ class Connection {
   Status finish_large(FrameHandler& handler);
   std::span<const std::byte> staged() const;
 
-  int fd_;
+  std::unique_ptr<Pipe> pipe_;
   std::weak_ptr<Poller> poller_;
-  std::string peer_;
   bool readable_ = false;
   bool writable_ = true;
 

@@ -1,0 +1,54 @@
+// Bytes in order to one peer and back. What carries them, a TCP connection or memory that two
+// processes share, is the business of the folders below.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <chrono>
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "base/error.hpp"
+
+namespace sparsewire::net {
+
+// What to wait for of a pipe's descriptor before the next attempt to write.
+enum class Bell : std::uint8_t {
+  own,     // that the descriptor is writable
+  shared,  // that it is readable: the peer rings when there is something to read, or room to write
+};
+
+class Pipe {
+ public:
+  virtual ~Pipe() = default;
+
+  // To wait for with an edge-triggered poller; -1 once it is closed.
+  virtual int fd() const = 0;
+  virtual Bell bell() const { return Bell::own; }
+
+  // The other end's address, as "host:port" where it has one; also after close().
+  virtual const std::string& peer() const = 0;
+
+  // Write from and read into these one after another, and return how many bytes moved: none where
+  // that has to wait. An error (peer_lost) means that the peer is gone; before it, all that the
+  // peer has written can be read.
+  virtual Result<std::size_t> write(std::span<const iovec> from) = 0;
+  virtual Result<std::size_t> read(std::span<const iovec> into) = 0;
+
+  // Of what was written, what has not reached the peer's side yet.
+  virtual std::size_t undelivered() const = 0;
+
+  // Gives the peer up where its host answers nothing for so long.
+  virtual void expect_answers_within(std::chrono::milliseconds) {}
+
+  virtual void close() = 0;
+  // In a forked child: lets go of this process's copy, of which the peer learns nothing.
+  virtual void disown() = 0;
+};
+
+inline Error peer_gone(const char* doing, const char* why) {
+  return {ErrorCode::peer_lost, kNoRank, std::string(doing) + ": " + why};
+}
+
+}  // namespace sparsewire::net

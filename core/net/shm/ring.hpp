@@ -1,0 +1,71 @@
+// A ring of bytes in memory that two processes share: one writes, the other reads, and neither
+// waits. Each side notes when it goes to sleep, so that the other knows when to ring.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace sparsewire::net {
+
+// Of one ring. It stays in the nearest caches, and holds a few of the largest segments.
+inline constexpr std::size_t kRingBytes = std::size_t{256} * 1024;
+
+struct RingMemory {
+  alignas(64) std::atomic<std::uint64_t> written;  // bytes, ever; only the writer writes it
+  std::atomic<std::uint32_t> writer_sleeps;
+  alignas(64) std::atomic<std::uint64_t> read;  // likewise, the reader
+  std::atomic<std::uint32_t> reader_sleeps;
+  alignas(64) std::byte bytes[kRingBytes];
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "the other process has no lock");
+
+// Of this process's side alone, so that a peer that writes nonsense into the memory harms no other:
+// every number of the peer's is checked.
+class RingWriter {
+ public:
+  explicit RingWriter(RingMemory* memory = nullptr) : memory_(memory) {}
+
+  // Takes what there is room for; none where the reader's count is nonsense.
+  std::optional<std::size_t> write(std::span<const iovec> from);
+
+  // Notes that the writer waits for room; false where there is some by now.
+  bool sleep();
+  // Whether the reader is to be told that there is something to read. Once true, then false until
+  // it sleeps again.
+  bool owes_bell();
+
+  std::size_t unread() const;
+
+ private:
+  std::optional<std::size_t> room() const;
+
+  RingMemory* memory_;
+  std::uint64_t written_ = 0;
+};
+
+class RingReader {
+ public:
+  explicit RingReader(RingMemory* memory = nullptr) : memory_(memory) {}
+
+  // Reads what is there and fits; none where the writer's count is nonsense.
+  std::optional<std::size_t> read(std::span<const iovec> into);
+
+  // Notes that the reader waits for bytes; false where there are some by now.
+  bool sleep();
+  // Whether the writer is to be told that there is room: half of the ring, so that it does not
+  // wake for every few bytes.
+  bool owes_bell();
+
+ private:
+  std::uint64_t unread() const;
+
+  RingMemory* memory_;
+  std::uint64_t read_ = 0;
+};
+
+}  // namespace sparsewire::net

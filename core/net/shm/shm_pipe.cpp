@@ -1,0 +1,190 @@
+// Every byte on the socket is a ring of the bell; with the first one comes the peer's memory.
+#include "net/shm/shm_pipe.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <system_error>
+#include <utility>
+
+namespace sparsewire::net {
+namespace {
+
+// Memory that a peer could still shrink would kill whoever reads beyond its end.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+Error broken_ring() { return protocol_error("shared memory: its counts make no sense"); }
+
+int checked(int result, const char* call) {
+  if (result < 0) throw std::system_error(errno, std::generic_category(), call);
+  return result;
+}
+
+RingMemory* mapped(int fd) {
+  void* const memory =
+      ::mmap(nullptr, sizeof(RingMemory), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  // A forked child has no part in the conversation.
+  (void)::madvise(memory, sizeof(RingMemory), MADV_DONTFORK);
+  return static_cast<RingMemory*>(memory);
+}
+
+// One byte, and room for one descriptor beside it.
+struct Parcel {
+  std::array<std::byte, 64> bytes{};
+  iovec vector{bytes.data(), bytes.size()};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
+  msghdr header{};
+
+  Parcel() {
+    header.msg_iov = &vector;
+    header.msg_iovlen = 1;
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+  }
+};
+
+// -1 where there is none.
+int descriptor_in(msghdr& header) {
+  for (cmsghdr* one = CMSG_FIRSTHDR(&header); one; one = CMSG_NXTHDR(&header, one)) {
+    if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_RIGHTS) continue;
+    int fd;
+    std::memcpy(&fd, CMSG_DATA(one), sizeof fd);
+    return fd;
+  }
+  return -1;
+}
+
+}  // namespace
+
+int SharedRing::create() {
+  const int fd = checked(::memfd_create("sparsewire", MFD_CLOEXEC | MFD_ALLOW_SEALING), "memfd");
+  try {
+    checked(::ftruncate(fd, sizeof(RingMemory)), "ftruncate");
+    checked(::fcntl(fd, F_ADD_SEALS, kSeals), "fcntl");
+    memory_ = mapped(fd);
+    checked(memory_ ? 0 : -1, "mmap");
+  } catch (...) {
+    ::close(fd);
+    throw;
+  }
+  return fd;
+}
+
+Status SharedRing::map(int fd) {
+  struct stat status{};
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (::fstat(fd, &status) != 0 || status.st_size != sizeof(RingMemory) || seals < 0 ||
+      (seals & kSeals) != kSeals) {
+    return protocol_error("shared memory: this is none of a peer's");
+  }
+  memory_ = mapped(fd);
+  if (memory_) return {};
+  return Error{ErrorCode::resources, kNoRank,
+               std::string("shared memory: mmap: ") + std::strerror(errno)};
+}
+
+void SharedRing::unmap() {
+  if (memory_) ::munmap(std::exchange(memory_, nullptr), sizeof(RingMemory));
+}
+
+ShmPipe::ShmPipe(int fd) : fd_(fd) {
+  const int memory = to_peer_.create();
+  hand_over(memory);
+  ::close(memory);
+  writer_ = RingWriter(to_peer_.memory());
+}
+
+// The socket is fresh, so there is room. Where the peer is gone, the first read tells.
+void ShmPipe::hand_over(int memory) {
+  Parcel parcel;
+  parcel.vector.iov_len = 1;
+  cmsghdr* const one = CMSG_FIRSTHDR(&parcel.header);
+  one->cmsg_level = SOL_SOCKET;
+  one->cmsg_type = SCM_RIGHTS;
+  one->cmsg_len = CMSG_LEN(sizeof memory);
+  std::memcpy(CMSG_DATA(one), &memory, sizeof memory);
+  (void)::sendmsg(fd_, &parcel.header, MSG_NOSIGNAL);
+}
+
+Result<std::size_t> ShmPipe::write(std::span<const iovec> from) {
+  if (is_peer_gone_) return peer_gone("send", "the connection was closed");
+  const auto moved = writer_.write(from);
+  if (!moved) return broken_ring();
+  if (*moved == 0 && !writer_.sleep()) return write(from);
+  if (*moved != 0 && writer_.owes_bell()) ring();
+  return *moved;
+}
+
+Result<std::size_t> ShmPipe::read(std::span<const iovec> into) {
+  while (true) {
+    const bool was_peer_gone = is_peer_gone_;
+    if (from_peer_.memory()) {
+      const auto moved = reader_.read(into);
+      if (!moved) return broken_ring();
+      if (*moved != 0) {
+        if (reader_.owes_bell()) ring();
+        return *moved;
+      }
+    }
+    if (was_peer_gone) return Error{ErrorCode::peer_lost, kNoRank, "the connection was closed"};
+    if (Status error = listen()) return *std::move(error);
+    const bool may_sleep = !from_peer_.memory() || reader_.sleep();
+    if (may_sleep && !is_peer_gone_) return std::size_t{0};
+  }
+}
+
+// Takes what is on the socket: that the bell rang is known, and counts no more.
+Status ShmPipe::listen() {
+  while (true) {
+    Parcel parcel;
+    const ssize_t got = ::recvmsg(fd_, &parcel.header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {};
+    is_peer_gone_ = got <= 0;
+    if (is_peer_gone_) return {};
+    if (const int memory = descriptor_in(parcel.header); memory >= 0) {
+      if (Status error = take_over(memory)) return error;
+    }
+  }
+}
+
+Status ShmPipe::take_over(int memory) {
+  Status error;
+  if (from_peer_.memory()) {
+    error = protocol_error("shared memory: handed over twice");
+  } else {
+    error = from_peer_.map(memory);
+    reader_ = RingReader(from_peer_.memory());
+  }
+  ::close(memory);
+  return error;
+}
+
+// A socket that takes no more has rings that the peer has not heard yet.
+void ShmPipe::ring() {
+  const std::byte bell{};
+  (void)::send(fd_, &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void ShmPipe::close() {
+  if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
+  if (const int fd = std::exchange(fd_, -1); fd >= 0) ::close(fd);
+  to_peer_.unmap();
+  from_peer_.unmap();
+}
+
+void ShmPipe::disown() {
+  if (const int fd = std::exchange(fd_, -1); fd >= 0) ::close(fd);
+  to_peer_.disown();
+  from_peer_.disown();
+}
+
+}  // namespace sparsewire::net
