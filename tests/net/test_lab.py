@@ -278,3 +278,18 @@ def test_a_bad_link_is_a_usage_error() -> None:
     result = invoke("--link", "fast", "true")
     assert result.exit_code == 2
     assert "1gbit" in result.stderr
+
+
+@lab_test
+def test_ranks_share_hosts_as_under_torchrun() -> None:
+    script = """
+import os, socket
+names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+print(*(os.environ[name] for name in names), socket.gethostname())
+"""
+    options = ("--hosts", "2", "--ranks", "3", "--link", "none")
+    result = invoke(*options, sys.executable, "-c", script)
+    assert result.exit_code == 0, result.output
+    assert sorted(result.stdout.splitlines()) == [
+        f"[rank {rank}] {rank} 6 {rank % 3} 3 {rank // 3} 2 host{rank // 3}" for rank in range(6)
+    ]

@@ -64,14 +64,14 @@ def _start_aggregators(
     """Start those that the cluster has, and name them in the environment of the workers."""
     if not cluster.aggregators:
         return []
-    hosts = range(cluster.ranks, cluster.ranks + cluster.aggregators)
+    places = cluster.aggregator_places
     ports = free_ports(cluster.aggregators)
-    binds = [f"{site.addresses[host]}:{port}" for host, port in zip(hosts, ports, strict=True)]
+    binds = [f"{site.addresses[place]}:{port}" for place, port in zip(places, ports, strict=True)]
     environment["SPARSEWIRE_SECRET"] = secrets.token_hex(16)
     argv = [sys.executable, "-c", _AGGREGATOR, "aggregator", "--bind"]
     started = [
-        crew.start_beside(f"aggregator{index}", host, [*argv, bind], environment)
-        for index, (host, bind) in enumerate(zip(hosts, binds, strict=True))
+        crew.start_beside(f"aggregator{index}", place, [*argv, bind], environment)
+        for index, (place, bind) in enumerate(zip(places, binds, strict=True))
     ]
     environment["SPARSEWIRE_AGGREGATORS"] = ",".join(binds)
     return started

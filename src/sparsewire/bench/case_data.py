@@ -1,7 +1,8 @@
 """One case's data on one rank: its input, and the result that it must have, by NumPy alone."""
 
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,13 +50,34 @@ def prepare(job: Job, case: Case, rank: int, ranks: int) -> CaseData:
         return contribute(pattern, case.elements, case.density, dtype, job.seed, of)
 
     dense = part(rank).dense().reshape(-1)[: case.elements]
-    expected = reduce_in_rank_order(map(part, range(ranks)), case.elements, job.op, ranks)
+    expected = _expected(part, ranks, case.elements, job.op)
     vector = SparseVector.from_dense(dense) if job.input == "sparse" else None
     named = [] if vector is None else _named_by_all(vector.nnz, ranks)
     # The density of a sum, where the ranks' positions are independent.
     joined = 1 - (1 - case.density) ** ranks
     into_dense = job.result == "dense" or (job.result == "auto" and joined >= _DENSE_RESULT)
     return CaseData(dense, expected, vector, named, into_dense)
+
+
+def ranks_per_host(environment: Mapping[str, str]) -> int:
+    """Ranks that are added up before others: those of a host, where there are several hosts."""
+    is_flat = environment.get("SPARSEWIRE_HOSTS") == "flat"
+    hosts = int(environment.get("GROUP_WORLD_SIZE", "1"))
+    return int(environment["LOCAL_WORLD_SIZE"]) if hosts > 1 and not is_flat else 1
+
+
+def _expected(part: Callable[[int], Contribution], ranks: int, elements: int, op: str) -> Array:
+    together = ranks_per_host(os.environ)
+    if together == 1:
+        return reduce_in_rank_order(map(part, range(ranks)), elements, op, ranks)
+    of_hosts = (
+        reduce_in_rank_order(
+            map(part, range(first, first + together)), elements, "sum" if op == "avg" else op, 1
+        )
+        for first in range(0, ranks, together)
+    )
+    shares = (Contribution(slice(None), share.reshape(-1, 1), elements) for share in of_hosts)
+    return reduce_in_rank_order(shares, elements, op, ranks)
 
 
 def _named_by_all(count: int, ranks: int) -> list[int]:

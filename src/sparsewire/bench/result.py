@@ -37,7 +37,8 @@ class Measurement:
     counted_bytes_sent_per_rank: float | None
     """Mean over ranks, as the backend counts them; None where it does not count."""
     interface_bytes_sent_per_rank: float | None
-    """Mean over ranks, with headers and acknowledgements; None where interfaces are shared."""
+    """Mean over ranks of what their hosts sent, with headers and acknowledgements; None on
+    loopback."""
     limit_bytes_per_host: float
     """Payload that the ideal algorithm moves over a host's link, in its busiest direction."""
     limit_s: float | None
@@ -100,7 +101,7 @@ def summarise(case: Case, outcome: Outcome, cluster: Cluster, item_bytes: int) -
         name: float(np.median(_slowest(samples[name]))) for name in OTHERS if name in samples
     }
     ring = ring_bytes(payload, cluster.ranks)
-    sparse = sparse_bytes(payload, cluster.ranks, cluster.aggregators, share)
+    sparse = sparse_bytes(payload, cluster.hosts, cluster.aggregators, share)
     aggregator_s = outcome.aggregator_cpu_s / (case.warmup + case.iterations)
     return CaseResult(
         pattern=case.pattern,

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store, TCPStore
 
 from sparsewire.bench.backends import Backend, Call, open_backends
-from sparsewire.bench.case_data import first_difference, prepare
+from sparsewire.bench.case_data import first_difference, prepare, ranks_per_host
 from sparsewire.bench.job import Job, Sample
 from sparsewire.bench.patterns import Array
 from sparsewire.errors import ExperimentError
@@ -100,9 +100,10 @@ class CaseRun:
         self.tell("measured", share=astuple(needed), samples=told)
 
     def _share(self) -> Share:
-        """What the buffers of all ranks hold."""
-        vector = self.data.dense
-        pairs = zip(_densities(nonzero_blocks(vector)), _densities(vector != 0), strict=True)
+        """What the buffers of all hosts hold, or of all ranks where these speak for themselves."""
+        vector, together = self.data.dense, ranks_per_host(os.environ)
+        marks = (nonzero_blocks(vector), vector != 0)
+        pairs = zip(*(_densities(each, together) for each in marks), strict=True)
         return Share(*(share(*pair, 8 * vector.itemsize) for pair in pairs))
 
     def _burst(self, name: str, backend: Backend, calls: list[Call], sample: Sample) -> None:
@@ -146,9 +147,12 @@ def _timed(call: Call) -> float:
     return time.perf_counter() - start
 
 
-def _densities(nonzero: npt.NDArray[np.bool_]) -> tuple[float, float]:
-    """Share of what is marked: the mean over ranks, and of the union."""
+def _densities(nonzero: npt.NDArray[np.bool_], together: int) -> tuple[float, float]:
+    """Share of what is marked: the mean over unions of so many ranks, and of the union of all."""
     mask = torch.from_numpy(nonzero.astype(np.uint8))
+    if together > 1:
+        host, _ = dist.new_subgroups(together)
+        dist.all_reduce(mask, dist.ReduceOp.MAX, group=host)
     mean = mask.double().mean()
     dist.all_reduce(mean)
     dist.all_reduce(mask, dist.ReduceOp.MAX)

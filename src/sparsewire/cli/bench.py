@@ -20,11 +20,14 @@ _DEFAULT_RANKS = 4
 
 Hosts = Annotated[
     int | None,
-    typer.Option(min=2, help="Emulated hosts, one rank on each (Linux, root). Default: loopback."),
+    typer.Option(min=2, help="Emulated hosts (Linux, root). Default: loopback."),
 ]
 Link = Annotated[str | None, typer.Option(help="Speed of each emulated host's link, like 1gbit.")]
 Ranks = Annotated[
-    int | None, typer.Option(min=2, help=f"Ranks on loopback. Default: {_DEFAULT_RANKS}.")
+    int | None,
+    typer.Option(
+        min=1, help=f"Ranks on loopback, {_DEFAULT_RANKS} by default, or on each emulated host, 1."
+    ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the data.")]
 Timeout = Annotated[float, typer.Option(min=1, help="Seconds that one call may take.")]
@@ -183,6 +186,6 @@ def _cluster(
 ) -> Cluster:
     from sparsewire.experiment.cluster import Cluster
 
-    if hosts and ranks:
-        raise ValueError("give --hosts (emulated) or --ranks (loopback), not both")
-    return Cluster(hosts or ranks or _DEFAULT_RANKS, aggregators, hosts is not None, link)
+    if hosts is None:
+        return Cluster(ranks or _DEFAULT_RANKS, aggregators, link=link)
+    return Cluster(hosts * (ranks or 1), aggregators, True, link, ranks or 1)

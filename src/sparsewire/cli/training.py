@@ -24,16 +24,19 @@ def demo(
         "sparsewire.",
     ),
     workers: int = typer.Option(4, min=2, max=64, help="Worker processes."),
+    hosts: int | None = typer.Option(
+        None, min=1, help="Emulated hosts, of as many workers each. Default: one for each worker."
+    ),
     steps: int = typer.Option(50, min=5, help="Training steps over each backend."),
     link: str = typer.Option(
-        "1gbit", help="Speed of each worker's link in the lab: 1gbit, 10gbit, ..."
+        "1gbit", help="Speed of each host's link in the lab: 1gbit, 10gbit, ..."
     ),
     seed: int = typer.Option(0, min=0, help="Seed of the model and the negatives."),
 ) -> None:
     """Train a language model over gloo and over sparsewire, and compare.
 
     The training is an ordinary DistributedDataParallel script; only the backend's name differs.
-    As root on Linux, every worker is an emulated host with a link of its own; elsewhere, all
+    As root on Linux, workers are on emulated hosts, each with a link of its own; elsewhere, all
     workers use loopback.
 
     Example: sudo sparsewire demo --link 1gbit
@@ -54,7 +57,8 @@ def demo(
 
         for name in backends:
             check_backend(name)
-        cluster = Cluster(workers, emulated=True, link=check_link(link))
+        per_host = workers // (hosts or workers)
+        cluster = Cluster(workers, 0, True, check_link(link), max(per_host, 1))
         if (reason := available()) is not None:
             _tell_of_loopback(reason)
             cluster = Cluster(workers)

@@ -10,7 +10,7 @@ from sparsewire.lab.site import Loopback, Site
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where to run: on loopback, or on one emulated host per rank and aggregator.
+    """Where to run: on loopback, or on emulated hosts, which aggregators have to themselves.
 
     Raises ExperimentError, or ValueError for a link's speed, for what makes no sense.
     """
@@ -18,23 +18,36 @@ class Cluster:
     ranks: int
     aggregators: int = 0
     emulated: bool = False
-    """Then every rank has a network interface to itself, whose counters mean something."""
+    """Then every host has a network interface to itself, whose counters mean something."""
     link: str | None = None
+    ranks_per_host: int = 1
 
     def __post_init__(self) -> None:
         if self.ranks < 2:
             raise ExperimentError(f"a collective needs at least 2 ranks, not {self.ranks}")
         if self.link and not self.emulated:
             raise ExperimentError("--link shapes emulated hosts; give --hosts too")
+        if self.ranks % self.ranks_per_host:
+            raise ExperimentError(f"{self.ranks} ranks do not fill hosts of {self.ranks_per_host}")
         if self.link:
             parse_link(self.link)
 
     def open(self) -> contextlib.AbstractContextManager[Site]:
         """The hosts, for as long as a `with` block lasts."""
-        count = self.ranks + self.aggregators
         if self.emulated:
-            return Lab(count, self.link)
-        return contextlib.nullcontext(Loopback(count))
+            return Lab(self.hosts + self.aggregators, self.link, ranks=self.ranks_per_host)
+        return contextlib.nullcontext(Loopback(self.ranks + self.aggregators))
+
+    @property
+    def hosts(self) -> int:
+        """Those of ranks."""
+        return self.ranks // self.ranks_per_host
+
+    @property
+    def aggregator_places(self) -> range:
+        """A place of the site for each aggregator, behind those of the ranks."""
+        step = self.ranks_per_host if self.emulated else 1
+        return range(self.ranks, self.ranks + step * self.aggregators, step)
 
     def seconds(self, bytes_per_host: float) -> float | None:
         """What a host's link takes for so many bytes; None where its speed is unknown."""
@@ -44,6 +57,8 @@ class Cluster:
     def place(self) -> str:
         """Where the ranks are, in words."""
         where = "emulated hosts" if self.emulated else "loopback"
+        if self.ranks_per_host > 1:
+            where = f"{self.hosts} {where}"
         return f"{where} at {self.link}" if self.link else where
 
     def __str__(self) -> str:

@@ -23,7 +23,8 @@ _SLOWEST, _FASTEST = 10**6, 34 * 10**9
 class Lab(Site):
     """Emulated hosts on this machine, for as long as the `with` block lasts.
 
-    Every host has a name (host0, host1, ...), a loopback interface, and one interface to a switch.
+    Every host has a name (host0, host1, ...), a loopback interface, and one interface to a switch;
+    it has room for `ranks` ranks, which count host by host: `addresses` has one entry for each.
     `link` is the speed of each host's link, both ways and full duplex ("1gbit"), or None for no
     limit. Hosts have IPv4 addresses, or with `ipv6` those of IPv6 only. They reach each other and
     nothing else; the machine's own network is not touched.
@@ -42,18 +43,23 @@ class Lab(Site):
         hosts: int,
         link: str | None = None,
         *,
+        ranks: int = 1,
         mtu: int = 1500,
         grace: float = 5.0,
         ipv6: bool = False,
     ) -> None:
         if not 1 <= hosts <= MAX_HOSTS:
             raise ValueError(f"hosts is {hosts}: a lab has 1 to {MAX_HOSTS} hosts")
+        if ranks < 1:
+            raise ValueError(f"ranks is {ranks}: a host has at least one")
         smallest = 1280 if ipv6 else 576
         if not smallest <= mtu <= 65535:
             raise ValueError(f"mtu is {mtu}: use {smallest} to 65535 bytes")
         self.bits_per_second = None if link is None else parse_link(link)
         self.mtu = mtu
-        self.addresses = [f"fd00::{n:x}" if ipv6 else f"10.0.0.{n}" for n in range(1, hosts + 1)]
+        self.ranks = ranks
+        self._hosts = [f"fd00::{n:x}" if ipv6 else f"10.0.0.{n}" for n in range(1, hosts + 1)]
+        self.addresses = [address for address in self._hosts for _ in range(ranks)]
         self._grace = grace
         self._namespaces: list[Namespace] = []
         self._processes: list[subprocess.Popen[Any]] = []
@@ -70,13 +76,18 @@ class Lab(Site):
     def __exit__(self, *_: object) -> None:
         self._exit.close()
 
+    @property
+    def unit(self) -> str:
+        """What to call what runs at a place."""
+        return "host" if self.ranks == 1 else "rank"
+
     def popen(
-        self, host: int, argv: Sequence[str], env: Mapping[str, str], **popen_kwargs: Any
+        self, place: int, argv: Sequence[str], env: Mapping[str, str], **popen_kwargs: Any
     ) -> subprocess.Popen[Any]:
         # A host's thread does not follow when this process changes its directory.
         popen_kwargs.setdefault("cwd", os.getcwd())
-        start = partial(super().popen, host, argv, env, **popen_kwargs)
-        process = self._namespaces[host].call(start)
+        start = partial(super().popen, place, argv, env, **popen_kwargs)
+        process = self._namespaces[place // self.ranks].call(start)
         self._processes.append(process)
         return process
 
@@ -96,7 +107,7 @@ class Lab(Site):
         from sparsewire.lab import network
 
         try:
-            hosts = [f"host{number}" for number in range(len(self.addresses))]
+            hosts = [f"host{number}" for number in range(len(self._hosts))]
             switch, *self._namespaces = [
                 stack.enter_context(contextlib.closing(Namespace(name)))
                 for name in ("switch", *hosts)
@@ -104,8 +115,8 @@ class Lab(Site):
             stack.callback(self._namespaces.clear)
             stack.enter_context(_guardian(self._namespaces))
             stack.callback(self.stop)
-            network.build(switch, self._namespaces, self.addresses, self.bits_per_second, self.mtu)
-            publish(self._namespaces, self.addresses)
+            network.build(switch, self._namespaces, self._hosts, self.bits_per_second, self.mtu)
+            publish(self._namespaces, self._hosts)
         except OSError as error:
             raise LabError(
                 f"no lab is possible here: {error}. The kernel needs veth, bridge and sch_tbf; "

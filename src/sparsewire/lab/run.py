@@ -1,4 +1,4 @@
-"""Runs one command on every host of a lab, one rank each as torchrun would, and waits for all."""
+"""Runs one command for every rank of a lab, as torchrun would, and waits for all."""
 
 import os
 import queue
@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from sparsewire.lab.lab import Lab
 
 Emit = Callable[[int, str, bool], None]
-"""Takes a host, one line of its output without the end of line, and whether it is an error line."""
+"""Takes a rank, one line of its output without the end of line, and whether it is an error line."""
 
 
 def run(
@@ -23,22 +23,22 @@ def run(
     tell: Callable[[str], None],
     emit: Emit | None = None,
 ) -> int:
-    """Run `argv` on every host until all have ended; return the first status that is not zero.
+    """Run `argv` for every rank until all have ended; return the first status that is not zero.
 
-    Once a host has failed, the others have `grace` seconds to end. A host ended by signal n counts
+    Once a rank has failed, the others have `grace` seconds to end. One ended by signal n counts
     as status 128 + n, as in a shell. With `emit`, output is passed on line by line from threads of
-    its own; without, the hosts write to this process's output. `tell` takes what the lab itself has
+    its own; without, the ranks write to this process's output. `tell` takes what the lab itself has
     to say. Raises OSError if `argv` cannot be started.
     """
     ended: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
     pumps: list[threading.Thread] = []
-    for host in range(len(lab.addresses)):
-        process = _start(lab, host, argv, piped=emit is not None)
+    for rank in range(len(lab.addresses)):
+        process = _start(lab, rank, argv, piped=emit is not None)
         if emit is not None:
-            pumps.append(_thread(_pump, host, process.stdout, emit, False))
-            pumps.append(_thread(_pump, host, process.stderr, emit, True))
-        _thread(_await, host, process, ended)
-    status = _first_failure(ended, len(lab.addresses), grace, tell)
+            pumps.append(_thread(_pump, rank, process.stdout, emit, False))
+            pumps.append(_thread(_pump, rank, process.stderr, emit, True))
+        _thread(_await, rank, process, ended)
+    status = _first_failure(ended, lab, grace, tell)
     # Processes that the ranks left behind hold the other ends of the pipes.
     lab.stop()
     for pump in pumps:
@@ -46,9 +46,9 @@ def run(
     return status
 
 
-def _start(lab: Lab, host: int, argv: Sequence[str], *, piped: bool) -> subprocess.Popen[Any]:
+def _start(lab: Lab, rank: int, argv: Sequence[str], *, piped: bool) -> subprocess.Popen[Any]:
     cores = os.cpu_count() or 1
-    # The hosts share this machine's cores, and should write lines as soon as they have them.
+    # The ranks share this machine's cores, and should write lines as soon as they have them.
     defaults = {
         "OMP_NUM_THREADS": str(max(1, cores // len(lab.addresses))),
         "PYTHONUNBUFFERED": "1",
@@ -57,8 +57,8 @@ def _start(lab: Lab, host: int, argv: Sequence[str], *, piped: bool) -> subproce
     if piped:
         pipe = subprocess.PIPE
         output = {"stdout": pipe, "stderr": pipe, "encoding": "utf-8", "errors": "replace"}
-    env = {**defaults, **os.environ, **lab.environment(host)}
-    return lab.popen(host, argv, env, stdin=subprocess.DEVNULL, **output)
+    env = {**defaults, **os.environ, **lab.environment(rank)}
+    return lab.popen(rank, argv, env, stdin=subprocess.DEVNULL, **output)
 
 
 def _thread(target: Callable[..., None], *arguments: object) -> threading.Thread:
@@ -67,46 +67,46 @@ def _thread(target: Callable[..., None], *arguments: object) -> threading.Thread
     return thread
 
 
-def _pump(host: int, output: TextIO, emit: Emit, is_error: bool) -> None:
+def _pump(rank: int, output: TextIO, emit: Emit, is_error: bool) -> None:
     with output:
         for line in output:
             try:
-                emit(host, line.rstrip("\n"), is_error)
+                emit(rank, line.rstrip("\n"), is_error)
             except BrokenPipeError:
-                # Nobody reads the lab's output any more. Closing the host's passes that on to it.
+                # Nobody reads the lab's output any more. Closing the rank's passes that on to it.
                 return
 
 
 def _await(
-    host: int, process: subprocess.Popen[Any], ended: queue.SimpleQueue[tuple[int, int]]
+    rank: int, process: subprocess.Popen[Any], ended: queue.SimpleQueue[tuple[int, int]]
 ) -> None:
-    ended.put((host, process.wait()))
+    ended.put((rank, process.wait()))
 
 
 def _first_failure(
-    ended: queue.SimpleQueue[tuple[int, int]], hosts: int, grace: float, tell: Callable[[str], None]
+    ended: queue.SimpleQueue[tuple[int, int]], lab: Lab, grace: float, tell: Callable[[str], None]
 ) -> int:
     status = 0
     deadline: float | None = None
-    for running in reversed(range(hosts)):
+    for running in reversed(range(len(lab.addresses))):
         try:
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
-            host, code = ended.get(timeout=wait)
+            rank, code = ended.get(timeout=wait)
         except queue.Empty:
-            tell(f"ending {_hosts(running + 1)} still running after {grace:g} s")
+            tell(f"ending {_count(running + 1, lab.unit)} still running after {grace:g} s")
             return status
         if code == 0:
             continue
-        allowance = f"; {_hosts(running)} still running, given {grace:g} s to end"
-        tell(f"host {host} {_ending(code)}" + (allowance if running and not status else ""))
+        allowance = f"; {_count(running, lab.unit)} still running, given {grace:g} s to end"
+        tell(f"{lab.unit} {rank} {_ending(code)}" + (allowance if running and not status else ""))
         if not status:
             status = code if code > 0 else 128 - code
             deadline = time.monotonic() + grace
     return status
 
 
-def _hosts(count: int) -> str:
-    return f"{count} host" if count == 1 else f"{count} hosts"
+def _count(number: int, unit: str) -> str:
+    return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
 
 
 def _ending(code: int) -> str:

@@ -23,33 +23,35 @@ class Site:
     addresses: list[str]
 
     def popen(
-        self, host: int, argv: Sequence[str], env: Mapping[str, str], **popen_kwargs: Any
+        self, place: int, argv: Sequence[str], env: Mapping[str, str], **popen_kwargs: Any
     ) -> subprocess.Popen[Any]:
-        """Start `argv` on `host`; like subprocess.Popen, in a session of its own by default.
+        """Start `argv` at `place`; like subprocess.Popen, in a session of its own by default.
 
         So Ctrl-C reaches only who started it. `env` is the whole environment: usually
-        `{**os.environ, **site.environment(host)}`.
+        `{**os.environ, **site.environment(place)}`.
         """
         popen_kwargs.setdefault("start_new_session", True)
         return subprocess.Popen(list(argv), env=dict(env), **popen_kwargs)
 
     def environment(
-        self, host: int, *, world_size: int | None = None, master_port: int = 29500
+        self, place: int, *, world_size: int | None = None, master_port: int = 29500
     ) -> dict[str, str]:
-        """Return the variables that torchrun sets, for one rank per host, and the interface's name.
+        """Return the variables that torchrun sets for the rank at `place`, and the interface's name.
 
-        With `world_size` below the number of hosts, the last hosts are no ranks: they are free for
-        aggregators. Raises ValueError if `host` is not a rank.
+        With `world_size` below the number of places, the last ones have no rank: they are free for
+        aggregators. Raises ValueError if `place` is not a rank.
         """
         size = len(self.addresses) if world_size is None else world_size
-        if not 0 <= host < size <= len(self.addresses):
-            raise ValueError(f"host {host} is no rank: {size} ranks on {len(self.addresses)} hosts")
-        own, everybody = self.addresses[host], self.addresses[:size]
+        if not 0 <= place < size <= len(self.addresses):
+            raise ValueError(
+                f"place {place} has no rank: {size} ranks, {len(self.addresses)} places"
+            )
+        own, everybody = self.addresses[place], self.addresses[:size]
         machines = list(dict.fromkeys(everybody))
         return {
-            "RANK": str(host),
+            "RANK": str(place),
             "WORLD_SIZE": str(size),
-            "LOCAL_RANK": str(everybody[:host].count(own)),
+            "LOCAL_RANK": str(everybody[:place].count(own)),
             "LOCAL_WORLD_SIZE": str(everybody.count(own)),
             "GROUP_RANK": str(machines.index(own)),
             "GROUP_WORLD_SIZE": str(len(machines)),
@@ -65,8 +67,8 @@ class Loopback(Site):
 
     interface = "lo"
 
-    def __init__(self, hosts: int) -> None:
-        self.addresses = ["127.0.0.1"] * hosts
+    def __init__(self, places: int) -> None:
+        self.addresses = ["127.0.0.1"] * places
 
 
 def free_ports(count: int) -> list[int]:
