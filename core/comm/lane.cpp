@@ -125,7 +125,7 @@ void Lane::progress(Clock::time_point now) {
   }
   protocol_.run_exchanges();
   produce();
-  protocol_.pace_owner();
+  protocol_.pace_owners();
   flush();
   break_on(book_.overdue(now, protocol_));
   if (leaving_) finish_leaving(now);

@@ -1,15 +1,13 @@
-// The protocols' halves of one lane: hands them what comes on the channels, and the channels what
-// they have to say.
+// The protocols of one lane: hands the streams and the exchanges what comes on the channels, and
+// begins and ends the operations of the lane's book.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "comm/lane_book.hpp"
+#include "comm/lane_streams.hpp"
 #include "proto/exchange/peer.hpp"
-#include "proto/stream/deputy.hpp"
-#include "proto/stream/owner.hpp"
-#include "proto/stream/worker.hpp"
 
 namespace sparsewire::comm {
 
@@ -32,41 +30,30 @@ class LaneProtocol {
 
   // Frames from the owner or the rank at the other end of a channel.
   Status accepts(std::uint32_t from, const wire::FrameHeader& header) const;
-  std::byte* place(std::uint32_t from, const wire::FrameHeader& header) const;
+  std::byte* place(std::uint32_t from, const wire::FrameHeader& header) const {
+    return streams_.place(from, header);
+  }
   Status on_message(std::uint32_t from, wire::Message message);
 
   // Sends at most one message to every owner in turn; false where there was none.
-  bool produce();
+  bool produce() { return streams_.produce(); }
   // Whether it would get further without a frame coming first.
-  bool can_produce();
+  bool can_produce() { return streams_.can_produce(); }
   // Gets on with exchanges.
   void run_exchanges();
   // Lets owners make no results while some rank is behind with reading them.
-  void pace_owner();
+  void pace_owners() { streams_.pace(); }
   // Whether any of these has something to do, without a frame coming first.
-  bool has_work();
+  bool has_work() { return can_exchange() || streams_.can_resume() || can_produce(); }
 
   // The ranks that an operation waits for, and the owners that have not answered for it.
   std::vector<Rank> missing(std::uint64_t seq) const;
   std::vector<std::uint32_t> waiting_for(std::uint64_t seq) const {
-    return worker_.waiting_for(seq);
+    return streams_.waiting_for(seq);
   }
 
  private:
-  proto::Deputy* deputy_for(Rank rank, std::uint32_t owner) const;
-  Status on_owner_message(Rank rank, wire::Message message);
-  bool is_taker(std::uint32_t from, std::uint32_t owner) const;
-  Status on_speaker_message(Rank rank, wire::Message message);
-  Status on_answer(std::uint32_t from, const wire::Message& message);
-  Status on_deputy_answer(std::uint32_t owner, const wire::Message& message);
-  Status on_worker_message(std::uint32_t owner, const wire::Message& message);
   Status on_peer_message(Rank rank, const wire::Message& message);
-  Status broadcast(proto::Owner::Outbox outbox);
-  Status pass_on(std::uint32_t owner, proto::Deputy::Outbox outbox);
-  Status send_up(std::uint32_t owner, wire::Message message);
-  void send_to_others(const std::vector<Rank>& ranks, const wire::Message& message);
-  void send_to_taker(std::uint32_t owner, wire::Message message);
-  bool produce_for_host(std::uint32_t owner);
   void refuse(std::uint64_t seq, const Error& bad_input, proto::Peer::Effects& effects);
   void apply(proto::Peer::Effects effects);
   bool can_exchange() const;
@@ -76,12 +63,8 @@ class LaneProtocol {
   PeerChannels& peers_;
   LaneBook& book_;
   LaneListener& listener_;
-  proto::Worker worker_;
-  std::unique_ptr<proto::Owner> owner_;  // null where the owners are dedicated
-  // By owner; null where this rank is not the one that speaks for its host.
-  std::vector<std::unique_ptr<proto::Deputy>> deputies_;
-  std::unique_ptr<proto::Peer> peer_;  // null there, too, and in all lanes but the first
-  proto::Costs costs_;
+  LaneStreams streams_;
+  std::unique_ptr<proto::Peer> peer_;  // null where owners are dedicated, and beyond the first lane
   bool is_broken_ = false;
 };
 

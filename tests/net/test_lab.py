@@ -163,7 +163,7 @@ def test_environment_is_that_of_torchrun() -> None:
         "SPARSEWIRE_IFNAME": "eth0",
         "GLOO_SOCKET_IFNAME": "eth0",
     }
-    with pytest.raises(ValueError, match="host 4 is no rank"):
+    with pytest.raises(ValueError, match="place 4 has no rank"):
         Lab(6).environment(4, world_size=4)
     shared = Loopback(3).environment(1, world_size=2)
     assert (shared["LOCAL_RANK"], shared["LOCAL_WORLD_SIZE"]) == ("1", "2")

@@ -251,7 +251,7 @@ def test_errors_say_what_is_wrong(arguments: list[str], message: str) -> None:
 def test_links_that_cannot_be_had_are_refused_before_anything_is_trained(
     link: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise LabError("no root")
 
     monkeypatch.setattr("sparsewire.experiment.cluster.Lab", refuse)

@@ -102,9 +102,13 @@ class CaseRun:
     def _share(self) -> Share:
         """What the buffers of all hosts hold, or of all ranks where these speak for themselves."""
         vector, together = self.data.dense, ranks_per_host(os.environ)
-        marks = (nonzero_blocks(vector), vector != 0)
-        pairs = zip(*(_densities(each, together) for each in marks), strict=True)
-        return Share(*(share(*pair, 8 * vector.itemsize) for pair in pairs))
+        blocks = _densities(nonzero_blocks(vector), together)
+        elements = _densities(vector != 0, together)
+        contributed, united = (
+            share(of_blocks, of_elements, 8 * vector.itemsize)
+            for of_blocks, of_elements in zip(blocks, elements, strict=True)
+        )
+        return Share(contributed, united)
 
     def _burst(self, name: str, backend: Backend, calls: list[Call], sample: Sample) -> None:
         for call in calls:
@@ -151,7 +155,7 @@ def _densities(nonzero: npt.NDArray[np.bool_], together: int) -> tuple[float, fl
     """Share of what is marked: the mean over unions of so many ranks, and of the union of all."""
     mask = torch.from_numpy(nonzero.astype(np.uint8))
     if together > 1:
-        host, _ = dist.new_subgroups(together)
+        host, _ = dist.new_subgroups(together)  # type: ignore[no-untyped-call]
         dist.all_reduce(mask, dist.ReduceOp.MAX, group=host)
     mean = mask.double().mean()
     dist.all_reduce(mean)

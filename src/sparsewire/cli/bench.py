@@ -20,7 +20,7 @@ _DEFAULT_RANKS = 4
 
 Hosts = Annotated[
     int | None,
-    typer.Option(min=2, help="Emulated hosts (Linux, root). Default: loopback."),
+    typer.Option(min=1, help="Emulated hosts (Linux, root). Default: loopback."),
 ]
 Link = Annotated[str | None, typer.Option(help="Speed of each emulated host's link, like 1gbit.")]
 Ranks = Annotated[

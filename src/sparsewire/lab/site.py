@@ -36,7 +36,7 @@ class Site:
     def environment(
         self, place: int, *, world_size: int | None = None, master_port: int = 29500
     ) -> dict[str, str]:
-        """Return the variables that torchrun sets for the rank at `place`, and the interface's name.
+        """The variables that torchrun sets for the rank at `place`, and the interface's name.
 
         With `world_size` below the number of places, the last ones have no rank: they are free for
         aggregators. Raises ValueError if `place` is not a rank.
