@@ -44,7 +44,8 @@ LaneProtocol::LaneProtocol(const LanePlace& place, PeerChannels& peers, LaneBook
       listener_(listener),
       streams_(place, peers, listener, [this](std::uint64_t seq) { end(seq); }) {
   if (!place.has_exchanges()) return;
-  peer_ = std::make_unique<proto::Peer>(place.rank, static_cast<Rank>(place.topology.world_size));
+  peer_ = std::make_unique<proto::Peer>(place.rank, static_cast<Rank>(place.topology.world_size),
+                                        place.hosts);
 }
 
 // --- Operations ---

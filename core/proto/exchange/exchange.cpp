@@ -157,7 +157,7 @@ Status Exchange::run(std::uint64_t number, Part& part, const Step& step, Outgoin
 }
 
 void Exchange::send(std::uint64_t number, Part& part, const Step& step, Outgoings& out) {
-  if (!part.is_taken) encode(number, part, step.label);
+  if (!part.is_taken && step.label != kNoRank) encode(number, part, step.label);
   if (step.ranks.empty()) return;
   std::size_t first = 0;
   do {

@@ -28,8 +28,13 @@ ChunkGrid contiguous_grid(const wire::Descriptor& descriptor, std::uint64_t coun
 }  // namespace
 
 PartPlan::PartPlan(const wire::Call& call, wire::Algorithm algorithm, Rank rank, Rank world_size,
-                   std::uint64_t seq, std::uint64_t most_elements)
-    : call_(call), algorithm_(algorithm), rank_(rank), world_size_(world_size), seq_(seq) {
+                   std::uint64_t seq, std::uint64_t most_elements, const Hosts& hosts)
+    : call_(call),
+      algorithm_(algorithm),
+      rank_(rank),
+      world_size_(world_size),
+      seq_(seq),
+      hosts_(hosts) {
   const bool has_lists =
       call.collective == Collective::all_gather || call.collective == Collective::reduce_scatter;
   lists_ = has_lists ? static_cast<std::uint64_t>(world_size) : 1;
@@ -46,8 +51,18 @@ PartPlan::PartPlan(const wire::Call& call, wire::Algorithm algorithm, Rank rank,
   if (has_keepers) chunks_per_part_ = std::min(chunks_per_part_, share);
   parts_per_list_ = ceil_div(chunks, chunks_per_part_);
   has_partial_sums_ =
-      call.collective == Collective::all_reduce &&
-      (algorithm == Algorithm::ssar_recursive_double || algorithm == Algorithm::ring);
+      adds_up_by_hosts() ||
+      (call.collective == Collective::all_reduce &&
+       (algorithm == Algorithm::ssar_recursive_double || algorithm == Algorithm::ring));
+}
+
+// Where one of each host speaks for all of them.
+bool PartPlan::adds_up_by_hosts() const {
+  if (hosts_.is_flat()) return false;
+  const bool is_split_sum =
+      call_.collective == Collective::all_reduce && algorithm_ == Algorithm::ssar_split_allgather;
+  return is_split_sum || call_.collective == Collective::reduce ||
+         call_.collective == Collective::reduce_scatter;
 }
 
 std::uint64_t PartPlan::lists() const {
@@ -98,18 +113,18 @@ Schedule PartPlan::schedule(std::uint64_t part) const {
   const auto root = static_cast<Rank>(call_.root);
   switch (call_.collective) {
     case Collective::reduce:
-      return split_schedule(rank_, world_size_, keeper(part), {root});
+      return split_schedule(rank_, world_size_, hosts_, keeper(part), {root});
     case Collective::reduce_scatter:
-      return split_schedule(rank_, world_size_, keeper(part), {keeper(part)});
+      return split_schedule(rank_, world_size_, hosts_, keeper(part), {keeper(part)});
     case Collective::broadcast:
-      return broadcast_schedule(rank_, world_size_, root);
+      return broadcast_schedule(rank_, world_size_, hosts_, root);
     case Collective::all_gather:
-      return gather_schedule(rank_, world_size_, keeper(part));
+      return gather_schedule(rank_, world_size_, hosts_, keeper(part));
     case Collective::all_reduce:
       break;
   }
   if (algorithm_ == Algorithm::ssar_split_allgather) {
-    return split_schedule(rank_, world_size_, keeper(part), all_ranks(world_size_));
+    return split_schedule(rank_, world_size_, hosts_, keeper(part), all_ranks(world_size_));
   }
   if (algorithm_ == Algorithm::ring) return ring_schedule(rank_, world_size_, keeper(part));
   if (algorithm_ == Algorithm::ssar_recursive_double) {

@@ -12,7 +12,7 @@ class PartPlan {
   // The algorithm is one of those that run by schedules. `most_elements` is what the rank that
   // names the most of them names.
   PartPlan(const wire::Call& call, wire::Algorithm algorithm, Rank rank, Rank world_size,
-           std::uint64_t seq, std::uint64_t most_elements);
+           std::uint64_t seq, std::uint64_t most_elements, const Hosts& hosts = Hosts{});
 
   // Results come in lists: one per rank in an all_gather, one otherwise.
   std::uint64_t lists() const;
@@ -50,12 +50,14 @@ class PartPlan {
 
  private:
   Rank keeper(std::uint64_t part) const;
+  bool adds_up_by_hosts() const;
 
   wire::Call call_;
   wire::Algorithm algorithm_;
   Rank rank_;
   Rank world_size_;
   std::uint64_t seq_;
+  Hosts hosts_;
   std::uint64_t lists_;
   std::uint64_t chunks_per_part_ = 1;
   std::uint64_t parts_per_list_ = 1;

@@ -172,7 +172,7 @@ void Peer::start(std::uint64_t seq, Operation& operation, const Agreement& agree
     return;
   }
   const PartPlan plan(operation.call, agreement.algorithm, rank_, world_size_, seq,
-                      agreement.most_elements);
+                      agreement.most_elements, hosts_);
   operation.move(PeerStep::exchange);
   operation.exchange =
       std::make_unique<Exchange>(plan, operation.tensor, open_sinks(plan, operation),

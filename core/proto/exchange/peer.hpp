@@ -53,7 +53,8 @@ class Peer {
     std::vector<PeerEvent> events;
   };
 
-  Peer(Rank rank, Rank world_size) : rank_(rank), world_size_(world_size) {}
+  Peer(Rank rank, Rank world_size, const Hosts& hosts = Hosts{})
+      : rank_(rank), world_size_(world_size), hosts_(hosts) {}
 
   // Issues a collective. The tensor and the outputs must stay until it has ended or was dropped.
   // Sequence numbers rise.
@@ -125,6 +126,7 @@ class Peer {
 
   Rank rank_;
   Rank world_size_;
+  Hosts hosts_;
   LinkFigures link_;
   std::uint64_t issued_ = 0;  // operations below it are issued here
   std::map<std::uint64_t, Operation> operations_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 namespace sparsewire::proto {
 namespace {
@@ -35,6 +36,58 @@ void append_doubling(Schedule& schedule, Rank rank, Rank first, Rank count, Rank
   schedule.push_back({Step::Kind::send, std::move(receivers), false, half});
   schedule.push_back(
       {Step::Kind::add, is_left ? std::vector{rank, partner} : std::vector{partner, rank}});
+}
+
+Rank speaker_to(const Hosts& hosts, Rank keeper, Rank rank) {
+  return hosts.speaker(rank, static_cast<std::uint32_t>(keeper));
+}
+
+std::vector<Rank> speakers_to(const Hosts& hosts, Rank keeper, Rank world_size) {
+  return hosts.speakers(static_cast<std::uint32_t>(keeper), static_cast<std::uint32_t>(world_size));
+}
+
+// What the keeper has goes to the receivers: straight, or by who speaks for a host, where that one
+// receives it, too.
+void append_delivery(Schedule& schedule, Rank rank, const Hosts& hosts, Rank keeper,
+                     const std::vector<Rank>& receivers, Rank label) {
+  const auto receives = [&](Rank one) { return std::ranges::count(receivers, one) > 0; };
+  const auto source = [&](Rank receiver) {
+    const Rank speaker = speaker_to(hosts, keeper, receiver);
+    return speaker != receiver && receives(speaker) ? speaker : keeper;
+  };
+  if (rank != keeper && receives(rank)) {
+    schedule.push_back({Step::Kind::take, {source(rank)}});
+  }
+  std::vector<Rank> served;
+  for (const Rank receiver : receivers) {
+    if (receiver != keeper && receiver != rank && source(receiver) == rank) {
+      served.push_back(receiver);
+    }
+  }
+  append_send(schedule, std::move(served), label);
+}
+
+// One rank's place in a tree.
+struct Branch {
+  std::optional<Rank> parent;
+  std::vector<Rank> children;
+};
+
+// Adds the rank's place in a binomial tree of these ranks.
+void grow(Branch& branch, Rank rank, const std::vector<Rank>& ranks, Rank root) {
+  const std::size_t size = ranks.size();
+  const auto index = [&](Rank one) {
+    return static_cast<std::size_t>(std::ranges::find(ranks, one) - ranks.begin());
+  };
+  const std::size_t shift = index(root);
+  const auto real = [&](std::size_t place) { return ranks[(place + shift) % size]; };
+  const std::size_t place = (index(rank) + size - shift) % size;
+  std::size_t step = 1;
+  while (step < size && (place & step) == 0) step *= 2;
+  if (place != 0) branch.parent = real(place - step);
+  for (step /= 2; step > 0; step /= 2) {
+    if (place + step < size) branch.children.push_back(real(place + step));
+  }
 }
 
 }  // namespace
@@ -76,43 +129,38 @@ Schedule ring_schedule(Rank rank, Rank world_size, Rank keeper) {
   return schedule;
 }
 
-Schedule split_schedule(Rank rank, Rank world_size, Rank keeper,
+Schedule split_schedule(Rank rank, Rank world_size, const Hosts& hosts, Rank keeper,
                         const std::vector<Rank>& receivers) {
+  const Rank speaker = speaker_to(hosts, keeper, rank);
   Schedule schedule;
+  if (rank != speaker) {
+    append_send(schedule, {speaker}, kNoRank);
+  } else if (hosts.has_deputies(rank)) {
+    schedule.push_back({Step::Kind::add, hosts.ranks_beside(rank)});
+  }
   if (rank == keeper) {
-    schedule.push_back({Step::Kind::add, all_ranks(world_size), true});
-    append_send(schedule, without(receivers, rank), world_size);
-    return schedule;
+    schedule.push_back({Step::Kind::add, speakers_to(hosts, keeper, world_size), true});
+  } else if (rank == speaker) {
+    append_send(schedule, {keeper}, rank);
   }
-  append_send(schedule, {keeper}, rank);
-  if (std::ranges::find(receivers, rank) != receivers.end()) {
-    schedule.push_back({Step::Kind::take, {keeper}});
-  }
+  append_delivery(schedule, rank, hosts, keeper, receivers, world_size);
   return schedule;
 }
 
-Schedule gather_schedule(Rank rank, Rank world_size, Rank keeper) {
+Schedule gather_schedule(Rank rank, Rank world_size, const Hosts& hosts, Rank keeper) {
   Schedule schedule;
-  if (rank == keeper) {
-    append_send(schedule, without(all_ranks(world_size), rank), keeper);
-  } else {
-    schedule.push_back({Step::Kind::take, {keeper}});
-  }
+  append_delivery(schedule, rank, hosts, keeper, all_ranks(world_size), keeper);
   return schedule;
 }
 
-Schedule broadcast_schedule(Rank rank, Rank world_size, Rank root) {
-  const auto real = [&](Rank place) { return (place + root) % world_size; };
-  const Rank place = (rank - root + world_size) % world_size;
+Schedule broadcast_schedule(Rank rank, Rank world_size, const Hosts& hosts, Rank root) {
+  const Rank speaker = speaker_to(hosts, root, rank);
+  Branch branch;
+  if (rank == speaker) grow(branch, rank, speakers_to(hosts, root, world_size), root);
+  if (hosts.has_deputies(rank)) grow(branch, rank, hosts.ranks_beside(rank), speaker);
   Schedule schedule;
-  Rank step = 1;
-  while (step < world_size && (place & step) == 0) step *= 2;
-  if (place != 0) schedule.push_back({Step::Kind::take, {real(place - step)}});
-  std::vector<Rank> children;
-  for (step /= 2; step > 0; step /= 2) {
-    if (place + step < world_size) children.push_back(real(place + step));
-  }
-  append_send(schedule, std::move(children), root);
+  if (branch.parent) schedule.push_back({Step::Kind::take, {*branch.parent}});
+  append_send(schedule, std::move(branch.children), root);
   return schedule;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/types.hpp"
+#include "proto/stream/hosts.hpp"
 #include "wire/agreement.hpp"
 
 namespace sparsewire::proto {
@@ -20,6 +21,7 @@ struct Step {
   bool completes = false;   // an addition after which nothing is missing from the sum
   // In `send`: numbers what this rank holds, the same on all ranks that hold the same. Those that
   // send it to nobody have a step for it, too, where others must not see it rounded differently.
+  // None where it stays on the host, and so is not rounded.
   Rank label = kNoRank;
 };
 using Schedule = std::vector<Step>;
@@ -38,19 +40,21 @@ Schedule allgather_schedule(Rank rank, Rank world_size);
 Schedule recursive_double_schedule(Rank rank, Rank world_size);
 
 // The keeper of a part is the rank that brings it, or completes its sum, and sends it to others.
+// Where ranks share hosts, one of each host speaks to the keeper for all of them (see Hosts).
 
 // Around the ring to `keeper`, growing; then around again, complete. The order of the sum starts
 // behind the keeper.
 Schedule ring_schedule(Rank rank, Rank world_size, Rank keeper);
 
-// All send to `keeper`, who adds up and sends to `receivers`.
-Schedule split_schedule(Rank rank, Rank world_size, Rank keeper,
+// All send to `keeper`, who adds up and sends to `receivers`. The order of the sum is that of the
+// hosts, and of the ranks in each.
+Schedule split_schedule(Rank rank, Rank world_size, const Hosts& hosts, Rank keeper,
                         const std::vector<Rank>& receivers);
 
 // From `keeper` straight to all others: of a gather, in which every rank is busy anyway.
-Schedule gather_schedule(Rank rank, Rank world_size, Rank keeper);
+Schedule gather_schedule(Rank rank, Rank world_size, const Hosts& hosts, Rank keeper);
 
-// From `root` down a binomial tree.
-Schedule broadcast_schedule(Rank rank, Rank world_size, Rank root);
+// From `root` down a binomial tree of hosts, and one of ranks in each.
+Schedule broadcast_schedule(Rank rank, Rank world_size, const Hosts& hosts, Rank root);
 
 }  // namespace sparsewire::proto

@@ -14,12 +14,13 @@ class Hosts {
  public:
   // `host_of` numbers each rank's host; none, or one host, or a host for each rank: all is flat,
   // and every rank speaks for itself.
-  explicit Hosts(std::vector<std::uint32_t> host_of = {});
+  Hosts() = default;
+  explicit Hosts(std::vector<std::uint32_t> host_of);
 
   bool is_flat() const { return ranks_.empty(); }
   bool share(Rank a, Rank b) const { return !is_flat() && host(a) == host(b); }
 
-  // All ranks of a rank's host, ascending.
+  // All ranks of a rank's host, ascending; only where it is not flat.
   const std::vector<Rank>& ranks_beside(Rank rank) const { return ranks_[host(rank)]; }
 
   // Whether a rank's host has a deputy for each owner: where the rank is not alone there.

@@ -61,6 +61,14 @@ void check_results(PeerWorld& world, const SparseCollective& collective, std::ui
   }
 }
 
+// Every rank on a host of its own, or some of them together.
+proto::Hosts random_hosts(std::size_t world_size, Random& random) {
+  if (one_in(2, random)) return {};
+  std::vector<std::uint32_t> host_of(world_size);
+  for (std::uint32_t& host : host_of) host = static_cast<std::uint32_t>(below(3, random));
+  return proto::Hosts(host_of);
+}
+
 // Several operations in flight; small numbers, whose sums are the same in any order.
 void check_random_collectives(Rank world_size, std::uint64_t seed) {
   CAPTURE(world_size);
@@ -76,7 +84,7 @@ void check_random_collectives(Rank world_size, std::uint64_t seed) {
         call, n, random_named(length, random), random,
         [&](std::size_t count) { return random_small_numbers(count, dtype, random); }));
   }
-  PeerWorld world(world_size, seed);
+  PeerWorld world(world_size, seed, random_hosts(n, random));
   for (SparseCollective& collective : collectives) submit_all(world, collective);
   if (one_in(3, random)) world.set_late(static_cast<Rank>(below(n, random)));
   world.run();
@@ -108,7 +116,7 @@ TEST_CASE("every collective, algorithm and element type") {
           auto vectors = sparse_collective(
               call, static_cast<std::size_t>(n), pick({50u, 4000u, 50'000u}, random), random,
               [&](std::size_t count) { return random_small_numbers(count, dtype, random); });
-          PeerWorld world(n, seed);
+          PeerWorld world(n, seed, random_hosts(static_cast<std::size_t>(n), random));
           submit_all(world, vectors);
           world.run();
           check_results(world, vectors, 0);
@@ -121,13 +129,14 @@ TEST_CASE("every collective, algorithm and element type") {
 
 // --- Sums that are rounded ---
 
-std::vector<Results> play(const SparseCollective& collective, std::uint64_t seed) {
+std::vector<Results> play(const SparseCollective& collective, std::uint64_t seed,
+                          const proto::Hosts& hosts = {}) {
   std::vector<SparseVector> vectors;
   for (std::size_t rank = 0; rank < collective.world_size(); ++rank) {
     vectors.push_back(collective.vector(rank));
   }
   SparseCollective own(collective.call(), std::move(vectors));
-  PeerWorld world(static_cast<Rank>(own.world_size()), seed);
+  PeerWorld world(static_cast<Rank>(own.world_size()), seed, hosts);
   submit_all(world, own);
   world.run();
   check_ended(world, own, 0);
@@ -158,9 +167,10 @@ TEST_CASE("any values: the same bits on every rank and in every order of deliver
     const auto collective = sparse_collective(
         call, n, std::min<std::uint64_t>(random_named(length, random), 20'000), random,
         [&](std::size_t count) { return random_elements(count, dtype, random); });
-    const std::vector<Results> results = play(collective, seed);
+    const proto::Hosts hosts = random_hosts(n, random);
+    const std::vector<Results> results = play(collective, seed, hosts);
     check_alike(collective, results);
-    REQUIRE(std::ranges::equal(play(collective, seed + 1'000'000), results,
+    REQUIRE(std::ranges::equal(play(collective, seed + 1'000'000, hosts), results,
                                [](const Results& a, const Results& b) { return same(a, b); }));
   }
 }
@@ -250,14 +260,15 @@ TEST_CASE("with codecs all ranks get the same, within the bound, in every order 
     const auto collective = sparse_collective(
         call, n, std::min<std::uint64_t>(random_named(length, random), 20'000), random,
         [&](std::size_t count) { return values_up_to_one(count, random); });
-    const std::vector<Results> results = play(collective, seed);
+    const proto::Hosts hosts = random_hosts(n, random);
+    const std::vector<Results> results = play(collective, seed, hosts);
     check_alike(collective, results);
     for (std::size_t rank = 0; rank < n; ++rank) {
       CAPTURE(rank);
       REQUIRE(largest_error(results[rank], collective.expected(rank)) <=
               bound_of(call, static_cast<double>(n)));
     }
-    REQUIRE(std::ranges::equal(play(collective, seed + 1'000'000), results,
+    REQUIRE(std::ranges::equal(play(collective, seed + 1'000'000, hosts), results,
                                [](const Results& a, const Results& b) { return same(a, b); }));
   }
 }

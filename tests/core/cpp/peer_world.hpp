@@ -22,9 +22,9 @@ class PeerWorld {
     std::uint64_t early_parts = 0;  // parts that came before the rank had issued the operation
   };
 
-  PeerWorld(Rank world_size, std::uint64_t seed) : random_(seed) {
+  PeerWorld(Rank world_size, std::uint64_t seed, const proto::Hosts& hosts = {}) : random_(seed) {
     for (Rank rank = 0; rank < world_size; ++rank) {
-      ranks_.push_back(std::make_unique<RankState>(rank, world_size));
+      ranks_.push_back(std::make_unique<RankState>(rank, world_size, hosts));
     }
   }
 
@@ -85,7 +85,8 @@ class PeerWorld {
  private:
   using Effects = proto::Peer::Effects;
   struct RankState {
-    RankState(Rank rank, Rank world_size) : peer(rank, world_size) {}
+    RankState(Rank rank, Rank world_size, const proto::Hosts& hosts)
+        : peer(rank, world_size, hosts) {}
 
     proto::Peer peer;
     bool is_late = false;

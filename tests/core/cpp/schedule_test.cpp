@@ -234,7 +234,7 @@ TEST_CASE("a split gives the sum to its receivers alone") {
     for (Rank receiver = 0; receiver < n; ++receiver) {
       CAPTURE(receiver);
       const Play play(
-          n, [&](Rank rank) { return proto::split_schedule(rank, n, keeper, {receiver}); });
+          n, [&](Rank rank) { return proto::split_schedule(rank, n, {}, keeper, {receiver}); });
       REQUIRE(play.is_over());
       CHECK((leaves_of(play.held(receiver)) == all_from(0, n)));
       CHECK(play.is_final(receiver));
@@ -245,14 +245,14 @@ TEST_CASE("a split gives the sum to its receivers alone") {
       }
     }
     const Play play(
-        n, [&](Rank rank) { return proto::split_schedule(rank, n, keeper, all_from(0, n)); });
+        n, [&](Rank rank) { return proto::split_schedule(rank, n, {}, keeper, all_from(0, n)); });
     check_all_hold_the_sum(play, n, 0);
   });
 }
 
 TEST_CASE("a gather brings what its keeper holds straight to all") {
   for_each_root([](Rank n, Rank keeper) {
-    const Play play(n, [&](Rank rank) { return proto::gather_schedule(rank, n, keeper); });
+    const Play play(n, [&](Rank rank) { return proto::gather_schedule(rank, n, {}, keeper); });
     REQUIRE(play.is_over());
     for (Rank rank = 0; rank < n; ++rank) {
       CHECK(play.held(rank) == std::to_string(keeper));
@@ -263,12 +263,114 @@ TEST_CASE("a gather brings what its keeper holds straight to all") {
 
 TEST_CASE("a broadcast reaches all in the logarithm of the ranks, each once") {
   for_each_root([](Rank n, Rank root) {
-    const Play play(n, [&](Rank rank) { return proto::broadcast_schedule(rank, n, root); });
+    const Play play(n, [&](Rank rank) { return proto::broadcast_schedule(rank, n, {}, root); });
     REQUIRE(play.is_over());
     for (Rank rank = 0; rank < n; ++rank) {
       CHECK(play.held(rank) == std::to_string(root));
       CHECK(play.received(rank) == (rank != root));
       CHECK(play.depth(rank) <= rounds_of(n));
+    }
+  });
+}
+
+// --- Hosts ---
+
+struct Layout {
+  std::vector<std::uint32_t> host_of;
+  proto::Hosts hosts{host_of};
+
+  Rank ranks() const { return static_cast<Rank>(host_of.size()); }
+  std::size_t host_count() const { return hosts.speakers(0, 0).size(); }
+  bool crosses(Rank from, Rank to) const {
+    return host_of[static_cast<std::size_t>(from)] != host_of[static_cast<std::size_t>(to)];
+  }
+  // Hosts in the order of their first ranks, and the ranks of each.
+  std::vector<Rank> order() const {
+    std::vector<Rank> order;
+    for (const Rank speaker : hosts.speakers(0, 0)) {
+      std::ranges::copy(hosts.ranks_beside(speaker), std::back_inserter(order));
+    }
+    return order;
+  }
+  std::size_t crossings(const std::function<Schedule(Rank)>& schedule) const {
+    std::size_t count = 0;
+    for (Rank rank = 0; rank < ranks(); ++rank) {
+      for (const Step& step : schedule(rank)) {
+        if (step.kind != Step::Kind::send) continue;
+        count += static_cast<std::size_t>(
+            std::ranges::count_if(step.ranks, [&](Rank to) { return crosses(rank, to); }));
+      }
+    }
+    return count;
+  }
+};
+
+template <typename Visit>
+void for_each_layout(Visit visit) {
+  for (const auto& host_of : std::vector<std::vector<std::uint32_t>>{{0, 0, 1},
+                                                                     {0, 0, 1, 1},
+                                                                     {0, 1, 0, 1, 2, 2},
+                                                                     {7, 7, 7, 7, 3, 3, 3, 3},
+                                                                     {0, 1, 1, 1, 1},
+                                                                     {2, 1, 0, 0, 1, 2, 2, 0, 4}}) {
+    const Layout layout{host_of};
+    CAPTURE(host_of.size());
+    for (Rank root = 0; root < layout.ranks(); ++root) {
+      CAPTURE(root);
+      visit(layout, root);
+    }
+  }
+}
+
+TEST_CASE("by hosts, a split adds up hosts in order, and crosses once for each host") {
+  for_each_layout([](const Layout& layout, Rank keeper) {
+    const Rank n = layout.ranks();
+    const auto schedule = [&](Rank rank) {
+      return proto::split_schedule(rank, n, layout.hosts, keeper, proto::all_ranks(n));
+    };
+    const Play play(n, schedule);
+    REQUIRE(play.is_over());
+    for (Rank rank = 0; rank < n; ++rank) {
+      CHECK((leaves_of(play.held(rank)) == layout.order()));
+      CHECK(play.held(rank) == play.held(0));
+      CHECK(play.is_final(rank));
+    }
+    CHECK(layout.crossings(schedule) == 2 * (layout.host_count() - 1));
+  });
+}
+
+TEST_CASE("by hosts, a sum gets to receivers that share a host with none who hands it on") {
+  for_each_layout([](const Layout& layout, Rank keeper) {
+    const Rank n = layout.ranks();
+    for (Rank receiver = 0; receiver < n; ++receiver) {
+      const Play play(n, [&](Rank rank) {
+        return proto::split_schedule(rank, n, layout.hosts, keeper, {receiver});
+      });
+      REQUIRE(play.is_over());
+      CHECK((leaves_of(play.held(receiver)) == layout.order()));
+      CHECK(play.is_final(receiver));
+    }
+  });
+}
+
+TEST_CASE("by hosts, what one rank has crosses once to each other host") {
+  for_each_layout([](const Layout& layout, Rank root) {
+    const Rank n = layout.ranks();
+    const auto gather = [&](Rank rank) {
+      return proto::gather_schedule(rank, n, layout.hosts, root);
+    };
+    const auto broadcast = [&](Rank rank) {
+      return proto::broadcast_schedule(rank, n, layout.hosts, root);
+    };
+    for (const std::function<Schedule(Rank)>& schedule :
+         {std::function<Schedule(Rank)>(gather), std::function<Schedule(Rank)>(broadcast)}) {
+      const Play play(n, schedule);
+      REQUIRE(play.is_over());
+      for (Rank rank = 0; rank < n; ++rank) {
+        CHECK(play.held(rank) == std::to_string(root));
+        CHECK(play.received(rank) == (rank != root));
+      }
+      CHECK(layout.crossings(schedule) == layout.host_count() - 1);
     }
   });
 }
