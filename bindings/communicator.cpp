@@ -38,12 +38,13 @@ std::shared_ptr<comm::Operation> submit(comm::Communicator& self,
 std::shared_ptr<comm::Operation> submit_dense(comm::Communicator& self, std::uintptr_t source,
                                               std::uintptr_t out, std::uint64_t count, int dtype,
                                               int op, double timeout, int segment_codec,
-                                              int result_codec, std::uint32_t seed) {
+                                              int result_codec, std::uint32_t seed, bool awaited) {
   if (count > wire::kMaxCount) throw std::invalid_argument("too many elements");
   return submit(self,
                 {.source = reinterpret_cast<const std::byte*>(source),
                  .out = reinterpret_cast<std::byte*>(out),
-                 .call = {descriptor_of(count, dtype, op, segment_codec, result_codec, seed)}},
+                 .call = {descriptor_of(count, dtype, op, segment_codec, result_codec, seed)},
+                 .is_awaited = awaited},
                 timeout);
 }
 
@@ -57,7 +58,8 @@ std::shared_ptr<comm::Operation> submit_sparse(
     comm::Communicator& self, std::uintptr_t indices, bool is_wide, std::uint64_t named,
     std::uintptr_t values, std::uint64_t length, std::uint32_t row, int dtype, int op,
     int collective, int algorithm, std::uint32_t root, std::uint32_t unit, int segment_codec,
-    int result_codec, std::uint32_t seed, std::uintptr_t out, int form, double timeout) {
+    int result_codec, std::uint32_t seed, std::uintptr_t out, int form, double timeout,
+    bool awaited) {
   if (length > wire::kMaxCount / row) throw std::invalid_argument("too many elements");
   const auto algorithm_code =
       checked_code<wire::Algorithm>(algorithm, wire::kAlgorithmCount, "algorithm");
@@ -79,7 +81,8 @@ std::shared_ptr<comm::Operation> submit_sparse(
                             .named = named,
                             .values = reinterpret_cast<const std::byte*>(values),
                             .descriptor = descriptor},
-                 .form = checked_code<wire::ResultForm>(form, wire::kResultFormCount, "form")},
+                 .form = checked_code<wire::ResultForm>(form, wire::kResultFormCount, "form"),
+                 .is_awaited = awaited},
                 timeout);
 }
 
@@ -254,11 +257,17 @@ void bind_communicator(nb::module_& m) {
            "dedicated"_a = false, "block"_a = 256, "window"_a = 0, "peer_timeout"_a = 30.0,
            "hosts"_a = std::vector<std::uint32_t>{})
       .def("submit", &submit_dense, "source"_a, "out"_a, "count"_a, "dtype"_a, "op"_a, "timeout"_a,
-           "segment_codec"_a = 0, "result_codec"_a = 0, "seed"_a = 0)
+           "segment_codec"_a = 0, "result_codec"_a = 0, "seed"_a = 0, "awaited"_a = false)
       .def("submit_sparse", &submit_sparse, nb::kw_only(), "indices"_a, "is_wide"_a, "named"_a,
            "values"_a, "length"_a, "row"_a, "dtype"_a, "op"_a, "collective"_a, "algorithm"_a,
            "root"_a, "unit"_a, "segment_codec"_a, "result_codec"_a, "seed"_a, "out"_a, "form"_a,
-           "timeout"_a)
+           "timeout"_a, "awaited"_a = false)
+      .def(
+          "wait",
+          [](comm::Communicator& self, const comm::Operation& operation, double timeout) {
+            return self.wait(operation, nanoseconds_of(timeout));
+          },
+          "operation"_a, "timeout"_a, unlocked)
       .def(
           "set_link",
           [](comm::Communicator& self, double latency_s, double byte_s, double merge_s) {

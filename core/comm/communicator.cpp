@@ -68,6 +68,13 @@ void Communicator::issue_locked(InFlight& in_flight) {
   if (early && !is_refused) fail_locked(operation->seq(), early.mapped());
 }
 
+bool Communicator::wait(const Operation& operation, Clock::duration patience) {
+  const auto until = Clock::now() + patience;
+  // With several lanes it would sleep on one while another ends the operation.
+  if (lanes_.size() == 1) lanes_.front()->work([&] { return operation.ended(); }, until);
+  return operation.wait(std::max(until - Clock::now(), Clock::duration{0}));
+}
+
 void Communicator::run_waiting_locked() {
   using State = InFlight::State;
   if (broken_) return;

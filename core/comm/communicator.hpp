@@ -56,6 +56,10 @@ class Communicator final : public LaneListener {
   // always does, whatever happens. Where this throws, nothing was queued.
   std::shared_ptr<Operation> submit(const Operation::Arguments& arguments);
 
+  // Blocks until the operation has ended, or for so long; true where it has ended. Works meanwhile,
+  // where there is one lane, and nobody else does.
+  bool wait(const Operation& operation, Clock::duration patience);
+
   // The figures by which algorithms and formats are chosen from the next collective on; the same
   // on every rank.
   void set_link(const proto::LinkFigures& link);

@@ -15,6 +15,11 @@ constexpr int kRoundsToSend = 8;
 
 constexpr std::chrono::milliseconds kDrainInterval{1};
 
+ProgressThread::Wake wake_for(const Operation& operation) {
+  return operation.arguments().is_awaited ? ProgressThread::Wake::not_yet
+                                          : ProgressThread::Wake::now;
+}
+
 // Last words to a peer. It may still lend memory that its owners want back.
 void say_last_words(Channel& channel, const Error& error) noexcept {
   try {
@@ -74,16 +79,23 @@ Lane::Lane(const Place& place, std::span<int> sockets, LaneListener& listener)
 }
 
 void Lane::submit(std::shared_ptr<Operation> operation) {
-  thread_.post([this, operation = std::move(operation)] {
-    const bool is_here = place_.has_exchanges() ? book_.has(operation->seq()) : take_on(operation);
-    if (is_here) protocol_.submit(*operation);
-  });
+  const auto wake = wake_for(*operation);
+  thread_.post(
+      [this, operation = std::move(operation)] {
+        const bool is_here =
+            place_.has_exchanges() ? book_.has(operation->seq()) : take_on(operation);
+        if (is_here) protocol_.submit(*operation);
+      },
+      wake);
 }
 
 void Lane::introduce(std::shared_ptr<Operation> operation) {
-  thread_.post([this, operation = std::move(operation)] {
-    if (take_on(operation)) protocol_.introduce(*operation);
-  });
+  const auto wake = wake_for(*operation);
+  thread_.post(
+      [this, operation = std::move(operation)] {
+        if (take_on(operation)) protocol_.introduce(*operation);
+      },
+      wake);
 }
 
 void Lane::set_link(const proto::LinkFigures& link) {

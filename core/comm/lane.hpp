@@ -31,6 +31,11 @@ class Lane final : private ProgressClient {
   void break_off(Error error) noexcept;
   void leave(std::uint64_t issued, Clock::duration linger) noexcept;
 
+  // See ProgressThread.
+  bool work(const std::function<bool()>& is_done, Clock::time_point until) {
+    return thread_.work(is_done, until);
+  }
+
   // Blocks until the thread has ended, after leave().
   void await_end() { thread_.join(); }
 

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <cfenv>
 #include <utility>
 
@@ -11,6 +12,22 @@ namespace {
 
 // Keeps a thread that cannot even wait from taking a whole processor.
 constexpr std::chrono::milliseconds kPauseAfterException{1};
+
+// A thread inherits rounding and flush-to-zero from its maker, and callers have their own, where
+// ranks may differ.
+class DefaultFloats {
+ public:
+  DefaultFloats() {
+    std::fegetenv(&former_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~DefaultFloats() { std::fesetenv(&former_); }
+  DefaultFloats(const DefaultFloats&) = delete;
+  DefaultFloats& operator=(const DefaultFloats&) = delete;
+
+ private:
+  std::fenv_t former_;
+};
 
 }  // namespace
 
@@ -22,14 +39,14 @@ void ProgressThread::join() {
   if (thread_.joinable()) thread_.join();
 }
 
-void ProgressThread::post(std::function<void()> call) {
-  bool is_first;
+void ProgressThread::post(std::function<void()> call, Wake when) {
   {
     const std::lock_guard lock(mutex_);
-    is_first = posted_.empty();
     posted_.push_back(std::move(call));
+    if (is_woken_ || when == Wake::not_yet) return;
+    is_woken_ = true;
   }
-  if (is_first) poller_->wake();
+  poller_->wake();
 }
 
 void ProgressThread::run_posted() {
@@ -37,6 +54,7 @@ void ProgressThread::run_posted() {
   {
     const std::lock_guard lock(mutex_);
     calls.swap(posted_);
+    is_woken_ = false;
   }
   // Where one throws, those behind it must not get lost.
   for (const auto& call : calls) guarded(call);
@@ -55,17 +73,57 @@ void ProgressThread::guarded(Call&& call) {
 
 void ProgressThread::run() {
   pthread_setname_np(pthread_self(), "sparsewire");
-  // A thread inherits rounding and flush-to-zero from its maker, where ranks may differ.
-  std::fesetenv(FE_DFL_ENV);
-  while (!client_.finished()) {
-    guarded([this] { wait_for_events(); });
-    run_posted();
-    guarded([this] { client_.progress(Clock::now()); });
+  const DefaultFloats floats;
+  Patience patience{0};
+  while (take_turn(patience)) {
+    if (patience != Patience{0}) guarded([&] { poller_->idle(patience); });
   }
 }
 
-void ProgressThread::wait_for_events() {
-  for (const auto& event : poller_->wait(client_.patience(Clock::now()))) {
+bool ProgressThread::take_turn(Patience& patience) {
+  const std::lock_guard turn(turn_);
+  if (client_.finished()) return false;
+  guarded([this] { note_events(Patience{0}); });
+  get_on();
+  patience = client_.patience(Clock::now());
+  return !client_.finished();
+}
+
+// The thread idles meanwhile, and hears of nothing that this one waits for.
+bool ProgressThread::work(const std::function<bool()>& is_done, Clock::time_point until) {
+  std::unique_lock turn(turn_, std::try_to_lock);
+  if (!turn) {
+    wake();  // Whoever has it may have seen to what was posted before this caller came.
+    return false;
+  }
+  poller_->set_idlers_deaf(true);
+  work_until(is_done, until);
+  poller_->set_idlers_deaf(false);
+  // It knows of no deadline that has come since it went to idle, nor of the end.
+  const bool is_due = client_.finished() || client_.patience(Clock::now());
+  turn.unlock();
+  if (is_due) poller_->stir();
+  return true;
+}
+
+void ProgressThread::work_until(const std::function<bool()>& is_done, Clock::time_point until) {
+  const DefaultFloats floats;
+  while (true) {
+    get_on();
+    const auto now = Clock::now();
+    if (is_done() || now >= until || client_.finished()) return;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now);
+    guarded([&] { note_events(std::min(client_.patience(now).value_or(left), left)); });
+  }
+}
+
+void ProgressThread::get_on() {
+  run_posted();
+  guarded([this] { client_.progress(Clock::now()); });
+}
+
+void ProgressThread::note_events(Patience patience) {
+  for (const auto& event : poller_->wait(patience)) {
     static_cast<net::Connection*>(event.tag)->note_ready(event.readable, event.writable);
   }
 }

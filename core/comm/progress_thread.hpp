@@ -1,5 +1,6 @@
 // A thread that waits for sockets, for posted calls and for the clock, and lets its client get on.
-// All of the client's state belongs to this thread, so it needs no locks.
+// All of the client's state belongs to whoever has the turn: this thread, or a caller that has
+// nothing to do but to wait, and so works in its place. So the state needs no other lock.
 #pragma once
 
 #include <chrono>
@@ -43,13 +44,19 @@ class ProgressThread {
   void start();
   void join();
 
-  // Runs the call on the thread. From any thread; dropped without being run after the end.
-  void post(std::function<void()> call);
+  // Runs the call in its turn. From any thread; dropped without being run after the end. Where the
+  // caller is about to work itself, nobody is woken for it.
+  enum class Wake : bool { now, not_yet };
+  void post(std::function<void()> call, Wake when = Wake::now);
+
+  // Works in the calling thread until it is done or time is up; false where another one has the
+  // turn. A thread that would wait anyway saves two switches between threads.
+  bool work(const std::function<bool()>& is_done, Clock::time_point until);
 
   // Has the client's progress() called soon. From any thread.
   void wake() { poller_->wake(); }
 
-  // Only from the thread itself, or before it starts.
+  // Only from whoever has the turn, or before the thread starts.
   void watch(net::Connection& connection) { connection.watch(poller_); }
 
   // Has the client's progress() called at every interval, too. Once, before the thread starts.
@@ -59,17 +66,25 @@ class ProgressThread {
   void disown() { poller_->disown(); }
 
  private:
+  using Patience = std::optional<std::chrono::milliseconds>;
+
   void run();
+  // False after the last turn; else how long to idle until the next one.
+  bool take_turn(Patience& patience);
+  void work_until(const std::function<bool()>& is_done, Clock::time_point until);
   template <typename Call>
   void guarded(Call&& call);
-  void wait_for_events();
+  void note_events(Patience patience);
+  void get_on();
   void run_posted();
 
   ProgressClient& client_;
   std::shared_ptr<net::Poller> poller_ = std::make_shared<net::Poller>();
   std::thread thread_;
-  std::mutex mutex_;
+  std::mutex turn_;
+  std::mutex mutex_;  // guards the rest
   std::vector<std::function<void()>> posted_;
+  bool is_woken_ = false;  // for what is posted
 };
 
 }  // namespace sparsewire::comm

@@ -19,25 +19,53 @@ int checked(int result, const char* call) {
   return result;
 }
 
-void start_watching(int epoll_fd, int fd, std::uint32_t events, void* tag) {
+void control(int epoll_fd, int what, int fd, std::uint32_t events, void* tag) {
   epoll_event event{};
   event.events = events;
   event.data.ptr = tag;
-  checked(::epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event), "epoll_ctl");
+  checked(::epoll_ctl(epoll_fd, what, fd, &event), "epoll_ctl");
+}
+
+void start_watching(int epoll_fd, int fd, std::uint32_t events, void* tag) {
+  control(epoll_fd, EPOLL_CTL_ADD, fd, events, tag);
+}
+
+int new_eventfd() { return checked(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd"); }
+
+int new_epoll() { return checked(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1"); }
+
+// A full counter wakes just as well, and an empty one has woken somebody, so the results do not
+// matter.
+void raise_event(int fd) {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(fd, &one, sizeof one);
+}
+
+void lower_event(int fd) {
+  std::uint64_t times;
+  [[maybe_unused]] const ssize_t read = ::read(fd, &times, sizeof times);
+}
+
+int milliseconds_of(std::optional<std::chrono::milliseconds> timeout) {
+  return timeout ? static_cast<int>(timeout->count()) : -1;
 }
 
 }  // namespace
 
 Poller::Poller()
-    : epoll_fd_(checked(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1")),
-      wake_fd_(checked(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd")) {
+    : epoll_fd_(new_epoll()),
+      wake_fd_(new_eventfd()),
+      idle_fd_(new_epoll()),
+      stir_fd_(new_eventfd()) {
   start_watching(epoll_fd_, wake_fd_, EPOLLIN, nullptr);
+  start_watching(idle_fd_, epoll_fd_, EPOLLIN, nullptr);
+  start_watching(idle_fd_, stir_fd_, EPOLLIN, &stir_fd_);
 }
 
 Poller::~Poller() { disown(); }
 
 void Poller::disown() {
-  for (int* fd : {&timer_fd_, &wake_fd_, &epoll_fd_}) {
+  for (int* fd : {&timer_fd_, &wake_fd_, &epoll_fd_, &stir_fd_, &idle_fd_}) {
     if (*fd >= 0) ::close(*fd);
     *fd = -1;
   }
@@ -62,16 +90,28 @@ void Poller::tick_every(std::chrono::milliseconds interval) {
   start_watching(epoll_fd_, timer_fd_, EPOLLIN, &timer_fd_);
 }
 
-void Poller::wake() {
-  const std::uint64_t one = 1;
-  // A full counter wakes just as well, so the result does not matter.
-  [[maybe_unused]] const ssize_t written = ::write(wake_fd_, &one, sizeof one);
+void Poller::wake() { raise_event(wake_fd_); }
+
+void Poller::stir() { raise_event(stir_fd_); }
+
+void Poller::set_idlers_deaf(bool deaf) {
+  control(idle_fd_, EPOLL_CTL_MOD, epoll_fd_, deaf ? 0u : EPOLLIN, nullptr);
+}
+
+void Poller::idle(std::optional<std::chrono::milliseconds> timeout) {
+  std::array<epoll_event, 2> ready;
+  const int count = ::epoll_wait(idle_fd_, ready.data(), static_cast<int>(ready.size()),
+                                 milliseconds_of(timeout));
+  if (count < 0 && errno == EINTR) return;
+  checked(count, "epoll_wait");
+  for (int i = 0; i < count; ++i) {
+    if (ready[static_cast<std::size_t>(i)].data.ptr) lower_event(stir_fd_);
+  }
 }
 
 std::span<const Poller::Event> Poller::wait(std::optional<std::chrono::milliseconds> timeout) {
   std::array<epoll_event, kEventsPerWait> ready;
-  const int wait_ms = timeout ? static_cast<int>(timeout->count()) : -1;
-  int count = ::epoll_wait(epoll_fd_, ready.data(), kEventsPerWait, wait_ms);
+  int count = ::epoll_wait(epoll_fd_, ready.data(), kEventsPerWait, milliseconds_of(timeout));
   if (count < 0 && errno == EINTR) count = 0;
   checked(count, "epoll_wait");
   std::size_t used = 0;
@@ -79,9 +119,7 @@ std::span<const Poller::Event> Poller::wait(std::optional<std::chrono::milliseco
     const epoll_event& event = ready[static_cast<std::size_t>(i)];
     if (!event.data.ptr || event.data.ptr == &timer_fd_) {
       // Only once it is read does the timer go on.
-      std::uint64_t times;
-      const int fd = event.data.ptr ? timer_fd_ : wake_fd_;
-      [[maybe_unused]] const ssize_t read = ::read(fd, &times, sizeof times);
+      lower_event(event.data.ptr ? timer_fd_ : wake_fd_);
       continue;
     }
     const bool readable = event.events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR);

@@ -1,4 +1,5 @@
-// Waits for any of many sockets, or for another thread's call to wake().
+// Waits for any of many sockets, or for another thread's call to wake(). The thread that does so
+// may idle until there is something to do, and another one may wait in its place meanwhile.
 #pragma once
 
 #include <chrono>
@@ -38,12 +39,19 @@ class Poller {
   // next call. Like the constructor and add(), throws std::system_error where the kernel refuses.
   std::span<const Event> wait(std::optional<std::chrono::milliseconds> timeout);
 
+  // Blocks as wait() does, and takes no events; while idlers are deaf, until stir() or the timeout.
+  void idle(std::optional<std::chrono::milliseconds> timeout);
+  void set_idlers_deaf(bool deaf);
+  void stir();
+
  private:
   static constexpr int kEventsPerWait = 64;
 
   int epoll_fd_;
   int wake_fd_;
   int timer_fd_ = -1;
+  int idle_fd_;  // waits for epoll_fd_ and stir_fd_
+  int stir_fd_;
   Event events_[kEventsPerWait];
 };
 

@@ -231,10 +231,12 @@ class Communicator:
         segment_codec: int = 0,
         result_codec: int = 0,
         seed: int = 0,
+        awaited: bool = False,
     ) -> Operation:
         """Queue one all_reduce of `count` elements at address `source` into address `out`.
 
         The memory must stay valid until the operation has ended. `timeout` in seconds, 0 for none.
+        Where it is `awaited`, the caller is about to `wait`, and no thread is woken for it.
         """
 
     def submit_sparse(
@@ -258,6 +260,7 @@ class Communicator:
         out: int,
         form: int,
         timeout: float,
+        awaited: bool = False,
     ) -> Operation:
         """Queue a sparse collective of `named` indices and a value, or `row` values, for each.
 
@@ -265,7 +268,11 @@ class Communicator:
         that a reduce_scatter must not divide. `out` is the address of a dense array for the
         result, or 0 to keep it in the operation; `form` is what the caller then wants of it. All
         memory must stay valid until the operation has ended. `timeout` in seconds, 0 for none.
+        `awaited` as in `submit`.
         """
+
+    def wait(self, operation: Operation, timeout: float) -> bool:
+        """Like `operation.wait`, and do the engine's work in the calling thread meanwhile."""
 
     def set_link(self, latency_s: float, byte_s: float, merge_s: float) -> None:
         """Choose algorithms by these figures, the same on every rank, from now on."""

@@ -209,6 +209,8 @@ def codecs(precision: Precision, dtype: int, op: str) -> tuple[int, int]:
 
     Raises ValueError for names that are not known, TypeError for dtypes other than float32.
     """
+    if precision is None:
+        return CODECS["raw"], CODECS["raw"]
     first, second = (_code(name) for name in _phases(precision))
     if (first or second) and dtype != DTYPES["float32"]:
         raise TypeError(
@@ -219,8 +221,8 @@ def codecs(precision: Precision, dtype: int, op: str) -> tuple[int, int]:
     return first, second
 
 
-def _phases(precision: Precision) -> Sequence[str | None]:
-    if precision is None or isinstance(precision, str):
+def _phases(precision: str | Sequence[str | None]) -> Sequence[str | None]:
+    if isinstance(precision, str):
         return precision, precision
     if not isinstance(precision, Sequence) or len(precision) != 2:
         raise ValueError(

@@ -106,7 +106,7 @@ class Communicator:
             request = Request("all_reduce", op, 0, algorithm, precision, seed, result, out)
             return self._sparse(x, request, async_op, timeout)
         check_dense(algorithm, result, seed)
-        work = self._dense(x, op, out, timeout, precision, seed)
+        work = self._dense(x, op, out, timeout, precision, seed, awaited=not async_op)
         return work if async_op else work.wait()
 
     def all_gather(
@@ -182,7 +182,15 @@ class Communicator:
         return self._sparse(x, request, async_op, timeout)
 
     def _dense(
-        self, x: Any, op: str, out: Any, timeout: float | None, precision: Precision, seed: int
+        self,
+        x: Any,
+        op: str,
+        out: Any,
+        timeout: float | None,
+        precision: Precision,
+        seed: int,
+        *,
+        awaited: bool,
     ) -> Work:
         source = view(x, writable=out is None)
         output = source
@@ -201,13 +209,15 @@ class Communicator:
             seed,
             result=lambda: result,
             memory=(source.owner, output.owner),
+            awaited=awaited,
         )
 
     def _sparse(self, x: Any, request: Request, async_op: bool, timeout: float | None) -> Any:
         check_request(request, x, self.world_size, self.has_aggregators)
         given = read(x)
         arguments = call_arguments(request, given)
-        start = partial(self._core.submit_sparse, **arguments, timeout=self._seconds(timeout))
+        seconds, awaited = self._seconds(timeout), not async_op
+        start = partial(self._core.submit_sparse, **arguments, timeout=seconds, awaited=awaited)
 
         def deliver_from(operation: Operation) -> Callable[[], Any]:
             results = Results(operation, given)
@@ -282,6 +292,10 @@ class Communicator:
         failure = operation.failure()
         return None if failure is None else from_failure(failure, self.first_operation)
 
+    def wait_for(self, operation: Operation, timeout: float) -> bool:
+        """Block for at most `timeout` seconds; True if the operation has ended."""
+        return self._core.wait(operation, timeout)
+
     def not_ended(self, operation: Operation, timeout: float | None) -> Timeout:
         """What to raise where an operation is still in flight after `timeout` seconds."""
         return Timeout(
@@ -310,15 +324,18 @@ class Communicator:
         *,
         result: Callable[[], Any],
         memory: object,
+        awaited: bool = False,
     ) -> Work:
         """Start an all_reduce on raw `memory`; `result` makes, once, what `wait` then returns.
+
+        `awaited` promises that the caller waits at once, and saves waking a thread meanwhile.
 
         Nothing is checked. For glue to frameworks; codes are in `_core.DTYPES`,
         `_core.OPS` and `_core.CODECS`.
         """
         memory_codes = (source_ptr, target_ptr, count, dtype_code, op_code)
         seconds = self._seconds(timeout_s)
-        start = partial(self._core.submit, *memory_codes, seconds, *codec_codes, seed)
+        start = partial(self._core.submit, *memory_codes, seconds, *codec_codes, seed, awaited)
         return self._issue(start, lambda _: result, memory)
 
     def _seconds(self, timeout: float | None) -> float:

@@ -30,6 +30,8 @@ class Issuer(Protocol):
 
     def check_process(self) -> None: ...
 
+    def wait_for(self, operation: Operation, timeout: float) -> bool: ...
+
     def not_ended(self, operation: Operation, timeout: float | None) -> Error: ...
 
     def failure_of(self, operation: Operation) -> Error | None: ...
@@ -64,11 +66,23 @@ class Work:
         """
         self._issuer.check_process()
         limit = math.inf if timeout is None else timeout
-        if not wait(self._operation, limit):
+        if not self._wait(limit):
             raise self._issuer.not_ended(self._operation, timeout)
         if (error := self.exception()) is not None:
             raise error
         return self._deliver()
+
+    def _wait(self, timeout: float) -> bool:
+        """In slices, because Python handles Ctrl-C only between two calls into the engine."""
+        if math.isnan(timeout):
+            raise ValueError("timeout must be a number of seconds, not nan")
+        deadline = time.monotonic() + timeout
+        left = timeout
+        while not self._issuer.wait_for(self._operation, min(_SIGNAL_INTERVAL_S, left)):
+            left = max(0.0, deadline - time.monotonic())
+            if left == 0:
+                return False
+        return True
 
     def is_completed(self) -> bool:
         """Whether the collective has ended, well or not."""
@@ -110,20 +124,6 @@ class Work:
             self._issuer.hold(self._operation, self._memory)
 
 
-def wait(operation: Operation, timeout: float = math.inf) -> bool:
-    """Block until `operation` has ended, or for `timeout` seconds; True if it has ended.
-
-    Waits in slices, because Python handles Ctrl-C only between two calls into the engine.
-    """
-    if math.isnan(timeout):
-        raise ValueError("timeout must be a number of seconds, not nan")
-    deadline = time.monotonic() + timeout
-    while not operation.wait(max(0.0, min(_SIGNAL_INTERVAL_S, deadline - time.monotonic()))):
-        if time.monotonic() >= deadline:
-            return False
-    return True
-
-
 class AbandonedMemory:
     """Memory that operations in flight still read and write, though their handles are gone.
 
@@ -159,6 +159,8 @@ class AbandonedMemory:
 
     def release(self) -> None:
         """Let go of the memory of operations that have ended."""
+        if not self._held:
+            return
         # One step at a time is safe against `__del__`, which adds from any thread at any moment.
         with contextlib.suppress(IndexError):
             for _ in range(len(self._held)):
