@@ -96,17 +96,23 @@ Status Peer::on_message(Rank from, const wire::Message& message, Effects& effect
   }
 }
 
-// Late frames are of an operation that has failed here. Whoever joins it may hear of that from
-// nobody else, and must not wait for ever.
+// Late frames are of an operation that has failed here, or that this lane has no part in. Whoever
+// joins it may hear of that from nobody else, and must not wait for ever; and where a rank refuses
+// it, other lanes may be at work on it.
 Status Peer::on_late(Rank from, const wire::Message& message, Effects& effects) {
+  const std::uint64_t seq = message.header.seq;
+  const auto known = failures_.find(seq);
+  if (message.header.kind == wire::FrameKind::refuse && known == failures_.end()) {
+    return wire::take_fault(message,
+                            [&](const Error& error) { note_failure(seq, error, effects); });
+  }
   if (message.header.kind != wire::FrameKind::join) return {};
-  const auto known = failures_.find(message.header.seq);
   const Error error =
       known != failures_.end()
           ? known->second
           : Error{ErrorCode::mismatch, rank_,
                   "ranks disagree: rank " + std::to_string(rank_) + " called another collective"};
-  effects.messages.push_back({from, refuse_message(error, message.header.seq)});
+  effects.messages.push_back({from, refuse_message(error, seq)});
   return {};
 }
 
