@@ -149,6 +149,7 @@ Status LaneProtocol::accepts(std::uint32_t from, const wire::FrameHeader& header
       return owner_->accepts(static_cast<Rank>(from), header);
     case wire::FrameKind::refuse:
     case wire::FrameKind::join:
+    case wire::FrameKind::tally:
     case wire::FrameKind::part:
       return peer_ ? Status{} : is_no_peer();
     case wire::FrameKind::result:
@@ -176,6 +177,7 @@ Status LaneProtocol::on_message(std::uint32_t from, wire::Message message) {
       return on_owner_message(static_cast<Rank>(from), std::move(message));
     case wire::FrameKind::refuse:
     case wire::FrameKind::join:
+    case wire::FrameKind::tally:
     case wire::FrameKind::part:
       return peer_ ? on_peer_message(static_cast<Rank>(from), message) : is_no_peer();
     case wire::FrameKind::result:

@@ -36,6 +36,8 @@ PayloadBounds payload_bounds(FrameKind kind, Format format) {
       break;
     case FrameKind::join:
       return {kJoinBytes, kJoinBytes};
+    case FrameKind::tally:
+      return {kTallyBytes, kMaxTallyBytes};
     case FrameKind::part:
       return {0, kMaxBundleBytes};
   }
