@@ -134,6 +134,14 @@ std::vector<Rank> LaneProtocol::missing(std::uint64_t seq) const {
   return missing;
 }
 
+bool LaneProtocol::ask(std::uint64_t seq) {
+  if (!peer_) return false;
+  proto::Peer::Effects effects;
+  const bool asks = peer_->ask(seq, effects);
+  apply(std::move(effects));
+  return asks;
+}
+
 // --- What comes ---
 
 Status LaneProtocol::accepts(std::uint32_t from, const wire::FrameHeader& header) const {
@@ -150,6 +158,7 @@ Status LaneProtocol::accepts(std::uint32_t from, const wire::FrameHeader& header
     case wire::FrameKind::refuse:
     case wire::FrameKind::join:
     case wire::FrameKind::tally:
+    case wire::FrameKind::missing:
     case wire::FrameKind::part:
       return peer_ ? Status{} : is_no_peer();
     case wire::FrameKind::result:
@@ -178,6 +187,7 @@ Status LaneProtocol::on_message(std::uint32_t from, wire::Message message) {
     case wire::FrameKind::refuse:
     case wire::FrameKind::join:
     case wire::FrameKind::tally:
+    case wire::FrameKind::missing:
     case wire::FrameKind::part:
       return peer_ ? on_peer_message(static_cast<Rank>(from), message) : is_no_peer();
     case wire::FrameKind::result:

@@ -182,6 +182,31 @@ Result<Tally> decode_tally(std::span<const std::byte> in, const Call& call, std:
   return tally;
 }
 
+Bytes encode_missing(std::span<const Rank> ranks) {
+  auto owner = Bytes::allocate(ranks.size_bytes());
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    store(owner.get() + i * sizeof(Rank), static_cast<std::uint32_t>(ranks[i]));
+  }
+  return Bytes::shared(std::move(owner), ranks.size_bytes());
+}
+
+Result<std::vector<Rank>> decode_missing(std::span<const std::byte> in, Rank world_size) {
+  if (in.size() % sizeof(Rank) != 0 || in.size() > kMaxMissing * sizeof(Rank)) {
+    return protocol_error("missing: wrong size");
+  }
+  std::vector<Rank> ranks;
+  std::uint32_t next = 0;
+  for (std::size_t at = 0; at < in.size(); at += sizeof(Rank)) {
+    const auto rank = load<std::uint32_t>(in.data() + at);
+    if (rank < next || rank >= static_cast<std::uint32_t>(world_size)) {
+      return protocol_error("missing: rank out of range or of order");
+    }
+    next = rank + 1;
+    ranks.push_back(static_cast<Rank>(rank));
+  }
+  return ranks;
+}
+
 std::string describe(const Descriptor& descriptor) {
   std::string text = descriptor.is_sparse ? "sparse " : "";
   text += std::string(name_of(descriptor.op)) + " of " + std::to_string(descriptor.count) + " " +

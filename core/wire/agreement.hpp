@@ -168,4 +168,11 @@ Bytes encode_tally(const Tally& tally);
 // Of so many ranks, that have called this.
 Result<Tally> decode_tally(std::span<const std::byte> in, const Call& call, std::size_t ranks);
 
+// Ranks that a neighbour of theirs waits for: of those it has this many. Byte layout, little
+// endian: each a u32, ascending.
+inline constexpr std::size_t kMaxMissing = 5;
+
+Bytes encode_missing(std::span<const Rank> ranks);
+Result<std::vector<Rank>> decode_missing(std::span<const std::byte> in, Rank world_size);
+
 }  // namespace sparsewire::wire

@@ -30,8 +30,9 @@ enum class FrameKind : std::uint8_t {
               // back.
   decline,  // deputy -> owner: its host cannot take part in the operation; the payload is a Fault.
   tally,    // worker -> worker: all ranks of a branch have joined, or all ranks; a Tally.
+  missing,  // worker -> worker: which ranks have not joined? With a payload: these, as u32.
 };
-inline constexpr std::uint8_t kFrameKindLast = static_cast<std::uint8_t>(FrameKind::tally);
+inline constexpr std::uint8_t kFrameKindLast = static_cast<std::uint8_t>(FrameKind::missing);
 
 // Last words and signs of life, which are of no operation.
 constexpr bool is_control(FrameKind kind) {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/types.hpp"
+#include "wire/agreement.hpp"
 
 namespace sparsewire::proto {
 
@@ -13,6 +13,7 @@ namespace sparsewire::proto {
 // the way up and down takes about as many rounds as a rank tells others in one after another.
 inline constexpr Rank kTreeFrom = 32;
 inline constexpr Rank kBranches = 4;
+static_assert(kBranches + 1 == wire::kMaxMissing);
 
 // Consecutive ranks below another one: `top` speaks for itself and for those behind it.
 struct Branch {

@@ -87,4 +87,21 @@ std::vector<Rank> Joins::missing() const {
   return missing;
 }
 
+std::vector<Rank> Joins::ask_for(Rank asker) {
+  const bool were_asked = !askers_.empty();
+  askers_.insert(asker);
+  return were_asked ? std::vector<Rank>{} : owing();
+}
+
+// Neighbours that have joined and whose tally is to come: so somebody behind them is late.
+std::vector<Rank> Joins::owing() const {
+  if (total_) return {};
+  if (subtotal_) return {*tree_->parent()};
+  std::vector<Rank> owing;
+  for (const Branch& branch : tree_->branches()) {
+    if (!tallies_.contains(branch.top)) owing.push_back(branch.top);
+  }
+  return owing;
+}
+
 }  // namespace sparsewire::proto

@@ -5,6 +5,8 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.hpp"
@@ -36,9 +38,16 @@ class Joins {
   // Neighbours that have not joined.
   std::vector<Rank> missing() const;
 
+  // Of a rank that wants to know who has not joined, where all neighbours have: those to ask for
+  // it, unless they were asked before.
+  std::vector<Rank> ask_for(Rank asker);
+  // All who wait for the answer.
+  std::set<Rank> take_askers() { return std::exchange(askers_, {}); }
+
  private:
   Status on_total(wire::Tally total);
   void gather(Rank top, wire::Tally tally);
+  std::vector<Rank> owing() const;
 
   std::shared_ptr<const JoinTree> tree_;
   std::map<Rank, wire::Join> heard_;
@@ -46,6 +55,7 @@ class Joins {
   std::optional<wire::Tally> subtotal_;  // of this rank and all below it, once all have joined
   bool has_reported_ = false;
   std::optional<wire::Tally> total_;
+  std::set<Rank> askers_;
 };
 
 }  // namespace sparsewire::proto

@@ -68,7 +68,8 @@ class Peer {
   // Tells all ranks that this one cannot take part in the operation, which was just issued.
   void refuse(std::uint64_t seq, const Error& error, Effects& effects);
 
-  // Takes a join, tally, part or refuse frame. An error means that the rank broke the protocol.
+  // Takes a join, tally, missing, part or refuse frame. An error means that the rank broke the
+  // protocol.
   Status on_message(Rank from, const wire::Message& message, Effects& effects);
 
   // Gets on with the parts of the oldest operation that can. False where there is nothing to do.
@@ -82,8 +83,11 @@ class Peer {
   std::optional<PeerState> state(std::uint64_t seq) const;
 
   // The ranks that an operation waits for, as far as this one can tell: while ranks join, these are
-  // neighbours in the tree of joins.
+  // neighbours in the tree of joins, or such as others have named when they were asked.
   std::vector<Rank> missing(std::uint64_t seq) const;
+  // Asks others who has not joined an operation, where this rank cannot tell. False where nobody
+  // joins it any more, or it is not known here.
+  bool ask(std::uint64_t seq, Effects& effects);
 
   void set_link(const LinkFigures& link) { link_ = link; }
 
@@ -96,8 +100,9 @@ class Peer {
     explicit Operation(std::shared_ptr<const JoinTree> tree) : joins(std::move(tree)) {}
 
     PeerState state = PeerState::heard;
-    wire::Call call;  // once it is issued here
-    Joins joins;      // this rank's among them, unless it runs as a stream
+    wire::Call call;          // once it is issued here
+    Joins joins;              // this rank's among them, unless it runs as a stream
+    std::vector<Rank> named;  // as those who have not joined, once this rank has asked
     SparseTensor tensor;
     Outputs* outputs = nullptr;
     std::vector<Early> early;  // parts that came before the exchange was set up
@@ -111,6 +116,11 @@ class Peer {
   Status on_late(Rank from, const wire::Message& message, Effects& effects);
   Status on_join(Rank from, Operation& operation, const wire::Message& message, Effects& effects);
   Status on_tally(Rank from, Operation& operation, const wire::Message& message, Effects& effects);
+  Status on_missing(Rank from, Operation& operation, const wire::Message& message,
+                    Effects& effects);
+  void inquire(std::uint64_t seq, Operation& operation, Rank asker, Effects& effects);
+  void answer(std::uint64_t seq, Operation& operation, Rank asker, const std::vector<Rank>& missing,
+              Effects& effects);
   Status on_refuse(Rank from, Operation& operation, const wire::Message& message, Effects& effects);
   Status on_part(Rank from, Operation& operation, const wire::Message& message, Effects& effects);
   void check_agreement(std::uint64_t seq, Operation& operation, Effects& effects);

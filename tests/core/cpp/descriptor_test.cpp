@@ -268,4 +268,22 @@ TEST_CASE("the decoder of tallies stands any input") {
   }
 }
 
+// --- Missing ranks ---
+
+TEST_CASE("ranks that are missing come back in their order, and any others are refused") {
+  const std::vector<Rank> ranks{3, 4, 0x1234};
+  const Buffer bytes = buffer_of(wire::encode_missing(ranks).view());
+  CHECK((bytes == bytes_of({3, 0, 0, 0, 4, 0, 0, 0, 0x34, 0x12, 0, 0})));
+  const auto decoded = wire::decode_missing(bytes, 0x1235);
+  REQUIRE(decoded);
+  CHECK((*decoded == ranks));
+  CHECK(wire::decode_missing({}, 2)->empty());
+  CHECK(is_refused(wire::decode_missing(bytes, 0x1234)));
+  CHECK(is_refused(wire::decode_missing(changed(bytes, {{0, 4}}), 0x1235)));  // twice
+  CHECK(is_refused(wire::decode_missing(changed(bytes, {{7, 0x80}}), 0x1235)));
+  for (const std::size_t size : {1, 3, 5, 24}) {
+    CHECK(is_refused(wire::decode_missing(Buffer(size), 100)));
+  }
+}
+
 }  // namespace

@@ -229,6 +229,58 @@ TEST_CASE("those that are late are named by their neighbours, and nobody else is
   }
 }
 
+TEST_CASE("whoever asks is told who is late, by those who wait for it") {
+  for (const Rank n : kWorlds) {
+    for (std::uint64_t seed = 0; seed < 10; ++seed) {
+      CAPTURE(n);
+      CAPTURE(seed);
+      Random random(seed);
+      const auto late = static_cast<Rank>(below(static_cast<std::uint64_t>(n), random));
+      Caller caller;
+      PeerWorld world(n, seed);
+      caller.all_will_call(world, n, late);
+      world.run();
+      const std::uint64_t before = world.counters().messages;
+      for (int i = 0; i < 3; ++i) {
+        const auto asking = static_cast<Rank>(below(static_cast<std::uint64_t>(n), random));
+        if (asking == late) continue;
+        CAPTURE(asking);
+        world.ask(asking, 0);
+        world.run();
+        REQUIRE((world.missing(asking, 0) == std::vector<Rank>{late}));
+      }
+      CHECK(world.counters().messages - before <= 3 * 4 * ceil_log4(n));
+      for (Rank rank = 0; rank < n; ++rank) world.ask(rank, 0);  // all at once
+      world.run();
+      for (Rank rank = 0; rank < n; ++rank) {
+        if (rank != late) REQUIRE((world.missing(rank, 0) == std::vector<Rank>{late}));
+      }
+      caller.will_call(world, late);
+      world.run();
+      check_agreed(world, n, 0);
+      world.check_nothing_left();
+    }
+  }
+}
+
+TEST_CASE("nobody is named any more once all have joined, whoever asks and when") {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    CAPTURE(seed);
+    Random random(seed);
+    const Rank n = pick({32, 33, 64}, random);
+    Caller caller;
+    PeerWorld world(n, seed);
+    caller.all_will_call(world, n);
+    world.issue_all();
+    for (int i = 0; i < 20; ++i) {
+      world.ask(static_cast<Rank>(below(static_cast<std::uint64_t>(n), random)), 0);
+    }
+    world.run();
+    check_agreed(world, n, 0);
+    world.check_nothing_left();
+  }
+}
+
 // --- Whole collectives ---
 
 Call random_call(Rank world_size, Random& random) {
@@ -366,7 +418,8 @@ TEST_CASE("no part comes before all below have joined, however short the vector"
 
 TEST_CASE("a peer of many takes any messages or refuses them") {
   const Rank ranks[] = {0, 17, 20, 24, 28, 5};
-  const FrameKind kinds[] = {FrameKind::join, FrameKind::tally, FrameKind::refuse, FrameKind::part};
+  const FrameKind kinds[] = {FrameKind::join, FrameKind::tally, FrameKind::missing,
+                             FrameKind::refuse, FrameKind::part};
   for (std::uint64_t seed = 0; seed < 20'000; ++seed) {
     CAPTURE(seed);
     Random random(seed);

@@ -74,6 +74,12 @@ class PeerWorld {
     return at_seq == at(rank).failures.end() ? Status{} : at_seq->second;
   }
   std::vector<Rank> missing(Rank rank, std::uint64_t seq) { return at(rank).peer.missing(seq); }
+  // Has the rank ask the others, as one that has waited long enough.
+  void ask(Rank rank, std::uint64_t seq) {
+    Effects effects;
+    at(rank).peer.ask(seq, effects);
+    apply(rank, effects);
+  }
   const Counters& counters() const { return counters_; }
   // The longest chain of messages so far, each sent because of the one before.
   std::uint64_t rounds() const {
