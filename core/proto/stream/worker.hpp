@@ -119,15 +119,19 @@ class Worker {
   struct Operation {
     std::unique_ptr<Source> source;
     std::shared_ptr<Sink> sink;
-    std::vector<std::unique_ptr<WorkerStream>> streams;  // per owner; null where it has no chunk
+    std::map<std::uint32_t, WorkerStream> streams;  // to owners that have chunks
     std::size_t unfinished = 0;
+
+    WorkerStream* to(std::uint32_t owner) {
+      const auto at = streams.find(owner);
+      return at == streams.end() ? nullptr : &at->second;
+    }
   };
   struct Sending {
     std::uint64_t next = 0;     // operations below this one are sent
     std::size_t in_flight = 0;  // bytes
   };
 
-  WorkerStream* stream_of(std::uint64_t seq, std::uint32_t owner) const;
   WorkerStream* next_to_send(std::uint32_t owner);
 
   wire::Topology topology_;

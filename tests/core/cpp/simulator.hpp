@@ -28,6 +28,8 @@ class Simulator {
     std::uint64_t segments_sent = 0;  // by all ranks
     std::uint64_t results_made = 0;   // by all owners, counted once and not per rank
     std::uint64_t polls_stalled = 0;  // no message for want of window
+    // Frames that cross a connection, to and from each owner.
+    std::map<std::uint32_t, std::uint64_t> of_owner = {};
   };
 
   Simulator(const wire::Topology& topology, bool dedicated, std::uint64_t seed)
@@ -234,6 +236,7 @@ class Simulator {
 
   void send_up(std::uint32_t lane, Rank rank, std::uint32_t owner, wire::Message message) {
     if (is_self(rank, owner)) return take_up(lane, rank, owner, std::move(message));
+    ++counters_.of_owner[owner];
     port(lane, rank).up[owner].push_back(std::move(message));
   }
 
@@ -320,6 +323,7 @@ class Simulator {
     counters_.results_made += message.header.kind == wire::FrameKind::result;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       if (is_self(static_cast<Rank>(rank), owner)) continue;
+      ++counters_.of_owner[owner];
       lanes_[lane]->ports[rank]->down[owner].queue.push_back(message);
     }
     if (dedicated_) return;

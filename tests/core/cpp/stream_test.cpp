@@ -203,6 +203,47 @@ TEST_CASE("chunks of full size") {
   }
 }
 
+TEST_CASE("of many owners only those that have chunks hear of an operation") {
+  for (const std::uint32_t n : {64u, 100u}) {
+    for (const std::uint64_t count : {1u, 1024u, 8192u, 3 * 8192u}) {
+      CAPTURE(n);
+      CAPTURE(count);
+      Random random(n + count);
+      const wire::Descriptor descriptor{DType::float32, ReduceOp::sum, count};
+      Collective collective = random_collective(descriptor, n, 256, {1}, random);
+      Simulator simulator(topology_of({n, n, 1, false}, 256, 1u << 20), false, n);
+      submit_all(simulator, collective);
+      simulator.run();
+      check_result(simulator, collective, 0);
+      simulator.check_nothing_left();
+      // Of every other rank an open and, if it has anything but zeros, a segment; and a result to
+      // it.
+      const std::uint64_t chunks = ceil_div(count, std::uint64_t{8192});
+      REQUIRE(simulator.counters().of_owner.size() == chunks);
+      for (const auto& [owner, frames] : simulator.counters().of_owner) {
+        CHECK(owner < chunks);
+        CHECK(frames >= 2 * (n - 1));
+        CHECK(frames <= 3 * (n - 1));
+      }
+    }
+  }
+}
+
+TEST_CASE("small operations take turns among all owners") {
+  constexpr std::uint32_t n = 33;
+  Random random(1);
+  const wire::Descriptor descriptor{DType::float32, ReduceOp::sum, 16};
+  std::deque<Collective> collectives;
+  Simulator simulator(topology_of({n, n, 1, false}, 256, 1u << 20), false, 1);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    collectives.push_back(random_collective(descriptor, n, 256, {1}, random));
+    submit_all(simulator, collectives.back());
+  }
+  simulator.run();
+  REQUIRE(simulator.counters().of_owner.size() == n);
+  for (const auto& [owner, frames] : simulator.counters().of_owner) CHECK(frames == 3 * (n - 1));
+}
+
 TEST_CASE("a small window stalls the ranks but nothing stops") {
   Random random(3000);
   const wire::Topology topology = topology_of({4, 4, 1, false}, 64, 65);
