@@ -2,6 +2,7 @@
 #include "comm/lane_protocol.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "wire/frame.hpp"
@@ -31,7 +32,7 @@ LaneProtocol::LaneProtocol(const LanePlace& place, PeerChannels& peers, LaneBook
     const std::uint32_t ranks = place.topology.world_size;
     owner_ = std::make_unique<proto::Owner>(
         place.topology, place.lane, own,
-        proto::OwnerDuty{.speakers = place.hosts.speakers(own, ranks)});
+        proto::OwnerDuty{.speakers = place.hosts.speakers(own, ranks), .all_cancel = false});
     deputies_.resize(ranks);
     for (std::uint32_t owner = 0; owner < ranks; ++owner) {
       if (!place.is_deputy(owner)) continue;
@@ -81,7 +82,7 @@ void LaneProtocol::refuse(std::uint64_t seq, const Error& bad_input,
 void LaneProtocol::fail(std::uint64_t seq) {
   if (is_broken_) return;
   for (const auto& peer : peers_) peer->connection.detach();
-  for (std::uint32_t owner = 0; owner < peers_.owners(); ++owner) {
+  for (const std::uint32_t owner : owners_to_cancel_at(seq)) {
     send_to_taker(
         owner,
         {{.kind = wire::FrameKind::cancel, .owner = static_cast<std::uint16_t>(owner), .seq = seq},
@@ -89,6 +90,14 @@ void LaneProtocol::fail(std::uint64_t seq) {
   }
   worker_.drop(seq);
   if (book_.has(seq)) end(seq);
+}
+
+// Dedicated owners hear of every operation; ranks only of those that have chunks for them.
+std::vector<std::uint32_t> LaneProtocol::owners_to_cancel_at(std::uint64_t seq) const {
+  if (!place_.dedicated) return worker_.opened(seq);
+  std::vector<std::uint32_t> all(peers_.owners());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 void LaneProtocol::break_off() noexcept {

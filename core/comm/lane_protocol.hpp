@@ -55,6 +55,7 @@ class LaneProtocol {
   }
 
  private:
+  std::vector<std::uint32_t> owners_to_cancel_at(std::uint64_t seq) const;
   proto::Deputy* deputy_for(Rank rank, std::uint32_t owner) const;
   Status on_owner_message(Rank rank, wire::Message message);
   bool is_taker(std::uint32_t from, std::uint32_t owner) const;

@@ -224,4 +224,14 @@ std::vector<std::uint32_t> Worker::waiting_for(std::uint64_t seq) const {
   return owners;
 }
 
+std::vector<std::uint32_t> Worker::opened(std::uint64_t seq) const {
+  std::vector<std::uint32_t> owners;
+  const auto at = operations_.find(seq);
+  if (at == operations_.end()) return owners;
+  for (const auto& [owner, stream] : at->second.streams) {
+    if (stream.is_open()) owners.push_back(owner);
+  }
+  return owners;
+}
+
 }  // namespace sparsewire::proto

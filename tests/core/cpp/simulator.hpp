@@ -37,7 +37,8 @@ class Simulator {
     for (std::uint32_t lane = 0; lane < topology.lanes; ++lane) {
       lanes_.push_back(std::make_unique<LaneState>());
       for (std::uint32_t owner = 0; owner < topology.owners; ++owner) {
-        lanes_[lane]->owners.emplace_back(topology, lane, owner);
+        lanes_[lane]->owners.emplace_back(topology, lane, owner,
+                                          proto::OwnerDuty{.all_cancel = dedicated});
       }
       for (std::uint32_t rank = 0; rank < topology.world_size; ++rank) {
         lanes_[lane]->ports.push_back(std::make_unique<Port>(topology, lane));
@@ -205,9 +206,11 @@ class Simulator {
 
   void cancel(std::uint32_t lane, Rank rank, std::uint64_t seq) {
     Port& from = port(lane, rank);
+    const auto opened = from.worker.opened(seq);
     for (std::uint32_t owner = 0; owner < topology_.owners; ++owner) {
       for (wire::Message& message : from.up[owner]) message.payload = message.payload.owned();
       detach(from.down[owner]);
+      if (!dedicated_ && std::ranges::find(opened, owner) == opened.end()) continue;
       send_up(lane, rank, owner, {{.kind = wire::FrameKind::cancel, .seq = seq}, {}});
     }
     if (from.worker.drop(seq)) leave(rank, seq);
