@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdlib>
+#include <numeric>
 
 #include "comm/aggregator.hpp"
 #include "comm/communicator.hpp"
@@ -43,19 +44,25 @@ void bind_names(nb::module_& m) {
   m.attr("ROW_MAX") = wire::kMaxBlock;
 }
 
+proto::Load load_of(std::uint64_t length, std::size_t element_bytes,
+                    const std::vector<std::uint64_t>& elements) {
+  return {length, element_bytes, elements.size(),
+          std::accumulate(elements.begin(), elements.end(), std::uint64_t{0})};
+}
+
 double predict(int algorithm, std::uint64_t length, std::size_t element_bytes,
                const std::vector<std::uint64_t>& elements, double latency_s, double byte_s,
                double merge_s) {
   return proto::predict(
       checked_code<wire::Algorithm>(algorithm, wire::kAlgorithmCount, "algorithm"),
-      {length, element_bytes, elements}, {latency_s, byte_s, merge_s});
+      load_of(length, element_bytes, elements), {latency_s, byte_s, merge_s});
 }
 
 int choose(std::uint64_t length, std::size_t element_bytes,
            const std::vector<std::uint64_t>& elements, double latency_s, double byte_s,
            double merge_s) {
   return static_cast<int>(
-      proto::choose({length, element_bytes, elements}, {latency_s, byte_s, merge_s}));
+      proto::choose(load_of(length, element_bytes, elements), {latency_s, byte_s, merge_s}));
 }
 
 nb::dict aggregator_stats_dict(const comm::Aggregator& self) {

@@ -8,8 +8,11 @@
 namespace sparsewire::comm {
 namespace {
 
-// How long a rank that cannot tell who is late waits for a peer that can.
+// How long a rank that cannot tell who is late waits for a peer that can; and for an answer, where
+// it asks, for which it looks this often.
 constexpr std::chrono::milliseconds kTimeoutGrace{250};
+constexpr std::chrono::milliseconds kAnswerGrace{2000};
+constexpr std::chrono::milliseconds kAnswerLook{10};
 
 // "1, 2, 3"
 template <typename Items, typename NameOf>
@@ -39,15 +42,17 @@ Status LaneBook::abandoned() const {
   return {};
 }
 
-Status LaneBook::overdue(Clock::time_point now, const LaneProtocol& protocol) {
+Status LaneBook::overdue(Clock::time_point now, LaneProtocol& protocol) {
   if (now < next_deadline_) return {};
   next_deadline_ = Clock::time_point::max();
   for (const auto& [seq, operation] : operations_) {
     auto due = operation->arguments().deadline;
     if (due <= now) {
       const Late late = late_for(seq, protocol);
-      due += kTimeoutGrace;
+      const bool asks = late.ranks.empty() && ask_who_is_late(seq, protocol);
+      due += asks ? kAnswerGrace : kTimeoutGrace;
       if (!late.ranks.empty() || due <= now) return timeout_error(seq, late, protocol);
+      if (asks) due = now + kAnswerLook;
     }
     next_deadline_ = std::min(next_deadline_, due);
   }
@@ -71,6 +76,14 @@ LaneBook::Late LaneBook::late_for(std::uint64_t seq, const LaneProtocol& protoco
   return late;
 }
 
+// Of the operation, or of the first that others must join before it.
+bool LaneBook::ask_who_is_late(std::uint64_t seq, LaneProtocol& protocol) const {
+  for (auto at = operations_.begin(); at != operations_.end() && at->first <= seq; ++at) {
+    if (protocol.ask(at->first)) return true;
+  }
+  return false;
+}
+
 Error LaneBook::timeout_error(std::uint64_t seq, const Late& late,
                               const LaneProtocol& protocol) const {
   const std::string text = place_.who() + " gave up waiting: ";
@@ -80,7 +93,11 @@ Error LaneBook::timeout_error(std::uint64_t seq, const Late& late,
     return {ErrorCode::timeout, late.ranks.front(),
             text + "nothing more came from rank(s) " + ranks + where};
   }
-  const std::string owners = list_of(protocol.waiting_for(seq), [&](std::uint32_t owner) {
+  const auto waiting_for = protocol.waiting_for(seq);
+  if (waiting_for.empty()) {
+    return {ErrorCode::timeout, kNoRank, text + "some rank is late, and nobody answered which"};
+  }
+  const std::string owners = list_of(waiting_for, [&](std::uint32_t owner) {
     return place_.dedicated ? peers_.of(owner).connection.peer() : std::to_string(owner);
   });
   const char* const kind = place_.dedicated ? "aggregator(s) " : "rank(s) ";

@@ -31,7 +31,8 @@ class LaneBook {
   // The first moment at which some deadline may have passed.
   Clock::time_point next_deadline() const { return next_deadline_; }
   // The error of an operation that is past its deadline, which names those who are late.
-  Status overdue(Clock::time_point now, const LaneProtocol& protocol);
+  // Where it does not know them, it asks.
+  Status overdue(Clock::time_point now, LaneProtocol& protocol);
 
  private:
   // The ranks that hold up an operation, and in which one: itself, or one that comes first.
@@ -40,6 +41,7 @@ class LaneBook {
     std::vector<Rank> ranks;
   };
   Late late_for(std::uint64_t seq, const LaneProtocol& protocol) const;
+  bool ask_who_is_late(std::uint64_t seq, LaneProtocol& protocol) const;
   Error timeout_error(std::uint64_t seq, const Late& late, const LaneProtocol& protocol) const;
 
   const LanePlace& place_;

@@ -24,6 +24,8 @@ Protocol protocol_of(wire::FrameKind kind) {
       return Protocol::stream;
     case wire::FrameKind::refuse:
     case wire::FrameKind::join:
+    case wire::FrameKind::tally:
+    case wire::FrameKind::missing:
     case wire::FrameKind::part:
       return Protocol::exchange;
     default:
@@ -113,6 +115,14 @@ void LaneProtocol::set_link(const proto::LinkFigures& link) {
 std::vector<Rank> LaneProtocol::missing(std::uint64_t seq) const {
   auto missing = peer_ ? peer_->missing(seq) : std::vector<Rank>{};
   return missing.empty() ? streams_.missing(seq) : missing;
+}
+
+bool LaneProtocol::ask(std::uint64_t seq) {
+  if (!peer_) return false;
+  proto::Peer::Effects effects;
+  const bool asks = peer_->ask(seq, effects);
+  apply(std::move(effects));
+  return asks;
 }
 
 // --- Frames ---

@@ -2,6 +2,7 @@
 #include "comm/lane_streams.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "wire/frame.hpp"
@@ -29,7 +30,8 @@ LaneStreams::LaneStreams(const LanePlace& place, PeerChannels& peers, LaneListen
   const auto own = static_cast<std::uint32_t>(place.rank);
   owner_ = std::make_unique<proto::Owner>(
       place.topology, place.lane, own,
-      proto::OwnerDuty{.speakers = place.hosts.speakers(own, place.topology.world_size)});
+      proto::OwnerDuty{.speakers = place.hosts.speakers(own, place.topology.world_size),
+                       .all_cancel = false});
   make_deputies();
 }
 
@@ -53,13 +55,21 @@ bool LaneStreams::submit(Operation& operation) {
 }
 
 void LaneStreams::cancel(std::uint64_t seq) {
-  for (std::uint32_t owner = 0; owner < peers_.owners(); ++owner) {
+  for (const std::uint32_t owner : owners_to_cancel_at(seq)) {
     send_to_taker(
         owner,
         {{.kind = wire::FrameKind::cancel, .owner = static_cast<std::uint16_t>(owner), .seq = seq},
          {}});
   }
   drop(seq);
+}
+
+// Dedicated owners hear of every operation; ranks only of those that have chunks for them.
+std::vector<std::uint32_t> LaneStreams::owners_to_cancel_at(std::uint64_t seq) const {
+  if (!place_.dedicated) return worker_.opened(seq);
+  std::vector<std::uint32_t> all(peers_.owners());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 void LaneStreams::break_off() noexcept {

@@ -55,6 +55,7 @@ class LaneStreams {
 
  private:
   void make_deputies();
+  std::vector<std::uint32_t> owners_to_cancel_at(std::uint64_t seq) const;
   proto::Deputy* deputy(std::uint32_t owner) const;
   proto::Deputy* deputy_for(Rank rank, std::uint32_t owner) const;
   bool is_taker(std::uint32_t from, std::uint32_t owner) const;

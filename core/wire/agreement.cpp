@@ -27,6 +27,13 @@ Status check(const Descriptor& descriptor) {
   return {};
 }
 
+Status check(const Tally& tally, const Call& call, std::size_t ranks) {
+  const std::uint64_t mean = tally.elements / ranks + (tally.elements % ranks != 0);
+  const bool is_possible = tally.most <= call.descriptor.count && tally.most <= tally.elements &&
+                           mean <= tally.most && tally.crowded <= tally.elements;
+  return is_possible ? Status{} : protocol_error("tally: too many elements");
+}
+
 }  // namespace
 
 Status check(const Topology& topology) {
@@ -34,9 +41,9 @@ Status check(const Topology& topology) {
     const char* name;
     std::uint32_t value, min, max;
   } bounds[] = {
-      {"world_size", topology.world_size, 1, 65536},
+      {"world_size", topology.world_size, 1, kMaxWorldSize},
       {"lanes", topology.lanes, 1, 64},
-      {"owners", topology.owners, 1, 65536},
+      {"owners", topology.owners, 1, kMaxWorldSize},
       {"block", topology.block, kMinBlock, kMaxBlock},
       {"window_bytes", topology.window_bytes, 1u << 14, 1u << 30},
       {"peer_timeout_ms", topology.peer_timeout_ms, 100, 24 * 3600 * 1000},
@@ -140,6 +147,64 @@ Result<Join> decode_join(std::span<const std::byte> in) {
                root, unit},
               elements,
               crowded};
+}
+
+Bytes encode_tally(const Tally& tally) {
+  const std::size_t size = kTallyBytes + tally.of_each.size() * sizeof(std::uint64_t);
+  auto owner = Bytes::allocate(size);
+  store_all(std::span<std::byte, kTallyBytes>(owner.get(), kTallyBytes), tally.elements, tally.most,
+            tally.crowded);
+  std::byte* out = owner.get() + kTallyBytes;
+  for (const std::uint64_t elements : tally.of_each) {
+    store(out, elements);
+    out += sizeof elements;
+  }
+  return Bytes::shared(std::move(owner), size);
+}
+
+Result<Tally> decode_tally(std::span<const std::byte> in, const Call& call, std::size_t ranks) {
+  const std::size_t listed = tells_each(call) ? ranks : 0;
+  if (in.size() != kTallyBytes + listed * sizeof(std::uint64_t)) {
+    return protocol_error("tally: wrong size");
+  }
+  const auto [elements, most, crowded] =
+      load_all<std::uint64_t, std::uint64_t, std::uint64_t>(in.first<kTallyBytes>());
+  Tally tally{elements, most, crowded};
+  if (Status error = check(tally, call, ranks)) return *std::move(error);
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < listed; ++i) {
+    const auto own = load<std::uint64_t>(in.data() + kTallyBytes + i * sizeof(std::uint64_t));
+    if (own > most) return protocol_error("tally: a rank names more than the most");
+    sum += own;
+    tally.of_each.push_back(own);
+  }
+  if (listed != 0 && sum != elements) return protocol_error("tally: no sum of its ranks");
+  return tally;
+}
+
+Bytes encode_missing(std::span<const Rank> ranks) {
+  auto owner = Bytes::allocate(ranks.size_bytes());
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    store(owner.get() + i * sizeof(Rank), static_cast<std::uint32_t>(ranks[i]));
+  }
+  return Bytes::shared(std::move(owner), ranks.size_bytes());
+}
+
+Result<std::vector<Rank>> decode_missing(std::span<const std::byte> in, Rank world_size) {
+  if (in.size() % sizeof(Rank) != 0 || in.size() > kMaxMissing * sizeof(Rank)) {
+    return protocol_error("missing: wrong size");
+  }
+  std::vector<Rank> ranks;
+  std::uint32_t next = 0;
+  for (std::size_t at = 0; at < in.size(); at += sizeof(Rank)) {
+    const auto rank = load<std::uint32_t>(in.data() + at);
+    if (rank < next || rank >= static_cast<std::uint32_t>(world_size)) {
+      return protocol_error("missing: rank out of range or of order");
+    }
+    next = rank + 1;
+    ranks.push_back(static_cast<Rank>(rank));
+  }
+  return ranks;
 }
 
 std::string describe(const Descriptor& descriptor) {

@@ -6,12 +6,15 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/bytes.hpp"
 #include "base/error.hpp"
 #include "base/types.hpp"
 
 namespace sparsewire::wire {
+
+inline constexpr std::uint32_t kMaxWorldSize = 65536;
 
 // Byte layout, little endian, of a hello: the six fields in this order, lane and owner, each u32.
 struct Topology {
@@ -145,5 +148,31 @@ inline constexpr std::size_t kJoinBytes = kDescriptorBytes + 32;
 
 void encode(const Join& join, std::span<std::byte, kJoinBytes> out);
 Result<Join> decode_join(std::span<const std::byte> in);
+
+// What many ranks that have called the same bring together: a branch of the tree of joins, or all.
+// Byte layout, little endian: elements u64, most u64, crowded u64; and what each rank names, u64,
+// one behind the other, where the collective needs that.
+struct Tally {
+  std::uint64_t elements = 0;  // that the ranks name
+  std::uint64_t most = 0;      // that one of them names
+  std::uint64_t crowded = 0;   // as in joins
+  std::vector<std::uint64_t> of_each = {};
+};
+inline constexpr std::size_t kTallyBytes = 24;
+inline constexpr std::size_t kMaxTallyBytes = kTallyBytes + kMaxWorldSize * 8;
+
+// Whether ranks must know how much each of them brings: it fills a list of its own.
+constexpr bool tells_each(const Call& call) { return call.collective == Collective::all_gather; }
+
+Bytes encode_tally(const Tally& tally);
+// Of so many ranks, that have called this.
+Result<Tally> decode_tally(std::span<const std::byte> in, const Call& call, std::size_t ranks);
+
+// Ranks that a neighbour of theirs waits for: of those it has this many. Byte layout, little
+// endian: each a u32, ascending.
+inline constexpr std::size_t kMaxMissing = 5;
+
+Bytes encode_missing(std::span<const Rank> ranks);
+Result<std::vector<Rank>> decode_missing(std::span<const std::byte> in, Rank world_size);
 
 }  // namespace sparsewire::wire

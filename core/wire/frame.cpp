@@ -36,6 +36,10 @@ PayloadBounds payload_bounds(FrameKind kind, Format format) {
       break;
     case FrameKind::join:
       return {kJoinBytes, kJoinBytes};
+    case FrameKind::tally:
+      return {kTallyBytes, kMaxTallyBytes};
+    case FrameKind::missing:
+      return {0, kMaxMissing * sizeof(std::uint32_t)};
     case FrameKind::part:
       return {0, kMaxBundleBytes};
   }

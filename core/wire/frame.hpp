@@ -29,8 +29,10 @@ enum class FrameKind : std::uint8_t {
   silence,    // dedicated owner -> worker: no sign of life from rank `chunk` for `seq` ms; 0: it is
               // back.
   decline,  // deputy -> owner: its host cannot take part in the operation; the payload is a Fault.
+  tally,    // worker -> worker: all ranks of a branch have joined, or all ranks; a Tally.
+  missing,  // worker -> worker: which ranks have not joined? With a payload: these, as u32.
 };
-inline constexpr std::uint8_t kFrameKindLast = static_cast<std::uint8_t>(FrameKind::decline);
+inline constexpr std::uint8_t kFrameKindLast = static_cast<std::uint8_t>(FrameKind::missing);
 
 // Last words and signs of life, which are of no operation.
 constexpr bool is_control(FrameKind kind) {

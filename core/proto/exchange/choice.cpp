@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "proto/sparse/packed_part.hpp"
 
@@ -67,11 +66,10 @@ struct Terms {
   double density;  // of one rank, on average
 
   explicit Terms(const Load& load)
-      : ranks(static_cast<double>(load.elements.size())),
+      : ranks(static_cast<double>(load.ranks)),
         length(static_cast<double>(load.length)),
         element_bytes(static_cast<double>(load.element_size)) {
-    const double named = static_cast<double>(
-        std::accumulate(load.elements.begin(), load.elements.end(), std::uint64_t{0}));
+    const auto named = static_cast<double>(load.named);
     density = std::min(1.0, named / ranks / std::max(length, 1.0));
   }
 
@@ -193,6 +191,29 @@ bool runs_as_stream(Algorithm algorithm) {
 
 bool is_short(const wire::Descriptor& descriptor) {
   return is_short(descriptor.count, element_size(descriptor.dtype));
+}
+
+std::optional<Algorithm> settled(const wire::Call& call) {
+  if (call.collective != wire::Collective::all_reduce) return Algorithm::allgather;
+  if (call.algorithm != Algorithm::automatic) return call.algorithm;
+  if (is_short(call.descriptor)) return Algorithm::allgather;
+  return {};
+}
+
+Agreement agreement_on(const wire::Call& call, const wire::Tally& total, Rank world_size,
+                       const LinkFigures& link) {
+  const wire::Descriptor& descriptor = call.descriptor;
+  const Load load{.length = descriptor.count,
+                  .element_size = element_size(descriptor.dtype),
+                  .ranks = static_cast<std::uint64_t>(world_size),
+                  .named = total.elements,
+                  .is_even = is_even(total.elements, total.crowded)};
+  Algorithm algorithm = settled(call).value_or(Algorithm::automatic);
+  if (algorithm == Algorithm::automatic) algorithm = choose(load, link);
+  // The exchange would split the vector into equal ranges, which suits even loads alone.
+  const bool is_split = algorithm == Algorithm::ssar_split_allgather;
+  if (is_split && !load.is_even) algorithm = Algorithm::stream;
+  return {algorithm, total.most, load.is_even};
 }
 
 }  // namespace sparsewire::proto

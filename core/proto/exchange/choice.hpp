@@ -2,7 +2,7 @@
 // be the fastest.
 #pragma once
 
-#include <span>
+#include <optional>
 
 #include "proto/stream/by_element.hpp"
 #include "wire/agreement.hpp"
@@ -25,10 +25,11 @@ Costs costs_of(const LinkFigures& link);
 enum class Route : std::uint8_t { exchange, stream, striped_stream };
 
 struct Load {
-  std::uint64_t length;                     // elements
-  std::size_t element_size;                 // bytes
-  std::span<const std::uint64_t> elements;  // named by each rank
-  bool is_even = true;                      // equal ranges of the vector hold about equally much
+  std::uint64_t length;      // elements
+  std::size_t element_size;  // bytes
+  std::uint64_t ranks;
+  std::uint64_t named;  // elements, one rank with another
+  bool is_even = true;  // equal ranges of the vector hold about equally much
 };
 
 // Whether that may be said where so many elements are named, and so many of them in the fullest
@@ -47,5 +48,17 @@ bool runs_as_stream(wire::Algorithm algorithm);
 
 // Vectors so short that the choice does not depend on what they hold, and so needs no agreement.
 bool is_short(const wire::Descriptor& descriptor);
+
+// The algorithm, where it does not depend on what the ranks bring.
+std::optional<wire::Algorithm> settled(const wire::Call& call);
+
+// What all ranks make of the same call and of what all of them bring to it.
+struct Agreement {
+  wire::Algorithm algorithm;
+  std::uint64_t most_elements;  // that one of them names
+  bool is_even;
+};
+Agreement agreement_on(const wire::Call& call, const wire::Tally& total, Rank world_size,
+                       const LinkFigures& link);
 
 }  // namespace sparsewire::proto

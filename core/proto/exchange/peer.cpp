@@ -9,24 +9,24 @@
 namespace sparsewire::proto {
 namespace {
 
-using wire::Algorithm;
 using wire::Collective;
 
 // Failures that are remembered: more than are ever on their way at once.
 constexpr std::size_t kFailuresKept = 1024;
 
-// The algorithm, where it does not depend on what the other ranks bring.
-std::optional<Algorithm> settled(const wire::Call& call) {
-  if (call.collective != Collective::all_reduce) return Algorithm::allgather;
-  if (call.algorithm != Algorithm::automatic) return call.algorithm;
-  if (is_short(call.descriptor)) return Algorithm::allgather;
-  return {};
-}
-
 wire::Message join_message(const wire::Join& join, std::uint64_t seq) {
   std::array<std::byte, wire::kJoinBytes> payload;
   wire::encode(join, payload);
   return wire::message_of({.kind = wire::FrameKind::join, .seq = seq}, Bytes::copy_of(payload));
+}
+
+wire::Message tally_message(const wire::Tally& tally, std::uint64_t seq) {
+  return wire::message_of({.kind = wire::FrameKind::tally, .seq = seq}, wire::encode_tally(tally));
+}
+
+wire::Message missing_message(const std::vector<Rank>& ranks, std::uint64_t seq) {
+  return wire::message_of({.kind = wire::FrameKind::missing, .seq = seq},
+                          wire::encode_missing(ranks));
 }
 
 wire::Message refuse_message(const Error& error, std::uint64_t seq) {
@@ -35,16 +35,20 @@ wire::Message refuse_message(const Error& error, std::uint64_t seq) {
 
 }  // namespace
 
+Peer::Operation& Peer::issue(std::uint64_t seq) {
+  issued_ = seq + 1;
+  return operations_.try_emplace(seq, tree_).first->second;
+}
+
 Peer::Operation* Peer::find_or_create(std::uint64_t seq) {
   const auto at = operations_.find(seq);
   if (at != operations_.end()) return &at->second;
-  return seq < issued_ ? nullptr : &operations_[seq];
+  return seq < issued_ ? nullptr : &operations_.try_emplace(seq, tree_).first->second;
 }
 
 void Peer::submit(std::uint64_t seq, const wire::Call& call, const SparseTensor& tensor,
                   Outputs& outputs, Effects& effects) {
-  Operation& operation = operations_[seq];
-  issued_ = seq + 1;
+  Operation& operation = issue(seq);
   if (operation.state == PeerState::failed) return;  // Another rank has refused it.
   operation.move(PeerStep::submit);
   operation.call = call;
@@ -52,115 +56,148 @@ void Peer::submit(std::uint64_t seq, const wire::Call& call, const SparseTensor&
   operation.outputs = &outputs;
   const std::uint64_t row = call.descriptor.row;
   const wire::Join join{call, tensor.named * row, crowded(tensor) * row};
-  effects.messages.push_back({kNoRank, join_message(join, seq)});
-  operation.joins.emplace(rank_, join);
+  tell_neighbours(join_message(join, seq), kNoRank, effects);
+  operation.joins.join(join);
   // Short vectors do not wait for all to join, which bounds what waits for those who come late.
-  if (is_short(call.descriptor)) {
+  // With a tree they do: nobody else can tell yet whether this rank has called the same.
+  if (is_short(call.descriptor) && !tree_->is_shared()) {
     start(seq, operation, {*settled(call), call.descriptor.count, false}, effects);
   }
   check_agreement(seq, operation, effects);
 }
 
 void Peer::issue_stream(std::uint64_t seq, const wire::Call& call, Effects& effects) {
-  Operation& operation = operations_[seq];
-  issued_ = seq + 1;
+  Operation& operation = issue(seq);
   if (operation.state == PeerState::failed) return;
   operation.move(PeerStep::issue_stream);
   operation.call = call;
-  operation.call.algorithm = Algorithm::stream;
+  operation.call.algorithm = wire::Algorithm::stream;
   check_agreement(seq, operation, effects);
 }
 
 void Peer::refuse(std::uint64_t seq, const Error& error, Effects& effects) {
   issued_ = seq + 1;
   operations_.erase(seq);
-  effects.messages.push_back({kNoRank, refuse_message(error, seq)});
+  tell_neighbours(refuse_message(error, seq), kNoRank, effects);
   note_failure(seq, error, effects);
 }
 
+// Among few ranks the neighbours are all others.
+void Peer::tell_neighbours(const wire::Message& message, Rank but, Effects& effects) const {
+  if (!tree_->is_shared()) return effects.messages.push_back({kNoRank, message});
+  for (const Rank rank : tree_->neighbours()) {
+    if (rank != but) effects.messages.push_back({rank, message});
+  }
+}
+
 Status Peer::on_message(Rank from, const wire::Message& message, Effects& effects) {
-  const std::uint64_t seq = message.header.seq;
-  Operation* const operation = find_or_create(seq);
+  const bool is_part = message.header.kind == wire::FrameKind::part;
+  if (!is_part && !tree_->is_neighbour(from)) {
+    return protocol_error("join: this rank is no neighbour in the tree of joins");
+  }
+  Operation* const operation = find_or_create(message.header.seq);
   if (!operation) return on_late(from, message, effects);
   if (operation->state == PeerState::failed) return {};
   switch (message.header.kind) {
-    case wire::FrameKind::join: {
-      const auto join = wire::decode_join(message.payload.view());
-      return join ? on_join(from, seq, *join, effects) : join.error();
-    }
+    case wire::FrameKind::join:
+      return on_join(from, *operation, message, effects);
+    case wire::FrameKind::tally:
+      return on_tally(from, *operation, message, effects);
+    case wire::FrameKind::missing:
+      return on_missing(from, *operation, message, effects);
     case wire::FrameKind::refuse:
-      return wire::take_fault(message,
-                              [&](const Error& error) { fail(seq, *operation, error, effects); });
+      return on_refuse(from, *operation, message, effects);
     default:
       return on_part(from, *operation, message, effects);
   }
 }
 
-// Late frames are of an operation that has failed here. Whoever joins it may hear of that from
-// nobody else, and must not wait for ever.
+// Late frames are of an operation that has failed here, or that this lane has no part in. Whoever
+// joins it may hear of that from nobody else, and must not wait for ever; and where a rank refuses
+// it, other lanes may be at work on it.
 Status Peer::on_late(Rank from, const wire::Message& message, Effects& effects) {
+  const std::uint64_t seq = message.header.seq;
+  const auto known = failures_.find(seq);
+  if (message.header.kind == wire::FrameKind::refuse && known == failures_.end()) {
+    return wire::take_fault(message, [&](const Error& error) {
+      if (tree_->is_shared()) tell_neighbours(refuse_message(error, seq), from, effects);
+      note_failure(seq, error, effects);
+    });
+  }
   if (message.header.kind != wire::FrameKind::join) return {};
-  const auto known = failures_.find(message.header.seq);
   const Error error =
       known != failures_.end()
           ? known->second
           : Error{ErrorCode::mismatch, rank_,
                   "ranks disagree: rank " + std::to_string(rank_) + " called another collective"};
-  effects.messages.push_back({from, refuse_message(error, message.header.seq)});
+  effects.messages.push_back({from, refuse_message(error, seq)});
   return {};
 }
 
-Status Peer::on_join(Rank from, std::uint64_t seq, const wire::Join& join, Effects& effects) {
-  Operation& operation = operations_.at(seq);
-  if (!operation.joins.emplace(from, join).second) return protocol_error("join: sent twice");
-  if (join.call.root >= static_cast<std::uint32_t>(world_size_)) {
+Status Peer::on_join(Rank from, Operation& operation, const wire::Message& message,
+                     Effects& effects) {
+  const auto join = wire::decode_join(message.payload.view());
+  if (!join) return join.error();
+  if (join->call.root >= static_cast<std::uint32_t>(tree_->world_size())) {
     return protocol_error("join: its root is out of range");
   }
-  check_agreement(seq, operation, effects);
+  if (Status error = operation.joins.on_join(from, *join)) return error;
+  check_agreement(message.header.seq, operation, effects);
   return {};
+}
+
+Status Peer::on_tally(Rank from, Operation& operation, const wire::Message& message,
+                      Effects& effects) {
+  if (Status error = operation.joins.on_tally(from, message.payload)) return error;
+  check_agreement(message.header.seq, operation, effects);
+  return {};
+}
+
+// Among few ranks it was told to all; a tree passes it on.
+Status Peer::on_refuse(Rank from, Operation& operation, const wire::Message& message,
+                       Effects& effects) {
+  const std::uint64_t seq = message.header.seq;
+  return wire::take_fault(message, [&](const Error& error) {
+    if (tree_->is_shared()) tell_neighbours(refuse_message(error, seq), from, effects);
+    fail(seq, operation, error, effects);
+  });
 }
 
 // Compares what has come; once all is there and alike, the operation may run.
 void Peer::check_agreement(std::uint64_t seq, Operation& operation, Effects& effects) {
   if (operation.state == PeerState::heard) return;
   const bool is_stream = operation.state == PeerState::streaming;
-  for (const auto& [rank, join] : operation.joins) {
+  for (const auto& [rank, join] : operation.joins.heard()) {
     if (!is_stream && join.call == operation.call) continue;
     const Error error{ErrorCode::mismatch, rank,
                       "ranks disagree: rank " + std::to_string(rank_) + " called " +
                           wire::describe(operation.call) + ", rank " + std::to_string(rank) +
                           " called " + wire::describe(join.call)};
-    // Those who wait for a join of this rank would wait for ever.
-    if (is_stream) effects.messages.push_back({kNoRank, refuse_message(error, seq)});
+    // Those who wait for a join of this rank would wait for ever, and so would those who hear of
+    // the others through it.
+    if (is_stream || tree_->is_shared()) {
+      tell_neighbours(refuse_message(error, seq), kNoRank, effects);
+    }
     return fail(seq, operation, error, effects);
   }
-  if (is_stream || !has_all_joins(operation)) return;
-  has_work_ = true;
-  if (operation.state == PeerState::joining) start(seq, operation, agreement(operation), effects);
+  if (const auto report = operation.joins.take_report()) {
+    effects.messages.push_back({*tree_->parent(), tally_message(*report, seq)});
+  }
+  if (operation.joins.total()) conclude(seq, operation, effects);
 }
 
-// The same on every rank, because all know all joins.
-Peer::Agreement Peer::agreement(const Operation& operation) const {
-  std::vector<std::uint64_t> elements;
-  std::uint64_t named = 0;
-  std::uint64_t crowded = 0;
-  for (const auto& [rank, join] : operation.joins) {
-    elements.push_back(join.elements);
-    named += join.elements;
-    crowded += join.crowded;
+// All have joined alike.
+void Peer::conclude(std::uint64_t seq, Operation& operation, Effects& effects) {
+  const wire::Tally& total = *operation.joins.total();
+  if (tree_->is_shared()) {
+    const wire::Message message = tally_message(total, seq);
+    for (const Branch& branch : tree_->branches())
+      effects.messages.push_back({branch.top, message});
   }
-  std::ranges::sort(elements);  // So that sums over them are the same, too.
-  const wire::Descriptor& descriptor = operation.call.descriptor;
-  const Load load{.length = descriptor.count,
-                  .element_size = element_size(descriptor.dtype),
-                  .elements = elements,
-                  .is_even = is_even(named, crowded)};
-  Algorithm algorithm = settled(operation.call).value_or(Algorithm::automatic);
-  if (algorithm == Algorithm::automatic) algorithm = choose(load, link_);
-  // The exchange would split the vector into equal ranges, which suits even loads alone.
-  const bool is_split = algorithm == Algorithm::ssar_split_allgather;
-  if (is_split && !load.is_even) algorithm = Algorithm::stream;
-  return {algorithm, elements.back(), load.is_even};
+  has_work_ = true;
+  if (operation.state == PeerState::joining) {
+    start(seq, operation, agreement_on(operation.call, total, tree_->world_size(), link_), effects);
+  }
 }
 
 void Peer::start(std::uint64_t seq, Operation& operation, const Agreement& agreement,
@@ -171,7 +208,7 @@ void Peer::start(std::uint64_t seq, Operation& operation, const Agreement& agree
     operations_.erase(seq);
     return;
   }
-  const PartPlan plan(operation.call, agreement.algorithm, rank_, world_size_, seq,
+  const PartPlan plan(operation.call, agreement.algorithm, rank_, tree_->world_size(), seq,
                       agreement.most_elements, hosts_);
   operation.move(PeerStep::exchange);
   operation.exchange =
@@ -191,19 +228,13 @@ std::vector<PartSink*> Peer::open_sinks(const PartPlan& plan, const Operation& o
 }
 
 std::optional<std::uint64_t> Peer::most_of(std::uint64_t list, const Operation& operation) const {
-  if (!has_all_joins(operation)) return {};
-  const auto elements_of = [&](Rank rank) {
-    const auto at = operation.joins.find(rank);  // A root may be none of the ranks.
-    return at == operation.joins.end() ? std::uint64_t{0} : at->second.elements;
-  };
+  const auto& total = operation.joins.total();
+  if (!total) return {};
   const Collective collective = operation.call.collective;
   const auto root = static_cast<Rank>(operation.call.root);
   if (collective == Collective::reduce && rank_ != root) return 0;
-  if (collective == Collective::all_gather) return elements_of(static_cast<Rank>(list));
-  if (collective == Collective::broadcast) return elements_of(root);
-  std::uint64_t most = 0;
-  for (const auto& [rank, join] : operation.joins) most += join.elements;
-  return most;
+  if (collective == Collective::all_gather) return total->of_each[list];
+  return collective == Collective::broadcast ? total->most : total->elements;
 }
 
 Status Peer::on_part(Rank from, Operation& operation, const wire::Message& message,
@@ -211,7 +242,7 @@ Status Peer::on_part(Rank from, Operation& operation, const wire::Message& messa
   if (operation.state == PeerState::streaming) {
     return protocol_error("part: its operation runs as a stream here");
   }
-  if (!operation.joins.contains(from)) return protocol_error("part: its rank has not joined");
+  if (!operation.joins.may_have_begun(from)) return protocol_error("part: its rank has not joined");
   has_work_ = true;
   // Behind older ones that still wait, this one must wait, too.
   if (operation.state != PeerState::exchanging || !operation.early.empty()) {
@@ -234,7 +265,7 @@ Result<bool> Peer::poll(Effects& effects) {
     }
     const auto started = operation.exchange->start_next(effects.messages);
     if (!started) return started.error();
-    if (operation.exchange->finished() && has_all_joins(operation)) {
+    if (operation.exchange->finished() && operation.joins.total()) {
       effects.events.push_back({PeerEvent::Kind::ended, seq});
       operations_.erase(seq);
       return true;
@@ -269,13 +300,55 @@ std::optional<PeerState> Peer::state(std::uint64_t seq) const {
 
 std::vector<Rank> Peer::missing(std::uint64_t seq) const {
   const auto at = operations_.find(seq);
-  if (at == operations_.end() || !at->second.joins.contains(rank_)) return {};
+  const bool is_joined = at != operations_.end() && at->second.joins.heard().contains(rank_);
+  if (!is_joined) return {};
   const Operation& operation = at->second;
-  std::vector<Rank> missing;
-  for (Rank rank = 0; rank < world_size_; ++rank) {
-    if (!operation.joins.contains(rank)) missing.push_back(rank);
+  if (operation.exchange && operation.joins.total()) return operation.exchange->missing();
+  const std::vector<Rank> missing = operation.joins.missing();
+  return missing.empty() ? operation.named : missing;
+}
+
+// --- Who has not joined ---
+
+bool Peer::ask(std::uint64_t seq, Effects& effects) {
+  const auto at = operations_.find(seq);
+  const bool is_due = at != operations_.end() && at->second.state == PeerState::joining;
+  if (is_due) inquire(seq, at->second, rank_, effects);
+  return is_due;
+}
+
+// A neighbour of the one that is late knows it; all others pass the question on towards it.
+void Peer::inquire(std::uint64_t seq, Operation& operation, Rank asker, Effects& effects) {
+  const std::vector<Rank> missing = operation.joins.missing();
+  if (!missing.empty()) return answer(seq, operation, asker, missing, effects);
+  for (const Rank rank : operation.joins.ask_for(asker)) {
+    effects.messages.push_back({rank, missing_message({}, seq)});
   }
-  return missing.empty() && operation.exchange ? operation.exchange->missing() : missing;
+}
+
+Status Peer::on_missing(Rank from, Operation& operation, const wire::Message& message,
+                        Effects& effects) {
+  const auto ranks = wire::decode_missing(message.payload.view(), tree_->world_size());
+  if (!ranks) return ranks.error();
+  if (operation.state != PeerState::joining) return {};
+  const std::uint64_t seq = message.header.seq;
+  if (ranks->empty()) {
+    inquire(seq, operation, from, effects);
+    return {};
+  }
+  for (const Rank asker : operation.joins.take_askers()) {
+    answer(seq, operation, asker, *ranks, effects);
+  }
+  return {};
+}
+
+void Peer::answer(std::uint64_t seq, Operation& operation, Rank asker,
+                  const std::vector<Rank>& missing, Effects& effects) {
+  if (asker == rank_) {
+    operation.named = missing;
+  } else {
+    effects.messages.push_back({asker, missing_message(missing, seq)});
+  }
 }
 
 }  // namespace sparsewire::proto

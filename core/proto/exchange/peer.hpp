@@ -1,6 +1,6 @@
 // A rank's half of the exchange protocol: sparse collectives between workers, without owners. Every
-// rank joins an operation by telling all others what it has called; once all have joined and
-// agree, the parts go their ways.
+// rank joins an operation by telling its neighbours in the tree of joins what it has called; once
+// all have joined and agree, the parts go their ways.
 #pragma once
 
 #include <optional>
@@ -8,6 +8,7 @@
 #include "base/transitions.hpp"
 #include "proto/exchange/choice.hpp"
 #include "proto/exchange/exchange.hpp"
+#include "proto/exchange/joins.hpp"
 #include "proto/sparse/outputs.hpp"
 
 namespace sparsewire::proto {
@@ -54,7 +55,7 @@ class Peer {
   };
 
   Peer(Rank rank, Rank world_size, const Hosts& hosts = Hosts{})
-      : rank_(rank), world_size_(world_size), hosts_(hosts) {}
+      : rank_(rank), tree_(std::make_shared<const JoinTree>(rank, world_size)), hosts_(hosts) {}
 
   // Issues a collective. The tensor and the outputs must stay until it has ended or was dropped.
   // Sequence numbers rise.
@@ -67,7 +68,8 @@ class Peer {
   // Tells all ranks that this one cannot take part in the operation, which was just issued.
   void refuse(std::uint64_t seq, const Error& error, Effects& effects);
 
-  // Takes a join, part or refuse frame. An error means that the rank broke the protocol.
+  // Takes a join, tally, missing, part or refuse frame. An error means that the rank broke the
+  // protocol.
   Status on_message(Rank from, const wire::Message& message, Effects& effects);
 
   // Gets on with the parts of the oldest operation that can. False where there is nothing to do.
@@ -80,8 +82,12 @@ class Peer {
   // None where nothing of the operation is known, or all of it is forgotten.
   std::optional<PeerState> state(std::uint64_t seq) const;
 
-  // The ranks that an operation waits for.
+  // The ranks that an operation waits for, as far as this one can tell: while ranks join, these are
+  // neighbours in the tree of joins, or such as others have named when they were asked.
   std::vector<Rank> missing(std::uint64_t seq) const;
+  // Asks others who has not joined an operation, where this rank cannot tell. False where nobody
+  // joins it any more, or it is not known here.
+  bool ask(std::uint64_t seq, Effects& effects);
 
   void set_link(const LinkFigures& link) { link_ = link; }
 
@@ -91,9 +97,12 @@ class Peer {
     wire::Message message;
   };
   struct Operation {
+    explicit Operation(std::shared_ptr<const JoinTree> tree) : joins(std::move(tree)) {}
+
     PeerState state = PeerState::heard;
-    wire::Call call;                   // once it is issued here
-    std::map<Rank, wire::Join> joins;  // this rank's among them, unless it runs as a stream
+    wire::Call call;          // once it is issued here
+    Joins joins;              // this rank's among them, unless it runs as a stream
+    std::vector<Rank> named;  // as those who have not joined, once this rank has asked
     SparseTensor tensor;
     Outputs* outputs = nullptr;
     std::vector<Early> early;  // parts that came before the exchange was set up
@@ -102,30 +111,30 @@ class Peer {
     void move(PeerStep step) { state = next_state(kPeerTransitions, state, step); }
   };
 
+  Operation& issue(std::uint64_t seq);
   Operation* find_or_create(std::uint64_t seq);
-  bool has_all_joins(const Operation& operation) const {
-    return static_cast<Rank>(operation.joins.size()) == world_size_;
-  }
   Status on_late(Rank from, const wire::Message& message, Effects& effects);
-  Status on_join(Rank from, std::uint64_t seq, const wire::Join& join, Effects& effects);
-  void check_agreement(std::uint64_t seq, Operation& operation, Effects& effects);
+  Status on_join(Rank from, Operation& operation, const wire::Message& message, Effects& effects);
+  Status on_tally(Rank from, Operation& operation, const wire::Message& message, Effects& effects);
+  Status on_missing(Rank from, Operation& operation, const wire::Message& message,
+                    Effects& effects);
+  void inquire(std::uint64_t seq, Operation& operation, Rank asker, Effects& effects);
+  void answer(std::uint64_t seq, Operation& operation, Rank asker, const std::vector<Rank>& missing,
+              Effects& effects);
+  Status on_refuse(Rank from, Operation& operation, const wire::Message& message, Effects& effects);
   Status on_part(Rank from, Operation& operation, const wire::Message& message, Effects& effects);
+  void check_agreement(std::uint64_t seq, Operation& operation, Effects& effects);
+  void conclude(std::uint64_t seq, Operation& operation, Effects& effects);
+  void tell_neighbours(const wire::Message& message, Rank but, Effects& effects) const;
   void fail(std::uint64_t seq, Operation& operation, const Error& error, Effects& effects);
   void note_failure(std::uint64_t seq, const Error& error, Effects& effects);
-  // What all ranks make of all joins.
-  struct Agreement {
-    wire::Algorithm algorithm;
-    std::uint64_t most_elements;
-    bool is_even;
-  };
-  Agreement agreement(const Operation& operation) const;
   void start(std::uint64_t seq, Operation& operation, const Agreement& agreement, Effects& effects);
   std::vector<PartSink*> open_sinks(const PartPlan& plan, const Operation& operation) const;
   // The elements that a list of results can name at most, where all have joined.
   std::optional<std::uint64_t> most_of(std::uint64_t list, const Operation& operation) const;
 
   Rank rank_;
-  Rank world_size_;
+  std::shared_ptr<const JoinTree> tree_;
   Hosts hosts_;
   LinkFigures link_;
   std::uint64_t issued_ = 0;  // operations below it are issued here

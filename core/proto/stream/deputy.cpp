@@ -43,7 +43,8 @@ Deputy::Deputy(const wire::Topology& topology, std::uint32_t lane, std::uint32_t
                const std::vector<Rank>& ranks)
     : topology_(topology),
       owner_(owner),
-      below_(topology, lane, owner, {OwnerRole::deputy, ranks}),
+      below_(topology, lane, owner,
+             {.role = OwnerRole::deputy, .speakers = ranks, .all_cancel = false}),
       above_(topology, lane, owner) {}
 
 Status Deputy::on_message(Rank rank, wire::Message message, Outbox& outbox) {
@@ -96,16 +97,13 @@ Status Deputy::begin(const wire::Message& open) {
   return {};
 }
 
-// The first of the host that gives up gives up for all; the last one ends the matter.
+// The first of the host that gives up gives up for all.
 void Deputy::cancel(std::uint64_t seq, Outbox& outbox) {
-  if (cancels_[seq]++ == 0) {
-    above_.drop(seq);
-    sums_.erase(seq);
-    outbox.up.push_back(
-        {{.kind = wire::FrameKind::cancel, .owner = static_cast<std::uint16_t>(owner_), .seq = seq},
-         {}});
-  }
-  if (cancels_[seq] == ranks().size()) cancels_.erase(seq);
+  if (sums_.erase(seq) == 0) return;
+  above_.drop(seq);
+  outbox.up.push_back(
+      {{.kind = wire::FrameKind::cancel, .owner = static_cast<std::uint16_t>(owner_), .seq = seq},
+       {}});
 }
 
 Status Deputy::on_answer(const wire::Message& message, Outbox& outbox) {

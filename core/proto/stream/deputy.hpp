@@ -55,8 +55,7 @@ class Deputy {
   std::uint32_t owner_;
   Owner below_;
   Worker above_;
-  std::map<std::uint64_t, Sums*> sums_;           // of operations that are open above
-  std::map<std::uint64_t, std::size_t> cancels_;  // of ranks, for what was cancelled above
+  std::map<std::uint64_t, Sums*> sums_;  // of operations that are open above
 };
 
 }  // namespace sparsewire::proto

@@ -24,6 +24,7 @@ Owner::Owner(const wire::Topology& topology, std::uint32_t lane, std::uint32_t o
       owner_(owner),
       role_(duty.role),
       reach_(duty.reach + topology.streams()),
+      all_cancel_(duty.all_cancel),
       speakers_(std::move(duty.speakers)) {
   if (speakers_.empty()) {
     speakers_.resize(topology.world_size);
@@ -42,6 +43,10 @@ std::optional<Owner::Speaker> Owner::speaker_of(Rank rank) const {
 
 bool Owner::Operation::all_have(Mark mark) const {
   return std::ranges::all_of(marks, [mark](std::uint8_t marks) { return marks & mark; });
+}
+
+bool Owner::Operation::any_has(Mark mark) const {
+  return std::ranges::any_of(marks, [mark](std::uint8_t marks) { return marks & mark; });
 }
 
 Owner::Speaker Owner::Operation::first_with(Mark mark) const {
@@ -146,12 +151,14 @@ Status Owner::on_open(Speaker speaker, const wire::FrameHeader& header,
                       const wire::Descriptor& descriptor, Outbox& outbox) {
   accounts_[speaker].opened_up_to = header.seq + 1;
   Operation& operation = find_or_create(header.seq);
-  if (operation.has_failed()) return {};
-
   const ChunkGrid grid = make_grid(descriptor, topology_);
   const ChunkSequence chunks = chunks_of(lane_, owner_, header.seq, grid, topology_);
   if (Status error = check_next(descriptor, chunks, wire::kNoChunk, header.next)) return error;
   accounts_[speaker].in_flight += kOpenCost;
+  if (operation.has_failed()) {
+    operation.marks[speaker] |= opened;
+    return {};
+  }
   const bool is_first = operation.next.empty();
   if (!is_first && operation.descriptor != descriptor) {
     disagree(header.seq, operation, speaker, descriptor, outbox);
@@ -223,13 +230,21 @@ void Owner::on_cancel(Speaker speaker, std::uint64_t seq) {
   operation.marks[speaker] &= static_cast<std::uint8_t>(~opened);
   operation.marks[speaker] |= cancelled;
   give_up(operation);
-  if (operation.all_have(cancelled)) close(seq);
+  forget_if_settled(seq);
+}
+
+// Where not all cancel, those that have not opened it by then may open it anew, and cancel it, too:
+// with some of the ranks missing for ever, nothing comes of that.
+void Owner::forget_if_settled(std::uint64_t seq) {
+  const Operation& operation = operations_.at(seq);
+  if (all_cancel_ ? operation.all_have(cancelled) : !operation.any_has(opened)) close(seq);
 }
 
 void Owner::on_refuse(Speaker speaker, std::uint64_t seq, const Error& error, Outbox& outbox) {
   Operation& operation = find_or_create(seq);
   settle(speaker, operation);
   if (!operation.has_failed()) fail(seq, operation, error, outbox);
+  forget_if_settled(seq);
 }
 
 void Owner::fail(std::uint64_t seq, Operation& operation, const Error& error, Outbox& outbox) {

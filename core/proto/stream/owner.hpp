@@ -29,7 +29,7 @@ inline constexpr std::uint64_t kDedicatedReach = std::uint64_t{1} << 20;
 enum class OwnerState : std::uint8_t {
   opening,  // some rank has not opened it
   adding,   // chunks become complete, and go out as results
-  failed,   // remembered until all ranks have cancelled it
+  failed,   // remembered until it is cancelled
 };
 
 // An operation whose last result is out is forgotten, and so is a failed one in the end.
@@ -52,6 +52,8 @@ struct OwnerDuty {
   // How far ahead ranks may go. Without it any sequence is taken: an owner does not see the
   // exchanges among workers.
   std::uint64_t reach = wire::kMaxSequence;
+  // Whether every rank cancels here what has failed, and not only those that have opened it.
+  bool all_cancel = true;
 };
 
 class Owner {
@@ -72,7 +74,7 @@ class Owner {
 
   // Takes an open, segment, cancel, refuse or decline frame. An error means that the rank broke the
   // protocol. Ranks that disagree do not: the outbox gets a fail message, and the operation is
-  // forgotten once every rank has cancelled it.
+  // forgotten once every rank has cancelled it, or every rank that has opened it.
   Status on_message(Rank rank, wire::Message message, Outbox& outbox);
 
   // A paused owner takes everything in but makes no results; its ranks' windows then stop them. On
@@ -116,6 +118,7 @@ class Owner {
     bool has_failed() const { return state == OwnerState::failed; }
     void move(OwnerStep step) { state = next_state(kOwnerTransitions, state, step); }
     bool all_have(Mark mark) const;
+    bool any_has(Mark mark) const;
     Speaker first_with(Mark mark) const;
   };
   // What counts for one speaker across its operations.
@@ -145,6 +148,7 @@ class Owner {
                 const wire::Descriptor& descriptor, Outbox& outbox);
   void fail(std::uint64_t seq, Operation& operation, const Error& error, Outbox& outbox);
   void give_up(Operation& operation);
+  void forget_if_settled(std::uint64_t seq);
   void emit_complete(std::uint64_t seq, Operation& operation, Outbox& outbox);
   wire::Message reduce_first(std::uint64_t seq, Operation& operation, std::uint64_t announced);
   Reduction reduction_of(const wire::Descriptor& descriptor) const;
@@ -161,6 +165,7 @@ class Owner {
   std::uint32_t owner_;
   OwnerRole role_;
   std::uint64_t reach_;
+  bool all_cancel_;
   std::vector<Rank> speakers_;
   bool paused_ = false;
   std::size_t made_ = 0;  // bytes of results, since it last resumed

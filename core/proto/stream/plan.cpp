@@ -48,6 +48,18 @@ ChunkSequence chunks_of(std::uint32_t lane, std::uint32_t owner, std::uint64_t s
           .chunks = grid.chunks()};
 }
 
+std::vector<std::uint32_t> owners_of(std::uint32_t lane, std::uint64_t seq, const ChunkGrid& grid,
+                                     const wire::Topology& topology) {
+  const std::uint64_t streams = topology.streams();
+  std::vector<std::uint32_t> owners;
+  for (std::uint64_t chunk = 0; chunk < std::min(grid.chunks(), streams); ++chunk) {
+    const std::uint64_t stream = (chunk + seq % streams) % streams;
+    if (stream % topology.lanes != lane) continue;
+    owners.push_back(static_cast<std::uint32_t>(stream / topology.lanes));
+  }
+  return owners;
+}
+
 std::uint32_t lane_of(std::uint64_t chunk, std::uint64_t seq, const wire::Topology& topology) {
   const std::uint64_t streams = topology.streams();
   return static_cast<std::uint32_t>((chunk % streams + seq % streams) % streams % topology.lanes);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "base/types.hpp"
 #include "wire/agreement.hpp"
@@ -81,6 +82,10 @@ struct ChunkSequence {
 // single chunk load all owners alike.
 ChunkSequence chunks_of(std::uint32_t lane, std::uint32_t owner, std::uint64_t seq,
                         const ChunkGrid& grid, const wire::Topology& topology);
+
+// The owners that the lane carries chunks to: as many as there are chunks, where these are few.
+std::vector<std::uint32_t> owners_of(std::uint32_t lane, std::uint64_t seq, const ChunkGrid& grid,
+                                     const wire::Topology& topology);
 
 // The lane that carries a chunk.
 std::uint32_t lane_of(std::uint64_t chunk, std::uint64_t seq, const wire::Topology& topology);

@@ -142,29 +142,22 @@ Worker::Worker(const wire::Topology& topology, std::uint32_t lane,
 bool Worker::submit(std::uint64_t seq, const wire::Descriptor& descriptor, const ChunkGrid& grid,
                     std::unique_ptr<Source> source, std::shared_ptr<Sink> sink) {
   Operation operation{.source = std::move(source), .sink = std::move(sink), .streams = {}};
-  operation.streams.resize(topology_.owners);
-  for (std::uint32_t owner = 0; owner < topology_.owners; ++owner) {
+  for (const std::uint32_t owner : owners_of(lane_, seq, grid, topology_)) {
     if (owner != only_owner_.value_or(owner)) continue;
-    const ChunkSequence chunks = chunks_of(lane_, owner, seq, grid, topology_);
-    if (chunks.empty()) continue;
-    operation.streams[owner] = std::make_unique<WorkerStream>(
-        seq, descriptor, chunks, topology_.window_bytes, *operation.source, *operation.sink);
-    ++operation.unfinished;
+    operation.streams.try_emplace(owner, seq, descriptor,
+                                  chunks_of(lane_, owner, seq, grid, topology_),
+                                  topology_.window_bytes, *operation.source, *operation.sink);
   }
-  if (operation.unfinished == 0) return false;
+  if (operation.streams.empty()) return false;
+  operation.unfinished = operation.streams.size();
   operations_.emplace(seq, std::move(operation));
   return true;
-}
-
-WorkerStream* Worker::stream_of(std::uint64_t seq, std::uint32_t owner) const {
-  const auto at = operations_.find(seq);
-  return at == operations_.end() ? nullptr : at->second.streams[owner].get();
 }
 
 WorkerStream* Worker::next_to_send(std::uint32_t owner) {
   Sending& sending = owners_[owner];
   for (auto at = operations_.lower_bound(sending.next); at != operations_.end(); ++at) {
-    WorkerStream* stream = at->second.streams[owner].get();
+    WorkerStream* const stream = at->second.to(owner);
     if (stream && !stream->sent_all()) return stream;
     sending.next = at->first + 1;
   }
@@ -189,8 +182,9 @@ std::optional<wire::Message> Worker::poll(std::uint32_t owner) {
 
 Result<bool> Worker::on_result(std::uint32_t owner, const wire::FrameHeader& header,
                                const Bytes& payload) {
-  WorkerStream* stream = stream_of(header.seq, owner);
   // An operation that failed here meanwhile: its results are of no use any more.
+  const auto at = operations_.find(header.seq);
+  WorkerStream* const stream = at == operations_.end() ? nullptr : at->second.to(owner);
   if (!stream) return false;
   const auto released = stream->on_result(header, payload);
   if (!released) return released.error();
@@ -198,24 +192,23 @@ Result<bool> Worker::on_result(std::uint32_t owner, const wire::FrameHeader& hea
   if (!stream->finished()) return false;
 
   chunks_empty_ += stream->chunks_empty();
-  const auto at = operations_.find(header.seq);
   if (--at->second.unfinished != 0) return false;
   operations_.erase(at);
   return true;
 }
 
 std::byte* Worker::place(std::uint32_t owner, const wire::FrameHeader& header) const {
-  const WorkerStream* stream = stream_of(header.seq, owner);
-  return stream ? stream->place(header) : nullptr;
+  const auto at = operations_.find(header.seq);
+  if (at == operations_.end()) return nullptr;
+  const auto stream = at->second.streams.find(owner);
+  return stream == at->second.streams.end() ? nullptr : stream->second.place(header);
 }
 
 bool Worker::drop(std::uint64_t seq) {
   const auto at = operations_.find(seq);
   if (at == operations_.end()) return false;
-  for (std::uint32_t owner = 0; owner < topology_.owners; ++owner) {
-    if (const auto& stream = at->second.streams[owner]) {
-      owners_[owner].in_flight -= stream->bytes_in_flight();
-    }
+  for (const auto& [owner, stream] : at->second.streams) {
+    owners_[owner].in_flight -= stream.bytes_in_flight();
   }
   operations_.erase(at);
   return true;
@@ -225,9 +218,18 @@ std::vector<std::uint32_t> Worker::waiting_for(std::uint64_t seq) const {
   std::vector<std::uint32_t> owners;
   const auto at = operations_.find(seq);
   if (at == operations_.end()) return owners;
-  for (std::uint32_t owner = 0; owner < topology_.owners; ++owner) {
-    const auto& stream = at->second.streams[owner];
-    if (stream && !stream->finished()) owners.push_back(owner);
+  for (const auto& [owner, stream] : at->second.streams) {
+    if (!stream.finished()) owners.push_back(owner);
+  }
+  return owners;
+}
+
+std::vector<std::uint32_t> Worker::opened(std::uint64_t seq) const {
+  std::vector<std::uint32_t> owners;
+  const auto at = operations_.find(seq);
+  if (at == operations_.end()) return owners;
+  for (const auto& [owner, stream] : at->second.streams) {
+    if (stream.is_open()) owners.push_back(owner);
   }
   return owners;
 }

@@ -38,6 +38,8 @@ class WorkerStream {
   // Whether poll() has to wait until the source knows more.
   bool waits() const { return !ahead_ && cursor_ != wire::kNoChunk && !source_.knows(cursor_); }
   bool finished() const { return finished_; }
+  // Whether the owner has heard of the operation, and is not done with it.
+  bool is_open() const { return opened_ && !finished_; }
   std::size_t bytes_in_flight() const { return bytes_in_flight_; }
   std::uint64_t chunks_empty() const { return chunks_empty_; }
 
@@ -110,6 +112,9 @@ class Worker {
   // Owners that have not yet answered for an operation.
   std::vector<std::uint32_t> waiting_for(std::uint64_t seq) const;
 
+  // Owners that know of the operation and must be told where it is given up.
+  std::vector<std::uint32_t> opened(std::uint64_t seq) const;
+
   // What of an owner's window is in use.
   std::size_t bytes_in_flight(std::uint32_t owner) const { return owners_[owner].in_flight; }
 
@@ -119,15 +124,19 @@ class Worker {
   struct Operation {
     std::unique_ptr<Source> source;
     std::shared_ptr<Sink> sink;
-    std::vector<std::unique_ptr<WorkerStream>> streams;  // per owner; null where it has no chunk
+    std::map<std::uint32_t, WorkerStream> streams;  // to owners that have chunks
     std::size_t unfinished = 0;
+
+    WorkerStream* to(std::uint32_t owner) {
+      const auto at = streams.find(owner);
+      return at == streams.end() ? nullptr : &at->second;
+    }
   };
   struct Sending {
     std::uint64_t next = 0;     // operations below this one are sent
     std::size_t in_flight = 0;  // bytes
   };
 
-  WorkerStream* stream_of(std::uint64_t seq, std::uint32_t owner) const;
   WorkerStream* next_to_send(std::uint32_t owner);
 
   wire::Topology topology_;

@@ -44,6 +44,33 @@ TEST_CASE("refused input fails on every rank, and the communicator goes on") {
   }
 }
 
+// Its one chunk is on either lane; the first is done at once with what it has no part in.
+TEST_CASE("a short vector that a rank refuses late fails on every rank, whatever lane it is on") {
+  Random random(11);
+  const std::vector<std::int64_t> twice{7, 7};
+  const Buffer values(8);
+  const Call call{.descriptor = {.count = 100, .is_sparse = true}};
+  const auto collective = sparse_collective(call, 3, 20, random, [&](std::size_t count) {
+    return random_small_numbers(count, DType::float32, random);
+  });
+  Cluster cluster = Cluster::colocated(3, 2);
+  for (int repeat = 0; repeat < 4; ++repeat) {
+    const OperationPtr a = submit(cluster, collective, 0);
+    const OperationPtr b = submit(cluster, collective, 2);
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    comm::Operation::Arguments bad = arguments_of(collective, 1);
+    bad.tensor.indices = twice.data();
+    bad.tensor.is_wide = true;
+    bad.tensor.named = 2;
+    bad.tensor.values = values.data();
+    const OperationPtr refused = cluster[1].submit(bad);
+    for (const OperationPtr& operation : {a, b, refused}) {
+      check_failed(outcome(operation), ErrorCode::input, 1);
+    }
+  }
+  cluster.close();
+}
+
 TEST_CASE("ranks that disagree all learn of it, and the communicator goes on") {
   Random random(7);
   for (const std::uint32_t lanes : {1u, 2u}) {

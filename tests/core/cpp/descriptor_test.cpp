@@ -1,5 +1,5 @@
-// Descriptors and joins: their bytes, the rules between their fields, and decoders that stand any
-// input.
+// Descriptors, joins and tallies: their bytes, the rules between their fields, and decoders that
+// stand any input.
 #include "decoding.hpp"
 
 namespace {
@@ -220,6 +220,70 @@ TEST_CASE("any bytes are a join or refused") {
   const auto decode = [](const Buffer& input) { return wire::decode_join(input); };
   check_any_input(valid, 60, decode);
   check_any_bit_flip(valid, decode);
+}
+
+// --- Tallies ---
+
+Buffer encoded(const wire::Tally& tally) { return buffer_of(wire::encode_tally(tally).view()); }
+
+bool same(const wire::Tally& a, const wire::Tally& b) {
+  return a.elements == b.elements && a.most == b.most && a.crowded == b.crowded &&
+         a.of_each == b.of_each;
+}
+
+constexpr Call kGather{.descriptor = {.count = 0x10000, .is_sparse = true},
+                       .collective = Collective::all_gather};
+
+TEST_CASE("a tally has the bytes it should, and comes back as it was sent") {
+  const wire::Tally tally{0x0306, 0x0201, 0x0105, {0x0201, 0x0105}};
+  CHECK((encoded(tally) == bytes_of({6, 3, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 5, 1, 0, 0,
+                                     0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 5, 1, 0, 0, 0, 0, 0, 0})));
+  const auto decoded = wire::decode_tally(encoded(tally), kGather, 2);
+  REQUIRE(decoded);
+  CHECK(same(*decoded, tally));
+  CHECK(is_refused(wire::decode_tally(encoded(tally), kGather, 3)));
+  Call sum = kGather;
+  sum.collective = Collective::all_reduce;
+  CHECK(is_refused(wire::decode_tally(encoded(tally), sum, 2)));
+  CHECK(wire::decode_tally(encoded(wire::Tally{0x0306, 0x0201, 0x0105}), sum, 2));
+}
+
+TEST_CASE("the decoder of tallies stands any input") {
+  const std::vector<Buffer> valid{
+      encoded(wire::Tally{30, 20, 3, {20, 0, 10}}),
+      encoded(wire::Tally{3 * 0x10000, 0x10000, 0, {0x10000, 0x10000, 0x10000}})};
+  const auto decode = [](const Buffer& input) { return wire::decode_tally(input, kGather, 3); };
+  for (const Buffer& input : valid) REQUIRE(decode(input));
+  for (int seed = 0; seed < kInputs; ++seed) {
+    CAPTURE(seed);
+    Random random(static_cast<std::uint64_t>(seed));
+    const Buffer input = one_in(8, random) ? random_bytes(below(60, random), random)
+                                           : mutated(pick({valid[0], valid[1]}, random), random);
+    const auto tally = decode(input);
+    if (tally) {
+      REQUIRE((encoded(*tally) == input));
+    } else {
+      REQUIRE(is_refused(tally));
+    }
+  }
+}
+
+// --- Missing ranks ---
+
+TEST_CASE("ranks that are missing come back in their order, and any others are refused") {
+  const std::vector<Rank> ranks{3, 4, 0x1234};
+  const Buffer bytes = buffer_of(wire::encode_missing(ranks).view());
+  CHECK((bytes == bytes_of({3, 0, 0, 0, 4, 0, 0, 0, 0x34, 0x12, 0, 0})));
+  const auto decoded = wire::decode_missing(bytes, 0x1235);
+  REQUIRE(decoded);
+  CHECK((*decoded == ranks));
+  CHECK(wire::decode_missing({}, 2)->empty());
+  CHECK(is_refused(wire::decode_missing(bytes, 0x1234)));
+  CHECK(is_refused(wire::decode_missing(changed(bytes, {{0, 4}}), 0x1235)));  // twice
+  CHECK(is_refused(wire::decode_missing(changed(bytes, {{7, 0x80}}), 0x1235)));
+  for (const std::size_t size : {1, 3, 5, 24}) {
+    CHECK(is_refused(wire::decode_missing(Buffer(size), 100)));
+  }
 }
 
 }  // namespace

@@ -20,6 +20,8 @@ class PeerWorld {
     std::uint64_t messages = 0;     // every copy counts
     std::uint64_t bytes = 0;        // payloads
     std::uint64_t early_parts = 0;  // parts that came before the rank had issued the operation
+    std::map<wire::FrameKind, std::uint64_t> of_kind = {};
+    std::uint64_t longest = 0;  // payload of other than parts
   };
 
   PeerWorld(Rank world_size, std::uint64_t seed, const proto::Hosts& hosts = {}) : random_(seed) {
@@ -52,6 +54,11 @@ class PeerWorld {
   // Ranks that come late issue nothing before the others have nothing more to do.
   void set_late(Rank rank) { at(rank).is_late = true; }
 
+  // Has every rank issue its next operation before anything else happens.
+  void issue_all() {
+    for (Rank rank = 0; rank < static_cast<Rank>(ranks_.size()); ++rank) issue(rank);
+  }
+
   // Lets things happen until nothing more can.
   void run() {
     run_all();
@@ -67,7 +74,17 @@ class PeerWorld {
     return at_seq == at(rank).failures.end() ? Status{} : at_seq->second;
   }
   std::vector<Rank> missing(Rank rank, std::uint64_t seq) { return at(rank).peer.missing(seq); }
+  // Has the rank ask the others, as one that has waited long enough.
+  void ask(Rank rank, std::uint64_t seq) {
+    Effects effects;
+    at(rank).peer.ask(seq, effects);
+    apply(rank, effects);
+  }
   const Counters& counters() const { return counters_; }
+  // The longest chain of messages so far, each sent because of the one before.
+  std::uint64_t rounds() const {
+    return std::ranges::max_element(ranks_, {}, &RankState::rounds)->get()->rounds;
+  }
 
   // Nothing is on its way, and no peer has anything to do or to forget.
   void check_nothing_left() {
@@ -84,6 +101,10 @@ class PeerWorld {
 
  private:
   using Effects = proto::Peer::Effects;
+  struct Letter {
+    wire::Message message;
+    std::uint64_t round;
+  };
   struct RankState {
     RankState(Rank rank, Rank world_size, const proto::Hosts& hosts)
         : peer(rank, world_size, hosts) {}
@@ -92,7 +113,8 @@ class PeerWorld {
     bool is_late = false;
     std::deque<std::function<void(std::uint64_t, Effects&)>> script;
     std::deque<std::function<void()>> calls;  // what the communicator asked of the lane
-    std::map<Rank, std::deque<wire::Message>> inbox;
+    std::map<Rank, std::deque<Letter>> inbox;
+    std::uint64_t rounds = 0;
     std::uint64_t next_seq = 0;
     std::map<std::uint64_t, bool> in_flight;
     std::map<std::uint64_t, bool> ended;
@@ -157,8 +179,9 @@ class PeerWorld {
   bool deliver(Rank from, Rank rank) {
     auto& queue = at(rank).inbox[from];
     if (queue.empty()) return false;
-    const wire::Message message = std::move(queue.front());
+    const auto [message, round] = std::move(queue.front());
     queue.pop_front();
+    at(rank).rounds = std::max(at(rank).rounds, round);
     const bool is_part = message.header.kind == wire::FrameKind::part;
     counters_.early_parts += is_part && message.header.seq >= at(rank).next_seq;
     const auto view = message.payload.view();
@@ -175,13 +198,20 @@ class PeerWorld {
     for (const proto::Outgoing& outgoing : effects.messages) {
       for (Rank to = 0; to < static_cast<Rank>(ranks_.size()); ++to) {
         if (to == rank || (outgoing.to != kNoRank && outgoing.to != to)) continue;
-        ++counters_.messages;
-        counters_.bytes += outgoing.message.payload.size();
-        at(to).inbox[rank].push_back(outgoing.message);
+        count(outgoing.message);
+        at(to).inbox[rank].push_back({outgoing.message, at(rank).rounds + 1});
       }
       REQUIRE(outgoing.to != rank);
     }
     for (const proto::PeerEvent& event : effects.events) note(rank, event);
+  }
+
+  void count(const wire::Message& message) {
+    ++counters_.messages;
+    counters_.bytes += message.payload.size();
+    ++counters_.of_kind[message.header.kind];
+    if (message.header.kind == wire::FrameKind::part) return;
+    counters_.longest = std::max<std::uint64_t>(counters_.longest, message.payload.size());
   }
 
   void note(Rank rank, const proto::PeerEvent& event) {

@@ -28,6 +28,8 @@ class Simulator {
     std::uint64_t segments_sent = 0;  // by all ranks
     std::uint64_t results_made = 0;   // by all owners, counted once and not per rank
     std::uint64_t polls_stalled = 0;  // no message for want of window
+    // Frames that cross a connection, to and from each owner.
+    std::map<std::uint32_t, std::uint64_t> of_owner = {};
   };
 
   Simulator(const wire::Topology& topology, bool dedicated, std::uint64_t seed)
@@ -35,7 +37,8 @@ class Simulator {
     for (std::uint32_t lane = 0; lane < topology.lanes; ++lane) {
       lanes_.push_back(std::make_unique<LaneState>());
       for (std::uint32_t owner = 0; owner < topology.owners; ++owner) {
-        lanes_[lane]->owners.emplace_back(topology, lane, owner);
+        lanes_[lane]->owners.emplace_back(topology, lane, owner,
+                                          proto::OwnerDuty{.all_cancel = dedicated});
       }
       for (std::uint32_t rank = 0; rank < topology.world_size; ++rank) {
         lanes_[lane]->ports.push_back(std::make_unique<Port>(topology, lane));
@@ -203,9 +206,11 @@ class Simulator {
 
   void cancel(std::uint32_t lane, Rank rank, std::uint64_t seq) {
     Port& from = port(lane, rank);
+    const auto opened = from.worker.opened(seq);
     for (std::uint32_t owner = 0; owner < topology_.owners; ++owner) {
       for (wire::Message& message : from.up[owner]) message.payload = message.payload.owned();
       detach(from.down[owner]);
+      if (!dedicated_ && std::ranges::find(opened, owner) == opened.end()) continue;
       send_up(lane, rank, owner, {{.kind = wire::FrameKind::cancel, .seq = seq}, {}});
     }
     if (from.worker.drop(seq)) leave(rank, seq);
@@ -234,6 +239,7 @@ class Simulator {
 
   void send_up(std::uint32_t lane, Rank rank, std::uint32_t owner, wire::Message message) {
     if (is_self(rank, owner)) return take_up(lane, rank, owner, std::move(message));
+    ++counters_.of_owner[owner];
     port(lane, rank).up[owner].push_back(std::move(message));
   }
 
@@ -320,6 +326,7 @@ class Simulator {
     counters_.results_made += message.header.kind == wire::FrameKind::result;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       if (is_self(static_cast<Rank>(rank), owner)) continue;
+      ++counters_.of_owner[owner];
       lanes_[lane]->ports[rank]->down[owner].queue.push_back(message);
     }
     if (dedicated_) return;

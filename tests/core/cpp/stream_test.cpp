@@ -203,6 +203,47 @@ TEST_CASE("chunks of full size") {
   }
 }
 
+TEST_CASE("of many owners only those that have chunks hear of an operation") {
+  for (const std::uint32_t n : {64u, 100u}) {
+    for (const std::uint64_t count : {1u, 1024u, 8192u, 3 * 8192u}) {
+      CAPTURE(n);
+      CAPTURE(count);
+      Random random(n + count);
+      const wire::Descriptor descriptor{DType::float32, ReduceOp::sum, count};
+      Collective collective = random_collective(descriptor, n, 256, {1}, random);
+      Simulator simulator(topology_of({n, n, 1, false}, 256, 1u << 20), false, n);
+      submit_all(simulator, collective);
+      simulator.run();
+      check_result(simulator, collective, 0);
+      simulator.check_nothing_left();
+      // Of every other rank an open and, if it has anything but zeros, a segment; and a result to
+      // it.
+      const std::uint64_t chunks = ceil_div(count, std::uint64_t{8192});
+      REQUIRE(simulator.counters().of_owner.size() == chunks);
+      for (const auto& [owner, frames] : simulator.counters().of_owner) {
+        CHECK(owner < chunks);
+        CHECK(frames >= 2 * (n - 1));
+        CHECK(frames <= 3 * (n - 1));
+      }
+    }
+  }
+}
+
+TEST_CASE("small operations take turns among all owners") {
+  constexpr std::uint32_t n = 33;
+  Random random(1);
+  const wire::Descriptor descriptor{DType::float32, ReduceOp::sum, 16};
+  std::deque<Collective> collectives;
+  Simulator simulator(topology_of({n, n, 1, false}, 256, 1u << 20), false, 1);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    collectives.push_back(random_collective(descriptor, n, 256, {1}, random));
+    submit_all(simulator, collectives.back());
+  }
+  simulator.run();
+  REQUIRE(simulator.counters().of_owner.size() == n);
+  for (const auto& [owner, frames] : simulator.counters().of_owner) CHECK(frames == 3 * (n - 1));
+}
+
 TEST_CASE("a small window stalls the ranks but nothing stops") {
   Random random(3000);
   const wire::Topology topology = topology_of({4, 4, 1, false}, 64, 65);
@@ -282,6 +323,33 @@ void check_mismatch(const Shape& shape, std::uint64_t seed) {
   check_result(simulator, before_and_after[1], 2);
   check_result(simulator, before_and_after[2], 3);
   simulator.check_nothing_left();
+}
+
+TEST_CASE("where many ranks disagree, only owners that have chunks hear of it") {
+  constexpr std::uint32_t n = 40;
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    CAPTURE(seed);
+    Random random(seed);
+    Collective usual = random_collective({DType::float32, ReduceOp::sum, 16}, n, 256, {1}, random);
+    Collective odd = random_collective({DType::float32, ReduceOp::sum, 17}, n, 256, {1}, random);
+    const std::size_t odd_one = below(n, random);
+    Simulator simulator(topology_of({n, n, 1, false}, 256, 1u << 20), false, seed);
+    for (std::size_t rank = 0; rank < n; ++rank) {
+      Collective& called = rank == odd_one ? odd : usual;
+      simulator.will_submit(static_cast<Rank>(rank), called.descriptor,
+                            dense_ends(called.descriptor, called.ranks[rank]));
+    }
+    simulator.run();
+    for (Rank rank = 0; rank < static_cast<Rank>(n); ++rank) {
+      REQUIRE(simulator.ended(rank, 0));
+      REQUIRE(simulator.failure(rank, 0));
+    }
+    simulator.check_nothing_left();
+    // Of every other rank an open, a segment and a cancel, and word of the failure to it; some
+    // ranks come when others have cancelled already.
+    REQUIRE(simulator.counters().of_owner.size() == 1);
+    CHECK(simulator.counters().of_owner.at(0) <= 4 * (n - 1));
+  }
 }
 
 TEST_CASE("ranks that disagree all learn of it, and later operations work") {

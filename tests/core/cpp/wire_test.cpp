@@ -44,6 +44,8 @@ constexpr PayloadRule kRules[] = {
     {FrameKind::refuse, Format::empty, 8, 8 + 512},
     {FrameKind::decline, Format::empty, 8, 8 + 512},
     {FrameKind::join, Format::empty, 56, 56},
+    {FrameKind::tally, Format::empty, 24, 24 + 8 * 65536},
+    {FrameKind::missing, Format::empty, 0, 20},
     {FrameKind::part, Format::empty, 0, 1u << 30},
     {FrameKind::heartbeat, Format::empty, 0, 0},
     {FrameKind::silence, Format::empty, 0, 0},
