@@ -58,6 +58,11 @@ class Communicator:
         return self.world_size > 1 and bool(self._options.aggregators)
 
     @property
+    def cuda(self) -> str:
+        """What is to serve CUDA tensors in a process group: SPARSEWIRE_CUDA."""
+        return self._options.cuda
+
+    @property
     def link(self) -> LinkFigures:
         """Figures of the link that algorithms are chosen by, in seconds: measured, or given."""
         return LinkFigures(*self._core.link())

@@ -18,16 +18,22 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import AllgatherOptions, PrefixStore, ReduceOptions, Store
 
 import sparsewire
+from sparsewire.device.accelerator import is_on_device
 from sparsewire.errors import Error
 from sparsewire.lifetime import close_at_exit, closes_now, disown_in_child, never_free
 from sparsewire.torch import engine_path
+from sparsewire.torch.device_path import DevicePath, DevicePaths
+from sparsewire.torch.device_queue import Handle
+from sparsewire.torch.device_work import DeviceWork
 from sparsewire.torch.forwarding import Forwarding, InnerBackends, device_type, untraced
 from sparsewire.torch.futures import Callbacks, current_level
+from sparsewire.torch.inner_speed import measure
 from sparsewire.torch.work import EngineWork, Health
 
 NAME = "sparsewire"
 Options = TypeVar("Options")
 Start = Callable[[sparsewire.Communicator, float], sparsewire.Work]
+DeviceStart = Callable[..., Handle | None]
 
 
 class Member(Forwarding):
@@ -64,6 +70,7 @@ class Member(Forwarding):
         except BaseException:
             self.communicator.close()
             raise
+        self._device_paths = DevicePaths(self._make_device_path)
         close_at_exit(self.shutdown)
         disown_in_child(self)
         self._present(timeout)
@@ -102,6 +109,25 @@ class Member(Forwarding):
                 self._nested._health = self._health
             return self._nested
 
+    @property
+    def device_path(self) -> DevicePath | None:
+        """How tensors on devices are served; None before the first one."""
+        return self._device_paths.made
+
+    def _make_device_path(self, device: torch.device) -> DevicePath | None:
+        """Connect for tensors on this device, unless the inner backend serves them all."""
+        mode = self.communicator.cuda
+        if mode == "nccl":
+            return None
+        inner = self._inner_backends.nccl(device.type) if mode == "auto" else None
+        communicator = sparsewire.init(
+            PrefixStore("device", self._store),
+            rank=self.rank(),
+            world_size=self.size(),
+            timeout=self._timeout.total_seconds(),
+        )
+        return DevicePath(communicator, device, partial(measure, inner) if inner else None)
+
     def set_timeout(self, timeout: timedelta) -> None:
         self._inner_backends.set_timeout(timeout)
 
@@ -124,6 +150,7 @@ class Member(Forwarding):
         if self._nested is not None:
             self._nested.shutdown()
         self.communicator.close()
+        self._device_paths.close()
         self._callbacks.close()
         self._inner_backends.shutdown()
         closes_now(self.shutdown)
@@ -132,6 +159,7 @@ class Member(Forwarding):
         """In a forked child: leave the group to the parent; what is called here raises."""
         self._nesting = threading.Lock()
         self._callbacks = Callbacks(self._level + 1)
+        self._device_paths.disown()
         self._inner_backends.disown()
         never_free(self)
 
@@ -141,7 +169,9 @@ class Member(Forwarding):
             self._health.run_hooks()
         if self._nested is not None:
             self._nested.abort()
-        self.communicator.abort(f"rank {self.rank()} aborted its process group")
+        message = f"rank {self.rank()} aborted its process group"
+        self.communicator.abort(message)
+        self._device_paths.abort(message)
         self._inner_backends.abort()
         self.shutdown()
 
@@ -175,7 +205,11 @@ class Member(Forwarding):
         options = _joined(dist.BroadcastOptions, "rootRank", opts, timeout, root)
         group = self._serving()
         if len(tensors) != 1 or not engine_path.can_read(tensors[0]):
-            return group._record(group._inner(device_type(tensors)).broadcast(tensors, options))
+            return group._call_inner("broadcast", tensors, options)
+        if is_on_device(tensors[0]):
+            give = partial(DevicePath.broadcast, tensor=tensors[0], root=options.rootRank)
+            work = group._serve_on_device(tensors, options.timeout, give)
+            return work or group._call_inner("broadcast", tensors, options)
         start = partial(engine_path.broadcast, tensors[0], options.rootRank)
         return group._serve(tensors, options.timeout, start)
 
@@ -219,8 +253,13 @@ class Member(Forwarding):
         op = engine_path.operation(tensors, options.reduceOp.op) if engine_takes else None
         if op is None:
             engine_path.require_dense(tensors)
-            backend = group._inner(device_type(tensors))
-            return group._record(getattr(backend, name)(tensors, options))
+            return group._call_inner(name, tensors, options)
+        if is_on_device(tensors[0]):
+            # Several tensors are one call: all of them go one way.
+            takes = partial(DevicePath.all_reduce, op=op, may_decline=len(tensors) == 1)
+            reduces = [partial(takes, tensor=tensor) for tensor in tensors]
+            work = group._serve_on_device(tensors, options.timeout, *reduces)
+            return work or group._call_inner(name, tensors, options)
         starts = [partial(engine_path.all_reduce, tensor, op) for tensor in tensors]
         return group._serve(tensors, options.timeout, *starts)
 
@@ -228,12 +267,35 @@ class Member(Forwarding):
         self, tensors: Sequence[torch.Tensor], timeout: timedelta, *starts: Start
     ) -> dist.Work:
         """Have the engine write `tensors`; a limit below zero is the group's, and zero is none."""
-        limit = timeout if timeout >= timedelta(0) else self._timeout
-        seconds = limit.total_seconds() or math.inf
+        seconds = self._seconds(timeout)
         handles = [start(self.communicator, seconds) for start in starts]
-        work = EngineWork(handles, tensors, self._callbacks, self._health)
+        return self._issued(EngineWork(handles, tensors, self._callbacks, self._health))
+
+    def _serve_on_device(
+        self, tensors: Sequence[torch.Tensor], timeout: timedelta, *starts: DeviceStart
+    ) -> dist.Work | None:
+        """As `_serve` for tensors on a device; None where the inner backend is to serve."""
+        path = self._device_paths.of(tensors[0].device)
+        if path is None:
+            return None
+        seconds = self._seconds(timeout)
+        started = [start(path, timeout=seconds) for start in starts]
+        handles = [handle for handle in started if handle is not None]
+        if not handles:
+            return None
+        return self._issued(DeviceWork(handles, tensors, self._callbacks, self._health))
+
+    def _seconds(self, timeout: timedelta) -> float:
+        limit = timeout if timeout >= timedelta(0) else self._timeout
+        return limit.total_seconds() or math.inf
+
+    def _issued(self, work: EngineWork) -> dist.Work:
         self._latest = weakref.ref(work)
         return self._record(work)
+
+    def _call_inner(self, name: str, tensors: Sequence[torch.Tensor], options: Any) -> dist.Work:
+        backend = self._inner(device_type(tensors))
+        return self._record(getattr(backend, name)(tensors, options))
 
 
 def _listed(tensors: Any) -> Any:
@@ -260,7 +322,7 @@ def _joined(
 
 def _is_one_sparse(tensors: Any) -> bool:
     one = isinstance(tensors, list | tuple) and len(tensors) == 1
-    return one and engine_path.is_sparse(tensors[0])
+    return one and tensors[0].is_cpu and engine_path.is_sparse(tensors[0])
 
 
 def _sparse_operation(tensors: Any = None, options: Any = None, *others: Any) -> str | None:

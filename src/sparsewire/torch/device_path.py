@@ -1,0 +1,175 @@
+"""How a group serves tensors on a device: by the engine, packed or whole, or by its inner NCCL.
+
+Which of them is decided alike on every rank.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+import sparsewire
+from sparsewire.device.choice import SMALLEST, Chooser, Kind, Turn
+from sparsewire.device.path_cost import Path, Speeds
+from sparsewire.device.speeds import measure_copies
+from sparsewire.device.staging import Staging, staging_of
+from sparsewire.device.transfer import PackedTransfer, SparseTransfer, Transfer, WholeTransfer
+from sparsewire.lifetime import Inherited, never_free
+from sparsewire.meeting.sockets import host_identity
+from sparsewire.torch.device_queue import Call, DeviceQueue, Handle
+from sparsewire.torch.inner_speed import InnerSpeed
+
+MeasureInner = Callable[[torch.device], InnerSpeed]
+_SKIP_ZEROS = {"sum", "avg"}
+
+
+class DevicePaths:
+    """The one path of a group, made with the first tensor on a device; None if `make` says so."""
+
+    def __init__(self, make: Callable[[torch.device], DevicePath | None]) -> None:
+        self._make = make
+        self._making = threading.Lock()
+        self._made: list[DevicePath | None] = []
+
+    def of(self, device: torch.device) -> DevicePath | None:
+        """The path, made by all ranks together."""
+        with self._making:
+            if not self._made:
+                self._made.append(self._make(device))
+            return self._made[0]
+
+    @property
+    def made(self) -> DevicePath | None:
+        """The path, where it was made."""
+        return self._made[0] if self._made else None
+
+    def close(self) -> None:
+        """Fail what is in flight. Idempotent."""
+        for path in filter(None, self._made):
+            path.close()
+
+    def abort(self, message: str) -> None:
+        """Fail what is in flight, on all ranks."""
+        for path in filter(None, self._made):
+            path.communicator.abort(message)
+
+    def disown(self) -> None:
+        """In a forked child: leave the path to the parent."""
+        self._making = threading.Lock()
+        for path in filter(None, self._made):
+            never_free(path)
+        self._made = []
+        inherited = Inherited("process group")
+        self._make = lambda _: inherited.refuse()
+
+
+class DevicePath:
+    """One rank's end, made by all ranks together with their first tensor on a device.
+
+    `measure_inner`, a collective call, tells what the inner NCCL group takes; without it the engine
+    serves all that it can.
+    """
+
+    def __init__(
+        self,
+        communicator: sparsewire.Communicator,
+        device: torch.device,
+        measure_inner: MeasureInner | None,
+    ) -> None:
+        self.communicator = communicator
+        self._queue = DeviceQueue(communicator)
+        self._staging = staging_of(device)
+        if measure_inner is not None and self._shares_devices():
+            measure_inner = None  # NCCL refuses two ranks on one device.
+        self._has_inner = measure_inner is not None
+        inner = measure_inner(device) if measure_inner is not None else InnerSpeed()
+        self._chooser = Chooser(communicator.world_size, self._agree_on(inner))
+
+    def all_reduce(
+        self, tensor: torch.Tensor, op: str, timeout: float, *, may_decline: bool = False
+    ) -> Handle | None:
+        """Start to reduce a tensor in place; None where the inner group is to do it."""
+        call = partial(self.communicator.all_reduce, op=op, async_op=True, timeout=timeout)
+        if tensor.layout is torch.sparse_coo:
+            return self._submit(SparseTransfer, tensor, call)
+        may_decline = may_decline and self._has_inner
+        if op not in _SKIP_ZEROS or tensor.numel() < SMALLEST:
+            return None if may_decline else self._submit(WholeTransfer, tensor, call)
+        kind = Kind(tensor.dtype, tensor.numel())
+        turn = self._chooser.take_turn(kind)
+        # Who declines must know at once: NCCL's calls are in the order of the program.
+        if may_decline and not turn.samples and turn.decision.result().path is Path.INNER:
+            return None
+
+        def prepare(staging: Staging) -> Transfer:
+            return self._choose(staging, tensor, kind, turn, timeout)
+
+        return self._queue.submit(tensor, prepare, call)
+
+    def broadcast(self, tensor: torch.Tensor, root: int, timeout: float) -> Handle | None:
+        """Start to give each rank the tensor of rank `root`, dense as a sum with zeros.
+
+        None where the inner group is to do it.
+        """
+        if tensor.layout is torch.sparse_coo:
+            give = partial(self.communicator.broadcast, root=root, async_op=True, timeout=timeout)
+            return self._submit(SparseTransfer, tensor, lambda on_host, **_: give(on_host))
+        if self._has_inner:
+            return None
+        make = partial(PackedTransfer, words=True, speaks=root == self.communicator.rank)
+        add = partial(self.communicator.all_reduce, async_op=True, timeout=timeout)
+        return self._submit(make, tensor, add)
+
+    def choices(self) -> dict[str, dict[str, Any]]:
+        """The latest, by dtype and number of elements."""
+        return {
+            kind: {
+                "path": decision.path.value,
+                **decision.sample._asdict(),
+                "predicted_s": decision.predicted_s,
+            }
+            for kind, decision in self._chooser.decisions().items()
+        }
+
+    def close(self) -> None:
+        """Fail what is in flight, and end the threads. Idempotent."""
+        self.communicator.close()
+        self._queue.close()
+
+    def _submit(
+        self,
+        make: Callable[[Staging, torch.Tensor], Transfer],
+        tensor: torch.Tensor,
+        call: Call,
+    ) -> Handle:
+        return self._queue.submit(tensor, lambda staging: make(staging, tensor), call)
+
+    def _choose(
+        self, staging: Staging, tensor: torch.Tensor, kind: Kind, turn: Turn, timeout: float
+    ) -> Transfer:
+        packed = PackedTransfer(staging, tensor)
+        if turn.samples:
+            add_up = partial(self.communicator.all_reduce, timeout=timeout)
+            self._chooser.decide(turn, kind, packed.sample, add_up)
+        is_packed = turn.decision.result().engine_path is Path.PACKED
+        return packed if is_packed else WholeTransfer(staging, tensor)
+
+    def _shares_devices(self) -> bool:
+        """Whether two ranks have one device; collective."""
+        name = self._staging.accelerator.identity(self._staging.device)
+        digest = hashlib.sha256(f"{host_identity()} {name}".encode()).digest()
+        table = np.zeros(self.communicator.world_size, np.int64)
+        table[self.communicator.rank] = int.from_bytes(digest[:7], "little")
+        return len(set(self.communicator.all_reduce(table).tolist())) < len(table)
+
+    def _agree_on(self, inner: InnerSpeed) -> Speeds:
+        """The slowest rank's figures; collective."""
+        copies = measure_copies(self._staging)
+        mine = (*copies, self.communicator.link.byte_s, inner.byte_s, inner.latency_s)
+        return Speeds(*self.communicator.all_reduce(np.array(mine), "max").tolist())
