@@ -70,7 +70,13 @@ class Double:
         self.caller = LateStream(self)
         self.held: list[tuple[int, LateStream]] = []
         self.failing: Exception | None = None
+        self._pinned: set[int] = set()
         self._identity = identity
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """All of the CPU's memory is the device's, but for what is pinned."""
+        part = tensor._values() if tensor.layout is torch.sparse_coo else tensor
+        return part.untyped_storage().data_ptr() not in self._pinned
 
     def current(self, device: torch.device) -> LateStream:
         return self.caller
@@ -101,7 +107,9 @@ class Double:
         self.held.append((tensor.data_ptr(), stream))
 
     def pinned(self, nbytes: int) -> torch.Tensor:
-        return torch.full((nbytes,), POISON, dtype=torch.uint8)
+        memory = torch.full((nbytes,), POISON, dtype=torch.uint8)
+        self._pinned.add(memory.untyped_storage().data_ptr())
+        return memory
 
     def future_devices(self, device: torch.device) -> list[torch.device]:
         return []

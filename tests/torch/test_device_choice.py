@@ -84,7 +84,7 @@ def take_turns(chooser: Chooser, count: int, share: float) -> list[tuple[Turn, P
     for _ in range(count):
         turn = chooser.take_turn(KIND)
         if turn.samples:
-            chooser.decide(turn, KIND, lambda _: marks_of(share), lambda marks: 4 * marks)
+            chooser.decide(turn, lambda _: marks_of(share), lambda marks: 4 * marks)
         turns.append((turn, turn.decision.result(timeout=0).path))
     return turns
 
@@ -109,8 +109,8 @@ def test_a_turn_keeps_its_decision_while_the_next_one_is_made() -> None:
 def test_shares_are_those_of_all_ranks() -> None:
     chooser = Chooser(2, FAST)
     turn = chooser.take_turn(KIND)
-    others = marks_of(1.0) - marks_of(0.75)
-    chooser.decide(turn, KIND, lambda _: marks_of(0.25), lambda marks: marks + others)
+    others = (marks_of(1.0) - marks_of(0.75)).numpy()
+    chooser.decide(turn, lambda _: marks_of(0.25), lambda marks: marks + others)
     assert turn.decision.result().sample == Sample(own=0.25, union=0.5)
     assert set(chooser.decisions()) == {"float32 x 25000000"}
 
@@ -123,7 +123,7 @@ def test_who_waits_for_a_decision_hears_why_there_is_none() -> None:
         raise ConnectionError("gone")
 
     with pytest.raises(ConnectionError):
-        chooser.decide(turn, KIND, lambda _: marks_of(0), fail)
+        chooser.decide(turn, lambda _: marks_of(0), fail)
     with pytest.raises(ConnectionError, match="gone"):
         later.decision.result(timeout=0)
     assert chooser.decisions() == {}

@@ -212,14 +212,24 @@ def sparse_tensors(device: str) -> None:
         dist.all_reduce(expected)
         given = mine.clone()
         dist.broadcast(given, 1)
+        root = mine.clone()
+        dist.reduce(root, 2)
+        everyones = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        dist.all_gather(everyones, mine)
         with staged_group(device) as group:
             actual = mine.clone().to(device)
             dist.all_reduce(actual, group=group)
+            at_root = mine.clone().to(device)
+            dist.reduce(at_root, 2, group=group)
+            gathered = [torch.empty_like(actual) for _ in everyones]
+            dist.all_gather(gathered, mine.clone().to(device), group=group)
             assert actual.device.type == device
             got = mine.clone().to(device)
             dist.broadcast(got, 1, group=group)
             assert operations(group) > 0
-        for one, other in ((actual, expected), (got, given)):
+        at_root, root = at_root.coalesce(), root.coalesce()
+        pairs = [(actual, expected), (got, given), (at_root, root)]
+        for one, other in [*pairs, *zip(gathered, everyones, strict=True)]:
             assert one.is_coalesced()
             assert_same_bits(one.indices(), other.indices())
             assert_same_bits(one.values(), other.values())

@@ -72,7 +72,7 @@ def chooses() -> None:
         assert choices[FULL]["own"] == choices[FULL]["union"] == 1
         assert set(choices[FULL]["predicted_s"]) == {"packed", "dense", "nccl"}
         # Measured, and the same on all ranks.
-        speeds = path_of(group)._chooser._speeds
+        speeds = path_of(group).stager.speeds
         everyones: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(everyones, speeds)
         assert everyones == [speeds] * len(everyones)
@@ -103,7 +103,7 @@ def test_auto_with_many_in_flight(ranks: Ranks) -> None:
 def shared() -> None:
     with gloo_for_nccl(), cpu_as_device("one for all"), group_in_mode("auto") as group:
         assert all(engine_takes(group, torch.ones(SIZE)) for _ in range(3))
-        assert path_of(group)._chooser._speeds.inner_s == float("inf")
+        assert path_of(group).stager.speeds.inner_s == float("inf")
 
 
 def test_auto_leaves_nccl_out_where_ranks_share_a_device(ranks: Ranks) -> None:

@@ -29,6 +29,9 @@ class Event(Protocol):
 class Accelerator(Protocol):
     """One kind of device. All may be called from any thread."""
 
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor of this kind of device is in the device's memory."""
+
     def current(self, device: torch.device) -> Stream:
         """The stream that the calling thread works on."""
 
@@ -61,6 +64,9 @@ class Accelerator(Protocol):
 
 class Cuda:
     """CUDA through torch."""
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        return tensor.is_cuda
 
     def current(self, device: torch.device) -> Stream:
         return torch.cuda.current_stream(device)
@@ -102,4 +108,5 @@ ACCELERATORS: dict[str, Accelerator] = {"cuda": Cuda()}
 
 def is_on_device(tensor: torch.Tensor) -> bool:
     """Whether the engine reaches the tensor only through host memory."""
-    return tensor.device.type in ACCELERATORS
+    accelerator = ACCELERATORS.get(tensor.device.type)
+    return accelerator is not None and accelerator.holds(tensor)

@@ -11,7 +11,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from sparsewire.device.packing import BLOCK
 from sparsewire.device.path_cost import Path, Sample, Speeds, choose, predict
@@ -26,7 +28,7 @@ SMALLEST = SAMPLED * BLOCK
 Mark = Callable[[int], torch.Tensor]
 """Marks of so many blocks, int32: 1 for each that is not zero."""
 _KINDS_MAX = 1024
-AddUp = Callable[[torch.Tensor], torch.Tensor]
+AddUp = Callable[[NDArray[np.int32]], NDArray[np.int32]]
 
 
 class Kind(NamedTuple):
@@ -62,6 +64,7 @@ class _Record:
 class Turn(NamedTuple):
     """One call's part: its decision, and whether it is the one to sample for it."""
 
+    kind: Kind
     decision: Future[Decision]
     samples: bool
 
@@ -85,18 +88,18 @@ class Chooser:
             record.calls += 1
             if samples:
                 record.decision = Future()
-            return Turn(record.decision, samples)
+            return Turn(kind, record.decision, samples)
 
-    def decide(self, turn: Turn, kind: Kind, mark: Mark, add_up: AddUp) -> None:
+    def decide(self, turn: Turn, mark: Mark, add_up: AddUp) -> None:
         """Decide for a turn that samples; collective. What is raised here, who waits raises too."""
         try:
-            turn.decision.set_result(self._decision(kind, self._sample(mark, add_up)))
+            turn.decision.set_result(self._decision(turn.kind, self._sample(mark, add_up)))
         except BaseException as error:
             turn.decision.set_exception(error)
             raise
 
     def _sample(self, mark: Mark, add_up: AddUp) -> Sample:
-        marks = mark(SAMPLED)
+        marks = mark(SAMPLED).numpy()
         ranks_with = add_up(marks)
         own = float(ranks_with.sum()) / self._ranks / len(marks)
         return Sample(own, float((ranks_with > 0).sum()) / len(marks))

@@ -175,13 +175,19 @@ class WholeTransfer(DenseTransfer):
 
 
 class SparseTransfer(Transfer):
-    """A sparse_coo tensor, which gets new indices and values."""
+    """A sparse_coo tensor: new tensors come back, sparse or dense, or lists of them, or None.
 
-    arguments: ClassVar[dict[str, Any]] = {"result": "sparse"}
+    With `targets`, these come to hold what comes back, if anything does.
+    """
 
-    def __init__(self, staging: Staging, tensor: torch.Tensor) -> None:
+    def __init__(
+        self, staging: Staging, tensor: torch.Tensor, targets: Sequence[torch.Tensor] = ()
+    ) -> None:
         super().__init__(staging, tensor)
+        self._targets = targets
         self._sent: list[torch.Tensor] = []
+        self.result: Any = None
+        """What came back, on the device."""
 
     def send(self) -> torch.Tensor:
         down = self.staging.down
@@ -190,35 +196,46 @@ class SparseTransfer(Transfer):
         self._sent = [_room(down, part) for part in found]
         on_host = [_shaped(memory, part) for memory, part in zip(self._sent, found, strict=True)]
         down.enqueue(partial(_move_all, on_host, found)).synchronize()
-        return self._tensor(on_host)
+        return _joined(on_host, self.tensor)
 
-    def receive(self, result: torch.Tensor | None) -> Event:
+    def receive(self, result: Any) -> Event:
         self.drop()
-        up = self.staging.up
         if result is None:
-            return up.record()
-        found = _parts(result)
-        memory = [_room(up, part) for part in found]
-        on_host = [_shaped(each, part) for each, part in zip(memory, found, strict=True)]
-        _move_all(on_host, found)
-        device = self.tensor.device
-        self.made = up.run(lambda: [torch.empty_like(part, device=device) for part in found])
-        there = up.enqueue(partial(_move_all, self.made, on_host))
-        for each in memory:
-            up.pool.give_back(each, there)
-        self.tensor.data = self._tensor(self.made)
-        return there
+            return self.staging.up.record()  # A reduce gives nothing to ranks other than its root.
+        listed = result if isinstance(result, list) else [result]
+        brought = [self._bring(each) for each in listed]
+        self.result = brought if isinstance(result, list) else brought[0]
+        for target, new in zip(self._targets, brought, strict=False):
+            target.data = new
+        return self.staging.up.record()
 
     def drop(self) -> None:
         for memory in self._sent:
             self.staging.down.pool.give_back(memory)
         self._sent = []
 
-    def _tensor(self, parts: list[torch.Tensor]) -> torch.Tensor:
-        indices, values = parts
-        return torch.sparse_coo_tensor(
-            indices, values, self.tensor.shape, is_coalesced=True, check_invariants=False
-        )
+    def _bring(self, result: torch.Tensor) -> torch.Tensor:
+        """A tensor like it on the device, once the stream has come so far."""
+        up, found, device = self.staging.up, _parts(result), self.staging.device
+        memory = [_room(up, part) for part in found]
+        on_host = [_shaped(each, part) for each, part in zip(memory, found, strict=True)]
+        _move_all(on_host, found)
+        made = up.run(lambda: [torch.empty_like(part, device=device) for part in found])
+        there = up.enqueue(partial(_move_all, made, on_host))
+        for each in memory:
+            up.pool.give_back(each, there)
+        self.made += made
+        return _joined(made, result)
+
+
+def _joined(parts: list[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
+    """The tensor of these parts, which is sparse or dense as `like` is."""
+    if like.layout is not torch.sparse_coo:
+        return parts[0]
+    indices, values = parts
+    return torch.sparse_coo_tensor(
+        indices, values, like.shape, is_coalesced=True, check_invariants=False
+    )
 
 
 def _move(target: torch.Tensor, source: torch.Tensor) -> None:
@@ -231,7 +248,9 @@ def _move_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) 
 
 
 def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Indices and values of a sparse_coo tensor."""
+    """Indices and values of a sparse_coo tensor; a dense one is its only part."""
+    if tensor.layout is not torch.sparse_coo:
+        return [tensor]
     return [tensor._indices(), tensor._values().detach().resolve_neg().contiguous()]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,18 +15,18 @@ import numpy as np
 import torch
 
 import sparsewire
-from sparsewire.device.choice import SMALLEST, Chooser, Kind, Turn
-from sparsewire.device.path_cost import Path, Speeds
-from sparsewire.device.speeds import measure_copies
+from sparsewire.device.choice import Turn
+from sparsewire.device.path_cost import Path
 from sparsewire.device.staging import Staging, staging_of
-from sparsewire.device.transfer import PackedTransfer, SparseTransfer, Transfer, WholeTransfer
+from sparsewire.device.transfer import PackedTransfer, SparseTransfer, Transfer
 from sparsewire.lifetime import Inherited, never_free
 from sparsewire.meeting.sockets import host_identity
+from sparsewire.staged import Stager
 from sparsewire.torch.device_queue import Call, DeviceQueue, Handle
+from sparsewire.torch.engine_path import require_outputs
 from sparsewire.torch.inner_speed import InnerSpeed
 
 MeasureInner = Callable[[torch.device], InnerSpeed]
-_SKIP_ZEROS = {"sum", "avg"}
 
 
 class DevicePaths:
@@ -89,7 +89,13 @@ class DevicePath:
             measure_inner = None  # NCCL refuses two ranks on one device.
         self._has_inner = measure_inner is not None
         inner = measure_inner(device) if measure_inner is not None else InnerSpeed()
-        self._chooser = Chooser(communicator.world_size, self._agree_on(inner))
+        self.stager = Stager(
+            communicator.all_reduce,
+            communicator.world_size,
+            communicator.link.byte_s,
+            self._staging,
+            (inner.byte_s, inner.latency_s),
+        )
 
     def all_reduce(
         self, tensor: torch.Tensor, op: str, timeout: float, *, may_decline: bool = False
@@ -97,18 +103,13 @@ class DevicePath:
         """Start to reduce a tensor in place; None where the inner group is to do it."""
         call = partial(self.communicator.all_reduce, op=op, async_op=True, timeout=timeout)
         if tensor.layout is torch.sparse_coo:
-            return self._submit(SparseTransfer, tensor, call)
-        may_decline = may_decline and self._has_inner
-        if op not in _SKIP_ZEROS or tensor.numel() < SMALLEST:
-            return None if may_decline else self._submit(WholeTransfer, tensor, call)
-        kind = Kind(tensor.dtype, tensor.numel())
-        turn = self._chooser.take_turn(kind)
-        # Who declines must know at once: NCCL's calls are in the order of the program.
-        if may_decline and not turn.samples and turn.decision.result().path is Path.INNER:
+            return self._sparse(tensor, [tensor], partial(call, result="sparse"))
+        turn = self.stager.take_turn(tensor, op)
+        if may_decline and self._has_inner and _is_for_inner(turn):
             return None
 
         def prepare(staging: Staging) -> Transfer:
-            return self._choose(staging, tensor, kind, turn, timeout)
+            return self.stager.transfer(staging, tensor, turn, timeout)
 
         return self._queue.submit(tensor, prepare, call)
 
@@ -119,12 +120,29 @@ class DevicePath:
         """
         if tensor.layout is torch.sparse_coo:
             give = partial(self.communicator.broadcast, root=root, async_op=True, timeout=timeout)
-            return self._submit(SparseTransfer, tensor, lambda on_host, **_: give(on_host))
+            return self._sparse(tensor, [tensor], give)
         if self._has_inner:
             return None
-        make = partial(PackedTransfer, words=True, speaks=root == self.communicator.rank)
+        speaks = root == self.communicator.rank
+
+        def prepare(staging: Staging) -> Transfer:
+            return PackedTransfer(staging, tensor, words=True, speaks=speaks)
+
         add = partial(self.communicator.all_reduce, async_op=True, timeout=timeout)
-        return self._submit(make, tensor, add)
+        return self._queue.submit(tensor, prepare, add)
+
+    def reduce(self, tensor: torch.Tensor, op: str, root: int, timeout: float) -> Handle:
+        """Start to reduce a sparse tensor at rank `root`; the others keep theirs as they are."""
+        call = partial(self.communicator.reduce, op=op, root=root, async_op=True, timeout=timeout)
+        return self._sparse(tensor, [tensor], call)
+
+    def all_gather(
+        self, tensor: torch.Tensor, outputs: Sequence[torch.Tensor], timeout: float
+    ) -> Handle:
+        """Start to put the sparse tensors of all ranks into `outputs`, one for each rank."""
+        require_outputs(tensor, outputs, self.communicator.world_size)
+        call = partial(self.communicator.all_gather, async_op=True, timeout=timeout)
+        return self._sparse(tensor, outputs, call)
 
     def choices(self) -> dict[str, dict[str, Any]]:
         """The latest, by dtype and number of elements."""
@@ -134,7 +152,7 @@ class DevicePath:
                 **decision.sample._asdict(),
                 "predicted_s": decision.predicted_s,
             }
-            for kind, decision in self._chooser.decisions().items()
+            for kind, decision in self.stager.chooser.decisions().items()
         }
 
     def close(self) -> None:
@@ -142,23 +160,11 @@ class DevicePath:
         self.communicator.close()
         self._queue.close()
 
-    def _submit(
-        self,
-        make: Callable[[Staging, torch.Tensor], Transfer],
-        tensor: torch.Tensor,
-        call: Call,
-    ) -> Handle:
-        return self._queue.submit(tensor, lambda staging: make(staging, tensor), call)
+    def _sparse(self, tensor: torch.Tensor, targets: Sequence[torch.Tensor], call: Call) -> Handle:
+        def prepare(staging: Staging) -> Transfer:
+            return SparseTransfer(staging, tensor, targets)
 
-    def _choose(
-        self, staging: Staging, tensor: torch.Tensor, kind: Kind, turn: Turn, timeout: float
-    ) -> Transfer:
-        packed = PackedTransfer(staging, tensor)
-        if turn.samples:
-            add_up = partial(self.communicator.all_reduce, timeout=timeout)
-            self._chooser.decide(turn, kind, packed.sample, add_up)
-        is_packed = turn.decision.result().engine_path is Path.PACKED
-        return packed if is_packed else WholeTransfer(staging, tensor)
+        return self._queue.submit(tensor, prepare, call)
 
     def _shares_devices(self) -> bool:
         """Whether two ranks have one device; collective."""
@@ -168,8 +174,9 @@ class DevicePath:
         table[self.communicator.rank] = int.from_bytes(digest[:7], "little")
         return len(set(self.communicator.all_reduce(table).tolist())) < len(table)
 
-    def _agree_on(self, inner: InnerSpeed) -> Speeds:
-        """The slowest rank's figures; collective."""
-        copies = measure_copies(self._staging)
-        mine = (*copies, self.communicator.link.byte_s, inner.byte_s, inner.latency_s)
-        return Speeds(*self.communicator.all_reduce(np.array(mine), "max").tolist())
+
+def _is_for_inner(turn: Turn | None) -> bool:
+    """Whether NCCL is to serve a call: known at once, for its calls are in the program's order."""
+    if turn is None:
+        return True
+    return not turn.samples and turn.decision.result().path is Path.INNER

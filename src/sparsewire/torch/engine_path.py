@@ -111,17 +111,19 @@ def all_gather(
     communicator: Communicator,
     timeout: float,
 ) -> Work:
-    """Start to put the sparse tensors of all ranks into `outputs`, one for each rank.
+    """Start to put the sparse tensors of all ranks into `outputs`, one for each rank."""
+    require_outputs(tensor, outputs, communicator.world_size)
+    return _into(outputs, communicator.all_gather(tensor, True, timeout))
 
-    Raises ValueError for outputs of another shape, dtype or number.
-    """
-    expected = [(tensor.shape, tensor.dtype, tensor.layout)] * communicator.world_size
+
+def require_outputs(tensor: torch.Tensor, outputs: Sequence[torch.Tensor], world_size: int) -> None:
+    """Raise ValueError for outputs of an all_gather of another shape, dtype or number."""
+    expected = [(tensor.shape, tensor.dtype, tensor.layout)] * world_size
     if [(output.shape, output.dtype, output.layout) for output in outputs] != expected:
         raise ValueError(
-            f"all_gather of a sparse tensor needs {communicator.world_size} sparse outputs of "
+            f"all_gather of a sparse tensor needs {world_size} sparse outputs of "
             f"shape {tuple(tensor.shape)} and {tensor.dtype}, one for each rank"
         )
-    return _into(outputs, communicator.all_gather(tensor, True, timeout))
 
 
 def _into(tensors: Sequence[torch.Tensor], work: Work) -> Work:

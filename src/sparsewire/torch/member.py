@@ -232,8 +232,13 @@ class Member(Forwarding):
             return super().allgather(*args, **kwargs)
         (outputs,), (tensor,), *options = args
         timeout = (options[0] if options else AllgatherOptions()).timeout
+        group = self._serving()
+        if is_on_device(tensor):
+            gather = partial(DevicePath.all_gather, tensor=tensor, outputs=outputs)
+            work = group._serve_on_device(outputs, timeout, gather)
+            return work or super().allgather(*args, **kwargs)
         start = partial(engine_path.all_gather, tensor, outputs)
-        return self._serving()._serve(outputs, timeout, start)
+        return group._serve(outputs, timeout, start)
 
     @untraced
     def reduce(self, *args: Any, **kwargs: Any) -> Any:
@@ -242,8 +247,13 @@ class Member(Forwarding):
         if op is None:
             return super().reduce(*args, **kwargs)
         (tensor,), options = args
+        group = self._serving()
+        if is_on_device(tensor):
+            to_root = partial(DevicePath.reduce, tensor=tensor, op=op, root=options.rootRank)
+            work = group._serve_on_device([tensor], options.timeout, to_root)
+            return work or super().reduce(*args, **kwargs)
         start = partial(engine_path.reduce, tensor, op, options.rootRank)
-        return self._serving()._serve([tensor], options.timeout, start)
+        return group._serve([tensor], options.timeout, start)
 
     def _reduce(
         self, name: str, tensors: list[torch.Tensor], options: Any, engine_takes: bool = True
@@ -322,7 +332,7 @@ def _joined(
 
 def _is_one_sparse(tensors: Any) -> bool:
     one = isinstance(tensors, list | tuple) and len(tensors) == 1
-    return one and tensors[0].is_cpu and engine_path.is_sparse(tensors[0])
+    return one and engine_path.is_sparse(tensors[0])
 
 
 def _sparse_operation(tensors: Any = None, options: Any = None, *others: Any) -> str | None:
