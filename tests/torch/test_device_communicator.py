@@ -52,6 +52,9 @@ def reduces(device: str, path: Path) -> None:
             turned = mine[:SMALLEST].clone().to(device).view(256, -1).t()
             comm.all_reduce(turned)
             assert_same_bits(turned.t().reshape(-1), expected["sum"][:SMALLEST])
+            negative = torch.full((SMALLEST,), 1 + 2j, device=device).conj().imag
+            assert negative.is_neg()
+            assert comm.all_reduce(negative).eq(-2 * comm.world_size).all()
             assert_same_bits(comm.all_reduce(mine.clone().to(device), precision="bfloat16"), low)
 
             x, out = mine.clone().to(device), torch.full_like(mine, 5.0, device=device)

@@ -109,7 +109,7 @@ def test_zeros_are_not_sent(ranks: Ranks, device: str) -> None:
 
 def layouts(device: str, path: Path) -> None:
     """Layouts may differ between ranks."""
-    rank, size = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
     whole = blocks(2 * SMALLEST, torch.float32, 0.1)
     with always(path), staged_group(device) as group:
         memory = whole.clone().to(device)
@@ -124,11 +124,7 @@ def layouts(device: str, path: Path) -> None:
     with always(path), staged_group(device) as group:
         turned = square.clone().to(device).t()
         reduced(turned, group=group)
-        negative = torch.full((SMALLEST,), 1 + 2j, device=device).conj().imag
-        assert negative.is_neg()
-        reduced(negative, group=group)
     assert_same_bits(turned, reduced(square.t().contiguous()))
-    assert negative.eq(-2.0 * size).all()
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 import sparsewire
+from sparsewire.device.accelerator import ACCELERATORS
 from sparsewire.device.choice import Turn
 from sparsewire.device.path_cost import Path
 from sparsewire.device.staging import Staging, staging_of
@@ -84,16 +85,13 @@ class DevicePath:
     ) -> None:
         self.communicator = communicator
         self._queue = DeviceQueue(communicator)
-        self._staging = staging_of(device)
-        if measure_inner is not None and self._shares_devices():
-            measure_inner = None  # NCCL refuses two ranks on one device.
         self._has_inner = measure_inner is not None
         inner = measure_inner(device) if measure_inner is not None else InnerSpeed()
         self.stager = Stager(
             communicator.all_reduce,
             communicator.world_size,
             communicator.link.byte_s,
-            self._staging,
+            staging_of(device),
             (inner.byte_s, inner.latency_s),
         )
 
@@ -166,17 +164,18 @@ class DevicePath:
 
         return self._queue.submit(tensor, prepare, call)
 
-    def _shares_devices(self) -> bool:
-        """Whether two ranks have one device; collective."""
-        name = self._staging.accelerator.identity(self._staging.device)
-        digest = hashlib.sha256(f"{host_identity()} {name}".encode()).digest()
-        table = np.zeros(self.communicator.world_size, np.int64)
-        table[self.communicator.rank] = int.from_bytes(digest[:7], "little")
-        return len(set(self.communicator.all_reduce(table).tolist())) < len(table)
-
 
 def _is_for_inner(turn: Turn | None) -> bool:
     """Whether NCCL is to serve a call: known at once, for its calls are in the program's order."""
     if turn is None:
         return True
     return not turn.samples and turn.decision.result().path is Path.INNER
+
+
+def share_devices(communicator: sparsewire.Communicator, device: torch.device) -> bool:
+    """Whether two ranks have one device, which NCCL refuses; collective."""
+    name = ACCELERATORS[device.type].identity(device)
+    digest = hashlib.sha256(f"{host_identity()} {name}".encode()).digest()
+    table = np.zeros(communicator.world_size, np.int64)
+    table[communicator.rank] = int.from_bytes(digest[:7], "little")
+    return len(set(communicator.all_reduce(table).tolist())) < len(table)

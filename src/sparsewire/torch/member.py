@@ -18,11 +18,11 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import AllgatherOptions, PrefixStore, ReduceOptions, Store
 
 import sparsewire
-from sparsewire.device.accelerator import is_on_device
+from sparsewire.device.accelerator import ACCELERATORS, is_on_device
 from sparsewire.errors import Error
 from sparsewire.lifetime import close_at_exit, closes_now, disown_in_child, never_free
 from sparsewire.torch import engine_path
-from sparsewire.torch.device_path import DevicePath, DevicePaths
+from sparsewire.torch.device_path import DevicePath, DevicePaths, share_devices
 from sparsewire.torch.device_queue import Handle
 from sparsewire.torch.device_work import DeviceWork
 from sparsewire.torch.forwarding import Forwarding, InnerBackends, device_type, untraced
@@ -58,6 +58,7 @@ class Member(Forwarding):
         self._nesting = threading.Lock()
         self._callbacks = Callbacks(level + 1)
         self._health = Health()
+        self._shared: bool | None = None
         # The engine first: it finds out at once where ranks cannot reach each other.
         self.communicator = sparsewire.init(
             PrefixStore("sparsewire", store),
@@ -119,7 +120,8 @@ class Member(Forwarding):
         mode = self.communicator.cuda
         if mode == "nccl":
             return None
-        inner = self._inner_backends.nccl(device.type) if mode == "auto" else None
+        shared = mode == "auto" and self._share_devices(device)
+        inner = self._inner_backends.nccl(device.type) if mode == "auto" and not shared else None
         communicator = sparsewire.init(
             PrefixStore("device", self._store),
             rank=self.rank(),
@@ -127,6 +129,20 @@ class Member(Forwarding):
             timeout=self._timeout.total_seconds(),
         )
         return DevicePath(communicator, device, partial(measure, inner) if inner else None)
+
+    def _inner(self, device_type: str) -> Any:
+        """As ever; but where ranks share a GPU and may use the engine, gloo is for CUDA, too."""
+        if device_type == "cuda" and self.communicator.cuda != "nccl" and torch.cuda.is_available():
+            device = torch.device(device_type, torch.cuda.current_device())
+            if self._share_devices(device):
+                return self._inner_backends.gloo
+        return super()._inner(device_type)
+
+    def _share_devices(self, device: torch.device) -> bool:
+        """Whether two ranks have one device; collective at first."""
+        if self._shared is None:
+            self._shared = share_devices(self.communicator, device)
+        return self._shared
 
     def set_timeout(self, timeout: timedelta) -> None:
         self._inner_backends.set_timeout(timeout)
@@ -223,6 +239,8 @@ class Member(Forwarding):
                 torch.zeros(1, dtype=torch.int32), None, opts.timeout if opts else timeout
             )
         group = self._serving()
+        if group.communicator.cuda == "engine" and opts.device.type in ACCELERATORS:
+            return self.allreduce(torch.zeros(1, dtype=torch.int32, device=opts.device))
         return group._record(group._inner(opts.device.type).barrier(opts))
 
     @untraced
