@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -22,6 +23,8 @@ SPARSE_OPS = ("sum", "avg")
 _INTEGERS = {DTYPES["int32"], DTYPES["int64"]}
 _SEEDS = 2**32
 _CPU = 1
+# DLPack's numbers for CUDA's memory, of its own or managed.
+_CUDA = (2, 13)
 _IMMUTABLE = ("jax", "jaxlib")
 _NUMPY_CODES: dict[Any, int] = {
     np.dtype(name): code for name, code in DTYPES.items() if name != "bfloat16"
@@ -52,6 +55,29 @@ def view(x: Any, *, writable: bool) -> View:
             "and turn the result into a JAX array with jax.numpy.asarray"
         )
     return _of_numpy(_as_numpy(x, writable), writable, x)
+
+
+def is_on_device(x: Any) -> bool:
+    """Whether `x` is in the memory of an accelerator that tensors are staged from."""
+    if isinstance(x, np.ndarray):
+        return False
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        from sparsewire.device.accelerator import is_on_device as has_accelerator
+
+        return has_accelerator(x)
+    if hasattr(x, "__cuda_array_interface__"):
+        return True
+    return hasattr(x, "__dlpack_device__") and int(x.__dlpack_device__()[0]) in _CUDA
+
+
+def check_staging(x: Any) -> None:
+    """Raise TypeError where torch is missing, which stages what is on a device."""
+    if find_spec("torch") is None:
+        raise TypeError(
+            f"{type(x).__name__} is on a GPU, and torch, which brings it to the host, is not "
+            "installed: install torch, or pass an array in CPU memory"
+        )
 
 
 def check_out(source: View, out: View) -> None:
@@ -98,21 +124,33 @@ def _numpy_code(dtype: np.dtype[Any]) -> int:
     raise _unsupported(str(dtype))
 
 
-def _of_tensor(x: Any, torch: Any) -> View:
+def torch_code(dtype: Any) -> int:
+    """The code of a dtype of torch; raises TypeError for those that the engine has no use for."""
     if not _torch_codes:
+        torch = sys.modules["torch"]
         _torch_codes.update((getattr(torch, name), code) for name, code in DTYPES.items())
-    if not x.is_cpu:
-        raise ValueError(f"the tensor is on {x.device}: pass x.cpu()")
-    if x.layout is not torch.strided:
-        raise TypeError(f"the tensor has layout {x.layout}: pass x.to_dense()")
-    code = _torch_codes.get(x.dtype)
+    code = _torch_codes.get(dtype)
     if code is None:
-        raise _unsupported(str(x.dtype))
-    if x.requires_grad and torch.is_grad_enabled():
+        raise _unsupported(str(dtype))
+    return code
+
+
+def check_gradient(x: Any) -> None:
+    """Raise ValueError for a tensor whose changes autograd would have to know of."""
+    if x.requires_grad and sys.modules["torch"].is_grad_enabled():
         raise ValueError(
             "the tensor requires grad, and all_reduce is not differentiable: pass x.detach(), "
             "or call it under torch.no_grad()"
         )
+
+
+def _of_tensor(x: Any, torch: Any) -> View:
+    if not x.is_cpu:
+        raise ValueError(f"the tensor is on {x.device}: pass x.cpu()")
+    if x.layout is not torch.strided:
+        raise TypeError(f"the tensor has layout {x.layout}: pass x.to_dense()")
+    code = torch_code(x.dtype)
+    check_gradient(x)
     if x.is_neg():
         raise ValueError("the tensor is negated only when it is read: pass x.resolve_neg()")
     if not x.is_contiguous():

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
-from typing import Any, cast
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from sparsewire._core import Communicator as Core
 from sparsewire._core import Operation
-from sparsewire.arguments import Precision, check_dense, check_out, codecs, dense_code, view
+from sparsewire.arguments import (
+    Precision,
+    check_dense,
+    check_out,
+    check_staging,
+    codecs,
+    dense_code,
+    is_on_device,
+    view,
+)
 from sparsewire.errors import Error, Timeout, from_failure
 from sparsewire.lifetime import Inherited, close_at_exit, closes_now, disown_in_child
 from sparsewire.options import TIMEOUT_MAX_S, LinkFigures, Options, check_timeout
@@ -24,6 +33,9 @@ from sparsewire.sparse_collectives import (
     read,
 )
 from sparsewire.work import AbandonedMemory, CallbackPool, NoticeLog, Work
+
+if TYPE_CHECKING:  # It imports torch.
+    from sparsewire.staged import StagedCalls
 
 
 class Communicator:
@@ -58,6 +70,11 @@ class Communicator:
         return self.world_size > 1 and bool(self._options.aggregators)
 
     @property
+    def cuda(self) -> str:
+        """What is to serve CUDA tensors in a process group: SPARSEWIRE_CUDA."""
+        return self._options.cuda
+
+    @property
     def link(self) -> LinkFigures:
         """Figures of the link that algorithms are chosen by, in seconds: measured, or given."""
         return LinkFigures(*self._core.link())
@@ -83,6 +100,12 @@ class Communicator:
         integers), "min", "max" or "product". The result goes into `x`, or into `out` where given:
         an array with the dtype and size of `x`, which may be `x`, but not overlap it otherwise.
 
+        `x` may also be on a GPU, on all ranks alike: a torch tensor of any layout, dense or
+        sparse_coo, or a dense array with DLPack or the CUDA array interface, which needs torch.
+        The call returns once it is on the host, and in the first of every 32 calls of one size
+        once all ranks have come; the current stream waits for the end. `out` is on the same GPU.
+        Written and tested on the CPU, never run on CUDA.
+
         Sparse `x`: a `SparseVector` or a torch sparse_coo tensor, hybrid ones included; duplicate
         positions are summed first. All ranks pass the same dtype and shape; `op` is "sum" or "avg".
         `result` is "sparse", "dense", or "auto": whichever takes less memory. `out` is a dense
@@ -106,7 +129,10 @@ class Communicator:
             request = Request("all_reduce", op, 0, algorithm, precision, seed, result, out)
             return self._sparse(x, request, async_op, timeout)
         check_dense(algorithm, result, seed)
-        work = self._dense(x, op, out, timeout, precision, seed, awaited=not async_op)
+        if is_on_device(x):
+            work = self._staged_dense(x, op, out, timeout, precision, seed)
+        else:
+            work = self._dense(x, op, out, timeout, precision, seed, awaited=not async_op)
         return work if async_op else work.wait()
 
     def all_gather(
@@ -212,8 +238,42 @@ class Communicator:
             awaited=awaited,
         )
 
+    def _staged_dense(
+        self, x: Any, op: str, out: Any, timeout: float | None, precision: Precision, seed: int
+    ) -> Any:
+        def start(on_host: Any, **arguments: Any) -> Work:
+            work: Work = self.all_reduce(
+                on_host, op, None, True, timeout, precision=precision, seed=seed, **arguments
+            )
+            return work
+
+        check_staging(x)
+        # Sparse vectors are quantised by other rules than dense arrays.
+        return self._staged.dense(start, x, out, op, timeout, packs=precision is None)
+
+    def _staged_sparse(self, x: Any, request: Request, timeout: float | None) -> Any:
+        if request.out is not None:
+            raise ValueError(f"out= is not for tensors on {x.device}: leave it out")
+
+        def start(on_host: Any) -> Work:
+            work: Work = self._sparse(on_host, request, True, timeout)
+            return work
+
+        return self._staged.sparse(start, x)
+
+    @cached_property
+    def _staged(self) -> StagedCalls:
+        from sparsewire.staged import StagedCalls, Stager
+
+        return StagedCalls(
+            lambda staging: Stager(self.all_reduce, self.world_size, self.link.byte_s, staging)
+        )
+
     def _sparse(self, x: Any, request: Request, async_op: bool, timeout: float | None) -> Any:
         check_request(request, x, self.world_size, self.has_aggregators)
+        if is_on_device(x):
+            work = self._staged_sparse(x, request, timeout)
+            return work if async_op else work.wait()
         given = read(x)
         arguments = call_arguments(request, given)
         seconds, awaited = self._seconds(timeout), not async_op

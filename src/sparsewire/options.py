@@ -21,6 +21,8 @@ BLOCK_DEFAULT = 256
 BLOCK_MIN = 16
 BLOCK_MAX = 4096
 HOSTS = ("levels", "flat")
+# NCCL first: the default, until the engine's way of tensors on GPUs has run on some.
+CUDA = ("nccl", "engine", "auto")
 
 # Torchrun's names first, then what mpirun, other process managers and srun set.
 RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -99,6 +101,8 @@ class Options:
     hosts: str = HOSTS[0]
     """Whether the ranks of a host add up before anything crosses the network, or speak each for
     itself."""
+    cuda: str = CUDA[0]
+    """What serves CUDA tensors in the PyTorch backend; auto: whichever is faster."""
 
     def __post_init__(self) -> None:
         _require(self.world_size >= 1, f"world_size must be at least 1, not {self.world_size}")
@@ -122,6 +126,10 @@ class Options:
         _require(
             self.hosts in HOSTS,
             f"SPARSEWIRE_HOSTS must be {' or '.join(HOSTS)}, not {self.hosts!r}",
+        )
+        _require(
+            self.cuda in CUDA,
+            f"SPARSEWIRE_CUDA must be {', '.join(CUDA[:-1])} or {CUDA[-1]}, not {self.cuda!r}",
         )
         _require(self.window >= 0, f"window must not be negative, not {self.window}")
         _require(
@@ -167,6 +175,7 @@ def resolve(
         secret=environment.get("SPARSEWIRE_SECRET", "").encode(),
         link=parse_link_figures(given) if (given := environment.get("SPARSEWIRE_LINK")) else None,
         hosts=environment.get("SPARSEWIRE_HOSTS") or HOSTS[0],
+        cuda=environment.get("SPARSEWIRE_CUDA") or CUDA[0],
         shared_memory=setting(None, "SPARSEWIRE_SHARED_MEMORY", int, 1) != 0,
     )
 

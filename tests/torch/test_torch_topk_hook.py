@@ -262,7 +262,7 @@ def refuses_other_devices() -> None:
     state.transport = in_full
     for gradient in (dense, sparse):
         assert hooks.topk_hook(state, bucket_of(gradient)) is gradient
-    with pytest.raises(ValueError, match="on the CPU, not on meta"):
+    with pytest.raises(ValueError, match="on CPU and CUDA, not on meta"):
         hooks.topk_hook(state, bucket_of(dense))
 
 

@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 from pyroute2.ethtool.ioctl import EthtoolError
+from rich.console import Console
 from support import run_ranks
 from typer.testing import CliRunner
 
 from sparsewire.cli.main import app
 from sparsewire.doctor.diagnosis import DENSITIES, SIZES, Diagnosis, choices, of_ranks
 from sparsewire.doctor.findings import Finding, findings
+from sparsewire.doctor.gpu import Gpu, look_at_gpu
 from sparsewire.doctor.machine import Device, Machine, device_with, look_at_machine
+from sparsewire.doctor.tables import print_diagnosis
 from sparsewire.options import LinkFigures
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")
@@ -198,3 +201,47 @@ def test_workers_are_refused_under_a_launcher(monkeypatch: pytest.MonkeyPatch) -
     outcome = CliRunner().invoke(app, ["doctor", "--workers", "2"])
     assert outcome.exit_code == 1
     assert "leave --workers away" in outcome.output
+
+
+def test_paths_of_tensors_on_gpus_follow_link_and_copies() -> None:
+    on_gpu = {"gpu": "a GPU", "gpu_down_s": 1e-10, "gpu_up_s": 2e-10}
+    ranks = [machine(number, **on_gpu) for number in range(4)]
+    diagnosis = Diagnosis.of(ranks, GIGABIT)
+    by_density = {each.density: each for each in diagnosis.paths}
+    assert by_density[0.01].path == "packed"
+    assert by_density[1.0].path == "dense"
+    # Four ranks, each 1%, and 3.94% of the blocks on some: 3/4 of both over 1 Gbit/s.
+    assert by_density[0.01].packed_s == pytest.approx(0.0494 * 100e6 * 0.75 * 8e-9, rel=0.3)
+    # The slowest GPU counts.
+    slow = Diagnosis.of([*ranks[:3], machine(3, **{**on_gpu, "gpu_up_s": 1e-6})], GIGABIT)
+    assert slow.paths[0].dense_s > 100
+    assert Diagnosis.from_fields(json.loads(diagnosis.to_json())) == diagnosis
+
+
+def test_there_are_no_paths_where_a_rank_has_no_gpu() -> None:
+    on_gpu = {"gpu": "a GPU", "gpu_down_s": 1e-10, "gpu_up_s": 2e-10}
+    assert Diagnosis.of([machine(0, **on_gpu), machine(1)], GIGABIT).paths == []
+    assert Diagnosis.of([machine(0, **on_gpu)], None).paths == []
+
+
+def test_torch_is_asked_for_a_gpu_only_where_there_is_a_driver(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # Whose import fails.
+    driver = tmp_path / "version"
+    assert look_at_gpu({}, driver) == Gpu()
+    driver.write_text("NVRM version")
+    assert look_at_gpu({}, driver) == Gpu()
+
+
+def test_tables_tell_of_gpus() -> None:
+    on_gpu = {"gpu": "Tesla", "gpu_down_s": 1e-10, "gpu_up_s": 2e-10}
+    console = Console(record=True, width=200)
+    print_diagnosis(console, Diagnosis.of([machine(0, **on_gpu), machine(1, **on_gpu)], GIGABIT))
+    text = console.export_text()
+    assert "Tesla: 10.0 GB/s to pinned memory, 5.0 back" in text
+    assert "packed" in text
+    print_diagnosis(console, Diagnosis.of([machine(0), machine(1)], GIGABIT))
+    text = console.export_text()
+    assert "none that torch reaches" in text
+    assert "packed" not in text

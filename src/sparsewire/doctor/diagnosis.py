@@ -14,6 +14,7 @@ from typing import Any
 
 from sparsewire.compress.message import framed, unframed
 from sparsewire.doctor.findings import Finding, findings
+from sparsewire.doctor.gpu import PathChosen, paths
 from sparsewire.doctor.machine import Machine, look_at_machine
 from sparsewire.errors import Error
 from sparsewire.experiment.crew import Event, run_on_loopback
@@ -40,18 +41,19 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Machines in rank order; without other ranks there is no link."""
+    """Machines in rank order; without other ranks there is no link, without GPUs no paths."""
 
     machines: list[Machine]
     link: LinkFigures | None
     choices: list[Chosen]
+    paths: list[PathChosen]
     findings: list[Finding]
 
     @classmethod
     def of(cls, machines: list[Machine], link: LinkFigures | None) -> Diagnosis:
         """What follows from the facts and from what was measured."""
         chosen = choices(link, len(machines)) if link else []
-        return cls(machines, link, chosen, findings(machines, link))
+        return cls(machines, link, chosen, _paths(machines, link), findings(machines, link))
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Diagnosis:
@@ -62,6 +64,16 @@ class Diagnosis:
     def to_json(self, indent: int | None = None) -> str:
         link = self.link and self.link._asdict()
         return json.dumps({**asdict(self), "link": link}, indent=indent)
+
+
+def _paths(machines: list[Machine], link: LinkFigures | None) -> list[PathChosen]:
+    """Of tensors on GPUs, where every rank has one."""
+    copies = [
+        (machine.gpu_down_s, machine.gpu_up_s)
+        for machine in machines
+        if machine.gpu_down_s is not None and machine.gpu_up_s is not None
+    ]
+    return paths(copies, link) if link and len(copies) == len(machines) else []
 
 
 def choices(link: LinkFigures, ranks: int) -> list[Chosen]:

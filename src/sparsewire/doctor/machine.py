@@ -15,6 +15,7 @@ from pyroute2 import Ethtool, IPRoute
 from pyroute2.ethtool.ioctl import EthtoolError
 
 from sparsewire import __version__, _core
+from sparsewire.doctor.gpu import look_at_gpu
 from sparsewire.lab import available
 from sparsewire.meeting.sockets import host_identity, is_loopback, local_address, prepare
 
@@ -50,6 +51,11 @@ class Machine:
     speed_mbit: int | None
     torch: str | None
     mpi4py: str | None
+    gpu: str | None = None
+    """The GPU that torch would use."""
+    gpu_down_s: float | None = None
+    gpu_up_s: float | None = None
+    """Seconds of a byte between it and pinned host memory."""
     lab: str | None = None
     """Whether `sparsewire lab` works here, or why not; None where nobody tried."""
 
@@ -71,6 +77,7 @@ def look_at_machine(environment: Mapping[str, str], *, try_lab: bool) -> Machine
         congestion_control=_congestion_control(),
         torch=_package("torch"),
         mpi4py=_package("mpi4py"),
+        **look_at_gpu(environment)._asdict(),
         lab=(available() or "possible") if try_lab else None,
     )
 

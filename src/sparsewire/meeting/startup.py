@@ -41,6 +41,7 @@ _SETTINGS = {
     "link": "set SPARSEWIRE_LINK alike on all ranks",
     "aggregators": "set SPARSEWIRE_AGGREGATORS alike on all ranks, in the same order",
     "hosts": "set SPARSEWIRE_HOSTS alike on all ranks",
+    "cuda": "set SPARSEWIRE_CUDA alike on all ranks",
 }
 
 _epochs = itertools.count()
@@ -58,6 +59,7 @@ class Record:
     peer_timeout: float
     aggregators: str
     hosts: str
+    cuda: str
     identity: str
     link: str = ""
     host: str = ""
@@ -192,6 +194,7 @@ def _record(options: Options) -> Record:
         peer_timeout=options.peer_timeout,
         aggregators=",".join(map(str, options.aggregators)),
         hosts=options.hosts,
+        cuda=options.cuda,
         identity=host_identity(),
         link=str(options.link) if options.link else "",
     )

@@ -3,8 +3,8 @@
 Torch 2.14 and newer import it by themselves; older versions need `import sparsewire.torch`.
 """
 
-from sparsewire.torch.backend import register, stats, status
+from sparsewire.torch.backend import device_choices, register, stats, status
 
 register()
 
-__all__ = ["register", "stats", "status"]
+__all__ = ["device_choices", "register", "stats", "status"]

@@ -15,18 +15,19 @@ import torch.distributed as dist
 from sparsewire import _core
 from sparsewire.arguments import SPARSE_OPS
 from sparsewire.communicator import Communicator
+from sparsewire.device.accelerator import is_on_device
+from sparsewire.device.words import as_words
 from sparsewire.work import Work
 
 DTYPES = {getattr(torch, name): code for name, code in _core.DTYPES.items()}
 OPS = {getattr(dist.ReduceOp, name.upper()): name for name in _core.OPS}
-WORD = torch.int32
-_WORD_BYTES = 4
 
 
 def operation(tensors: Sequence[torch.Tensor], op: Any) -> str | None:
     """The engine's name of the operation, or None where the inner backend serves.
 
     Depends only on what ranks must agree on anyway. Strides, for one, may differ between them.
+    Of tensors on a device it says what the engine could do.
     """
     name = OPS.get(op)
     if name is None or not all(_takes(tensor, name) for tensor in tensors):
@@ -40,13 +41,18 @@ def can_read(tensor: torch.Tensor) -> bool:
 
 
 def has_memory(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is a piece of memory that the engine can read."""
-    return tensor.is_cpu and tensor.layout is torch.strided
+    """Whether the tensor is a piece of memory that the engine can read, or stage."""
+    return _is_near(tensor) and tensor.layout is torch.strided
 
 
 def is_sparse(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is a sparse one that the engine can read."""
-    return tensor.is_cpu and tensor.layout is torch.sparse_coo and tensor.dtype in DTYPES
+    """Whether the tensor is a sparse one that the engine can read, or stage."""
+    return _is_near(tensor) and tensor.layout is torch.sparse_coo and tensor.dtype in DTYPES
+
+
+def _is_near(tensor: torch.Tensor) -> bool:
+    """Whether the engine reaches its memory, by itself or through a copy on the host."""
+    return tensor.is_cpu or is_on_device(tensor)
 
 
 def _takes(tensor: torch.Tensor, op: str) -> bool:
@@ -60,7 +66,8 @@ def _takes(tensor: torch.Tensor, op: str) -> bool:
 def require_dense(tensors: list[torch.Tensor]) -> None:
     """Refuse strided views, of which gloo would reduce the memory between the elements."""
     for tensor in tensors:
-        if has_memory(tensor) and not tensor.is_contiguous():
+        is_strided = tensor.is_cpu and tensor.layout is torch.strided
+        if is_strided and not tensor.is_contiguous():
             raise ValueError(
                 f"all_reduce of {tensor.dtype} takes contiguous tensors only: call .contiguous()"
             )
@@ -85,7 +92,7 @@ def broadcast(tensor: torch.Tensor, root: int, communicator: Communicator, timeo
     """
     if is_sparse(tensor):
         return _into([tensor], communicator.broadcast(tensor, root, True, timeout))
-    words, memory = _as_words(tensor)
+    words, memory = as_words(tensor)
     if root != communicator.rank:
         words.zero_()
     return _reduce(tensor, memory, words, "sum", communicator, timeout)
@@ -104,17 +111,19 @@ def all_gather(
     communicator: Communicator,
     timeout: float,
 ) -> Work:
-    """Start to put the sparse tensors of all ranks into `outputs`, one for each rank.
+    """Start to put the sparse tensors of all ranks into `outputs`, one for each rank."""
+    require_outputs(tensor, outputs, communicator.world_size)
+    return _into(outputs, communicator.all_gather(tensor, True, timeout))
 
-    Raises ValueError for outputs of another shape, dtype or number.
-    """
-    expected = [(tensor.shape, tensor.dtype, tensor.layout)] * communicator.world_size
+
+def require_outputs(tensor: torch.Tensor, outputs: Sequence[torch.Tensor], world_size: int) -> None:
+    """Raise ValueError for outputs of an all_gather of another shape, dtype or number."""
+    expected = [(tensor.shape, tensor.dtype, tensor.layout)] * world_size
     if [(output.shape, output.dtype, output.layout) for output in outputs] != expected:
         raise ValueError(
-            f"all_gather of a sparse tensor needs {communicator.world_size} sparse outputs of "
+            f"all_gather of a sparse tensor needs {world_size} sparse outputs of "
             f"shape {tuple(tensor.shape)} and {tensor.dtype}, one for each rank"
         )
-    return _into(outputs, communicator.all_gather(tensor, True, timeout))
 
 
 def _into(tensors: Sequence[torch.Tensor], work: Work) -> Work:
@@ -149,23 +158,3 @@ def _reduce(
     return communicator.submit(
         address, address, count, dtype, _core.OPS[op], timeout, result=settle, memory=memory
     )
-
-
-def _as_words(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """32-bit words that hold a tensor of any dtype, and the same memory in its dtype and shape.
-
-    That memory is the tensor itself where its layout allows, else a padded copy.
-    """
-    size = tensor.numel() * tensor.element_size()
-    if _is_whole_words(tensor, size):
-        return tensor.detach().view(-1).view(WORD), tensor
-    memory = torch.zeros(-(-size // _WORD_BYTES) * _WORD_BYTES, dtype=torch.uint8)
-    copy = memory[:size].view(tensor.dtype).view(tensor.shape)
-    copy.copy_(tensor.detach())
-    return memory.view(WORD), copy
-
-
-def _is_whole_words(tensor: torch.Tensor, size: int) -> bool:
-    offset = tensor.storage_offset() * tensor.element_size()
-    aligned = not any(n % _WORD_BYTES for n in (size, offset, tensor.data_ptr()))
-    return aligned and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()

@@ -99,6 +99,11 @@ class InnerBackends:
                 self._made["cuda"] = _nccl(*self._arguments, self.timeout)
             return self._made["cuda"]
 
+    def nccl(self, device_type: str) -> Backend | None:
+        """The backend for tensors of this device type, where it does not go through the host."""
+        backend = self.of(device_type)
+        return None if backend is self.gloo else backend
+
     @property
     def timeout(self) -> timedelta:
         timeout: timedelta = self.gloo.options._timeout

@@ -8,7 +8,7 @@ program order does that.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -111,16 +111,20 @@ class Future(torch.futures.Future[T]):
     attaches, and turns any error into a RuntimeError.
     """
 
-    def __init__(self, callbacks: Callbacks) -> None:
-        super().__init__()
+    def __init__(self, callbacks: Callbacks, devices: Sequence[torch.device] = ()) -> None:
+        """`devices` are those whose streams must see what is done to the value before it is."""
+        super().__init__(devices=list(devices) or None)
         self._callbacks = callbacks
+        self._devices = devices
         self._ended = threading.Event()
         self._set_unwrap_func(_unwrap)
 
     @classmethod
-    def of(cls, compute: Callable[[], T], callbacks: Callbacks) -> Future[T]:
+    def of(
+        cls, compute: Callable[[], T], callbacks: Callbacks, devices: Sequence[torch.device] = ()
+    ) -> Future[T]:
         """What `compute` returns or raises once the callback thread has come to it."""
-        future: Future[T] = cls(callbacks)
+        future: Future[T] = cls(callbacks, devices)
         callbacks.put(lambda: future._settle(compute))
         return future
 
@@ -134,7 +138,7 @@ class Future(torch.futures.Future[T]):
 
     def then(self, callback: Callable[[Any], Any]) -> Future[Any]:
         """Run `callback(self)` after the end, and have what it returns as a future."""
-        return Future.of(lambda: callback(self), self._callbacks)
+        return Future.of(lambda: callback(self), self._callbacks, self._devices)
 
     def _settle(self, compute: Callable[[], T]) -> None:
         try:

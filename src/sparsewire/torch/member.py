@@ -18,16 +18,22 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import AllgatherOptions, PrefixStore, ReduceOptions, Store
 
 import sparsewire
+from sparsewire.device.accelerator import ACCELERATORS, is_on_device
 from sparsewire.errors import Error
 from sparsewire.lifetime import close_at_exit, closes_now, disown_in_child, never_free
 from sparsewire.torch import engine_path
+from sparsewire.torch.device_path import DevicePath, DevicePaths, share_devices
+from sparsewire.torch.device_queue import Handle
+from sparsewire.torch.device_work import DeviceWork
 from sparsewire.torch.forwarding import Forwarding, InnerBackends, device_type, untraced
 from sparsewire.torch.futures import Callbacks, current_level
+from sparsewire.torch.inner_speed import measure
 from sparsewire.torch.work import EngineWork, Health
 
 NAME = "sparsewire"
 Options = TypeVar("Options")
 Start = Callable[[sparsewire.Communicator, float], sparsewire.Work]
+DeviceStart = Callable[..., Handle | None]
 
 
 class Member(Forwarding):
@@ -52,6 +58,7 @@ class Member(Forwarding):
         self._nesting = threading.Lock()
         self._callbacks = Callbacks(level + 1)
         self._health = Health()
+        self._shared: bool | None = None
         # The engine first: it finds out at once where ranks cannot reach each other.
         self.communicator = sparsewire.init(
             PrefixStore("sparsewire", store),
@@ -64,6 +71,7 @@ class Member(Forwarding):
         except BaseException:
             self.communicator.close()
             raise
+        self._device_paths = DevicePaths(self._make_device_path)
         close_at_exit(self.shutdown)
         disown_in_child(self)
         self._present(timeout)
@@ -102,6 +110,40 @@ class Member(Forwarding):
                 self._nested._health = self._health
             return self._nested
 
+    @property
+    def device_path(self) -> DevicePath | None:
+        """How tensors on devices are served; None before the first one."""
+        return self._device_paths.made
+
+    def _make_device_path(self, device: torch.device) -> DevicePath | None:
+        """Connect for tensors on this device, unless the inner backend serves them all."""
+        mode = self.communicator.cuda
+        if mode == "nccl":
+            return None
+        shared = mode == "auto" and self._share_devices(device)
+        inner = self._inner_backends.nccl(device.type) if mode == "auto" and not shared else None
+        communicator = sparsewire.init(
+            PrefixStore("device", self._store),
+            rank=self.rank(),
+            world_size=self.size(),
+            timeout=self._timeout.total_seconds(),
+        )
+        return DevicePath(communicator, device, partial(measure, inner) if inner else None)
+
+    def _inner(self, device_type: str) -> Any:
+        """As ever; but where ranks share a GPU and may use the engine, gloo is for CUDA, too."""
+        if device_type == "cuda" and self.communicator.cuda != "nccl" and torch.cuda.is_available():
+            device = torch.device(device_type, torch.cuda.current_device())
+            if self._share_devices(device):
+                return self._inner_backends.gloo
+        return super()._inner(device_type)
+
+    def _share_devices(self, device: torch.device) -> bool:
+        """Whether two ranks have one device; collective at first."""
+        if self._shared is None:
+            self._shared = share_devices(self.communicator, device)
+        return self._shared
+
     def set_timeout(self, timeout: timedelta) -> None:
         self._inner_backends.set_timeout(timeout)
 
@@ -124,6 +166,7 @@ class Member(Forwarding):
         if self._nested is not None:
             self._nested.shutdown()
         self.communicator.close()
+        self._device_paths.close()
         self._callbacks.close()
         self._inner_backends.shutdown()
         closes_now(self.shutdown)
@@ -132,6 +175,7 @@ class Member(Forwarding):
         """In a forked child: leave the group to the parent; what is called here raises."""
         self._nesting = threading.Lock()
         self._callbacks = Callbacks(self._level + 1)
+        self._device_paths.disown()
         self._inner_backends.disown()
         never_free(self)
 
@@ -141,7 +185,9 @@ class Member(Forwarding):
             self._health.run_hooks()
         if self._nested is not None:
             self._nested.abort()
-        self.communicator.abort(f"rank {self.rank()} aborted its process group")
+        message = f"rank {self.rank()} aborted its process group"
+        self.communicator.abort(message)
+        self._device_paths.abort(message)
         self._inner_backends.abort()
         self.shutdown()
 
@@ -175,7 +221,11 @@ class Member(Forwarding):
         options = _joined(dist.BroadcastOptions, "rootRank", opts, timeout, root)
         group = self._serving()
         if len(tensors) != 1 or not engine_path.can_read(tensors[0]):
-            return group._record(group._inner(device_type(tensors)).broadcast(tensors, options))
+            return group._call_inner("broadcast", tensors, options)
+        if is_on_device(tensors[0]):
+            give = partial(DevicePath.broadcast, tensor=tensors[0], root=options.rootRank)
+            work = group._serve_on_device(tensors, options.timeout, give)
+            return work or group._call_inner("broadcast", tensors, options)
         start = partial(engine_path.broadcast, tensors[0], options.rootRank)
         return group._serve(tensors, options.timeout, start)
 
@@ -189,6 +239,8 @@ class Member(Forwarding):
                 torch.zeros(1, dtype=torch.int32), None, opts.timeout if opts else timeout
             )
         group = self._serving()
+        if group.communicator.cuda == "engine" and opts.device.type in ACCELERATORS:
+            return self.allreduce(torch.zeros(1, dtype=torch.int32, device=opts.device))
         return group._record(group._inner(opts.device.type).barrier(opts))
 
     @untraced
@@ -198,8 +250,13 @@ class Member(Forwarding):
             return super().allgather(*args, **kwargs)
         (outputs,), (tensor,), *options = args
         timeout = (options[0] if options else AllgatherOptions()).timeout
+        group = self._serving()
+        if is_on_device(tensor):
+            gather = partial(DevicePath.all_gather, tensor=tensor, outputs=outputs)
+            work = group._serve_on_device(outputs, timeout, gather)
+            return work or super().allgather(*args, **kwargs)
         start = partial(engine_path.all_gather, tensor, outputs)
-        return self._serving()._serve(outputs, timeout, start)
+        return group._serve(outputs, timeout, start)
 
     @untraced
     def reduce(self, *args: Any, **kwargs: Any) -> Any:
@@ -208,8 +265,13 @@ class Member(Forwarding):
         if op is None:
             return super().reduce(*args, **kwargs)
         (tensor,), options = args
+        group = self._serving()
+        if is_on_device(tensor):
+            to_root = partial(DevicePath.reduce, tensor=tensor, op=op, root=options.rootRank)
+            work = group._serve_on_device([tensor], options.timeout, to_root)
+            return work or super().reduce(*args, **kwargs)
         start = partial(engine_path.reduce, tensor, op, options.rootRank)
-        return self._serving()._serve([tensor], options.timeout, start)
+        return group._serve([tensor], options.timeout, start)
 
     def _reduce(
         self, name: str, tensors: list[torch.Tensor], options: Any, engine_takes: bool = True
@@ -219,8 +281,13 @@ class Member(Forwarding):
         op = engine_path.operation(tensors, options.reduceOp.op) if engine_takes else None
         if op is None:
             engine_path.require_dense(tensors)
-            backend = group._inner(device_type(tensors))
-            return group._record(getattr(backend, name)(tensors, options))
+            return group._call_inner(name, tensors, options)
+        if is_on_device(tensors[0]):
+            # Several tensors are one call: all of them go one way.
+            takes = partial(DevicePath.all_reduce, op=op, may_decline=len(tensors) == 1)
+            reduces = [partial(takes, tensor=tensor) for tensor in tensors]
+            work = group._serve_on_device(tensors, options.timeout, *reduces)
+            return work or group._call_inner(name, tensors, options)
         starts = [partial(engine_path.all_reduce, tensor, op) for tensor in tensors]
         return group._serve(tensors, options.timeout, *starts)
 
@@ -228,12 +295,35 @@ class Member(Forwarding):
         self, tensors: Sequence[torch.Tensor], timeout: timedelta, *starts: Start
     ) -> dist.Work:
         """Have the engine write `tensors`; a limit below zero is the group's, and zero is none."""
-        limit = timeout if timeout >= timedelta(0) else self._timeout
-        seconds = limit.total_seconds() or math.inf
+        seconds = self._seconds(timeout)
         handles = [start(self.communicator, seconds) for start in starts]
-        work = EngineWork(handles, tensors, self._callbacks, self._health)
+        return self._issued(EngineWork(handles, tensors, self._callbacks, self._health))
+
+    def _serve_on_device(
+        self, tensors: Sequence[torch.Tensor], timeout: timedelta, *starts: DeviceStart
+    ) -> dist.Work | None:
+        """As `_serve` for tensors on a device; None where the inner backend is to serve."""
+        path = self._device_paths.of(tensors[0].device)
+        if path is None:
+            return None
+        seconds = self._seconds(timeout)
+        started = [start(path, timeout=seconds) for start in starts]
+        handles = [handle for handle in started if handle is not None]
+        if not handles:
+            return None
+        return self._issued(DeviceWork(handles, tensors, self._callbacks, self._health))
+
+    def _seconds(self, timeout: timedelta) -> float:
+        limit = timeout if timeout >= timedelta(0) else self._timeout
+        return limit.total_seconds() or math.inf
+
+    def _issued(self, work: EngineWork) -> dist.Work:
         self._latest = weakref.ref(work)
         return self._record(work)
+
+    def _call_inner(self, name: str, tensors: Sequence[torch.Tensor], options: Any) -> dist.Work:
+        backend = self._inner(device_type(tensors))
+        return self._record(getattr(backend, name)(tensors, options))
 
 
 def _listed(tensors: Any) -> Any:

@@ -68,6 +68,7 @@ class Together(dist.Work):
         self._works = works
         self._tensors = list(tensors)
         self._callbacks = callbacks
+        self._devices: Sequence[torch.device] = ()
         self._future: Future[list[torch.Tensor]] | None = None
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
@@ -91,7 +92,7 @@ class Together(dist.Work):
     def get_future(self) -> Future[list[torch.Tensor]]:
         """The tensors as a future. In a backward pass, also raise its error from `backward()`."""
         if self._future is None:
-            self._future = Future.of(self._finish, self._callbacks)
+            self._future = Future.of(self._finish, self._callbacks, self._devices)
             # DDP would turn the error into a plain RuntimeError. Its own final callback is queued
             # after this one, so this one raises first.
             if torch._C._current_graph_task_id() != -1:

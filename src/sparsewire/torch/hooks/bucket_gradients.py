@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch._C._distributed_c10d import GradBucket
 
+from sparsewire.device.accelerator import is_on_device
+from sparsewire.device.copies import to_device, to_host
+
 _HEAD = 1024
 _DTYPES = {torch.float32, torch.float16, torch.bfloat16}
 
@@ -25,13 +28,17 @@ class BucketGradients:
                 "gradients of float32, float16 and bfloat16 can be compressed, not of "
                 f"{self.dtype}: convert the model"
             )
-        self._flat = self._buffer.to("cpu", torch.float32)
+        on_host = to_host(self._buffer) if is_on_device(self._buffer) else self._buffer
+        self._flat = on_host.to(torch.float32)
         self.parameters: list[torch.Tensor] = bucket.parameters()
         self.parts = torch.split(self._flat, [parameter.numel() for parameter in self.parameters])
 
     def store(self) -> torch.Tensor:
         """Bring what is in `parts` to where DDP expects it, and return that."""
-        if self._flat is not self._buffer:
+        if is_on_device(self._buffer):
+            # Copied when this returns: the future that it goes into knows of no streams.
+            to_device(self._buffer, self._flat)
+        elif self._flat is not self._buffer:
             self._buffer.copy_(self._flat)
         return self._buffer
 

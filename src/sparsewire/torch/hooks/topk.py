@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket, PrefixStore
 
 from sparsewire.compress import Compressor, KeptComposition, Rounded, SpanTopK
+from sparsewire.device.accelerator import is_on_device
 from sparsewire.moved import renamed
 from sparsewire.torch.backed_group import BackedGroup
 from sparsewire.torch.backend import callee_of, join
@@ -86,11 +87,12 @@ def topk_hook(state: TopKState, bucket: GradBucket) -> torch.futures.Future[torc
     what a rank still owes add up to its gradients.
 
     Raises TypeError for gradients other than float32, float16 and bfloat16, ValueError for those
-    that are not on the CPU; the future raises the errors of the engine.
+    on other devices than CPU and CUDA; the future raises the errors of the engine.
     """
-    device = bucket.buffer().device
-    if device.type != "cpu" and not state.averages_in_full(bucket):
-        raise ValueError(f"topk_hook takes gradients on the CPU, not on {device}")
+    gradients = bucket.buffer()
+    is_reached = gradients.is_cpu or is_on_device(gradients)
+    if not is_reached and not state.averages_in_full(bucket):
+        raise ValueError(f"topk_hook takes gradients on CPU and CUDA, not on {gradients.device}")
     return state.average(bucket)
 
 

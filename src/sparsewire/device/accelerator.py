@@ -1,0 +1,112 @@
+"""What staging needs of an accelerator: streams, events, pinned memory. CUDA is the one there is.
+
+Tests put a double of their own into `ACCELERATORS`, for the device type "cpu": then tensors on the
+CPU take the way of those on a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+T = TypeVar("T")
+Stream = Any
+"""Runs what is put into it in order, some time later, and beside other streams."""
+
+
+class Event(Protocol):
+    """A point in a stream."""
+
+    def synchronize(self) -> None:
+        """Block the host until the stream has come to it."""
+
+    def query(self) -> bool:
+        """Whether the stream has."""
+
+
+class Accelerator(Protocol):
+    """One kind of device. All may be called from any thread."""
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor of this kind of device is in the device's memory."""
+
+    def current(self, device: torch.device) -> Stream:
+        """The stream that the calling thread works on."""
+
+    def make_stream(self, device: torch.device) -> Stream: ...
+
+    def record(self, stream: Stream) -> Event:
+        """The end of what is in the stream now."""
+
+    def wait(self, stream: Stream, event: Event) -> None:
+        """Have what comes into the stream from now on run after the event; does not block."""
+
+    def run(self, stream: Stream, work: Callable[[], T]) -> T:
+        """Have `work` issue its operations into the stream; what it returns may block for it."""
+
+    def enqueue(self, stream: Stream, work: Callable[[], None]) -> None:
+        """The same for what gives the host nothing: it may run any time before an event behind."""
+
+    def hold(self, tensor: torch.Tensor, stream: Stream) -> None:
+        """Keep the memory of a tensor, freed meanwhile, from others until the stream is past it."""
+
+    def pinned(self, nbytes: int) -> torch.Tensor:
+        """New host memory, uint8, that the device copies from and to by itself."""
+
+    def future_devices(self, device: torch.device) -> list[torch.device]:
+        """Devices whose streams torch's futures have to follow."""
+
+    def identity(self, device: torch.device) -> str:
+        """What two ranks have in common only if they share the device."""
+
+
+class Cuda:
+    """CUDA through torch."""
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        return tensor.is_cuda
+
+    def current(self, device: torch.device) -> Stream:
+        return torch.cuda.current_stream(device)
+
+    def make_stream(self, device: torch.device) -> Stream:
+        return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def record(self, stream: Stream) -> Event:
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(stream)
+        return event
+
+    def wait(self, stream: Stream, event: Any) -> None:
+        stream.wait_event(event)
+
+    def run(self, stream: Stream, work: Callable[[], T]) -> T:
+        with torch.cuda.stream(stream):
+            return work()
+
+    def enqueue(self, stream: Stream, work: Callable[[], None]) -> None:
+        self.run(stream, work)
+
+    def hold(self, tensor: torch.Tensor, stream: Stream) -> None:
+        tensor.record_stream(stream)
+
+    def pinned(self, nbytes: int) -> torch.Tensor:
+        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+
+    def future_devices(self, device: torch.device) -> list[torch.device]:
+        return [device]
+
+    def identity(self, device: torch.device) -> str:
+        return str(torch.cuda.get_device_properties(device).uuid)
+
+
+ACCELERATORS: dict[str, Accelerator] = {"cuda": Cuda()}
+"""By the type of their devices."""
+
+
+def is_on_device(tensor: torch.Tensor) -> bool:
+    """Whether the engine reaches the tensor only through host memory."""
+    accelerator = ACCELERATORS.get(tensor.device.type)
+    return accelerator is not None and accelerator.holds(tensor)

@@ -1,0 +1,72 @@
+"""Rows of blocks in pinned memory, between a device and the engine.
+
+The engine knows no tails: the last elements, fewer than a block, are filled up with zeros.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from sparsewire.device.accelerator import Event
+from sparsewire.device.packing import BLOCK, Blocks, Packed, bits
+from sparsewire.device.staging import Way
+
+_INDEX_BYTES = 8
+
+
+class Rows:
+    """Pinned memory for `count` rows of a tensor's blocks, and for one more that its tail fills.
+
+    `values` has shape (count + 1, BLOCK), or (count, BLOCK) without a tail; `indices` as many.
+    """
+
+    def __init__(self, way: Way, count: int, blocks: Blocks) -> None:
+        self._way = way
+        self._blocks = blocks
+        self.count = count
+        self.tails = int(len(blocks.tail) > 0)
+        """1 where there is a tail, else 0."""
+        dtype, size = blocks.flat.dtype, blocks.flat.element_size()
+        room = count + self.tails
+        end = room * BLOCK * size
+        self._memory = way.pool.take(end + room * _INDEX_BYTES)
+        self.values = self._memory[:end].view(dtype).view(room, BLOCK)
+        self.indices = self._memory[end : end + room * _INDEX_BYTES].view(torch.int64)
+
+    @property
+    def tail(self) -> torch.Tensor:
+        """What the tail holds, as bits."""
+        length = len(self._blocks.tail)
+        return bits(self.values)[self.count, :length] if length else bits(self.values[:0].view(-1))
+
+    def end_with_tail(self) -> int:
+        """Make a whole row of the tail; 1 if there is one that is not zero."""
+        if not self.tails:
+            return 0
+        self.values[self.count, len(self._blocks.tail) :] = 0
+        self.indices[self.count] = len(self._blocks.rows)
+        return int(self.values[self.count].any())
+
+    def fill(self, indices: torch.Tensor, values: torch.Tensor) -> None:
+        """Take rows from the host, the tail's among them if it is not zero."""
+        self.tail.zero_()
+        self.values[: len(values)].copy_(values)
+        self.indices[: len(indices)].copy_(indices)
+
+    def give_back(self, after: Event | None = None) -> None:
+        self._way.pool.give_back(self._memory, after)
+
+
+def download(packed: Packed, blocks: Blocks, rows: Rows) -> None:
+    """Fill rows from the device; only starts to."""
+    rows.indices[: rows.count].copy_(packed.indices, non_blocking=True)
+    bits(rows.values)[: rows.count].copy_(packed.rows, non_blocking=True)
+    rows.tail.copy_(bits(blocks.tail), non_blocking=True)
+
+
+def upload(rows: Rows, blocks: Blocks) -> None:
+    """Make rows the only blocks on the device that are not zero; only starts to."""
+    device = blocks.flat.device
+    indices = rows.indices[: rows.count].to(device, non_blocking=True)
+    values = bits(rows.values)[: rows.count].to(device, non_blocking=True)
+    blocks.put(indices, values, rows.tail)

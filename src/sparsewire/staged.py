@@ -1,0 +1,191 @@
+"""Collectives on tensors of devices, as the communicator gives them: staged in the caller's thread.
+
+It is imported, and torch with it, by the first call that needs it. What process groups do beside,
+in threads of their own, is in `torch/device_path.py`; it chooses the path by the same `Stager`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.dlpack import from_dlpack
+
+from sparsewire.arguments import check_gradient, dense_code, torch_code
+from sparsewire.device.accelerator import ACCELERATORS, Event
+from sparsewire.device.choice import SMALLEST, Chooser, Kind, Turn
+from sparsewire.device.path_cost import Path, Speeds
+from sparsewire.device.speeds import measure_copies
+from sparsewire.device.staging import Staging, staging_of
+from sparsewire.device.transfer import (
+    PackedTransfer,
+    SparseTransfer,
+    Transfer,
+    WholeTransfer,
+    follow_caller,
+)
+from sparsewire.work import Work
+
+_SKIP_ZEROS = {"sum", "avg"}
+AllReduce = Callable[..., Any]
+
+
+class Stager:
+    """Chooses how dense tensors go to the host; all ranks make it together.
+
+    `inner` is what another backend takes: seconds of a byte, and of a small call.
+    """
+
+    def __init__(
+        self,
+        all_reduce: AllReduce,
+        world_size: int,
+        network_s: float,
+        staging: Staging,
+        inner: tuple[float, float] = (float("inf"), 0.0),
+    ) -> None:
+        self._all_reduce = all_reduce
+        mine = np.array([*measure_copies(staging), network_s, *inner])
+        # The slowest rank's figures are those of all.
+        self.speeds = Speeds(*all_reduce(mine, "max").tolist())
+        self.chooser = Chooser(world_size, self.speeds)
+
+    def take_turn(self, tensor: torch.Tensor, op: str) -> Turn | None:
+        """This call's part in a choice, taken in the program's order; None: it goes whole."""
+        if op not in _SKIP_ZEROS or tensor.numel() < SMALLEST:
+            return None
+        return self.chooser.take_turn(Kind(tensor.dtype, tensor.numel()))
+
+    def transfer(
+        self, staging: Staging, tensor: torch.Tensor, turn: Turn | None, timeout: float | None
+    ) -> Transfer:
+        """What brings the tensor to the host; collective where the turn samples."""
+        if turn is None:
+            return WholeTransfer(staging, tensor)
+        packed = PackedTransfer(staging, tensor)
+        if turn.samples:
+            self.chooser.decide(turn, packed.sample, partial(self._all_reduce, timeout=timeout))
+        is_packed = turn.decision.result().engine_path is Path.PACKED
+        return packed if is_packed else WholeTransfer(staging, tensor)
+
+
+class StagedWork:
+    """As `Work`, of a collective on a tensor of a device."""
+
+    def __init__(self, work: Work, transfer: Transfer, result: Callable[[], Any]) -> None:
+        self._work = work.deliver_to(transfer.receive)
+        self._transfer = transfer
+        self._result = result
+        # Also where nobody waits, the result comes back, and host memory is let go of.
+        work.add_done_callback(self._end)
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Block until the way back has begun, and return the result; raises as `Work.wait`.
+
+        For the end of it the caller's current stream waits.
+        """
+        there: Event = self._work.wait(timeout)
+        self._transfer.lead_caller(there)
+        return self._result()
+
+    def is_completed(self) -> bool:
+        """Whether the collective has ended, well or not; its result may still be on its way."""
+        return self._work.is_completed()
+
+    def exception(self) -> Exception | None:
+        """Why the collective failed; None if it did not, or has not ended."""
+        return self._work.exception()
+
+    def add_done_callback(self, callback: Callable[[StagedWork], object]) -> None:
+        """As `Work.add_done_callback`."""
+        self._work.add_done_callback(lambda _: callback(self))
+
+    def _end(self, work: Work) -> None:
+        if work.exception() is None:
+            work.wait()
+        else:
+            self._transfer.drop()
+
+
+class StagedCalls:
+    """A communicator's calls with tensors of devices. All ranks make the same."""
+
+    def __init__(self, make_stager: Callable[[Staging], Stager]) -> None:
+        self._make_stager = make_stager
+        self._stager: Stager | None = None
+
+    def dense(
+        self,
+        start: Callable[..., Work],
+        x: Any,
+        out: Any,
+        op: str,
+        timeout: float | None,
+        *,
+        packs: bool,
+    ) -> StagedWork:
+        """An all_reduce that `start`s with what is on the host; the result goes to `x` or `out`.
+
+        Raises TypeError and ValueError for what the engine has no use for.
+        """
+        tensor = tensor_of(x)
+        dense_code(op, torch_code(tensor.dtype))
+        target = tensor if out is None else _copied(tensor, tensor_of(out))
+        staging = staging_of(target.device)
+        if self._stager is None:
+            self._stager = self._make_stager(staging)
+        turn = self._stager.take_turn(target, op) if packs else None
+        follow_caller(staging, target)
+        transfer = self._stager.transfer(staging, target, turn, timeout)
+        result = x if out is None else out
+        return _begun(start, transfer, lambda: result)
+
+    def sparse(self, start: Callable[..., Work], x: torch.Tensor) -> StagedWork:
+        """Any collective of a sparse_coo tensor."""
+        staging = staging_of(x.device)
+        follow_caller(staging, x)
+        transfer = SparseTransfer(staging, x)
+        return _begun(start, transfer, lambda: transfer.result)
+
+
+def _begun(start: Callable[..., Work], transfer: Transfer, result: Callable[[], Any]) -> StagedWork:
+    try:
+        work = start(transfer.send(), **transfer.arguments)
+    except BaseException:
+        transfer.drop()
+        raise
+    return StagedWork(work, transfer, result)
+
+
+def tensor_of(x: Any) -> torch.Tensor:
+    """The memory of `x` as a tensor on its device; raises TypeError and ValueError."""
+    if not isinstance(x, torch.Tensor):
+        # It knows the streams; the array interface leaves them to the caller.
+        x = from_dlpack(x) if hasattr(x, "__dlpack__") else torch.as_tensor(x)
+    if x.device.type not in ACCELERATORS:
+        raise ValueError(f"the tensor is on {x.device}: pass one that is on the device of x")
+    if x.layout is not torch.strided:
+        raise TypeError(f"the tensor has layout {x.layout}: pass x.to_dense()")
+    check_gradient(x)
+    tensor: torch.Tensor = x
+    return tensor
+
+
+def _fitting(tensor: torch.Tensor) -> tuple[object, ...]:
+    return tensor.dtype, tensor.numel(), tensor.device
+
+
+def _copied(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """`target`, which holds what `source` does; raises ValueError where it does not fit."""
+    if _fitting(source) != _fitting(target):
+        raise ValueError(
+            f"out must have the dtype, size and device of x: x has {source.numel()} elements of "
+            f"{source.dtype} on {source.device}, out has {target.numel()} of {target.dtype} on "
+            f"{target.device}"
+        )
+    with torch.no_grad():
+        target.copy_(source.reshape(target.shape))
+    return target

@@ -1,0 +1,162 @@
+"""Collectives on device tensors: two threads take them to the engine and back, in program order.
+
+One waits for the device and issues; the other waits for the engine and brings results back. So the
+caller's thread waits for neither, and one tensor's copies run beside another's time on the network.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from typing import TypeAlias
+
+import torch
+
+import sparsewire
+from sparsewire.device.accelerator import Event
+from sparsewire.device.staging import Staging, staging_of
+from sparsewire.device.transfer import Transfer, follow_caller
+from sparsewire.errors import Error, Timeout
+
+Task = Callable[[], None]
+Prepare = Callable[[Staging], Transfer]
+Call: TypeAlias = "Callable[..., sparsewire.Work]"
+"""A collective of a tensor on the host, and of arguments that follow from what it holds."""
+
+
+class Handle:
+    """A collective on a tensor on a device, as `sparsewire.Work` is one on host memory."""
+
+    def __init__(self, staging: Staging) -> None:
+        self.staging = staging
+        self.transfer: Transfer | None = None
+        self._over = threading.Event()
+        self._error: Exception | None = None
+        self._there: Event | None = None
+
+    def end(self, there: Event) -> None:
+        """The result is there once the device has come to `there`."""
+        self._there = there
+        self._over.set()
+
+    def fail(self, error: Exception) -> None:
+        self._error = error
+        self._over.set()
+
+    def wait(self, timeout: float = math.inf) -> None:
+        """Block until the way back has begun; the caller's stream then waits for its end.
+
+        Raises the error of the collective, or Timeout after `timeout` seconds.
+        """
+        if not self._over.wait(None if math.isinf(timeout) else timeout):
+            raise Timeout(
+                f"a collective on {self.staging.device} has not ended after {timeout} s: "
+                "wait longer, or find out which rank has not called it"
+            )
+        if self._error is not None:
+            raise self._error
+        assert self._there is not None
+        assert self.transfer is not None
+        self.transfer.lead_caller(self._there)
+
+    def arrive(self) -> None:
+        """As `wait`, but block until the result is there."""
+        self.wait()
+        assert self._there is not None
+        self._there.synchronize()
+
+    def is_completed(self) -> bool:
+        """Whether it has ended, well or not; where well, on the device."""
+        return self._over.is_set() and (self._there is None or self._there.query())
+
+    def exception(self) -> Exception | None:
+        """Why it failed; None if it did not, or has not ended."""
+        return self._error
+
+
+class DeviceQueue:
+    """The collectives of one group whose tensors are on devices, over their own communicator.
+
+    Of its own, because they reach the engine later than they were called, and so in another order
+    with those on host memory than on other ranks.
+    """
+
+    def __init__(self, communicator: sparsewire.Communicator) -> None:
+        self._communicator = communicator
+        self._down = Courier("sparsewire-device-down")
+        self._up = Courier("sparsewire-device-up")
+
+    def submit(self, tensor: torch.Tensor, prepare: Prepare, call: Call) -> Handle:
+        """Have `call` give the engine what the transfer that is prepared brings to the host.
+
+        Both run in the thread that may wait for the device.
+        """
+        staging = staging_of(tensor.device)
+        follow_caller(staging, tensor)
+        handle = Handle(staging)
+        self._down.put(partial(self._send, handle, prepare, call))
+        return handle
+
+    def close(self) -> None:
+        """End the threads, once the communicator is closed: whatever is in flight fails."""
+        self._down.close()
+        self._up.close()
+
+    def _send(self, handle: Handle, prepare: Prepare, call: Call) -> None:
+        try:
+            handle.transfer = prepare(handle.staging)
+            work = call(handle.transfer.send(), **handle.transfer.arguments)
+        except Exception as error:
+            self._fail(handle, error)
+        else:
+            self._up.put(partial(self._receive, handle, handle.transfer, work))
+
+    def _receive(self, handle: Handle, transfer: Transfer, work: sparsewire.Work) -> None:
+        try:
+            handle.end(transfer.receive(work.wait()))
+        except Exception as error:
+            self._fail(handle, error)
+
+    def _fail(self, handle: Handle, error: Exception) -> None:
+        """The others must not wait for what this rank cannot do."""
+        if not isinstance(error, Error):
+            rank = self._communicator.rank
+            error = Error(f"rank {rank} cannot stage a tensor on its device: {error}")
+            self._communicator.abort(str(error))
+        if handle.transfer is not None:
+            handle.transfer.drop()
+        handle.fail(error)
+
+
+class Courier:
+    """A thread that runs tasks one after another; it starts with the first. They must not raise."""
+
+    def __init__(self, name: str) -> None:
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        # A daemon, so that a program that forgets to destroy its groups still ends.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._starting = threading.Lock()
+        self._started = False
+
+    def put(self, task: Task) -> None:
+        with self._starting:
+            if not self._started:
+                self._thread.start()
+                self._started = True
+        self._tasks.put(task)
+
+    def close(self) -> None:
+        """Run what is queued, then end the thread."""
+        self._tasks.put(None)
+        if self._started:
+            self._thread.join()
+
+    def _run(self) -> None:
+        # OpenMP would give this thread a team as large as the machine.
+        torch.set_num_threads(1)
+        with torch.no_grad():
+            while (task := self._tasks.get()) is not None:
+                task()

@@ -1,0 +1,130 @@
+"""SPARSEWIRE_CUDA: who serves tensors on devices. Gloo stands in for NCCL, which needs GPUs."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from device_double import cpu_as_device
+from device_groups import group_in_mode, operations, path_of, staged_group
+from ranks import Ranks
+
+import sparsewire.torch
+from sparsewire.device import choice
+from sparsewire.device.choice import PERIOD, SMALLEST
+from sparsewire.device.path_cost import Path, Sample
+from sparsewire.options import resolve
+from sparsewire.torch.forwarding import InnerBackends
+
+SIZE = 4 * SMALLEST
+FULL, NEARLY_EMPTY = "float32 x 262144", "float32 x 262145"
+
+
+def by_union(nbytes: int, ranks: int, sample: Sample, speeds: Any) -> Path:
+    return Path.INNER if sample.union > 0.5 else Path.PACKED
+
+
+@contextlib.contextmanager
+def gloo_for_nccl() -> Iterator[None]:
+    """Have `auto` choose between the engine and gloo, by what ranks sampled alone."""
+    former, InnerBackends.nccl = InnerBackends.nccl, lambda self, _: self.gloo
+    former_choose, choice.choose = choice.choose, by_union
+    try:
+        yield
+    finally:
+        InnerBackends.nccl, choice.choose = former, former_choose
+
+
+def engine_takes(group: Any, tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> bool:
+    """Whether the engine served an all_reduce; its result is checked."""
+    before, element = operations(group), float(tensor[0])
+    dist.all_reduce(tensor, op, group=group)
+    factor = dist.get_world_size() if op == dist.ReduceOp.SUM else 1
+    assert tensor[0] == element * factor
+    return operations(group) > before
+
+
+def chooses() -> None:
+    with gloo_for_nccl(), staged_group("cpu", "auto") as group:
+        empty = torch.zeros(SIZE + 1)
+        empty[0] = 1
+        assert engine_takes(group, empty.clone())
+        assert engine_takes(group, empty.clone())
+        # Whoever samples does so on the engine's way.
+        taken = [engine_takes(group, torch.ones(SIZE)) for _ in range(PERIOD + 2)]
+        assert taken == [True] + [False] * (PERIOD - 1) + [True, False]
+        for tensor, op in (
+            (torch.ones(5), dist.ReduceOp.SUM),
+            (torch.ones(SIZE), dist.ReduceOp.MAX),
+        ):
+            assert not engine_takes(group, tensor, op)
+        told = torch.full((3,), float(dist.get_rank()))
+        before = operations(group)
+        dist.broadcast(told, 1, group=group)
+        assert told.eq(1).all()
+        assert operations(group) == before
+        choices = sparsewire.torch.device_choices(group)
+        assert (choices[FULL]["path"], choices[NEARLY_EMPTY]["path"]) == ("nccl", "packed")
+        assert choices[FULL]["own"] == choices[FULL]["union"] == 1
+        assert set(choices[FULL]["predicted_s"]) == {"packed", "dense", "nccl"}
+        # Measured, and the same on all ranks.
+        speeds = path_of(group).stager.speeds
+        everyones: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(everyones, speeds)
+        assert everyones == [speeds] * len(everyones)
+        assert all(math.isfinite(figure) for figure in speeds)
+
+
+def test_auto_chooses_by_what_ranks_sampled(ranks: Ranks) -> None:
+    ranks.run(chooses)
+
+
+def changes_its_mind() -> None:
+    """Also while more collectives are in flight than one sample is good for."""
+    with gloo_for_nccl(), staged_group("cpu", "auto") as group:
+        tensors = [torch.full((SIZE,), float(i % 40 < 35)) for i in range(3 * PERIOD)]
+        tensors = [tensor.index_fill_(0, torch.tensor([1]), 1.0) for tensor in tensors]
+        expected = [tensor * dist.get_world_size() for tensor in tensors]
+        works = [dist.all_reduce(tensor, group=group, async_op=True) for tensor in tensors]
+        for work in works:
+            work.wait()
+        for tensor, right in zip(tensors, expected, strict=True):
+            assert torch.equal(tensor, right)
+
+
+def test_auto_with_many_in_flight(ranks: Ranks) -> None:
+    ranks.run(changes_its_mind)
+
+
+def shared() -> None:
+    with gloo_for_nccl(), cpu_as_device("one for all"), group_in_mode("auto") as group:
+        assert all(engine_takes(group, torch.ones(SIZE)) for _ in range(3))
+        assert path_of(group).stager.speeds.inner_s == float("inf")
+
+
+def test_auto_leaves_nccl_out_where_ranks_share_a_device(ranks: Ranks) -> None:
+    ranks.run(shared)
+
+
+def inner_only() -> None:
+    with cpu_as_device(), group_in_mode("nccl") as group:
+        assert not engine_takes(group, torch.ones(SIZE))
+        assert path_of(group) is None
+        assert sparsewire.torch.device_choices(group) == {}
+
+
+def test_nccl_leaves_the_engine_out(ranks: Ranks) -> None:
+    ranks.run(inner_only)
+
+
+def test_the_setting() -> None:
+    job = {"RANK": "0", "WORLD_SIZE": "1"}
+    assert resolve(job).cuda == "nccl"
+    assert resolve({**job, "SPARSEWIRE_CUDA": "auto"}).cuda == "auto"
+    with pytest.raises(ValueError, match="SPARSEWIRE_CUDA must be nccl, engine or auto"):
+        resolve({**job, "SPARSEWIRE_CUDA": "gpu"})
