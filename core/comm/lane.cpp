@@ -15,9 +15,10 @@ constexpr int kRoundsToSend = 8;
 
 constexpr std::chrono::milliseconds kDrainInterval{1};
 
-ProgressThread::Wake wake_for(const Operation& operation) {
-  return operation.arguments().is_awaited ? ProgressThread::Wake::not_yet
-                                          : ProgressThread::Wake::now;
+// See Communicator::wait().
+ProgressThread::Wake wake_for(const Operation& operation, std::uint32_t lanes) {
+  const bool will_work = operation.arguments().is_awaited && lanes == 1;
+  return will_work ? ProgressThread::Wake::not_yet : ProgressThread::Wake::now;
 }
 
 // Last words to a peer. It may still lend memory that its owners want back.
@@ -79,7 +80,7 @@ Lane::Lane(const Place& place, std::span<int> sockets, LaneListener& listener)
 }
 
 void Lane::submit(std::shared_ptr<Operation> operation) {
-  const auto wake = wake_for(*operation);
+  const auto wake = wake_for(*operation, place_.topology.lanes);
   thread_.post(
       [this, operation = std::move(operation)] {
         const bool is_here =
@@ -90,7 +91,7 @@ void Lane::submit(std::shared_ptr<Operation> operation) {
 }
 
 void Lane::introduce(std::shared_ptr<Operation> operation) {
-  const auto wake = wake_for(*operation);
+  const auto wake = wake_for(*operation, place_.topology.lanes);
   thread_.post(
       [this, operation = std::move(operation)] {
         if (take_on(operation)) protocol_.introduce(*operation);
