@@ -8,6 +8,8 @@ import secrets
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
+from typing import TypeVar
 
 from sparsewire._core import WIRE_VERSION
 from sparsewire.errors import Error, MismatchError, ProtocolError
@@ -31,7 +33,7 @@ from sparsewire.meeting.sockets import (
 )
 from sparsewire.options import Address, Options
 
-_SETTINGS = {
+_ADVICE = {
     "wire_version": "install the same version of sparsewire on all ranks",
     "world_size": "start all ranks with the same WORLD_SIZE",
     "lanes": "set SPARSEWIRE_LANES, or pass lanes=, alike on all ranks",
@@ -45,10 +47,12 @@ _SETTINGS = {
 
 _epochs = itertools.count()
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
-class Record:
-    """What one rank publishes. Only rank 0's tells of the job: number, epoch and secret."""
+class Settings:
+    """What must be alike on all ranks."""
 
     wire_version: int
     world_size: int
@@ -58,8 +62,18 @@ class Record:
     peer_timeout: float
     aggregators: str
     hosts: str
-    identity: str
     link: str = ""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one rank publishes: in two lines, so that equal settings need not be read again.
+
+    Only rank 0's tells of the job: number, epoch and secret.
+    """
+
+    settings: Settings
+    identity: str
     host: str = ""
     port: int = 0
     door: str = ""
@@ -69,25 +83,42 @@ class Record:
     secret: str = ""
 
     def encode(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        own = {each.name: getattr(self, each.name) for each in fields(self)[1:]}
+        return _encoded(self.settings) + b"\n" + json.dumps(own).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Record:
+    def decode(cls, data: bytes, expected: Settings) -> Record:
         """Raises ProtocolError for anything but a complete record."""
+        first, _, second = data.partition(b"\n")
         try:
-            values = json.loads(data)
-            record = cls(**values)
-            well_typed = all(
-                type(getattr(record, each.name)).__name__ == each.type for each in fields(cls)
-            )
+            settings = expected
+            if first != _encoded(expected):
+                settings = _well_typed(Settings(**json.loads(first)))
+            return _well_typed(cls(settings, **json.loads(second)))
         except (TypeError, ValueError, RecursionError):
-            well_typed = False
-        if not well_typed:
             raise ProtocolError(
                 "there is something else where a rank's record should be: install the same "
                 "version of sparsewire on all ranks, and have them meet in a fresh place"
-            )
-        return record
+            ) from None
+
+
+@cache
+def _encoded(settings: Settings) -> bytes:
+    return json.dumps(asdict(settings)).encode()
+
+
+def _well_typed(values: T) -> T:
+    """Raises TypeError where a field is of another type than it says."""
+    for name, kind in _types(type(values).__name__):
+        if type(getattr(values, name)).__name__ != kind:
+            raise TypeError(name)
+    return values
+
+
+@cache
+def _types(name: str) -> list[tuple[str, str]]:
+    kind = Record if name == "Record" else Settings
+    return [(each.name, str(each.type)) for each in fields(kind)]
 
 
 @dataclass(frozen=True)
@@ -163,27 +194,27 @@ def _meet(options: Options, place: Place, mine: Record) -> list[Record]:
     records = []
     with closing(place.all_gather(mine.encode())) as gathered:
         for rank, data in enumerate(gathered):
-            records.append(Record.decode(data))
+            records.append(Record.decode(data, mine.settings))
             # Who expects too many ranks would wait for them.
             _compare(mine, records[-1], options.rank, rank, "world_size")
     for rank, record in enumerate(records):
-        for name in _SETTINGS:
+        for name in _ADVICE if record.settings != mine.settings else ():
             _compare(mine, record, options.rank, rank, name)
     return records
 
 
 def _compare(mine: Record, other: Record, my_rank: int, rank: int, name: str) -> None:
-    ours, theirs = getattr(mine, name), getattr(other, name)
+    ours, theirs = getattr(mine.settings, name), getattr(other.settings, name)
     if ours != theirs:
         raise MismatchError(
             f"ranks disagree on {name.replace('_', ' ')}: {ours!r} on rank {my_rank}, "
-            f"{theirs!r} on rank {rank}. Advice: {_SETTINGS[name]}"
+            f"{theirs!r} on rank {rank}. Advice: {_ADVICE[name]}"
         )
 
 
 def _record(options: Options) -> Record:
     """What this rank publishes; rank 0 starts a job with it."""
-    record = Record(
+    settings = Settings(
         wire_version=WIRE_VERSION,
         world_size=options.world_size,
         lanes=options.lanes,
@@ -192,9 +223,9 @@ def _record(options: Options) -> Record:
         peer_timeout=options.peer_timeout,
         aggregators=",".join(map(str, options.aggregators)),
         hosts=options.hosts,
-        identity=host_identity(),
         link=str(options.link) if options.link else "",
     )
+    record = Record(settings, host_identity())
     if options.rank != 0:
         return record
     secret = secrets.token_hex(KEY_SIZE)
