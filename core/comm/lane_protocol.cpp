@@ -80,7 +80,7 @@ void LaneProtocol::refuse(std::uint64_t seq, const Error& bad_input,
 
 void LaneProtocol::fail(std::uint64_t seq) {
   if (is_broken_) return;
-  for (const auto& peer : peers_) peer->connection.detach();
+  peers_.detach();
   for (std::uint32_t owner = 0; owner < peers_.owners(); ++owner) {
     send_to_taker(
         owner,
@@ -132,6 +132,22 @@ std::vector<Rank> LaneProtocol::missing(std::uint64_t seq) const {
   // Who speaks for a host waits for others there, which only it can tell.
   std::erase_if(missing, [this](Rank rank) { return place_.hosts.has_deputies(rank); });
   return missing;
+}
+
+std::vector<std::uint32_t> LaneProtocol::awaited(std::uint64_t seq) const {
+  std::vector<std::uint32_t> owners = worker_.waiting_for(seq);
+  for (std::uint32_t& owner : owners) owner = place_.taker(owner);
+  const auto await = [&owners](const std::vector<Rank>& ranks) {
+    owners.insert(owners.end(), ranks.begin(), ranks.end());
+  };
+  if (peer_) await(peer_->missing(seq));
+  if (owner_) await(owner_->missing(seq));
+  for (std::uint32_t owner = 0; owner < deputies_.size(); ++owner) {
+    if (!deputies_[owner]) continue;
+    await(deputies_[owner]->missing(seq));
+    owners.push_back(owner);
+  }
+  return owners;
 }
 
 // --- What comes ---

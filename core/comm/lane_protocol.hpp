@@ -51,6 +51,9 @@ class LaneProtocol {
   std::vector<std::uint32_t> waiting_for(std::uint64_t seq) const {
     return worker_.waiting_for(seq);
   }
+  // All of these, with those whose word this rank passes on: with whom it must be connected, to
+  // know that they are there.
+  std::vector<std::uint32_t> awaited(std::uint64_t seq) const;
 
  private:
   proto::Deputy* deputy_for(Rank rank, std::uint32_t owner) const;
