@@ -168,6 +168,23 @@ void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_
                                 proto::Hosts(std::move(hosts)));
 }
 
+void init_group(comm::Communicator* self, comm::Mesh& mesh, std::uint32_t number,
+                std::vector<std::uint32_t> members, Rank rank, std::uint32_t block,
+                std::uint32_t window, std::vector<std::uint32_t> hosts) {
+  const auto ranks = static_cast<std::uint32_t>(members.size());
+  const wire::Topology topology{
+      .world_size = ranks,
+      .lanes = static_cast<std::uint32_t>(mesh.lanes()),
+      .owners = ranks,
+      .block = block,
+      .window_bytes = window != 0 ? window : default_window(members.size()),
+      .peer_timeout_ms = static_cast<std::uint32_t>(mesh.place().patience.count())};
+  if (const Status error = wire::check(topology)) throw std::invalid_argument(error->message);
+  new (self)
+      comm::Communicator(topology, rank, mesh, {.number = number, .members = std::move(members)},
+                         proto::Hosts(std::move(hosts)));
+}
+
 void disown(nb::handle_t<comm::Communicator> self) {
   nb::cast<comm::Communicator&>(self).disown();
   nb::inst_set_state(self, /* ready = */ true, /* destruct = */ false);
@@ -256,6 +273,9 @@ void bind_communicator(nb::module_& m) {
       .def("__init__", &init_communicator, "rank"_a, "world_size"_a, "sockets"_a, nb::kw_only(),
            "dedicated"_a = false, "block"_a = 256, "window"_a = 0, "peer_timeout"_a = 30.0,
            "hosts"_a = std::vector<std::uint32_t>{})
+      .def("__init__", &init_group, "mesh"_a, "group"_a, "members"_a, "rank"_a, nb::kw_only(),
+           "block"_a = 256, "window"_a = 0, "hosts"_a = std::vector<std::uint32_t>{},
+           nb::keep_alive<1, 2>())
       .def("submit", &submit_dense, "source"_a, "out"_a, "count"_a, "dtype"_a, "op"_a, "timeout"_a,
            "segment_codec"_a = 0, "result_codec"_a = 0, "seed"_a = 0, "awaited"_a = false)
       .def("submit_sparse", &submit_sparse, nb::kw_only(), "indices"_a, "is_wide"_a, "named"_a,

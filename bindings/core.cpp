@@ -106,6 +106,7 @@ NB_MODULE(_core, m) {
         "merge_s"_a);
 
   bind_compress(m);
+  bind_mesh(m);
   bind_communicator(m);
 
   nb::class_<comm::Aggregator>(m, "Aggregator")

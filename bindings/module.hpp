@@ -20,6 +20,7 @@ namespace sparsewire::bindings {
 void bind_compress(nanobind::module_& module);
 
 // Communicators and their operations.
+void bind_mesh(nanobind::module_& module);
 void bind_communicator(nanobind::module_& module);
 
 // Releases the lock while it lives. Python up to 3.13 ends a thread that asks for the lock while

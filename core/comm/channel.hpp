@@ -24,6 +24,7 @@ std::unique_ptr<net::Pipe> open_pipe(int fd);
 class Channel : public net::FrameHandler {
  public:
   Channel(Rank rank, int fd) : rank(rank), connection(open_pipe(fd)) {}
+  explicit Channel(Rank rank) : rank(rank) {}  // not connected yet
 
   std::string name() const {
     return rank == kNoRank ? "aggregator " + connection.peer() : "rank " + std::to_string(rank);
@@ -46,24 +47,28 @@ inline proto::Milliseconds milliseconds_of(Clock::time_point now) {
 
 // Once it is time, says on every channel that this end is alive, where it has said nothing else of
 // late (what is queued would get there first), and calls on_news(channel, news) where the other end
-// fell silent, is back or is lost. Whoever has left owes no sign.
+// fell silent, is back or is lost. Whoever has left owes no sign. Whether it was time.
 template <typename Channels, typename OnNews>
-void check_pulses(proto::Metronome& metronome, Clock::time_point now, const Channels& channels,
+bool check_pulses(proto::Metronome& metronome, Clock::time_point now, const Channels& channels,
                   OnNews&& on_news) {
   const auto asleep = metronome.tick(milliseconds_of(now));
-  if (!asleep) return;
+  if (!asleep) return false;
   for (const auto& channel : channels) {
     net::Connection& connection = channel->connection;
-    if (!channel->pulse || !connection.is_open()) continue;
+    if (!channel->pulse || connection.is_closed()) continue;
     const bool owes = channel->pulse->owes_beat(connection.bytes_sent());
-    if (owes && !connection.has_output()) {
+    if (owes && connection.is_open() && !connection.has_output()) {
       connection.send({{.kind = wire::FrameKind::heartbeat}, {}});
     }
     channel->pulse->excuse(*asleep);
-    if (channel->has_left) continue;
+    // It may have said a lot that this end does not read yet.
+    const bool is_unread = connection.reading() == net::Reading::waiting;
+    if (is_unread) channel->pulse->begin(milliseconds_of(now));
+    if (channel->has_left || is_unread) continue;
     const auto news = channel->pulse->listen(milliseconds_of(now), connection.bytes_received());
     if (news) on_news(*channel, *news);
   }
+  return true;
 }
 
 inline std::string describe_silence(proto::Milliseconds silence) {

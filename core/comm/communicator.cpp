@@ -1,6 +1,7 @@
 // Bookkeeping of operations across lanes; one lock, never held while waiting.
 #include "comm/communicator.hpp"
 
+#include <numeric>
 #include <utility>
 
 #include "comm/exceptions.hpp"
@@ -15,15 +16,41 @@ constexpr std::size_t kNoticesKept = 256;
 
 Communicator::Communicator(const wire::Topology& topology, Rank rank, bool dedicated,
                            net::Sockets sockets, const proto::Hosts& hosts)
-    : topology_(topology), rank_(rank), dedicated_(dedicated) {
-  for (std::uint32_t lane = 0; lane < sockets.lanes(); ++lane) {
-    lanes_.push_back(std::make_unique<Lane>(Lane::Place{topology, lane, rank, dedicated, hosts},
-                                            sockets.of_lane(lane), *this));
-  }
+    : topology_(topology),
+      rank_(rank),
+      dedicated_(dedicated),
+      own_mesh_(std::make_unique<Mesh>(
+          MeshPlace{.peers = topology.owners,
+                    .rank = rank,
+                    .dedicated = dedicated,
+                    .patience = proto::Milliseconds{topology.peer_timeout_ms}},
+          std::move(sockets))),
+      mesh_(*own_mesh_) {
+  std::vector<std::uint32_t> everybody(topology.owners);
+  std::iota(everybody.begin(), everybody.end(), 0u);
+  join({.number = 0, .members = std::move(everybody)}, hosts);
+}
+
+Communicator::Communicator(const wire::Topology& topology, Rank rank, Mesh& mesh,
+                           const Group& group, const proto::Hosts& hosts)
+    : topology_(topology), rank_(rank), dedicated_(false), mesh_(mesh) {
+  join(group, hosts);
+}
+
+void Communicator::join(const Group& group, const proto::Hosts& hosts) {
   try {
-    for (const auto& lane : lanes_) lane->start();
-  } catch (...) {  // Those that run must end before they can go.
+    for (std::uint32_t number = 0; number < mesh_.lanes(); ++number) {
+      Lane& lane = mesh_.lane(number);
+      auto part =
+          std::make_shared<LaneGroup>(LanePlace{topology_, number, rank_, dedicated_, hosts},
+                                      group.number, group.members, lane, *this);
+      lanes_.reserve(mesh_.lanes());
+      lane.join(part);
+      lanes_.push_back(std::move(part));
+    }
+  } catch (...) {  // Those that have joined must leave before they can go.
     for (const auto& lane : lanes_) lane->leave(0, {});
+    for (const auto& lane : lanes_) lane->await_end();
     throw;
   }
 }
@@ -159,6 +186,7 @@ void Communicator::close(Clock::duration linger) {
     for (const auto& lane : lanes_) lane->leave(next_seq_, linger);
   }
   for (const auto& lane : lanes_) lane->await_end();
+  if (own_mesh_) own_mesh_->close();
   const std::lock_guard lock(mutex_);
   closed_ = true;
   completed_changed_.notify_all();
@@ -166,7 +194,7 @@ void Communicator::close(Clock::duration linger) {
 }
 
 void Communicator::disown() {
-  for (const auto& lane : lanes_) lane->disown();
+  if (own_mesh_) own_mesh_->disown();
 }
 
 Stats Communicator::stats() const {

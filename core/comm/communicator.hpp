@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-#include "comm/lane.hpp"
+#include "comm/mesh.hpp"
 #include "comm/operation.hpp"
 #include "net/connection.hpp"
 
@@ -45,10 +45,20 @@ struct Notice {
   std::optional<Activity::Current> oldest;
 };
 
+// A group of ranks of a mesh: its number there, which none of the mesh's other groups has ever had,
+// and the mesh's ranks that are its members, in the order of their ranks in the group.
+struct Group {
+  std::uint32_t number = 0;
+  std::vector<std::uint32_t> members;
+};
+
 class Communicator final : public LaneListener {
  public:
-  // Takes over sockets[lane][owner].
+  // Has a mesh of its own, from sockets[lane][owner], which it takes over.
   Communicator(const wire::Topology& topology, Rank rank, bool dedicated, net::Sockets sockets,
+               const proto::Hosts& hosts = proto::Hosts{});
+  // Shares a mesh, which must stay until this is gone.
+  Communicator(const wire::Topology& topology, Rank rank, Mesh& mesh, const Group& group,
                const proto::Hosts& hosts = proto::Hosts{});
   ~Communicator() override;
 
@@ -110,6 +120,7 @@ class Communicator final : public LaneListener {
     bool has_ended() const { return state == State::running && lanes_left == 0; }
   };
 
+  void join(const Group& group, const proto::Hosts& hosts);
   std::optional<Activity::Current> oldest_locked() const;
   void issue_locked(InFlight& in_flight);
   void run_waiting_locked();
@@ -121,7 +132,9 @@ class Communicator final : public LaneListener {
   const wire::Topology topology_;
   const Rank rank_;
   const bool dedicated_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  const std::unique_ptr<Mesh> own_mesh_;  // null where it is shared
+  Mesh& mesh_;
+  std::vector<std::shared_ptr<LaneGroup>> lanes_;  // this group's part of each
 
   std::mutex closing_;  // held through close(), so that a second caller waits for the first
   mutable std::mutex mutex_;

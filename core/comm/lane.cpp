@@ -1,5 +1,8 @@
-// The rounds of a lane's thread: frames in and out, signs of life, and the way to its end.
+// The rounds of a lane's thread: connections and frames in and out, each group's turn, signs of
+// life.
 #include "comm/lane.hpp"
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -15,139 +18,175 @@ constexpr int kRoundsToSend = 8;
 
 constexpr std::chrono::milliseconds kDrainInterval{1};
 
-// See Communicator::wait().
-ProgressThread::Wake wake_for(const Operation& operation, std::uint32_t lanes) {
-  const bool will_work = operation.arguments().is_awaited && lanes == 1;
-  return will_work ? ProgressThread::Wake::not_yet : ProgressThread::Wake::now;
-}
-
-// Last words to a peer. It may still lend memory that its owners want back.
-void say_last_words(Channel& channel, const Error& error) noexcept {
-  try {
-    channel.connection.drop_unsent();
-    channel.connection.detach();
-    channel.connection.send(wire::fault_message(wire::FrameKind::abort, error));
-  } catch (const std::exception&) {
-    channel.connection.close();
-  }
-}
-
 }  // namespace
 
-class Lane::PeerChannel final : public Channel {
- public:
-  // `owner` is a rank where owners are colocated.
-  PeerChannel(Lane& lane, std::uint32_t owner, int fd)
-      : Channel(lane.place_.dedicated ? kNoRank : static_cast<Rank>(owner), fd),
-        owner(owner),
-        lane_(lane) {
-    pulse.emplace(patience_of(lane.place_.topology));
-    connection.expect_answers_within(patience_of(lane.place_.topology));
-  }
-
-  Status accepts(const wire::FrameHeader& header) override {
-    if (lane_.protocol_.is_broken() || wire::is_control(header.kind)) return {};
-    return lane_.protocol_.accepts(owner, header);
-  }
-  std::byte* place(const wire::FrameHeader& header) override {
-    return lane_.protocol_.place(owner, header);
-  }
-  Status on_message(wire::Message message) override {
-    return lane_.on_message(*this, std::move(message));
-  }
-
-  const std::uint32_t owner;
-
- private:
-  Lane& lane_;
-};
-
-Lane::Lane(const Place& place, std::span<int> sockets, LaneListener& listener)
-    : place_(place), listener_(listener), metronome_(patience_of(place.topology)), thread_(*this) {
+Lane::Lane(const MeshPlace& place, std::uint32_t number, std::span<int> sockets, LaneHost& host)
+    : place_(place),
+      number_(number),
+      host_(host),
+      channels_(place.peers, !place.dedicated, *this),
+      metronome_(place.patience),
+      thread_(*this) {
   // Twice as often as it looks, so that no look is late by a whole interval.
-  if (place.has_pulse()) thread_.tick_every(metronome_.interval() / 2);
-  peers_.reserve(sockets.size());
-  for (std::uint32_t owner = 0; owner < sockets.size(); ++owner) {
-    const bool is_self = place.is_self(owner);
-    peers_.add(is_self ? nullptr : std::make_unique<PeerChannel>(*this, owner, sockets[owner]));
-    if (is_self) continue;
-    sockets[owner] = -1;
-    thread_.watch(peers_.of(owner).connection);
-    if (!place.dedicated) continue;
-    const auto hello = wire::encode_hello({place.topology, place.lane, owner});
-    peers_.send(owner, wire::message_of({.kind = wire::FrameKind::hello}, hello));
+  if (!place.is_alone()) thread_.tick_every(metronome_.interval() / 2);
+  for (std::uint32_t peer = 0; peer < sockets.size(); ++peer) {
+    if (sockets[peer] < 0) continue;
+    PeerChannel& channel = channels_.of(peer);
+    connect(channel, std::exchange(sockets[peer], -1));
   }
 }
 
-void Lane::submit(std::shared_ptr<Operation> operation) {
-  const auto wake = wake_for(*operation, place_.topology.lanes);
-  thread_.post(
-      [this, operation = std::move(operation)] {
-        const bool is_here =
-            place_.has_exchanges() ? book_.has(operation->seq()) : take_on(operation);
-        if (is_here) protocol_.submit(*operation);
-      },
-      wake);
-}
+// --- Groups and connections that come ---
 
-void Lane::introduce(std::shared_ptr<Operation> operation) {
-  const auto wake = wake_for(*operation, place_.topology.lanes);
-  thread_.post(
-      [this, operation = std::move(operation)] {
-        if (take_on(operation)) protocol_.introduce(*operation);
-      },
-      wake);
-}
-
-void Lane::set_link(const proto::LinkFigures& link) {
-  thread_.post([this, link] { protocol_.set_link(link); });
-}
-
-void Lane::fail(std::uint64_t seq) {
-  thread_.post([this, seq] { protocol_.fail(seq); });
-}
-
-template <typename Give>
-void Lane::order(Give&& give) noexcept {
+// Whoever joins finds the memory for it.
+void Lane::join(const std::shared_ptr<LaneGroup>& group) {
+  std::list<std::shared_ptr<LaneGroup>> one{group};
   {
     const std::lock_guard lock(mutex_);
-    give();
+    arrivals_.splice(arrivals_.end(), one);
+    has_arrivals_ = true;
   }
-  thread_.wake();
+  wake();
 }
 
-void Lane::break_off(Error error) noexcept {
-  order([&] { orders_.to_break = std::move(error); });
+void Lane::welcome() {
+  if (!has_arrivals_) return;
+  std::list<std::shared_ptr<LaneGroup>> arrivals;
+  {
+    const std::lock_guard lock(mutex_);
+    arrivals.swap(arrivals_);
+    has_arrivals_ = false;
+  }
+  while (!arrivals.empty()) {
+    groups_.splice(groups_.end(), arrivals, arrivals.begin());
+    try {
+      take_in(groups_.back());
+    } catch (const std::exception& exception) {
+      groups_.back()->on_exception(exception);
+    }
+  }
 }
 
-void Lane::leave(std::uint64_t issued, Clock::duration linger) noexcept {
-  order([&] { orders_.to_leave = {issued, linger}; });
+void Lane::take_in(const std::shared_ptr<LaneGroup>& group) {
+  unknown_.erase(group->number());
+  for (PeerChannel* channel : channels_.active()) {
+    if (!group->has(*channel)) continue;
+    channel->has_left = false;
+    if (channel->dial() == Dial::lost) {
+      group->on_lost(*channel, {ErrorCode::peer_lost, kNoRank, "its connection was lost before"});
+    }
+  }
+  group->begin();
+  resume_reading();
+}
+
+void Lane::resume_reading() {
+  for (PeerChannel* channel : channels_.active()) channel->connection.resume();
+}
+
+void Lane::adopt(std::uint32_t peer, int fd) {
+  // Shared, so that the socket is closed even where the thread has ended and drops the call.
+  const auto socket = std::make_shared<net::Sockets>(std::vector<std::vector<int>>{{fd}});
+  post([this, peer, socket] {
+    PeerChannel& channel = channels_.of(peer);
+    const Dial dial = channel.dial();
+    if (dial == Dial::connected || dial == Dial::lost) return;
+    const Status error = guarded([&]() -> Status {
+      connect(channel, std::exchange(socket->of_lane(0)[0], -1));
+      return {};
+    });
+    if (error) return lose(channel, *error);
+    if (channel.pulse) channel.pulse->begin(milliseconds_of(Clock::now()));
+    tell_farewells(channel);
+  });
+}
+
+void Lane::connect(PeerChannel& channel, int fd) {
+  std::unique_ptr<net::Pipe> pipe;
+  try {
+    pipe = open_pipe(fd);
+  } catch (...) {
+    ::close(fd);
+    throw;
+  }
+  channel.connection.attach(std::move(pipe));
+  channels_.adopt(channel);
+  ++connections_;
+  channel.connection.expect_answers_within(place_.patience);
+  if (has_pulse() && !channel.pulse) channel.pulse.emplace(place_.patience);
+  thread_.watch(channel.connection);
+}
+
+void Lane::ask(std::uint32_t peer) {
+  post([this, peer] { channels_.ask(peer); });
+}
+
+// Its pulse is due from now on, so that a peer that does not answer is lost like a silent one.
+void Lane::on_asked(PeerChannel& channel) {
+  if (has_pulse()) {
+    channel.pulse.emplace(place_.patience);
+    channel.pulse->begin(milliseconds_of(Clock::now()));
+  }
+  host_.on_asked(channel.peer);
+  tell_farewells(channel);
+}
+
+void Lane::give_up(std::uint32_t peer, Error error) {
+  post([this, peer, error = std::move(error)] {
+    if (channels_.dial(peer) != Dial::dialling) return;
+    lose(channels_.of(peer), error);
+  });
+}
+
+// Peers that had no connection when a group here came to its end.
+void Lane::tell_farewells(PeerChannel& channel) {
+  for (const auto& group : groups_) group->on_active(channel);
+  for (auto& [number, farewell] : ended_) {
+    if (std::erase(farewell.untold, channel.peer) != 0) channel.connection.send(farewell.words);
+  }
+}
+
+void Lane::stop() noexcept {
+  stops_ = true;
+  wake();
 }
 
 void Lane::disown() {
-  for (const auto& peer : peers_) peer->connection.disown();
+  for (PeerChannel* channel : channels_.active()) channel->connection.disown();
   thread_.disown();
 }
 
+// --- Rounds ---
+
 void Lane::progress(Clock::time_point now) {
-  take_orders(now);
+  welcome();
+  for (const auto& group : groups_) group->take_orders(now);
   receive();
-  if (place_.has_pulse()) {
-    check_pulses(metronome_, now, peers_,
-                 [this](Channel& channel, const auto& news) { on_news(channel, news); });
-  }
-  protocol_.run_exchanges();
+  look_around(now);
+  for (const auto& group : groups_) group->run_exchanges();
   produce();
-  protocol_.pace_owners();
+  for (const auto& group : groups_) group->pace();
   flush();
-  break_on(book_.overdue(now, protocol_));
-  if (leaving_) finish_leaving(now);
+  for (const auto& group : groups_) {
+    group->check_deadlines(now);
+    group->finish_leaving(now);
+  }
+  forget_finished();
+  if (!stops_ || !groups_.empty()) return;
+  close_all();
+  is_finished_ = true;
 }
 
 std::optional<std::chrono::milliseconds> Lane::patience(Clock::time_point now) {
-  if (peers_.is_any_readable() || protocol_.has_work()) return std::chrono::milliseconds{0};
-  if (leaving_) return kDrainInterval;
-  const Clock::time_point deadline = book_.next_deadline();
+  if (channels_.is_any_readable()) return std::chrono::milliseconds{0};
+  Clock::time_point deadline = Clock::time_point::max();
+  bool is_leaving = false;
+  for (const auto& group : groups_) {
+    if (group->has_work()) return std::chrono::milliseconds{0};
+    is_leaving |= group->is_leaving();
+    deadline = std::min(deadline, group->next_deadline());
+  }
+  if (is_leaving) return kDrainInterval;
   if (deadline == Clock::time_point::max()) return {};
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now);
   return std::clamp(left, std::chrono::milliseconds{0},
@@ -157,169 +196,161 @@ std::optional<std::chrono::milliseconds> Lane::patience(Clock::time_point now) {
 // The first time all ranks are told; where even that cannot be done, the ends of the connections
 // tell them.
 void Lane::on_exception(const std::exception& exception) noexcept {
-  if (protocol_.is_broken()) return close_all();
-  const Error error = error_of(exception, place_.rank);
-  listener_.broken(safe_copy(error));
-  do_break_off(error);
+  const bool is_told =
+      std::ranges::all_of(groups_, [](const auto& one) { return one->is_broken(); });
+  if (is_told) return close_all();
+  for (const auto& group : groups_) group->on_exception(exception);
 }
-
-// From here on the lane ends the operation, whatever happens. False where it has ended at once.
-bool Lane::take_on(const std::shared_ptr<Operation>& operation) {
-  try {
-    if (!protocol_.is_broken()) book_.add(operation);
-  } catch (const std::exception& exception) {
-    on_exception(exception);
-  }
-  if (protocol_.is_broken()) {
-    listener_.operation_left(operation->seq());
-    return false;
-  }
-  break_on(book_.abandoned());
-  return true;
-}
-
-void Lane::break_on(const Status& error) {
-  if (error) listener_.broken(*error);
-}
-
-// --- Frames ---
 
 void Lane::receive() {
-  for (const auto& peer : peers_) {
-    if (!peer->connection.is_readable()) continue;
-    if (Status error = peer->connection.receive(*peer)) lose(*peer, *error);
+  for (PeerChannel* channel : channels_.active()) {
+    if (!channel->connection.is_readable()) continue;
+    if (Status error = channel->connection.receive(*channel)) lose(*channel, *error);
   }
 }
 
 void Lane::produce() {
   for (int round = 0; round < kRoundsToSend; ++round) {
-    const bool is_done = !protocol_.produce() && !protocol_.can_produce();
+    bool has_more = false;
+    for (const auto& group : groups_) has_more |= group->produce();
     flush();
-    if (is_done) return;
+    if (!has_more) return;
   }
 }
 
 void Lane::flush() {
-  for (const auto& peer : peers_) {
-    if (!peer->connection.has_output()) continue;
-    const Status error = peer->connection.flush();
+  for (PeerChannel* channel : channels_.active()) {
+    if (!channel->connection.has_output()) continue;
+    const Status error = channel->connection.flush();
     if (!error) continue;
     // What the peer has said before it went names the cause better than a broken pipe does.
-    peer->connection.note_ready(true, false);
-    if (peer->connection.is_open()) (void)peer->connection.receive(*peer);
-    lose(*peer, *error);
+    channel->connection.note_ready(true, false);
+    if (channel->connection.is_open()) (void)channel->connection.receive(*channel);
+    lose(*channel, *error);
   }
+}
+
+void Lane::look_around(Clock::time_point now) {
+  const bool is_time =
+      check_pulses(metronome_, now, channels_.active(), [this](Channel& channel, const auto& news) {
+        on_news(static_cast<PeerChannel&>(channel), news);
+      });
+  if (!is_time || place_.is_alone()) return;
+  give_up_unknown(now);
+  for (const auto& group : groups_) group->look_for_missing();
+}
+
+void Lane::forget_finished() {
+  const auto is_finished = [this](const std::shared_ptr<LaneGroup>& group) {
+    if (!group->is_finished()) return false;
+    if (recent_ == group.get()) recent_ = nullptr;
+    // Where no memory is left for it, nobody hears of the end any more.
+    (void)guarded([&]() -> Status {
+      ended_.emplace(group->number(), Farewell{});
+      return {};
+    });
+    const auto at = ended_.find(group->number());
+    Farewell farewell = group->end();
+    if (at != ended_.end()) at->second = std::move(farewell);
+    return true;
+  };
+  std::erase_if(groups_, is_finished);
+}
+
+// --- Frames ---
+
+LaneGroup* Lane::find(std::uint32_t number) {
+  if (recent_ && recent_->number() == number) return recent_;
+  const auto at = std::ranges::find_if(
+      groups_, [number](const auto& group) { return group->number() == number; });
+  if (at != groups_.end()) recent_ = at->get();
+  return at == groups_.end() ? nullptr : at->get();
+}
+
+// Others may be through with the meeting of a group earlier than this rank.
+bool Lane::is_ready_for(const wire::FrameHeader& header) {
+  if (header.kind == wire::FrameKind::heartbeat || find(header.group)) return true;
+  if (ended_.contains(header.group)) return true;
+  unknown_.try_emplace(header.group, Clock::now());
+  return false;
+}
+
+// A group that never comes is one that has failed here before it began.
+void Lane::give_up_unknown(Clock::time_point now) {
+  std::vector<std::uint32_t> late;
+  for (const auto& [number, since] : unknown_) {
+    if (now - since >= place_.start_patience) late.push_back(number);
+  }
+  for (const std::uint32_t number : late) {
+    Farewell farewell;
+    farewell.words = wire::fault_message(
+        wire::FrameKind::abort,
+        {ErrorCode::peer_lost, kNoRank, "a rank has not joined the group that it was to be in"});
+    farewell.words.header.group = number;
+    for (PeerChannel* channel : channels_.active()) {
+      if (channel->connection.is_open()) channel->connection.send(farewell.words);
+    }
+    ended_.emplace(number, std::move(farewell));
+    unknown_.erase(number);
+  }
+  if (!late.empty()) resume_reading();
+}
+
+Status Lane::accepts(const PeerChannel& from, const wire::FrameHeader& header) {
+  LaneGroup* const group = find(header.group);
+  return group && group->has(from) ? group->accepts(from, header) : Status{};
+}
+
+std::byte* Lane::place(const PeerChannel& from, const wire::FrameHeader& header) {
+  LaneGroup* const group = find(header.group);
+  return group && group->has(from) ? group->place(from, header) : nullptr;
 }
 
 Status Lane::on_message(PeerChannel& from, wire::Message message) {
-  if (protocol_.is_broken()) return {};
-  peers_.counters.count_received(message.header);
-  switch (message.header.kind) {
-    case wire::FrameKind::abort:
-      return wire::take_fault(message, [this](const Error& error) { listener_.broken(error); });
-    case wire::FrameKind::goodbye:
-      return on_goodbye(from, message.header);
-    case wire::FrameKind::heartbeat:
-      return {};
-    case wire::FrameKind::silence:
-      return on_silence(message.header);
-    default:
-      return protocol_.on_message(from.owner, std::move(message));
-  }
-}
-
-// Aggregators pass on the goodbyes of others, whom they have checked.
-Status Lane::on_goodbye(PeerChannel& from, const wire::FrameHeader& header) {
-  if (header.chunk >= place_.topology.world_size) {
-    return protocol_error("goodbye: rank out of range");
-  }
-  const auto rank = static_cast<Rank>(header.chunk);
-  const bool may_say_so = place_.dedicated ? rank != place_.rank : rank == from.rank;
-  if (!may_say_so) return protocol_error("goodbye: of another rank");
-  from.has_left = !place_.dedicated;
-  book_.note_departure(rank, header.seq);
-  break_on(book_.abandoned());
-  return {};
-}
-
-// Workers see each other through their aggregators only.
-Status Lane::on_silence(const wire::FrameHeader& header) {
-  if (!place_.dedicated || header.chunk >= place_.topology.world_size) {
-    return protocol_error("silence: not from an aggregator, or of a rank out of range");
-  }
-  const auto rank = static_cast<Rank>(header.chunk);
-  const proto::Milliseconds lasted{header.seq};
-  listener_.peer_silent({"rank " + std::to_string(rank), rank, lasted, lasted.count() == 0});
-  return {};
+  if (message.header.kind == wire::FrameKind::heartbeat) return {};
+  LaneGroup* const group = find(message.header.group);
+  if (!group) return {};
+  if (!group->has(from)) return protocol_error("frame: of a group that it is no member of");
+  Status error = group->on_message(from, std::move(message));
+  from.has_left = std::ranges::all_of(
+      groups_, [&](const auto& one) { return !one->has(from) || one->may_go(from); });
+  return error;
 }
 
 // --- Peers that are silent or lost ---
 
 // One that is lost is told, too, in case that it thaws one day.
-void Lane::on_news(Channel& channel, const proto::Pulse::News& news) {
-  using State = proto::Pulse::State;
-  if (news.state != State::lost) {
-    return listener_.peer_silent(
-        {channel.name(), channel.rank, news.silence, news.state == State::alive});
+void Lane::on_news(PeerChannel& channel, const proto::Pulse::News& news) {
+  if (news.state != proto::Pulse::State::lost) {
+    for (const auto& group : groups_) {
+      if (group->has(channel)) group->on_silence(channel, news);
+    }
+    return;
   }
-  const std::string text = describe_silence(news.silence);
-  say_last_words(channel, {ErrorCode::peer_lost, channel.rank,
-                           place_.who() + " lost " + channel.name() + ": " + text});
+  const Error error{ErrorCode::peer_lost, kNoRank, describe_silence(news.silence)};
+  for (const auto& group : groups_) {
+    if (group->has(channel)) group->say_lost(channel, error);
+  }
   (void)channel.connection.flush();
-  lose(channel, {ErrorCode::peer_lost, channel.rank, text});
+  lose(channel, error);
 }
 
-// A peer that has said goodbye may close; any other that goes, or that talks nonsense, ends all.
-void Lane::lose(Channel& channel, const Error& error) {
-  const bool may_go = leaving_ || channel.has_left;
+void Lane::lose(PeerChannel& channel, const Error& error) {
+  if (channel.dial() == Dial::lost) return channel.connection.close();
+  const bool may_go = std::ranges::all_of(
+      groups_, [&](const auto& group) { return !group->has(channel) || group->may_go(channel); });
   const bool is_told = error.code == ErrorCode::protocol && !may_go;
+  if (channel.dial() == Dial::connected) --connections_;
+  channel.move(DialStep::lose);
+  is_whole_ = false;
   is_told ? channel.connection.ignore_input() : channel.connection.close();
-  if (may_go || protocol_.is_broken()) return;
-  listener_.broken({error.code, channel.rank, "lost " + channel.name() + ": " + error.message});
-}
-
-// --- The end ---
-
-void Lane::take_orders(Clock::time_point now) {
-  Orders orders;
-  {
-    const std::lock_guard lock(mutex_);
-    orders = std::exchange(orders_, {});
+  for (const auto& group : groups_) {
+    if (group->has(channel)) group->on_lost(channel, error);
   }
-  if (orders.to_break) do_break_off(*orders.to_break);
-  if (orders.to_leave) begin_leaving(*orders.to_leave, now);
-}
-
-void Lane::do_break_off(const Error& error) noexcept {
-  if (protocol_.is_broken()) return;
-  protocol_.break_off();
-  for (const auto& peer : peers_) say_last_words(*peer, error);
-  protocol_.end_all();
-}
-
-void Lane::begin_leaving(const Leave& order, Clock::time_point now) {
-  leaving_ = {.linger = order.linger, .until = now + order.linger};
-  if (protocol_.is_broken()) return;
-  peers_.send_to_all({{.kind = wire::FrameKind::goodbye,
-                       .seq = order.issued,
-                       .chunk = static_cast<std::uint64_t>(place_.rank)},
-                      {}});
-}
-
-// As long as bytes move, somebody still reads them.
-void Lane::finish_leaving(Clock::time_point now) {
-  std::size_t undelivered = 0;
-  for (const auto& peer : peers_) undelivered += peer->connection.undelivered_bytes();
-  if (undelivered < leaving_->undelivered) {
-    leaving_->undelivered = undelivered;
-    leaving_->until = now + leaving_->linger;
-  }
-  is_finished_ = undelivered == 0 || now >= leaving_->until;
-  if (is_finished_) close_all();
 }
 
 void Lane::close_all() noexcept {
-  for (const auto& peer : peers_) peer->connection.close();
+  for (PeerChannel* channel : channels_.active()) channel->connection.close();
 }
 
 }  // namespace sparsewire::comm

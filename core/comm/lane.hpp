@@ -1,102 +1,135 @@
-// A lane: one progress thread with its own channel to every peer, this rank's worker half of the
-// protocol and, unless the owners are dedicated, its owner half. Lanes share nothing.
+// A lane: one progress thread with its own channel to every peer, shared by the groups that this
+// process has among them. Lanes share nothing.
 #pragma once
 
+#include <atomic>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
-#include <span>
+#include <vector>
 
-#include "comm/lane_protocol.hpp"
+#include "comm/lane_channels.hpp"
+#include "comm/lane_group.hpp"
 #include "comm/progress_thread.hpp"
 
 namespace sparsewire::comm {
 
-class Lane final : private ProgressClient {
+// What all lanes of a mesh have in common: who this process is among its peers.
+struct MeshPlace {
+  std::uint32_t peers = 1;                      // ranks, this one among them, or aggregators
+  Rank rank = 0;                                // among ranks
+  bool dedicated = false;                       // the peers are aggregators
+  proto::Milliseconds patience{30'000};         // without a sign of life, until a peer is lost
+  proto::Milliseconds start_patience{300'000};  // until a group must be here that others have
+
+  bool is_self(std::uint32_t peer) const { return !dedicated && static_cast<Rank>(peer) == rank; }
+  bool is_alone() const { return !dedicated && peers == 1; }
+  std::string who() const { return "rank " + std::to_string(rank); }
+};
+
+// Called from the lane's thread, or where the lane is made.
+class LaneHost {
  public:
-  using Place = LanePlace;
+  virtual ~LaneHost() = default;
+  // A peer must be connected, on every lane.
+  virtual void on_asked(std::uint32_t peer) = 0;
+};
 
-  // Takes over one connected socket per owner; -1 at the own rank where owners are colocated. Those
-  // that it has taken over are -1 afterwards, also where it throws.
-  Lane(const Place& place, std::span<int> sockets, LaneListener& listener);
+class Lane final : private ProgressClient, private FrameTaker {
+ public:
+  // Takes over one connected socket per peer; -1 where there is none yet. Those that it has taken
+  // over are -1 afterwards, also where it throws.
+  Lane(const MeshPlace& place, std::uint32_t number, std::span<int> sockets, LaneHost& host);
 
-  // All of these only ask; they may be called from any thread.
+  // --- From any thread; these only ask ---
+
   void start() { thread_.start(); }
-  // Runs this lane's part of the operation as a stream.
-  void submit(std::shared_ptr<Operation> operation);
-  // Tells lane 0 of an operation that was just issued: of every one where owners are colocated,
-  // because that lane carries all exchanges, and of bad input anywhere, which it refuses.
-  void introduce(std::shared_ptr<Operation> operation);
-  void set_link(const proto::LinkFigures& link);
-  void fail(std::uint64_t seq);
-  // These two take no memory, which may be what is lacking.
-  void break_off(Error error) noexcept;
-  void leave(std::uint64_t issued, Clock::duration linger) noexcept;
+  // From here on the group must leave before it can go.
+  void join(const std::shared_ptr<LaneGroup>& group);
+  // Takes over the socket of a peer that was dialled, or has come.
+  void adopt(std::uint32_t peer, int fd);
+  // A peer cannot be reached.
+  void give_up(std::uint32_t peer, Error error);
+  // A peer that another lane has asked for.
+  void ask(std::uint32_t peer);
+  // Ends once no group is left.
+  void stop() noexcept;
+  using Wake = ProgressThread::Wake;
+  void post(std::function<void()> call, Wake when = Wake::now) {
+    thread_.post(std::move(call), when);
+  }
+  void wake() { thread_.wake(); }
 
   // See ProgressThread.
   bool work(const std::function<bool()>& is_done, Clock::time_point until) {
     return thread_.work(is_done, until);
   }
 
-  // Blocks until the thread has ended, after leave().
-  void await_end() { thread_.join(); }
+  // Blocks until the thread has ended, after stop(), and leaves no descriptor open.
+  void await_end() {
+    thread_.join();
+    thread_.disown();
+  }
 
-  const LaneCounters& counters() const { return peers_.counters; }
+  // Peers that are connected; and whether some connection is lost for ever.
+  std::size_t connections() const { return connections_; }
+  bool is_whole() const { return is_whole_; }
 
-  // In a forked child, where the lane's thread is not: see Communicator::disown().
+  // In a forked child, where the lane's thread is not.
   void disown();
 
- private:
-  class PeerChannel;
-  // What to do as soon as may be: why to break off; and after how many operations to leave, once
-  // nothing has moved for so long.
-  struct Leave {
-    std::uint64_t issued;
-    Clock::duration linger;
-  };
-  struct Orders {
-    Status to_break;
-    std::optional<Leave> to_leave;
-  };
+  // --- From its groups, in its thread ---
 
+  LaneChannels& channels() { return channels_; }
+  // Takes in the groups that have come, before anything that is theirs.
+  void welcome();
+  void close_all() noexcept;
+
+ private:
   void progress(Clock::time_point now) override;
   std::optional<std::chrono::milliseconds> patience(Clock::time_point now) override;
   bool finished() const override { return is_finished_; }
   void on_exception(const std::exception& exception) noexcept override;
 
-  bool take_on(const std::shared_ptr<Operation>& operation);
-  void break_on(const Status& error);
+  bool is_ready_for(const wire::FrameHeader& header) override;
+  Status accepts(const PeerChannel& from, const wire::FrameHeader& header) override;
+  std::byte* place(const PeerChannel& from, const wire::FrameHeader& header) override;
+  Status on_message(PeerChannel& from, wire::Message message) override;
+  void on_asked(PeerChannel& channel) override;
 
+  bool has_pulse() const { return number_ == 0 && !place_.is_alone(); }
+  LaneGroup* find(std::uint32_t number);
+  void take_in(const std::shared_ptr<LaneGroup>& group);
+  void connect(PeerChannel& channel, int fd);
+  void tell_farewells(PeerChannel& channel);
+  void resume_reading();
   void receive();
   void produce();
   void flush();
-  Status on_message(PeerChannel& from, wire::Message message);
-  Status on_goodbye(PeerChannel& from, const wire::FrameHeader& header);
-  Status on_silence(const wire::FrameHeader& header);
-  void on_news(Channel& channel, const proto::Pulse::News& news);
-  void lose(Channel& channel, const Error& error);
+  void look_around(Clock::time_point now);
+  void give_up_unknown(Clock::time_point now);
+  void on_news(PeerChannel& channel, const proto::Pulse::News& news);
+  void lose(PeerChannel& channel, const Error& error);
+  void forget_finished();
 
-  template <typename Give>
-  void order(Give&& give) noexcept;
-  void take_orders(Clock::time_point now);
-  void do_break_off(const Error& error) noexcept;
-  void begin_leaving(const Leave& order, Clock::time_point now);
-  void finish_leaving(Clock::time_point now);
-  void close_all() noexcept;
-
-  const Place place_;
-  LaneListener& listener_;
-  PeerChannels peers_;
-  LaneBook book_{place_, peers_};
-  LaneProtocol protocol_{place_, peers_, book_, listener_};
+  const MeshPlace place_;
+  const std::uint32_t number_;
+  LaneHost& host_;
+  LaneChannels channels_;
+  std::list<std::shared_ptr<LaneGroup>> groups_;
+  LaneGroup* recent_ = nullptr;                         // of a frame
+  std::map<std::uint32_t, Farewell> ended_;             // groups that were here
+  std::map<std::uint32_t, Clock::time_point> unknown_;  // not here yet, and since when others are
   proto::Metronome metronome_;
 
-  std::mutex mutex_;  // guards the orders
-  Orders orders_;
-  struct Leaving {
-    Clock::duration linger;  // without a byte that moves
-    Clock::time_point until;
-    std::size_t undelivered = SIZE_MAX;  // the least so far
-  };
-  std::optional<Leaving> leaving_;
+  std::mutex mutex_;  // guards those that have come
+  std::list<std::shared_ptr<LaneGroup>> arrivals_;
+  std::atomic<bool> has_arrivals_ = false;
+  std::atomic<std::size_t> connections_ = 0;
+  std::atomic<bool> is_whole_ = true;
+  std::atomic<bool> stops_ = false;
   bool is_finished_ = false;
 
   ProgressThread thread_;  // Last, so that it ends before what it works on.

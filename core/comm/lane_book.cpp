@@ -60,11 +60,8 @@ Status LaneBook::overdue(Clock::time_point now, LaneProtocol& protocol) {
 }
 
 LaneBook::Late LaneBook::late_for(std::uint64_t seq, const LaneProtocol& protocol) const {
-  Late late{seq, {}};
   // Whoever owns a chunk may itself wait for a frozen rank to read.
-  for (const auto& peer : peers_) {
-    if (peer->is_silent() && peer->rank != kNoRank) late.ranks.push_back(peer->rank);
-  }
+  Late late{seq, peers_.silent()};
   if (!late.ranks.empty()) return late;
   late.ranks = protocol.missing(seq);
   // What no owner has to answer for waits for its turn.
@@ -98,7 +95,7 @@ Error LaneBook::timeout_error(std::uint64_t seq, const Late& late,
     return {ErrorCode::timeout, kNoRank, text + "some rank is late, and nobody answered which"};
   }
   const std::string owners = list_of(waiting_for, [&](std::uint32_t owner) {
-    return place_.dedicated ? peers_.of(owner).connection.peer() : std::to_string(owner);
+    return place_.dedicated ? peers_.address_of(owner) : std::to_string(owner);
   });
   const char* const kind = place_.dedicated ? "aggregator(s) " : "rank(s) ";
   return {ErrorCode::timeout, kNoRank, text + "no result came from " + kind + owners};

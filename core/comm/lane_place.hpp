@@ -25,8 +25,6 @@ struct LanePlace {
   }
   // The lane that carries all exchanges, where owners are colocated.
   bool has_exchanges() const { return !dedicated && lane == 0; }
-  // The lane that listens for its rank: a frozen process or a dead host silences all lanes alike.
-  bool has_pulse() const { return lane == 0 && topology.world_size > 1; }
   std::string who() const { return "rank " + std::to_string(rank); }
 };
 

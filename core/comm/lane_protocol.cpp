@@ -1,6 +1,8 @@
 // Carries the exchanges' messages, in the lane's own thread, and gives the streams theirs.
 #include "comm/lane_protocol.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "wire/frame.hpp"
@@ -81,7 +83,7 @@ void LaneProtocol::refuse(std::uint64_t seq, const Error& bad_input,
 
 void LaneProtocol::fail(std::uint64_t seq) {
   if (is_broken_) return;
-  for (const auto& peer : peers_) peer->connection.detach();
+  peers_.detach();
   streams_.cancel(seq);
   if (book_.has(seq)) end(seq);
 }
@@ -123,6 +125,12 @@ bool LaneProtocol::ask(std::uint64_t seq) {
   const bool asks = peer_->ask(seq, effects);
   apply(std::move(effects));
   return asks;
+}
+
+std::vector<std::uint32_t> LaneProtocol::awaited(std::uint64_t seq) const {
+  std::vector<std::uint32_t> awaited = streams_.awaited(seq);
+  if (peer_) std::ranges::copy(peer_->missing(seq), std::back_inserter(awaited));
+  return awaited;
 }
 
 // --- Frames ---

@@ -53,6 +53,9 @@ class LaneProtocol {
   std::vector<std::uint32_t> waiting_for(std::uint64_t seq) const {
     return streams_.waiting_for(seq);
   }
+  // All of these, with those whose word this rank passes on: with whom it must be connected, to
+  // know that they are there.
+  std::vector<std::uint32_t> awaited(std::uint64_t seq) const;
 
  private:
   Status on_peer_message(Rank rank, const wire::Message& message);

@@ -97,6 +97,21 @@ std::vector<Rank> LaneStreams::missing(std::uint64_t seq) const {
   return missing;
 }
 
+std::vector<std::uint32_t> LaneStreams::awaited(std::uint64_t seq) const {
+  std::vector<std::uint32_t> awaited = worker_.waiting_for(seq);
+  for (std::uint32_t& owner : awaited) owner = place_.taker(owner);
+  const auto add = [&awaited](const std::vector<Rank>& ranks) {
+    awaited.insert(awaited.end(), ranks.begin(), ranks.end());
+  };
+  if (owner_) add(owner_->missing(seq));
+  for (std::uint32_t owner = 0; owner < deputies_.size(); ++owner) {
+    if (!deputies_[owner]) continue;
+    add(deputies_[owner]->missing(seq));
+    awaited.push_back(owner);
+  }
+  return awaited;
+}
+
 proto::Deputy* LaneStreams::deputy(std::uint32_t owner) const {
   return owner < deputies_.size() ? deputies_[owner].get() : nullptr;
 }

@@ -51,6 +51,8 @@ class LaneStreams {
   std::vector<std::uint32_t> waiting_for(std::uint64_t seq) const {
     return worker_.waiting_for(seq);
   }
+  // All that it waits for here or beyond, ranks and owners alike.
+  std::vector<std::uint32_t> awaited(std::uint64_t seq) const;
   std::uint64_t chunks_empty() const { return worker_.chunks_empty(); }
 
  private:

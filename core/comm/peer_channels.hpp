@@ -1,13 +1,13 @@
-// The channels of one lane, to every other owner, and what it has sent and received on them.
+// What a group sees of a lane's channels: those to its members, by owner; and what it has sent and
+// received on them.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
-#include <memory>
 #include <utility>
 #include <vector>
 
-#include "comm/channel.hpp"
+#include "comm/lane_channels.hpp"
+#include "comm/lane_place.hpp"
 
 namespace sparsewire::comm {
 
@@ -38,52 +38,74 @@ struct LaneCounters {
 
 class PeerChannels {
  public:
-  // Room for so many, so that none is lost on its way in.
-  void reserve(std::size_t owners) {
-    by_owner_.reserve(owners);
-    channels_.reserve(owners);
-  }
-  // In the order of the owners; null for the own rank.
-  void add(std::unique_ptr<Channel> channel) {
-    by_owner_.push_back(channel.get());
-    if (channel) channels_.push_back(std::move(channel));
+  // `members` are the group's owners as peers of the lane.
+  PeerChannels(const LanePlace& place, LaneChannels& channels, std::uint32_t group,
+               const std::vector<std::uint32_t>& members)
+      : place_(place), channels_(channels), group_(group), members_(members) {
+    owners_.assign(channels.peers(), kNoOwner);
+    for (std::uint32_t owner = 0; owner < members.size(); ++owner) owners_[members[owner]] = owner;
   }
 
+  std::uint32_t group() const { return group_; }
   // Owners, this rank among them where it is one.
-  std::uint32_t owners() const { return static_cast<std::uint32_t>(by_owner_.size()); }
-  Channel& of(std::uint32_t owner) const { return *by_owner_[owner]; }
-  auto begin() const { return channels_.begin(); }
-  auto end() const { return channels_.end(); }
+  std::uint32_t owners() const { return static_cast<std::uint32_t>(members_.size()); }
+  bool has(const PeerChannel& channel) const { return owners_[channel.peer] != kNoOwner; }
+  std::uint32_t owner_of(const PeerChannel& channel) const { return owners_[channel.peer]; }
+  Rank rank_of(const PeerChannel& channel) const {
+    return place_.dedicated ? kNoRank : static_cast<Rank>(owner_of(channel));
+  }
+  std::string name_of(const PeerChannel& channel) const {
+    return place_.dedicated ? channel.name() : "rank " + std::to_string(owner_of(channel));
+  }
+  // The address of an owner that is an aggregator.
+  const std::string& address_of(std::uint32_t owner) const {
+    return channels_.of(members_[owner]).connection.peer();
+  }
 
   // These queue; the connections send when they are flushed.
-  void send(std::uint32_t owner, wire::Message message) { send(of(owner), std::move(message)); }
+  void send(std::uint32_t owner, wire::Message message) {
+    message.header.group = group_;
+    counters.count_sent(message.header);
+    channels_.send(members_[owner], std::move(message));
+  }
   void send_to_all(const wire::Message& message) {
-    for (const auto& channel : channels_) send(*channel, message);
+    for (std::uint32_t owner = 0; owner < owners(); ++owner) {
+      if (!place_.is_self(owner)) send(owner, message);
+    }
+  }
+  // Has an owner connected, where it is not.
+  void ask(std::uint32_t owner) {
+    if (!place_.is_self(owner)) channels_.ask(members_[owner]);
   }
 
-  bool is_any_readable() const {
-    return any([](const auto& channel) { return channel->connection.is_readable(); });
+  // Lets go of all memory that belongs to the group.
+  void detach() {
+    for (PeerChannel* channel : channels_.active()) channel->connection.detach(group_);
   }
-  // Whether some peer reads more slowly than this rank sends.
-  bool is_any_behind() const {
-    return any(
-        [](const auto& channel) { return channel->connection.queued_bytes() > kMaxQueuedBytes; });
+
+  bool is_any_behind() const { return channels_.is_any_behind(); }
+
+  // Ranks from which nothing comes at the moment.
+  std::vector<Rank> silent() const {
+    std::vector<Rank> ranks;
+    for (const PeerChannel* channel : channels_.active()) {
+      if (has(*channel) && channel->is_silent() && !place_.dedicated) {
+        ranks.push_back(rank_of(*channel));
+      }
+    }
+    return ranks;
   }
 
   LaneCounters counters;
 
  private:
-  template <typename Holds>
-  bool any(Holds&& holds) const {
-    return std::ranges::any_of(channels_, holds);
-  }
-  void send(Channel& channel, wire::Message message) {
-    counters.count_sent(message.header);
-    channel.connection.send(std::move(message));
-  }
+  static constexpr std::uint32_t kNoOwner = UINT32_MAX;
 
-  std::vector<std::unique_ptr<Channel>> channels_;
-  std::vector<Channel*> by_owner_;
+  const LanePlace& place_;
+  LaneChannels& channels_;
+  const std::uint32_t group_;
+  const std::vector<std::uint32_t> members_;
+  std::vector<std::uint32_t> owners_;  // by peer of the lane
 };
 
 }  // namespace sparsewire::comm

@@ -30,9 +30,11 @@ void Connection::close() {
     if (const auto poller = poller_.lock()) poller->remove(pipe_->fd());
     pipe_->close();
   }
+  is_closed_ = true;
   queue_.clear();
   sent_of_front_ = queued_bytes_ = 0;
   readable_ = writable_ = false;
+  resume();
   if (reading_ == Reading::held) move(ReadingStep::begin_turn);
 }
 
@@ -47,8 +49,9 @@ void Connection::note_ready(bool readable, bool writable) {
 }
 
 void Connection::send(wire::Message message) {
-  if (!is_open()) return;
-  Outgoing outgoing{.header = {}, .payload = std::move(message.payload)};
+  if (is_closed_) return;
+  Outgoing outgoing{
+      .header = {}, .payload = std::move(message.payload), .group = message.header.group};
   wire::encode(message.header, outgoing.header);
   queued_bytes_ += outgoing.size();
   queue_.push_back(std::move(outgoing));
@@ -82,7 +85,7 @@ void Connection::drop_sent(std::size_t bytes) {
 }
 
 Status Connection::flush() {
-  while (writable_ && !queue_.empty()) {
+  while (is_open() && writable_ && !queue_.empty()) {
     std::array<iovec, kVectorsPerWrite> vectors;
     const auto sent = pipe_->write(std::span(vectors).first(gather(vectors)));
     if (!sent) return sent.error();
@@ -143,6 +146,10 @@ Status Connection::consume_staging(FrameHandler& handler) {
     }
     const auto header = wire::decode_header(staged().first<wire::kHeaderBytes>());
     if (!header) return header.error();
+    if (!handler.is_ready_for(*header)) {
+      move(ReadingStep::wait);
+      return {};
+    }
     const auto rest = staged().subspan(wire::kHeaderBytes);
     if (rest.size() < header->payload) {
       if (Status error = begin_large(*header, handler)) return error;
@@ -201,18 +208,44 @@ Status Connection::ignore_staged() {
   return Error{ErrorCode::peer_lost, kNoRank, "it goes on though nobody listens"};
 }
 
-void Connection::detach() {
-  for (Outgoing& outgoing : queue_) outgoing.payload = outgoing.payload.owned();
-  if (reading_ != Reading::payload || incoming_.owner) return;
+void Connection::detach(std::uint32_t group) {
+  for (Outgoing& outgoing : queue_) {
+    if (outgoing.group == group) outgoing.payload = outgoing.payload.owned();
+  }
+  const bool is_reading = reading_ == Reading::payload && incoming_.header.group == group;
+  if (!is_reading || incoming_.owner) return;
   incoming_.owner = Bytes::allocate(incoming_.header.payload);
   std::memcpy(incoming_.owner.get(), incoming_.memory, incoming_.filled);
   incoming_.memory = incoming_.owner.get();
 }
 
-void Connection::drop_unsent() {
+void Connection::drop_unsent(std::uint32_t group) {
   const bool keeps_front = sent_of_front_ != 0;
-  queue_.erase(queue_.begin() + keeps_front, queue_.end());
-  queued_bytes_ = keeps_front ? queue_.front().size() - sent_of_front_ : 0;
+  const auto kept = std::remove_if(queue_.begin() + keeps_front, queue_.end(),
+                                   [&](const Outgoing& one) { return one.group == group; });
+  queue_.erase(kept, queue_.end());
+  queued_bytes_ = queued_where([](const Outgoing&) { return true; });
+}
+
+template <typename Counts>
+std::size_t Connection::queued_where(Counts&& counts) const {
+  std::size_t bytes = 0;
+  for (const Outgoing& outgoing : queue_) {
+    if (!counts(outgoing)) continue;
+    bytes += outgoing.size() - (&outgoing == &queue_.front() ? sent_of_front_ : 0);
+  }
+  return bytes;
+}
+
+std::size_t Connection::queued_bytes(std::uint32_t group) const {
+  return queued_where([group](const Outgoing& one) { return one.group == group; });
+}
+
+std::size_t Connection::undelivered_of(std::uint64_t bytes_sent) const {
+  if (!is_open()) return 0;
+  const std::uint64_t delivered =
+      bytes_sent_ - std::min(bytes_sent_, std::uint64_t{pipe_->undelivered()});
+  return bytes_sent <= delivered ? 0 : static_cast<std::size_t>(bytes_sent - delivered);
 }
 
 std::size_t Connection::undelivered_bytes() const {

@@ -33,6 +33,9 @@ class FrameHandler {
   // Where to receive this payload, or null to have the connection find memory for it.
   virtual std::byte* place(const wire::FrameHeader& header) = 0;
 
+  // Whether a frame can be taken by now; the reading waits before one that cannot, until resume().
+  virtual bool is_ready_for(const wire::FrameHeader&) { return true; }
+
   // One whole frame. A borrowed payload is valid during the call only. An error ends the reading.
   virtual Status on_message(wire::Message message) = 0;
 };
@@ -42,32 +45,47 @@ enum class Reading : std::uint8_t {
   frames,   // whole ones, as they come
   payload,  // a large one, straight to its place
   held,     // frames are staged that this turn may not hand out any more
+  waiting,  // for the handler to be ready for the frame that is staged first
   ignored,  // nothing any more: what comes is thrown away
 };
 
-enum class ReadingStep : std::uint8_t { begin_payload, end_payload, end_turn, begin_turn, ignore };
+enum class ReadingStep : std::uint8_t {
+  begin_payload,
+  end_payload,
+  end_turn,
+  begin_turn,
+  wait,
+  resume,
+  ignore
+};
 
 inline constexpr Transition<Reading, ReadingStep> kReadingTransitions[] = {
     {Reading::frames, ReadingStep::begin_payload, Reading::payload},
     {Reading::payload, ReadingStep::end_payload, Reading::frames},
     {Reading::frames, ReadingStep::end_turn, Reading::held},
     {Reading::held, ReadingStep::begin_turn, Reading::frames},
+    {Reading::frames, ReadingStep::wait, Reading::waiting},
+    {Reading::waiting, ReadingStep::resume, Reading::held},
     {Reading::frames, ReadingStep::ignore, Reading::ignored},
     {Reading::payload, ReadingStep::ignore, Reading::ignored},
     {Reading::held, ReadingStep::ignore, Reading::ignored},
+    {Reading::waiting, ReadingStep::ignore, Reading::ignored},
 };
 
 class Connection {
  public:
-  explicit Connection(std::unique_ptr<Pipe> pipe);
+  // Without a pipe it keeps what it is to send until it gets one.
+  explicit Connection(std::unique_ptr<Pipe> pipe = nullptr);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   const Pipe& pipe() const { return *pipe_; }
-  // The other end's address, also after close().
+  void attach(std::unique_ptr<Pipe> pipe) { pipe_ = std::move(pipe); }
+  // The other end's address, also after close(), once there is a pipe.
   const std::string& peer() const { return pipe_->peer(); }
-  bool is_open() const { return pipe_->fd() >= 0; }
+  bool is_open() const { return pipe_ && pipe_->fd() >= 0; }
+  bool is_closed() const { return is_closed_; }
   void close();
 
   void expect_answers_within(std::chrono::milliseconds patience) {
@@ -75,7 +93,9 @@ class Connection {
   }
 
   // In a forked child: lets go of this process's copy, of which the peer learns nothing.
-  void disown() { pipe_->disown(); }
+  void disown() {
+    if (pipe_) pipe_->disown();
+  }
 
   // Has the poller tell of changes, with the connection as the tag, until it is closed.
   void watch(const std::shared_ptr<Poller>& poller);
@@ -94,24 +114,33 @@ class Connection {
   // speaks would reset the connection, and with it what the peer has not read yet.
   void ignore_input();
 
-  // Lets go of all memory that belongs to others: queued payloads are copied, and a payload that
-  // is being received goes to memory of our own.
-  void detach();
+  // Lets go of all memory that belongs to others, in frames of the group: queued payloads are
+  // copied, and a payload that is being received goes to memory of our own.
+  void detach(std::uint32_t group = 0);
 
-  // Forgets what is queued, but for the rest of a message that is half sent.
-  void drop_unsent();
+  // Forgets what is queued of the group, but for the rest of a message that is half sent.
+  void drop_unsent(std::uint32_t group = 0);
 
   // The poller's notes: may the pipe be read or written by now?
   void note_ready(bool readable, bool writable);
   Reading reading() const { return reading_; }
-  bool is_readable() const { return readable_ || reading_ == Reading::held; }
+  bool is_readable() const {
+    return (readable_ && reading_ != Reading::waiting) || reading_ == Reading::held;
+  }
+  // Has the handler asked again about the frame that it was not ready for.
+  void resume() {
+    if (reading_ == Reading::waiting) move(ReadingStep::resume);
+  }
   bool has_output() const { return !queue_.empty(); }
   std::size_t queued_bytes() const { return queued_bytes_; }
+  std::size_t queued_bytes(std::uint32_t group) const;
   // Of a payload that is on its way in, and not in the handler's memory.
   std::size_t incoming_bytes() const { return incoming_.owner ? incoming_.header.payload : 0; }
 
   // Of what was queued or sent, what has not reached the peer's side yet.
   std::size_t undelivered_bytes() const;
+  // Of the first `bytes_sent`, what has not.
+  std::size_t undelivered_of(std::uint64_t bytes_sent) const;
 
   std::uint64_t bytes_sent() const { return bytes_sent_; }
   std::uint64_t bytes_received() const { return bytes_received_; }
@@ -120,6 +149,7 @@ class Connection {
   struct Outgoing {
     std::array<std::byte, wire::kHeaderBytes> header;
     Bytes payload;
+    std::uint32_t group;
     std::size_t size() const { return header.size() + payload.size(); }
   };
   struct Incoming {
@@ -133,6 +163,8 @@ class Connection {
   void move(ReadingStep step) { reading_ = next_state(kReadingTransitions, reading_, step); }
   std::size_t gather(std::span<iovec> out) const;
   void drop_sent(std::size_t bytes);
+  template <typename Counts>
+  std::size_t queued_where(Counts&& counts) const;
   Result<std::size_t> read_some();
   Status ignore_staged();
   Status consume_staging(FrameHandler& handler);
@@ -142,6 +174,7 @@ class Connection {
 
   std::unique_ptr<Pipe> pipe_;
   std::weak_ptr<Poller> poller_;
+  bool is_closed_ = false;
   bool readable_ = false;
   bool writable_ = true;
 

@@ -1,6 +1,8 @@
 // Encodes and decodes frame headers and faults; the rules of each kind of frame stand in one table.
 #include "wire/frame.hpp"
 
+#include <algorithm>
+
 #include "wire/agreement.hpp"
 #include "wire/layout.hpp"
 #include "wire/segment.hpp"
@@ -71,6 +73,19 @@ Status check(const FrameHeader& header) {
   return {};
 }
 
+// A chunk, and half of a group's number above it.
+constexpr int kChunkBits = 48;
+constexpr std::uint64_t kNoChunkBits = kMaxChunk + 1;
+
+std::uint64_t packed(std::uint64_t chunk, std::uint32_t half) {
+  return std::min(chunk, kNoChunkBits) | std::uint64_t{half} << kChunkBits;
+}
+
+std::uint64_t chunk_of(std::uint64_t packed) {
+  const std::uint64_t chunk = packed & kNoChunkBits;
+  return chunk == kNoChunkBits ? kNoChunk : chunk;
+}
+
 // How much of a text fits the limit without a character being cut in two.
 std::size_t length_that_fits(const std::string& text) {
   if (text.size() <= kMaxFaultText) return text.size();
@@ -87,12 +102,12 @@ std::size_t length_that_fits(const std::string& text) {
 void encode(const FrameHeader& header, std::span<std::byte, kHeaderBytes> out) {
   const auto form = static_cast<std::uint8_t>(static_cast<unsigned>(header.format) |
                                               static_cast<unsigned>(header.codec) << 4);
-  store_all(out, header.kind, form, header.owner, header.payload, header.seq, header.chunk,
-            header.next);
+  store_all(out, header.kind, form, header.owner, header.payload, header.seq,
+            packed(header.chunk, header.group & 0xffff), packed(header.next, header.group >> 16));
 }
 
 Result<FrameHeader> decode_header(std::span<const std::byte, kHeaderBytes> in) {
-  const auto [kind, form, owner, payload, seq, chunk, next] =
+  const auto [kind, form, owner, payload, seq, low, high] =
       load_all<std::uint8_t, std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t,
                std::uint64_t, std::uint64_t>(in);
   const unsigned format = form & 0xf;
@@ -100,14 +115,16 @@ Result<FrameHeader> decode_header(std::span<const std::byte, kHeaderBytes> in) {
   if (kind == 0 || kind > kFrameKindLast) return protocol_error("frame: unknown kind");
   if (format >= kFormatCount) return protocol_error("frame: unknown format");
   if (codec >= kCodecCount) return protocol_error("frame: unknown codec");
-  const FrameHeader header{.kind = static_cast<FrameKind>(kind),
-                           .format = static_cast<Format>(format),
-                           .codec = static_cast<Codec>(codec),
-                           .owner = owner,
-                           .payload = payload,
-                           .seq = seq,
-                           .chunk = chunk,
-                           .next = next};
+  const FrameHeader header{
+      .kind = static_cast<FrameKind>(kind),
+      .format = static_cast<Format>(format),
+      .codec = static_cast<Codec>(codec),
+      .owner = owner,
+      .payload = payload,
+      .seq = seq,
+      .chunk = chunk_of(low),
+      .next = chunk_of(high),
+      .group = static_cast<std::uint32_t>((low >> kChunkBits) | (high >> kChunkBits << 16))};
   if (Status error = check(header)) return *std::move(error);
   return header;
 }

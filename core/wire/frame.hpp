@@ -56,7 +56,8 @@ constexpr bool is_by_element(Format format) {
 }
 
 // Byte layout, little endian: kind u8, format u8 in its low and codec in its high four bits, owner
-// u16, payload u32, seq u64, chunk u64, next u64.
+// u16, payload u32, seq u64, chunk u48, low half of group u16, next u48, high half of group u16. Of
+// chunks, all ones are none.
 struct FrameHeader {
   FrameKind kind = FrameKind::goodbye;
   Format format = Format::empty;
@@ -66,6 +67,7 @@ struct FrameHeader {
   std::uint64_t seq = 0;
   std::uint64_t chunk = kNoChunk;
   std::uint64_t next = kNoChunk;
+  std::uint32_t group = 0;  // of ranks that share the connection with others
 
   bool operator==(const FrameHeader&) const = default;
 };

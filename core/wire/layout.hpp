@@ -17,6 +17,7 @@ namespace sparsewire::wire {
 inline constexpr std::uint32_t kVersion = 5;
 
 inline constexpr std::uint64_t kNoChunk = UINT64_MAX;  // "I contribute nothing further."
+inline constexpr std::uint64_t kMaxChunk = (std::uint64_t{1} << 48) - 2;
 
 inline constexpr std::uint64_t kMaxCount = std::uint64_t{1} << 48;
 inline constexpr std::uint64_t kMaxSequence = std::uint64_t{1} << 62;

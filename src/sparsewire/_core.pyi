@@ -1,7 +1,7 @@
 """The native module, typed: what bindings/ exposes of core/comm to the Python layers."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,9 +198,69 @@ class Operation:
     def finish(self) -> None:
         """Fill a dense output with zeros where no result went."""
 
-class Communicator:
-    """The engine of one rank: lanes, progress threads, and the colocated owner."""
+class Mesh:
+    """The connections of one process with the ranks of a job: lanes and their threads.
 
+    It asks for peers to be connected once something is to be said to them, or heard from them.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        world_size: int,
+        *,
+        lanes: int,
+        peer_timeout: float,
+        start_timeout: float,
+    ) -> None:
+        """Connected with nobody yet. Limits in seconds.
+
+        A peer without a sign of life for `peer_timeout` is lost, and a group that others have must
+        be here within `start_timeout`.
+        """
+
+    def calls_fd(self) -> int:
+        """A descriptor that is readable while there are peers to be called; -1 after `close`."""
+
+    def take_calls(self) -> list[int]:
+        """The peers that are to be connected, on every lane. Each is named once."""
+
+    def adopt(self, lane: int, peer: int, fd: int) -> None:
+        """Take over the connected, non-blocking socket `fd` of a peer."""
+
+    def give_up(self, peer: int, why: str) -> None:
+        """A peer that is not connected is lost, and with it every group that it is in."""
+
+    def connections(self) -> int:
+        """Peers that are connected."""
+
+    def is_whole(self) -> bool:
+        """Whether no connection was ever lost."""
+
+    def disown(self) -> None:
+        """In a forked child: close this process's copies of the descriptors."""
+
+    def close(self) -> None:
+        """Close all connections and end the threads, once all communicators have left."""
+
+class Communicator:
+    """The engine of one rank: its part of lanes, and the colocated owner."""
+
+    @overload
+    def __init__(
+        self,
+        mesh: Mesh,
+        group: int,
+        members: Sequence[int],
+        rank: int,
+        *,
+        block: int = 256,
+        window: int = 0,
+        hosts: Sequence[int] = (),
+    ) -> None:
+        """A group of the ranks `members` of a mesh, under a number that no other has there."""
+
+    @overload
     def __init__(
         self,
         rank: int,

@@ -44,8 +44,12 @@ class Communicator:
     Made by `init`. Use it as a context manager, or call `close` at the end.
     """
 
-    def __init__(self, core: Core, options: Options) -> None:
+    def __init__(
+        self, core: Core, options: Options, release: Callable[[], object] = lambda: None
+    ) -> None:
+        """`release` lets go of what the engine shares with others, once it has left."""
         self._core = core
+        self._release = release
         self._options = options
         self._pool = CallbackPool(core)
         self._abandoned = AbandonedMemory()
@@ -419,6 +423,7 @@ class Communicator:
             if was_open:
                 self._core.close()
                 self._notices.join()
+                self._release()
         if was_open:
             # Without the lock: a callback may close the communicator, too.
             self._pool.join()

@@ -21,6 +21,11 @@ constexpr int kIntervalsAsleep = 4;
 Pulse::Pulse(Milliseconds patience)
     : patience_(patience), noted_after_(std::min(kSilenceNoted, patience / 2)) {}
 
+void Pulse::begin(Milliseconds now) {
+  heard_ = now;
+  if (state_ == State::unheard) state_ = State::alive;
+}
+
 std::optional<Pulse::News> Pulse::listen(Milliseconds now, std::uint64_t received) {
   if (state_ == State::lost) return {};
   const Milliseconds lasted = now - heard_;

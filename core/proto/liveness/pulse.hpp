@@ -30,6 +30,9 @@ class Pulse {
   // Lost after `patience` without a sign, silent after two seconds, or half of a short patience.
   explicit Pulse(Milliseconds patience);
 
+  // From now on signs are expected, whatever has come before.
+  void begin(Milliseconds now);
+
   // Takes how many bytes have come so far.
   std::optional<News> listen(Milliseconds now, std::uint64_t received);
 

@@ -16,10 +16,10 @@ from urllib.parse import unquote, urlsplit
 
 from sparsewire._core import Communicator as Core
 from sparsewire.communicator import Communicator
-from sparsewire.meeting.link_probe import measure_link
 from sparsewire.meeting.mpi_place import as_mpi, mpi_place, mpi_ranks
 from sparsewire.meeting.place import Place
-from sparsewire.meeting.startup import Connected, connect
+from sparsewire.meeting.sampled_link import measure
+from sparsewire.meeting.startup import Joined, connect_aggregators, join_group
 from sparsewire.meeting.store_place import FileStore, Store, StorePlace
 from sparsewire.meeting.tcp_place import TcpStore, tcp_place
 from sparsewire.options import RANK_NAMES, Address, Options, resolve
@@ -71,32 +71,60 @@ def init(
         lanes=lanes,
         aggregators=aggregators,
     )
+    if options.world_size > 1 and not options.aggregators:
+        return _among_ranks(store, options)
+    return _alone_or_dedicated(store, options)
+
+
+def _among_ranks(store: object, options: Options) -> Communicator:
+    deadline = time.monotonic() + options.start_timeout
+    with closing(open_place(store, options, os.environ, deadline)) as place:
+        joined = join_group(options, place, os.environ)
+        core = _core_of(joined, options)
+        communicator = Communicator(core, options, joined.mesh.release)
+        try:
+            core.set_link(*(options.link or measure(communicator, joined, place, options)))
+            communicator.start_counting()
+        except BaseException:
+            communicator.close()
+            raise
+        return communicator
+
+
+def _core_of(joined: Joined, options: Options) -> Core:
+    try:
+        return Core(
+            joined.mesh.core,
+            joined.number,
+            joined.members,
+            options.rank,
+            block=options.block,
+            window=options.window,
+            hosts=[] if options.hosts == "flat" else joined.hosts,
+        )
+    except BaseException:
+        joined.mesh.release()
+        raise
+
+
+def _alone_or_dedicated(store: object, options: Options) -> Communicator:
+    """Through dedicated aggregators there is only one way to go, so that nothing is measured."""
     # A single rank has nobody to meet and nothing to send, not even to an aggregator.
-    connected = Connected([[-1]] * options.lanes)
+    channels = [[-1]] * options.lanes
     if options.world_size > 1:
         deadline = time.monotonic() + options.start_timeout
         with closing(open_place(store, options, os.environ, deadline)) as place:
-            connected = connect(options, place, os.environ, deadline)
+            channels = connect_aggregators(options, place, deadline)
     core = Core(
         options.rank,
         options.world_size,
-        connected.channels,
-        dedicated=bool(options.aggregators) and options.world_size > 1,
+        channels,
+        dedicated=options.world_size > 1,
         block=options.block,
         window=options.window,
         peer_timeout=options.peer_timeout,
-        hosts=connected.hosts,
     )
-    communicator = Communicator(core, options)
-    try:
-        # Through dedicated aggregators there is only one way to go.
-        if options.world_size > 1 and not options.aggregators:
-            core.set_link(*(options.link or measure_link(communicator, options.start_timeout)))
-            communicator.start_counting()
-    except BaseException:
-        communicator.close()
-        raise
-    return communicator
+    return Communicator(core, options)
 
 
 def open_place(

@@ -52,6 +52,7 @@ class Reason(IntEnum):
     DUPLICATE = 4
     WRONG_PROOF = 5
     FULL = 6
+    CROSSED = 7
 
 
 _ADVICE = {
@@ -61,6 +62,7 @@ _ADVICE = {
     Reason.DUPLICATE: "this rank and lane are connected already: start each rank once",
     Reason.WRONG_PROOF: "the secrets differ: set the same SPARSEWIRE_SECRET everywhere",
     Reason.FULL: "it serves as many jobs as it may: raise --max-jobs or add an aggregator",
+    Reason.CROSSED: "the other end calls this one itself",
 }
 
 

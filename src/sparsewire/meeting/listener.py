@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from sparsewire.errors import Error
 from sparsewire.lifetime import disown_in_child
-from sparsewire.meeting.handshake import Handshake
+from sparsewire.meeting.handshake import Handshake, Reason, Refused
 from sparsewire.meeting.sockets import local_end
 from sparsewire.options import Address
 
@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 PATIENCE_S = 5.0
 STRANGERS_MAX = 128
 _ACCEPT_PAUSE_S = 0.05
+_ACCEPTED_AT_ONCE = 32
 
 T = TypeVar("T")
 
@@ -45,9 +46,15 @@ class Listener(Generic[T]):
     the others.
     """
 
-    def __init__(self, greet: Callable[[], Handshake[T]], *doors: socket.socket) -> None:
+    def __init__(
+        self,
+        greet: Callable[[], Handshake[T]],
+        *doors: socket.socket,
+        strangers_max: int | None = None,
+    ) -> None:
         """Take over `doors`, which `sockets.bind` has made; `greet` begins a handshake."""
         self._greet = greet
+        self._strangers_max = strangers_max
         self._strangers: OrderedDict[socket.socket, _Stranger[T]] = OrderedDict()
         self._doors = doors
         self._selector = selectors.DefaultSelector()
@@ -57,6 +64,15 @@ class Listener(Generic[T]):
     @property
     def address(self) -> Address:
         return local_end(self._doors[0])
+
+    def fileno(self) -> int:
+        """To wait for: readable where `poll` has something to do."""
+        return self._selector.fileno()
+
+    @property
+    def has_strangers(self) -> bool:
+        """Whether some handshake is under way, which `poll` may have to cut off."""
+        return bool(self._strangers)
 
     def poll(self, timeout: float) -> list[tuple[socket.socket, T]]:
         """Wait up to `timeout` seconds; return connections, and what their handshakes came to.
@@ -68,12 +84,16 @@ class Listener(Generic[T]):
             ready = key.fileobj
             assert isinstance(ready, socket.socket)
             if ready in self._doors:
-                self._accept(ready)
+                self._accept_some(ready)
             # An accept may have pushed out a stranger whose event is still in this list.
             elif ready in self._strangers and (outcome := self._advance(ready)) is not None:
                 welcome.append((ready, outcome))
         self._drop_expired()
         return welcome
+
+    def disown(self) -> None:
+        """In a forked child: the sockets close by themselves, unregistered by the parent alone."""
+        self._selector.close()
 
     def close(self) -> None:
         for connection in list(self._strangers):
@@ -88,18 +108,24 @@ class Listener(Generic[T]):
         oldest = next(iter(self._strangers.values()))
         return max(0.0, min(timeout, oldest.expires - time.monotonic()))
 
-    def _accept(self, door: socket.socket) -> None:
+    def _accept_some(self, door: socket.socket) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE):
+            if not self._accept(door):
+                return
+
+    def _accept(self, door: socket.socket) -> bool:
+        """Whether there may be more."""
         try:
             connection, _ = door.accept()
         except BlockingIOError:
-            return
+            return False
         except OSError as error:
             # Most likely out of descriptors: make room, and do not spin.
             _log.warning("cannot accept a connection: %s", error)
             self._drop_oldest()
             time.sleep(_ACCEPT_PAUSE_S)
-            return
-        if len(self._strangers) >= STRANGERS_MAX:
+            return False
+        if len(self._strangers) >= (self._strangers_max or STRANGERS_MAX):
             self._drop_oldest()
         disown_in_child(connection, "close").setblocking(False)
         handshake = self._greet()
@@ -109,9 +135,10 @@ class Listener(Generic[T]):
         except OSError as error:
             _log.warning("cannot watch a connection: %s", error)
             connection.close()
-            return
+            return False
         expires = time.monotonic() + PATIENCE_S
         self._strangers[connection] = _Stranger(handshake, missing, b"", expires)
+        return True
 
     def _advance(self, connection: socket.socket) -> T | None:
         """Read what is there and answer it; returns the outcome of a handshake that is complete."""
@@ -125,7 +152,7 @@ class Listener(Generic[T]):
         except BlockingIOError:
             pass
         except (Error, OSError) as error:
-            _log.warning("dropped a connection from %s: %s", _name(connection), error)
+            _log.log(_level(error), "dropped a connection from %s: %s", _name(connection), error)
             self._drop(connection)
         return None
 
@@ -160,6 +187,14 @@ class Listener(Generic[T]):
     def _forget(self, connection: socket.socket) -> _Stranger[T]:
         self._selector.unregister(connection)
         return self._strangers.pop(connection)
+
+
+def _level(error: Exception) -> int:
+    """Who calls hangs up where it is called itself meanwhile."""
+    is_usual = isinstance(error, OSError) or (
+        isinstance(error, Refused) and error.reason is Reason.CROSSED
+    )
+    return logging.DEBUG if is_usual else logging.WARNING
 
 
 def _name(connection: socket.socket) -> str:

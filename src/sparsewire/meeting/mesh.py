@@ -1,33 +1,26 @@
-"""Connects the ranks of a job with each other, or with its aggregators, over proved connections."""
+"""Dials a listener, proves itself there, and connects the ranks of a job with its aggregators."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TypeVar
 
 from sparsewire.errors import AuthenticationError, ProtocolError, Timeout
 from sparsewire.meeting.handshake import (
     ANY_PEER,
     MAGIC,
-    Guard,
     Handshake,
     Hello,
-    Reason,
-    Refused,
     Role,
     introduce,
     new_nonce,
-    receive,
 )
-from sparsewire.meeting.listener import Listener
 from sparsewire.meeting.sockets import CutShort, LocalAddress, connect, prepare, receive_exactly
 from sparsewire.options import Address
 
@@ -40,10 +33,10 @@ _RETRY_MAX_S = 0.1
 T = TypeVar("T")
 
 Table = dict[tuple[int, int], socket.socket]
-"""Connections by rank and lane."""
+"""Connections by aggregator and lane."""
 
 Channels = list[list[int]]
-"""Descriptors as `channels[lane][peer]`, connected and non-blocking; -1 at the own rank."""
+"""Descriptors as `channels[lane][aggregator]`, connected and non-blocking."""
 
 
 @dataclass(frozen=True)
@@ -63,103 +56,12 @@ class Membership:
         )
 
 
-class MemberGuard(Guard):
-    """Lets in the higher ranks of the job, and nobody else."""
-
-    def __init__(self, member: Membership) -> None:
-        self._member = member
-
-    def key_for(self, hello: Hello) -> bytes:
-        member = self._member
-        if (hello.role, hello.job, hello.epoch) != (Role.PEER, member.job, member.epoch):
-            raise Refused(Reason.WRONG_JOB)
-        known = member.rank < hello.rank < member.world_size and hello.lane < member.lanes
-        if not known or (hello.peer, hello.world_size) != (member.rank, member.world_size):
-            raise Refused(Reason.WRONG_RANK)
-        return member.key
-
-
-def connect_ranks(
-    member: Membership,
-    doors: Sequence[socket.socket],
-    addresses: Sequence[Address],
-    deadline: float,
-    neighbours: Mapping[int, LocalAddress] | None = None,
-) -> Channels:
-    """Dial every lower rank, then let in every higher one at `doors`; `addresses` by rank.
-
-    Ranks of this host, `neighbours`, are dialled on its own sockets, and elsewhere where that
-    fails. No rank waits for a higher one before it lets in, so all get through. Raises Timeout
-    (naming ranks) at `deadline` on the monotonic clock, or AuthenticationError.
-    """
-    with _closed_on_error() as table:
-        for rank in range(member.rank):
-            near = (neighbours or {}).get(rank)
-            for lane in range(member.lanes):
-                table[rank, lane] = _dial_rank(member, rank, lane, addresses[rank], near, deadline)
-        receive_ranks(member, doors, table, deadline)
-        return _channels(table, member.lanes, member.world_size)
-
-
-def _dial_rank(
-    member: Membership,
-    rank: int,
-    lane: int,
-    address: Address,
-    near: LocalAddress | None,
-    deadline: float,
-) -> socket.socket:
-    hello = member.hello(Role.PEER, rank, lane)
-    name = f"rank {rank}"
-    if near is not None:
-        try:
-            return _dial_once(name, near, hello, member.key, deadline)
-        except OSError as error:
-            _log.warning(
-                "rank %d is on this host, but shares no memory with rank %d (%s): they talk over "
-                "the network",
-                *(rank, member.rank, error),
-            )
-    try:
-        return dial(name, address, hello, member.key, deadline)
-    except Timeout as error:
-        # It lets in nobody before it has reached all lower ranks.
-        raise Timeout(f"{error}. It may still wait for another rank itself") from error
-
-
-def receive_ranks(
-    member: Membership, doors: Sequence[socket.socket], table: Table, deadline: float
-) -> None:
-    """Let in all lanes of all higher ranks, into `table`. Raises Timeout; closes the doors."""
-    with contextlib.closing(Listener(partial(receive, MemberGuard(member)), *doors)) as listener:
-        while missing := missing_ranks(member, table):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise Timeout(
-                    f"{name_ranks(missing)} did not connect to rank {member.rank} at "
-                    f"{listener.address}: look there for an earlier error, or for a firewall"
-                )
-            for connection, hello in listener.poll(left):
-                # A caller whose attempt took too long has given it up and comes anew.
-                if former := table.get((hello.rank, hello.lane)):
-                    former.close()
-                table[hello.rank, hello.lane] = connection
-
-
-def missing_ranks(member: Membership, table: Table) -> list[int]:
-    """Higher ranks of which at least one lane has not arrived."""
-    return [
-        rank
-        for rank in range(member.rank + 1, member.world_size)
-        if any((rank, lane) not in table for lane in range(member.lanes))
-    ]
-
-
-def connect_aggregators(
+def dial_aggregators(
     member: Membership, aggregators: Sequence[Address], deadline: float, *, may_register: bool
 ) -> Channels:
-    """Dial every lane of every aggregator; `channels[lane][aggregator]`. Raises like connect_ranks.
+    """Dial every lane of every aggregator; `channels[lane][aggregator]`.
 
+    Raises Timeout at `deadline` on the monotonic clock, or AuthenticationError.
     `member.key` is the key for aggregators. With `may_register` an aggregator that does not know
     the job is given the key; without, it must prove that it knows it already.
     """

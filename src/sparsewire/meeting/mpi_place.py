@@ -11,6 +11,7 @@ import time
 from array import array
 from collections.abc import Callable, Generator
 from functools import cache
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from sparsewire.errors import Error, Timeout
@@ -100,9 +101,8 @@ class MpiPlace:
         self._finish(self._comm.Iallgather([own_count, MPI.INT], [counts, MPI.INT]))
         records = bytearray(sum(counts))
         self._finish(self._comm.Iallgatherv([record, MPI.BYTE], [records, counts, MPI.BYTE]))
-        for rank, count in enumerate(counts):
-            begin = sum(counts[:rank])
-            yield bytes(records[begin : begin + count])
+        for count, end in zip(counts, accumulate(counts), strict=True):
+            yield bytes(records[end - count : end])
 
     def close(self) -> None:
         """The communicator is its maker's."""

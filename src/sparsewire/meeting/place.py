@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Generator, Sequence
 from typing import Protocol
 
-from sparsewire.errors import Error, Timeout
+from sparsewire.errors import Error, ProtocolError, Timeout
 from sparsewire.meeting.mesh import name_ranks
+
+_SIZE = struct.Struct("!I")
 
 
 class Place(Protocol):
@@ -22,6 +25,26 @@ class Place(Protocol):
 
     def close(self) -> None:
         """Leave, and end what this rank hosts."""
+
+
+def join_records(records: Sequence[bytes]) -> bytes:
+    """Many records as one, so that rank 0 gives each rank those of all in one message."""
+    return b"".join(_SIZE.pack(len(record)) + record for record in records)
+
+
+def split_records(joined: bytes) -> list[bytes]:
+    """What `join_records` was given; raises ProtocolError for anything else."""
+    records, at = [], 0
+    while at + _SIZE.size <= len(joined):
+        (size,) = _SIZE.unpack_from(joined, at)
+        at += _SIZE.size + size
+        records.append(joined[at - size : at])
+    if at != len(joined):
+        raise ProtocolError(
+            "there is something else where the records of all ranks should be: install the same "
+            "version of sparsewire on all ranks, and have them meet in a fresh place"
+        )
+    return records
 
 
 def absent(ranks: Sequence[int], reason: object) -> Timeout:

@@ -6,8 +6,10 @@ Forked children close their copies of sockets, of which the other end learns not
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import os
+import resource
 import secrets
 import socket
 from collections.abc import Mapping
@@ -18,6 +20,8 @@ from sparsewire.lifetime import disown_in_child
 from sparsewire.options import Address
 
 _SCOPE_LINK = 253
+_OTHER_DESCRIPTORS = 256
+"""What a program has open beside its connections."""
 _NAMELESS = "\0sparsewire-"
 """Begins a name that is no file, so that nothing is left of it; a network namespace has its own."""
 
@@ -29,6 +33,10 @@ class LocalAddress(NamedTuple):
 
     def __str__(self) -> str:
         return "a socket of this host"
+
+
+Target = Address | LocalAddress
+"""Where somebody listens."""
 
 
 class CutShort(ConnectionResetError):
@@ -78,16 +86,43 @@ def local_end(connection: socket.socket) -> Address:
     return Address(*connection.getsockname()[:2])
 
 
-def connect(address: Address | LocalAddress, timeout: float) -> socket.socket:
+def connect(address: Target, timeout: float) -> socket.socket:
     """A blocking connection whose every step may take `timeout` seconds; raises OSError."""
     if isinstance(address, LocalAddress):
         return _connect_local(address, timeout)
     connection = socket.create_connection(address, timeout)
-    # Dialling a free local port can meet itself: TCP's simultaneous open.
-    if connection.getsockname() == connection.getpeername():
+    try:
+        refuse_own_end(connection)
+    except ConnectionRefusedError:
         connection.close()
-        raise ConnectionRefusedError(f"nobody listens at {address}")
+        raise
     return disown_in_child(connection, "close")
+
+
+def begin_connect(target: Target) -> socket.socket:
+    """A non-blocking connection on its way, writable once it is there or has failed.
+
+    Raises OSError; BlockingIOError where another attempt may do.
+    """
+    if isinstance(target, LocalAddress):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        address: object = _NAMELESS + target.name
+    else:
+        family = socket.AF_INET6 if ":" in target.host else socket.AF_INET
+        connection = socket.socket(family, socket.SOCK_STREAM)
+        address = tuple(target)
+    connection.setblocking(False)
+    reason = connection.connect_ex(address)  # type: ignore[arg-type]
+    if reason not in (0, errno.EINPROGRESS):
+        connection.close()
+        raise OSError(reason, os.strerror(reason))
+    return disown_in_child(connection, "close")
+
+
+def refuse_own_end(connection: socket.socket) -> None:
+    """Dialling a free local port can meet itself: TCP's simultaneous open."""
+    if connection.family != socket.AF_UNIX and connection.getsockname() == connection.getpeername():
+        raise ConnectionRefusedError("nobody listens there")
 
 
 def _connect_local(address: LocalAddress, timeout: float) -> socket.socket:
@@ -185,6 +220,16 @@ def address_towards(host: str) -> str:
 def is_loopback(address: str) -> bool:
     """Whether `address`, a numeric IP address, is only reachable from its own host."""
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def raise_descriptor_limit(needed: int) -> None:
+    """Let this process have descriptors for `needed` connections, as far as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = needed + _OTHER_DESCRIPTORS
+    if soft == resource.RLIM_INFINITY or wanted <= soft:
+        return
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def host_identity() -> str:

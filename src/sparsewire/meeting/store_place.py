@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from sparsewire.errors import Error, Timeout
-from sparsewire.meeting.place import absent, lost
+from sparsewire.meeting.place import absent, join_records, lost, split_records
 from sparsewire.options import Options
 
 _POLL_FIRST_S = 0.001
@@ -108,15 +108,34 @@ class StorePlace:
         self._gathered = 0
 
     def all_gather(self, record: bytes) -> Generator[bytes]:
+        """As every place does, with a few messages for each rank: rank 0 reads all records."""
         number = self._gathered
         self._gathered += 1
         self._set(f"record {number}", record)
-        for rank in range(self._world_size):
-            yield self._get(f"record {number}", rank)
+        yield from self._collect(number) if self._rank == 0 else self._read_all(number)
+
+    def _collect(self, number: int) -> Generator[bytes]:
+        records: list[bytes] = []
+        try:
+            for rank in range(self._world_size):
+                records.append(self._get(f"record {number}", rank))
+                yield records[-1]
+        except GeneratorExit:
+            self._set(f"all {number}", join_records(records))
+            raise
+        self._set(f"all {number}", join_records(records))
         # Rank 0 may host the store.
-        self._set(f"read {number}", b"1")
-        for rank in range(self._world_size) if self._rank == 0 else ():
+        for rank in range(1, self._world_size):
             self._get(f"read {number}", rank)
+
+    def _read_all(self, number: int) -> Generator[bytes]:
+        # Rank 0 may wait for more ranks than there are, which its record tells.
+        yield self._get(f"record {number}", 0)
+        records = split_records(self._get(f"all {number}", 0))
+        yield from records[1:]
+        if len(records) < self._world_size:
+            raise lost(f"rank 0 found no use for the record of rank {len(records) - 1}")
+        self._set(f"read {number}", b"1")
 
     def close(self) -> None:
         """The store is its maker's."""
@@ -138,13 +157,16 @@ class StorePlace:
         except Exception as error:
             if not _is_timeout(error):
                 raise _as_error(error) from error
-            raise absent(self._missing(what, rank), error) from error
+            number = what.split()[-1]
+            is_all = what.startswith("all")
+            missing = self._missing(f"record {number}" if is_all else what, 0 if is_all else rank)
+            raise absent(missing or [rank], error) from error
 
     def _missing(self, what: str, first: int) -> list[int]:
-        missing = [first]
+        missing = []
         # Not every store can tell, and one that is lost by now cannot, either.
         with contextlib.suppress(Exception):
-            for rank in range(first + 1, self._world_size):
+            for rank in range(first, self._world_size):
                 if not self._store.check([self._key(what, rank)]):  # type: ignore[attr-defined]
                     missing.append(rank)
         return missing

@@ -33,7 +33,7 @@ from sparsewire.meeting.handshake import (
 )
 from sparsewire.meeting.listener import Listener
 from sparsewire.meeting.mesh import converse, dial, name_ranks
-from sparsewire.meeting.place import Place, absent, lost
+from sparsewire.meeting.place import Place, absent, join_records, lost, split_records
 from sparsewire.meeting.sockets import bind, prepare
 from sparsewire.options import Address, Options, check_secret
 
@@ -78,15 +78,18 @@ def tcp_place(address: Address, secret: bytes, options: Options, deadline: float
 
 def _frame(record: bytes, left: float) -> bytes:
     """A record on its way, from a rank that still waits for `left` seconds."""
-    if len(record) > RECORD_MAX:
-        raise ValueError(f"a record may have {RECORD_MAX} bytes, not {len(record)}")
     return _HEADER.pack(max(1, int(1000 * left)), len(record)) + record
 
 
-def _next_record() -> Handshake[tuple[float, bytes]]:
+def _check_size(record: bytes) -> None:
+    if len(record) > RECORD_MAX:
+        raise ValueError(f"a record may have {RECORD_MAX} bytes, not {len(record)}")
+
+
+def _next_record(size_max: int = RECORD_MAX) -> Handshake[tuple[float, bytes]]:
     """Reads seconds that the sender still waits, and its record."""
     milliseconds, size = _HEADER.unpack((yield b"", _HEADER.size))
-    if size > RECORD_MAX:
+    if size > size_max:
         raise ProtocolError(f"a record of {size} bytes: do all ranks run the same version?")
     return milliseconds / 1000, (yield b"", size)
 
@@ -101,14 +104,17 @@ class Guest:
         self._connection: socket.socket | None = None
 
     def all_gather(self, record: bytes) -> Generator[bytes]:
+        _check_size(record)
         try:
             yield self._swap(record)
-            for _ in range(1, self._world_size):
-                yield self._next()
+            records = split_records(self._next())
         except TimeoutError as error:
             raise absent([0], error) from error
         except OSError as error:
             raise lost(f"{self._address}: {error}") from error
+        yield from records
+        if len(records) < self._world_size - 1:
+            raise lost(f"rank 0 found no use for the record of rank {len(records)}")
 
     def _swap(self, record: bytes) -> bytes:
         """The record of rank 0 for the own one; a newcomer that is dropped before comes again."""
@@ -130,10 +136,13 @@ class Guest:
             self._connection.close()
 
     def _next(self) -> bytes:
-        """The next rank's record. Who is missing rank 0 knows, so it has the last word."""
+        """The record of rank 0, and then, as one, those of all others.
+
+        Who is missing rank 0 knows, so it has the last word.
+        """
         assert self._connection
         self._connection.settimeout(max(self._deadline - time.monotonic(), 0) + _PATIENCE_S)
-        left, record = converse(self._connection, _next_record())
+        left, record = converse(self._connection, _next_record(self._world_size * RECORD_MAX))
         if left == 0:
             raise absent(json.loads(record), "the time to start is over")
         return record
@@ -196,6 +205,7 @@ class Host:
         self._records: dict[int, bytes] = {}
 
     def all_gather(self, record: bytes) -> Generator[bytes]:
+        _check_size(record)
         self._records = {0: record}
         self._tell_all(record)
         for rank in range(self._world_size):
@@ -208,7 +218,7 @@ class Host:
                 raise
         # Before anybody has all: who comes again shall meet the next listener, and not this one.
         self._listener.close()
-        self._tell_all(*(self._records[rank] for rank in range(1, self._world_size)))
+        self._tell_all(self._all_but_own(self._world_size))
 
     def close(self) -> None:
         # Nobody is let in any more, whatever is still under way.
@@ -222,12 +232,15 @@ class Host:
         end = min(self._deadline, time.monotonic() + _PATIENCE_S)
         while len(self._guests) < self._world_size - 1 and time.monotonic() < end:
             self._admit(end - time.monotonic())
-        frames = self._frames(*(self._records[rank] for rank in range(1, last + 1)))
+        frame = self._frame(self._all_but_own(last + 1))
         for connection in self._guests.values():
             # Some have seen enough, and are gone.
             with contextlib.suppress(OSError):
                 connection.settimeout(_MOMENT_S)
-                connection.sendall(frames)
+                connection.sendall(frame)
+
+    def _all_but_own(self, end: int) -> bytes:
+        return join_records([self._records[rank] for rank in range(1, end)])
 
     def _hear(self, rank: int) -> None:
         """Wait for the record of `rank`, at the door if it has not come yet."""
@@ -246,7 +259,7 @@ class Host:
                 prepare(connection)
                 # The own record tells a rank that expects another number of ranks.
                 connection.settimeout(_PATIENCE_S)
-                connection.sendall(self._frames(self._records[0]))
+                connection.sendall(self._frame(self._records[0]))
                 if rank < self._world_size and rank not in self._guests:
                     self._guests[rank] = connection
                     self._keep(rank, left, record)
@@ -262,16 +275,15 @@ class Host:
         # Once one has given up, all others wait in vain.
         self._deadline = min(self._deadline, time.monotonic() + left)
 
-    def _tell_all(self, *records: bytes) -> None:
-        frames = self._frames(*records)
+    def _tell_all(self, record: bytes) -> None:
+        frame = self._frame(record)
         for rank, connection in self._guests.items():
             with self._not_leaving(rank):
                 connection.settimeout(max(self._deadline - time.monotonic(), _MOMENT_S))
-                connection.sendall(frames)
+                connection.sendall(frame)
 
-    def _frames(self, *records: bytes) -> bytes:
-        left = self._deadline - time.monotonic()
-        return b"".join(_frame(record, left) for record in records)
+    def _frame(self, record: bytes) -> bytes:
+        return _frame(record, self._deadline - time.monotonic())
 
     @contextlib.contextmanager
     def _not_leaving(self, rank: int) -> Iterator[None]:

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <deque>
 #include <memory>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -161,11 +162,18 @@ class MuteRank final : public comm::LaneListener {
     for (const auto& lane : sockets) {
       for (const Socket& socket : lane) sockets_.push_back(socket.duplicate());
     }
-    auto fds = released(sockets);
-    for (std::uint32_t lane = 0; lane < fds.size(); ++lane) {
-      lanes_.push_back(std::make_unique<comm::Lane>(
-          comm::Lane::Place{topology, lane, rank, dedicated}, fds[lane], *this));
-      lanes_.back()->start();
+    mesh_ = std::make_unique<comm::Mesh>(
+        comm::MeshPlace{.peers = topology.owners,
+                        .rank = rank,
+                        .dedicated = dedicated,
+                        .patience = proto::Milliseconds{topology.peer_timeout_ms}},
+        released(sockets));
+    std::vector<std::uint32_t> members(topology.owners);
+    std::iota(members.begin(), members.end(), 0u);
+    for (std::uint32_t lane = 0; lane < mesh_->lanes(); ++lane) {
+      lanes_.push_back(std::make_shared<comm::LaneGroup>(
+          comm::LanePlace{topology, lane, rank, dedicated}, 0, members, mesh_->lane(lane), *this));
+      mesh_->lane(lane).join(lanes_.back());
     }
   }
   ~MuteRank() override {
@@ -198,7 +206,8 @@ class MuteRank final : public comm::LaneListener {
   wire::Topology topology_;
   bool is_dedicated_;
   std::vector<Socket> sockets_;
-  std::vector<std::unique_ptr<comm::Lane>> lanes_;
+  std::unique_ptr<comm::Mesh> mesh_;
+  std::vector<std::shared_ptr<comm::LaneGroup>> lanes_;
 };
 
 // For what comes about soon, but not at once.

@@ -251,10 +251,99 @@ TEST_CASE_TEMPLATE("a connection reads frames, holds what is beyond its turn, an
 TEST_CASE("what the table of reading does not have is refused") {
   using net::Reading;
   using net::ReadingStep;
-  check_refuses_the_rest(net::kReadingTransitions,
-                         {Reading::frames, Reading::payload, Reading::held, Reading::ignored},
-                         {ReadingStep::begin_payload, ReadingStep::end_payload,
-                          ReadingStep::end_turn, ReadingStep::begin_turn, ReadingStep::ignore});
+  check_refuses_the_rest(
+      net::kReadingTransitions,
+      {Reading::frames, Reading::payload, Reading::held, Reading::waiting, Reading::ignored},
+      {ReadingStep::begin_payload, ReadingStep::end_payload, ReadingStep::end_turn,
+       ReadingStep::begin_turn, ReadingStep::wait, ReadingStep::resume, ReadingStep::ignore});
+}
+
+// Is ready for the frames of a group only once it is told to be.
+class Waiter final : public Recorder {
+ public:
+  bool is_ready_for(const wire::FrameHeader& header) override {
+    return header.group != 7 || is_ready;
+  }
+  bool is_ready = false;
+};
+
+TEST_CASE("a frame that the handler is not ready for waits, and all behind it") {
+  using net::Reading;
+  Random random(5);
+  PipePair pair = OverSocket::pair();
+  Connection connection(std::move(pair.b));
+  Waiter waiter;
+  Buffer bytes = frame_of(1, 10, random).bytes();
+  for (const std::size_t size : {std::size_t{300'000}, std::size_t{20}}) {
+    Frame held = frame_of(2, size, random);
+    held.header.group = 7;
+    std::ranges::copy(held.bytes(), std::back_inserter(bytes));
+  }
+  write_all(*pair.a, std::span(bytes).first(100'000));
+  CHECK_FALSE(receive_all(connection, waiter));
+  CHECK(connection.reading() == Reading::waiting);
+  CHECK_FALSE(connection.is_readable());
+  CHECK(waiter.frames.size() == 1);
+  connection.resume();
+  CHECK_FALSE(receive_all(connection, waiter));
+  CHECK(connection.reading() == Reading::waiting);
+  waiter.is_ready = true;
+  connection.resume();
+  CHECK_FALSE(receive_all(connection, waiter));
+  write_all(*pair.a, std::span(bytes).subspan(100'000));
+  CHECK_FALSE(receive_all(connection, waiter));
+  CHECK(waiter.frames.size() == 3);
+  connection.resume();
+  CHECK(connection.reading() == Reading::frames);
+}
+
+TEST_CASE("what is to be sent before there is a pipe is kept for it") {
+  Random random(6);
+  PipePair pair = OverSocket::pair();
+  Connection from;
+  Connection to(std::move(pair.b));
+  const Frame frame = frame_of(1, 1000, random);
+  from.send(frame.lent());
+  CHECK_FALSE(from.flush());
+  CHECK_FALSE(from.is_open());
+  CHECK_FALSE(from.is_closed());
+  CHECK(from.undelivered_bytes() == wire::kHeaderBytes + 1000);
+  from.attach(std::move(pair.a));
+  CHECK_FALSE(from.flush());
+  Recorder recorder;
+  wait_readable(to);
+  CHECK_FALSE(receive_all(to, recorder));
+  CHECK((recorder.frames == std::vector{frame}));
+  from.close();
+  from.send(frame.lent());
+  CHECK_FALSE(from.has_output());
+}
+
+TEST_CASE("a group's frames are dropped and counted by themselves") {
+  Random random(7);
+  PipePair pair = OverSocket::pair();
+  Connection from(std::move(pair.a));
+  Connection to(std::move(pair.b));
+  std::vector<Frame> kept;
+  for (std::uint64_t seq = 0; seq < 20; ++seq) {
+    Frame frame = frame_of(seq, 500, random);
+    frame.header.group = seq % 2 ? 3 : 4;
+    from.send(wire::Message{frame.header, Bytes::borrowed(frame.payload).owned()});
+    if (frame.header.group == 4) kept.push_back(frame);
+  }
+  constexpr std::size_t size = 500 + wire::kHeaderBytes;
+  CHECK(from.queued_bytes(3) == 10 * size);
+  from.drop_unsent(3);
+  CHECK(from.queued_bytes(3) == 0);
+  CHECK(from.queued_bytes() == 10 * size);
+  note(from);
+  CHECK_FALSE(from.flush());
+  CHECK(from.undelivered_of(from.bytes_sent()) <= 10 * size);
+  Recorder recorder;
+  wait_readable(to);
+  CHECK_FALSE(receive_all(to, recorder));
+  CHECK((recorder.frames == kept));
+  CHECK(from.undelivered_of(0) == 0);
 }
 
 // --- Sending ---

@@ -1,0 +1,138 @@
+// A group's part of a lane: this rank's halves of the protocols among its members, and how it ends.
+// Whatever becomes of it, the lane's other groups go on.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "comm/lane_protocol.hpp"
+#include "comm/progress_thread.hpp"
+
+namespace sparsewire::comm {
+
+class Lane;
+
+// What a group has to say at its end, and the peers that have not been told.
+struct Farewell {
+  wire::Message words;
+  std::vector<std::uint32_t> untold;
+};
+
+class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
+ public:
+  // `members` are its owners as peers of the lane. It works once the lane has joined it.
+  LaneGroup(const LanePlace& place, std::uint32_t number, const std::vector<std::uint32_t>& members,
+            Lane& lane, LaneListener& listener);
+
+  // --- From any thread; these only ask ---
+
+  // Runs this lane's part of the operation as a stream.
+  void submit(std::shared_ptr<Operation> operation);
+  // Tells lane 0 of an operation that was just issued: of every one where owners are colocated,
+  // because that lane carries all exchanges, and of bad input anywhere, which it refuses.
+  void introduce(std::shared_ptr<Operation> operation);
+  void set_link(const proto::LinkFigures& link);
+  void fail(std::uint64_t seq);
+  // These two take no memory, which may be what is lacking.
+  void break_off(Error error) noexcept;
+  void leave(std::uint64_t issued, Clock::duration linger) noexcept;
+
+  // See ProgressThread.
+  bool work(const std::function<bool()>& is_done, Clock::time_point until);
+
+  // Blocks until the lane has let go of it, after leave().
+  void await_end() { has_ended_.wait(false); }
+
+  const LaneCounters& counters() const { return peers_.counters; }
+
+  // --- From the lane, in its thread ---
+
+  std::uint32_t number() const { return peers_.group(); }
+  void begin();
+  void take_orders(Clock::time_point now);
+  void run_exchanges() { protocol_.run_exchanges(); }
+  // Sends at most one message to every owner in turn; false where that is all for now.
+  bool produce();
+  void pace() { protocol_.pace_owners(); }
+  bool has_work() { return protocol_.has_work(); }
+  bool is_broken() const { return protocol_.is_broken(); }
+  bool is_leaving() const { return leaving_.has_value(); }
+  bool is_finished() const { return is_finished_; }
+  Clock::time_point next_deadline() const { return book_.next_deadline(); }
+  void check_deadlines(Clock::time_point now);
+  void finish_leaving(Clock::time_point now);
+  // Has those connected, who hold up the oldest operation for a while now.
+  void look_for_missing();
+  void on_exception(const std::exception& exception) noexcept;
+
+  bool has(const PeerChannel& channel) const { return peers_.has(channel); }
+  // A connection that was asked for, or has come.
+  void on_active(PeerChannel& channel);
+  Status accepts(const PeerChannel& from, const wire::FrameHeader& header) const;
+  std::byte* place(const PeerChannel& from, const wire::FrameHeader& header) const;
+  Status on_message(PeerChannel& from, wire::Message message);
+  void on_silence(const PeerChannel& channel, const proto::Pulse::News& news);
+  // Whether the end of the connection with a peer is no news.
+  bool may_go(const PeerChannel& channel) const;
+  void on_lost(PeerChannel& channel, const Error& error);
+  // Tells a peer that it was given up.
+  void say_lost(PeerChannel& channel, const Error& error);
+  // Once it is finished: what is left to say. From then on it does nothing.
+  Farewell end();
+
+ private:
+  // What to do as soon as may be: why to break off; and after how many operations to leave, once
+  // nothing has moved for so long.
+  struct Leave {
+    std::uint64_t issued;
+    Clock::duration linger;
+  };
+  struct Orders {
+    Status to_break;
+    std::optional<Leave> to_leave;
+  };
+
+  template <typename Call>
+  void post(Call&& call, ProgressThread::Wake when = ProgressThread::Wake::now);
+  ProgressThread::Wake wake_for(const Operation& operation) const;
+  template <typename Give>
+  void order(Give&& give) noexcept;
+  bool take_on(const std::shared_ptr<Operation>& operation);
+  void break_on(const Status& error);
+  Status on_goodbye(PeerChannel& from, const wire::FrameHeader& header);
+  Status on_others_silence(const wire::FrameHeader& header);
+  void do_break_off(const Error& error) noexcept;
+  void begin_leaving(const Leave& order, Clock::time_point now);
+  void prepare_farewell(wire::Message words);
+  void tell(PeerChannel& channel) noexcept;
+  std::size_t undelivered();
+
+  const LanePlace place_;
+  Lane& lane_;
+  LaneListener& listener_;
+  const std::vector<std::uint32_t> members_;
+  PeerChannels peers_;
+  LaneBook book_{place_, peers_};
+  LaneProtocol protocol_{place_, peers_, book_, listener_};
+  std::vector<bool> has_left_;                // by owner: it said goodbye
+  std::optional<std::uint64_t> last_looked_;  // the oldest operation at the last look
+
+  std::mutex mutex_;  // guards the orders
+  Orders orders_;
+  std::optional<Farewell> farewell_;
+  struct Leaving {
+    Clock::duration linger;  // without a byte that moves
+    Clock::time_point until;
+    std::size_t undelivered = SIZE_MAX;  // the least so far
+    // Bytes sent on the connections once all of the group's were, by peer.
+    std::map<std::uint32_t, std::uint64_t> sent_by{};
+  };
+  std::optional<Leaving> leaving_;
+  bool is_finished_ = false;
+  std::atomic<bool> has_ended_ = false;
+};
+
+}  // namespace sparsewire::comm

@@ -1,0 +1,59 @@
+// The connections of this process with the ranks of a job, or with its aggregators: one channel for
+// each peer in each lane, made when it is first needed, and shared by groups of these ranks.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/lane.hpp"
+#include "net/connection.hpp"
+
+namespace sparsewire::comm {
+
+class Mesh final : private LaneHost {
+ public:
+  // Takes over sockets[lane][peer], -1 where there is none yet.
+  Mesh(const MeshPlace& place, net::Sockets sockets);
+  ~Mesh() override { close(); }
+
+  const MeshPlace& place() const { return place_; }
+  std::size_t lanes() const { return lanes_.size(); }
+  Lane& lane(std::size_t number) { return *lanes_[number]; }
+
+  // --- For whoever makes connections ---
+
+  // Readable while there are peers to be called.
+  int calls_fd() const { return calls_fd_; }
+  // The peers that are to be connected, on every lane; each comes once.
+  std::vector<std::uint32_t> take_calls();
+  // Takes over a connected, non-blocking socket, in any case.
+  void adopt(std::uint32_t lane, std::uint32_t peer, int fd);
+  // A peer cannot be reached.
+  void give_up(std::uint32_t peer, const std::string& why);
+
+  // Peers that are connected, in the lane that has the most of them.
+  std::size_t connections() const;
+  // Whether no connection was ever lost.
+  bool is_whole() const;
+
+  // Ends the lanes, once no group is left in them.
+  void close();
+  // In a forked child: closes this process's copies of the descriptors, of which no peer learns.
+  // Takes no lock, for whoever held it is not here. The object must be neither used nor destroyed
+  // after that: its threads are not here either.
+  void disown();
+
+ private:
+  void on_asked(std::uint32_t peer) override;
+
+  const MeshPlace place_;
+  int calls_fd_;
+  std::mutex mutex_;
+  std::vector<bool> is_asked_;  // by peer
+  std::vector<std::uint32_t> calls_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+};
+
+}  // namespace sparsewire::comm

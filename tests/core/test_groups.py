@@ -1,0 +1,198 @@
+"""Communicators of the same processes: they share connections, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from meeting import MEETING_PLACE, meet
+from support import run_ranks
+
+import sparsewire
+from sparsewire.meeting import shared_mesh
+from sparsewire.meeting.store_place import FileStore
+
+# Nothing is measured with these, so that nobody is connected before the first collective.
+LAZY = {"SPARSEWIRE_LINK": "1e-4,1e-9,4e-9"}
+
+
+def group(name: str, ranks: list[int], **settings: float) -> sparsewire.Communicator | None:
+    """A communicator of some ranks; None for all others."""
+    rank = int(os.environ["RANK"])
+    if rank not in ranks:
+        return None
+    store = FileStore(Path(os.environ[MEETING_PLACE], name))
+    return sparsewire.init(
+        store, rank=ranks.index(rank), world_size=len(ranks), timeout=30, **settings
+    )
+
+
+def connections() -> list[int]:
+    """Of each mesh of this process, the peers that it is connected with."""
+    return [mesh.core.connections() for mesh in shared_mesh._open]
+
+
+def total(communicator: sparsewire.Communicator, size: int = 200_000) -> float:
+    return float(communicator.all_reduce(np.ones(size, np.float32))[0])
+
+
+def many_subgroups() -> tuple[list[float], list[int]]:
+    world = int(os.environ["WORLD_SIZE"])
+    sums = []
+    with sparsewire.init(timeout=30) as everybody:
+        some = [group(f"group-{n}", sorted({(n + k) % world for k in range(6)})) for n in range(10)]
+        here = [one for one in some if one is not None]
+        works = [one.all_reduce(np.ones(200_000, np.float32), async_op=True) for one in here]
+        sums = [float(work.wait()[0]) for work in works]
+        sums.append(total(everybody))
+        found = connections()
+        for one in here:
+            one.close()
+        sums.append(total(everybody))
+        meet("done")
+    return sums, found
+
+
+@pytest.mark.parametrize("settings", [{}, LAZY])
+def test_ten_subgroups_of_a_job_of_eight_take_seven_connections(settings: dict[str, str]) -> None:
+    for sums, found in run_ranks(8, many_subgroups, environment=settings, deadline_s=60):
+        assert found == [7]
+        assert set(sums) == {6.0, 8.0}
+
+
+def only_who_must() -> tuple[list[int], list[int], list[int]]:
+    with sparsewire.init(timeout=30) as communicator:
+        first = connections()
+        meet("here")
+        total(communicator, 10)
+        meet("after one chunk")
+        second = connections()
+        meet("counted")
+        total(communicator)
+        third = connections()
+        meet("after all chunks")
+        return first, second, third
+
+
+def test_ranks_are_connected_once_they_have_something_to_say() -> None:
+    found = run_ranks(4, only_who_must, environment=LAZY)
+    assert [first for first, _, _ in found] == [[0]] * 4
+    assert sorted(second[0] for _, second, _ in found) == [1, 1, 1, 3]
+    assert [third for _, _, third in found] == [[3]] * 4
+
+
+def close_in_any_order() -> tuple[int, int]:
+    before = len(os.listdir("/proc/self/fd"))
+    first = sparsewire.init(timeout=30)
+    second = group("second", [0, 1, 2])
+    assert second
+    total(second)
+    meet("both work")
+    first.close()
+    total(second)
+    third = group("third", [2, 1, 0])
+    assert third
+    found = len(shared_mesh._open)
+    second.close()
+    total(third)
+    meet("the last works")
+    third.close()
+    return found, len(os.listdir("/proc/self/fd")) - before
+
+
+def test_the_last_communicator_closes_the_connections() -> None:
+    assert run_ranks(3, close_in_any_order) == [(1, 0)] * 3
+
+
+def with_two_lanes() -> list[int]:
+    with sparsewire.init(timeout=30) as one, sparsewire.init(lanes=2, timeout=30) as two:
+        total(one)
+        total(two)
+        found = connections()
+        meet("both work")
+        return found
+
+
+def test_other_settings_take_connections_of_their_own() -> None:
+    assert run_ranks(2, with_two_lanes) == [[1, 1]] * 2
+
+
+def abort_one() -> tuple[str, float]:
+    with sparsewire.init(timeout=30) as staying:
+        going = group("going", [0, 1, 2])
+        assert going
+        total(going)
+        meet("both work")
+        if staying.rank == 1:
+            going.abort("enough")
+        with pytest.raises(sparsewire.Error) as failed:
+            total(going)
+        going.close()
+        meet("aborted")
+        return str(failed.value), total(staying)
+
+
+def test_a_communicator_that_aborts_leaves_the_others_alone() -> None:
+    for message, value in run_ranks(3, abort_one):
+        assert "rank 1 aborted: enough" in message
+        assert value == 3.0
+
+
+def die_before_anything() -> tuple[str, float] | None:
+    communicator = sparsewire.init(timeout=30)
+    meet("here")
+    if communicator.rank == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    start = time.monotonic()
+    try:
+        total(communicator, 10)
+    except sparsewire.PeerLost as error:
+        return str(error), time.monotonic() - start
+    finally:
+        communicator.close()
+    return None
+
+
+@pytest.mark.chaos
+def test_a_rank_that_dies_is_named_by_those_that_were_never_connected_with_it() -> None:
+    *found, _ = run_ranks(4, die_before_anything, environment=LAZY, dying=[3])
+    for message, _ in found:
+        assert "rank 3" in message
+
+
+def leave_before_anything() -> str:
+    communicator = sparsewire.init(timeout=30)
+    meet("here")
+    if communicator.rank == 2:
+        communicator.close()
+    meet("one has left")
+    if communicator.rank == 2:
+        return ""
+    with pytest.raises(sparsewire.PeerLost) as lost:
+        total(communicator, 10)
+    communicator.close()
+    return str(lost.value)
+
+
+def test_a_rank_that_left_is_named_by_those_that_were_never_connected_with_it() -> None:
+    first, second, _ = run_ranks(3, leave_before_anything, environment=LAZY)
+    assert "rank 2" in first
+    assert "rank 2" in second
+
+
+def agree() -> tuple[float, tuple[float, float, float]]:
+    with sparsewire.init(timeout=250) as communicator:
+        return total(communicator, 10), communicator.link
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "ranks", [20, pytest.param(256, marks=[pytest.mark.exhaustive, pytest.mark.timeout(300)])]
+)
+def test_many_ranks_meet_and_agree(ranks: int) -> None:
+    found = run_ranks(ranks, agree, deadline_s=250)
+    assert found == [(float(ranks), found[0][1])] * ranks
