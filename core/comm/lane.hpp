@@ -70,7 +70,7 @@ class Lane final : private ProgressClient, private FrameTaker {
   // Blocks until the thread has ended, after stop(), and leaves no descriptor open.
   void await_end() {
     thread_.join();
-    thread_.disown();
+    thread_.close();
   }
 
   // Peers that are connected; and whether some connection is lost for ever.

@@ -39,13 +39,21 @@ void ProgressThread::join() {
   if (thread_.joinable()) thread_.join();
 }
 
+void ProgressThread::wake() {
+  const std::lock_guard lock(mutex_);
+  poller_->wake();
+}
+
+void ProgressThread::close() {
+  const std::lock_guard lock(mutex_);
+  poller_->disown();
+}
+
 void ProgressThread::post(std::function<void()> call, Wake when) {
-  {
-    const std::lock_guard lock(mutex_);
-    posted_.push_back(std::move(call));
-    if (is_woken_ || when == Wake::not_yet) return;
-    is_woken_ = true;
-  }
+  const std::lock_guard lock(mutex_);
+  posted_.push_back(std::move(call));
+  if (is_woken_ || when == Wake::not_yet) return;
+  is_woken_ = true;
   poller_->wake();
 }
 
@@ -96,13 +104,12 @@ bool ProgressThread::work(const std::function<bool()>& is_done, Clock::time_poin
     wake();  // Whoever has it may have seen to what was posted before this caller came.
     return false;
   }
+  if (client_.finished()) return false;
   poller_->set_idlers_deaf(true);
   work_until(is_done, until);
   poller_->set_idlers_deaf(false);
   // It knows of no deadline that has come since it went to idle, nor of the end.
-  const bool is_due = client_.finished() || client_.patience(Clock::now());
-  turn.unlock();
-  if (is_due) poller_->stir();
+  if (client_.finished() || client_.patience(Clock::now())) poller_->stir();
   return true;
 }
 

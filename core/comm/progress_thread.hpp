@@ -54,13 +54,16 @@ class ProgressThread {
   bool work(const std::function<bool()>& is_done, Clock::time_point until);
 
   // Has the client's progress() called soon. From any thread.
-  void wake() { poller_->wake(); }
+  void wake();
 
   // Only from whoever has the turn, or before the thread starts.
   void watch(net::Connection& connection) { connection.watch(poller_); }
 
   // Has the client's progress() called at every interval, too. Once, before the thread starts.
   void tick_every(std::chrono::milliseconds interval) { poller_->tick_every(interval); }
+
+  // Behind join(): leaves no descriptor open. Who calls after that is not heard.
+  void close();
 
   // In a forked child, where the thread is not.
   void disown() { poller_->disown(); }
