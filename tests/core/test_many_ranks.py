@@ -83,21 +83,26 @@ def test_refused_input_fails_on_every_rank() -> None:
         assert f"rank {ODD}" in str(error)
 
 
-def be_late(impatient: int) -> Exception | None:
+def be_late(impatient: int, is_behind: bool) -> Exception | None:
     with sparsewire.init() as comm:
         comm.barrier()
         if comm.rank == ODD:
             wait_for("given up", set(range(RANKS)) - {ODD})
             return None
         timeout = 1 if comm.rank == impatient else 200
-        error = error_of(lambda: comm.all_gather(vector(), timeout=timeout))
+        if is_behind:
+            comm.all_gather(vector(), async_op=True, timeout=200)
+            error = error_of(lambda: comm.all_reduce(vector().to_dense(), timeout=timeout))
+        else:
+            error = error_of(lambda: comm.all_gather(vector(), timeout=timeout))
         tell("given up")
         return error
 
 
+@pytest.mark.parametrize("is_behind", [False, True], ids=["itself", "behind it"])
 @pytest.mark.parametrize("impatient", [0, 39])
-def test_late_rank_is_named_though_it_is_no_neighbour(impatient: int) -> None:
-    errors = run_ranks(RANKS, be_late, impatient, deadline_s=240)
+def test_late_rank_is_named_though_it_is_no_neighbour(impatient: int, is_behind: bool) -> None:
+    errors = run_ranks(RANKS, be_late, impatient, is_behind, deadline_s=240)
     for rank, error in enumerate(errors):
         if rank == ODD:
             continue

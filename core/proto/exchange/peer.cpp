@@ -58,12 +58,13 @@ void Peer::submit(std::uint64_t seq, const wire::Call& call, const SparseTensor&
   const wire::Join join{call, tensor.named * row, crowded(tensor) * row};
   tell_neighbours(join_message(join, seq), kNoRank, effects);
   operation.joins.join(join);
+  if (!is_alike(seq, operation, effects)) return;
   // Short vectors do not wait for all to join, which bounds what waits for those who come late.
   // With a tree they do: nobody else can tell yet whether this rank has called the same.
   if (is_short(call.descriptor) && !tree_->is_shared()) {
     start(seq, operation, {*settled(call), call.descriptor.count, false}, effects);
   }
-  check_agreement(seq, operation, effects);
+  advance(seq, operation, effects);
 }
 
 void Peer::issue_stream(std::uint64_t seq, const wire::Call& call, Effects& effects) {
@@ -72,7 +73,7 @@ void Peer::issue_stream(std::uint64_t seq, const wire::Call& call, Effects& effe
   operation.move(PeerStep::issue_stream);
   operation.call = call;
   operation.call.algorithm = wire::Algorithm::stream;
-  check_agreement(seq, operation, effects);
+  (void)is_alike(seq, operation, effects);
 }
 
 void Peer::refuse(std::uint64_t seq, const Error& error, Effects& effects) {
@@ -163,9 +164,13 @@ Status Peer::on_refuse(Rank from, Operation& operation, const wire::Message& mes
   });
 }
 
-// Compares what has come; once all is there and alike, the operation may run.
 void Peer::check_agreement(std::uint64_t seq, Operation& operation, Effects& effects) {
   if (operation.state == PeerState::heard) return;
+  if (is_alike(seq, operation, effects)) advance(seq, operation, effects);
+}
+
+// Whether what has come agrees with this rank's call; where it does not, the operation fails.
+bool Peer::is_alike(std::uint64_t seq, Operation& operation, Effects& effects) {
   const bool is_stream = operation.state == PeerState::streaming;
   for (const auto& [rank, join] : operation.joins.heard()) {
     if (!is_stream && join.call == operation.call) continue;
@@ -178,8 +183,14 @@ void Peer::check_agreement(std::uint64_t seq, Operation& operation, Effects& eff
     if (is_stream || tree_->is_shared()) {
       tell_neighbours(refuse_message(error, seq), kNoRank, effects);
     }
-    return fail(seq, operation, error, effects);
+    fail(seq, operation, error, effects);
+    return false;
   }
+  return true;
+}
+
+// Once all is there and alike, the operation may run.
+void Peer::advance(std::uint64_t seq, Operation& operation, Effects& effects) {
   if (const auto report = operation.joins.take_report()) {
     effects.messages.push_back({*tree_->parent(), tally_message(*report, seq)});
   }
@@ -191,8 +202,9 @@ void Peer::conclude(std::uint64_t seq, Operation& operation, Effects& effects) {
   const wire::Tally& total = *operation.joins.total();
   if (tree_->is_shared()) {
     const wire::Message message = tally_message(total, seq);
-    for (const Branch& branch : tree_->branches())
+    for (const Branch& branch : tree_->branches()) {
       effects.messages.push_back({branch.top, message});
+    }
   }
   has_work_ = true;
   if (operation.state == PeerState::joining) {

@@ -124,6 +124,8 @@ class Peer {
   Status on_refuse(Rank from, Operation& operation, const wire::Message& message, Effects& effects);
   Status on_part(Rank from, Operation& operation, const wire::Message& message, Effects& effects);
   void check_agreement(std::uint64_t seq, Operation& operation, Effects& effects);
+  bool is_alike(std::uint64_t seq, Operation& operation, Effects& effects);
+  void advance(std::uint64_t seq, Operation& operation, Effects& effects);
   void conclude(std::uint64_t seq, Operation& operation, Effects& effects);
   void tell_neighbours(const wire::Message& message, Rank but, Effects& effects) const;
   void fail(std::uint64_t seq, Operation& operation, const Error& error, Effects& effects);

@@ -2,6 +2,8 @@
 // order in which things happen, and later operations work.
 #include <doctest/doctest.h>
 
+#include <array>
+
 #include "peer_world.hpp"
 #include "sparse_collectives.hpp"
 
@@ -174,6 +176,28 @@ TEST_CASE("a mismatch says who called what") {
     CHECK(message.find("rank 1 called " + wire::describe(odd.call())) != std::string::npos);
     CHECK(world.failure(rank, 0)->rank == 1 - rank);
   }
+}
+
+// What an all_gather needs of each rank, the joins of other collectives do not tell.
+TEST_CASE("a short vector that all others have joined otherwise is not begun") {
+  Random random(3);
+  const Call gather{.descriptor = {.count = 500, .is_sparse = true},
+                    .collective = Collective::all_gather};
+  Call broadcast = gather;
+  broadcast.collective = Collective::broadcast;
+  SparseCollective odd = random_vectors(gather, 3, random);
+  proto::Peer peer(2, 3);
+  proto::Peer::Effects effects;
+  std::array<std::byte, wire::kJoinBytes> payload;
+  wire::encode(wire::Join{.call = broadcast}, payload);
+  const wire::FrameHeader header{.kind = wire::FrameKind::join, .payload = wire::kJoinBytes};
+  for (const Rank rank : {0, 1}) {
+    REQUIRE_FALSE(peer.on_message(rank, {header, Bytes::copy_of(payload)}, effects));
+  }
+  peer.submit(0, odd.call(), odd.vector(2).tensor(), odd.outputs(2), effects);
+  REQUIRE(effects.events.size() == 1);
+  CHECK(effects.events.front().kind == proto::PeerEvent::Kind::failed);
+  CHECK(effects.events.front().error.code == ErrorCode::mismatch);
 }
 
 // --- Ranks that refuse ---
