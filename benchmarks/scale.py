@@ -1,11 +1,12 @@
 """How many ranks fit on one machine: seconds of `init`, memory of a rank, and its connections.
 
-python benchmarks/scale.py --ranks 256 --json scale-256.json
+    python benchmarks/scale.py --ranks 256 --record
 
 All ranks are up, and have imported everything, before the clock starts: they await each other by
-files. Memory is the unique set size: pages that no other process has, and, of rings in shared
-memory, those that a process maps, halved, as two processes share each. The interpreter's, measured
-before `init`, is taken off, and the tensor's where there is one.
+files. Memory is the proportional set size of what belongs to no file: a ring in shared memory
+counts half in each of the two processes that map it. The interpreter's, measured before `init`, is
+taken off. Tensors are files that all ranks map, as 256 of them would not fit: all have the same
+values, so that the same result comes to the same place.
 """
 
 from __future__ import annotations
@@ -13,15 +14,19 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import records
+
 DEADLINE_S = 600.0
+WATCH_EVERY_S = 0.5
+BLOCK = 256
 
 
 def memory() -> int:
@@ -35,14 +40,10 @@ def memory() -> int:
 
 
 def connections() -> int:
-    """Sockets of this process that are connected with another rank."""
-    count = 0
-    for entry in os.scandir("/proc/self/fd"):
-        try:
-            count += os.readlink(entry.path).startswith("socket:")
-        except OSError:
-            continue
-    return count
+    """Ranks that this process is connected with."""
+    from sparsewire.meeting import shared_mesh
+
+    return sum(shared_mesh.connections())
 
 
 def meet(place: Path, event: str, rank: int, ranks: int) -> None:
@@ -56,6 +57,34 @@ def meet(place: Path, event: str, rank: int, ranks: int) -> None:
         if time.monotonic() > deadline:
             raise SystemExit(f"rank {rank} waited in vain for {event}")
         time.sleep(0.02)
+
+
+class PeakWatch(threading.Thread):
+    """Looks at this process's memory now and then, and keeps the most that it found."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._ends = threading.Event()
+        self._most = 0
+        self.start()
+
+    def run(self) -> None:
+        while not self._ends.wait(WATCH_EVERY_S):
+            self._most = max(self._most, memory())
+
+    def stop(self) -> int:
+        self._ends.set()
+        self.join()
+        return max(self._most, memory())
+
+
+def make_tensors(place: Path, elements: int, density: float) -> None:
+    import numpy as np
+
+    blocks = np.random.default_rng(0).random(elements // BLOCK) < density
+    x = np.repeat(blocks, BLOCK).astype(np.float32)
+    x.tofile(place / "tensor")
+    np.zeros_like(x).tofile(place / "result")
 
 
 def be_rank(place: Path, rank: int, ranks: int, elements: int, groups: int, results: Any) -> None:
@@ -89,26 +118,52 @@ def be_rank(place: Path, rank: int, ranks: int, elements: int, groups: int, resu
         found["connections"] = connections()
         meet(place, "measured", rank, ranks)
         if elements:
-            x = np.ones(elements, np.float32)
-            held = memory()
-            meet(place, "filled", rank, ranks)
+            x = np.memmap(place / "tensor", np.float32, "r+")
+            out = np.memmap(place / "result", np.float32, "r+")
+            watch = PeakWatch()
+            meet(place, "mapped", rank, ranks)
             start = time.perf_counter()
-            comm.all_reduce(x)
+            comm.all_reduce(x, out=out, timeout=DEADLINE_S)
             found["all_reduce_s"] = time.perf_counter() - start
-            found["all_reduce_bytes"] = memory() - held + found["idle_bytes"]
-            assert (x == ranks).all()
+            found["all_reduce_connections"] = connections()
+            meet(place, "reduced", rank, ranks)
+            start = time.perf_counter()
+            comm.all_reduce(x, out=out, timeout=DEADLINE_S)
+            found["again_s"] = time.perf_counter() - start
+            found["all_reduce_bytes"] = watch.stop() - before
+            assert (out[:: elements // 100] == ranks * x[:: elements // 100]).all()
         meet(place, "done", rank, ranks)
         for group in more:
             group.close()
     results.put(found)
 
 
-def run(ranks: int, elements: int, groups: int) -> dict[str, float]:
+def parts(ranks: int) -> dict[str, float]:
+    """What one rank does to meet so many others: seconds and bytes of each record."""
+    from sparsewire.meeting.place import join_records, split_records
+    from sparsewire.meeting.startup import Record, Settings
+
+    settings = Settings(5, ranks, 1, 256, 0, 30.0, "", "levels", "")
+    records = [
+        Record(settings, f"host-{rank // 8}" + 80 * "x", "10.0.0.1", rank, 32 * "d", proof=97 * "p")
+        for rank in range(ranks)
+    ]
+    joined = join_records([record.encode() for record in records])
+    start = time.perf_counter()
+    read = [Record.decode(one, settings) for one in split_records(joined)]
+    spent = time.perf_counter() - start
+    assert read == records
+    return {"decode_s": spent / ranks, "record_bytes": len(joined) / ranks}
+
+
+def run(ranks: int, elements: int, density: float, groups: int) -> dict[str, float]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["numpy", "sparsewire", "sparsewire.meeting.connect"])
     results = context.Queue()
     with tempfile.TemporaryDirectory(prefix="sparsewire-scale-") as directory:
         place = Path(directory)
+        if elements:
+            make_tensors(place, elements, density)
         processes = [
             context.Process(
                 target=be_rank, args=(place, rank, ranks, elements, groups, results), daemon=True
@@ -129,21 +184,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--elements", type=int, default=0, help="float32 of an all_reduce")
+    parser.add_argument("--density", type=float, default=1.0, help="of the blocks")
     parser.add_argument("--groups", type=int, default=0, help="more communicators of all ranks")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--parts", action="store_true", help="only what one rank does to meet them")
+    parser.add_argument("--record", action="store_true", help="keep it in records/scale.json")
     given = parser.parse_args()
-    figures = run(given.ranks, given.elements, given.groups)
+    if given.parts:
+        figures = parts(given.ranks)
+    else:
+        figures = run(given.ranks, given.elements, given.density, given.groups)
     for name, value in figures.items():
         print(f"{name:20} {value:,.6g}")
-    if given.json:
-        from sparsewire.measure.conditions import conditions
+    if given.record:
+        keep(name_of(given), figures)
 
-        record = {
-            "command": " ".join(sys.argv[1:]),
-            "conditions": conditions(),
-            "figures": {f"{given.ranks} ranks": figures},
-        }
-        given.json.write_text(json.dumps(record, indent=1))
+
+def name_of(given: argparse.Namespace) -> str:
+    """The row of the record: the ranks, and what else they did."""
+    parts = "-parts" if given.parts else ""
+    density = f"-{given.density:g}" if given.elements else ""
+    return f"{given.ranks}{parts}{density}" + (f"-groups-{given.groups}" if given.groups else "")
+
+
+def keep(row: str, figures: dict[str, float]) -> None:
+    """Add a row to the record, or replace it."""
+    from sparsewire.measure.conditions import conditions
+
+    file = records.FOLDER / "scale.json"
+    rows = json.loads(file.read_text())["figures"] if file.exists() else {}
+    command = f"python benchmarks/scale.py {' '.join(sys.argv[1:])}"
+    rows[row] = {"command": command, **figures}
+    record = {
+        "command": "each row has its own",
+        "commit": records.commit(),
+        "conditions": conditions(),
+        "figures": rows,
+    }
+    records.write(file, record)
 
 
 if __name__ == "__main__":

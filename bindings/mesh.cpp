@@ -14,7 +14,8 @@ namespace sparsewire::bindings {
 namespace {
 
 void init_mesh(comm::Mesh* self, Rank rank, std::uint32_t world_size, std::uint32_t lanes,
-               double peer_timeout, double start_timeout) {
+               double peer_timeout, double start_timeout, std::size_t memory,
+               std::uint32_t neighbours) {
   const auto milliseconds = [](double seconds) {
     return proto::Milliseconds{static_cast<std::int64_t>(seconds * 1000)};
   };
@@ -22,7 +23,8 @@ void init_mesh(comm::Mesh* self, Rank rank, std::uint32_t world_size, std::uint3
   new (self) comm::Mesh({.peers = world_size,
                          .rank = rank,
                          .patience = milliseconds(peer_timeout),
-                         .start_patience = milliseconds(start_timeout)},
+                         .start_patience = milliseconds(start_timeout),
+                         .share = comm::MemoryShare::of(memory, lanes, world_size, neighbours)},
                         std::move(none_yet));
 }
 
@@ -37,9 +39,10 @@ void bind_mesh(nb::module_& m) {
   constexpr nb::call_guard<GilRelease> unlocked{};
   nb::class_<comm::Mesh>(m, "Mesh")
       .def("__init__", &init_mesh, "rank"_a, "world_size"_a, nb::kw_only(), "lanes"_a,
-           "peer_timeout"_a, "start_timeout"_a)
+           "peer_timeout"_a, "start_timeout"_a, "memory"_a, "neighbours"_a)
       .def("calls_fd", &comm::Mesh::calls_fd)
       .def("take_calls", &comm::Mesh::take_calls)
+      .def("note_call", &comm::Mesh::note_call, "peer"_a)
       .def("adopt", &comm::Mesh::adopt, "lane"_a, "peer"_a, "fd"_a)
       .def("give_up", &comm::Mesh::give_up, "peer"_a, "why"_a)
       .def("connections", &comm::Mesh::connections)

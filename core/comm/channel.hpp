@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "comm/memory_share.hpp"
 #include "comm/progress_thread.hpp"
 #include "proto/liveness/pulse.hpp"
 #include "wire/agreement.hpp"
@@ -12,19 +13,17 @@
 
 namespace sparsewire::comm {
 
-// Results that may wait for one rank before its owner pauses; and the same at a dedicated
-// aggregator, where many jobs share the memory.
-inline constexpr std::size_t kMaxQueuedBytes = 8u << 20;
-inline constexpr std::size_t kMaxQueuedForWorker = 2u << 20;
-
-// Through shared memory where the socket is a Unix socket, which connects processes of one host.
-// Takes the connected, non-blocking socket over, unless it throws.
-std::unique_ptr<net::Pipe> open_pipe(int fd);
+// Through shared memory, with a ring of such a size to the peer, where the socket is a Unix socket,
+// which connects processes of one host. Takes the connected, non-blocking socket over, unless it
+// throws.
+std::unique_ptr<net::Pipe> open_pipe(int fd, std::size_t ring = net::kMaxRingBytes);
 
 class Channel : public net::FrameHandler {
  public:
   Channel(Rank rank, int fd) : rank(rank), connection(open_pipe(fd)) {}
-  explicit Channel(Rank rank) : rank(rank) {}  // not connected yet
+  // Not connected yet.
+  Channel(Rank rank, std::shared_ptr<net::Staging> staging)
+      : rank(rank), connection(nullptr, std::move(staging)) {}
 
   std::string name() const {
     return rank == kNoRank ? "aggregator " + connection.peer() : "rank " + std::to_string(rank);

@@ -37,20 +37,19 @@ Communicator::Communicator(const wire::Topology& topology, Rank rank, Mesh& mesh
   join(group, hosts);
 }
 
+// All parts are there before the first one works, which may tell that something is broken.
 void Communicator::join(const Group& group, const proto::Hosts& hosts) {
+  for (std::uint32_t number = 0; number < mesh_.lanes(); ++number) {
+    lanes_.push_back(
+        std::make_shared<LaneGroup>(LanePlace{topology_, number, rank_, dedicated_, hosts},
+                                    group.number, group.members, mesh_.lane(number), *this));
+  }
+  std::size_t joined = 0;
   try {
-    for (std::uint32_t number = 0; number < mesh_.lanes(); ++number) {
-      Lane& lane = mesh_.lane(number);
-      auto part =
-          std::make_shared<LaneGroup>(LanePlace{topology_, number, rank_, dedicated_, hosts},
-                                      group.number, group.members, lane, *this);
-      lanes_.reserve(mesh_.lanes());
-      lane.join(part);
-      lanes_.push_back(std::move(part));
-    }
+    for (; joined < lanes_.size(); ++joined) mesh_.lane(joined).join(lanes_[joined]);
   } catch (...) {  // Those that have joined must leave before they can go.
-    for (const auto& lane : lanes_) lane->leave(0, {});
-    for (const auto& lane : lanes_) lane->await_end();
+    for (std::size_t lane = 0; lane < joined; ++lane) lanes_[lane]->leave(0, {});
+    for (std::size_t lane = 0; lane < joined; ++lane) lanes_[lane]->await_end();
     throw;
   }
 }

@@ -24,8 +24,8 @@ Lane::Lane(const MeshPlace& place, std::uint32_t number, std::span<int> sockets,
     : place_(place),
       number_(number),
       host_(host),
-      channels_(place.peers, !place.dedicated, *this),
-      metronome_(place.patience),
+      channels_(place.peers, !place.dedicated, place.share, *this),
+      metronome_(place.patience, place.peers),
       thread_(*this) {
   // Twice as often as it looks, so that no look is late by a whole interval.
   if (!place.is_alone()) thread_.tick_every(metronome_.interval() / 2);
@@ -104,7 +104,7 @@ void Lane::adopt(std::uint32_t peer, int fd) {
 void Lane::connect(PeerChannel& channel, int fd) {
   std::unique_ptr<net::Pipe> pipe;
   try {
-    pipe = open_pipe(fd);
+    pipe = open_pipe(fd, place_.share.ring);
   } catch (...) {
     ::close(fd);
     throw;
@@ -113,7 +113,7 @@ void Lane::connect(PeerChannel& channel, int fd) {
   channels_.adopt(channel);
   ++connections_;
   channel.connection.expect_answers_within(place_.patience);
-  if (has_pulse() && !channel.pulse) channel.pulse.emplace(place_.patience);
+  if (has_pulse() && !channel.pulse) channel.pulse.emplace(place_.patience, place_.peers);
   thread_.watch(channel.connection);
 }
 
@@ -121,12 +121,16 @@ void Lane::ask(std::uint32_t peer) {
   post([this, peer] { channels_.ask(peer); });
 }
 
-// Its pulse is due from now on, so that a peer that does not answer is lost like a silent one.
+// A peer that does not answer is lost like a silent one.
+void Lane::note_call(std::uint32_t peer) {
+  post([this, peer] {
+    const bool is_dialling = channels_.dial(peer) == Dial::dialling;
+    if (is_dialling && has_pulse()) channels_.of(peer).pulse->begin(milliseconds_of(Clock::now()));
+  });
+}
+
 void Lane::on_asked(PeerChannel& channel) {
-  if (has_pulse()) {
-    channel.pulse.emplace(place_.patience);
-    channel.pulse->begin(milliseconds_of(Clock::now()));
-  }
+  if (has_pulse()) channel.pulse.emplace(place_.patience, place_.peers);
   host_.on_asked(channel.peer);
   tell_farewells(channel);
 }

@@ -23,6 +23,7 @@ struct MeshPlace {
   bool dedicated = false;                       // the peers are aggregators
   proto::Milliseconds patience{30'000};         // without a sign of life, until a peer is lost
   proto::Milliseconds start_patience{300'000};  // until a group must be here that others have
+  MemoryShare share{};
 
   bool is_self(std::uint32_t peer) const { return !dedicated && static_cast<Rank>(peer) == rank; }
   bool is_alone() const { return !dedicated && peers == 1; }
@@ -50,6 +51,8 @@ class Lane final : private ProgressClient, private FrameTaker {
   void join(const std::shared_ptr<LaneGroup>& group);
   // Takes over the socket of a peer that was dialled, or has come.
   void adopt(std::uint32_t peer, int fd);
+  // A peer is being called, and has to answer from now on.
+  void note_call(std::uint32_t peer);
   // A peer cannot be reached.
   void give_up(std::uint32_t peer, Error error);
   // A peer that another lane has asked for.

@@ -12,8 +12,12 @@ namespace sparsewire::comm {
 class LaneChannels {
  public:
   // Peers are ranks, or aggregators.
-  LaneChannels(std::uint32_t peers, bool are_ranks, FrameTaker& taker)
-      : are_ranks_(are_ranks), taker_(taker), by_peer_(peers) {
+  LaneChannels(std::uint32_t peers, bool are_ranks, const MemoryShare& share, FrameTaker& taker)
+      : are_ranks_(are_ranks),
+        share_(share),
+        staging_(std::make_shared<net::Staging>(share.staging)),
+        taker_(taker),
+        by_peer_(peers) {
     active_.reserve(peers);  // It may grow while somebody walks through it.
   }
 
@@ -23,7 +27,7 @@ class LaneChannels {
     auto& channel = by_peer_[peer];
     if (!channel) {
       const Rank rank = are_ranks_ ? static_cast<Rank>(peer) : kNoRank;
-      channel = std::make_unique<PeerChannel>(peer, rank, taker_);
+      channel = std::make_unique<PeerChannel>(peer, rank, staging_, taker_);
     }
     return *channel;
   }
@@ -59,11 +63,15 @@ class LaneChannels {
     return std::ranges::any_of(
         active_, [](const PeerChannel* channel) { return channel->connection.is_readable(); });
   }
-  // Whether some peer reads more slowly than this rank sends.
+  // Whether some peer reads more slowly than this rank sends, or all of them do.
   bool is_any_behind() const {
-    return std::ranges::any_of(active_, [](const PeerChannel* channel) {
-      return channel->connection.queued_bytes() > kMaxQueuedBytes;
-    });
+    std::size_t total = 0;
+    for (const PeerChannel* channel : active_) {
+      const std::size_t queued = channel->connection.queued_bytes();
+      if (queued > kMaxQueuedBytes) return true;
+      total += queued;
+    }
+    return total > share_.queued;
   }
   bool is_any_lost() const {
     return std::ranges::any_of(
@@ -72,6 +80,8 @@ class LaneChannels {
 
  private:
   const bool are_ranks_;
+  const MemoryShare share_;
+  const std::shared_ptr<net::Staging> staging_;
   FrameTaker& taker_;
   std::vector<std::unique_ptr<PeerChannel>> by_peer_;
   std::vector<PeerChannel*> active_;

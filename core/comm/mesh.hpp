@@ -28,6 +28,8 @@ class Mesh final : private LaneHost {
   int calls_fd() const { return calls_fd_; }
   // The peers that are to be connected, on every lane; each comes once.
   std::vector<std::uint32_t> take_calls();
+  // One of them is being called, and has to answer from now on.
+  void note_call(std::uint32_t peer) { lanes_.front()->note_call(peer); }
   // Takes over a connected, non-blocking socket, in any case.
   void adopt(std::uint32_t lane, std::uint32_t peer, int fd);
   // A peer cannot be reached.

@@ -9,7 +9,6 @@
 namespace sparsewire::net {
 namespace {
 
-constexpr std::size_t kStagingBytes = 64 * 1024;
 constexpr std::size_t kBytesPerReceive = 1024 * 1024;  // before other connections get their turn
 constexpr int kFramesPerReceive = 256;  // as well: small ones cost time, and not bytes
 constexpr std::size_t kVectorsPerWrite = 64;
@@ -18,9 +17,8 @@ constexpr std::size_t kVectorsPerWrite = 64;
 constexpr std::size_t kMostIgnored = 16u << 20;
 }  // namespace
 
-Connection::Connection(std::unique_ptr<Pipe> pipe)
-    : pipe_(std::move(pipe)),
-      staging_(std::make_unique_for_overwrite<std::byte[]>(kStagingBytes)) {}
+Connection::Connection(std::unique_ptr<Pipe> pipe, std::shared_ptr<Staging> staging)
+    : pipe_(std::move(pipe)), lender_(std::move(staging)) {}
 
 Connection::~Connection() { close(); }
 
@@ -102,7 +100,7 @@ Result<std::size_t> Connection::read_some() {
   std::size_t used = 0;
   const std::size_t large = reading_ == Reading::payload ? incoming_.missing() : 0;
   if (large != 0) vectors[used++] = {incoming_.memory + incoming_.filled, large};
-  vectors[used++] = {staging_.get() + staged_end_, kStagingBytes - staged_end_};
+  vectors[used++] = {staging_.get() + staged_end_, lender_->bytes() - staged_end_};
   const auto got = pipe_->read(std::span(vectors).first(used));
   if (!got) return got;
   const std::size_t bytes = *got;
@@ -115,6 +113,16 @@ Result<std::size_t> Connection::read_some() {
 }
 
 Status Connection::receive(FrameHandler& handler) {
+  if (!staging_) staging_ = lender_->lend();
+  Status error = receive_frames(handler);
+  if (staged().empty()) {
+    staged_begin_ = staged_end_ = 0;
+    lender_->take_back(std::move(staging_));
+  }
+  return error;
+}
+
+Status Connection::receive_frames(FrameHandler& handler) {
   std::size_t total = 0;
   frames_due_ = kFramesPerReceive;
   while (is_readable() && frames_due_ > 0 && total < kBytesPerReceive) {

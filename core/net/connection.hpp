@@ -18,6 +18,7 @@
 #include "base/transitions.hpp"
 #include "net/pipe.hpp"
 #include "net/poller.hpp"
+#include "net/staging.hpp"
 #include "wire/frame.hpp"
 
 namespace sparsewire::net {
@@ -75,7 +76,8 @@ inline constexpr Transition<Reading, ReadingStep> kReadingTransitions[] = {
 class Connection {
  public:
   // Without a pipe it keeps what it is to send until it gets one.
-  explicit Connection(std::unique_ptr<Pipe> pipe = nullptr);
+  explicit Connection(std::unique_ptr<Pipe> pipe = nullptr,
+                      std::shared_ptr<Staging> staging = std::make_shared<Staging>());
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -165,6 +167,7 @@ class Connection {
   void drop_sent(std::size_t bytes);
   template <typename Counts>
   std::size_t queued_where(Counts&& counts) const;
+  Status receive_frames(FrameHandler& handler);
   Result<std::size_t> read_some();
   Status ignore_staged();
   Status consume_staging(FrameHandler& handler);
@@ -182,7 +185,8 @@ class Connection {
   std::size_t sent_of_front_ = 0;
   std::size_t queued_bytes_ = 0;
 
-  std::unique_ptr<std::byte[]> staging_;  // Untouched until something comes.
+  std::shared_ptr<Staging> lender_;
+  Staging::Buffer staging_;  // while something is staged, or being read
   std::size_t staged_begin_ = 0;
   std::size_t staged_end_ = 0;
   int frames_due_ = 0;  // that this turn may still hand out

@@ -212,11 +212,14 @@ class Mesh:
         lanes: int,
         peer_timeout: float,
         start_timeout: float,
+        memory: int,
+        neighbours: int,
     ) -> None:
         """Connected with nobody yet. Limits in seconds.
 
         A peer without a sign of life for `peer_timeout` is lost, and a group that others have must
-        be here within `start_timeout`.
+        be here within `start_timeout`. `memory` in bytes is dealt out to the connections, of which
+        `neighbours` may be through shared memory.
         """
 
     def calls_fd(self) -> int:
@@ -224,6 +227,9 @@ class Mesh:
 
     def take_calls(self) -> list[int]:
         """The peers that are to be connected, on every lane. Each is named once."""
+
+    def note_call(self, peer: int) -> None:
+        """A peer is being called, and has to answer from now on."""
 
     def adopt(self, lane: int, peer: int, fd: int) -> None:
         """Take over the connected, non-blocking socket `fd` of a peer."""

@@ -23,6 +23,9 @@ BLOCK_MAX = 4096
 HOSTS = ("levels", "flat")
 # NCCL first: the default, until the engine's way of tensors on GPUs has run on some.
 CUDA = ("nccl", "engine", "auto")
+MEMORY_DEFAULT_MIB = 64
+MEMORY_MIN_MIB = 8
+MEMORY_MAX_MIB = 1 << 20
 
 # Torchrun's names first, then what mpirun, other process managers and srun set.
 RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -98,6 +101,8 @@ class Options:
     link: LinkFigures | None = None
     shared_memory: bool = True
     """Whether ranks of one host talk through its memory, and not over the network."""
+    memory: int = MEMORY_DEFAULT_MIB
+    """MiB for all connections together: rings in shared memory, and what waits to be sent."""
     hosts: str = HOSTS[0]
     """Whether the ranks of a host add up before anything crosses the network, or speak each for
     itself."""
@@ -130,6 +135,11 @@ class Options:
         _require(
             self.cuda in CUDA,
             f"SPARSEWIRE_CUDA must be {', '.join(CUDA[:-1])} or {CUDA[-1]}, not {self.cuda!r}",
+        )
+        _require(
+            MEMORY_MIN_MIB <= self.memory <= MEMORY_MAX_MIB,
+            f"SPARSEWIRE_MEMORY must be {MEMORY_MIN_MIB} to {MEMORY_MAX_MIB} MiB, "
+            f"not {self.memory}",
         )
         _require(self.window >= 0, f"window must not be negative, not {self.window}")
         _require(
@@ -174,6 +184,7 @@ def resolve(
         aggregators=tuple(parse_address(text) for text in aggregators),
         secret=environment.get("SPARSEWIRE_SECRET", "").encode(),
         link=parse_link_figures(given) if (given := environment.get("SPARSEWIRE_LINK")) else None,
+        memory=setting(None, "SPARSEWIRE_MEMORY", int, MEMORY_DEFAULT_MIB),
         hosts=environment.get("SPARSEWIRE_HOSTS") or HOSTS[0],
         cuda=environment.get("SPARSEWIRE_CUDA") or CUDA[0],
         shared_memory=setting(None, "SPARSEWIRE_SHARED_MEMORY", int, 1) != 0,

@@ -31,11 +31,6 @@ def group(name: str, ranks: list[int], **settings: float) -> sparsewire.Communic
     )
 
 
-def connections() -> list[int]:
-    """Of each mesh of this process, the peers that it is connected with."""
-    return [mesh.core.connections() for mesh in shared_mesh._open]
-
-
 def total(communicator: sparsewire.Communicator, size: int = 200_000) -> float:
     return float(communicator.all_reduce(np.ones(size, np.float32))[0])
 
@@ -49,7 +44,7 @@ def many_subgroups() -> tuple[list[float], list[int]]:
         works = [one.all_reduce(np.ones(200_000, np.float32), async_op=True) for one in here]
         sums = [float(work.wait()[0]) for work in works]
         sums.append(total(everybody))
-        found = connections()
+        found = shared_mesh.connections()
         for one in here:
             one.close()
         sums.append(total(everybody))
@@ -66,14 +61,14 @@ def test_ten_subgroups_of_a_job_of_eight_take_seven_connections(settings: dict[s
 
 def only_who_must() -> tuple[list[int], list[int], list[int]]:
     with sparsewire.init(timeout=30) as communicator:
-        first = connections()
+        first = shared_mesh.connections()
         meet("here")
         total(communicator, 10)
         meet("after one chunk")
-        second = connections()
+        second = shared_mesh.connections()
         meet("counted")
         total(communicator)
-        third = connections()
+        third = shared_mesh.connections()
         meet("after all chunks")
         return first, second, third
 
@@ -96,7 +91,7 @@ def close_in_any_order() -> tuple[int, int]:
     total(second)
     third = group("third", [2, 1, 0])
     assert third
-    found = len(shared_mesh._open)
+    found = len(shared_mesh.connections())
     second.close()
     total(third)
     meet("the last works")
@@ -112,7 +107,7 @@ def with_two_lanes() -> list[int]:
     with sparsewire.init(timeout=30) as one, sparsewire.init(lanes=2, timeout=30) as two:
         total(one)
         total(two)
-        found = connections()
+        found = shared_mesh.connections()
         meet("both work")
         return found
 

@@ -16,7 +16,6 @@ from functools import partial
 import pytest
 
 from sparsewire.errors import AuthenticationError, ProtocolError
-from sparsewire.meeting import listener as listening
 from sparsewire.meeting import mesh
 from sparsewire.meeting.caller import Place
 from sparsewire.meeting.handshake import Hello, Reason, Refused, Role, receive
@@ -37,6 +36,7 @@ class Engine:
     def __init__(self) -> None:
         self.bell = os.eventfd(0, os.EFD_NONBLOCK)
         self.calls: list[int] = []
+        self.called: list[int] = []
         self.connected: dict[Place, socket.socket] = {}
         self.twice: list[Place] = []
         self.lost: dict[int, str] = {}
@@ -53,6 +53,9 @@ class Engine:
             os.eventfd_read(self.bell)
         calls, self.calls = self.calls, []
         return calls
+
+    def note_call(self, peer: int) -> None:
+        self.called.append(peer)
 
     def adopt(self, lane: int, peer: int, fd: int) -> None:
         if (peer, lane) in self.connected:
@@ -231,11 +234,11 @@ def test_crossed_calls_are_no_news(caplog: pytest.LogCaptureFixture) -> None:
 class Reception:
     """Rank 0 of MEMBER, which lets in the other ranks in a thread of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float) -> None:
         door = bind("127.0.0.1", 0)
         self.address = local_end(door)
         self.engine = Engine()
-        self.porter = Porter(self.engine, MEMBER, [door], [[]] * 3, LIMIT_S)
+        self.porter = Porter(self.engine, MEMBER, [door], [[]] * 3, patience)
         self.porter.start()
 
     @property
@@ -255,8 +258,8 @@ class Reception:
 
 
 @contextmanager
-def reception() -> Iterator[Reception]:
-    with closing(Reception()) as door:
+def reception(patience: float = LIMIT_S) -> Iterator[Reception]:
+    with closing(Reception(patience)) as door:
         yield door
 
 
@@ -328,8 +331,8 @@ def test_strangers_delay_nobody() -> None:
 
 
 def test_stranger_is_cut_off_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "PATIENCE_S", 0.1)
-    with reception() as door, socket.create_connection(door.address, 3) as stranger:
+    monkeypatch.setattr("sparsewire.meeting.porter.PATIENCE_S", 0.1)
+    with reception(0.1) as door, socket.create_connection(door.address, 3) as stranger:
         stranger.sendall(b"s")
         assert stranger.recv(1) == b""
 

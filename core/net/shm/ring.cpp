@@ -9,17 +9,18 @@
 namespace sparsewire::net {
 namespace {
 
-// Calls copy(vector's part, offset in the ring, bytes) for `count` bytes from position `at`, and
-// never across the ring's end.
+// Calls copy(vector's part, offset in a ring of that size, bytes) for `count` bytes from position
+// `at`, and never across the ring's end.
 template <typename Copy>
-void walk(std::span<const iovec> vectors, std::uint64_t at, std::size_t count, Copy&& copy) {
+void walk(std::span<const iovec> vectors, std::size_t size, std::uint64_t at, std::size_t count,
+          Copy&& copy) {
   for (const iovec& vector : vectors) {
     auto* part = static_cast<std::byte*>(vector.iov_base);
     std::size_t left = std::min(vector.iov_len, count);
     count -= left;
     while (left != 0) {
-      const std::size_t offset = at % kRingBytes;
-      const std::size_t bytes = std::min(left, kRingBytes - offset);
+      const std::size_t offset = at & (size - 1);
+      const std::size_t bytes = std::min(left, size - offset);
       copy(part, offset, bytes);
       part += bytes;
       at += bytes;
@@ -49,17 +50,18 @@ void lie_down(std::atomic<std::uint32_t>& sleeps) {
 
 std::optional<std::size_t> RingWriter::room() const {
   const std::uint64_t used = written_ - memory_->read.load(std::memory_order_acquire);
-  if (used > kRingBytes) return {};
-  return kRingBytes - static_cast<std::size_t>(used);
+  if (used > size_) return {};
+  return size_ - static_cast<std::size_t>(used);
 }
 
 std::optional<std::size_t> RingWriter::write(std::span<const iovec> from) {
   const auto free = room();
   if (!free) return {};
   const std::size_t count = std::min(*free, size_of(from));
-  walk(from, written_, count, [this](const std::byte* part, std::size_t offset, std::size_t bytes) {
-    std::memcpy(memory_->bytes + offset, part, bytes);
-  });
+  walk(from, size_, written_, count,
+       [this](const std::byte* part, std::size_t offset, std::size_t bytes) {
+         std::memcpy(memory_->bytes() + offset, part, bytes);
+       });
   written_ += count;
   memory_->written.store(written_, std::memory_order_release);
   return count;
@@ -72,7 +74,7 @@ bool RingWriter::sleep() {
 
 bool RingWriter::owes_bell() { return wakes(memory_->reader_sleeps); }
 
-std::size_t RingWriter::unread() const { return kRingBytes - room().value_or(kRingBytes); }
+std::size_t RingWriter::unread() const { return size_ - room().value_or(size_); }
 
 std::uint64_t RingReader::unread() const {
   return memory_->written.load(std::memory_order_acquire) - read_;
@@ -80,10 +82,10 @@ std::uint64_t RingReader::unread() const {
 
 std::optional<std::size_t> RingReader::read(std::span<const iovec> into) {
   const std::uint64_t there = unread();
-  if (there > kRingBytes) return {};
+  if (there > size_) return {};
   const std::size_t count = std::min(static_cast<std::size_t>(there), size_of(into));
-  walk(into, read_, count, [this](std::byte* part, std::size_t offset, std::size_t bytes) {
-    std::memcpy(part, memory_->bytes + offset, bytes);
+  walk(into, size_, read_, count, [this](std::byte* part, std::size_t offset, std::size_t bytes) {
+    std::memcpy(part, memory_->bytes() + offset, bytes);
   });
   read_ += count;
   memory_->read.store(read_, std::memory_order_release);
@@ -95,6 +97,6 @@ bool RingReader::sleep() {
   return unread() == 0;
 }
 
-bool RingReader::owes_bell() { return unread() <= kRingBytes / 2 && wakes(memory_->writer_sleeps); }
+bool RingReader::owes_bell() { return unread() <= size_ / 2 && wakes(memory_->writer_sleeps); }
 
 }  // namespace sparsewire::net

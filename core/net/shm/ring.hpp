@@ -12,15 +12,19 @@
 
 namespace sparsewire::net {
 
-// Of one ring. It stays in the nearest caches, and holds a few of the largest segments.
-inline constexpr std::size_t kRingBytes = std::size_t{256} * 1024;
+// Of one ring, a power of two. The largest stays in the nearest caches, and holds a few of the
+// largest segments.
+inline constexpr std::size_t kMinRingBytes = std::size_t{16} * 1024;
+inline constexpr std::size_t kMaxRingBytes = std::size_t{256} * 1024;
 
+// What stands before the bytes.
 struct RingMemory {
   alignas(64) std::atomic<std::uint64_t> written;  // bytes, ever; only the writer writes it
   std::atomic<std::uint32_t> writer_sleeps;
   alignas(64) std::atomic<std::uint64_t> read;  // likewise, the reader
   std::atomic<std::uint32_t> reader_sleeps;
-  alignas(64) std::byte bytes[kRingBytes];
+
+  std::byte* bytes() { return reinterpret_cast<std::byte*>(this + 1); }
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "the other process has no lock");
 
@@ -28,7 +32,8 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "the other proces
 // every number of the peer's is checked.
 class RingWriter {
  public:
-  explicit RingWriter(RingMemory* memory = nullptr) : memory_(memory) {}
+  explicit RingWriter(RingMemory* memory = nullptr, std::size_t size = 0)
+      : memory_(memory), size_(size) {}
 
   // Takes what there is room for; none where the reader's count is nonsense.
   std::optional<std::size_t> write(std::span<const iovec> from);
@@ -45,12 +50,14 @@ class RingWriter {
   std::optional<std::size_t> room() const;
 
   RingMemory* memory_;
+  std::size_t size_;  // bytes
   std::uint64_t written_ = 0;
 };
 
 class RingReader {
  public:
-  explicit RingReader(RingMemory* memory = nullptr) : memory_(memory) {}
+  explicit RingReader(RingMemory* memory = nullptr, std::size_t size = 0)
+      : memory_(memory), size_(size) {}
 
   // Reads what is there and fits; none where the writer's count is nonsense.
   std::optional<std::size_t> read(std::span<const iovec> into);
@@ -65,6 +72,7 @@ class RingReader {
   std::uint64_t unread() const;
 
   RingMemory* memory_;
+  std::size_t size_;  // bytes
   std::uint64_t read_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -27,12 +28,12 @@ int checked(int result, const char* call) {
   return result;
 }
 
-RingMemory* mapped(int fd) {
-  void* const memory =
-      ::mmap(nullptr, sizeof(RingMemory), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+RingMemory* mapped(int fd, std::size_t size) {
+  const std::size_t bytes = sizeof(RingMemory) + size;
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) return nullptr;
   // A forked child has no part in the conversation.
-  (void)::madvise(memory, sizeof(RingMemory), MADV_DONTFORK);
+  (void)::madvise(memory, bytes, MADV_DONTFORK);
   return static_cast<RingMemory*>(memory);
 }
 
@@ -64,12 +65,13 @@ int descriptor_in(msghdr& header) {
 
 }  // namespace
 
-int SharedRing::create() {
+int SharedRing::create(std::size_t size) {
   const int fd = checked(::memfd_create("sparsewire", MFD_CLOEXEC | MFD_ALLOW_SEALING), "memfd");
   try {
-    checked(::ftruncate(fd, sizeof(RingMemory)), "ftruncate");
+    checked(::ftruncate(fd, static_cast<off_t>(sizeof(RingMemory) + size)), "ftruncate");
     checked(::fcntl(fd, F_ADD_SEALS, kSeals), "fcntl");
-    memory_ = mapped(fd);
+    memory_ = mapped(fd, size);
+    size_ = size;
     checked(memory_ ? 0 : -1, "mmap");
   } catch (...) {
     ::close(fd);
@@ -81,25 +83,29 @@ int SharedRing::create() {
 Status SharedRing::map(int fd) {
   struct stat status{};
   const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (::fstat(fd, &status) != 0 || status.st_size != sizeof(RingMemory) || seals < 0 ||
-      (seals & kSeals) != kSeals) {
+  const bool is_there = ::fstat(fd, &status) == 0 && status.st_size > 0;
+  const std::size_t size =
+      is_there ? static_cast<std::size_t>(status.st_size) - sizeof(RingMemory) : 0;
+  const bool fits = std::has_single_bit(size) && size >= kMinRingBytes && size <= kMaxRingBytes;
+  if (!fits || seals < 0 || (seals & kSeals) != kSeals) {
     return protocol_error("shared memory: this is none of a peer's");
   }
-  memory_ = mapped(fd);
+  memory_ = mapped(fd, size);
+  size_ = size;
   if (memory_) return {};
   return Error{ErrorCode::resources, kNoRank,
                std::string("shared memory: mmap: ") + std::strerror(errno)};
 }
 
 void SharedRing::unmap() {
-  if (memory_) ::munmap(std::exchange(memory_, nullptr), sizeof(RingMemory));
+  if (memory_) ::munmap(std::exchange(memory_, nullptr), sizeof(RingMemory) + size_);
 }
 
-ShmPipe::ShmPipe(int fd) : fd_(fd) {
-  const int memory = to_peer_.create();
+ShmPipe::ShmPipe(int fd, std::size_t ring) : fd_(fd) {
+  const int memory = to_peer_.create(ring);
   hand_over(memory);
   ::close(memory);
-  writer_ = RingWriter(to_peer_.memory());
+  writer_ = RingWriter(to_peer_.memory(), to_peer_.size());
 }
 
 // The socket is fresh, so there is room. Where the peer is gone, the first read tells.
@@ -162,7 +168,7 @@ Status ShmPipe::take_over(int memory) {
     error = protocol_error("shared memory: handed over twice");
   } else {
     error = from_peer_.map(memory);
-    reader_ = RingReader(from_peer_.memory());
+    reader_ = RingReader(from_peer_.memory(), from_peer_.size());
   }
   ::close(memory);
   return error;

@@ -16,8 +16,9 @@ class SharedRing {
   SharedRing(const SharedRing&) = delete;
   SharedRing& operator=(const SharedRing&) = delete;
 
-  // Makes one; the descriptor, which the peer is to get, is the caller's. Throws std::system_error.
-  int create();
+  // Makes one of so many bytes; the descriptor, which the peer is to get, is the caller's. Throws
+  // std::system_error.
+  int create(std::size_t size);
   // Maps a peer's. An error where it is not such memory.
   Status map(int fd);
   void unmap();
@@ -25,16 +26,18 @@ class SharedRing {
   void disown() { memory_ = nullptr; }
 
   RingMemory* memory() const { return memory_; }
+  std::size_t size() const { return size_; }  // bytes
 
  private:
   RingMemory* memory_ = nullptr;
+  std::size_t size_ = 0;
 };
 
 class ShmPipe final : public Pipe {
  public:
-  // Takes over a connected, non-blocking Unix socket of which the other end makes one, too. Throws
-  // std::system_error where the system has no memory for it.
-  explicit ShmPipe(int fd);
+  // Takes over a connected, non-blocking Unix socket of which the other end makes one, too; `ring`
+  // is the size of the ring to it. Throws std::system_error where the system has no memory for it.
+  explicit ShmPipe(int fd, std::size_t ring = kMaxRingBytes);
   ~ShmPipe() override { close(); }
   ShmPipe(const ShmPipe&) = delete;
   ShmPipe& operator=(const ShmPipe&) = delete;

@@ -2,6 +2,7 @@
 #include "proto/liveness/pulse.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 namespace sparsewire::proto {
@@ -13,13 +14,24 @@ constexpr Milliseconds kSilenceNoted{2000};
 constexpr int kLooksPerPatience = 8;
 constexpr Milliseconds kLongestInterval{250};
 
+// All peers beat to each other, so from so many on each does it less often.
+constexpr std::int64_t kCrowd = 32;
+
 // A thread that comes so much later than it meant to was stopped, or had no processor.
 constexpr int kIntervalsAsleep = 4;
 
+Milliseconds interval_of(Milliseconds patience, std::size_t peers) {
+  const std::int64_t times = std::max(static_cast<std::int64_t>(peers) / kCrowd, std::int64_t{1});
+  return std::min(patience / kLooksPerPatience, kLongestInterval * times);
+}
+
 }  // namespace
 
-Pulse::Pulse(Milliseconds patience)
-    : patience_(patience), noted_after_(std::min(kSilenceNoted, patience / 2)) {}
+Pulse::Pulse(Milliseconds patience, std::size_t peers)
+    : patience_(patience),
+      noted_after_(
+          std::min(std::max(kSilenceNoted, kLooksPerPatience * interval_of(patience, peers)),
+                   patience / 2)) {}
 
 void Pulse::begin(Milliseconds now) {
   heard_ = now;
@@ -44,8 +56,8 @@ Pulse::State Pulse::judge(Milliseconds silence) const {
 
 bool Pulse::owes_beat(std::uint64_t sent) { return std::exchange(sent_, sent) == sent; }
 
-Metronome::Metronome(Milliseconds patience)
-    : interval_(std::min(patience / kLooksPerPatience, kLongestInterval)) {}
+Metronome::Metronome(Milliseconds patience, std::size_t peers)
+    : interval_(interval_of(patience, peers)) {}
 
 std::optional<Milliseconds> Metronome::tick(Milliseconds now) {
   if (now < next_) return {};

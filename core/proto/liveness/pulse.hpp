@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -27,8 +28,9 @@ class Pulse {
     Milliseconds silence;
   };
 
-  // Lost after `patience` without a sign, silent after two seconds, or half of a short patience.
-  explicit Pulse(Milliseconds patience);
+  // Lost after `patience` without a sign, silent after two seconds, or half of a short patience;
+  // and after more where there are so many peers that they beat less often.
+  explicit Pulse(Milliseconds patience, std::size_t peers = 1);
 
   // From now on signs are expected, whatever has come before.
   void begin(Milliseconds now);
@@ -58,7 +60,7 @@ class Pulse {
 // When a listener looks at its pulses, and for how long it could not because it was stopped itself.
 class Metronome {
  public:
-  explicit Metronome(Milliseconds patience);
+  explicit Metronome(Milliseconds patience, std::size_t peers = 1);
 
   // None before the next look is due. Else what of the time since the last one must be excused.
   std::optional<Milliseconds> tick(Milliseconds now);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import selectors
 import socket
@@ -20,6 +21,7 @@ Place = tuple[int, int]
 
 _RETRY_FIRST_S = 0.01
 _RETRY_MAX_S = 0.5
+_AT_ONCE = 64
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -29,7 +31,8 @@ class Call:
 
     place: Place
     targets: Sequence[Target]
-    expires: float
+    limit: float
+    expires: float = math.inf
     target: int = 0
     connection: socket.socket | None = None
     handshake: Handshake[None] | None = None
@@ -53,6 +56,8 @@ class Caller:
         """`greet` begins a handshake with the peer at a place."""
         self._greet = greet
         self._calls: dict[Place, Call] = {}
+        self._queue: dict[Place, Call] = {}  # Not begun yet.
+        self._begun: list[Place] = []
         self._selector = selectors.DefaultSelector()
 
     def fileno(self) -> int:
@@ -62,6 +67,8 @@ class Caller:
     @property
     def wait_limit(self) -> float | None:
         """Seconds until something is to be done without an answer; None where nothing is."""
+        if self._queue and len(self._calls) < _AT_ONCE:
+            return 0.0
         if not self._calls:
             return None
         now = time.monotonic()
@@ -72,14 +79,20 @@ class Caller:
         return max(0.0, due - now)
 
     def is_calling(self, place: Place) -> bool:
-        return place in self._calls
+        return place in self._calls or place in self._queue
 
     def call(self, place: Place, targets: Sequence[Target], limit: float) -> None:
-        """Begin, where that place is not called already; for `limit` seconds at most."""
-        if place not in self._calls:
-            self._calls[place] = Call(place, targets, time.monotonic() + limit)
+        """Begin in turn, where that place is not called already; for `limit` seconds at most."""
+        if not self.is_calling(place):
+            self._queue[place] = Call(place, targets, limit)
+
+    def begun(self) -> list[Place]:
+        """The places that are called since the last time that this was asked."""
+        begun, self._begun = self._begun, []
+        return begun
 
     def cancel(self, place: Place) -> None:
+        self._queue.pop(place, None)
         if call := self._calls.pop(place, None):
             self._hang_up(call)
 
@@ -90,6 +103,7 @@ class Caller:
             call: Call = key.data
             if self._calls.get(call.place) is call:
                 self._step(call, self._advance, ended)
+        self._begin_next()
         now = time.monotonic()
         for call in list(self._calls.values()):
             if now >= call.expires:
@@ -97,6 +111,13 @@ class Caller:
             elif call.connection is None and now >= call.again_at:
                 self._step(call, self._begin, ended)
         return ended
+
+    def _begin_next(self) -> None:
+        while self._queue and len(self._calls) < _AT_ONCE:
+            place = next(iter(self._queue))
+            call = self._calls[place] = self._queue.pop(place)
+            call.expires = time.monotonic() + call.limit
+            self._begun.append(place)
 
     def close(self) -> None:
         for place in list(self._calls):

@@ -51,10 +51,15 @@ class Listener(Generic[T]):
         greet: Callable[[], Handshake[T]],
         *doors: socket.socket,
         strangers_max: int | None = None,
+        patience: float | None = None,
     ) -> None:
-        """Take over `doors`, which `sockets.bind` has made; `greet` begins a handshake."""
+        """Take over `doors`, which `sockets.bind` has made; `greet` begins a handshake.
+
+        That may take `patience` seconds, for as many as `strangers_max` at once.
+        """
         self._greet = greet
         self._strangers_max = strangers_max
+        self._patience = patience
         self._strangers: OrderedDict[socket.socket, _Stranger[T]] = OrderedDict()
         self._doors = doors
         self._selector = selectors.DefaultSelector()
@@ -136,7 +141,7 @@ class Listener(Generic[T]):
             _log.warning("cannot watch a connection: %s", error)
             connection.close()
             return False
-        expires = time.monotonic() + PATIENCE_S
+        expires = time.monotonic() + (self._patience or PATIENCE_S)
         self._strangers[connection] = _Stranger(handshake, missing, b"", expires)
         return True
 

@@ -29,7 +29,7 @@ from sparsewire.meeting.handshake import (
     introduce,
     receive,
 )
-from sparsewire.meeting.listener import STRANGERS_MAX, Listener
+from sparsewire.meeting.listener import PATIENCE_S, STRANGERS_MAX, Listener
 from sparsewire.meeting.mesh import Membership
 from sparsewire.meeting.sockets import LocalAddress, Target, prepare
 
@@ -52,6 +52,7 @@ class MeshGuard(Guard):
         member = self._member
         if (hello.role, hello.job, hello.epoch) != (Role.PEER, member.job, member.epoch):
             raise Refused(Reason.WRONG_JOB)
+        self._refuse_crossed(hello)
         known = hello.rank != member.rank and hello.rank < member.world_size
         if not known or hello.lane >= member.lanes:
             raise Refused(Reason.WRONG_RANK)
@@ -61,12 +62,16 @@ class MeshGuard(Guard):
 
     def enter(self, hello: Hello, key: bytes) -> None:
         place = (hello.rank, hello.lane)
-        decides = self._member.rank < hello.rank
-        if decides and (place in self.connected or self._is_calling(place)):
-            raise Refused(Reason.CROSSED)
+        self._refuse_crossed(hello)
         if place in self.connected:
             raise Refused(Reason.DUPLICATE)
         self.connected.add(place)
+
+    def _refuse_crossed(self, hello: Hello) -> None:
+        place = (hello.rank, hello.lane)
+        decides = self._member.rank < hello.rank
+        if decides and (place in self.connected or self._is_calling(place)):
+            raise Refused(Reason.CROSSED)
 
     def leave(self, hello: Hello) -> None:
         self.connected.discard((hello.rank, hello.lane))
@@ -94,6 +99,8 @@ class Porter:
             partial(receive, self.guard),
             *doors,
             strangers_max=max(STRANGERS_MAX, 2 * member.world_size * member.lanes),
+            # Where many start at once on few processors, it takes a while until each has its turn.
+            patience=max(PATIENCE_S, patience),
         )
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._ends = False
@@ -137,7 +144,7 @@ class Porter:
     def serve(self, limit: float | None) -> None:
         """One round: wait up to `limit` seconds, and get on with what is there."""
         self._selector.select(limit)
-        for peer in self._core.take_calls():
+        for peer in sorted(self._core.take_calls(), key=self._turn):
             self._call(peer)
         for connection, hello in self._listener.poll(0):
             place = (hello.rank, hello.lane)
@@ -145,6 +152,9 @@ class Porter:
             self._adopt(place, connection)
         for call, outcome in self._caller.poll():
             self._finish(call, outcome)
+        for rank, lane in self._caller.begun():
+            if lane == 0:
+                self._core.note_call(rank)
 
     def _hang_up(self) -> None:
         self._listener.close()
@@ -156,6 +166,14 @@ class Porter:
     def _limit(self) -> float | None:
         limits = (self._caller.wait_limit, _LOOK_S if self._listener.has_strangers else None)
         return min((limit for limit in limits if limit is not None), default=None)
+
+    def _turn(self, peer: int) -> int:
+        """In which order to call: higher ranks first, as the lower ones call this one meanwhile.
+
+        Each rank begins with another.
+        """
+        ahead = peer - self._member.rank
+        return ahead if ahead > 0 else self._member.world_size - ahead
 
     def _introduce(self, place: Place) -> Handshake[None]:
         rank, lane = place

@@ -23,6 +23,7 @@ class Terms(NamedTuple):
     lanes: int
     peer_timeout: float
     shared_memory: bool
+    memory: int
     secret: bytes
 
 
@@ -31,6 +32,7 @@ def terms_of(options: Options) -> Terms:
         options.lanes,
         options.peer_timeout,
         options.shared_memory,
+        options.memory,
         options.secret,
     )
 
@@ -94,6 +96,12 @@ def fitting(terms: Terms) -> Iterator[list[SharedMesh]]:
     finally:
         for mesh in meshes:
             mesh.release()
+
+
+def connections() -> list[int]:
+    """For each mesh of this process, with how many ranks it is connected."""
+    with _lock:
+        return [mesh.core.connections() for mesh in _open]
 
 
 def _forget() -> None:

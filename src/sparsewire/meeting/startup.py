@@ -216,15 +216,16 @@ def _make_mesh(
 ) -> SharedMesh:
     raise_descriptor_limit(len(records) * options.lanes)
     member = _membership(records[0], options)
-    targets = targets_of(
-        [Address(record.host, record.port) for record in records], _neighbours(records, mine)
-    )
+    near = _neighbours(records, mine)
+    targets = targets_of([Address(record.host, record.port) for record in records], near)
     core = Core(
         options.rank,
         options.world_size,
         lanes=options.lanes,
         peer_timeout=options.peer_timeout,
         start_timeout=options.start_timeout,
+        memory=options.memory << 20,
+        neighbours=len(near),
     )
     make_porter = partial(Porter, core, member, doors, targets, options.peer_timeout)
     identity = f"{member.job:016x}.{member.epoch}"

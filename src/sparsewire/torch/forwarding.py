@@ -137,8 +137,10 @@ def _gloo(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
     backend: Any = dist.ProcessGroupGloo
     options = backend._Options()
     options._timeout = timeout
-    # Gloo's own choice is what the host's name means, which often is loopback.
-    options._devices = [backend.create_device(hostname=local_address(os.environ))]
+    # Gloo's own choice is what the host's name means, which often is loopback. Few groups forward
+    # anything, so that pairs of ranks connect when they need it.
+    device = backend.create_device(hostname=local_address(os.environ), lazy_init=True)
+    options._devices = [device]
     return backend(PrefixStore("gloo", store), rank, size, options)
 
 

@@ -2,6 +2,7 @@
 // is no other's business.
 #include <doctest/doctest.h>
 
+#include "allocations.hpp"
 #include "mesh_cluster.hpp"
 #include "state_tables.hpp"
 
@@ -97,6 +98,39 @@ TEST_CASE("the bits are those of a mesh of its own") {
     CHECK((collective.ranks[rank].result() == again.ranks[rank].result()));
   }
   cluster.close();
+}
+
+// --- Memory ---
+
+TEST_CASE("memory is dealt out by the number of those who share it") {
+  constexpr std::size_t kMiB = 1u << 20;
+  const auto few = comm::MemoryShare::of(64 * kMiB, 1, 4, 3);
+  CHECK(few.ring == net::kMaxRingBytes);
+  CHECK(few.staging == net::kMaxStagingBytes);
+  CHECK(few.queued == 32 * kMiB);
+  const auto many = comm::MemoryShare::of(64 * kMiB, 1, 256, 255);
+  CHECK(many.ring == 64 * 1024);
+  CHECK(many.staging == 32 * 1024);
+  const auto lanes = comm::MemoryShare::of(64 * kMiB, 4, 256, 255);
+  CHECK(lanes.ring == net::kMinRingBytes);
+  CHECK(lanes.staging == net::kMinStagingBytes);
+  CHECK(lanes.queued == 8 * kMiB);
+  const auto elsewhere = comm::MemoryShare::of(8 * kMiB, 1, 1000, 0);
+  CHECK(elsewhere.ring == net::kMaxRingBytes);
+}
+
+TEST_CASE("an idle connection holds nothing to read into") {
+  constexpr std::uint32_t ranks = 16;
+  Random random(14);
+  const std::size_t before = Allocations::held();
+  MeshCluster mesh(ranks);
+  std::vector<std::uint32_t> members(ranks);
+  std::iota(members.begin(), members.end(), 0u);
+  const Group group = mesh.join_all(1, members);
+  for (int i = 0; i < 3; ++i) check_works(group, kLarge, random);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) CHECK(mesh[rank].connections() == ranks - 1);
+  // One buffer for each end would be 15 MiB.
+  CHECK(Allocations::held() - before < 8u << 20);
 }
 
 // --- Groups that come and go ---

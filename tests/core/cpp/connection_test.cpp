@@ -319,6 +319,26 @@ TEST_CASE("what is to be sent before there is a pipe is kept for it") {
   CHECK_FALSE(from.has_output());
 }
 
+TEST_CASE("rings of any size carry frames of any size") {
+  Random random(8);
+  SocketPair sockets = local_pair();
+  Connection a(std::make_unique<net::ShmPipe>(sockets.a.release(), net::kMinRingBytes));
+  Connection b(std::make_unique<net::ShmPipe>(sockets.b.release(), net::kMaxRingBytes),
+               std::make_shared<net::Staging>(net::kMinStagingBytes));
+  std::vector<Frame> frames;
+  for (std::uint64_t seq = 0; seq < 50; ++seq) frames.push_back(random_frame(seq, random));
+  for (auto [from, to] : {std::pair{&a, &b}, std::pair{&b, &a}}) {
+    Recorder recorder;
+    for (const Frame& frame : frames) from->send(frame.lent());
+    while (recorder.frames.size() < frames.size()) {
+      note(*from);
+      REQUIRE_FALSE(from->flush());
+      REQUIRE_FALSE(receive_all(*to, recorder));
+    }
+    CHECK((recorder.frames == frames));
+  }
+}
+
 TEST_CASE("a group's frames are dropped and counted by themselves") {
   Random random(7);
   PipePair pair = OverSocket::pair();

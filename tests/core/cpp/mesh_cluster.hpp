@@ -79,6 +79,7 @@ class MeshCluster {
     }
   }
   void connect(std::uint32_t caller, std::uint32_t peer) {
+    meshes_[caller]->note_call(peer);
     if (settings_.frozen.contains(peer)) return;
     if (settings_.dead.contains(peer)) return meshes_[caller]->give_up(peer, "nobody is there");
     const std::pair pair{std::min(caller, peer), std::max(caller, peer)};

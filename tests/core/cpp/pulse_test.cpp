@@ -60,6 +60,25 @@ TEST_CASE("a silent peer comes back with any byte") {
   CHECK(heard(pulse, 31'000, 2) == State::silent);
 }
 
+TEST_CASE("a peer that is called has to answer") {
+  Pulse pulse(ms(30'000));
+  pulse.begin(ms(5000));
+  CHECK_FALSE(heard(pulse, 6999, 0));
+  CHECK(heard(pulse, 7000, 0) == State::silent);
+  CHECK(heard(pulse, 35'000, 0) == State::lost);
+}
+
+TEST_CASE("among many peers all beat less often, and silence is noted later") {
+  CHECK(Metronome(ms(30'000), 63).interval() == ms(250));
+  CHECK(Metronome(ms(30'000), 256).interval() == ms(2000));
+  CHECK(Metronome(ms(8000), 256).interval() == ms(1000));
+  Pulse pulse(ms(30'000), 128);
+  CHECK_FALSE(heard(pulse, 0, 1));
+  CHECK_FALSE(heard(pulse, 7999, 1));
+  CHECK(heard(pulse, 8000, 1) == State::silent);
+  CHECK(heard(pulse, 30'000, 1) == State::lost);
+}
+
 TEST_CASE("a short patience notes silence at its half") {
   Pulse pulse(ms(2000));
   heard(pulse, 0, 1);
