@@ -25,9 +25,9 @@ measure() {
         >"$out/$name.command"
     echo "== $name: $(cat "$out/$name.command")"
     case "$*" in
-    demo)
-        sparsewire demo --output "$out/demo"
-        cp "$out/demo/report.json" "$out/demo.json"
+    demo*)
+        sparsewire "$@" --output "$out/$name"
+        cp "$out/$name/report.json" "$out/$name.json"
         ;;
     *operators*) sparsewire "$@" --json "$out/$name.json" ;;
     *) sparsewire "$@" --json "$out/$name.json" --plot "$out/$name.png" ;;
@@ -50,10 +50,19 @@ measure loopback $reduce --density 1,0.5,0.2,0.1,0.01 --against gloo
 measure scattered $lab4 --density 0.4,0.1,0.01 --pattern random
 measure scattered-loopback $reduce --density 0.4,0.2,0.1,0.01 --pattern random --against gloo
 
+# Several ranks a host: HOSTSxRANKS. One host has no link.
+share="$reduce --density 1,0.5,0.1,0.01 $few"
+measure hosts-1x4 $share --hosts 1 --ranks 4
+for layout in 2x2 2x4 4x1 4x2; do
+    measure "hosts-$layout" $share --hosts "${layout%x*}" --ranks "${layout#*x}" --link 1gbit
+done
+measure small-1x4 bench all_reduce --bytes 4KiB --hosts 1 --ranks 4 --density 1 --against gloo
+
 # Sparse input: positions are known, and nothing is scanned.
 sparse="--input sparse --pattern random"
 measure sparse-loopback $reduce --density 1,0.4,0.2,0.1,0.05,0.01,0.001 $sparse $few
 measure sparse-lab $lab4 --density 0.4,0.1,0.01 $sparse
+measure sparse-1x4 $reduce --hosts 1 --ranks 4 --density 0.1,0.05,0.01,0.001 $sparse $few
 measure sparse-eight-hosts $lab8 --density 0.2,0.05 $sparse
 measure sparse-zipf $lab4 --density 0.1,0.01 --input sparse --pattern zipf:1.1
 measure against-gloo-sparse $lab4,gloo-sparse --density 0.01 $sparse
@@ -69,6 +78,7 @@ measure grid-lab bench grid --hosts 4 --link 1gbit --quick
 
 measure operators bench operators --repetitions 7
 measure demo demo
+measure demo-2x2 demo --hosts 2
 measure training bench training --link 100mbit --method gloo,sparsewire,feedback,diana
 
 # The plots that the pages show.

@@ -299,6 +299,7 @@ void bind_communicator(nb::module_& m) {
              const proto::LinkFigures link = self.link();
              return nb::make_tuple(link.latency_s, link.byte_s, link.merge_s);
            })
+      .def_prop_ro("hosts", &comm::Communicator::hosts)
       .def("watch", &comm::Communicator::watch, "operation"_a, unlocked)
       .def("next_completed", &comm::Communicator::next_completed, unlocked)
       .def("abort", &comm::Communicator::abort, "message"_a, unlocked)

@@ -45,24 +45,25 @@ void bind_names(nb::module_& m) {
 }
 
 proto::Load load_of(std::uint64_t length, std::size_t element_bytes,
-                    const std::vector<std::uint64_t>& elements) {
-  return {length, element_bytes, elements.size(),
+                    const std::vector<std::uint64_t>& elements, std::uint64_t hosts) {
+  if (hosts == 0 || hosts > elements.size()) throw std::invalid_argument("hosts: out of range");
+  return {length, element_bytes, elements.size(), hosts,
           std::accumulate(elements.begin(), elements.end(), std::uint64_t{0})};
 }
 
 double predict(int algorithm, std::uint64_t length, std::size_t element_bytes,
-               const std::vector<std::uint64_t>& elements, double latency_s, double byte_s,
-               double merge_s) {
+               const std::vector<std::uint64_t>& elements, std::uint64_t hosts, double latency_s,
+               double byte_s, double merge_s) {
   return proto::predict(
       checked_code<wire::Algorithm>(algorithm, wire::kAlgorithmCount, "algorithm"),
-      load_of(length, element_bytes, elements), {latency_s, byte_s, merge_s});
+      load_of(length, element_bytes, elements, hosts), {latency_s, byte_s, merge_s});
 }
 
 int choose(std::uint64_t length, std::size_t element_bytes,
-           const std::vector<std::uint64_t>& elements, double latency_s, double byte_s,
-           double merge_s) {
+           const std::vector<std::uint64_t>& elements, std::uint64_t hosts, double latency_s,
+           double byte_s, double merge_s) {
   return static_cast<int>(
-      proto::choose(load_of(length, element_bytes, elements), {latency_s, byte_s, merge_s}));
+      proto::choose(load_of(length, element_bytes, elements, hosts), {latency_s, byte_s, merge_s}));
 }
 
 nb::dict aggregator_stats_dict(const comm::Aggregator& self) {
@@ -101,8 +102,8 @@ NB_MODULE(_core, m) {
   m.def("simd_level", [] { return std::string(name_of(kernels().level)); });
 
   m.def("predict", &predict, "algorithm"_a, "length"_a, "element_bytes"_a, "elements"_a,
-        "latency_s"_a, "byte_s"_a, "merge_s"_a);
-  m.def("choose", &choose, "length"_a, "element_bytes"_a, "elements"_a, "latency_s"_a, "byte_s"_a,
+        "hosts"_a, "latency_s"_a, "byte_s"_a, "merge_s"_a);
+  m.def("choose", &choose, "length"_a, "element_bytes"_a, "elements"_a, "hosts"_a, "latency_s"_a, "byte_s"_a,
         "merge_s"_a);
 
   bind_compress(m);

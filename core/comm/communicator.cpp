@@ -39,6 +39,7 @@ Communicator::Communicator(const wire::Topology& topology, Rank rank, Mesh& mesh
 
 // All parts are there before the first one works, which may tell that something is broken.
 void Communicator::join(const Group& group, const proto::Hosts& hosts) {
+  hosts_ = hosts.count(topology_.world_size);
   for (std::uint32_t number = 0; number < mesh_.lanes(); ++number) {
     lanes_.push_back(
         std::make_shared<LaneGroup>(LanePlace{topology_, number, rank_, dedicated_, hosts},

@@ -75,6 +75,9 @@ class Communicator final : public LaneListener {
   void set_link(const proto::LinkFigures& link);
   proto::LinkFigures link() const;
 
+  // As many as ranks, where each speaks for itself.
+  std::uint64_t hosts() const { return hosts_; }
+
   // Has next_completed() return the operation once it has ended.
   void watch(std::shared_ptr<Operation> operation);
 
@@ -132,6 +135,7 @@ class Communicator final : public LaneListener {
   const wire::Topology topology_;
   const Rank rank_;
   const bool dedicated_;
+  std::uint64_t hosts_ = 1;
   const std::unique_ptr<Mesh> own_mesh_;  // null where it is shared
   Mesh& mesh_;
   std::vector<std::shared_ptr<LaneGroup>> lanes_;  // this group's part of each

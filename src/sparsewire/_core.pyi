@@ -42,16 +42,21 @@ def predict(
     length: int,
     element_bytes: int,
     elements: Sequence[int],
+    hosts: int,
     latency_s: float,
     byte_s: float,
     merge_s: float,
 ) -> float:
-    """Seconds that a sparse all_reduce is predicted to take; `elements` named by each rank."""
+    """Seconds that a sparse all_reduce is predicted to take; `elements` named by each rank.
+
+    Ranks of a host are added up first; `hosts` is their number, or that of the ranks.
+    """
 
 def choose(
     length: int,
     element_bytes: int,
     elements: Sequence[int],
+    hosts: int,
     latency_s: float,
     byte_s: float,
     merge_s: float,
@@ -345,6 +350,10 @@ class Communicator:
 
     def link(self) -> tuple[float, float, float]:
         """The figures in use: latency_s, byte_s, merge_s."""
+
+    @property
+    def hosts(self) -> int:
+        """Hosts whose ranks are added up first; as many as ranks, where each speaks for itself."""
 
     def next_completed(self) -> Operation | None:
         """Block without the GIL for the next watched operation that ended; None once closed."""

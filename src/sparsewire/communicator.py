@@ -83,6 +83,11 @@ class Communicator:
         """Figures of the link that algorithms are chosen by, in seconds: measured, or given."""
         return LinkFigures(*self._core.link())
 
+    @property
+    def hosts(self) -> int:
+        """Hosts whose ranks are added up first; as many as ranks, where each speaks for itself."""
+        return self._core.hosts
+
     def all_reduce(
         self,
         x: Any,

@@ -61,7 +61,7 @@ class LinkFigures(NamedTuple):
     latency_s: float
     """Of one small message from rank to rank, both ends included."""
     byte_s: float
-    """Of one byte that a rank sends, while all ranks send."""
+    """Of one byte that a rank sends to other hosts, while all ranks send."""
     merge_s: float
     """Of one element in a sum: to pick it, to add it, to put it in its place."""
 

@@ -133,7 +133,7 @@ def test_one_rank_alone_measures_nothing() -> None:
 
 
 def chosen(length: int, density: float, ranks: int, link: LinkFigures = GIGABIT) -> str:
-    code = choose(length, 4, [max(1, round(density * length))] * ranks, *link)
+    code = choose(length, 4, [max(1, round(density * length))] * ranks, ranks, *link)
     return next(name for name, known in ALGORITHMS.items() if known == code)
 
 
@@ -167,7 +167,7 @@ def test_long_latency_favours_one_message() -> None:
 def test_the_fastest_by_prediction_is_chosen(
     length: int, density: float, ranks: int, latency_s: float
 ) -> None:
-    load = (length, 4, [max(1, round(density * length))] * ranks, latency_s, 1e-9, 12e-9)
+    load = (length, 4, [max(1, round(density * length))] * ranks, ranks, latency_s, 1e-9, 12e-9)
     seconds = {
         name: predict(ALGORITHMS[name], *load)
         for name in ("allgather", "ssar_recursive_double", "ssar_split_allgather", "stream")
@@ -175,3 +175,25 @@ def test_the_fastest_by_prediction_is_chosen(
     assert seconds[chosen(length, density, ranks, LinkFigures(latency_s, 1e-9, 12e-9))] == min(
         seconds.values()
     )
+
+
+@pytest.mark.parametrize("name", ["stream", "ssar_split_allgather"])
+def test_ranks_of_a_host_share_what_crosses(name: str) -> None:
+    slow = (1e-6, 1e-6, 1e-12)  # Bytes are all that counts.
+    load = (10_000_000, 4, [1000] * 8)
+    spread, shared = (predict(ALGORITHMS[name], *load, hosts, *slow) for hosts in (8, 2))
+    # Each of two hosts sends the sums of four ranks once; before, every rank sent to seven others.
+    assert shared / spread == pytest.approx((8 - 4) / 4 * (4 + 8) / (7 * (1 + 8)), rel=0.01)
+
+
+def test_a_gather_crosses_to_every_rank_of_other_hosts() -> None:
+    slow = (1e-6, 1e-6, 1e-12)
+    load = (10_000_000, 4, [1000] * 8)
+    spread, shared = (predict(ALGORITHMS["allgather"], *load, hosts, *slow) for hosts in (8, 2))
+    assert shared / spread == pytest.approx(4 / 7, rel=0.01)
+
+
+@pytest.mark.parametrize("hosts", [0, 9])
+def test_hosts_that_cannot_be_are_refused(hosts: int) -> None:
+    with pytest.raises(ValueError, match="hosts"):
+        choose(1000, 4, [10] * 8, hosts, *GIGABIT)

@@ -53,6 +53,8 @@ constexpr double kStepsToAddAll = 1.4;
 constexpr double kStepsToStream = 1.5;
 constexpr double kStepsToCopy = 0.4;
 constexpr double kStepsToBundle = 0.3;
+// One byte through a host's memory: written, and read.
+constexpr double kStepsPerNearByte = 0.15;
 
 // How the engine cuts vectors of this many elements; short ones are cut finer.
 constexpr double kChunk = 65536;
@@ -61,12 +63,14 @@ constexpr double kSmallChunk = 8192;
 // What the formula of every algorithm is made of.
 struct Terms {
   double ranks;
+  double beside;  // ranks on a host, on average
   double length;
   double element_bytes;
   double density;  // of one rank, on average
 
   explicit Terms(const Load& load)
       : ranks(static_cast<double>(load.ranks)),
+        beside(ranks / static_cast<double>(load.hosts)),
         length(static_cast<double>(load.length)),
         element_bytes(static_cast<double>(load.element_size)) {
     const auto named = static_cast<double>(load.named);
@@ -83,9 +87,17 @@ struct Terms {
     return std::min(elements * element_bytes + positions, length * element_bytes);
   }
 
-  // Bytes that a rank sends to owners or keepers, and as one.
+  // Bytes that a rank sends to owners or keepers, and as one: what crosses between hosts is the
+  // sums of each, and every rank sends its share of them.
   double two_hop_bytes() const {
-    return (ranks - 1) / ranks * (bytes(density) + bytes(joined(ranks)));
+    return (ranks - beside) / ranks * (bytes(joined(beside)) + bytes(joined(ranks))) / beside;
+  }
+
+  // Steps on the host, where ranks share it: its bytes, and one more sum.
+  double near_steps() const {
+    if (beside <= 1) return 0;
+    const double near = (beside - 1) / beside * (bytes(density) + bytes(joined(ranks)));
+    return near * kStepsPerNearByte + step(joined(beside));
   }
 
   // One step over the whole vector at a density, in elements of a nearly empty one.
@@ -104,8 +116,10 @@ double step_seconds(const LinkFigures& link) { return link.merge_s / kStepsPerMe
 
 // Every rank picks its own elements, adds those of all, and places the union.
 double predict_allgather(const Terms& terms, const LinkFigures& link) {
-  const double sent = (terms.ranks - 1) * terms.bytes(terms.density);
-  const double steps = (1 + kStepsToAddAll * terms.ranks) * terms.step(terms.density) +
+  const double sent = (terms.ranks - terms.beside) * terms.bytes(terms.density);
+  const double near = (terms.beside - 1) * terms.bytes(terms.density);
+  const double steps = near * kStepsPerNearByte +
+                       (1 + kStepsToAddAll * terms.ranks) * terms.step(terms.density) +
                        terms.step(terms.joined(terms.ranks));
   return link.latency_s + sent * link.byte_s + steps * step_seconds(link);
 }
@@ -116,8 +130,9 @@ double predict_doubling(const Terms& terms, const LinkFigures& link) {
   double seconds = 0;
   for (double joined = 1; joined < terms.ranks; joined *= 2) {
     const double density = terms.joined(joined);
-    seconds += link.latency_s + terms.bytes(density) * link.byte_s;
-    steps += 2 * terms.step(density);
+    const bool is_near = joined < terms.beside;  // Ranks of a host follow each other.
+    seconds += link.latency_s + (is_near ? 0 : terms.bytes(density) * link.byte_s);
+    steps += 2 * terms.step(density) + (is_near ? terms.bytes(density) * kStepsPerNearByte : 0);
   }
   return seconds + steps * step_seconds(link);
 }
@@ -125,7 +140,8 @@ double predict_doubling(const Terms& terms, const LinkFigures& link) {
 // Both hops of all bytes, so many steps, and the book that is kept of so many chunks.
 double predict_two_hops(const Terms& terms, const LinkFigures& link, double steps, double chunks) {
   return kTwoHopLatencies * link.latency_s + terms.two_hop_bytes() * link.byte_s +
-         steps * step_seconds(link) + chunks * kMergesPerChunk * link.merge_s;
+         (steps + terms.near_steps()) * step_seconds(link) +
+         chunks * kMergesPerChunk * link.merge_s;
 }
 
 // Every rank picks its own elements, adds up its share of the positions, and places the union.
@@ -201,11 +217,13 @@ std::optional<Algorithm> settled(const wire::Call& call) {
 }
 
 Agreement agreement_on(const wire::Call& call, const wire::Tally& total, Rank world_size,
-                       const LinkFigures& link) {
+                       const Hosts& hosts, const LinkFigures& link) {
+  const auto ranks = static_cast<std::uint64_t>(world_size);
   const wire::Descriptor& descriptor = call.descriptor;
   const Load load{.length = descriptor.count,
                   .element_size = element_size(descriptor.dtype),
-                  .ranks = static_cast<std::uint64_t>(world_size),
+                  .ranks = ranks,
+                  .hosts = hosts.count(ranks),
                   .named = total.elements,
                   .is_even = is_even(total.elements, total.crowded)};
   Algorithm algorithm = settled(call).value_or(Algorithm::automatic);

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "proto/stream/by_element.hpp"
+#include "proto/stream/hosts.hpp"
 #include "wire/agreement.hpp"
 
 namespace sparsewire::proto {
@@ -13,7 +14,7 @@ namespace sparsewire::proto {
 // because all must choose alike.
 struct LinkFigures {
   double latency_s = 50e-6;  // of one small message to all ranks, both ends included
-  double byte_s = 1e-9;      // of one byte that a rank sends, while all ranks send
+  double byte_s = 1e-9;      // of one byte that a rank sends to other hosts, while all ranks send
   double merge_s = 12e-9;    // of one element: to pick it, to add it, and to place it
 };
 
@@ -28,6 +29,7 @@ struct Load {
   std::uint64_t length;      // elements
   std::size_t element_size;  // bytes
   std::uint64_t ranks;
+  std::uint64_t hosts;  // as many as ranks, where each speaks for itself
   std::uint64_t named;  // elements, one rank with another
   bool is_even = true;  // equal ranges of the vector hold about equally much
 };
@@ -59,6 +61,6 @@ struct Agreement {
   bool is_even;
 };
 Agreement agreement_on(const wire::Call& call, const wire::Tally& total, Rank world_size,
-                       const LinkFigures& link);
+                       const Hosts& hosts, const LinkFigures& link);
 
 }  // namespace sparsewire::proto

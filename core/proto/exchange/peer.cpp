@@ -208,7 +208,8 @@ void Peer::conclude(std::uint64_t seq, Operation& operation, Effects& effects) {
   }
   has_work_ = true;
   if (operation.state == PeerState::joining) {
-    start(seq, operation, agreement_on(operation.call, total, tree_->world_size(), link_), effects);
+    start(seq, operation, agreement_on(operation.call, total, tree_->world_size(), hosts_, link_),
+          effects);
   }
 }
 

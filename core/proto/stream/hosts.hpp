@@ -31,6 +31,11 @@ class Hosts {
   // rank talks to one rank of every other host.
   Rank speaker(Rank rank, std::uint32_t owner) const;
 
+  // All that speak to an owner; as many as hosts, or as ranks where it is flat.
+  std::uint64_t count(std::uint64_t world_size) const {
+    return is_flat() ? world_size : ranks_.size();
+  }
+
   // All that speak to an owner, a host each, in the order of the hosts.
   std::vector<Rank> speakers(std::uint32_t owner, std::uint32_t world_size) const;
 

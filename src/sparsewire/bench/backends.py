@@ -1,6 +1,5 @@
 """The all_reduces under test behind one small face: bind a case's data once, then call."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
@@ -13,7 +12,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 import sparsewire
 from sparsewire import SparseVector
-from sparsewire.bench.case_data import CaseData, ranks_per_host
+from sparsewire.bench.case_data import CaseData
 from sparsewire.bench.job import OTHERS, Job, algorithm_of
 from sparsewire.bench.patterns import Array
 from sparsewire.errors import ExperimentError
@@ -153,7 +152,9 @@ class SparsewireBackend:
         if data.vector is None:
             return in_place(buffer, data.dense, partial(self._reduce, buffer), exact=self._exact)
         link = self._communicator.link
-        prediction = predict(link, self._algorithm, len(buffer), buffer.itemsize, data.named)
+        hosts = self._communicator.hosts
+        size = (len(buffer), buffer.itemsize)
+        prediction = predict(link, self._algorithm, *size, data.named, hosts)
         out = buffer if data.into_dense else None
         reduce = partial(
             self._reduce,
@@ -162,9 +163,8 @@ class SparsewireBackend:
             algorithm=self._algorithm,
             result="dense" if data.into_dense else "sparse",
         )
-        # Exchanges add in rank order, and streams host by host.
-        is_ordered = prediction.chosen not in _UNORDERED and ranks_per_host(os.environ) == 1
-        exact = self._exact and is_ordered
+        unordered = _UNORDERED if hosts == len(data.named) else {*_UNORDERED, "allgather"}
+        exact = self._exact and prediction.chosen not in unordered
         return of_vector(reduce, out, prediction, exact=exact)
 
     def counted_bytes_sent(self) -> int | None:

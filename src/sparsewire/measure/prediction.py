@@ -21,10 +21,18 @@ class Prediction:
 
 
 def predict(
-    link: LinkFigures, algorithm: str, length: int, element_bytes: int, elements: Sequence[int]
+    link: LinkFigures,
+    algorithm: str,
+    length: int,
+    element_bytes: int,
+    elements: Sequence[int],
+    hosts: int | None = None,
 ) -> Prediction:
-    """Predict for vectors of `length`; `elements` is how many of them each rank names."""
-    load = (length, element_bytes, elements, *link)
+    """Predict for vectors of `length`; `elements` is how many of them each rank names.
+
+    `hosts` is the number of hosts where ranks share some; by default each has its own.
+    """
+    load = (length, element_bytes, elements, hosts or len(elements), *link)
     code = _core.ALGORITHMS[algorithm]
     if algorithm == "auto":
         code = _core.choose(*load)

@@ -57,7 +57,8 @@ def _byte_seconds(communicator: Communicator, timeout: float, latency_s: float) 
         x = np.ones(int(size) // 4, np.float32)
         spent = _timed(partial(communicator.all_reduce, x, timeout=timeout))
         seconds = _reduce(communicator, timeout, "max", spent)
-        sent = 2 * (communicator.world_size - 1) / communicator.world_size * x.nbytes
+        # A value crosses once from host to host, and each rank sends its share.
+        sent = 2 * (communicator.hosts - 1) / communicator.world_size * x.nbytes
         # A dense all_reduce goes to the owners and back.
         per_byte.append(max(seconds - 2 * latency_s, seconds / 2) / sent)
         grown = size * min(max(_BULK_TARGET_S / seconds, 1.0), _BULK_GROWTH)
