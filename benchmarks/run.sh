@@ -7,7 +7,7 @@
 # the figures into the pages: python benchmarks/tables.py --write. Leave the machine alone
 # meanwhile, and commit before: a record tells of which commit it is.
 #
-# Made by other commands: freeze, kill, attack, memory, balance (tests), proofs (proofs.sh), choose
+# Made by other commands: freeze, kill, attack, memory, balance (tests), scale (scale.py), proofs (proofs.sh), choose
 # and optimize (LIBSVM's data), decisions.
 set -eu
 cd "$(dirname "$0")/.."

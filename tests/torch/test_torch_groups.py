@@ -15,6 +15,7 @@ import torch.distributed as dist
 from ranks import RankFailed, Ranks
 
 import sparsewire.torch
+from sparsewire.meeting import shared_mesh
 from sparsewire.torch.backend import TAKES_BACKENDS, member_of
 
 NewRanks = Callable[..., Ranks]
@@ -38,6 +39,25 @@ def identity() -> None:
 
 def test_names_and_ranks(ranks: Ranks) -> None:
     ranks.run(identity)
+
+
+def count_connections() -> None:
+    before = shared_mesh.connections()
+    groups = [dist.new_group() for _ in range(5)]
+    for group in groups:
+        x = torch.ones(300_000)
+        dist.all_reduce(x, group=group)
+        assert x[0] == dist.get_world_size()
+    assert shared_mesh.connections() == before == [dist.get_world_size() - 1]
+    for group in groups:
+        dist.destroy_process_group(group)
+    x = torch.ones(300_000)
+    dist.all_reduce(x)
+    assert x[0] == dist.get_world_size()
+
+
+def test_groups_share_the_connections_of_the_first(ranks: Ranks) -> None:
+    ranks.run(count_connections)
 
 
 def overlapping_subgroups() -> None:

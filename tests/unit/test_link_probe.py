@@ -15,7 +15,7 @@ from support import run_ranks
 
 import sparsewire
 from sparsewire._core import ALGORITHMS, choose, predict
-from sparsewire.meeting import link_probe
+from sparsewire.meeting import link_probe, sampled_link
 from sparsewire.options import LinkFigures, parse_link_figures, resolve
 
 GIGABIT = LinkFigures(1e-4, 8e-9, 12e-9)
@@ -48,6 +48,42 @@ def test_ranks_measure_the_same_figures(world_size: int) -> None:
     (first, _), *others = run_ranks(world_size, link)
     assert all(math.isfinite(figure) and 0 < figure < 10 for figure in first)
     assert all(figures == first for figures, _ in others)
+
+
+@pytest.mark.parametrize(
+    ("sample", "hosts", "expected"),
+    [
+        ([0, 1, 2, 3], [0, 0, 0, 0], 1.0),
+        ([0, 4], [0] * 8, 4.0),
+        ([0, 4], [0] * 4 + [4] * 4, 4.0),
+        ([0, 1, 4], [0] * 4 + [4] * 4, 4.0),
+        ([0, 2, 4, 6], [0, 0, 0, 0, 4, 5, 6, 7], 2.0),
+    ],
+)
+def test_a_sample_stands_for_all_that_share_a_host(
+    sample: list[int], hosts: list[int], expected: float
+) -> None:
+    assert sampled_link.crowd(sample, hosts) == expected
+
+
+def fail_in_the_sample() -> str:
+    sampled_link.SAMPLE = 2  # type: ignore[misc]
+    sampled_link._measure_in = refuse  # type: ignore[assignment]
+    try:
+        sparsewire.init(timeout=20).close()
+    except sparsewire.Error as error:
+        return str(error)
+    return ""
+
+
+def refuse(*_: object) -> LinkFigures:
+    raise sparsewire.Error("not today")
+
+
+def test_a_sample_that_fails_is_an_error_on_every_rank() -> None:
+    first, second, third, fourth = run_ranks(4, fail_in_the_sample)
+    assert first == third == "not today"
+    assert second == fourth == "rank 0 could not measure the link: not today"
 
 
 def test_counters_start_behind_the_measurement() -> None:

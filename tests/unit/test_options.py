@@ -62,6 +62,8 @@ def test_launchers_are_known(environment: dict[str, str]) -> None:
         ({"SPARSEWIRE_BLOCK": "8"}, "power of two from 16 to 4096"),
         ({"SPARSEWIRE_BLOCK": "8192"}, "power of two from 16 to 4096"),
         ({"SPARSEWIRE_WINDOW": "-1"}, "window must not be negative"),
+        ({"SPARSEWIRE_MEMORY": "7"}, "SPARSEWIRE_MEMORY must be 8 to"),
+        ({"SPARSEWIRE_MEMORY": "2000000"}, "SPARSEWIRE_MEMORY must be 8 to"),
         ({"SPARSEWIRE_TIMEOUT": "0"}, "timeout must be a positive number"),
         ({"SPARSEWIRE_TIMEOUT": "nan"}, "timeout must be a positive number"),
         ({"SPARSEWIRE_TIMEOUT": "soon"}, "SPARSEWIRE_TIMEOUT='soon' is not a number"),

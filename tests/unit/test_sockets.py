@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import socket
+from unittest.mock import patch
 
 import pytest
 
@@ -12,6 +14,7 @@ from sparsewire.meeting.sockets import (
     host_identity,
     is_loopback,
     local_address,
+    raise_descriptor_limit,
 )
 
 
@@ -78,3 +81,27 @@ def has_ipv6() -> bool:
     except OSError:
         return False
     return True
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "needed", "expected"),
+    [
+        (1024, 4096, 100, None),
+        (1024, 4096, 1000, (1256, 4096)),
+        (1024, 4096, 10_000, (4096, 4096)),
+        (1024, resource.RLIM_INFINITY, 10_000, (10_256, resource.RLIM_INFINITY)),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 10_000, None),
+    ],
+)
+def test_descriptors_are_had_as_far_as_the_system_allows(
+    soft: int, hard: int, needed: int, expected: tuple[int, int] | None
+) -> None:
+    with (
+        patch("resource.getrlimit", return_value=(soft, hard)),
+        patch("resource.setrlimit") as changed,
+    ):
+        raise_descriptor_limit(needed)
+    if expected is None:
+        changed.assert_not_called()
+    else:
+        changed.assert_called_once_with(resource.RLIMIT_NOFILE, expected)
