@@ -79,6 +79,11 @@ class Communicator:
         return self._options.cuda
 
     @property
+    def hosts(self) -> str:
+        """Whether ranks of a host add up before anything crosses the network: SPARSEWIRE_HOSTS."""
+        return self._options.hosts
+
+    @property
     def link(self) -> LinkFigures:
         """Figures of the link that algorithms are chosen by, in seconds: measured, or given."""
         return LinkFigures(*self._core.link())

@@ -36,7 +36,7 @@ AllReduce = Callable[..., Any]
 class Stager:
     """Chooses how dense tensors go to the host; all ranks make it together.
 
-    `inner` is what another backend takes: seconds of a byte, and of a small call.
+    `others` tells of what else may serve: `inner_s` and so on of `Speeds`.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class Stager:
         world_size: int,
         network_s: float,
         staging: Staging,
-        inner: tuple[float, float] = (float("inf"), 0.0),
+        **others: float,
     ) -> None:
         self._all_reduce = all_reduce
-        mine = np.array([*measure_copies(staging), network_s, *inner])
+        mine = np.array(Speeds(*measure_copies(staging), network_s, **others))
         # The slowest rank's figures are those of all.
         self.speeds = Speeds(*all_reduce(mine, "max").tolist())
         self.chooser = Chooser(world_size, self.speeds)
@@ -59,17 +59,17 @@ class Stager:
             return None
         return self.chooser.take_turn(Kind(tensor.dtype, tensor.numel()))
 
-    def transfer(
+    def kind(
         self, staging: Staging, tensor: torch.Tensor, turn: Turn | None, timeout: float | None
-    ) -> Transfer:
+    ) -> type[PackedTransfer | WholeTransfer]:
         """What brings the tensor to the host; collective where the turn samples."""
         if turn is None:
-            return WholeTransfer(staging, tensor)
-        packed = PackedTransfer(staging, tensor)
+            return WholeTransfer
         if turn.samples:
-            self.chooser.decide(turn, packed.sample, partial(self._all_reduce, timeout=timeout))
+            sample = PackedTransfer(staging, tensor).sample
+            self.chooser.decide(turn, sample, partial(self._all_reduce, timeout=timeout))
         is_packed = turn.decision.result().engine_path is Path.PACKED
-        return packed if is_packed else WholeTransfer(staging, tensor)
+        return PackedTransfer if is_packed else WholeTransfer
 
 
 class StagedWork:
@@ -139,7 +139,7 @@ class StagedCalls:
             self._stager = self._make_stager(staging)
         turn = self._stager.take_turn(target, op) if packs else None
         follow_caller(staging, target)
-        transfer = self._stager.transfer(staging, target, turn, timeout)
+        transfer = self._stager.kind(staging, target, turn, timeout)(staging, target)
         result = x if out is None else out
         return _begun(start, transfer, lambda: result)
 

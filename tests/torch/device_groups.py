@@ -38,7 +38,7 @@ def staged_group(device: str, mode: str = "engine", **options: Any) -> Iterator[
 
 
 @contextlib.contextmanager
-def group_in_mode(mode: str, **options: Any) -> Iterator[Any]:
+def group_in_mode(mode: str, destroys: bool = True, **options: Any) -> Iterator[Any]:
     """A new group of all ranks, made with SPARSEWIRE_CUDA=`mode`."""
     os.environ["SPARSEWIRE_CUDA"] = mode
     try:
@@ -46,7 +46,8 @@ def group_in_mode(mode: str, **options: Any) -> Iterator[Any]:
         try:
             yield group
         finally:
-            dist.destroy_process_group(group)
+            if destroys:
+                dist.destroy_process_group(group)
     finally:
         del os.environ["SPARSEWIRE_CUDA"]
 

@@ -42,6 +42,10 @@ class Speeds(NamedTuple):
     """Of a tensor in NCCL's all_reduce."""
     inner_latency_s: float = 0.0
     """Seconds of a small all_reduce of NCCL."""
+    places: float = 1.0
+    """Ranks of each host, where these reduce among themselves first; one that does not."""
+    host_s: float = 0.0
+    """Of a tensor, in that step and the one that gathers."""
 
 
 # What the engine takes for each byte of rows beside the network: they are dealt out, copied into
@@ -55,15 +59,25 @@ _BETTER = 0.8
 
 def predict(path: Path, nbytes: int, ranks: int, sample: Sample, speeds: Speeds) -> float:
     """Seconds of an all_reduce of `nbytes` on each of `ranks`, one step behind the other."""
-    share = (ranks - 1) / ranks
     if path is Path.INNER:
         return speeds.inner_latency_s + nbytes * speeds.inner_s
+    if speeds.places > 1:
+        return nbytes * speeds.host_s + _predict_slice(path, nbytes, ranks, sample, speeds)
+    share = (ranks - 1) / ranks
     if path is Path.DENSE:
         network = 2 * share * nbytes * speeds.network_s + 2 * nbytes * _DENSE_S
         return nbytes * (speeds.down_s + speeds.up_s) + network
     own, union = sample.own * nbytes, sample.union * nbytes
     network = (own + union) * (share * speeds.network_s + _ROW_S)
     return own * speeds.down_s + network + union * speeds.up_s
+
+
+def _predict_slice(path: Path, nbytes: int, ranks: int, sample: Sample, speeds: Speeds) -> float:
+    """Seconds of what a rank has of its host's sum, among as many ranks as there are hosts."""
+    places = round(speeds.places)
+    of_host = min(sample.union, 1 - (1 - sample.own) ** places)
+    alone = speeds._replace(places=1.0)
+    return predict(path, nbytes // places, ranks // places, Sample(of_host, sample.union), alone)
 
 
 def choose(nbytes: int, ranks: int, sample: Sample, speeds: Speeds) -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -29,12 +29,11 @@ def follow_caller(staging: Staging, tensor: torch.Tensor) -> None:
 class Transfer(ABC):
     """May be made, and used, in other threads than the caller's, once that is followed."""
 
-    arguments: ClassVar[dict[str, Any]] = {}
-    """How an all_reduce is to be called for it."""
-
     def __init__(self, staging: Staging, tensor: torch.Tensor) -> None:
         self.staging = staging
         self.tensor = tensor
+        self.arguments: dict[str, Any] = {}
+        """How an all_reduce is to be called for what was sent."""
         self.made: list[torch.Tensor] = []
         """Memory of our own that the caller has now."""
 
@@ -97,14 +96,13 @@ class PackedTransfer(DenseTransfer):
     One that does not speak is zero, whatever it holds.
     """
 
-    # The stream adds rows in the order in which it adds dense tensors.
-    arguments: ClassVar[dict[str, Any]] = {"algorithm": "stream", "result": "sparse"}
-
     def __init__(
         self, staging: Staging, tensor: torch.Tensor, *, words: bool = False, speaks: bool = True
     ) -> None:
         super().__init__(staging, tensor, words=words)
         self._speaks = speaks
+        # The stream adds rows in the order in which it adds dense tensors.
+        self.arguments = {"algorithm": "stream", "result": "sparse"}
         self._sent: Rows | None = None
 
     def sample(self, count: int) -> torch.Tensor:

@@ -5,95 +5,77 @@ Which of them is decided alike on every rank.
 
 from __future__ import annotations
 
-import hashlib
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 import sparsewire
-from sparsewire.device.accelerator import ACCELERATORS
 from sparsewire.device.choice import Turn
 from sparsewire.device.path_cost import Path
 from sparsewire.device.staging import Staging, staging_of
 from sparsewire.device.transfer import PackedTransfer, SparseTransfer, Transfer
-from sparsewire.lifetime import Inherited, never_free
-from sparsewire.meeting.sockets import host_identity
 from sparsewire.staged import Stager
 from sparsewire.torch.device_queue import Call, DeviceQueue, Handle
 from sparsewire.torch.engine_path import require_outputs
+from sparsewire.torch.host_level import HostLevel
 from sparsewire.torch.inner_speed import InnerSpeed
+from sparsewire.torch.level_transfer import LevelTransfer
 
-MeasureInner = Callable[[torch.device], InnerSpeed]
 
+class Levels(NamedTuple):
+    """The ranks of this host, and those with this place on all hosts."""
 
-class DevicePaths:
-    """The one path of a group, made with the first tensor on a device; None if `make` says so."""
-
-    def __init__(self, make: Callable[[torch.device], DevicePath | None]) -> None:
-        self._make = make
-        self._making = threading.Lock()
-        self._made: list[DevicePath | None] = []
-
-    def of(self, device: torch.device) -> DevicePath | None:
-        """The path, made by all ranks together."""
-        with self._making:
-            if not self._made:
-                self._made.append(self._make(device))
-            return self._made[0]
-
-    @property
-    def made(self) -> DevicePath | None:
-        """The path, where it was made."""
-        return self._made[0] if self._made else None
-
-    def close(self) -> None:
-        """Fail what is in flight. Idempotent."""
-        for path in filter(None, self._made):
-            path.close()
+    host: HostLevel
+    peers: sparsewire.Communicator
+    host_speed: InnerSpeed
 
     def abort(self, message: str) -> None:
-        """Fail what is in flight, on all ranks."""
-        for path in filter(None, self._made):
-            path.communicator.abort(message)
+        """Fail what is in flight."""
+        self.peers.abort(message)
+        self.host.abort()
 
-    def disown(self) -> None:
-        """In a forked child: leave the path to the parent."""
-        self._making = threading.Lock()
-        for path in filter(None, self._made):
-            never_free(path)
-        self._made = []
-        inherited = Inherited("process group")
-        self._make = lambda _: inherited.refuse()
+    def close(self, is_busy: bool) -> None:
+        """Leave; what is in flight fails. Idempotent."""
+        self.peers.close()
+        if is_busy:
+            self.host.abort()
+        self.host.shutdown()
+
+
+def _figures(inner: InnerSpeed | None, levels: Levels | None) -> dict[str, float]:
+    """What `Speeds` has of them."""
+    figures: dict[str, float] = {}
+    if inner is not None:
+        figures |= {"inner_s": inner.byte_s, "inner_latency_s": inner.latency_s}
+    if levels is not None:
+        places = levels.host.layout.places
+        figures |= {"places": float(places), "host_s": levels.host_speed.byte_s}
+    return figures
 
 
 class DevicePath:
     """One rank's end, made by all ranks together with their first tensor on a device.
 
-    `measure_inner`, a collective call, tells what the inner NCCL group takes; without it the engine
-    serves all that it can.
+    `inner` measured what the inner NCCL group takes; without it the engine serves all that it can.
+    `levels` are there where the ranks of each host add up dense tensors among themselves first.
     """
 
     def __init__(
         self,
         communicator: sparsewire.Communicator,
         device: torch.device,
-        measure_inner: MeasureInner | None,
+        inner: InnerSpeed | None = None,
+        levels: Levels | None = None,
     ) -> None:
         self.communicator = communicator
-        self._queue = DeviceQueue(communicator)
-        self._has_inner = measure_inner is not None
-        inner = measure_inner(device) if measure_inner is not None else InnerSpeed()
-        self.stager = Stager(
-            communicator.all_reduce,
-            communicator.world_size,
-            communicator.link.byte_s,
-            staging_of(device),
-            (inner.byte_s, inner.latency_s),
-        )
+        self._queue = DeviceQueue(communicator.rank, self.abort)
+        self._has_inner = inner is not None
+        self._levels = levels
+        link, others = communicator.link, _figures(inner, levels)
+        world_size, staging = communicator.world_size, staging_of(device)
+        self.stager = Stager(communicator.all_reduce, world_size, link.byte_s, staging, **others)
 
     def all_reduce(
         self, tensor: torch.Tensor, op: str, timeout: float, *, may_decline: bool = False
@@ -105,10 +87,16 @@ class DevicePath:
         turn = self.stager.take_turn(tensor, op)
         if may_decline and self._has_inner and _is_for_inner(turn):
             return None
+        levels = None if turn is None else self._levels
 
         def prepare(staging: Staging) -> Transfer:
-            return self.stager.transfer(staging, tensor, turn, timeout)
+            kind = self.stager.kind(staging, tensor, turn, timeout)
+            if levels is None:
+                return kind(staging, tensor)
+            return LevelTransfer(staging, tensor, levels.host, kind, op == "avg")
 
+        if levels is not None:
+            call = partial(levels.peers.all_reduce, op=op, async_op=True, timeout=timeout)
         return self._queue.submit(tensor, prepare, call)
 
     def broadcast(self, tensor: torch.Tensor, root: int, timeout: float) -> Handle | None:
@@ -153,9 +141,18 @@ class DevicePath:
             for kind, decision in self.stager.chooser.decisions().items()
         }
 
+    def abort(self, message: str) -> None:
+        """Fail what is in flight, on all ranks."""
+        self.communicator.abort(message)
+        if self._levels is not None:
+            self._levels.abort(message)
+
     def close(self) -> None:
         """Fail what is in flight, and end the threads. Idempotent."""
+        is_busy = self._queue.is_busy
         self.communicator.close()
+        if self._levels is not None:
+            self._levels.close(is_busy)
         self._queue.close()
 
     def _sparse(self, tensor: torch.Tensor, targets: Sequence[torch.Tensor], call: Call) -> Handle:
@@ -170,12 +167,3 @@ def _is_for_inner(turn: Turn | None) -> bool:
     if turn is None:
         return True
     return not turn.samples and turn.decision.result().path is Path.INNER
-
-
-def share_devices(communicator: sparsewire.Communicator, device: torch.device) -> bool:
-    """Whether two ranks have one device, which NCCL refuses; collective."""
-    name = ACCELERATORS[device.type].identity(device)
-    digest = hashlib.sha256(f"{host_identity()} {name}".encode()).digest()
-    table = np.zeros(communicator.world_size, np.int64)
-    table[communicator.rank] = int.from_bytes(digest[:7], "little")
-    return len(set(communicator.all_reduce(table).tolist())) < len(table)

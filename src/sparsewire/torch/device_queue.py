@@ -21,6 +21,8 @@ from sparsewire.device.staging import Staging, staging_of
 from sparsewire.device.transfer import Transfer, follow_caller
 from sparsewire.errors import Error, Timeout
 
+_PATIENCE_S = 5.0
+
 Task = Callable[[], None]
 Prepare = Callable[[Staging], Transfer]
 Call: TypeAlias = "Callable[..., sparsewire.Work]"
@@ -84,8 +86,11 @@ class DeviceQueue:
     with those on host memory than on other ranks.
     """
 
-    def __init__(self, communicator: sparsewire.Communicator) -> None:
-        self._communicator = communicator
+    def __init__(self, rank: int, abort: Callable[[str], None]) -> None:
+        """`abort` fails what is in flight, on all ranks."""
+        self._rank = rank
+        self._abort = abort
+        self._in_flight: set[Handle] = set()
         self._down = Courier("sparsewire-device-down")
         self._up = Courier("sparsewire-device-up")
 
@@ -97,13 +102,24 @@ class DeviceQueue:
         staging = staging_of(tensor.device)
         follow_caller(staging, tensor)
         handle = Handle(staging)
+        self._in_flight.add(handle)
         self._down.put(partial(self._send, handle, prepare, call))
         return handle
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether any collective has not ended."""
+        return bool(self._in_flight)
+
     def close(self) -> None:
-        """End the threads, once the communicator is closed: whatever is in flight fails."""
+        """End the threads, once the communicator is closed: whatever is in flight fails.
+
+        A thread that something else than the engine keeps, such as NCCL, is left behind.
+        """
         self._down.close()
         self._up.close()
+        for handle in list(self._in_flight):
+            handle.fail(Error("the process group was destroyed while this was in flight"))
 
     def _send(self, handle: Handle, prepare: Prepare, call: Call) -> None:
         try:
@@ -117,18 +133,19 @@ class DeviceQueue:
     def _receive(self, handle: Handle, transfer: Transfer, work: sparsewire.Work) -> None:
         try:
             handle.end(transfer.receive(work.wait()))
+            self._in_flight.discard(handle)
         except Exception as error:
             self._fail(handle, error)
 
     def _fail(self, handle: Handle, error: Exception) -> None:
         """The others must not wait for what this rank cannot do."""
         if not isinstance(error, Error):
-            rank = self._communicator.rank
-            error = Error(f"rank {rank} cannot stage a tensor on its device: {error}")
-            self._communicator.abort(str(error))
+            error = Error(f"rank {self._rank} cannot stage a tensor on its device: {error}")
+            self._abort(str(error))
         if handle.transfer is not None:
             handle.transfer.drop()
         handle.fail(error)
+        self._in_flight.discard(handle)
 
 
 class Courier:
@@ -138,21 +155,31 @@ class Courier:
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         # A daemon, so that a program that forgets to destroy its groups still ends.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._starting = threading.Lock()
+        self._changing = threading.Lock()
         self._started = False
+        self._closed = False
 
     def put(self, task: Task) -> None:
-        with self._starting:
-            if not self._started:
-                self._thread.start()
-                self._started = True
-        self._tasks.put(task)
+        """Run `task` after all that were put before, after `close` at once."""
+        with self._changing:
+            if not self._closed:
+                self._start()
+                self._tasks.put(task)
+                return
+        task()
 
     def close(self) -> None:
-        """Run what is queued, then end the thread."""
-        self._tasks.put(None)
+        """Run what is queued, then end the thread; waits for it for 5 s. Idempotent."""
+        with self._changing:
+            self._closed = True
+            self._tasks.put(None)
         if self._started:
-            self._thread.join()
+            self._thread.join(_PATIENCE_S)
+
+    def _start(self) -> None:
+        if not self._started:
+            self._thread.start()
+            self._started = True
 
     def _run(self) -> None:
         # OpenMP would give this thread a team as large as the machine.

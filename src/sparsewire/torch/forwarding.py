@@ -104,6 +104,10 @@ class InnerBackends:
         backend = self.of(device_type)
         return None if backend is self.gloo else backend
 
+    def make_nccl(self, store: Store, rank: int, size: int) -> Backend:
+        """One more, for some of the ranks; whoever makes it closes it."""
+        return _nccl(store, rank, size, self.timeout)
+
     @property
     def timeout(self) -> timedelta:
         timeout: timedelta = self.gloo.options._timeout

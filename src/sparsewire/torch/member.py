@@ -22,12 +22,12 @@ from sparsewire.device.accelerator import ACCELERATORS, is_on_device
 from sparsewire.errors import Error
 from sparsewire.lifetime import close_at_exit, closes_now, disown_in_child, never_free
 from sparsewire.torch import engine_path
-from sparsewire.torch.device_path import DevicePath, DevicePaths, share_devices
+from sparsewire.torch.device_path import DevicePath
 from sparsewire.torch.device_queue import Handle
+from sparsewire.torch.device_service import DeviceService
 from sparsewire.torch.device_work import DeviceWork
 from sparsewire.torch.forwarding import Forwarding, InnerBackends, device_type, untraced
 from sparsewire.torch.futures import Callbacks, current_level
-from sparsewire.torch.inner_speed import measure
 from sparsewire.torch.work import EngineWork, Health
 
 NAME = "sparsewire"
@@ -58,7 +58,6 @@ class Member(Forwarding):
         self._nesting = threading.Lock()
         self._callbacks = Callbacks(level + 1)
         self._health = Health()
-        self._shared: bool | None = None
         # The engine first: it finds out at once where ranks cannot reach each other.
         self.communicator = sparsewire.init(
             PrefixStore("sparsewire", store),
@@ -71,7 +70,9 @@ class Member(Forwarding):
         except BaseException:
             self.communicator.close()
             raise
-        self._device_paths = DevicePaths(self._make_device_path)
+        self._devices = DeviceService(
+            self.communicator, store, self._inner_backends, lambda: self._timeout
+        )
         close_at_exit(self.shutdown)
         disown_in_child(self)
         self._present(timeout)
@@ -113,36 +114,15 @@ class Member(Forwarding):
     @property
     def device_path(self) -> DevicePath | None:
         """How tensors on devices are served; None before the first one."""
-        return self._device_paths.made
-
-    def _make_device_path(self, device: torch.device) -> DevicePath | None:
-        """Connect for tensors on this device, unless the inner backend serves them all."""
-        mode = self.communicator.cuda
-        if mode == "nccl":
-            return None
-        shared = mode == "auto" and self._share_devices(device)
-        inner = self._inner_backends.nccl(device.type) if mode == "auto" and not shared else None
-        communicator = sparsewire.init(
-            PrefixStore("device", self._store),
-            rank=self.rank(),
-            world_size=self.size(),
-            timeout=self._timeout.total_seconds(),
-        )
-        return DevicePath(communicator, device, partial(measure, inner) if inner else None)
+        return self._devices.path
 
     def _inner(self, device_type: str) -> Any:
         """As ever; but where ranks share a GPU and may use the engine, gloo is for CUDA, too."""
-        if device_type == "cuda" and self.communicator.cuda != "nccl" and torch.cuda.is_available():
+        if device_type == "cuda" and torch.cuda.is_available():
             device = torch.device(device_type, torch.cuda.current_device())
-            if self._share_devices(device):
+            if self._devices.nccl_refuses(device):
                 return self._inner_backends.gloo
         return super()._inner(device_type)
-
-    def _share_devices(self, device: torch.device) -> bool:
-        """Whether two ranks have one device; collective at first."""
-        if self._shared is None:
-            self._shared = share_devices(self.communicator, device)
-        return self._shared
 
     def set_timeout(self, timeout: timedelta) -> None:
         self._inner_backends.set_timeout(timeout)
@@ -166,7 +146,7 @@ class Member(Forwarding):
         if self._nested is not None:
             self._nested.shutdown()
         self.communicator.close()
-        self._device_paths.close()
+        self._devices.close()
         self._callbacks.close()
         self._inner_backends.shutdown()
         closes_now(self.shutdown)
@@ -175,7 +155,7 @@ class Member(Forwarding):
         """In a forked child: leave the group to the parent; what is called here raises."""
         self._nesting = threading.Lock()
         self._callbacks = Callbacks(self._level + 1)
-        self._device_paths.disown()
+        self._devices.disown()
         self._inner_backends.disown()
         never_free(self)
 
@@ -187,7 +167,7 @@ class Member(Forwarding):
             self._nested.abort()
         message = f"rank {self.rank()} aborted its process group"
         self.communicator.abort(message)
-        self._device_paths.abort(message)
+        self._devices.abort(message)
         self._inner_backends.abort()
         self.shutdown()
 
@@ -303,7 +283,7 @@ class Member(Forwarding):
         self, tensors: Sequence[torch.Tensor], timeout: timedelta, *starts: DeviceStart
     ) -> dist.Work | None:
         """As `_serve` for tensors on a device; None where the inner backend is to serve."""
-        path = self._device_paths.of(tensors[0].device)
+        path = self._devices.path_for(tensors[0].device)
         if path is None:
             return None
         seconds = self._seconds(timeout)

@@ -1,0 +1,126 @@
+"""What a group has for tensors on devices: made, by all ranks together, as the first one comes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch
+from torch._C._distributed_c10d import PrefixStore, Store
+
+import sparsewire
+from sparsewire.device.accelerator import ACCELERATORS
+from sparsewire.lifetime import Inherited, never_free
+from sparsewire.meeting.sockets import host_identity
+from sparsewire.torch import host_level
+from sparsewire.torch.device_path import DevicePath, Levels
+from sparsewire.torch.forwarding import Backend, InnerBackends
+from sparsewire.torch.host_level import HostLevel
+from sparsewire.torch.inner_speed import measure
+
+
+class DeviceService:
+    """Of one rank's end of a group, whose `communicator` knows SPARSEWIRE_CUDA."""
+
+    def __init__(
+        self,
+        communicator: sparsewire.Communicator,
+        store: Store,
+        inner: InnerBackends,
+        timeout: Callable[[], timedelta],
+    ) -> None:
+        self._communicator = communicator
+        self._store = store
+        self._inner = inner
+        self._timeout = timeout
+        self._making = threading.Lock()
+        self._path: DevicePath | None = None
+        self._shared: bool | None = None
+        self._inherited: Inherited | None = None
+
+    @property
+    def mode(self) -> str:
+        """SPARSEWIRE_CUDA."""
+        return self._communicator.cuda
+
+    @property
+    def path(self) -> DevicePath | None:
+        """How the engine serves them; None before the first tensor."""
+        return self._path
+
+    def path_for(self, device: torch.device) -> DevicePath | None:
+        """The same, made for tensors on this device; None where the inner backend serves all."""
+        if self._inherited is not None:
+            self._inherited.refuse()
+        if self.mode == "nccl":
+            return None
+        with self._making:
+            if self._path is None:
+                self._path = self._connect(device)
+            return self._path
+
+    def nccl_refuses(self, device: torch.device) -> bool:
+        """Whether two ranks have one device; collective at first. False where nobody may ask."""
+        if self.mode == "nccl":
+            return False
+        if self._shared is None:
+            self._shared = share_devices(self._communicator, device)
+        return self._shared
+
+    def close(self) -> None:
+        """Fail what is in flight. Idempotent."""
+        if self._path is not None:
+            self._path.close()
+
+    def abort(self, message: str) -> None:
+        """Fail what is in flight, on all ranks."""
+        if self._path is not None:
+            self._path.abort(message)
+
+    def disown(self) -> None:
+        """In a forked child: leave all to the parent."""
+        self._making = threading.Lock()
+        if self._path is not None:
+            never_free(self._path)
+        self._path, self._inherited = None, Inherited("process group")
+
+    def _connect(self, device: torch.device) -> DevicePath:
+        communicator = self._meet("device", self._communicator.rank, self._communicator.world_size)
+        if self.mode != "auto" or self.nccl_refuses(device):
+            return DevicePath(communicator, device)
+        inner = self._inner.nccl(device.type)
+        if inner is None:
+            return DevicePath(communicator, device)
+        levels = self._connect_levels(communicator, device)
+        return DevicePath(communicator, device, measure(inner, device), levels)
+
+    def _connect_levels(
+        self, communicator: sparsewire.Communicator, device: torch.device
+    ) -> Levels | None:
+        """Where hosts have several ranks each, all as many, and may add up first."""
+        layout = host_level.meet(communicator) if communicator.hosts == "levels" else None
+        if layout is None:
+            return None
+
+        def connect(store: Store, rank: int, size: int) -> Backend:
+            return self._inner.make_nccl(store, rank, size)
+
+        host = HostLevel(layout, PrefixStore("hosts", self._store), connect)
+        peers = self._meet(f"device-{layout.place}", layout.host, layout.hosts)
+        return Levels(host, peers, measure(host.backend, device))
+
+    def _meet(self, name: str, rank: int, size: int) -> sparsewire.Communicator:
+        return sparsewire.init(
+            PrefixStore(name, self._store),
+            rank=rank,
+            world_size=size,
+            timeout=self._timeout().total_seconds(),
+        )
+
+
+def share_devices(communicator: sparsewire.Communicator, device: torch.device) -> bool:
+    """Whether two ranks have one device, which NCCL refuses; collective."""
+    name = ACCELERATORS[device.type].identity(device)
+    named = host_level.numbers_of(communicator, f"{host_identity()} {name}")
+    return len(set(named)) < len(named)
