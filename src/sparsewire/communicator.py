@@ -79,9 +79,9 @@ class Communicator:
         return self._options.cuda
 
     @property
-    def hosts(self) -> str:
+    def has_levels(self) -> bool:
         """Whether ranks of a host add up before anything crosses the network: SPARSEWIRE_HOSTS."""
-        return self._options.hosts
+        return self._options.hosts == "levels"
 
     @property
     def link(self) -> LinkFigures:

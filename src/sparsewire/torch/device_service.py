@@ -99,7 +99,7 @@ class DeviceService:
         self, communicator: sparsewire.Communicator, device: torch.device
     ) -> Levels | None:
         """Where hosts have several ranks each, all as many, and may add up first."""
-        layout = host_level.meet(communicator) if communicator.hosts == "levels" else None
+        layout = host_level.meet(communicator) if communicator.has_levels else None
         if layout is None:
             return None
 
