@@ -315,10 +315,16 @@ Status Lane::on_message(PeerChannel& from, wire::Message message) {
   LaneGroup* const group = find(message.header.group);
   if (!group) return {};
   if (!group->has(from)) return protocol_error("frame: of a group that it is no member of");
+  const bool may_be_last = message.header.kind == wire::FrameKind::goodbye;
   Status error = group->on_message(from, std::move(message));
-  from.has_left = std::ranges::all_of(
-      groups_, [&](const auto& one) { return !one->has(from) || one->may_go(from); });
+  if (may_be_last) from.has_left = may_go(from);
   return error;
+}
+
+// Whether no group minds the end of the connection.
+bool Lane::may_go(const PeerChannel& channel) const {
+  return std::ranges::all_of(
+      groups_, [&](const auto& group) { return !group->has(channel) || group->may_go(channel); });
 }
 
 // --- Peers that are silent or lost ---
@@ -341,9 +347,7 @@ void Lane::on_news(PeerChannel& channel, const proto::Pulse::News& news) {
 
 void Lane::lose(PeerChannel& channel, const Error& error) {
   if (channel.dial() == Dial::lost) return channel.connection.close();
-  const bool may_go = std::ranges::all_of(
-      groups_, [&](const auto& group) { return !group->has(channel) || group->may_go(channel); });
-  const bool is_told = error.code == ErrorCode::protocol && !may_go;
+  const bool is_told = error.code == ErrorCode::protocol && !may_go(channel);
   if (channel.dial() == Dial::connected) --connections_;
   channel.move(DialStep::lose);
   is_whole_ = false;

@@ -104,6 +104,7 @@ class Lane final : private ProgressClient, private FrameTaker {
 
   bool has_pulse() const { return number_ == 0 && !place_.is_alone(); }
   LaneGroup* find(std::uint32_t number);
+  bool may_go(const PeerChannel& channel) const;
   void take_in(const std::shared_ptr<LaneGroup>& group);
   void connect(PeerChannel& channel, int fd);
   void tell_farewells(PeerChannel& channel);

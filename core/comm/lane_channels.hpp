@@ -73,10 +73,6 @@ class LaneChannels {
     }
     return total > share_.queued;
   }
-  bool is_any_lost() const {
-    return std::ranges::any_of(
-        active_, [](const PeerChannel* channel) { return channel->dial() == Dial::lost; });
-  }
 
  private:
   const bool are_ranks_;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -52,7 +53,15 @@ def many_subgroups() -> tuple[list[float], list[int]]:
     return sums, found
 
 
-@pytest.mark.parametrize("settings", [{}, LAZY])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        LAZY,
+        {**LAZY, "SPARSEWIRE_SHARED_MEMORY": "0"},
+        {**LAZY, "SPARSEWIRE_LANES": "2", "SPARSEWIRE_MEMORY": "8"},
+    ],
+)
 def test_ten_subgroups_of_a_job_of_eight_take_seven_connections(settings: dict[str, str]) -> None:
     for sums, found in run_ranks(8, many_subgroups, environment=settings, deadline_s=60):
         assert found == [7]
@@ -157,6 +166,35 @@ def test_a_rank_that_dies_is_named_by_those_that_were_never_connected_with_it() 
     *found, _ = run_ranks(4, die_before_anything, environment=LAZY, dying=[3])
     for message, _ in found:
         assert "rank 3" in message
+
+
+def go_on(communicator: sparsewire.Communicator) -> None:
+    while True:
+        total(communicator, 400_000)
+
+
+def die_while_connecting(after_s: float) -> str:
+    communicator = sparsewire.init(timeout=30)
+    meet("here")
+    if communicator.rank == 4:
+        threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    with pytest.raises(sparsewire.PeerLost) as lost:
+        go_on(communicator)
+    communicator.close()
+    return str(lost.value)
+
+
+@pytest.mark.chaos
+@pytest.mark.matrix
+@pytest.mark.parametrize("after_ms", [0, 1, 2, 4, 6, 8, 10, 15, 20, 30])
+@pytest.mark.parametrize("shared", ["0", "1"])
+def test_a_rank_that_dies_while_all_connect_is_named_on_all_others(
+    after_ms: int, shared: str
+) -> None:
+    settings = {**LAZY, "SPARSEWIRE_SHARED_MEMORY": shared}
+    found = run_ranks(6, die_while_connecting, after_ms / 1e3, environment=settings, dying=[4])
+    for rank, message in enumerate(found):
+        assert rank == 4 or "rank 4" in message
 
 
 def leave_before_anything() -> str:
