@@ -114,4 +114,8 @@ def test_errors_keep_their_type_in_futures_of_devices() -> None:
     for future in (failed, chained):
         with pytest.raises(KeyError, match="typed"):
             future.wait()
+    if not torch.cuda.is_available():
+        # Torch then refuses to record where the device's streams are.
+        with pytest.raises(RuntimeError, match="CUDA"):
+            Future.of(lambda: [torch.ones(2)], callbacks, [torch.device("cuda", 0)]).wait()
     callbacks.close()

@@ -156,5 +156,8 @@ class Future(torch.futures.Future[T]):
         except BaseException as error:  # Who waits must hear even of sys.exit() in a callback.
             self._error = error
             value = _Failed(error)
+        try:
+            self.set_result(value)
+        except Exception as error:  # The device refused: nobody may wait for that for ever.
+            self._error = error
         self._ended.set()
-        self.set_result(value)
