@@ -116,13 +116,3 @@ def test_memory_that_cannot_be_had_is_not_lent() -> None:
     with pytest.raises(MemoryError):
         pool.take(1)
     assert pool.lent_bytes == 0
-
-
-def test_close_frees_what_is_kept_and_keeps_no_more() -> None:
-    pool, _ = pool_of(4 * SMALLEST)
-    moment, late = Moment(), pool.take(1)
-    pool.give_back(pool.take(1), moment)
-    pool.close()
-    assert moment.waited == 1
-    pool.give_back(late)
-    assert (pool.lent_bytes, pool.kept_bytes) == (0, 0)

@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from ranks import Ranks
 
+from sparsewire.torch.futures import Callbacks, Future
+
 
 def future_of(tensor: torch.Tensor) -> Any:
     work = dist.all_reduce(tensor, async_op=True)
@@ -97,3 +99,23 @@ def collectives_in_callbacks(rounds: int) -> None:
 
 def test_callbacks_may_issue_collectives(ranks: Ranks) -> None:
     ranks.run(collectives_in_callbacks, 20)
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="needs a torch that knows of CUDA")
+def test_errors_keep_their_type_in_futures_of_devices() -> None:
+    """No GPU is needed: nothing is on it."""
+    callbacks = Callbacks(1)
+
+    def fail() -> None:
+        raise KeyError("typed")
+
+    failed = Future.of(fail, callbacks, [torch.device("cuda", 0)])
+    chained = failed.then(lambda done: done.value())
+    for future in (failed, chained):
+        with pytest.raises(KeyError, match="typed"):
+            future.wait()
+    if not torch.cuda.is_available():
+        # Torch then refuses to record where the device's streams are.
+        with pytest.raises(RuntimeError, match="CUDA"):
+            Future.of(lambda: [torch.ones(2)], callbacks, [torch.device("cuda", 0)]).wait()
+    callbacks.close()

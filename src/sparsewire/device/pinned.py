@@ -25,7 +25,6 @@ class PinnedPool:
         self._changed = threading.Condition()
         self._free: list[tuple[torch.Tensor, Event | None]] = []
         self._lent = 0
-        self._closed = False
 
     @property
     def lent_bytes(self) -> int:
@@ -41,7 +40,7 @@ class PinnedPool:
         """Memory of at least `nbytes`, uint8; blocks while too much is lent."""
         size = _size_class(nbytes)
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._lent == 0 or self._has_room(size))
+            self._changed.wait_for(lambda: self._lent == 0 or self._has_room(size))
             self._lent += size
             found = self._take_free(size)
         if found is None:
@@ -55,22 +54,12 @@ class PinnedPool:
         """Let others have the buffer, once the device has come to `after`."""
         with self._changed:
             self._lent -= buffer.numel()
-            if not self._closed and self._lent + self.kept_bytes + buffer.numel() <= self._limit:
+            if self._lent + self.kept_bytes + buffer.numel() <= self._limit:
                 self._free.append((buffer, after))
             elif after is not None:
                 # Its memory must not go before the device is done with it.
                 after.synchronize()
             self._changed.notify_all()
-
-    def close(self) -> None:
-        """Free what is kept; who waits goes on."""
-        with self._changed:
-            self._closed = True
-            free, self._free = self._free, []
-            self._changed.notify_all()
-        for _, event in free:
-            if event is not None:
-                event.synchronize()
 
     def _make(self, size: int) -> torch.Tensor:
         try:

@@ -74,11 +74,6 @@ class Staging:
         """Devices whose streams torch's futures have to follow."""
         return self.accelerator.future_devices(self.device)
 
-    def close(self) -> None:
-        """Free the pinned memory; nothing may be on its way."""
-        for way in (self.down, self.up):
-            way.pool.close()
-
 
 _making = threading.Lock()
 _stagings: dict[torch.device, Staging] = {}

@@ -116,6 +116,8 @@ class Future(torch.futures.Future[T]):
         super().__init__(devices=list(devices) or None)
         self._callbacks = callbacks
         self._devices = devices
+        # Of futures with devices, torch makes a RuntimeError of what `_Failed` raises.
+        self._error: BaseException | None = None
         self._ended = threading.Event()
         self._set_unwrap_func(_unwrap)
 
@@ -134,7 +136,15 @@ class Future(torch.futures.Future[T]):
             self._callbacks.run_until(self.done)
         # Unlike torch's own wait, this one lets Ctrl-C through.
         self._ended.wait()
+        if self._error is not None:
+            raise self._error
         return super().wait()
+
+    def value(self) -> T:
+        """The value of a future that has one; raises the error of one that failed."""
+        if self._error is not None:
+            raise self._error
+        return super().value()
 
     def then(self, callback: Callable[[Any], Any]) -> Future[Any]:
         """Run `callback(self)` after the end, and have what it returns as a future."""
@@ -144,6 +154,10 @@ class Future(torch.futures.Future[T]):
         try:
             value: Any = compute()
         except BaseException as error:  # Who waits must hear even of sys.exit() in a callback.
+            self._error = error
             value = _Failed(error)
+        try:
+            self.set_result(value)
+        except Exception as error:  # The device refused: nobody may wait for that for ever.
+            self._error = error
         self._ended.set()
-        self.set_result(value)
