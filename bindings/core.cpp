@@ -101,10 +101,10 @@ NB_MODULE(_core, m) {
   bind_names(m);
   m.def("simd_level", [] { return std::string(name_of(kernels().level)); });
 
-  m.def("predict", &predict, "algorithm"_a, "length"_a, "element_bytes"_a, "elements"_a,
-        "hosts"_a, "latency_s"_a, "byte_s"_a, "merge_s"_a);
-  m.def("choose", &choose, "length"_a, "element_bytes"_a, "elements"_a, "hosts"_a, "latency_s"_a, "byte_s"_a,
-        "merge_s"_a);
+  m.def("predict", &predict, "algorithm"_a, "length"_a, "element_bytes"_a, "elements"_a, "hosts"_a,
+        "latency_s"_a, "byte_s"_a, "merge_s"_a);
+  m.def("choose", &choose, "length"_a, "element_bytes"_a, "elements"_a, "hosts"_a, "latency_s"_a,
+        "byte_s"_a, "merge_s"_a);
 
   bind_compress(m);
   bind_mesh(m);
