@@ -187,25 +187,26 @@ def test_the_higher_one_goes_on_where_the_lower_ones_call_comes_to_nothing() -> 
         check_joined(job, 0, 1)
 
 
+def ask_in_vain(job: Ranks) -> None:
+    """Rank 0 alone gets on, until it has given rank 1 up."""
+    job.engines[0].ask(1)
+    started = time.monotonic()
+    while not job.engines[0].lost:
+        job.rounds([0])
+        assert time.monotonic() - started < LIMIT_S
+
+
 def test_who_listens_nowhere_is_lost_at_once() -> None:
     with ranks(2) as job:
         job.porters[1].close()
-        job.engines[0].ask(1)
-        started = time.monotonic()
-        while not job.engines[0].lost:
-            job.rounds([0])
-            assert time.monotonic() - started < LIMIT_S
+        ask_in_vain(job)
         assert "cannot be reached at 127.0.0.1" in job.engines[0].lost[1]
         assert "refused" in job.engines[0].lost[1]
 
 
 def test_who_does_not_answer_is_lost_in_the_end() -> None:
     with ranks(2, patience=0.2) as job:
-        job.engines[0].ask(1)
-        started = time.monotonic()
-        while not job.engines[0].lost:
-            job.rounds([0])
-            assert time.monotonic() - started < LIMIT_S
+        ask_in_vain(job)
         assert "does not answer" in job.engines[0].lost[1]
 
 

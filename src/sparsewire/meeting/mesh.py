@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import time
@@ -21,10 +20,8 @@ from sparsewire.meeting.handshake import (
     introduce,
     new_nonce,
 )
-from sparsewire.meeting.sockets import CutShort, LocalAddress, connect, prepare, receive_exactly
+from sparsewire.meeting.sockets import CutShort, connect, prepare, receive_exactly
 from sparsewire.options import Address
-
-_log = logging.getLogger(__name__)
 
 _ATTEMPT_MAX_S = 10.0
 _RETRY_FIRST_S = 0.01
@@ -87,34 +84,19 @@ def dial(
     """Connect and introduce, again and again until `deadline`; a refusal is final."""
     pause = _RETRY_FIRST_S
     while True:
+        remaining = deadline - time.monotonic()
         try:
-            return _dial_once(name, address, hello, key, deadline, may_register=may_register)
+            return attempt(address, introduce(hello, key, may_register=may_register), remaining)
+        except AuthenticationError as error:
+            raise AuthenticationError(f"{name} at {address}: {error}") from error
         except OSError as error:
-            if deadline - time.monotonic() <= pause:
+            if remaining <= pause:
                 raise Timeout(f"{name} cannot be reached at {address}: {error}") from error
         time.sleep(pause)
         pause = min(2 * pause, _RETRY_MAX_S)
 
 
-def _dial_once(
-    name: str,
-    address: Address | LocalAddress,
-    hello: Hello,
-    key: bytes,
-    deadline: float,
-    *,
-    may_register: bool = False,
-) -> socket.socket:
-    try:
-        handshake = introduce(hello, key, may_register=may_register)
-        return attempt(address, handshake, deadline - time.monotonic())
-    except AuthenticationError as error:
-        raise AuthenticationError(f"{name} at {address}: {error}") from error
-
-
-def attempt(
-    address: Address | LocalAddress, handshake: Handshake[None], limit: float
-) -> socket.socket:
+def attempt(address: Address, handshake: Handshake[None], limit: float) -> socket.socket:
     """One connection with a finished handshake; raises OSError where trying again may help."""
     connection = connect(address, min(max(limit, 0.001), _ATTEMPT_MAX_S))
     try:

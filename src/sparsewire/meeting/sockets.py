@@ -86,10 +86,8 @@ def local_end(connection: socket.socket) -> Address:
     return Address(*connection.getsockname()[:2])
 
 
-def connect(address: Target, timeout: float) -> socket.socket:
+def connect(address: Address, timeout: float) -> socket.socket:
     """A blocking connection whose every step may take `timeout` seconds; raises OSError."""
-    if isinstance(address, LocalAddress):
-        return _connect_local(address, timeout)
     connection = socket.create_connection(address, timeout)
     try:
         refuse_own_end(connection)
@@ -123,17 +121,6 @@ def refuse_own_end(connection: socket.socket) -> None:
     """Dialling a free local port can meet itself: TCP's simultaneous open."""
     if connection.family != socket.AF_UNIX and connection.getsockname() == connection.getpeername():
         raise ConnectionRefusedError("nobody listens there")
-
-
-def _connect_local(address: LocalAddress, timeout: float) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        connection.settimeout(timeout)
-        connection.connect(_NAMELESS + address.name)
-    except BaseException:
-        connection.close()
-        raise
-    return disown_in_child(connection, "close")
 
 
 def prepare(connection: socket.socket) -> None:

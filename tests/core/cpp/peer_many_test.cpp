@@ -60,6 +60,14 @@ std::uint64_t ceil_log4(Rank world_size) {
   return log;
 }
 
+// Sometimes one rank comes when the others have nothing more to do.
+void run_with_a_late_one(PeerWorld& world, Rank world_size, Random& random) {
+  if (one_in(3, random)) {
+    world.set_late(static_cast<Rank>(below(static_cast<std::uint64_t>(world_size), random)));
+  }
+  world.run();
+}
+
 void check_agreed(PeerWorld& world, Rank world_size, std::uint64_t seq) {
   for (Rank rank = 0; rank < world_size; ++rank) {
     REQUIRE_FALSE(world.failure(rank, seq));
@@ -143,10 +151,7 @@ TEST_CASE("a rank that calls something else is named on every rank") {
         caller.will_call_otherwise(world, odd);
       }
       caller.all_will_call(world, n);
-      if (one_in(3, random)) {
-        world.set_late(static_cast<Rank>(below(static_cast<std::uint64_t>(n), random)));
-      }
-      world.run();
+      run_with_a_late_one(world, n, random);
       check_all_failed(world, n, 0, ErrorCode::mismatch, odd);
       check_agreed(world, n, 1);
       world.check_nothing_left();
@@ -177,10 +182,7 @@ TEST_CASE("ranks that cannot take part are heard of on every rank") {
         }
       }
       caller.all_will_call(world, n);
-      if (one_in(3, random)) {
-        world.set_late(static_cast<Rank>(below(static_cast<std::uint64_t>(n), random)));
-      }
-      world.run();
+      run_with_a_late_one(world, n, random);
       check_all_failed(world, n, 0, ErrorCode::input, refusing);
       CHECK(world.failure(0, 0)->rank == refusing);
       check_agreed(world, n, 1);
