@@ -13,6 +13,10 @@ namespace {
 // Keeps a thread that cannot even wait from taking a whole processor.
 constexpr std::chrono::milliseconds kPauseAfterException{1};
 
+// Before it sleeps, a caller looks again for so long, and lets others run meanwhile: a processor
+// that slept takes longer to wake than a small collective takes.
+constexpr std::chrono::microseconds kVigil{100};
+
 // A thread inherits rounding and flush-to-zero from its maker, and callers have their own, where
 // ranks may differ.
 class DefaultFloats {
@@ -115,12 +119,16 @@ bool ProgressThread::work(const std::function<bool()>& is_done, Clock::time_poin
 
 void ProgressThread::work_until(const std::function<bool()>& is_done, Clock::time_point until) {
   const DefaultFloats floats;
+  const auto vigil = Clock::now() + kVigil;
   while (true) {
     get_on();
     const auto now = Clock::now();
     if (is_done() || now >= until || client_.finished()) return;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now);
-    guarded([&] { note_events(std::min(client_.patience(now).value_or(left), left)); });
+    const bool stays_awake = now < vigil;
+    const Patience patience = std::min(client_.patience(now).value_or(left), left);
+    guarded([&] { note_events(stays_awake ? Patience{0} : patience); });
+    if (stays_awake) std::this_thread::yield();
   }
 }
 
