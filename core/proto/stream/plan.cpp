@@ -6,11 +6,18 @@
 namespace sparsewire::proto {
 namespace {
 
-// Below this a tensor stays in one piece: for small tensors latency counts, not balance.
-constexpr std::uint64_t kMinChunkElements = 8192;
-
 // Chunks per stream that keep the pipeline busy in tensors too small for chunks of full size.
-constexpr std::uint64_t kChunksPerStream = 4;
+constexpr std::uint64_t kChunksPerStream = 8;
+
+// Smaller ones cost more by their messages than they gain in the pipeline.
+constexpr std::uint64_t kMinPipelined = 8192;
+
+// Below this a tensor stays in one piece: there latency counts, not that all owners share the work.
+constexpr std::uint64_t kMinShare = 4096;
+
+std::uint64_t min_chunk_elements(std::uint64_t count, std::uint64_t streams) {
+  return std::clamp(ceil_div(count, streams), kMinShare, kMinPipelined);
+}
 
 }  // namespace
 
@@ -21,9 +28,10 @@ BlockLayout ChunkGrid::layout(std::uint64_t chunk) const {
 
 ChunkGrid make_grid(const wire::Descriptor& descriptor, const wire::Topology& topology) {
   const std::uint64_t block = descriptor.row == 1 ? topology.block : descriptor.row;
+  const std::uint64_t least = min_chunk_elements(descriptor.count, topology.streams());
   const std::uint64_t even = ceil_div(descriptor.count, topology.streams() * kChunksPerStream);
   const std::uint64_t clamped =
-      std::clamp(ceil_div(even, block) * block, ceil_div(kMinChunkElements, block) * block,
+      std::clamp(ceil_div(even, block) * block, ceil_div(least, block) * block,
                  wire::kMaxChunkElements / block * block);
   ChunkGrid grid{
       .count = descriptor.count,

@@ -190,7 +190,7 @@ TEST_CASE("chunks of full size") {
   Random random(2000);
   const Shape shape{2, 1, 1, true};
   const wire::Topology topology = topology_of(shape, 256, 1u << 20);
-  for (const std::uint64_t count : {4 * 65536u - 1, 4 * 65536u, 4 * 65536u + 1, 6 * 65536u}) {
+  for (const std::uint64_t count : {16 * 65536u - 1, 16 * 65536u, 16 * 65536u + 1}) {
     CAPTURE(count);
     const wire::Descriptor descriptor{DType::bfloat16, ReduceOp::sum, count};
     CHECK(proto::make_grid(descriptor, topology).chunk_elements == 65536);
@@ -201,6 +201,19 @@ TEST_CASE("chunks of full size") {
     check_result(simulator, collective, 0);
     simulator.check_nothing_left();
   }
+}
+
+TEST_CASE("chunks shrink until every owner has one, and further only where a pipeline pays") {
+  const wire::Topology topology = topology_of({4, 4, 1, true}, 256, 1u << 20);
+  const auto chunk_elements = [&](std::uint64_t count) {
+    return proto::make_grid({DType::float32, ReduceOp::sum, count}, topology).chunk_elements;
+  };
+  CHECK(chunk_elements(4 * 8 * 65536) == 65536);
+  CHECK(chunk_elements(4 * 8 * 16384) == 16384);
+  CHECK(chunk_elements(4 * 8192) == 8192);
+  CHECK(chunk_elements(4 * 5120) == 5120);
+  CHECK(chunk_elements(4 * 4096) == 4096);
+  CHECK(chunk_elements(4096) == 4096);
 }
 
 TEST_CASE("of many owners only those that have chunks hear of an operation") {
@@ -218,7 +231,7 @@ TEST_CASE("of many owners only those that have chunks hear of an operation") {
       simulator.check_nothing_left();
       // Of every other rank an open and, if it has anything but zeros, a segment; and a result to
       // it.
-      const std::uint64_t chunks = ceil_div(count, std::uint64_t{8192});
+      const std::uint64_t chunks = ceil_div(count, std::uint64_t{4096});
       REQUIRE(simulator.counters().of_owner.size() == chunks);
       for (const auto& [owner, frames] : simulator.counters().of_owner) {
         CHECK(owner < chunks);
