@@ -54,6 +54,20 @@ Owner::Speaker Owner::Operation::first_with(Mark mark) const {
   return static_cast<Speaker>(at - marks.begin());
 }
 
+// Most messages move one of many speakers, and complete nothing.
+bool Owner::Operation::announce(Speaker speaker, std::uint64_t chunk) {
+  const std::uint64_t before = std::exchange(next[speaker], chunk);
+  if (state != OwnerState::adding || before != announced || chunk == before) return false;
+  if (--holding_up != 0) return false;
+  find_announced();
+  return true;
+}
+
+void Owner::Operation::find_announced() {
+  announced = std::ranges::min(next);
+  holding_up = static_cast<std::size_t>(std::ranges::count(next, announced));
+}
+
 const Owner::Operation* Owner::find(std::uint64_t seq) const {
   const auto at = operations_.find(seq);
   return at == operations_.end() ? nullptr : &at->second;
@@ -171,11 +185,11 @@ Status Owner::on_open(Speaker speaker, const wire::FrameHeader& header,
     operation.grid = grid;
     operation.chunks = chunks;
   }
-  operation.next[speaker] = header.next;
-  if (operation.all_have(opened)) {
-    operation.move(OwnerStep::open_last);
-    if (role_ == OwnerRole::deputy) outbox.push_back(open_message(header.seq, operation));
-  }
+  operation.announce(speaker, header.next);
+  if (!operation.all_have(opened)) return {};
+  operation.move(OwnerStep::open_last);
+  operation.find_announced();
+  if (role_ == OwnerRole::deputy) outbox.push_back(open_message(header.seq, operation));
   emit_complete(header.seq, operation, outbox);
   return {};
 }
@@ -209,9 +223,8 @@ Status Owner::on_segment(Speaker speaker, const wire::FrameHeader& header, Bytes
       segment_cost(contribution->payload.size(), topology_.window_bytes);
   buffered_ += contribution->bytes();
   ++contributions_;
-  operation.next[speaker] = header.next;
   operation.pending[header.chunk].push_back(*std::move(contribution));
-  emit_complete(header.seq, operation, outbox);
+  if (operation.announce(speaker, header.next)) emit_complete(header.seq, operation, outbox);
   return {};
 }
 
@@ -298,7 +311,7 @@ void Owner::close(std::uint64_t seq) {
 // the next chunk that the union will hold, unless a segment that waits comes before it.
 void Owner::emit_complete(std::uint64_t seq, Operation& operation, Outbox& outbox) {
   if (paused_ || operation.state != OwnerState::adding) return;
-  const std::uint64_t announced = std::ranges::min(operation.next);
+  const std::uint64_t announced = operation.announced;
   auto& pending = operation.pending;
   if (announced == wire::kNoChunk && pending.empty() && role_ == OwnerRole::root) {
     outbox.push_back(sum_message(seq, wire::kNoChunk, wire::kNoChunk, {}));
@@ -360,7 +373,7 @@ std::uint64_t Owner::first_announced(const Operation& operation, std::uint64_t a
 wire::Message Owner::open_message(std::uint64_t seq, const Operation& operation) const {
   std::array<std::byte, wire::kDescriptorBytes> payload;
   wire::encode(operation.descriptor, payload);
-  const std::uint64_t first = first_announced(operation, std::ranges::min(operation.next));
+  const std::uint64_t first = first_announced(operation, operation.announced);
   return wire::message_of({.kind = wire::FrameKind::open,
                            .owner = static_cast<std::uint16_t>(owner_),
                            .seq = seq,
