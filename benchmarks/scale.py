@@ -6,7 +6,8 @@ All ranks are up, and have imported everything, before the clock starts: they aw
 files. Memory is the proportional set size of what belongs to no file: a ring in shared memory
 counts half in each of the two processes that map it. The interpreter's, measured before `init`, is
 taken off. Tensors are files that all ranks map, as 256 of them would not fit: all have the same
-values, so that the same result comes to the same place.
+values, so that the same result comes to the same place. Processor seconds are those of
+all ranks together, which other programs change less than they change times.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +90,41 @@ def make_tensors(place: Path, elements: int, density: float) -> None:
     np.zeros_like(x).tofile(place / "result")
 
 
-def be_rank(place: Path, rank: int, ranks: int, elements: int, groups: int, results: Any) -> None:
+def repeated(comm: Any, place: Path, rank: int, ranks: int, rounds: int) -> dict[str, float]:
+    """Seconds of small dense collectives: of all ranks, and of two while all others are idle."""
+    import numpy as np
+
+    import sparsewire
+    from sparsewire.meeting.store_place import FileStore
+
+    found = {}
+    for name, elements in (("4_kib", 1 << 10), ("1_mib", 1 << 18)):
+        times = timed(
+            comm, np.ones(elements, np.float32), rounds, partial(meet, place, name, rank, ranks)
+        )
+        found[f"{name}_s"], found[f"{name}_cpu_s"] = times
+    meet(place, "repeated", rank, ranks)
+    found["pair_s"] = found["pair_cpu_s"] = 0.0
+    if rank < 2:
+        with sparsewire.init(FileStore(place / "pair"), rank=rank, world_size=2) as pair:
+            times = timed(pair, np.ones(1 << 10, np.float32), 100 * rounds, lambda: None)
+            found["pair_s"], found["pair_cpu_s"] = times
+    return found
+
+
+def timed(comm: Any, x: Any, rounds: int, begin: Callable[[], None]) -> tuple[float, float]:
+    """Seconds of an all_reduce, by the clock and of this process's processors."""
+    comm.all_reduce(x)
+    begin()
+    start, cpu = time.perf_counter(), time.process_time()
+    for _ in range(rounds):
+        comm.all_reduce(x)
+    return (time.perf_counter() - start) / rounds, (time.process_time() - cpu) / rounds
+
+
+def be_rank(
+    place: Path, rank: int, ranks: int, elements: int, groups: int, rounds: int, results: Any
+) -> None:
     import numpy as np
 
     import sparsewire
@@ -127,11 +164,13 @@ def be_rank(place: Path, rank: int, ranks: int, elements: int, groups: int, resu
             found["all_reduce_s"] = time.perf_counter() - start
             found["all_reduce_connections"] = connections()
             meet(place, "reduced", rank, ranks)
-            start = time.perf_counter()
+            start, cpu = time.perf_counter(), time.process_time()
             comm.all_reduce(x, out=out, timeout=DEADLINE_S)
             found["again_s"] = time.perf_counter() - start
+            found["again_cpu_s"] = time.process_time() - cpu
             found["all_reduce_bytes"] = watch.stop() - before
             assert (out[:: elements // 100] == ranks * x[:: elements // 100]).all()
+        found |= repeated(comm, place, rank, ranks, rounds) if rounds else {}
         meet(place, "done", rank, ranks)
         for group in more:
             group.close()
@@ -156,7 +195,7 @@ def parts(ranks: int) -> dict[str, float]:
     return {"decode_s": spent / ranks, "record_bytes": len(joined) / ranks}
 
 
-def run(ranks: int, elements: int, density: float, groups: int) -> dict[str, float]:
+def run(ranks: int, elements: int, density: float, groups: int, rounds: int) -> dict[str, float]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["numpy", "sparsewire", "sparsewire.meeting.connect"])
     results = context.Queue()
@@ -166,7 +205,9 @@ def run(ranks: int, elements: int, density: float, groups: int) -> dict[str, flo
             make_tensors(place, elements, density)
         processes = [
             context.Process(
-                target=be_rank, args=(place, rank, ranks, elements, groups, results), daemon=True
+                target=be_rank,
+                args=(place, rank, ranks, elements, groups, rounds, results),
+                daemon=True,
             )
             for rank in range(ranks)
         ]
@@ -177,6 +218,9 @@ def run(ranks: int, elements: int, density: float, groups: int) -> dict[str, flo
             process.join()
     slowest = {name: max(one[name] for one in found) for name in found[0]}
     slowest["median_init_s"] = statistics.median(one["init_s"] for one in found)
+    for name in found[0]:
+        if name.endswith("_cpu_s"):
+            slowest[name] = sum(one[name] for one in found)
     return slowest
 
 
@@ -186,13 +230,14 @@ def main() -> None:
     parser.add_argument("--elements", type=int, default=0, help="float32 of an all_reduce")
     parser.add_argument("--density", type=float, default=1.0, help="of the blocks")
     parser.add_argument("--groups", type=int, default=0, help="more communicators of all ranks")
+    parser.add_argument("--rounds", type=int, default=0, help="of small collectives, timed")
     parser.add_argument("--parts", action="store_true", help="only what one rank does to meet them")
     parser.add_argument("--record", action="store_true", help="keep it in records/scale.json")
     given = parser.parse_args()
     if given.parts:
         figures = parts(given.ranks)
     else:
-        figures = run(given.ranks, given.elements, given.density, given.groups)
+        figures = run(given.ranks, given.elements, given.density, given.groups, given.rounds)
     for name, value in figures.items():
         print(f"{name:20} {value:,.6g}")
     if given.record:
@@ -203,7 +248,8 @@ def name_of(given: argparse.Namespace) -> str:
     """The row of the record: the ranks, and what else they did."""
     parts = "-parts" if given.parts else ""
     density = f"-{given.density:g}" if given.elements else ""
-    return f"{given.ranks}{parts}{density}" + (f"-groups-{given.groups}" if given.groups else "")
+    more = (("groups", given.groups), ("rounds", given.rounds))
+    return f"{given.ranks}{parts}{density}" + "".join(f"-{name}-{n}" for name, n in more if n)
 
 
 def keep(row: str, figures: dict[str, float]) -> None:

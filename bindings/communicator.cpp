@@ -140,13 +140,6 @@ bool wait(const comm::Operation& self, std::optional<double> timeout) {
   return self.wait(nanoseconds_of(*timeout));
 }
 
-// Little in flight keeps the ranks in step: one that runs far ahead at one owner ends early there
-// and leaves its link idle at the end. A few owners need larger windows to keep a link busy.
-std::uint32_t default_window(std::size_t owners) {
-  constexpr std::size_t kib = 1024;
-  return static_cast<std::uint32_t>(std::max(256 * kib / owners, 64 * kib));
-}
-
 void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_size,
                        std::vector<std::vector<int>> sockets, bool dedicated, std::uint32_t block,
                        std::uint32_t window, double peer_timeout,
@@ -158,7 +151,7 @@ void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_
       .lanes = static_cast<std::uint32_t>(owned.lanes()),
       .owners = static_cast<std::uint32_t>(owned.peers()),
       .block = block,
-      .window_bytes = window != 0 ? window : default_window(owned.peers()),
+      .window_bytes = window != 0 ? window : proto::default_window(owned.peers(), owned.lanes()),
       .peer_timeout_ms = static_cast<std::uint32_t>(peer_timeout * 1000)};
   if (const Status error = wire::check(topology)) throw std::invalid_argument(error->message);
   if (!hosts.empty() && hosts.size() != world_size) {
@@ -177,7 +170,7 @@ void init_group(comm::Communicator* self, comm::Mesh& mesh, std::uint32_t number
       .lanes = static_cast<std::uint32_t>(mesh.lanes()),
       .owners = ranks,
       .block = block,
-      .window_bytes = window != 0 ? window : default_window(members.size()),
+      .window_bytes = window != 0 ? window : proto::default_window(members.size(), mesh.lanes()),
       .peer_timeout_ms = static_cast<std::uint32_t>(mesh.place().patience.count())};
   if (const Status error = wire::check(topology)) throw std::invalid_argument(error->message);
   new (self)

@@ -22,8 +22,8 @@ class Channel : public net::FrameHandler {
  public:
   Channel(Rank rank, int fd) : rank(rank), connection(open_pipe(fd)) {}
   // Not connected yet.
-  Channel(Rank rank, std::shared_ptr<net::Staging> staging)
-      : rank(rank), connection(nullptr, std::move(staging)) {}
+  Channel(Rank rank, std::shared_ptr<net::Staging> staging, net::AgendaEntry entry)
+      : rank(rank), connection(nullptr, std::move(staging), entry) {}
 
   std::string name() const {
     return rank == kNoRank ? "aggregator " + connection.peer() : "rank " + std::to_string(rank);

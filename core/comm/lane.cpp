@@ -207,10 +207,9 @@ void Lane::on_exception(const std::exception& exception) noexcept {
 }
 
 void Lane::receive() {
-  for (PeerChannel* channel : channels_.active()) {
-    if (!channel->connection.is_readable()) continue;
-    if (Status error = channel->connection.receive(*channel)) lose(*channel, *error);
-  }
+  channels_.for_each_readable([this](PeerChannel& channel) {
+    if (Status error = channel.connection.receive(channel)) lose(channel, *error);
+  });
 }
 
 void Lane::produce() {
@@ -223,15 +222,14 @@ void Lane::produce() {
 }
 
 void Lane::flush() {
-  for (PeerChannel* channel : channels_.active()) {
-    if (!channel->connection.has_output()) continue;
-    const Status error = channel->connection.flush();
-    if (!error) continue;
+  channels_.for_each_writable([this](PeerChannel& channel) {
+    const Status error = channel.connection.flush();
+    if (!error) return;
     // What the peer has said before it went names the cause better than a broken pipe does.
-    channel->connection.note_ready(true, false);
-    if (channel->connection.is_open()) (void)channel->connection.receive(*channel);
-    lose(*channel, *error);
-  }
+    channel.connection.note_ready(true, false);
+    if (channel.connection.is_open()) (void)channel.connection.receive(channel);
+    lose(channel, *error);
+  });
 }
 
 void Lane::look_around(Clock::time_point now) {

@@ -1,7 +1,7 @@
-// The channels of one lane, by peer. Loops are over those that somebody has needed so far.
+// The channels of one lane, by peer. Its turns are over those with something to do, all other loops
+// over those that somebody has needed so far.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -17,6 +17,7 @@ class LaneChannels {
         share_(share),
         staging_(std::make_shared<net::Staging>(share.staging)),
         taker_(taker),
+        agenda_(peers, kMaxQueuedBytes),
         by_peer_(peers) {
     active_.reserve(peers);  // It may grow while somebody walks through it.
   }
@@ -27,7 +28,7 @@ class LaneChannels {
     auto& channel = by_peer_[peer];
     if (!channel) {
       const Rank rank = are_ranks_ ? static_cast<Rank>(peer) : kNoRank;
-      channel = std::make_unique<PeerChannel>(peer, rank, staging_, taker_);
+      channel = std::make_unique<PeerChannel>(peer, rank, staging_, agenda_, taker_);
     }
     return *channel;
   }
@@ -59,26 +60,25 @@ class LaneChannels {
   // All that were ever asked for.
   const std::vector<PeerChannel*>& active() const { return active_; }
 
-  bool is_any_readable() const {
-    return std::ranges::any_of(
-        active_, [](const PeerChannel* channel) { return channel->connection.is_readable(); });
+  // Call visit(channel) for those with something to read, or to write.
+  template <typename Visit>
+  void for_each_readable(Visit&& visit) {
+    agenda_.to_read().for_each([&](std::size_t peer) { visit(*by_peer_[peer]); });
   }
+  template <typename Visit>
+  void for_each_writable(Visit&& visit) {
+    agenda_.to_write().for_each([&](std::size_t peer) { visit(*by_peer_[peer]); });
+  }
+  bool is_any_readable() const { return !agenda_.to_read().empty(); }
   // Whether some peer reads more slowly than this rank sends, or all of them do.
-  bool is_any_behind() const {
-    std::size_t total = 0;
-    for (const PeerChannel* channel : active_) {
-      const std::size_t queued = channel->connection.queued_bytes();
-      if (queued > kMaxQueuedBytes) return true;
-      total += queued;
-    }
-    return total > share_.queued;
-  }
+  bool is_any_behind() const { return agenda_.is_any_behind() || agenda_.queued() > share_.queued; }
 
  private:
   const bool are_ranks_;
   const MemoryShare share_;
   const std::shared_ptr<net::Staging> staging_;
   FrameTaker& taker_;
+  net::Agenda agenda_;  // Before the channels, which keep it until they go.
   std::vector<std::unique_ptr<PeerChannel>> by_peer_;
   std::vector<PeerChannel*> active_;
 };

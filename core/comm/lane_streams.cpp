@@ -37,6 +37,7 @@ LaneStreams::LaneStreams(const LanePlace& place, PeerChannels& peers, LaneListen
 
 void LaneStreams::make_deputies() {
   deputies_.resize(place_.topology.world_size);
+  deputies_due_ = deputies_paused_ = IndexSet(deputies_.size());
   for (std::uint32_t owner = 0; owner < deputies_.size(); ++owner) {
     if (!place_.is_deputy(owner)) continue;
     deputies_[owner] = std::make_unique<proto::Deputy>(place_.topology, place_.lane, owner,
@@ -75,6 +76,7 @@ std::vector<std::uint32_t> LaneStreams::owners_to_cancel_at(std::uint64_t seq) c
 void LaneStreams::break_off() noexcept {
   owner_.reset();
   deputies_.clear();
+  deputies_due_ = deputies_paused_ = {};
 }
 
 void LaneStreams::set_costs(const proto::Costs& costs) {
@@ -194,29 +196,50 @@ Status LaneStreams::on_worker_message(std::uint32_t owner, const wire::Message& 
 // --- What goes ---
 
 // All connections are kept busy, and the look-ahead of one owner's chunks does not hold up
-// another's. The first owner differs from rank to rank.
+// another's.
 bool LaneStreams::produce() {
+  const bool has_produced = produce_for_host();
+  return produce_own() || has_produced;
+}
+
+// The first owner differs from rank to rank.
+bool LaneStreams::produce_own() {
   bool has_produced = false;
   const std::uint32_t owners = peers_.owners();
-  const auto shift = static_cast<std::uint32_t>(place_.rank) + 1;
-  for (std::uint32_t i = 0; i < owners; ++i) {
-    const std::uint32_t owner = (i + shift) % owners;
-    has_produced |= produce_for_host(owner);
-    auto message = worker_.poll(owner);
-    if (!message) continue;
-    send_to_taker(owner, *std::move(message));
-    has_produced = true;
-  }
+  const auto first = (static_cast<std::uint32_t>(place_.rank) + 1) % owners;
+  const auto send_from = [&](std::uint32_t from, std::uint32_t end) {
+    for (std::uint32_t owner = worker_.next_with_work(from); owner < end;
+         owner = worker_.next_with_work(owner + 1)) {
+      auto message = worker_.poll(owner);
+      if (!message) continue;
+      send_to_taker(owner, *std::move(message));
+      has_produced = true;
+    }
+  };
+  send_from(first, owners);
+  send_from(0, first);
   return has_produced;
 }
 
-// Sends at most one message to an owner for all ranks of this host.
-bool LaneStreams::produce_for_host(std::uint32_t owner) {
-  if (!deputy(owner)) return false;
-  auto message = deputies_[owner]->poll();
-  if (!message) return false;
-  break_on(send_up(owner, *std::move(message)));
-  return true;
+// Likewise, for all ranks of this host.
+bool LaneStreams::produce_for_host() {
+  bool has_produced = false;
+  deputies_due_.for_each([&](std::size_t owner) {
+    auto message = deputies_[owner]->poll();
+    if (!message) {
+      if (!deputies_[owner]->has_work()) deputies_due_.erase(owner);
+      return;
+    }
+    break_on(send_up(static_cast<std::uint32_t>(owner), *std::move(message)));
+    has_produced = true;
+  });
+  return has_produced;
+}
+
+// Behind everything that may give a deputy something to do.
+void LaneStreams::note_deputy(std::uint32_t owner) {
+  deputies_due_.insert(owner);
+  if (deputies_[owner]->is_paused()) deputies_paused_.insert(owner);
 }
 
 // What this rank has for an owner.
@@ -237,6 +260,7 @@ Status LaneStreams::send_up(std::uint32_t owner, wire::Message message) {
 }
 
 Status LaneStreams::pass_on(std::uint32_t owner, proto::Deputy::Outbox outbox) {
+  note_deputy(owner);
   for (wire::Message& message : outbox.up) {
     if (Status error = send_up(owner, std::move(message))) return error;
   }
@@ -264,11 +288,10 @@ void LaneStreams::send_to_others(const std::vector<Rank>& ranks, const wire::Mes
 }
 
 bool LaneStreams::can_produce() {
-  for (std::uint32_t owner = 0; owner < peers_.owners(); ++owner) {
-    if (worker_.has_work(owner)) return true;
-  }
-  return std::ranges::any_of(deputies_,
-                             [](const auto& deputy) { return deputy && deputy->has_work(); });
+  if (worker_.next_with_work(0) < peers_.owners()) return true;
+  bool can = false;
+  deputies_due_.for_each([&](std::size_t owner) { can |= deputies_[owner]->has_work(); });
+  return can;
 }
 
 // Results for a rank that reads slowly must not pile up, so owners pause while they do. They go on
@@ -276,22 +299,41 @@ bool LaneStreams::can_produce() {
 void LaneStreams::pace() {
   if (!owner_) return;
   const bool is_behind = peers_.is_any_behind();
-  for (std::uint32_t owner = 0; owner < deputies_.size(); ++owner) {
-    if (!deputies_[owner]) continue;
-    proto::Deputy::Outbox outbox;
-    deputies_[owner]->pause(is_behind, outbox);
-    break_on(pass_on(owner, std::move(outbox)));
+  if (is_behind) {
+    pause_deputies();
+  } else {
+    resume_deputies();
   }
   proto::Owner::Outbox outbox;
   owner_->pause(is_behind, outbox);
   break_on(broadcast(std::move(outbox)));
 }
 
+// Once, as long as some rank is behind.
+void LaneStreams::pause_deputies() {
+  if (std::exchange(is_pausing_, true)) return;
+  for (std::uint32_t owner = 0; owner < deputies_.size(); ++owner) {
+    if (deputies_[owner]) pause_deputy(owner, true);
+  }
+}
+
+// These, and those that have paused by themselves.
+void LaneStreams::resume_deputies() {
+  is_pausing_ = false;
+  deputies_paused_.for_each([this](std::size_t owner) {
+    deputies_paused_.erase(owner);
+    pause_deputy(static_cast<std::uint32_t>(owner), false);
+  });
+}
+
+void LaneStreams::pause_deputy(std::uint32_t owner, bool pauses) {
+  proto::Deputy::Outbox outbox;
+  deputies_[owner]->pause(pauses, outbox);
+  break_on(pass_on(owner, std::move(outbox)));
+}
+
 bool LaneStreams::can_resume() const {
-  const bool is_paused =
-      (owner_ && owner_->is_paused()) || std::ranges::any_of(deputies_, [](const auto& deputy) {
-        return deputy && deputy->is_paused();
-      });
+  const bool is_paused = (owner_ && owner_->is_paused()) || !deputies_paused_.empty();
   return is_paused && !peers_.is_any_behind();
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/index_set.hpp"
 #include "comm/lane_place.hpp"
 #include "comm/operation.hpp"
 #include "comm/peer_channels.hpp"
@@ -68,7 +69,12 @@ class LaneStreams {
   Status on_deputy_answer(std::uint32_t owner, const wire::Message& message);
   Status on_worker_message(std::uint32_t owner, const wire::Message& message);
 
-  bool produce_for_host(std::uint32_t owner);
+  bool produce_own();
+  bool produce_for_host();
+  void note_deputy(std::uint32_t owner);
+  void pause_deputies();
+  void resume_deputies();
+  void pause_deputy(std::uint32_t owner, bool pauses);
   void send_to_taker(std::uint32_t owner, wire::Message message);
   Status send_up(std::uint32_t owner, wire::Message message);
   Status pass_on(std::uint32_t owner, proto::Deputy::Outbox outbox);
@@ -85,6 +91,9 @@ class LaneStreams {
   std::unique_ptr<proto::Owner> owner_;  // null where the owners are dedicated
   // By owner; null where this rank is not the one that speaks for its host.
   std::vector<std::unique_ptr<proto::Deputy>> deputies_;
+  IndexSet deputies_due_;     // by owner: others have nothing to send
+  IndexSet deputies_paused_;  // by themselves, or with the owner
+  bool is_pausing_ = false;   // as some rank is behind
 };
 
 }  // namespace sparsewire::comm

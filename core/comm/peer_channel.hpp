@@ -42,8 +42,8 @@ class PeerChannel final : public Channel {
  public:
   // `rank` is kNoRank for an aggregator.
   PeerChannel(std::uint32_t peer, Rank rank, std::shared_ptr<net::Staging> staging,
-              FrameTaker& taker)
-      : Channel(rank, std::move(staging)), peer(peer), taker_(taker) {}
+              net::Agenda& agenda, FrameTaker& taker)
+      : Channel(rank, std::move(staging), {&agenda, peer}), peer(peer), taker_(taker) {}
 
   Dial dial() const { return dial_; }
   void move(DialStep step) { dial_ = next_state(kDialTransitions, dial_, step); }

@@ -17,8 +17,9 @@ constexpr std::size_t kVectorsPerWrite = 64;
 constexpr std::size_t kMostIgnored = 16u << 20;
 }  // namespace
 
-Connection::Connection(std::unique_ptr<Pipe> pipe, std::shared_ptr<Staging> staging)
-    : pipe_(std::move(pipe)), lender_(std::move(staging)) {}
+Connection::Connection(std::unique_ptr<Pipe> pipe, std::shared_ptr<Staging> staging,
+                       AgendaEntry entry)
+    : entry_(entry), pipe_(std::move(pipe)), lender_(std::move(staging)) {}
 
 Connection::~Connection() { close(); }
 
@@ -32,8 +33,16 @@ void Connection::close() {
   queue_.clear();
   sent_of_front_ = queued_bytes_ = 0;
   readable_ = writable_ = false;
-  resume();
+  if (reading_ == Reading::waiting) move(ReadingStep::resume);
   if (reading_ == Reading::held) move(ReadingStep::begin_turn);
+  keep_agenda();
+}
+
+// Behind every change of what it has to do.
+void Connection::keep_agenda() {
+  if (!entry_.agenda) return;
+  entry_.agenda->note(entry_.number, is_readable(), is_writable());
+  entry_.agenda->note_queued(std::exchange(queued_in_agenda_, queued_bytes_), queued_bytes_);
 }
 
 void Connection::watch(const std::shared_ptr<Poller>& poller) {
@@ -44,6 +53,7 @@ void Connection::watch(const std::shared_ptr<Poller>& poller) {
 void Connection::note_ready(bool readable, bool writable) {
   readable_ |= readable;
   writable_ |= pipe_->bell() == Bell::shared ? readable : writable;
+  keep_agenda();
 }
 
 void Connection::send(wire::Message message) {
@@ -53,6 +63,7 @@ void Connection::send(wire::Message message) {
   wire::encode(message.header, outgoing.header);
   queued_bytes_ += outgoing.size();
   queue_.push_back(std::move(outgoing));
+  keep_agenda();
 }
 
 std::size_t Connection::gather(std::span<iovec> out) const {
@@ -83,13 +94,18 @@ void Connection::drop_sent(std::size_t bytes) {
 }
 
 Status Connection::flush() {
-  while (is_open() && writable_ && !queue_.empty()) {
-    std::array<iovec, kVectorsPerWrite> vectors;
-    const auto sent = pipe_->write(std::span(vectors).first(gather(vectors)));
-    if (!sent) return sent.error();
-    writable_ = *sent != 0;
-    drop_sent(*sent);
-  }
+  Status error;
+  while (!error && is_writable()) error = write_some();
+  keep_agenda();
+  return error;
+}
+
+Status Connection::write_some() {
+  std::array<iovec, kVectorsPerWrite> vectors;
+  const auto sent = pipe_->write(std::span(vectors).first(gather(vectors)));
+  if (!sent) return sent.error();
+  writable_ = *sent != 0;
+  drop_sent(*sent);
   return {};
 }
 
@@ -119,6 +135,7 @@ Status Connection::receive(FrameHandler& handler) {
     staged_begin_ = staged_end_ = 0;
     lender_->take_back(std::move(staging_));
   }
+  keep_agenda();
   return error;
 }
 
@@ -207,6 +224,7 @@ void Connection::ignore_input() {
   move(ReadingStep::ignore);
   incoming_ = {};
   staged_begin_ = staged_end_ = 0;
+  keep_agenda();
 }
 
 // A little each time, as others have better things to say.
@@ -233,6 +251,7 @@ void Connection::drop_unsent(std::uint32_t group) {
                                    [&](const Outgoing& one) { return one.group == group; });
   queue_.erase(kept, queue_.end());
   queued_bytes_ = queued_where([](const Outgoing&) { return true; });
+  keep_agenda();
 }
 
 template <typename Counts>

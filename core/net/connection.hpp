@@ -16,6 +16,7 @@
 
 #include "base/error.hpp"
 #include "base/transitions.hpp"
+#include "net/agenda.hpp"
 #include "net/pipe.hpp"
 #include "net/poller.hpp"
 #include "net/staging.hpp"
@@ -75,15 +76,19 @@ inline constexpr Transition<Reading, ReadingStep> kReadingTransitions[] = {
 
 class Connection {
  public:
-  // Without a pipe it keeps what it is to send until it gets one.
+  // Without a pipe it keeps what it is to send until it gets one. The agenda must outlive it.
   explicit Connection(std::unique_ptr<Pipe> pipe = nullptr,
-                      std::shared_ptr<Staging> staging = std::make_shared<Staging>());
+                      std::shared_ptr<Staging> staging = std::make_shared<Staging>(),
+                      AgendaEntry entry = {});
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   const Pipe& pipe() const { return *pipe_; }
-  void attach(std::unique_ptr<Pipe> pipe) { pipe_ = std::move(pipe); }
+  void attach(std::unique_ptr<Pipe> pipe) {
+    pipe_ = std::move(pipe);
+    keep_agenda();
+  }
   // The other end's address, also after close(), once there is a pipe.
   const std::string& peer() const { return pipe_->peer(); }
   bool is_open() const { return pipe_ && pipe_->fd() >= 0; }
@@ -132,8 +137,10 @@ class Connection {
   // Has the handler asked again about the frame that it was not ready for.
   void resume() {
     if (reading_ == Reading::waiting) move(ReadingStep::resume);
+    keep_agenda();
   }
   bool has_output() const { return !queue_.empty(); }
+  bool is_writable() const { return is_open() && writable_ && has_output(); }
   std::size_t queued_bytes() const { return queued_bytes_; }
   std::size_t queued_bytes(std::uint32_t group) const;
   // Of a payload that is on its way in, and not in the handler's memory.
@@ -162,8 +169,10 @@ class Connection {
     std::size_t missing() const { return header.payload - filled; }
   };
 
+  void keep_agenda();
   void move(ReadingStep step) { reading_ = next_state(kReadingTransitions, reading_, step); }
   std::size_t gather(std::span<iovec> out) const;
+  Status write_some();
   void drop_sent(std::size_t bytes);
   template <typename Counts>
   std::size_t queued_where(Counts&& counts) const;
@@ -175,6 +184,8 @@ class Connection {
   Status finish_large(FrameHandler& handler);
   std::span<const std::byte> staged() const;
 
+  AgendaEntry entry_;
+  std::size_t queued_in_agenda_ = 0;  // bytes
   std::unique_ptr<Pipe> pipe_;
   std::weak_ptr<Poller> poller_;
   bool is_closed_ = false;

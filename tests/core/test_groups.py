@@ -89,6 +89,23 @@ def test_ranks_are_connected_once_they_have_something_to_say() -> None:
     assert [third for _, _, third in found] == [[3]] * 4
 
 
+def reduce_three_chunks() -> int:
+    with sparsewire.init(timeout=250) as communicator:
+        assert total(communicator, 3 * 8192) == communicator.world_size
+        meet("reduced")
+        connections = shared_mesh.connections()[0]
+        meet("counted")
+        return connections
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("ranks", [12, pytest.param(256, marks=pytest.mark.exhaustive)])
+def test_a_tensor_of_three_chunks_has_ranks_talk_to_three_owners(ranks: int) -> None:
+    patient = {**LAZY, "SPARSEWIRE_PEER_TIMEOUT": "240"}
+    found = run_ranks(ranks, reduce_three_chunks, deadline_s=250, environment=patient)
+    assert sorted(found) == [3] * (ranks - 3) + [ranks - 1] * 3
+
+
 def close_in_any_order() -> tuple[int, int]:
     before = len(os.listdir("/proc/self/fd"))
     first = sparsewire.init(timeout=30)

@@ -1,4 +1,4 @@
-// Joins, agreement, and frames on their way to and from exchanges.
+// Joins, agreement, and parts on their way to and from exchanges.
 #include "proto/exchange/peer.hpp"
 
 #include <algorithm>
@@ -11,9 +11,6 @@ namespace {
 
 using wire::Collective;
 
-// Failures that are remembered: more than are ever on their way at once.
-constexpr std::size_t kFailuresKept = 1024;
-
 wire::Message join_message(const wire::Join& join, std::uint64_t seq) {
   std::array<std::byte, wire::kJoinBytes> payload;
   wire::encode(join, payload);
@@ -22,15 +19,6 @@ wire::Message join_message(const wire::Join& join, std::uint64_t seq) {
 
 wire::Message tally_message(const wire::Tally& tally, std::uint64_t seq) {
   return wire::message_of({.kind = wire::FrameKind::tally, .seq = seq}, wire::encode_tally(tally));
-}
-
-wire::Message missing_message(const std::vector<Rank>& ranks, std::uint64_t seq) {
-  return wire::message_of({.kind = wire::FrameKind::missing, .seq = seq},
-                          wire::encode_missing(ranks));
-}
-
-wire::Message refuse_message(const Error& error, std::uint64_t seq) {
-  return wire::fault_message(wire::FrameKind::refuse, error, seq);
 }
 
 }  // namespace
@@ -76,13 +64,6 @@ void Peer::issue_stream(std::uint64_t seq, const wire::Call& call, Effects& effe
   (void)is_alike(seq, operation, effects);
 }
 
-void Peer::refuse(std::uint64_t seq, const Error& error, Effects& effects) {
-  issued_ = seq + 1;
-  operations_.erase(seq);
-  tell_neighbours(refuse_message(error, seq), kNoRank, effects);
-  note_failure(seq, error, effects);
-}
-
 // Among few ranks the neighbours are all others.
 void Peer::tell_neighbours(const wire::Message& message, Rank but, Effects& effects) const {
   if (!tree_->is_shared()) return effects.messages.push_back({kNoRank, message});
@@ -113,28 +94,6 @@ Status Peer::on_message(Rank from, const wire::Message& message, Effects& effect
   }
 }
 
-// Late frames are of an operation that has failed here, or that this lane has no part in. Whoever
-// joins it may hear of that from nobody else, and must not wait for ever; and where a rank refuses
-// it, other lanes may be at work on it.
-Status Peer::on_late(Rank from, const wire::Message& message, Effects& effects) {
-  const std::uint64_t seq = message.header.seq;
-  const auto known = failures_.find(seq);
-  if (message.header.kind == wire::FrameKind::refuse && known == failures_.end()) {
-    return wire::take_fault(message, [&](const Error& error) {
-      if (tree_->is_shared()) tell_neighbours(refuse_message(error, seq), from, effects);
-      note_failure(seq, error, effects);
-    });
-  }
-  if (message.header.kind != wire::FrameKind::join) return {};
-  const Error error =
-      known != failures_.end()
-          ? known->second
-          : Error{ErrorCode::mismatch, rank_,
-                  "ranks disagree: rank " + std::to_string(rank_) + " called another collective"};
-  effects.messages.push_back({from, refuse_message(error, seq)});
-  return {};
-}
-
 Status Peer::on_join(Rank from, Operation& operation, const wire::Message& message,
                      Effects& effects) {
   const auto join = wire::decode_join(message.payload.view());
@@ -154,16 +113,6 @@ Status Peer::on_tally(Rank from, Operation& operation, const wire::Message& mess
   return {};
 }
 
-// Among few ranks it was told to all; a tree passes it on.
-Status Peer::on_refuse(Rank from, Operation& operation, const wire::Message& message,
-                       Effects& effects) {
-  const std::uint64_t seq = message.header.seq;
-  return wire::take_fault(message, [&](const Error& error) {
-    if (tree_->is_shared()) tell_neighbours(refuse_message(error, seq), from, effects);
-    fail(seq, operation, error, effects);
-  });
-}
-
 void Peer::check_agreement(std::uint64_t seq, Operation& operation, Effects& effects) {
   if (operation.state == PeerState::heard) return;
   if (is_alike(seq, operation, effects)) advance(seq, operation, effects);
@@ -181,7 +130,7 @@ bool Peer::is_alike(std::uint64_t seq, Operation& operation, Effects& effects) {
     // Those who wait for a join of this rank would wait for ever, and so would those who hear of
     // the others through it.
     if (is_stream || tree_->is_shared()) {
-      tell_neighbours(refuse_message(error, seq), kNoRank, effects);
+      tell_neighbours(wire::fault_message(wire::FrameKind::refuse, error, seq), kNoRank, effects);
     }
     fail(seq, operation, error, effects);
     return false;
@@ -289,18 +238,6 @@ Result<bool> Peer::poll(Effects& effects) {
   return false;
 }
 
-void Peer::fail(std::uint64_t seq, Operation& operation, const Error& error, Effects& effects) {
-  operation.move(PeerStep::fail);
-  operation.exchange.reset();
-  note_failure(seq, error, effects);
-}
-
-void Peer::note_failure(std::uint64_t seq, const Error& error, Effects& effects) {
-  failures_.emplace(seq, error);
-  if (failures_.size() > kFailuresKept) failures_.erase(failures_.begin());
-  effects.events.push_back({PeerEvent::Kind::failed, seq, error});
-}
-
 void Peer::drop(std::uint64_t seq) {
   if (seq < issued_) operations_.erase(seq);
 }
@@ -309,59 +246,6 @@ std::optional<PeerState> Peer::state(std::uint64_t seq) const {
   const auto at = operations_.find(seq);
   if (at == operations_.end()) return {};
   return at->second.state;
-}
-
-std::vector<Rank> Peer::missing(std::uint64_t seq) const {
-  const auto at = operations_.find(seq);
-  const bool is_joined = at != operations_.end() && at->second.joins.heard().contains(rank_);
-  if (!is_joined) return {};
-  const Operation& operation = at->second;
-  if (operation.exchange && operation.joins.total()) return operation.exchange->missing();
-  const std::vector<Rank> missing = operation.joins.missing();
-  return missing.empty() ? operation.named : missing;
-}
-
-// --- Who has not joined ---
-
-bool Peer::ask(std::uint64_t seq, Effects& effects) {
-  const auto at = operations_.find(seq);
-  const bool is_due = at != operations_.end() && at->second.state == PeerState::joining;
-  if (is_due) inquire(seq, at->second, rank_, effects);
-  return is_due;
-}
-
-// A neighbour of the one that is late knows it; all others pass the question on towards it.
-void Peer::inquire(std::uint64_t seq, Operation& operation, Rank asker, Effects& effects) {
-  const std::vector<Rank> missing = operation.joins.missing();
-  if (!missing.empty()) return answer(seq, operation, asker, missing, effects);
-  for (const Rank rank : operation.joins.ask_for(asker)) {
-    effects.messages.push_back({rank, missing_message({}, seq)});
-  }
-}
-
-Status Peer::on_missing(Rank from, Operation& operation, const wire::Message& message,
-                        Effects& effects) {
-  const auto ranks = wire::decode_missing(message.payload.view(), tree_->world_size());
-  if (!ranks) return ranks.error();
-  if (operation.state != PeerState::joining) return {};
-  const std::uint64_t seq = message.header.seq;
-  if (ranks->empty()) {
-    inquire(seq, operation, from, effects);
-    return {};
-  }
-  for (const Rank asker : operation.joins.take_askers()) {
-    answer(seq, operation, asker, *ranks, effects);
-  }
-  return {};
-}
-
-void Peer::answer(std::uint64_t seq, Operation& operation, Rank asker,
-                  const std::vector<Rank>& missing, Effects& effects) {
-  if (asker == rank_) {
-    operation.named = missing;
-  } else {
-    effects.messages.push_back({asker, missing_message(missing, seq)});
-  }
 }
 
 }  // namespace sparsewire::proto

@@ -54,6 +54,20 @@ Owner::Speaker Owner::Operation::first_with(Mark mark) const {
   return static_cast<Speaker>(at - marks.begin());
 }
 
+// Most messages move one of many speakers, and complete nothing.
+bool Owner::Operation::announce(Speaker speaker, std::uint64_t chunk) {
+  const std::uint64_t before = std::exchange(next[speaker], chunk);
+  if (state != OwnerState::adding || before != announced || chunk == before) return false;
+  if (--holding_up != 0) return false;
+  find_announced();
+  return true;
+}
+
+void Owner::Operation::find_announced() {
+  announced = std::ranges::min(next);
+  holding_up = static_cast<std::size_t>(std::ranges::count(next, announced));
+}
+
 const Owner::Operation* Owner::find(std::uint64_t seq) const {
   const auto at = operations_.find(seq);
   return at == operations_.end() ? nullptr : &at->second;
@@ -63,68 +77,6 @@ Owner::Operation& Owner::find_or_create(std::uint64_t seq) {
   auto [at, created] = operations_.try_emplace(seq);
   if (created) at->second.marks.resize(speakers_.size());
   return at->second;
-}
-
-Status Owner::accepts(Rank rank, const wire::FrameHeader& header) const {
-  const auto speaker = speaker_of(rank);
-  if (!speaker) return protocol_error("owner: this rank does not speak to it");
-  if (header.seq > settled_up_to_ && header.seq - settled_up_to_ > reach_) {
-    return protocol_error("sequence: operation " + std::to_string(header.seq) +
-                          " is too far ahead of those that all ranks are done with");
-  }
-  switch (header.kind) {
-    case wire::FrameKind::open:
-      return may_open(*speaker, header.seq);
-    case wire::FrameKind::segment:
-      return may_contribute(*speaker, header);
-    case wire::FrameKind::cancel:
-    case wire::FrameKind::refuse:
-    case wire::FrameKind::decline:
-      return may_settle(*speaker, header.seq, header.kind == wire::FrameKind::cancel);
-    default:
-      return protocol_error("owner: this kind of frame is not for an owner");
-  }
-}
-
-Status Owner::may_open(Speaker speaker, std::uint64_t seq) const {
-  if (seq < accounts_[speaker].opened_up_to) return protocol_error("open: operation opened before");
-  if (accounts_[speaker].in_flight >= topology_.window_bytes) {
-    return protocol_error("open: beyond the window");
-  }
-  const Operation* operation = find(seq);
-  if (!operation || !operation->has(speaker, cancelled)) return {};
-  return protocol_error("open: operation cancelled before");
-}
-
-Status Owner::may_contribute(Speaker speaker, const wire::FrameHeader& header) const {
-  const Operation* operation = find(header.seq);
-  if (!operation) return protocol_error("segment: its operation is not open");
-  if (operation->has(speaker, cancelled)) {
-    return protocol_error("segment: its operation was cancelled before");
-  }
-  if (operation->has_failed()) return {};
-  if (!operation->has(speaker, opened) || header.chunk != operation->next[speaker]) {
-    return protocol_error("segment: its chunk was not announced");
-  }
-  const wire::Descriptor& descriptor = operation->descriptor;
-  if (!skips_zeros(descriptor.op) && header.format != wire::Format::dense) {
-    return protocol_error("segment: this operation takes dense ones only");
-  }
-  if (accounts_[speaker].in_flight >= topology_.window_bytes) {
-    return protocol_error("segment: beyond the window");
-  }
-  return check_next(descriptor, operation->chunks, header.chunk, header.next);
-}
-
-Status Owner::may_settle(Speaker speaker, std::uint64_t seq, bool is_cancel) const {
-  const Operation* operation = find(seq);
-  if (is_cancel && operation && operation->has(speaker, cancelled)) {
-    return protocol_error("cancel: sent twice");
-  }
-  const bool is_counted = operation && operation->has(speaker, unsettled);
-  if (is_counted || accounts_[speaker].unsettled < kMaxUnsettled) return {};
-  return protocol_error("cancel: " + std::to_string(kMaxUnsettled) +
-                        " failed operations wait for other ranks to catch up");
 }
 
 Status Owner::on_message(Rank rank, wire::Message message, Outbox& outbox) {
@@ -171,29 +123,13 @@ Status Owner::on_open(Speaker speaker, const wire::FrameHeader& header,
     operation.grid = grid;
     operation.chunks = chunks;
   }
-  operation.next[speaker] = header.next;
-  if (operation.all_have(opened)) {
-    operation.move(OwnerStep::open_last);
-    if (role_ == OwnerRole::deputy) outbox.push_back(open_message(header.seq, operation));
-  }
+  operation.announce(speaker, header.next);
+  if (!operation.all_have(opened)) return {};
+  operation.move(OwnerStep::open_last);
+  operation.find_announced();
+  if (role_ == OwnerRole::deputy) outbox.push_back(open_message(header.seq, operation));
   emit_complete(header.seq, operation, outbox);
   return {};
-}
-
-// What a rank may announce behind chunk `after` (kNoChunk: at the start): any later chunk of the
-// stream, or none; but the very next one where zeros may not be left out.
-Status Owner::check_next(const wire::Descriptor& descriptor, const ChunkSequence& chunks,
-                         std::uint64_t after, std::uint64_t next) {
-  if (chunks.empty()) return protocol_error("open: the operation has no chunk in this stream");
-  const bool at_start = after == wire::kNoChunk;
-  if (skips_zeros(descriptor.op) || descriptor.count == 0) {
-    if (next == wire::kNoChunk) return {};
-    const bool is_later = at_start || next > after;
-    if (descriptor.count != 0 && is_later && chunks.contains(next)) return {};
-  } else if (next == (at_start ? chunks.first : chunks.after(after))) {
-    return {};
-  }
-  return protocol_error("look-ahead: chunk " + std::to_string(next) + " cannot come next");
 }
 
 Status Owner::on_segment(Speaker speaker, const wire::FrameHeader& header, Bytes payload,
@@ -209,65 +145,9 @@ Status Owner::on_segment(Speaker speaker, const wire::FrameHeader& header, Bytes
       segment_cost(contribution->payload.size(), topology_.window_bytes);
   buffered_ += contribution->bytes();
   ++contributions_;
-  operation.next[speaker] = header.next;
   operation.pending[header.chunk].push_back(*std::move(contribution));
-  emit_complete(header.seq, operation, outbox);
+  if (operation.announce(speaker, header.next)) emit_complete(header.seq, operation, outbox);
   return {};
-}
-
-// Counts the operation among those that the rank has given up and others have not.
-void Owner::settle(Speaker speaker, Operation& operation) {
-  if (operation.has(speaker, unsettled)) return;
-  operation.marks[speaker] |= unsettled;
-  ++accounts_[speaker].unsettled;
-}
-
-void Owner::on_cancel(Speaker speaker, std::uint64_t seq) {
-  Operation& operation = find_or_create(seq);
-  settle(speaker, operation);
-  // The rank's window counts the operation no more. Older ones may still wait for their open.
-  if (operation.has(speaker, opened)) accounts_[speaker].in_flight -= kOpenCost;
-  operation.marks[speaker] &= static_cast<std::uint8_t>(~opened);
-  operation.marks[speaker] |= cancelled;
-  give_up(operation);
-  forget_if_settled(seq);
-}
-
-// Where not all cancel, those that have not opened it by then may open it anew, and cancel it, too:
-// with some of the ranks missing for ever, nothing comes of that.
-void Owner::forget_if_settled(std::uint64_t seq) {
-  const Operation& operation = operations_.at(seq);
-  if (all_cancel_ ? operation.all_have(cancelled) : !operation.any_has(opened)) close(seq);
-}
-
-void Owner::on_refuse(Speaker speaker, std::uint64_t seq, const Error& error, Outbox& outbox) {
-  Operation& operation = find_or_create(seq);
-  settle(speaker, operation);
-  if (!operation.has_failed()) fail(seq, operation, error, outbox);
-  forget_if_settled(seq);
-}
-
-void Owner::fail(std::uint64_t seq, Operation& operation, const Error& error, Outbox& outbox) {
-  outbox.push_back(wire::fault_message(wire::FrameKind::fail, error, seq));
-  outbox.back().header.owner = static_cast<std::uint16_t>(owner_);
-  give_up(operation);
-}
-
-void Owner::give_up(Operation& operation) {
-  if (!operation.has_failed()) operation.move(OwnerStep::fail);
-  release(operation);
-}
-
-void Owner::disagree(std::uint64_t seq, Operation& operation, Speaker speaker,
-                     const wire::Descriptor& descriptor, Outbox& outbox) {
-  const Speaker other = operation.first_with(opened);
-  const auto says = [&](Speaker who) {
-    return "rank " + std::to_string(speakers_[who]) + " called " +
-           wire::describe(who == speaker ? descriptor : operation.descriptor);
-  };
-  const auto [a, b] = std::minmax(speaker, other);
-  fail(seq, operation,
-       {ErrorCode::mismatch, speakers_[b], "ranks disagree: " + says(a) + ", " + says(b)}, outbox);
 }
 
 void Owner::release(Operation& operation) {
@@ -298,7 +178,7 @@ void Owner::close(std::uint64_t seq) {
 // the next chunk that the union will hold, unless a segment that waits comes before it.
 void Owner::emit_complete(std::uint64_t seq, Operation& operation, Outbox& outbox) {
   if (paused_ || operation.state != OwnerState::adding) return;
-  const std::uint64_t announced = std::ranges::min(operation.next);
+  const std::uint64_t announced = operation.announced;
   auto& pending = operation.pending;
   if (announced == wire::kNoChunk && pending.empty() && role_ == OwnerRole::root) {
     outbox.push_back(sum_message(seq, wire::kNoChunk, wire::kNoChunk, {}));
@@ -360,7 +240,7 @@ std::uint64_t Owner::first_announced(const Operation& operation, std::uint64_t a
 wire::Message Owner::open_message(std::uint64_t seq, const Operation& operation) const {
   std::array<std::byte, wire::kDescriptorBytes> payload;
   wire::encode(operation.descriptor, payload);
-  const std::uint64_t first = first_announced(operation, std::ranges::min(operation.next));
+  const std::uint64_t first = first_announced(operation, operation.announced);
   return wire::message_of({.kind = wire::FrameKind::open,
                            .owner = static_cast<std::uint16_t>(owner_),
                            .seq = seq,

@@ -113,7 +113,12 @@ class Owner {
     ChunkGrid grid;
     ChunkSequence chunks;
     std::map<std::uint64_t, std::vector<Contribution>> pending;
+    std::uint64_t announced = 0;  // the smallest of `next`, once all have opened
+    std::size_t holding_up = 0;   // speakers that have announced no later chunk
 
+    // What a speaker contributes to next; true where that may complete a chunk.
+    bool announce(Speaker speaker, std::uint64_t chunk);
+    void find_announced();
     bool has(Speaker speaker, Mark mark) const { return marks[speaker] & mark; }
     bool has_failed() const { return state == OwnerState::failed; }
     void move(OwnerStep step) { state = next_state(kOwnerTransitions, state, step); }

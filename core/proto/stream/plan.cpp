@@ -19,7 +19,26 @@ std::uint64_t min_chunk_elements(std::uint64_t count, std::uint64_t streams) {
   return std::clamp(ceil_div(count, streams), kMinShare, kMinPipelined);
 }
 
+// The most elements of a chunk: so few, where many ranks may each have a window's segments of them
+// in flight, that what waits for the last rank does not grow with the tensor or the ranks.
+std::uint64_t most_elements(std::uint64_t block, std::size_t element_size,
+                            const wire::Topology& topology) {
+  const std::uint64_t senders = std::uint64_t{topology.world_size} * topology.lanes;
+  const std::uint64_t share = kMaxWaitingBytes / (kSegmentsInWindow * senders * element_size);
+  return std::max(std::min(share, wire::kMaxChunkElements) / block, std::uint64_t{1}) * block;
+}
+
 }  // namespace
+
+// Little in flight keeps the ranks in step: one that runs far ahead at one owner ends early there
+// and leaves its link idle at the end. A few owners need larger windows to keep a link busy, and of
+// very many each gets less: a quarter is left for the segment that a window ends in.
+std::uint32_t default_window(std::size_t owners, std::size_t lanes) {
+  constexpr std::size_t kib = 1024;
+  const std::size_t share = kMaxWaitingBytes / 4 * 3 / (owners * lanes);
+  const std::size_t window = std::min(std::max(256 * kib / owners, 64 * kib), share);
+  return static_cast<std::uint32_t>(std::max(window, 16 * kib));
+}
 
 BlockLayout ChunkGrid::layout(std::uint64_t chunk) const {
   const std::uint64_t begin = chunk / columns * chunk_elements;
@@ -28,11 +47,12 @@ BlockLayout ChunkGrid::layout(std::uint64_t chunk) const {
 
 ChunkGrid make_grid(const wire::Descriptor& descriptor, const wire::Topology& topology) {
   const std::uint64_t block = descriptor.row == 1 ? topology.block : descriptor.row;
-  const std::uint64_t least = min_chunk_elements(descriptor.count, topology.streams());
-  const std::uint64_t even = ceil_div(descriptor.count, topology.streams() * kChunksPerStream);
-  const std::uint64_t clamped =
-      std::clamp(ceil_div(even, block) * block, ceil_div(least, block) * block,
-                 wire::kMaxChunkElements / block * block);
+  const std::uint64_t streams = topology.streams();
+  const std::uint64_t even = ceil_div(descriptor.count, streams * kChunksPerStream);
+  const std::uint64_t most = most_elements(block, element_size(descriptor.dtype), topology);
+  const std::uint64_t wanted = min_chunk_elements(descriptor.count, streams);
+  const std::uint64_t least = std::min(ceil_div(wanted, block) * block, most);
+  const std::uint64_t clamped = std::clamp(ceil_div(even, block) * block, least, most);
   ChunkGrid grid{
       .count = descriptor.count,
       .chunk_elements = clamped,

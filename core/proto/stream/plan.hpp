@@ -31,6 +31,14 @@ inline std::size_t segment_cost(std::size_t payload_bytes, std::size_t window_by
   return std::min(bytes, window_bytes / kSegmentsInWindow + 1);
 }
 
+// What the segments of all ranks may take at the owners of a process, on all lanes together, while
+// they wait for the last rank, where each has as many in flight as a window has room for. No part
+// of SPARSEWIRE_MEMORY, which ranks may set as they like: all must cut a tensor alike.
+inline constexpr std::size_t kMaxWaitingBytes = 24u << 20;
+
+// Bytes that a rank may have in flight at an owner, where nobody sets them.
+std::uint32_t default_window(std::size_t owners, std::size_t lanes);
+
 // The chunks of one tensor. A tensor without elements still has one chunk, of no elements: every
 // operation then has a chunk in some stream, and ranks that disagree on the size meet there. A
 // sparse vector is dealt out by stripes (see proto/sparse/stripes.hpp) into columns, and each

@@ -137,7 +137,11 @@ std::byte* WorkerStream::place(const wire::FrameHeader& header) const {
 
 Worker::Worker(const wire::Topology& topology, std::uint32_t lane,
                std::optional<std::uint32_t> owner)
-    : topology_(topology), lane_(lane), only_owner_(owner), owners_(topology.owners) {}
+    : topology_(topology),
+      lane_(lane),
+      only_owner_(owner),
+      owners_(topology.owners),
+      due_(topology.owners) {}
 
 bool Worker::submit(std::uint64_t seq, const wire::Descriptor& descriptor, const ChunkGrid& grid,
                     std::unique_ptr<Source> source, std::shared_ptr<Sink> sink) {
@@ -147,6 +151,7 @@ bool Worker::submit(std::uint64_t seq, const wire::Descriptor& descriptor, const
     operation.streams.try_emplace(owner, seq, descriptor,
                                   chunks_of(lane_, owner, seq, grid, topology_),
                                   topology_.window_bytes, *operation.source, *operation.sink);
+    due_.insert(owner);
   }
   if (operation.streams.empty()) return false;
   operation.unfinished = operation.streams.size();
@@ -165,9 +170,19 @@ WorkerStream* Worker::next_to_send(std::uint32_t owner) {
 }
 
 bool Worker::has_work(std::uint32_t owner) {
-  if (owners_[owner].in_flight >= topology_.window_bytes) return false;
-  const WorkerStream* const stream = next_to_send(owner);
+  if (!due_.contains(owner)) return false;
+  const bool has_room = owners_[owner].in_flight < topology_.window_bytes;
+  const WorkerStream* const stream = has_room ? next_to_send(owner) : nullptr;
+  if (!stream) due_.erase(owner);
   return stream && !stream->waits();
+}
+
+std::uint32_t Worker::next_with_work(std::uint32_t from) {
+  auto owner = static_cast<std::uint32_t>(due_.next(from));
+  while (owner < topology_.owners && !has_work(owner)) {
+    owner = static_cast<std::uint32_t>(due_.next(owner + 1));
+  }
+  return owner;
 }
 
 std::optional<wire::Message> Worker::poll(std::uint32_t owner) {
@@ -189,6 +204,7 @@ Result<bool> Worker::on_result(std::uint32_t owner, const wire::FrameHeader& hea
   const auto released = stream->on_result(header, payload);
   if (!released) return released.error();
   owners_[owner].in_flight -= *released;
+  due_.insert(owner);
   if (!stream->finished()) return false;
 
   chunks_empty_ += stream->chunks_empty();
@@ -209,6 +225,7 @@ bool Worker::drop(std::uint64_t seq) {
   if (at == operations_.end()) return false;
   for (const auto& [owner, stream] : at->second.streams) {
     owners_[owner].in_flight -= stream.bytes_in_flight();
+    due_.insert(owner);
   }
   operations_.erase(at);
   return true;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/index_set.hpp"
 #include "proto/stream/plan.hpp"
 #include "proto/stream/source.hpp"
 #include "wire/agreement.hpp"
@@ -99,6 +100,9 @@ class Worker {
   // Whether another poll() can get further without a result coming in first.
   bool has_work(std::uint32_t owner);
 
+  // The first owner from `from` on for which there is work, or as many as owners.
+  std::uint32_t next_with_work(std::uint32_t from);
+
   // Takes a result frame; true where it ended its operation on this lane.
   Result<bool> on_result(std::uint32_t owner, const wire::FrameHeader& header,
                          const Bytes& payload);
@@ -144,6 +148,7 @@ class Worker {
   std::optional<std::uint32_t> only_owner_;
   std::map<std::uint64_t, Operation> operations_;
   std::vector<Sending> owners_;
+  IndexSet due_;  // of owners: others have no room in their windows, or all is sent to them
   std::uint64_t chunks_empty_ = 0;
 };
 

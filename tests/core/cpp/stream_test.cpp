@@ -217,7 +217,7 @@ TEST_CASE("chunks shrink until every owner has one, and further only where a pip
 }
 
 TEST_CASE("of many owners only those that have chunks hear of an operation") {
-  for (const std::uint32_t n : {64u, 100u}) {
+  for (const std::uint32_t n : {64u, 100u, 256u}) {
     for (const std::uint64_t count : {1u, 1024u, 8192u, 3 * 8192u}) {
       CAPTURE(n);
       CAPTURE(count);
@@ -240,6 +240,42 @@ TEST_CASE("of many owners only those that have chunks hear of an operation") {
       }
     }
   }
+}
+
+std::vector<std::uint32_t> owners_with_work(proto::Worker& worker, std::uint32_t owners) {
+  std::vector<std::uint32_t> found;
+  for (std::uint32_t owner = worker.next_with_work(0); owner < owners;
+       owner = worker.next_with_work(owner + 1)) {
+    found.push_back(owner);
+  }
+  return found;
+}
+
+TEST_CASE("of many owners a worker names only those that it has something for") {
+  constexpr std::uint32_t n = 256;
+  using Owners = std::vector<std::uint32_t>;
+  const wire::Topology topology = topology_of({n, n, 1, false}, 256, 1u << 16);
+  const wire::Descriptor descriptor{DType::float32, ReduceOp::sum, 3 * 8192};
+  const proto::ChunkGrid grid = proto::make_grid(descriptor, topology);
+  RankTensor tensor(Buffer(descriptor.count * 4, std::byte{1}), true);
+  const proto::DenseTensor dense{tensor.source(), tensor.out(), descriptor, grid};
+  proto::Worker worker(topology, 0);
+  CHECK(owners_with_work(worker, n).empty());
+  const auto submit = [&](std::uint64_t seq) {
+    REQUIRE(worker.submit(seq, descriptor, grid, source_of(dense),
+                          std::make_unique<proto::DenseSink>(dense)));
+  };
+  submit(254);
+  CHECK(owners_with_work(worker, n) == Owners{0, 254, 255});
+  for (const std::uint32_t owner : {0u, 254u, 255u}) {
+    while (worker.has_work(owner)) REQUIRE(worker.poll(owner));
+  }
+  CHECK(owners_with_work(worker, n).empty());
+  submit(255);
+  CHECK(owners_with_work(worker, n) == Owners{0, 1, 255});
+  worker.drop(254);
+  worker.drop(255);
+  CHECK(owners_with_work(worker, n).empty());
 }
 
 TEST_CASE("small operations take turns among all owners") {

@@ -1,0 +1,147 @@
+// What connections keep in an agenda: who has something to read or to write, and what waits in all.
+#include "net/agenda.hpp"
+
+#include "net/connection.hpp"
+#include "pipes.hpp"
+#include "random.hpp"
+#include "wire/frame.hpp"
+
+namespace {
+
+using namespace sparsewire;
+using namespace sparsewire::test;
+using net::Connection;
+
+constexpr std::size_t kConnections = 256;
+constexpr std::size_t kMost = 100'000;  // bytes, until one is behind
+constexpr std::size_t kOurs = 130;
+
+class Counter final : public net::FrameHandler {
+ public:
+  Status accepts(const wire::FrameHeader&) override { return {}; }
+  std::byte* place(const wire::FrameHeader&) override { return nullptr; }
+  bool is_ready_for(const wire::FrameHeader&) override { return is_ready; }
+  Status on_message(wire::Message) override {
+    ++frames;
+    return {};
+  }
+
+  bool is_ready = true;
+  int frames = 0;
+};
+
+wire::Message frame(std::size_t bytes) {
+  const Buffer payload(bytes);
+  return wire::message_of(
+      {.kind = wire::FrameKind::segment, .format = wire::Format::dense, .chunk = 1, .next = 2},
+      Bytes::copy_of(payload));
+}
+
+// One of many connections, and its other end.
+template <typename Carrier>
+struct Bench {
+  net::Agenda agenda{kConnections, kMost};
+  PipePair pair = Carrier::pair();
+  Connection ours{std::move(pair.a), std::make_shared<net::Staging>(), {&agenda, kOurs}};
+  Connection other{std::move(pair.b)};
+  Counter counter;
+
+  bool reads() const { return agenda.to_read().contains(kOurs); }
+  bool writes() const { return agenda.to_write().contains(kOurs); }
+  void check_matches() const {
+    CHECK(reads() == ours.is_readable());
+    CHECK(agenda.queued() == ours.queued_bytes());
+    CHECK(agenda.is_any_behind() == (ours.queued_bytes() > kMost));
+  }
+};
+
+TEST_CASE_TEMPLATE("a connection is there while it has something to do", Carrier, OverSocket,
+                   OverMemory) {
+  Bench<Carrier> bench;
+  CHECK_FALSE(bench.reads());
+  CHECK_FALSE(bench.writes());
+  bench.other.send(frame(1000));
+  REQUIRE_FALSE(bench.other.flush());
+  bench.ours.note_ready(true, true);
+  CHECK(bench.reads());
+  CHECK(bench.agenda.to_read().next() == kOurs);
+  while (bench.reads()) REQUIRE_FALSE(bench.ours.receive(bench.counter));
+  CHECK(bench.counter.frames == 1);
+  bench.check_matches();
+
+  bench.ours.send(frame(1000));
+  CHECK(bench.writes());
+  bench.check_matches();
+  REQUIRE_FALSE(bench.ours.flush());
+  CHECK_FALSE(bench.writes());
+  CHECK(bench.agenda.queued() == 0);
+}
+
+TEST_CASE_TEMPLATE("one that is full waits for room, and is behind", Carrier, OverSocket,
+                   OverMemory) {
+  Bench<Carrier> bench;
+  for (int i = 0; i < 20; ++i) bench.ours.send(frame(100'000));
+  bench.check_matches();
+  REQUIRE_FALSE(bench.ours.flush());
+  REQUIRE(bench.ours.has_output());
+  CHECK_FALSE(bench.writes());
+  CHECK(bench.agenda.is_any_behind());
+  while (bench.ours.has_output()) {
+    bench.other.note_ready(true, true);
+    while (bench.other.is_readable()) REQUIRE_FALSE(bench.other.receive(bench.counter));
+    bench.ours.note_ready(true, true);
+    CHECK(bench.writes());
+    REQUIRE_FALSE(bench.ours.flush());
+    bench.check_matches();
+  }
+  CHECK_FALSE(bench.agenda.is_any_behind());
+  bench.other.note_ready(true, true);
+  while (bench.other.is_readable()) REQUIRE_FALSE(bench.other.receive(bench.counter));
+  CHECK(bench.counter.frames == 20);
+}
+
+TEST_CASE_TEMPLATE("one whose first frame must wait has nothing to read until it is resumed",
+                   Carrier, OverSocket, OverMemory) {
+  Bench<Carrier> bench;
+  bench.counter.is_ready = false;
+  bench.other.send(frame(10));
+  REQUIRE_FALSE(bench.other.flush());
+  bench.ours.note_ready(true, true);
+  REQUIRE_FALSE(bench.ours.receive(bench.counter));
+  CHECK_FALSE(bench.reads());
+  bench.ours.resume();
+  CHECK(bench.reads());
+  bench.counter.is_ready = true;
+  while (bench.reads()) REQUIRE_FALSE(bench.ours.receive(bench.counter));
+  CHECK(bench.counter.frames == 1);
+}
+
+TEST_CASE_TEMPLATE("what is dropped, or closed, leaves nothing behind", Carrier, OverSocket,
+                   OverMemory) {
+  Bench<Carrier> bench;
+  for (int i = 0; i < 5; ++i) bench.ours.send(frame(50'000));
+  CHECK(bench.agenda.is_any_behind());
+  bench.ours.drop_unsent();
+  bench.check_matches();
+  CHECK(bench.agenda.queued() == 0);
+  for (int i = 0; i < 5; ++i) bench.ours.send(frame(50'000));
+  bench.ours.note_ready(true, true);
+  bench.ours.close();
+  CHECK(bench.agenda.to_read().empty());
+  CHECK(bench.agenda.to_write().empty());
+  CHECK(bench.agenda.queued() == 0);
+  CHECK_FALSE(bench.agenda.is_any_behind());
+}
+
+TEST_CASE("what is sent before there is a pipe is to be written once there is one") {
+  net::Agenda agenda(kConnections, kMost);
+  PipePair pair = OverSocket::pair();
+  Connection connection(nullptr, std::make_shared<net::Staging>(), {&agenda, kOurs});
+  connection.send(frame(10));
+  CHECK(agenda.to_write().empty());
+  CHECK(agenda.queued() != 0);
+  connection.attach(std::move(pair.a));
+  CHECK(agenda.to_write().next() == kOurs);
+}
+
+}  // namespace
