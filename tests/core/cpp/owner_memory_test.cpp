@@ -92,9 +92,9 @@ TEST_CASE("among few ranks chunks are as large as they may be") {
   }
 }
 
-TEST_CASE("a small tensor stays in one piece, up to 256 ranks") {
+TEST_CASE("a small tensor stays in two pieces, up to 256 ranks") {
   const wire::Descriptor descriptor{kFloat, ReduceOp::sum, 8192};
-  CHECK(proto::make_grid(descriptor, topology_of_ranks(256)).chunks() == 1);
+  CHECK(proto::make_grid(descriptor, topology_of_ranks(256)).chunks() == 2);
 }
 
 }  // namespace
