@@ -15,7 +15,6 @@ SECRET_MIN_BYTES = 16
 PEER_TIMEOUT_DEFAULT_S = 30.0
 PEER_TIMEOUT_MIN_S = 1.0
 PEER_TIMEOUT_MAX_S = 24 * 3600.0
-LANES_DEFAULT = 1
 LANES_MAX = 16
 BLOCK_DEFAULT = 256
 BLOCK_MIN = 16
@@ -93,7 +92,8 @@ class Options:
     world_size: int
     timeout: float = TIMEOUT_DEFAULT_S
     peer_timeout: float = PEER_TIMEOUT_DEFAULT_S
-    lanes: int = LANES_DEFAULT
+    lanes: int | None = None
+    """Progress threads; None: the ranks agree on a number."""
     block: int = BLOCK_DEFAULT
     window: int = 0
     aggregators: tuple[Address, ...] = ()
@@ -122,7 +122,10 @@ class Options:
             f"SPARSEWIRE_PEER_TIMEOUT must be {PEER_TIMEOUT_MIN_S:g} to {PEER_TIMEOUT_MAX_S:g} "
             f"seconds, not {self.peer_timeout:g}",
         )
-        _require(1 <= self.lanes <= LANES_MAX, f"lanes must be 1 to {LANES_MAX}, not {self.lanes}")
+        _require(
+            self.lanes is None or 1 <= self.lanes <= LANES_MAX,
+            f"lanes must be 1 to {LANES_MAX}, or auto, not {self.lanes}",
+        )
         power_of_two = self.block > 0 and self.block & (self.block - 1) == 0
         _require(
             power_of_two and BLOCK_MIN <= self.block <= BLOCK_MAX,
@@ -178,7 +181,7 @@ def resolve(
         world_size=_of_launcher(environment, "world_size", world_size, WORLD_SIZE_NAMES),
         timeout=setting(timeout, "SPARSEWIRE_TIMEOUT", float, TIMEOUT_DEFAULT_S),
         peer_timeout=setting(None, "SPARSEWIRE_PEER_TIMEOUT", float, PEER_TIMEOUT_DEFAULT_S),
-        lanes=setting(lanes, "SPARSEWIRE_LANES", int, LANES_DEFAULT),
+        lanes=setting(lanes, "SPARSEWIRE_LANES", _lanes, None),
         block=setting(None, "SPARSEWIRE_BLOCK", int, BLOCK_DEFAULT),
         window=setting(None, "SPARSEWIRE_WINDOW", int, 0),
         aggregators=tuple(parse_address(text) for text in aggregators),
@@ -226,6 +229,10 @@ def _read(name: str, text: str, read: Callable[[str], T]) -> T:
         return read(text)
     except ValueError:
         raise ValueError(f"{name}={text!r} is not a number") from None
+
+
+def _lanes(text: str) -> int | None:
+    return None if text == "auto" else int(text)
 
 
 def _require(condition: bool, message: str) -> None:

@@ -110,7 +110,7 @@ def _core_of(joined: Joined, options: Options) -> Core:
 def _alone_or_dedicated(store: object, options: Options) -> Communicator:
     """Through dedicated aggregators there is only one way to go, so that nothing is measured."""
     # A single rank has nobody to meet and nothing to send, not even to an aggregator.
-    channels = [[-1]] * options.lanes
+    channels = [[-1]] * (options.lanes or 1)
     if options.world_size > 1:
         deadline = time.monotonic() + options.start_timeout
         with closing(open_place(store, options, os.environ, deadline)) as place:

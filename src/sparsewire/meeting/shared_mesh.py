@@ -20,7 +20,7 @@ _lock = threading.Lock()
 class Terms(NamedTuple):
     """What two groups must have in common to share connections."""
 
-    lanes: int
+    lanes: int | None
     peer_timeout: float
     shared_memory: bool
     memory: int
