@@ -40,9 +40,9 @@ def join_all(where: Path | Address, *options: Options, late: int | None = None):
 
 
 @contextmanager
-def released(groups: list[Joined]) -> Iterator[None]:
+def released(groups: list[Joined]) -> Iterator[list[Joined]]:
     try:
-        yield
+        yield groups
     finally:
         for group in groups:
             group.mesh.release()

@@ -104,7 +104,9 @@ def all_reduce(
         0, min=0, help="Dedicated aggregators, in the lab on hosts of their own."
     ),
     lanes: int | None = typer.Option(
-        None, min=1, help="Lanes: threads and connections to each peer."
+        None,
+        min=1,
+        help="Lanes: threads and connections to each peer. Default: as the ranks agree.",
     ),
     seed: Seed = 1,
     timeout: Timeout = 300.0,

@@ -111,7 +111,7 @@ def _slow_link(machines: list[Machine], link: LinkFigures) -> Iterator[Finding]:
             False,
             f"the ranks reach {measured:.0f} Mbit/s of the {min(speeds)} Mbit/s of their link",
             "look for other traffic, for a slower switch on the way, and for a busy processor; on "
-            "fast links try SPARSEWIRE_LANES=2",
+            "fast links try SPARSEWIRE_LANES with one lane more",
         )
 
 

@@ -54,7 +54,8 @@ def init(
     own; nothing mixes with the program's MPI messages, and MPI may be finalized afterwards.
     `rank` and `world_size` are those of the MPI communicator, else of the launcher, where not
     given. `timeout` in seconds is the limit for each collective (default 1800), and at most 300 of
-    them for connecting. `lanes` is the number of progress threads, alike on all ranks.
+    them for connecting. `lanes` is the number of progress threads, alike on all ranks;
+    without, SPARSEWIRE_LANES says it, or the ranks agree by their processors and links.
     `aggregators` are addresses "host:port" of dedicated aggregators; without, the ranks share the
     work of aggregation.
 

@@ -241,14 +241,18 @@ def raise_descriptor_limit(needed: int) -> None:
 
 def host_identity() -> str:
     """A string that two processes share only if they can reach each other over loopback."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            boot = file.read().strip()
-        # Containers share the boot id of their host, but each has a loopback of its own.
+    network = ""
+    # Containers share the boot id of their machine, but each has a loopback of its own.
+    with contextlib.suppress(OSError):
         network = os.readlink("/proc/self/ns/net")
-    except OSError:
-        boot = network = ""
-    return f"{socket.gethostname()} {boot} {network}"
+    return f"{socket.gethostname()} {machine_identity()} {network}"
+
+
+def machine_identity() -> str:
+    """A string that two processes share only if they share processors; "" where none is known."""
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+    return ""
 
 
 def _resolve(host: str) -> list[tuple[int, int, int, str, tuple[str, int]]]:

@@ -18,6 +18,8 @@ from sparsewire._core import Mesh as Core
 from sparsewire.errors import AuthenticationError, Error, MismatchError, ProtocolError
 from sparsewire.meeting import shared_mesh
 from sparsewire.meeting.handshake import KEY_SIZE, derive, worker_key
+from sparsewire.meeting.lanes import lanes_of
+from sparsewire.meeting.means import Means, own_means
 from sparsewire.meeting.mesh import Channels, Membership, close_channels, dial_aggregators
 from sparsewire.meeting.place import Place
 from sparsewire.meeting.porter import Porter
@@ -91,6 +93,11 @@ class Record:
     secret: str = ""
     meshes: list = field(default_factory=list)  # type: ignore[type-arg]
     """Those that a group may share: the identity of each, and the rank there."""
+    machine: str = ""
+    processors: str = ""
+    quota: float = 0.0
+    speed_mbit: int = 0
+    """What it has for lanes: see `Means`."""
     proof: str = ""
     """That this rank knows the shared secret: a number, and what the secret makes of it."""
 
@@ -98,6 +105,12 @@ class Record:
     def listeners(self) -> list[Address]:
         """Raises TypeError or ValueError where they are none."""
         return [Address(str(host), int(port)) for host, port in self.addresses]
+
+    @property
+    def means(self) -> Means:
+        """What this rank has for lanes."""
+        own = self.machine, self.processors, self.quota
+        return Means(self.identity, *own, self.settings.interfaces, self.speed_mbit)
 
     def encode(self) -> bytes:
         own = {each.name: getattr(self, each.name) for each in fields(self)[1:]}
@@ -112,7 +125,7 @@ class Record:
             if first != _encoded(expected):
                 settings = _well_typed(Settings(**json.loads(first)))
             record = _well_typed(cls(settings, **json.loads(second)))
-            _ = record.listeners
+            _ = record.listeners, int(record.processors or "0", 16)
             return record
         except (TypeError, ValueError, RecursionError):
             raise ProtocolError(
@@ -179,8 +192,16 @@ def join_group(options: Options, place: Place, environment: Mapping[str, str]) -
     terms = shared_mesh.terms_of(options)
     with shared_mesh.fitting(terms) as meshes, ExitStack() as doors:
         interfaces = local_addresses(environment)
-        mine = _record(options, len(interfaces))
-        mine = replace(mine, meshes=[[mesh.identity, mesh.rank] for mesh in meshes])
+        means = own_means(interfaces)
+        mine = _record(options, means.interfaces)
+        mine = replace(
+            mine,
+            meshes=[[mesh.identity, mesh.rank] for mesh in meshes],
+            machine=means.machine,
+            processors=means.processors,
+            quota=means.quota,
+            speed_mbit=means.speed_mbit,
+        )
         mine, opened = _open_doors(options, interfaces, mine, doors)
         records = _meet(options, place, mine)
         _check_reachable(records)
@@ -190,7 +211,7 @@ def join_group(options: Options, place: Place, environment: Mapping[str, str]) -
             if (members := _members(mesh.identity, records)) is not None:
                 number = _group_number(members[0], records[0].epoch)
                 return Joined(mesh.hold(), number, members, hosts)
-        lanes = options.lanes or len(interfaces)
+        lanes = options.lanes or lanes_of([record.means for record in records]).number
         mesh = _make_mesh(options, lanes, terms, records, mine, opened)
         doors.pop_all()  # The mesh has them.
         members = list(range(options.world_size))
@@ -243,7 +264,7 @@ def _make_mesh(
     )
     make_porter = partial(Porter, core, member, doors, routes, options.peer_timeout)
     identity = f"{member.job:016x}.{member.epoch}"
-    return SharedMesh(identity, options.rank, terms, core, make_porter)
+    return SharedMesh(identity, options.rank, lanes, terms, core, make_porter)
 
 
 def _routes(records: list[Record], mine: Record, near: dict[int, LocalAddress]) -> Routes:
