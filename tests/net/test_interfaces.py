@@ -35,6 +35,28 @@ with sparsewire.init() as comm:
     print(*((b - a) / x.nbytes for a, b in zip(before, after)))
 """
 
+GATHERS = """
+import numpy as np
+import sparsewire
+from sparsewire.measure.conditions import Usage
+
+INTERFACES = "eth0", "eth1"
+
+with sparsewire.init() as comm:
+    length = 4_000_000
+    indices = np.arange(comm.rank, length, 40)
+    vector = sparsewire.SparseVector(indices, np.full(len(indices), comm.rank + 1.0), length)
+    comm.barrier()
+    before = [Usage.now(name).interface_bytes_sent for name in INTERFACES]
+    for rank, given in enumerate(comm.all_gather(vector)):
+        assert np.array_equal(given.indices, np.arange(rank, length, 40))
+        assert np.array_equal(given.values, np.full(len(given.indices), rank + 1.0))
+    comm.barrier()
+    after = [Usage.now(name).interface_bytes_sent for name in INTERFACES]
+    sent = [b - a for a, b in zip(before, after)]
+    print(*(each / sum(sent) for each in sent))
+"""
+
 ERROR = """
 import sparsewire
 try:
@@ -68,6 +90,13 @@ def test_traffic_goes_over_all_interfaces_that_are_named(ipv6: bool) -> None:
     # Half of the values of a host go out, and half of the results come back, in equal shares.
     shares = [float(share) for line in said for share in line.split()]
     assert all(0.4 < share < 0.6 for share in shares), shares
+
+
+def test_exchanges_go_over_all_interfaces_too() -> None:
+    with Lab(2, "200mbit", links=2) as lab:
+        said = run(lab, GATHERS, ["eth0,eth1", "eth0,eth1"])
+    for line in said:
+        assert all(0.3 < float(share) < 0.7 for share in line.split()), said
 
 
 def test_traffic_goes_over_the_one_interface_that_is_named() -> None:
