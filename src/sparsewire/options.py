@@ -20,6 +20,7 @@ BLOCK_DEFAULT = 256
 BLOCK_MIN = 16
 BLOCK_MAX = 4096
 HOSTS = ("levels", "flat")
+AFFINITY = ("auto", "off")
 # NCCL first: the default, until the engine's way of tensors on GPUs has run on some.
 CUDA = ("nccl", "engine", "auto")
 MEMORY_DEFAULT_MIB = 64
@@ -106,6 +107,8 @@ class Options:
     hosts: str = HOSTS[0]
     """Whether the ranks of a host add up before anything crosses the network, or speak each for
     itself."""
+    affinity: str = AFFINITY[0]
+    """Whether lanes, where there are several, keep to processors of their own."""
     cuda: str = CUDA[0]
     """What serves CUDA tensors in the PyTorch backend; auto: whichever is faster."""
 
@@ -134,6 +137,10 @@ class Options:
         _require(
             self.hosts in HOSTS,
             f"SPARSEWIRE_HOSTS must be {' or '.join(HOSTS)}, not {self.hosts!r}",
+        )
+        _require(
+            self.affinity in AFFINITY,
+            f"SPARSEWIRE_AFFINITY must be {' or '.join(AFFINITY)}, not {self.affinity!r}",
         )
         _require(
             self.cuda in CUDA,
@@ -189,6 +196,7 @@ def resolve(
         link=parse_link_figures(given) if (given := environment.get("SPARSEWIRE_LINK")) else None,
         memory=setting(None, "SPARSEWIRE_MEMORY", int, MEMORY_DEFAULT_MIB),
         hosts=environment.get("SPARSEWIRE_HOSTS") or HOSTS[0],
+        affinity=environment.get("SPARSEWIRE_AFFINITY") or AFFINITY[0],
         cuda=environment.get("SPARSEWIRE_CUDA") or CUDA[0],
         shared_memory=setting(None, "SPARSEWIRE_SHARED_MEMORY", int, 1) != 0,
     )

@@ -11,7 +11,7 @@ from test_mesh import join_all, released
 
 from sparsewire.errors import MismatchError
 from sparsewire.meeting import startup
-from sparsewire.meeting.lanes import LANES_AUTO_MAX, Lanes, lanes_of, proposals
+from sparsewire.meeting.lanes import LANES_AUTO_MAX, Lanes, lanes_of, processors_of, proposals
 from sparsewire.meeting.means import Means, own_means, quota
 from sparsewire.options import Options
 
@@ -95,6 +95,54 @@ def test_all_take_the_least_that_one_proposes_and_know_why() -> None:
     assert lanes_of(slow) == Lanes(2, "a rank has a link of 10000 Mbit/s; 5000 keep a lane busy")
     assert lanes_of(hosts(2)) == Lanes(1, "the speed of the link is not known")
     assert lanes_of(hosts(1)) == Lanes(4, "the memory of one host is busy with so many")
+
+
+def test_lanes_get_processors_of_their_own() -> None:
+    means = hosts(2, 4)
+    dealt = [processors_of(means, number, 2) for number in range(8)]
+    assert dealt[:4] == [[0, 1], [4, 5], [8, 9], [12, 13]]
+    assert dealt[4:] == dealt[:4]
+    pinned = [rank(cores=4, first=4 * number) for number in range(2)]
+    assert [processors_of(pinned, number, 3) for number in range(2)] == [[0, 1, 2], [4, 5, 6]]
+
+
+def test_lanes_are_left_to_the_system_where_processors_are_few() -> None:
+    assert processors_of(hosts(1, 4), 0, 1) == []
+    assert processors_of(hosts(1, 4), 0, 4) == []
+    assert processors_of(hosts(1, 1, cores=2), 0, 2) == []
+    assert processors_of([each._replace(quota=8.0) for each in hosts(1, 2)], 0, 2) == []
+    overlapping = [rank(cores=8), rank(cores=8, first=4)]
+    assert processors_of(overlapping, 0, 2) == []
+
+
+@pytest.mark.parametrize("affinity", ["auto", "off"])
+def test_threads_of_lanes_keep_to_their_processors(
+    affinity: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a rank may use the last of the machine's processors and two that it has not got."""
+    last = max(os.sched_getaffinity(0))
+    monkeypatch.setattr(startup, "own_means", lambda _: rank(cores=3, first=last))
+    monkeypatch.setattr(startup, "host_identity", lambda: next(names))
+    monkeypatch.setattr(startup, "_check_reachable", lambda _: None)
+    monkeypatch.setattr(startup, "_neighbours", lambda *_: {})
+    names = iter(["one", "other"])
+    told = iter([rank(0, cores=3, first=last), rank(1, cores=3, first=last)])
+    monkeypatch.setattr(startup, "own_means", lambda _: next(told))
+    before = pinned_threads(last)
+    options = Options(0, 2, lanes=2, affinity=affinity)
+    with released(join_all(tmp_path, options, replace(options, rank=1))):
+        assert pinned_threads(last) - before == (2 if affinity == "auto" else 0)
+
+
+def pinned_threads(core: int) -> int:
+    """Of this process, to one processor."""
+    allowed = [
+        line.split()[1]
+        for task in Path("/proc/self/task").iterdir()
+        for line in (task / "status").read_text().splitlines()
+        if line.startswith("Cpus_allowed_list")
+    ]
+    return allowed.count(str(core))
 
 
 def test_own_means_are_those_of_this_process() -> None:

@@ -66,6 +66,7 @@ def test_launchers_are_known(environment: dict[str, str]) -> None:
         ({"SPARSEWIRE_BLOCK": "100"}, "power of two from 16 to 4096"),
         ({"SPARSEWIRE_BLOCK": "8"}, "power of two from 16 to 4096"),
         ({"SPARSEWIRE_BLOCK": "8192"}, "power of two from 16 to 4096"),
+        ({"SPARSEWIRE_AFFINITY": "on"}, "SPARSEWIRE_AFFINITY must be auto or off"),
         ({"SPARSEWIRE_WINDOW": "-1"}, "window must not be negative"),
         ({"SPARSEWIRE_MEMORY": "7"}, "SPARSEWIRE_MEMORY must be 8 to"),
         ({"SPARSEWIRE_MEMORY": "2000000"}, "SPARSEWIRE_MEMORY must be 8 to"),

@@ -45,6 +45,28 @@ def proposals(means: Sequence[Means]) -> list[Lanes]:
     ]
 
 
+def processors_of(means: Sequence[Means], rank: int, lanes: int) -> list[int]:
+    """On which processor each lane of a rank shall run; none where they may run on any.
+
+    Those that may run on the same processors get as many each, in the order of the ranks. The
+    system may choose for a single lane, where a rank would not keep one more for its program,
+    where control groups limit its time, and where ranks share some of their processors only.
+    """
+    own = means[rank]
+    crowd = [number for number, each in enumerate(means) if _shares_processors(each, own)]
+    cores = list(cores_of(own.processors))
+    each = len(cores) // len(crowd)
+    alike = all(means[number].processors == own.processors for number in crowd)
+    if lanes == 1 or each <= lanes or own.quota or not alike:
+        return []
+    first = crowd.index(rank) * each
+    return cores[first : first + lanes]
+
+
+def _shares_processors(a: Means, b: Means) -> bool:
+    return a.machine == b.machine and bool(int(a.processors, 16) & int(b.processors, 16))
+
+
 def _proposal(means: Means, share: float, beside: int, has_link: bool) -> Lanes:
     """By `share` processors for the rank, `beside` ranks on its host."""
     # The program itself has one of the processors.

@@ -18,7 +18,7 @@ from sparsewire._core import Mesh as Core
 from sparsewire.errors import AuthenticationError, Error, MismatchError, ProtocolError
 from sparsewire.meeting import shared_mesh
 from sparsewire.meeting.handshake import KEY_SIZE, derive, worker_key
-from sparsewire.meeting.lanes import lanes_of
+from sparsewire.meeting.lanes import lanes_of, processors_of
 from sparsewire.meeting.means import Means, own_means
 from sparsewire.meeting.mesh import Channels, Membership, close_channels, dial_aggregators
 from sparsewire.meeting.place import Place
@@ -261,10 +261,17 @@ def _make_mesh(
         start_timeout=options.start_timeout,
         memory=options.memory << 20,
         neighbours=len(near),
+        processors=_processors(options, lanes, records),
     )
     make_porter = partial(Porter, core, member, doors, routes, options.peer_timeout)
     identity = f"{member.job:016x}.{member.epoch}"
     return SharedMesh(identity, options.rank, lanes, terms, core, make_porter)
+
+
+def _processors(options: Options, lanes: int, records: list[Record]) -> list[int]:
+    if lanes == 1 or options.affinity == "off":
+        return []
+    return processors_of([record.means for record in records], options.rank, lanes)
 
 
 def _routes(records: list[Record], mine: Record, near: dict[int, LocalAddress]) -> Routes:
