@@ -58,6 +58,11 @@ for layout in 2x2 2x4 4x1 4x2; do
 done
 measure small-1x4 bench all_reduce --bytes 4KiB --hosts 1 --ranks 4 --density 1 --against gloo
 
+# Hosts with several links, against the same hosts with one.
+wide="$reduce --hosts 2 --link 500mbit --density 1 $few"
+measure one-link $wide
+measure two-links $wide --links 2
+
 # Sparse input: positions are known, and nothing is scanned.
 sparse="--input sparse --pattern random"
 measure sparse-loopback $reduce --density 1,0.4,0.2,0.1,0.05,0.01,0.001 $sparse $few

@@ -15,7 +15,7 @@ namespace {
 
 void init_mesh(comm::Mesh* self, Rank rank, std::uint32_t world_size, std::uint32_t lanes,
                double peer_timeout, double start_timeout, std::size_t memory,
-               std::uint32_t neighbours) {
+               std::uint32_t neighbours, std::vector<std::uint32_t> processors) {
   const auto milliseconds = [](double seconds) {
     return proto::Milliseconds{static_cast<std::int64_t>(seconds * 1000)};
   };
@@ -24,7 +24,8 @@ void init_mesh(comm::Mesh* self, Rank rank, std::uint32_t world_size, std::uint3
                          .rank = rank,
                          .patience = milliseconds(peer_timeout),
                          .start_patience = milliseconds(start_timeout),
-                         .share = comm::MemoryShare::of(memory, lanes, world_size, neighbours)},
+                         .share = comm::MemoryShare::of(memory, lanes, world_size, neighbours),
+                         .processors = std::move(processors)},
                         std::move(none_yet));
 }
 
@@ -39,7 +40,7 @@ void bind_mesh(nb::module_& m) {
   constexpr nb::call_guard<GilRelease> unlocked{};
   nb::class_<comm::Mesh>(m, "Mesh")
       .def("__init__", &init_mesh, "rank"_a, "world_size"_a, nb::kw_only(), "lanes"_a,
-           "peer_timeout"_a, "start_timeout"_a, "memory"_a, "neighbours"_a)
+           "peer_timeout"_a, "start_timeout"_a, "memory"_a, "neighbours"_a, "processors"_a)
       .def("calls_fd", &comm::Mesh::calls_fd)
       .def("take_calls", &comm::Mesh::take_calls)
       .def("note_call", &comm::Mesh::note_call, "peer"_a)

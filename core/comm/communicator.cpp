@@ -122,12 +122,21 @@ void Communicator::run_stream_locked(InFlight& in_flight) {
   }
 }
 
-void Communicator::operation_chosen(std::uint64_t seq, proto::Route route) {
+// The lane that tells of it has its own parts.
+void Communicator::share_exchange_locked(InFlight& in_flight, const Order& order) {
+  for (std::size_t number = 1; number < lanes_.size(); ++number) {
+    lanes_[number]->exchange(in_flight.operation, order);
+    ++in_flight.lanes_left;
+  }
+}
+
+void Communicator::operation_chosen(std::uint64_t seq, proto::Route route, const Order& order) {
   const std::lock_guard lock(mutex_);
   const auto at = in_flight_.find(seq);
   if (at == in_flight_.end() || broken_) return;
   InFlight& in_flight = at->second;
   if (route == proto::Route::stream) in_flight.operation->leave_out_stripes();
+  if (order && !in_flight.failure) share_exchange_locked(in_flight, order);
   in_flight.state =
       route == proto::Route::exchange ? InFlight::State::running : InFlight::State::waiting;
   run_waiting_locked();

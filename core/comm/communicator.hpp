@@ -103,7 +103,7 @@ class Communicator final : public LaneListener {
 
   void operation_left(std::uint64_t seq) override;
   void operation_failed(std::uint64_t seq, Error error) override;
-  void operation_chosen(std::uint64_t seq, proto::Route route) override;
+  void operation_chosen(std::uint64_t seq, proto::Route route, const Order& order) override;
   void peer_silent(const Silence& silence) override;
   void broken(Error error) override;
 
@@ -128,6 +128,7 @@ class Communicator final : public LaneListener {
   void issue_locked(InFlight& in_flight);
   void run_waiting_locked();
   void run_stream_locked(InFlight& in_flight);
+  void share_exchange_locked(InFlight& in_flight, const Order& order);
   void fail_locked(std::uint64_t seq, const Error& error);
   void break_locked(const Error& error) noexcept;
   void end_in_order_locked();

@@ -36,6 +36,11 @@ Lane::Lane(const MeshPlace& place, std::uint32_t number, std::span<int> sockets,
   }
 }
 
+void Lane::start() {
+  const auto& processors = place_.processors;
+  thread_.start(number_ < processors.size() ? std::optional(processors[number_]) : std::nullopt);
+}
+
 // --- Groups and connections that come ---
 
 // Whoever joins finds the memory for it.

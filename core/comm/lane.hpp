@@ -24,6 +24,7 @@ struct MeshPlace {
   proto::Milliseconds patience{30'000};         // without a sign of life, until a peer is lost
   proto::Milliseconds start_patience{300'000};  // until a group must be here that others have
   MemoryShare share{};
+  std::vector<std::uint32_t> processors{};  // of each lane; none where the system may choose
 
   bool is_self(std::uint32_t peer) const { return !dedicated && static_cast<Rank>(peer) == rank; }
   bool is_alone() const { return !dedicated && peers == 1; }
@@ -46,7 +47,7 @@ class Lane final : private ProgressClient, private FrameTaker {
 
   // --- From any thread; these only ask ---
 
-  void start() { thread_.start(); }
+  void start();
   // From here on the group must leave before it can go.
   void join(const std::shared_ptr<LaneGroup>& group);
   // Takes over the socket of a peer that was dialled, or has come.

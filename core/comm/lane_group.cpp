@@ -41,8 +41,7 @@ void LaneGroup::submit(std::shared_ptr<Operation> operation) {
   const auto wake = wake_for(*operation);
   post(
       [this, operation = std::move(operation)] {
-        const bool is_here =
-            place_.has_exchanges() ? book_.has(operation->seq()) : take_on(operation);
+        const bool is_here = place_.has_joins() ? book_.has(operation->seq()) : take_on(operation);
         if (is_here) protocol_.submit(*operation);
       },
       wake);
@@ -55,6 +54,12 @@ void LaneGroup::introduce(std::shared_ptr<Operation> operation) {
         if (take_on(operation)) protocol_.introduce(*operation);
       },
       wake);
+}
+
+void LaneGroup::exchange(std::shared_ptr<Operation> operation, LaneListener::Order order) {
+  post([this, operation = std::move(operation), order = std::move(order)] {
+    if (take_on(operation)) protocol_.exchange(operation->seq(), *order);
+  });
 }
 
 void LaneGroup::set_link(const proto::LinkFigures& link) {

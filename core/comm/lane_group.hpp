@@ -32,8 +32,10 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
   // Runs this lane's part of the operation as a stream.
   void submit(std::shared_ptr<Operation> operation);
   // Tells lane 0 of an operation that was just issued: of every one where owners are colocated,
-  // because that lane carries all exchanges, and of bad input anywhere, which it refuses.
+  // because that lane is the one on which ranks join, and of bad input anywhere, which it refuses.
   void introduce(std::shared_ptr<Operation> operation);
+  // Carries this lane's parts of an operation that all ranks have joined on the first.
+  void exchange(std::shared_ptr<Operation> operation, LaneListener::Order order);
   void set_link(const proto::LinkFigures& link);
   void fail(std::uint64_t seq);
   // These two take no memory, which may be what is lacking.

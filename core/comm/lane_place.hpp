@@ -3,6 +3,7 @@
 
 #include "comm/channel.hpp"
 #include "proto/exchange/choice.hpp"
+#include "proto/exchange/exchange_share.hpp"
 #include "proto/stream/hosts.hpp"
 
 namespace sparsewire::comm {
@@ -23,8 +24,8 @@ struct LanePlace {
   bool is_deputy(std::uint32_t owner) const {
     return hosts.has_deputies(rank) && hosts.speaker(rank, owner) == rank;
   }
-  // The lane that carries all exchanges, where owners are colocated.
-  bool has_exchanges() const { return !dedicated && lane == 0; }
+  // The lane on which ranks join, where owners are colocated; all carry exchanges then.
+  bool has_joins() const { return !dedicated && lane == 0; }
   std::string who() const { return "rank " + std::to_string(rank); }
 };
 
@@ -37,8 +38,10 @@ class LaneListener {
   virtual void operation_left(std::uint64_t seq) = 0;
   // This one operation cannot be done; others go on.
   virtual void operation_failed(std::uint64_t seq, Error error) = 0;
-  // All ranks have joined the operation, and know which way it goes.
-  virtual void operation_chosen(std::uint64_t seq, proto::Route route) = 0;
+  // All ranks have joined the operation, and know which way it goes. With an order, other lanes
+  // carry parts of it, too.
+  using Order = std::shared_ptr<const proto::ExchangeOrder>;
+  virtual void operation_chosen(std::uint64_t seq, proto::Route route, const Order& order) = 0;
   // Nothing has come from a peer for a while, or it was heard again.
   virtual void peer_silent(const Silence& silence) = 0;
   // Nothing can go on.

@@ -47,9 +47,14 @@ LaneProtocol::LaneProtocol(const LanePlace& place, PeerChannels& peers, LaneBook
       book_(book),
       listener_(listener),
       streams_(place, peers, listener, [this](std::uint64_t seq) { end(seq); }) {
-  if (!place.has_exchanges()) return;
+  if (place.dedicated) return;
+  const proto::LaneShare share{place.lane, place.topology.lanes};
+  if (!place.has_joins()) {
+    exchanges_ = std::make_unique<proto::Exchanges>(share);
+    return;
+  }
   peer_ = std::make_unique<proto::Peer>(place.rank, static_cast<Rank>(place.topology.world_size),
-                                        place.hosts);
+                                        place.hosts, share.lanes);
 }
 
 // --- Operations ---
@@ -72,6 +77,10 @@ void LaneProtocol::introduce(Operation& operation) {
   apply(std::move(effects));
 }
 
+void LaneProtocol::exchange(std::uint64_t seq, const proto::ExchangeOrder& order) {
+  exchanges_->begin(seq, order);
+}
+
 // Colocated ranks tell each other; dedicated owners tell all ranks.
 void LaneProtocol::refuse(std::uint64_t seq, const Error& bad_input,
                           proto::Peer::Effects& effects) {
@@ -85,6 +94,7 @@ void LaneProtocol::fail(std::uint64_t seq) {
   if (is_broken_) return;
   peers_.detach();
   streams_.cancel(seq);
+  if (exchanges_) exchanges_->drop(seq);
   if (book_.has(seq)) end(seq);
 }
 
@@ -92,6 +102,7 @@ void LaneProtocol::break_off() noexcept {
   is_broken_ = true;
   streams_.break_off();
   peer_.reset();
+  exchanges_.reset();
 }
 
 void LaneProtocol::end_all() noexcept {
@@ -115,7 +126,9 @@ void LaneProtocol::set_link(const proto::LinkFigures& link) {
 }
 
 std::vector<Rank> LaneProtocol::missing(std::uint64_t seq) const {
-  auto missing = peer_ ? peer_->missing(seq) : std::vector<Rank>{};
+  auto missing = peer_        ? peer_->missing(seq)
+                 : exchanges_ ? exchanges_->missing(seq)
+                              : std::vector<Rank>{};
   return missing.empty() ? streams_.missing(seq) : missing;
 }
 
@@ -130,6 +143,7 @@ bool LaneProtocol::ask(std::uint64_t seq) {
 std::vector<std::uint32_t> LaneProtocol::awaited(std::uint64_t seq) const {
   std::vector<std::uint32_t> awaited = streams_.awaited(seq);
   if (peer_) std::ranges::copy(peer_->missing(seq), std::back_inserter(awaited));
+  if (exchanges_) std::ranges::copy(exchanges_->missing(seq), std::back_inserter(awaited));
   return awaited;
 }
 
@@ -140,10 +154,14 @@ Status LaneProtocol::accepts(std::uint32_t from, const wire::FrameHeader& header
     case Protocol::stream:
       return streams_.accepts(from, header);
     case Protocol::exchange:
-      return peer_ ? Status{} : is_no_peer();
+      return takes(header.kind) ? Status{} : is_no_peer();
     default:
       return is_no_worker();
   }
+}
+
+bool LaneProtocol::takes(wire::FrameKind kind) const {
+  return peer_ || (exchanges_ && kind == wire::FrameKind::part);
 }
 
 Status LaneProtocol::on_message(std::uint32_t from, wire::Message message) {
@@ -151,7 +169,9 @@ Status LaneProtocol::on_message(std::uint32_t from, wire::Message message) {
     case Protocol::stream:
       return streams_.on_message(from, std::move(message));
     case Protocol::exchange:
-      return peer_ ? on_peer_message(static_cast<Rank>(from), message) : is_no_peer();
+      if (!takes(message.header.kind)) return is_no_peer();
+      return peer_ ? on_peer_message(static_cast<Rank>(from), message)
+                   : on_part(static_cast<Rank>(from), message);
     default:
       return is_no_worker();
   }
@@ -164,36 +184,63 @@ Status LaneProtocol::on_peer_message(Rank rank, const wire::Message& message) {
   return {};
 }
 
+Status LaneProtocol::on_part(Rank rank, const wire::Message& message) {
+  proto::Outgoings messages;
+  if (Status error = exchanges_->on_part(rank, message, messages)) return error;
+  send(std::move(messages));
+  return {};
+}
+
 // --- Exchanges ---
 
 // Nothing of this rank's own is begun, and nothing ends, while a rank is behind with reading: so
 // little waits in memory, and little is left to send behind the end.
 void LaneProtocol::run_exchanges() {
   for (int round = 0; round < kStepsPerRound && can_exchange(); ++round) {
-    proto::Peer::Effects effects;
-    const auto worked = peer_->poll(effects);
-    if (!worked) return listener_.broken(worked.error());
-    apply(std::move(effects));
+    peer_ ? poll_peer() : poll_exchanges();
   }
 }
 
-bool LaneProtocol::can_exchange() const {
-  return peer_ && peer_->has_work() && !peers_.is_any_behind();
+void LaneProtocol::poll_peer() {
+  proto::Peer::Effects effects;
+  const auto worked = peer_->poll(effects);
+  if (!worked) return listener_.broken(worked.error());
+  apply(std::move(effects));
 }
 
-void LaneProtocol::apply(proto::Peer::Effects effects) {
-  for (proto::Outgoing& outgoing : effects.messages) {
+void LaneProtocol::poll_exchanges() {
+  proto::Outgoings messages;
+  std::optional<std::uint64_t> ended;
+  const auto worked = exchanges_->poll(messages, ended);
+  if (!worked) return listener_.broken(worked.error());
+  send(std::move(messages));
+  if (ended) end(*ended);
+}
+
+bool LaneProtocol::can_exchange() const {
+  const bool has_work = (peer_ && peer_->has_work()) || (exchanges_ && exchanges_->has_work());
+  return has_work && !peers_.is_any_behind();
+}
+
+void LaneProtocol::send(proto::Outgoings messages) {
+  for (proto::Outgoing& outgoing : messages) {
     if (outgoing.to == kNoRank) {
       peers_.send_to_all(outgoing.message);
     } else {
       peers_.send(static_cast<std::uint32_t>(outgoing.to), std::move(outgoing.message));
     }
   }
+}
+
+void LaneProtocol::apply(proto::Peer::Effects effects) {
+  send(std::move(effects.messages));
   for (const proto::PeerEvent& event : effects.events) {
     using Kind = proto::PeerEvent::Kind;
     if (event.kind == Kind::failed) listener_.operation_failed(event.seq, event.error);
     if (event.kind == Kind::ended) end(event.seq);
-    if (event.kind == Kind::chosen) listener_.operation_chosen(event.seq, event.route);
+    if (event.kind == Kind::chosen) {
+      listener_.operation_chosen(event.seq, event.route, event.order);
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "comm/lane_book.hpp"
 #include "comm/lane_streams.hpp"
+#include "proto/exchange/exchanges.hpp"
 #include "proto/exchange/peer.hpp"
 
 namespace sparsewire::comm {
@@ -19,6 +20,8 @@ class LaneProtocol {
   // all ranks must agree on first, or that this rank refuses.
   void submit(Operation& operation);
   void introduce(Operation& operation);
+  // Carries this lane's parts of an operation of the book that another lane's ranks have joined.
+  void exchange(std::uint64_t seq, const proto::ExchangeOrder& order);
   // Gives up an operation that has failed.
   void fail(std::uint64_t seq);
   // Gives up all of them, for ever: lets go of what owners and exchanges hold; then, once no
@@ -59,8 +62,13 @@ class LaneProtocol {
 
  private:
   Status on_peer_message(Rank rank, const wire::Message& message);
+  Status on_part(Rank rank, const wire::Message& message);
+  void poll_peer();
+  void poll_exchanges();
   void refuse(std::uint64_t seq, const Error& bad_input, proto::Peer::Effects& effects);
   void apply(proto::Peer::Effects effects);
+  void send(proto::Outgoings messages);
+  bool takes(wire::FrameKind kind) const;
   bool can_exchange() const;
   void end(std::uint64_t seq);
 
@@ -69,7 +77,10 @@ class LaneProtocol {
   LaneBook& book_;
   LaneListener& listener_;
   LaneStreams streams_;
-  std::unique_ptr<proto::Peer> peer_;  // null where owners are dedicated, and beyond the first lane
+  // Where owners are colocated: the first lane has a peer, all others the exchanges that it tells
+  // them of.
+  std::unique_ptr<proto::Peer> peer_;
+  std::unique_ptr<proto::Exchanges> exchanges_;
   bool is_broken_ = false;
 };
 

@@ -9,28 +9,6 @@
 #include "proto/stream/source.hpp"
 
 namespace sparsewire::comm {
-namespace {
-
-// Lets several lanes write to one sink.
-class LockedSink final : public proto::Sink {
- public:
-  explicit LockedSink(proto::Sink& sink) : sink_(sink) {}
-
-  std::byte* place(std::uint64_t chunk, std::size_t size) override {
-    return sink_.place(chunk, size);
-  }
-  Status write(std::uint64_t chunk, const proto::Segment& segment) override {
-    const std::lock_guard lock(mutex_);
-    return sink_.write(chunk, segment);
-  }
-
- private:
-  proto::Sink& sink_;
-  std::mutex mutex_;
-};
-
-}  // namespace
-
 Operation::Operation(const Arguments& arguments, const wire::Topology& topology)
     : arguments_(arguments),
       topology_(topology),
@@ -62,7 +40,8 @@ void Operation::leave_out_stripes() {
 
 void Operation::open_stream() {
   if (descriptor_.is_sparse) {
-    sink_ = std::make_shared<LockedSink>(*outputs_.open({{descriptor_.count, grid_}}).front());
+    proto::Sink* const sink = outputs_.open({{descriptor_.count, grid_}}).front();
+    sink_ = {std::shared_ptr<void>(), sink};  // The outputs have it.
   } else {
     sink_ = std::make_shared<proto::DenseSink>(dense());
   }
@@ -92,9 +71,16 @@ proto::DenseTensor Operation::dense() const {
 // Indices are as wide as those of the input, unless others may name what these have no numbers for.
 proto::Lists Operation::lists_of(const Arguments& arguments) {
   const proto::SparseTensor& tensor = arguments.tensor;
-  return {.is_wide = tensor.is_wide || tensor.positions() > INT32_MAX,
-          .form = arguments.form,
-          .allocate = [](std::size_t size) { return ResultPool::shared().allocate(size); }};
+  proto::Lists lists{
+      .is_wide = tensor.is_wide || tensor.positions() > INT32_MAX,
+      .form = arguments.form,
+      .allocate = [](std::size_t size) { return ResultPool::shared().allocate(size); }};
+  if (topology_.lanes > 1) {
+    lists.share = [this](proto::SparseOutput& output) -> proto::PartSink* {
+      return shared_.emplace_back(std::make_unique<SharedOutput>(output)).get();
+    };
+  }
+  return lists;
 }
 
 bool Operation::wait(std::optional<std::chrono::nanoseconds> patience) const {

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "comm/progress_thread.hpp"
+#include "comm/shared_output.hpp"
 #include "proto/sparse/outputs.hpp"
 #include "proto/sparse/sparse_tensor.hpp"
 #include "proto/stream/dense.hpp"
@@ -74,7 +75,7 @@ class Operation {
   void end(Status failure);
 
  private:
-  static proto::Lists lists_of(const Arguments& arguments);
+  proto::Lists lists_of(const Arguments& arguments);
   proto::DenseTensor dense() const;
 
   std::uint64_t seq_ = 0;
@@ -84,6 +85,7 @@ class Operation {
   proto::ChunkGrid grid_;
   Status bad_input_;
   bool leaves_out_zeros_ = false;
+  std::vector<std::unique_ptr<SharedOutput>> shared_;
   proto::Outputs outputs_;
   std::shared_ptr<proto::Sink> sink_;
   mutable std::mutex mutex_;

@@ -35,8 +35,13 @@ class DefaultFloats {
 
 }  // namespace
 
-void ProgressThread::start() {
+void ProgressThread::start(std::optional<std::uint32_t> processor) {
   thread_ = std::thread([this] { run(); });
+  if (!processor || *processor >= CPU_SETSIZE) return;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(*processor, &one);
+  (void)pthread_setaffinity_np(thread_.native_handle(), sizeof one, &one);
 }
 
 void ProgressThread::join() {

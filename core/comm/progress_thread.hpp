@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -41,7 +42,8 @@ class ProgressThread {
   explicit ProgressThread(ProgressClient& client) : client_(client) {}
   ~ProgressThread() { join(); }
 
-  void start();
+  // On one processor alone, where there is a number; it is a wish, which the system may refuse.
+  void start(std::optional<std::uint32_t> processor = {});
   void join();
 
   // Runs the call in its turn. From any thread; dropped without being run after the end. Where the

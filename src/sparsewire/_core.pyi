@@ -219,12 +219,14 @@ class Mesh:
         start_timeout: float,
         memory: int,
         neighbours: int,
+        processors: Sequence[int],
     ) -> None:
         """Connected with nobody yet. Limits in seconds.
 
         A peer without a sign of life for `peer_timeout` is lost, and a group that others have must
         be here within `start_timeout`. `memory` in bytes is dealt out to the connections, of which
-        `neighbours` may be through shared memory.
+        `neighbours` may be through shared memory. `processors` has one for each lane, or none
+        where the system may choose.
         """
 
     def calls_fd(self) -> int:

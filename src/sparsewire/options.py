@@ -15,12 +15,12 @@ SECRET_MIN_BYTES = 16
 PEER_TIMEOUT_DEFAULT_S = 30.0
 PEER_TIMEOUT_MIN_S = 1.0
 PEER_TIMEOUT_MAX_S = 24 * 3600.0
-LANES_DEFAULT = 1
 LANES_MAX = 16
 BLOCK_DEFAULT = 256
 BLOCK_MIN = 16
 BLOCK_MAX = 4096
 HOSTS = ("levels", "flat")
+AFFINITY = ("auto", "off")
 # NCCL first: the default, until the engine's way of tensors on GPUs has run on some.
 CUDA = ("nccl", "engine", "auto")
 MEMORY_DEFAULT_MIB = 64
@@ -93,7 +93,8 @@ class Options:
     world_size: int
     timeout: float = TIMEOUT_DEFAULT_S
     peer_timeout: float = PEER_TIMEOUT_DEFAULT_S
-    lanes: int = LANES_DEFAULT
+    lanes: int | None = None
+    """Progress threads; None: the ranks agree on a number."""
     block: int = BLOCK_DEFAULT
     window: int = 0
     aggregators: tuple[Address, ...] = ()
@@ -106,6 +107,8 @@ class Options:
     hosts: str = HOSTS[0]
     """Whether the ranks of a host add up before anything crosses the network, or speak each for
     itself."""
+    affinity: str = AFFINITY[0]
+    """Whether lanes, where there are several, keep to processors of their own."""
     cuda: str = CUDA[0]
     """What serves CUDA tensors in the PyTorch backend; auto: whichever is faster."""
 
@@ -122,7 +125,10 @@ class Options:
             f"SPARSEWIRE_PEER_TIMEOUT must be {PEER_TIMEOUT_MIN_S:g} to {PEER_TIMEOUT_MAX_S:g} "
             f"seconds, not {self.peer_timeout:g}",
         )
-        _require(1 <= self.lanes <= LANES_MAX, f"lanes must be 1 to {LANES_MAX}, not {self.lanes}")
+        _require(
+            self.lanes is None or 1 <= self.lanes <= LANES_MAX,
+            f"lanes must be 1 to {LANES_MAX}, or auto, not {self.lanes}",
+        )
         power_of_two = self.block > 0 and self.block & (self.block - 1) == 0
         _require(
             power_of_two and BLOCK_MIN <= self.block <= BLOCK_MAX,
@@ -131,6 +137,10 @@ class Options:
         _require(
             self.hosts in HOSTS,
             f"SPARSEWIRE_HOSTS must be {' or '.join(HOSTS)}, not {self.hosts!r}",
+        )
+        _require(
+            self.affinity in AFFINITY,
+            f"SPARSEWIRE_AFFINITY must be {' or '.join(AFFINITY)}, not {self.affinity!r}",
         )
         _require(
             self.cuda in CUDA,
@@ -178,7 +188,7 @@ def resolve(
         world_size=_of_launcher(environment, "world_size", world_size, WORLD_SIZE_NAMES),
         timeout=setting(timeout, "SPARSEWIRE_TIMEOUT", float, TIMEOUT_DEFAULT_S),
         peer_timeout=setting(None, "SPARSEWIRE_PEER_TIMEOUT", float, PEER_TIMEOUT_DEFAULT_S),
-        lanes=setting(lanes, "SPARSEWIRE_LANES", int, LANES_DEFAULT),
+        lanes=setting(lanes, "SPARSEWIRE_LANES", _lanes, None),
         block=setting(None, "SPARSEWIRE_BLOCK", int, BLOCK_DEFAULT),
         window=setting(None, "SPARSEWIRE_WINDOW", int, 0),
         aggregators=tuple(parse_address(text) for text in aggregators),
@@ -186,6 +196,7 @@ def resolve(
         link=parse_link_figures(given) if (given := environment.get("SPARSEWIRE_LINK")) else None,
         memory=setting(None, "SPARSEWIRE_MEMORY", int, MEMORY_DEFAULT_MIB),
         hosts=environment.get("SPARSEWIRE_HOSTS") or HOSTS[0],
+        affinity=environment.get("SPARSEWIRE_AFFINITY") or AFFINITY[0],
         cuda=environment.get("SPARSEWIRE_CUDA") or CUDA[0],
         shared_memory=setting(None, "SPARSEWIRE_SHARED_MEMORY", int, 1) != 0,
     )
@@ -226,6 +237,10 @@ def _read(name: str, text: str, read: Callable[[str], T]) -> T:
         return read(text)
     except ValueError:
         raise ValueError(f"{name}={text!r} is not a number") from None
+
+
+def _lanes(text: str) -> int | None:
+    return None if text == "auto" else int(text)
 
 
 def _require(condition: bool, message: str) -> None:

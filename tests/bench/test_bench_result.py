@@ -47,6 +47,12 @@ def test_limits_follow_from_the_measured_densities() -> None:
     assert result(Cluster(2)).backends["gloo"].limit_ratio is None
 
 
+def test_several_links_of_a_host_carry_together() -> None:
+    wide = replace(IN_THE_LAB, links=2)
+    assert wide.place == "emulated hosts at 2 x 1gbit"
+    assert result(wide).gloo_limit_s == pytest.approx(0.016)
+
+
 def test_processor_time_is_summed_over_ranks_and_aggregators_per_call() -> None:
     measured = result().backends
     assert measured["sparsewire"].cpu_s == pytest.approx((2 * 0.6 + 1.0) / 2)

@@ -78,6 +78,8 @@ def test_bad_clusters_are_refused() -> None:
         Cluster(ranks=1)
     with pytest.raises(ExperimentError):
         Cluster(ranks=2, link="1gbit")
+    with pytest.raises(ExperimentError, match="--links are of emulated hosts"):
+        Cluster(ranks=2, links=2)
     with pytest.raises(ValueError, match="cannot read link speed"):
         Cluster(ranks=2, emulated=True, link="fast")
 

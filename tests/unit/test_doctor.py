@@ -19,8 +19,10 @@ from sparsewire.cli.main import app
 from sparsewire.doctor.diagnosis import DENSITIES, SIZES, Diagnosis, choices, of_ranks
 from sparsewire.doctor.findings import Finding, findings
 from sparsewire.doctor.gpu import Gpu, look_at_gpu
-from sparsewire.doctor.machine import Device, Machine, device_with, look_at_machine
+from sparsewire.doctor.machine import Machine, look_at_machine
 from sparsewire.doctor.tables import print_diagnosis
+from sparsewire.meeting.interfaces import Device, device_with
+from sparsewire.meeting.means import Means
 from sparsewire.options import LinkFigures
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")
@@ -43,6 +45,7 @@ def machine(number: int = 0, **facts: object) -> Machine:
         speed_mbit=1000,
         torch=None,
         mpi4py=None,
+        means=Means(f"host{number}", f"machine{number}", "ff", 0.0, 1, 1000),
     )
     return dataclasses.replace(healthy, **facts)  # type: ignore[arg-type]
 
@@ -130,7 +133,7 @@ def test_a_speed_that_nobody_tells_is_not_known(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("sparsewire.doctor.machine.Ethtool", fail)
+    monkeypatch.setattr("pyroute2.Ethtool", fail)
     assert device_with("127.0.0.1").speed_mbit is None
 
 
@@ -140,6 +143,21 @@ def test_a_machine_is_looked_at() -> None:
     assert (found.interface, found.address, found.is_loopback) == ("lo", "127.0.0.1", True)
     assert found.host == socket.gethostname()
     assert found.address_problem is None
+
+
+def test_lanes_are_told_and_why() -> None:
+    def said(*machines: Machine) -> str:
+        console = Console(record=True, width=100)
+        print_diagnosis(console, Diagnosis.of(list(machines), GIGABIT))
+        return console.export_text()
+
+    fast = Means("host0", "machine0", "ff", 0.0, 1, 25_000)
+    other = fast._replace(host="host1", machine="machine1")
+    assert "lanes: 5 (a rank has a link of 25000 Mbit/s" in said(
+        machine(means=fast), machine(1, means=other)
+    )
+    assert "lanes: 2 (as SPARSEWIRE_LANES says)" in said(machine(lanes=2), machine(1, lanes=2))
+    assert "lanes:" not in said(machine(means=None))
 
 
 def test_a_wrong_interface_is_a_problem_of_the_machine() -> None:

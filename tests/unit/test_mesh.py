@@ -40,9 +40,9 @@ def join_all(where: Path | Address, *options: Options, late: int | None = None):
 
 
 @contextmanager
-def released(groups: list[Joined]) -> Iterator[None]:
+def released(groups: list[Joined]) -> Iterator[list[Joined]]:
     try:
-        yield
+        yield groups
     finally:
         for group in groups:
             group.mesh.release()
@@ -67,7 +67,7 @@ def test_settings_that_differ_are_named_on_every_rank(tmp_path: Path) -> None:
     results = join_all(tmp_path, Options(0, 3), Options(1, 3), Options(2, 3, lanes=2))
     for rank, error in enumerate(results):
         assert isinstance(error, MismatchError)
-        other = "2 on rank 2" if rank < 2 else "1 on rank 0"
+        other = "'2' on rank 2" if rank < 2 else "'auto' on rank 0"
         assert "ranks disagree on lanes" in str(error)
         assert other in str(error)
 

@@ -31,6 +31,10 @@ def test_environment_is_read() -> None:
     assert "sixteen" not in repr(options)
 
 
+def test_the_number_of_lanes_may_be_left_to_the_ranks() -> None:
+    assert resolve({**RANKED, "SPARSEWIRE_LANES": "auto"}).lanes is None
+
+
 def test_arguments_come_first() -> None:
     environment = {**RANKED, "SPARSEWIRE_LANES": "3", "SPARSEWIRE_AGGREGATORS": "a:1"}
     options = resolve(environment, rank=0, world_size=2, lanes=2, timeout=9, aggregators=[])
@@ -58,9 +62,11 @@ def test_launchers_are_known(environment: dict[str, str]) -> None:
         ({"SPARSEWIRE_SECRET": "fifteen letters"}, "at least 16 are needed"),
         ({"SPARSEWIRE_LANES": "0"}, "lanes must be 1 to 16"),
         ({"SPARSEWIRE_LANES": "17"}, "lanes must be 1 to 16"),
+        ({"SPARSEWIRE_LANES": "many"}, "SPARSEWIRE_LANES='many' is not a number"),
         ({"SPARSEWIRE_BLOCK": "100"}, "power of two from 16 to 4096"),
         ({"SPARSEWIRE_BLOCK": "8"}, "power of two from 16 to 4096"),
         ({"SPARSEWIRE_BLOCK": "8192"}, "power of two from 16 to 4096"),
+        ({"SPARSEWIRE_AFFINITY": "on"}, "SPARSEWIRE_AFFINITY must be auto or off"),
         ({"SPARSEWIRE_WINDOW": "-1"}, "window must not be negative"),
         ({"SPARSEWIRE_MEMORY": "7"}, "SPARSEWIRE_MEMORY must be 8 to"),
         ({"SPARSEWIRE_MEMORY": "2000000"}, "SPARSEWIRE_MEMORY must be 8 to"),

@@ -21,7 +21,8 @@ from sparsewire.meeting.caller import Place
 from sparsewire.meeting.handshake import Hello, Reason, Refused, Role, receive
 from sparsewire.meeting.listener import Listener
 from sparsewire.meeting.mesh import Membership, dial
-from sparsewire.meeting.porter import MeshGuard, Porter, targets_of
+from sparsewire.meeting.porter import MeshGuard, Porter
+from sparsewire.meeting.routes import Routes
 from sparsewire.meeting.sockets import LocalAddress, bind, bind_local, local_end
 from sparsewire.options import Address
 
@@ -80,14 +81,14 @@ class Ranks:
         for rank, (door, _) in enumerate(local):
             doors[rank].append(door)
         near = {rank: name for rank, (_, name) in enumerate(local)}
-        self.targets = targets_of([local_end(door[0]) for door in doors], near)
+        self.routes = Routes([[local_end(door[0])] for door in doors], near)
         self.engines = [Engine() for _ in range(count)]
         self.porters = [
             Porter(
                 self.engines[rank],
                 Membership(7, 0, rank, count, lanes, KEY),
                 doors[rank],
-                self.targets,
+                self.routes,
                 patience,
             )
             for rank in range(count)
@@ -181,7 +182,8 @@ def test_the_higher_one_goes_on_where_the_lower_ones_call_comes_to_nothing() -> 
         job.engines[0].ask(1)
         job.engines[1].ask(0)
         job.rounds([0])
-        job.porters[0]._targets = [[], [Address("127.0.0.1", 1)]]  # Of what it begins from now on.
+        nowhere = [Address("127.0.0.1", 1)]
+        job.porters[0]._routes = Routes([[], nowhere])  # Of what it begins from now on.
         job.porters[0]._caller.cancel((1, 0))
         job.until((0, 1))
         check_joined(job, 0, 1)
@@ -215,7 +217,7 @@ def test_ranks_that_cannot_reach_a_neighbour_go_over_the_network(
 ) -> None:
     """As where a container shares the host's network, and may not connect to its sockets."""
     with ranks(2, shared=True) as job:
-        job.targets[0][0] = LocalAddress("nobody")
+        job.porters[1]._routes = replace(job.routes, neighbours={0: LocalAddress("nobody")})
         job.engines[1].ask(0)
         job.until((0, 1))
         check_joined(job, 0, 1)
@@ -239,7 +241,7 @@ class Reception:
         door = bind("127.0.0.1", 0)
         self.address = local_end(door)
         self.engine = Engine()
-        self.porter = Porter(self.engine, MEMBER, [door], [[]] * 3, patience)
+        self.porter = Porter(self.engine, MEMBER, [door], Routes([[]] * 3), patience)
         self.porter.start()
 
     @property
@@ -386,3 +388,15 @@ def test_hello_of_a_member() -> None:
     assert first.nonce != second.nonce
     assert mesh.name_ranks([4]) == "rank 4"
     assert mesh.name_ranks(list(range(20))).endswith("14, 15 and 4 more")
+
+
+def test_lanes_take_turns_with_the_interfaces_of_both_ends() -> None:
+    listeners = [[Address("10.0.0.2", 5), Address("10.0.1.2", 6)]]
+    routes = Routes(listeners, {}, ["10.0.0.1", "10.0.1.1"])
+    assert [routes.targets(0, lane) for lane in range(3)] == [
+        [listeners[0][0]],
+        [listeners[0][1]],
+        [listeners[0][0]],
+    ]
+    assert [routes.source(lane) for lane in range(3)] == ["10.0.0.1", "10.0.1.1", "10.0.0.1"]
+    assert Routes(listeners).source(1) == ""

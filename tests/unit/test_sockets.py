@@ -8,12 +8,14 @@ from unittest.mock import patch
 
 import pytest
 
+from sparsewire.meeting import sockets
 from sparsewire.meeting.sockets import (
     address_of_interface,
     address_towards,
     host_identity,
     is_loopback,
     local_address,
+    local_addresses,
     raise_descriptor_limit,
 )
 
@@ -29,6 +31,22 @@ def test_named_interface_comes_first() -> None:
 
 def test_first_of_gloo_interfaces() -> None:
     assert local_address({"GLOO_SOCKET_IFNAME": "lo,nonsense"}) == "127.0.0.1"
+
+
+def test_an_address_for_each_interface_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = {"eth0": "10.0.0.1", "eth1": "10.0.1.1"}
+    monkeypatch.setattr(sockets, "address_of_interface", addresses.__getitem__)
+    assert local_addresses({"SPARSEWIRE_IFNAME": "eth1, eth0,"}) == ["10.0.1.1", "10.0.0.1"]
+
+
+def test_one_of_several_interfaces_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ValueError, match="SPARSEWIRE_IFNAME=nonsense: no such"):
+        local_addresses({"SPARSEWIRE_IFNAME": "lo,nonsense"})
+
+
+def test_an_interface_that_is_listed_twice_is_named() -> None:
+    with pytest.raises(ValueError, match="interface lo is listed twice"):
+        local_addresses({"SPARSEWIRE_IFNAME": "lo,eth0,lo"})
 
 
 def test_unknown_interface_lists_those_there_are() -> None:

@@ -45,6 +45,12 @@ wire::Piece widened(const wire::Piece& packed, const ChunkRange& range, DType dt
 
 }  // namespace
 
+Exchange::Exchange(const PartPlan& plan, const SparseTensor& tensor, std::vector<PartSink*> sinks,
+                   const Costs& costs, LaneShare share)
+    : plan_(plan), tensor_(tensor), sinks_(std::move(sinks)), adder_(plan_, costs), share_(share) {
+  for (std::uint64_t part = 0; part < plan_.parts(); ++part) own_parts_ += is_mine(part) ? 1 : 0;
+}
+
 Exchange::Pieces Exchange::Part::take_message(Rank from) {
   auto& messages = inboxes.at(from).whole;
   Pieces message = std::move(messages.front());
@@ -53,9 +59,12 @@ Exchange::Pieces Exchange::Part::take_message(Rank from) {
 }
 
 Result<bool> Exchange::start_next(Outgoings& out) {
-  const auto most = kPartsPerRank * static_cast<std::uint64_t>(plan_.world_size());
-  if (next_part_ == plan_.parts() || next_part_ - parts_finished_ >= most) return false;
+  const auto of_all = kPartsPerRank * static_cast<std::uint64_t>(plan_.world_size());
+  const std::uint64_t most = ceil_div(of_all, std::uint64_t{share_.lanes});
+  if (parts_started_ == own_parts_ || parts_started_ - parts_finished_ >= most) return false;
+  while (!is_mine(next_part_)) ++next_part_;
   const std::uint64_t number = next_part_++;
+  ++parts_started_;
   Part& part = parts_[number];
   part.schedule = plan_.schedule(number);
   part.is_started = true;
@@ -96,6 +105,7 @@ Status Exchange::on_part(Rank from, const wire::FrameHeader& header, const Bytes
                          Outgoings& out) {
   const std::uint64_t number = header.chunk;
   if (number >= plan_.parts()) return protocol_error("part: its number is out of range");
+  if (!is_mine(number)) return protocol_error("part: another lane carries it");
   Part& part = parts_[number];
   Inbox& inbox = part.inboxes[from];
   if (Status error = wire::decode_bundle(payload, inbox.arriving)) return error;

@@ -1,5 +1,5 @@
-// One sparse collective at one rank: its parts walk through their schedules, as far as what has
-// come from the other ranks lets them.
+// One sparse collective at one rank, or what one lane carries of it: its parts walk through their
+// schedules, as far as what has come from the other ranks lets them.
 #pragma once
 
 #include <deque>
@@ -20,12 +20,17 @@ struct Outgoing {
 };
 using Outgoings = std::vector<Outgoing>;
 
+// One of the lanes that carry parts.
+struct LaneShare {
+  std::uint32_t lane = 0;
+  std::uint32_t lanes = 1;
+};
+
 class Exchange {
  public:
   // `sinks` has one entry per list of results.
   Exchange(const PartPlan& plan, const SparseTensor& tensor, std::vector<PartSink*> sinks,
-           const Costs& costs)
-      : plan_(plan), tensor_(tensor), sinks_(std::move(sinks)), adder_(plan_, costs) {}
+           const Costs& costs, LaneShare share = {});
 
   // Starts the next part. False where there is none, or enough are on their way.
   Result<bool> start_next(Outgoings& out);
@@ -33,7 +38,7 @@ class Exchange {
   // Takes a part frame, perhaps of a part that has not been started here yet.
   Status on_part(Rank from, const wire::FrameHeader& header, const Bytes& payload, Outgoings& out);
 
-  bool finished() const { return parts_finished_ == plan_.parts(); }
+  bool finished() const { return parts_finished_ == own_parts_; }
 
   // The ranks whose messages the started parts wait for.
   std::vector<Rank> missing() const;
@@ -57,6 +62,9 @@ class Exchange {
     Pieces take_message(Rank from);
   };
 
+  bool is_mine(std::uint64_t number) const {
+    return plan_.lane_of(number, share_.lanes) == share_.lane;
+  }
   Pieces own_pieces(std::uint64_t number);
   Status advance(std::uint64_t number, Part& part, Outgoings& out);
   Status run(std::uint64_t number, Part& part, const Step& step, Outgoings& out);
@@ -76,8 +84,11 @@ class Exchange {
   SparseTensor slice_;           // of the tensor, that the splitter is for
   std::uint64_t splitting_ = 0;  // the list that it is for
   PartAdder adder_;
+  const LaneShare share_;
 
+  std::uint64_t own_parts_ = 0;
   std::uint64_t next_part_ = 0;
+  std::uint64_t parts_started_ = 0;
   std::uint64_t parts_finished_ = 0;
   std::map<std::uint64_t, Part> parts_;  // started and not finished, or with early messages
 };

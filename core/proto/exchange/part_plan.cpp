@@ -2,6 +2,7 @@
 #include "proto/exchange/part_plan.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/kernels.hpp"
 
@@ -16,6 +17,9 @@ using wire::Collective;
 constexpr std::uint64_t kPartChunks = 16;
 constexpr std::uint64_t kMaxParts = 64;
 constexpr std::uint64_t kPartElements = 8192;
+
+// Where no rank names so many elements, a second lane would cost more than it gains.
+constexpr std::uint64_t kLaneElements = 32'768;
 
 ChunkGrid contiguous_grid(const wire::Descriptor& descriptor, std::uint64_t count) {
   const std::uint64_t block = descriptor.row == 1 ? 256 : descriptor.row;
@@ -34,6 +38,7 @@ PartPlan::PartPlan(const wire::Call& call, wire::Algorithm algorithm, Rank rank,
       rank_(rank),
       world_size_(world_size),
       seq_(seq),
+      most_elements_(most_elements),
       hosts_(hosts) {
   const bool has_lists =
       call.collective == Collective::all_gather || call.collective == Collective::reduce_scatter;
@@ -96,6 +101,18 @@ ChunkRange PartPlan::range_of(std::uint64_t part) const {
   const std::uint64_t first = part % parts_per_list_ * chunks_per_part_;
   const std::uint64_t chunks = grid(list_of(part)).chunks();
   return {first, std::min(first + chunks_per_part_, std::max(first, chunks))};
+}
+
+// Every lane gets parts of every keeper: these take turns, too, and both turns would fall together
+// where their numbers have a common divisor.
+std::uint32_t PartPlan::lane_of(std::uint64_t part, std::uint32_t lanes) const {
+  if (most_elements_ < kLaneElements) return 0;
+  const std::uint64_t rounds = part / std::lcm(static_cast<std::uint64_t>(world_size_), lanes);
+  return static_cast<std::uint32_t>((part + rounds) % lanes);
+}
+
+bool PartPlan::is_shared_by(std::uint32_t lanes) const {
+  return lanes > 1 && parts() > 1 && most_elements_ >= kLaneElements;
 }
 
 DType PartPlan::partial_dtype() const {

@@ -26,6 +26,11 @@ class PartPlan {
   ChunkGrid grid_of(std::uint64_t part, bool is_complete) const;
   ChunkRange range_of(std::uint64_t part) const;
 
+  // Which of so many lanes carries the part. The cut does not depend on them, and few elements take
+  // the first alone.
+  std::uint32_t lane_of(std::uint64_t part, std::uint32_t lanes) const;
+  bool is_shared_by(std::uint32_t lanes) const;
+
   Schedule schedule(std::uint64_t part) const;
   // Whether this rank brings values of its own, and whether it keeps what comes out.
   bool contributes(std::uint64_t part) const;
@@ -57,6 +62,7 @@ class PartPlan {
   Rank rank_;
   Rank world_size_;
   std::uint64_t seq_;
+  std::uint64_t most_elements_;
   Hosts hosts_;
   std::uint64_t lists_;
   std::uint64_t chunks_per_part_ = 1;

@@ -173,11 +173,13 @@ void Peer::start(std::uint64_t seq, Operation& operation, const Agreement& agree
   const PartPlan plan(operation.call, agreement.algorithm, rank_, tree_->world_size(), seq,
                       agreement.most_elements, hosts_);
   operation.move(PeerStep::exchange);
-  operation.exchange =
-      std::make_unique<Exchange>(plan, operation.tensor, open_sinks(plan, operation),
-                                 costs_for(operation.call.descriptor, costs_of(link_)));
+  const ExchangeOrder order{plan, operation.tensor, open_sinks(plan, operation),
+                            costs_for(operation.call.descriptor, costs_of(link_))};
+  operation.parts.begin(order, share_);
   has_work_ = true;
-  effects.events.push_back({PeerEvent::Kind::chosen, seq, {}, Route::exchange});
+  PeerEvent chosen{.kind = PeerEvent::Kind::chosen, .seq = seq};
+  if (plan.is_shared_by(share_.lanes)) chosen.order = std::make_shared<ExchangeOrder>(order);
+  effects.events.push_back(std::move(chosen));
 }
 
 std::vector<PartSink*> Peer::open_sinks(const PartPlan& plan, const Operation& operation) const {
@@ -206,28 +208,16 @@ Status Peer::on_part(Rank from, Operation& operation, const wire::Message& messa
   }
   if (!operation.joins.may_have_begun(from)) return protocol_error("part: its rank has not joined");
   has_work_ = true;
-  // Behind older ones that still wait, this one must wait, too.
-  if (operation.state != PeerState::exchanging || !operation.early.empty()) {
-    operation.early.push_back({from, {message.header, message.payload.owned()}});
-    return {};
-  }
-  return operation.exchange->on_part(from, message.header, message.payload.owned(),
-                                     effects.messages);
+  return operation.parts.on_part(from, message, effects.messages);
 }
 
 Result<bool> Peer::poll(Effects& effects) {
   for (auto at = operations_.begin(); at != operations_.end();) {
     auto& [seq, operation] = *at++;  // It may end.
     if (operation.state != PeerState::exchanging) continue;
-    for (const Early& early : std::exchange(operation.early, {})) {
-      if (Status error = operation.exchange->on_part(early.from, early.message.header,
-                                                     early.message.payload, effects.messages)) {
-        return *std::move(error);
-      }
-    }
-    const auto started = operation.exchange->start_next(effects.messages);
+    const auto started = operation.parts.get_on(effects.messages);
     if (!started) return started.error();
-    if (operation.exchange->finished() && operation.joins.total()) {
+    if (operation.parts.finished() && operation.joins.total()) {
       effects.events.push_back({PeerEvent::Kind::ended, seq});
       operations_.erase(seq);
       return true;

@@ -7,7 +7,7 @@
 
 #include "base/transitions.hpp"
 #include "proto/exchange/choice.hpp"
-#include "proto/exchange/exchange.hpp"
+#include "proto/exchange/exchange_share.hpp"
 #include "proto/exchange/joins.hpp"
 #include "proto/sparse/outputs.hpp"
 
@@ -45,6 +45,8 @@ struct PeerEvent {
   std::uint64_t seq;
   Error error = {};
   Route route = Route::exchange;
+  // Where other lanes carry parts, too: what they need for it.
+  std::shared_ptr<const ExchangeOrder> order = {};
 };
 
 class Peer {
@@ -54,8 +56,12 @@ class Peer {
     std::vector<PeerEvent> events;
   };
 
-  Peer(Rank rank, Rank world_size, const Hosts& hosts = Hosts{})
-      : rank_(rank), tree_(std::make_shared<const JoinTree>(rank, world_size)), hosts_(hosts) {}
+  // On the first of so many lanes.
+  Peer(Rank rank, Rank world_size, const Hosts& hosts = Hosts{}, std::uint32_t lanes = 1)
+      : rank_(rank),
+        tree_(std::make_shared<const JoinTree>(rank, world_size)),
+        hosts_(hosts),
+        share_{0, lanes} {}
 
   // Issues a collective. The tensor and the outputs must stay until it has ended or was dropped.
   // Sequence numbers rise.
@@ -92,10 +98,6 @@ class Peer {
   void set_link(const LinkFigures& link) { link_ = link; }
 
  private:
-  struct Early {
-    Rank from;
-    wire::Message message;
-  };
   struct Operation {
     explicit Operation(std::shared_ptr<const JoinTree> tree) : joins(std::move(tree)) {}
 
@@ -105,8 +107,7 @@ class Peer {
     std::vector<Rank> named;  // as those who have not joined, once this rank has asked
     SparseTensor tensor;
     Outputs* outputs = nullptr;
-    std::vector<Early> early;  // parts that came before the exchange was set up
-    std::unique_ptr<Exchange> exchange;
+    ExchangeShare parts;
 
     void move(PeerStep step) { state = next_state(kPeerTransitions, state, step); }
   };
@@ -138,6 +139,7 @@ class Peer {
   Rank rank_;
   std::shared_ptr<const JoinTree> tree_;
   Hosts hosts_;
+  LaneShare share_;
   LinkFigures link_;
   std::uint64_t issued_ = 0;  // operations below it are issued here
   std::map<std::uint64_t, Operation> operations_;

@@ -55,7 +55,7 @@ Status Peer::on_refuse(Rank from, Operation& operation, const wire::Message& mes
 
 void Peer::fail(std::uint64_t seq, Operation& operation, const Error& error, Effects& effects) {
   operation.move(PeerStep::fail);
-  operation.exchange.reset();
+  operation.parts = {};
   note_failure(seq, error, effects);
 }
 

@@ -17,7 +17,7 @@ std::vector<Rank> Peer::missing(std::uint64_t seq) const {
   const bool is_joined = at != operations_.end() && at->second.joins.heard().contains(rank_);
   if (!is_joined) return {};
   const Operation& operation = at->second;
-  if (operation.exchange && operation.joins.total()) return operation.exchange->missing();
+  if (operation.parts.has_begun() && operation.joins.total()) return operation.parts.missing();
   const std::vector<Rank> missing = operation.joins.missing();
   return missing.empty() ? operation.named : missing;
 }

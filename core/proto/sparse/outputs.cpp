@@ -17,7 +17,8 @@ std::vector<PartSink*> Outputs::open(const std::vector<List>& lists) {
     } else {
       sparse_.push_back(
           std::make_unique<SparseOutput>(descriptor, list.grid, empty_list(descriptor, list)));
-      sinks.push_back(sparse_.back().get());
+      SparseOutput& output = *sparse_.back();
+      sinks.push_back(lists_.share ? lists_.share(output) : &output);
     }
   }
   return sinks;

@@ -15,6 +15,8 @@ struct Lists {
   bool is_wide = true;                               // indices of lists are int64
   wire::ResultForm form = wire::ResultForm::sparse;  // or what takes less memory, or an array
   SparseList::Allocate allocate = Bytes::allocate;   // memory of lists
+  // What several lanes may write to at once in place of an output; none where one lane does.
+  std::function<PartSink*(SparseOutput&)> share = {};
 };
 
 class Outputs {

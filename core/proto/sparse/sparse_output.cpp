@@ -207,41 +207,58 @@ void SparseOutput::keep(Stored stored) {
 }
 
 void SparseOutput::pass(const ChunkRange& range) {
-  if (list_.room() == 0) return;
-  passed_.emplace(range.first, range.end);
-  for (auto at = passed_.begin(); at != passed_.end() && at->first == listed_;) {
-    if (!list_until(at->second)) return;
-    listed_ = at->second;
-    at = passed_.erase(at);
+  note(range);
+  while (const auto batch = claim()) {
+    list(*batch);
+    settle();
   }
 }
 
-bool SparseOutput::list_until(std::uint64_t end) {
-  const auto behind = kept_.lower_bound(end);
+void SparseOutput::note(const ChunkRange& range) {
+  if (list_.room() != 0) passed_.emplace(range.first, range.end);
+}
+
+std::optional<SparseOutput::Kept> SparseOutput::claim() {
+  const auto next = passed_.begin();
+  if (is_listing_ || next == passed_.end() || next->first != listed_) return {};
+  const auto behind = kept_.lower_bound(next->second);
   std::uint64_t elements = 0;
   for (auto at = kept_.begin(); at != behind; ++at) elements += at->second.elements;
-  if (list_.count() + elements / descriptor_.row > list_.room()) return false;
-  list_.append([&](auto& out) { append_until(behind, out); });
-  kept_.erase(kept_.begin(), behind);
-  elements_kept_ -= elements;
-  return true;
+  if (list_.count() + elements / descriptor_.row > list_.room()) return {};
+  listed_ = next->second;
+  passed_.erase(next);
+  is_listing_ = true;
+  return extract_until(behind);
+}
+
+SparseOutput::Kept SparseOutput::extract_until(Kept::iterator end) {
+  Kept batch;
+  while (kept_.begin() != end) {
+    elements_kept_ -= kept_.begin()->second.elements;
+    batch.insert(batch.end(), kept_.extract(kept_.begin()));
+  }
+  return batch;
+}
+
+void SparseOutput::list(const Kept& batch) {
+  list_.append([&](auto& out) { append_all(batch, out); });
 }
 
 SparseList SparseOutput::take() {
   list_.reserve(named());
-  list_until(grid_.chunks());
+  list(extract_until(kept_.end()));
   return list_;
 }
 
 template <typename Index>
-void SparseOutput::append_until(Kept::const_iterator end, SparseCursor<Index>& out) const {
-  for (auto at = kept_.begin(); at != end;) {
+void SparseOutput::append_all(const Kept& batch, SparseCursor<Index>& out) const {
+  for (auto at = batch.begin(); at != batch.end();) {
     if (at->second.piece.format == wire::Format::packed) {
       append_range(at++->second, out);
     } else if (grid_.columns == 1) {
       append_piece(at++->second.piece, out);
     } else {
-      append_row(at, out);
+      append_row(at, batch.end(), out);
     }
   }
 }
@@ -265,11 +282,12 @@ void SparseOutput::append_piece(const wire::Piece& piece, SparseCursor<Index>& o
 // Takes all chunks of one row, and moves `at` behind them. Packed values are taken from where they
 // lie.
 template <typename Index>
-void SparseOutput::append_row(Kept::const_iterator& at, SparseCursor<Index>& out) const {
+void SparseOutput::append_row(Kept::const_iterator& at, Kept::const_iterator end,
+                              SparseCursor<Index>& out) const {
   const std::uint64_t number = at->first / grid_.columns;
   const std::size_t row_bytes = descriptor_.row * grid_.element_size;
   std::vector<Column> columns(grid_.columns);
-  for (; at != kept_.end() && at->first / grid_.columns == number; ++at) {
+  for (; at != end && at->first / grid_.columns == number; ++at) {
     const BlockLayout layout = grid_.layout(at->first);
     const std::size_t most = at->second.elements / descriptor_.row;
     Column& column = columns[at->first % grid_.columns];

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "proto/sparse/packed_part.hpp"
 
@@ -74,6 +75,15 @@ class SparseList {
 
 class SparseOutput final : public PartSink {
  public:
+  // A segment of one chunk, or packed coordinates of several.
+  struct Stored {
+    wire::Piece piece;
+    std::uint64_t end;
+    std::uint64_t elements;  // that it names
+    ChunkRange range() const { return {piece.chunk, end}; }
+  };
+  using Kept = std::map<std::uint64_t, Stored>;
+
   // Lists are written while results come, as far as `list` has room.
   SparseOutput(const wire::Descriptor& descriptor, const ChunkGrid& grid, SparseList list)
       : descriptor_(descriptor), grid_(grid), list_(std::move(list)) {}
@@ -82,6 +92,14 @@ class SparseOutput final : public PartSink {
   Status write(std::uint64_t chunk, const Segment& segment) override;
   Status write_packed(const wire::Piece& piece, const ChunkRange& range) override;
   void pass(const ChunkRange& range) override;
+
+  // What pass() does, for who shares the output: list() may run beside anything else, the others
+  // one at a time. Notes that chunks are complete; takes out what can be listed next, or nothing
+  // where that is nothing, or some is listed still; lists it; and notes that.
+  void note(const ChunkRange& range);
+  std::optional<Kept> claim();
+  void list(const Kept& batch);
+  void settle() { is_listing_ = false; }
 
   // All that follows only after the end of the operation.
 
@@ -97,25 +115,17 @@ class SparseOutput final : public PartSink {
   SparseList take();
 
  private:
-  // A segment of one chunk, or packed coordinates of several.
-  struct Stored {
-    wire::Piece piece;
-    std::uint64_t end;
-    std::uint64_t elements;  // that it names
-    ChunkRange range() const { return {piece.chunk, end}; }
-  };
-  using Kept = std::map<std::uint64_t, Stored>;
-
   void keep(Stored stored);
-  // Moves to the list what is kept of the chunks before `end`; false where there is no room.
-  bool list_until(std::uint64_t end);
+  // Takes out what is kept of the chunks before `end`.
+  Kept extract_until(Kept::iterator end);
   template <typename Index>
-  void append_until(Kept::const_iterator end, SparseCursor<Index>& out) const;
+  void append_all(const Kept& batch, SparseCursor<Index>& out) const;
   Contribution read(const wire::Piece& piece) const;
   template <typename Index>
   void append_piece(const wire::Piece& piece, SparseCursor<Index>& out) const;
   template <typename Index>
-  void append_row(Kept::const_iterator& at, SparseCursor<Index>& out) const;
+  void append_row(Kept::const_iterator& at, Kept::const_iterator end,
+                  SparseCursor<Index>& out) const;
   template <typename Index>
   void append_range(const Stored& stored, SparseCursor<Index>& out) const;
 
@@ -124,7 +134,8 @@ class SparseOutput final : public PartSink {
   SparseList list_;
   Kept kept_;
   std::uint64_t elements_kept_ = 0;
-  std::uint64_t listed_ = 0;                       // chunks whose results are all in the list
+  bool is_listing_ = false;                        // what was taken out, and is not settled
+  std::uint64_t listed_ = 0;                       // chunks whose results were taken out
   std::map<std::uint64_t, std::uint64_t> passed_;  // ranges behind them, by their first chunk
 };
 

@@ -23,6 +23,12 @@ Hosts = Annotated[
     typer.Option(min=1, help="Emulated hosts (Linux, root). Default: loopback."),
 ]
 Link = Annotated[str | None, typer.Option(help="Speed of each emulated host's link, like 1gbit.")]
+Links = Annotated[
+    int,
+    typer.Option(
+        min=1, max=8, help="Links of each emulated host; sparsewire uses all, gloo one at a time."
+    ),
+]
 Ranks = Annotated[
     int | None,
     typer.Option(
@@ -45,6 +51,7 @@ def bench() -> None:
 def all_reduce(
     hosts: Hosts = None,
     link: Link = None,
+    links: Links = 1,
     ranks: Ranks = None,
     elements: str | None = typer.Option(
         None,
@@ -97,7 +104,9 @@ def all_reduce(
         0, min=0, help="Dedicated aggregators, in the lab on hosts of their own."
     ),
     lanes: int | None = typer.Option(
-        None, min=1, help="Lanes: threads and connections to each peer."
+        None,
+        min=1,
+        help="Lanes: threads and connections to each peer. Default: as the ranks agree.",
     ),
     seed: Seed = 1,
     timeout: Timeout = 300.0,
@@ -121,7 +130,7 @@ def all_reduce(
         from sparsewire.bench.all_reduce import all_reduce_report
         from sparsewire.bench.job import BenchOptions
 
-        cluster = _cluster(hosts, ranks, link, aggregators)
+        cluster = _cluster(hosts, ranks, link, aggregators, links)
         options = BenchOptions(**{field.name: given[field.name] for field in fields(BenchOptions)})
         files = ResultFiles(json_file, plot).checked()
         all_reduce_report(options.job(cluster.ranks), cluster).present(files)
@@ -182,10 +191,14 @@ def operators(
 
 
 def _cluster(
-    hosts: int | None, ranks: int | None, link: str | None, aggregators: int = 0
+    hosts: int | None,
+    ranks: int | None,
+    link: str | None,
+    aggregators: int = 0,
+    links: int = 1,
 ) -> Cluster:
     from sparsewire.experiment.cluster import Cluster
 
     if hosts is None:
-        return Cluster(ranks or _DEFAULT_RANKS, aggregators, link=link)
-    return Cluster(hosts * (ranks or 1), aggregators, True, link, ranks or 1)
+        return Cluster(ranks or _DEFAULT_RANKS, aggregators, link=link, links=links)
+    return Cluster(hosts * (ranks or 1), aggregators, True, link, ranks or 1, links)

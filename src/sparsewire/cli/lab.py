@@ -20,7 +20,10 @@ def lab(
     hosts: int = typer.Option(4, min=1, max=200, help="Emulated hosts."),
     ranks: int = typer.Option(1, min=1, max=64, help="Ranks on each of them."),
     link: str = typer.Option(
-        "1gbit", help="Speed of each host's link, both ways: 100mbit, 1gbit, 10gbit, ... or none."
+        "1gbit", help="Speed of a link, both ways: 100mbit, 1gbit, 10gbit, ... or none."
+    ),
+    links: int = typer.Option(
+        1, min=1, max=8, help="Links of each host, each to a network of its own: eth0, eth1, ..."
     ),
     mtu: int = typer.Option(1500, min=576, max=65535, help="Largest packet, in bytes."),
     grace: float = typer.Option(
@@ -43,7 +46,7 @@ def lab(
 
     speed = None if link == "none" else check_link(link)
     try:
-        with ending_on(*_SIGNALS), Lab(hosts, speed, ranks=ranks, mtu=mtu) as emulated:
+        with ending_on(*_SIGNALS), Lab(hosts, speed, ranks=ranks, links=links, mtu=mtu) as emulated:
             emit = _writer(emulated.unit) if prefix else None
             status = run(emulated, command, grace=grace, tell=_report, emit=emit)
     except LabError as error:

@@ -20,6 +20,8 @@ from sparsewire.errors import Error
 from sparsewire.experiment.crew import Event, run_on_loopback
 from sparsewire.measure.prediction import predict
 from sparsewire.meeting.connect import join
+from sparsewire.meeting.lanes import Lanes, lanes_of
+from sparsewire.meeting.means import Means
 from sparsewire.options import LinkFigures
 
 SIZES = (64 << 10, 1 << 20, 16 << 20, 100_000_000)
@@ -47,19 +49,21 @@ class Diagnosis:
     link: LinkFigures | None
     choices: list[Chosen]
     paths: list[PathChosen]
+    lanes: Lanes | None
     findings: list[Finding]
 
     @classmethod
     def of(cls, machines: list[Machine], link: LinkFigures | None) -> Diagnosis:
         """What follows from the facts and from what was measured."""
         chosen = choices(link, len(machines)) if link else []
-        return cls(machines, link, chosen, _paths(machines, link), findings(machines, link))
+        paths = _paths(machines, link)
+        return cls(machines, link, chosen, paths, lanes(machines), findings(machines, link))
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Diagnosis:
         """The diagnosis of which these are the fields in JSON."""
         link = fields["link"] and LinkFigures(**fields["link"])
-        return cls.of([Machine(**machine) for machine in fields["machines"]], link)
+        return cls.of([_machine(machine) for machine in fields["machines"]], link)
 
     def to_json(self, indent: int | None = None) -> str:
         link = self.link and self.link._asdict()
@@ -74,6 +78,20 @@ def _paths(machines: list[Machine], link: LinkFigures | None) -> list[PathChosen
         if machine.gpu_down_s is not None and machine.gpu_up_s is not None
     ]
     return paths(copies, link) if link and len(copies) == len(machines) else []
+
+
+def lanes(machines: list[Machine]) -> Lanes | None:
+    """As many as these ranks take; None where some would not come so far."""
+    if asked := [machine.lanes for machine in machines if machine.lanes]:
+        return Lanes(min(asked), "as SPARSEWIRE_LANES says")
+    means = [machine.means for machine in machines if machine.means]
+    return lanes_of(means) if len(means) == len(machines) else None
+
+
+def _machine(fields: dict[str, Any]) -> Machine:
+    """That of which these are the fields in JSON."""
+    means = fields["means"] and Means(*fields["means"])
+    return Machine(**{**fields, "means": means})
 
 
 def choices(link: LinkFigures, ranks: int) -> list[Chosen]:
@@ -103,7 +121,7 @@ def of_ranks(environment: Mapping[str, str]) -> tuple[int, Diagnosis]:
         told = communicator.all_gather(framed(json.dumps(asdict(own)).encode()))
         records = [json.loads(unframed(each.indices, each.values)) for each in told]
         link = communicator.link if communicator.world_size > 1 else None
-        return communicator.rank, Diagnosis.of([Machine(**record) for record in records], link)
+        return communicator.rank, Diagnosis.of([_machine(record) for record in records], link)
 
 
 def of_local_ranks(workers: int) -> Diagnosis:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from sparsewire.doctor.machine import Machine
-from sparsewire.options import LANES_DEFAULT, LinkFigures
+from sparsewire.options import LinkFigures
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class Finding:
 
 # Below this share of the speed that its driver tells, a link does not give what it should.
 _SLOW_SHARE = 0.5
+_THREADS = 2
+"""Of a rank: the program's and a lane."""
 
 
 def findings(machines: list[Machine], link: LinkFigures | None) -> list[Finding]:
@@ -90,11 +92,10 @@ def _slow_kernels(machines: list[Machine]) -> Iterator[Finding]:
 
 
 def _crowded(machines: list[Machine]) -> Iterator[Finding]:
-    """A rank is at least two threads: the program's and a lane."""
     # The hosts of a lab, too, share a name and the machine's processors.
     for host, count in Counter(machine.host for machine in machines).items():
         processors = max(machine.processors for machine in machines if machine.host == host)
-        if count > 1 and count * (1 + LANES_DEFAULT) > processors:
+        if count > 1 and count * _THREADS > processors:
             yield Finding(
                 False,
                 f"{count} ranks share the {processors} processors of {host}",
@@ -110,7 +111,7 @@ def _slow_link(machines: list[Machine], link: LinkFigures) -> Iterator[Finding]:
             False,
             f"the ranks reach {measured:.0f} Mbit/s of the {min(speeds)} Mbit/s of their link",
             "look for other traffic, for a slower switch on the way, and for a busy processor; on "
-            "fast links try SPARSEWIRE_LANES=2",
+            "fast links try SPARSEWIRE_LANES with one lane more",
         )
 
 

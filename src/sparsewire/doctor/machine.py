@@ -5,31 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Any, NamedTuple
-
-from pyroute2 import Ethtool, IPRoute
-from pyroute2.ethtool.ioctl import EthtoolError
 
 from sparsewire import __version__, _core
 from sparsewire.doctor.gpu import look_at_gpu
 from sparsewire.lab import available
-from sparsewire.meeting.sockets import host_identity, is_loopback, local_address, prepare
+from sparsewire.meeting.interfaces import device_with
+from sparsewire.meeting.means import Means, own_means
+from sparsewire.meeting.sockets import host_identity, is_loopback, local_addresses, prepare
+from sparsewire.options import resolve
 
 _NAME_BYTES = 16
-
-
-class Device(NamedTuple):
-    """An interface as Linux knows it in this namespace, unlike /sys; None for what it does not."""
-
-    interface: str | None = None
-    mtu: int | None = None
-    """The largest packet in bytes."""
-    speed_mbit: int | None = None
-    """The speed of the link as its driver tells; many virtual ones do not."""
 
 
 @dataclass(frozen=True)
@@ -56,55 +45,60 @@ class Machine:
     gpu_down_s: float | None = None
     gpu_up_s: float | None = None
     """Seconds of a byte between it and pinned host memory."""
+    means: Means | None = None
+    """What it has for lanes; None where the settings are wrong."""
+    lanes: int | None = None
+    """As many as it asks for; None where the ranks are to agree."""
     lab: str | None = None
     """Whether `sparsewire lab` works here, or why not; None where nobody tried."""
 
 
 def look_at_machine(environment: Mapping[str, str], *, try_lab: bool) -> Machine:
     """Collect the facts; what is wrong with the settings becomes `address_problem`."""
-    address, problem = _address(environment)
-    device = device_with(address) if address else Device()
+    addresses, problem = _addresses(environment)
+    devices = [device_with(address) for address in addresses]
     return Machine(
         host=socket.gethostname(),
         identity=host_identity(),
         version=__version__,
         simd=_core.simd_level(),
         processors=len(os.sched_getaffinity(0)),
-        **device._asdict(),
-        address=address,
+        interface=_joined(device.interface for device in devices),
+        mtu=_least(device.mtu for device in devices),
+        speed_mbit=_least(device.speed_mbit for device in devices),
+        address=_joined(addresses),
         address_problem=problem,
-        is_loopback=address is not None and is_loopback(address),
+        is_loopback=any(map(is_loopback, addresses)),
         congestion_control=_congestion_control(),
         torch=_package("torch"),
         mpi4py=_package("mpi4py"),
         **look_at_gpu(environment)._asdict(),
+        means=own_means(addresses) if addresses else None,
+        lanes=_lanes(environment),
         lab=(available() or "possible") if try_lab else None,
     )
 
 
-def _address(environment: Mapping[str, str]) -> tuple[str | None, str | None]:
+def _addresses(environment: Mapping[str, str]) -> tuple[list[str], str | None]:
     try:
-        return local_address(environment), None
+        return local_addresses(environment), None
     except ValueError as error:
-        return None, str(error)
+        return [], str(error)
 
 
-def device_with(address: str) -> Device:
-    """The interface that has this IP address."""
-    with IPRoute() as route:
-        for entry in route.get_addr():
-            if address in (entry.get_attr("IFA_LOCAL"), entry.get_attr("IFA_ADDRESS")):
-                (link,) = route.get_links(entry["index"])
-                name = link.get_attr("IFLA_IFNAME")
-                return Device(name, link.get_attr("IFLA_MTU"), _speed_mbit(link, name))
-    return Device()
+def _joined(texts: Iterable[str | None]) -> str | None:
+    return ", ".join(text for text in texts if text) or None
 
 
-def _speed_mbit(link: Any, name: str) -> int | None:
-    # This one tells 10000, whatever shapes it.
-    if link.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND") != "veth":
-        with contextlib.suppress(EthtoolError, OSError), Ethtool() as ethtool:
-            return ethtool.get_link_mode(name).speed or None
+def _least(values: Iterable[int | None]) -> int | None:
+    """None where some is not known."""
+    known = list(values)
+    return None if None in known else min(known, default=None)  # type: ignore[type-var]
+
+
+def _lanes(environment: Mapping[str, str]) -> int | None:
+    with contextlib.suppress(ValueError):
+        return resolve(environment, rank=0, world_size=1).lanes
     return None
 
 

@@ -24,6 +24,8 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
     if diagnosis.link:
         console.print(_link(diagnosis.link, len(diagnosis.machines)))
         console.print(_choices(diagnosis.choices))
+    if diagnosis.lanes:
+        console.print(Text(f"lanes: {diagnosis.lanes.number} ({diagnosis.lanes.why})"))
     if diagnosis.paths:
         console.print(_paths(diagnosis.paths))
     for finding in diagnosis.findings:

@@ -21,12 +21,15 @@ class Cluster:
     """Then every host has a network interface to itself, whose counters mean something."""
     link: str | None = None
     ranks_per_host: int = 1
+    links: int = 1
+    """Of each emulated host, each at the speed of `link`."""
 
     def __post_init__(self) -> None:
         if self.ranks < 2:
             raise ExperimentError(f"a collective needs at least 2 ranks, not {self.ranks}")
-        if self.link and not self.emulated:
-            raise ExperimentError("--link shapes emulated hosts; give --hosts too")
+        if (self.link or self.links > 1) and not self.emulated:
+            option = "--link shapes" if self.link else "--links are of"
+            raise ExperimentError(f"{option} emulated hosts; give --hosts too")
         if self.ranks % self.ranks_per_host:
             raise ExperimentError(f"{self.ranks} ranks do not fill hosts of {self.ranks_per_host}")
         if self.link:
@@ -35,7 +38,8 @@ class Cluster:
     def open(self) -> contextlib.AbstractContextManager[Site]:
         """The hosts, for as long as a `with` block lasts."""
         if self.emulated:
-            return Lab(self.hosts + self.aggregators, self.link, ranks=self.ranks_per_host)
+            hosts = self.hosts + self.aggregators
+            return Lab(hosts, self.link, ranks=self.ranks_per_host, links=self.links)
         return contextlib.nullcontext(Loopback(self.ranks + self.aggregators))
 
     @property
@@ -50,8 +54,8 @@ class Cluster:
         return range(self.ranks, self.ranks + step * self.aggregators, step)
 
     def seconds(self, bytes_per_host: float) -> float | None:
-        """What a host's link takes for so many bytes; None where its speed is unknown."""
-        return bytes_per_host * 8 / parse_link(self.link) if self.link else None
+        """What a host's links take for so many bytes; None where their speed is unknown."""
+        return bytes_per_host * 8 / (self.links * parse_link(self.link)) if self.link else None
 
     @property
     def place(self) -> str:
@@ -59,7 +63,9 @@ class Cluster:
         where = "emulated hosts" if self.emulated else "loopback"
         if self.ranks_per_host > 1:
             where = f"{self.hosts} {where}"
-        return f"{where} at {self.link}" if self.link else where
+        if self.link:
+            where += f" at {self.link}" if self.links == 1 else f" at {self.links} x {self.link}"
+        return where
 
     def __str__(self) -> str:
         aggregators = f", {self.aggregators} dedicated aggregators" if self.aggregators else ""

@@ -11,10 +11,11 @@ from typing import Any
 
 from sparsewire.errors import LabError
 from sparsewire.lab import reaper
-from sparsewire.lab.namespace import INTERFACE, Namespace, publish
+from sparsewire.lab.namespace import Namespace, interface_name, publish
 from sparsewire.lab.site import Site
 
 MAX_HOSTS = 200
+MAX_LINKS = 8
 
 _UNITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 _SLOWEST, _FASTEST = 10**6, 34 * 10**9
@@ -23,11 +24,12 @@ _SLOWEST, _FASTEST = 10**6, 34 * 10**9
 class Lab(Site):
     """Emulated hosts on this machine, for as long as the `with` block lasts.
 
-    Every host has a name (host0, host1, ...), a loopback interface, and one interface to a switch;
-    it has room for `ranks` ranks, which count host by host: `addresses` has one entry for each.
-    `link` is the speed of each host's link, both ways and full duplex ("1gbit"), or None for no
-    limit. Hosts have IPv4 addresses, or with `ipv6` those of IPv6 only. They reach each other and
-    nothing else; the machine's own network is not touched.
+    Every host has a name (host0, host1, ...), a loopback interface, and one interface to a switch,
+    or `links` of them, each to a switch of its own (eth0, eth1, ...); it has room for `ranks`
+    ranks, which count host by host: `addresses` has one entry for each, on the first link.
+    `link` is the speed of each link, both ways and full duplex ("1gbit"), or None for no limit.
+    Hosts have IPv4 addresses, or with `ipv6` those of IPv6 only. They reach each other and nothing
+    else; the machine's own network is not touched.
     Labs are independent of each other, so several can run side by side.
 
     When the block ends, whichever way, every process in the lab ends too: it is asked to, and
@@ -36,7 +38,7 @@ class Lab(Site):
     Raises ValueError for bad arguments, and LabError on entry where no lab is possible.
     """
 
-    interface = INTERFACE
+    interface = interface_name(0)
 
     def __init__(
         self,
@@ -44,6 +46,7 @@ class Lab(Site):
         link: str | None = None,
         *,
         ranks: int = 1,
+        links: int = 1,
         mtu: int = 1500,
         grace: float = 5.0,
         ipv6: bool = False,
@@ -52,13 +55,19 @@ class Lab(Site):
             raise ValueError(f"hosts is {hosts}: a lab has 1 to {MAX_HOSTS} hosts")
         if ranks < 1:
             raise ValueError(f"ranks is {ranks}: a host has at least one")
+        if not 1 <= links <= MAX_LINKS:
+            raise ValueError(f"links is {links}: a host has 1 to {MAX_LINKS}")
         smallest = 1280 if ipv6 else 576
         if not smallest <= mtu <= 65535:
             raise ValueError(f"mtu is {mtu}: use {smallest} to 65535 bytes")
         self.bits_per_second = None if link is None else parse_link(link)
         self.mtu = mtu
         self.ranks = ranks
-        self._hosts = [f"fd00::{n:x}" if ipv6 else f"10.0.0.{n}" for n in range(1, hosts + 1)]
+        self.interface = ",".join(map(interface_name, range(links)))
+        prefix = "fd00:0:0:{:x}::{:x}" if ipv6 else "10.0.{}.{}"
+        self._networks = [
+            [prefix.format(link, n) for n in range(1, hosts + 1)] for link in range(links)
+        ]
         self.addresses = [address for address in self._hosts for _ in range(ranks)]
         self._grace = grace
         self._namespaces: list[Namespace] = []
@@ -75,6 +84,11 @@ class Lab(Site):
 
     def __exit__(self, *_: object) -> None:
         self._exit.close()
+
+    @property
+    def _hosts(self) -> list[str]:
+        """The address by which each host is known."""
+        return self._networks[0]
 
     @property
     def unit(self) -> str:
@@ -115,7 +129,7 @@ class Lab(Site):
             stack.callback(self._namespaces.clear)
             stack.enter_context(_guardian(self._namespaces))
             stack.callback(self.stop)
-            network.build(switch, self._namespaces, self._hosts, self.bits_per_second, self.mtu)
+            network.build(switch, self._namespaces, self._networks, self.bits_per_second, self.mtu)
             publish(self._namespaces, self._hosts)
         except OSError as error:
             raise LabError(

@@ -19,7 +19,6 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-INTERFACE = "eth0"
 _HOSTS_FILE = "/etc/hosts"
 
 _CLONE_NEWNET = 0x40000000
@@ -55,6 +54,11 @@ class Namespace:
         """Let go of the namespace. It is gone once no process is left in it."""
         self._thread.shutdown()
         os.close(self.descriptor)
+
+
+def interface_name(link: int) -> str:
+    """The name of a host's interface to one of its links."""
+    return f"eth{link}"
 
 
 def publish(hosts: Sequence[Namespace], addresses: Sequence[str]) -> None:

@@ -58,13 +58,20 @@ class Usage:
     interface_bytes_sent: int
 
     @classmethod
-    def now(cls, interface: str) -> Usage:
-        """Read the counters; an interface that does not exist counts as silent."""
+    def now(cls, interfaces: str) -> Usage:
+        """Read the counters, of one interface or of all in a list with commas.
+
+        One that does not exist counts as silent.
+        """
         times = resource.getrusage(resource.RUSAGE_SELF)
-        # Unlike /sys/class/net, this file always shows the reader's own network namespace.
-        counters = proc_entry("net/dev", interface)
-        sent = int(counters.split()[8]) if counters else 0
+        sent = sum(map(_bytes_sent, interfaces.split(",")))
         return cls(times.ru_utime, times.ru_stime, sent)
+
+
+def _bytes_sent(interface: str) -> int:
+    # Unlike /sys/class/net, this file always shows the reader's own network namespace.
+    counters = proc_entry("net/dev", interface)
+    return int(counters.split()[8]) if counters else 0
 
 
 def cpu_seconds(process: int) -> float:

@@ -32,6 +32,7 @@ class Call:
     place: Place
     targets: Sequence[Target]
     limit: float
+    source: str = ""
     expires: float = math.inf
     target: int = 0
     connection: socket.socket | None = None
@@ -81,10 +82,13 @@ class Caller:
     def is_calling(self, place: Place) -> bool:
         return place in self._calls or place in self._queue
 
-    def call(self, place: Place, targets: Sequence[Target], limit: float) -> None:
-        """Begin in turn, where that place is not called already; for `limit` seconds at most."""
+    def call(self, place: Place, targets: Sequence[Target], limit: float, source: str = "") -> None:
+        """Begin in turn, where that place is not called already; for `limit` seconds at most.
+
+        `source` is the local address to call from, or "".
+        """
         if not self.is_calling(place):
-            self._queue[place] = Call(place, targets, limit)
+            self._queue[place] = Call(place, targets, limit, source)
 
     def begun(self) -> list[Place]:
         """The places that are called since the last time that this was asked."""
@@ -162,7 +166,7 @@ class Caller:
 
     def _begin(self, call: Call) -> bool:
         call.handshake = self._greet(call.place)
-        call.connection = begin_connect(call.at)
+        call.connection = begin_connect(call.at, call.source)
         call.received, call.missing = b"", -1  # Not connected yet.
         self._selector.register(call.connection, selectors.EVENT_WRITE, call)
         return False

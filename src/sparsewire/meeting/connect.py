@@ -54,7 +54,8 @@ def init(
     own; nothing mixes with the program's MPI messages, and MPI may be finalized afterwards.
     `rank` and `world_size` are those of the MPI communicator, else of the launcher, where not
     given. `timeout` in seconds is the limit for each collective (default 1800), and at most 300 of
-    them for connecting. `lanes` is the number of progress threads, alike on all ranks.
+    them for connecting. `lanes` is the number of progress threads, alike on all ranks;
+    without, SPARSEWIRE_LANES says it, or the ranks agree by their processors and links.
     `aggregators` are addresses "host:port" of dedicated aggregators; without, the ranks share the
     work of aggregation.
 
@@ -110,7 +111,7 @@ def _core_of(joined: Joined, options: Options) -> Core:
 def _alone_or_dedicated(store: object, options: Options) -> Communicator:
     """Through dedicated aggregators there is only one way to go, so that nothing is measured."""
     # A single rank has nobody to meet and nothing to send, not even to an aggregator.
-    channels = [[-1]] * options.lanes
+    channels = [[-1]] * (options.lanes or 1)
     if options.world_size > 1:
         deadline = time.monotonic() + options.start_timeout
         with closing(open_place(store, options, os.environ, deadline)) as place:

@@ -31,7 +31,8 @@ from sparsewire.meeting.handshake import (
 )
 from sparsewire.meeting.listener import PATIENCE_S, STRANGERS_MAX, Listener
 from sparsewire.meeting.mesh import Membership
-from sparsewire.meeting.sockets import LocalAddress, Target, prepare
+from sparsewire.meeting.routes import Routes
+from sparsewire.meeting.sockets import prepare
 
 _log = logging.getLogger(__name__)
 
@@ -85,13 +86,13 @@ class Porter:
         core: Core,
         member: Membership,
         doors: Sequence[socket.socket],
-        targets: Sequence[Sequence[Target]],
+        routes: Routes,
         patience: float,
     ) -> None:
-        """Take over `doors`. `targets` are where each rank listens, in the order to try."""
+        """Take over `doors`."""
         self._core = core
         self._member = member
-        self._targets = targets
+        self._routes = routes
         self._patience = patience * _PATIENCE
         self._caller = Caller(self._introduce)
         self.guard = MeshGuard(member, self._caller.is_calling)
@@ -182,7 +183,8 @@ class Porter:
     def _call(self, peer: int) -> None:
         for lane in range(self._member.lanes):
             if (peer, lane) not in self.guard.connected:
-                self._caller.call((peer, lane), self._targets[peer], self._patience)
+                targets, source = self._routes.targets(peer, lane), self._routes.source(lane)
+                self._caller.call((peer, lane), targets, self._patience, source)
 
     def _finish(self, call: Call, outcome: socket.socket | Exception) -> None:
         rank, _ = call.place
@@ -206,13 +208,3 @@ class Porter:
             _log.info("rank %d: %s", rank, error)
         connection.setblocking(False)
         self._core.adopt(lane, rank, connection.detach())
-
-
-def targets_of(
-    addresses: Sequence[Target], neighbours: dict[int, LocalAddress]
-) -> list[list[Target]]:
-    """Where each rank listens: on this host's own sockets first, where it is one of it."""
-    return [
-        [neighbours[rank], address] if rank in neighbours else [address]
-        for rank, address in enumerate(addresses)
-    ]

@@ -20,7 +20,7 @@ _lock = threading.Lock()
 class Terms(NamedTuple):
     """What two groups must have in common to share connections."""
 
-    lanes: int
+    lanes: int | None
     peer_timeout: float
     shared_memory: bool
     memory: int
@@ -41,11 +41,18 @@ class SharedMesh:
     """One mesh, open while somebody holds it; whoever makes it does."""
 
     def __init__(
-        self, identity: str, rank: int, terms: Terms, core: Core, make_porter: Callable[[], Porter]
+        self,
+        identity: str,
+        rank: int,
+        lanes: int,
+        terms: Terms,
+        core: Core,
+        make_porter: Callable[[], Porter],
     ) -> None:
         """`identity` is the same on all of its ranks, and of no other mesh."""
         self.identity = identity
         self.rank = rank
+        self.lanes = lanes
         self.core = core
         self._terms = terms
         self._holders = 1

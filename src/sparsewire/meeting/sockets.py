@@ -97,10 +97,11 @@ def connect(address: Address, timeout: float) -> socket.socket:
     return disown_in_child(connection, "close")
 
 
-def begin_connect(target: Target) -> socket.socket:
+def begin_connect(target: Target, source: str = "") -> socket.socket:
     """A non-blocking connection on its way, writable once it is there or has failed.
 
-    Raises OSError; BlockingIOError where another attempt may do.
+    It leaves from the local address `source`, if there is one. Raises OSError; BlockingIOError
+    where another attempt may do.
     """
     if isinstance(target, LocalAddress):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -110,10 +111,15 @@ def begin_connect(target: Target) -> socket.socket:
         connection = socket.socket(family, socket.SOCK_STREAM)
         address = tuple(target)
     connection.setblocking(False)
-    reason = connection.connect_ex(address)  # type: ignore[arg-type]
-    if reason not in (0, errno.EINPROGRESS):
+    try:
+        if source and isinstance(target, Address):
+            connection.bind((source, 0))
+        reason = connection.connect_ex(address)  # type: ignore[arg-type]
+        if reason not in (0, errno.EINPROGRESS):
+            raise OSError(reason, os.strerror(reason))
+    except BaseException:
         connection.close()
-        raise OSError(reason, os.strerror(reason))
+        raise
     return disown_in_child(connection, "close")
 
 
@@ -153,20 +159,34 @@ def receive_exactly(connection: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def local_address(environment: Mapping[str, str]) -> str:
-    """Choose the IP address to listen on; raises ValueError where an interface name is wrong.
+def local_addresses(environment: Mapping[str, str]) -> list[str]:
+    """The IP addresses to listen on, one for each interface that SPARSEWIRE_IFNAME names.
 
-    Without any hint this is the loopback address. The caller must then check that all ranks are
-    on this host (see `host_identity`): a listener there is of no use to ranks elsewhere.
+    Raises ValueError where a name is wrong. Without any hint this is the loopback address alone.
+    The caller must then check that all ranks are on this host (see `host_identity`): a listener
+    there is of no use to ranks elsewhere.
     """
-    for variable in ("SPARSEWIRE_IFNAME", "GLOO_SOCKET_IFNAME"):
-        # Gloo allows a list of interfaces; a mesh uses one, the first.
-        name = environment.get(variable, "").split(",")[0].strip()
-        if name:
-            return address_of_interface(name, variable)
+    if names := _names(environment.get("SPARSEWIRE_IFNAME", "")):
+        return [address_of_interface(name) for name in names]
+    # Gloo sends each collective over one of its interfaces, so a list there asks for less.
+    if names := _names(environment.get("GLOO_SOCKET_IFNAME", "")):
+        return [address_of_interface(names[0], "GLOO_SOCKET_IFNAME")]
     if master := environment.get("MASTER_ADDR"):
-        return address_towards(master)
-    return "127.0.0.1"
+        return [address_towards(master)]
+    return ["127.0.0.1"]
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"interface {name} is listed twice: name each once")
+    return names
+
+
+def local_address(environment: Mapping[str, str]) -> str:
+    """The first of `local_addresses`; raises like it."""
+    return local_addresses(environment)[0]
 
 
 def address_of_interface(name: str, variable: str = "SPARSEWIRE_IFNAME") -> str:
@@ -221,14 +241,18 @@ def raise_descriptor_limit(needed: int) -> None:
 
 def host_identity() -> str:
     """A string that two processes share only if they can reach each other over loopback."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            boot = file.read().strip()
-        # Containers share the boot id of their host, but each has a loopback of its own.
+    network = ""
+    # Containers share the boot id of their machine, but each has a loopback of its own.
+    with contextlib.suppress(OSError):
         network = os.readlink("/proc/self/ns/net")
-    except OSError:
-        boot = network = ""
-    return f"{socket.gethostname()} {boot} {network}"
+    return f"{socket.gethostname()} {machine_identity()} {network}"
+
+
+def machine_identity() -> str:
+    """A string that two processes share only if they share processors; "" where none is known."""
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+    return ""
 
 
 def _resolve(host: str) -> list[tuple[int, int, int, str, tuple[str, int]]]:

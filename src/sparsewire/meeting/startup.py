@@ -18,9 +18,12 @@ from sparsewire._core import Mesh as Core
 from sparsewire.errors import AuthenticationError, Error, MismatchError, ProtocolError
 from sparsewire.meeting import shared_mesh
 from sparsewire.meeting.handshake import KEY_SIZE, derive, worker_key
+from sparsewire.meeting.lanes import lanes_of, processors_of
+from sparsewire.meeting.means import Means, own_means
 from sparsewire.meeting.mesh import Channels, Membership, close_channels, dial_aggregators
 from sparsewire.meeting.place import Place
-from sparsewire.meeting.porter import Porter, targets_of
+from sparsewire.meeting.porter import Porter
+from sparsewire.meeting.routes import Routes
 from sparsewire.meeting.shared_mesh import SharedMesh, Terms
 from sparsewire.meeting.sockets import (
     LocalAddress,
@@ -28,7 +31,7 @@ from sparsewire.meeting.sockets import (
     bind_local,
     host_identity,
     is_loopback,
-    local_address,
+    local_addresses,
     local_end,
     raise_descriptor_limit,
 )
@@ -43,6 +46,7 @@ _ADVICE = {
     "peer_timeout": "set SPARSEWIRE_PEER_TIMEOUT alike on all ranks",
     "link": "set SPARSEWIRE_LINK alike on all ranks",
     "aggregators": "set SPARSEWIRE_AGGREGATORS alike on all ranks, in the same order",
+    "interfaces": "name as many in SPARSEWIRE_IFNAME on all ranks, in the order of their networks",
     "hosts": "set SPARSEWIRE_HOSTS alike on all ranks",
     "cuda": "set SPARSEWIRE_CUDA alike on all ranks",
 }
@@ -60,13 +64,14 @@ class Settings:
 
     wire_version: int
     world_size: int
-    lanes: int
+    lanes: str
     block: int
     window: int
     peer_timeout: float
     aggregators: str
     hosts: str
     cuda: str
+    interfaces: int
     link: str = ""
 
 
@@ -79,8 +84,8 @@ class Record:
 
     settings: Settings
     identity: str
-    host: str = ""
-    port: int = 0
+    addresses: list = field(default_factory=list)  # type: ignore[type-arg]
+    """Where it listens: a host and a port for each of its interfaces."""
     door: str = ""
     """Where processes of this host knock; none where it does not share memory."""
     job: int = 0
@@ -88,8 +93,24 @@ class Record:
     secret: str = ""
     meshes: list = field(default_factory=list)  # type: ignore[type-arg]
     """Those that a group may share: the identity of each, and the rank there."""
+    machine: str = ""
+    processors: str = ""
+    quota: float = 0.0
+    speed_mbit: int = 0
+    """What it has for lanes: see `Means`."""
     proof: str = ""
     """That this rank knows the shared secret: a number, and what the secret makes of it."""
+
+    @property
+    def listeners(self) -> list[Address]:
+        """Raises TypeError or ValueError where they are none."""
+        return [Address(str(host), int(port)) for host, port in self.addresses]
+
+    @property
+    def means(self) -> Means:
+        """What this rank has for lanes."""
+        own = self.machine, self.processors, self.quota
+        return Means(self.identity, *own, self.settings.interfaces, self.speed_mbit)
 
     def encode(self) -> bytes:
         own = {each.name: getattr(self, each.name) for each in fields(self)[1:]}
@@ -103,7 +124,9 @@ class Record:
             settings = expected
             if first != _encoded(expected):
                 settings = _well_typed(Settings(**json.loads(first)))
-            return _well_typed(cls(settings, **json.loads(second)))
+            record = _well_typed(cls(settings, **json.loads(second)))
+            _ = record.listeners, int(record.processors or "0", 16)
+            return record
         except (TypeError, ValueError, RecursionError):
             raise ProtocolError(
                 "there is something else where a rank's record should be: install the same "
@@ -145,7 +168,8 @@ class Joined:
 
 def connect_aggregators(options: Options, place: Place, deadline: float) -> Channels:
     """Connect this rank to all aggregators; a collective call. Raises like `join_group`."""
-    member = _membership(_meet(options, place, _record(options))[0], options)
+    record = _meet(options, place, _record(options))[0]
+    member = _membership(record, options, options.lanes or 1)
     may_register = not options.secret
     channels = dial_aggregators(member, options.aggregators, deadline, may_register=may_register)
     try:
@@ -167,8 +191,18 @@ def join_group(options: Options, place: Place, environment: Mapping[str, str]) -
     """
     terms = shared_mesh.terms_of(options)
     with shared_mesh.fitting(terms) as meshes, ExitStack() as doors:
-        mine = replace(_record(options), meshes=[[mesh.identity, mesh.rank] for mesh in meshes])
-        mine, opened = _open_doors(options, environment, mine, doors)
+        interfaces = local_addresses(environment)
+        means = own_means(interfaces)
+        mine = _record(options, means.interfaces)
+        mine = replace(
+            mine,
+            meshes=[[mesh.identity, mesh.rank] for mesh in meshes],
+            machine=means.machine,
+            processors=means.processors,
+            quota=means.quota,
+            speed_mbit=means.speed_mbit,
+        )
+        mine, opened = _open_doors(options, interfaces, mine, doors)
         records = _meet(options, place, mine)
         _check_reachable(records)
         _check_secrets(records, options)
@@ -177,19 +211,19 @@ def join_group(options: Options, place: Place, environment: Mapping[str, str]) -
             if (members := _members(mesh.identity, records)) is not None:
                 number = _group_number(members[0], records[0].epoch)
                 return Joined(mesh.hold(), number, members, hosts)
-        mesh = _make_mesh(options, terms, records, mine, opened)
+        lanes = options.lanes or lanes_of([record.means for record in records]).number
+        mesh = _make_mesh(options, lanes, terms, records, mine, opened)
         doors.pop_all()  # The mesh has them.
         members = list(range(options.world_size))
         return Joined(mesh, _group_number(0, records[0].epoch), members, hosts)
 
 
 def _open_doors(
-    options: Options, environment: Mapping[str, str], mine: Record, doors: ExitStack
+    options: Options, interfaces: list[str], mine: Record, doors: ExitStack
 ) -> tuple[Record, list[socket.socket]]:
     """Listen, and tell of it in the record. Who comes before anybody is let in waits in a queue."""
-    opened = [doors.enter_context(closing(bind(local_address(environment), 0)))]
-    host, port = local_end(opened[0])
-    mine = replace(mine, host=host, port=port)
+    opened = [doors.enter_context(closing(bind(address, 0))) for address in interfaces]
+    mine = replace(mine, addresses=[local_end(door) for door in opened])
     if options.shared_memory and (local := bind_local()):
         opened.append(doors.enter_context(closing(local[0])))
         mine = replace(mine, door=local[1].name)
@@ -209,27 +243,41 @@ def _group_number(leader: int, epoch: int) -> int:
 
 def _make_mesh(
     options: Options,
+    lanes: int,
     terms: Terms,
     records: list[Record],
     mine: Record,
     doors: list[socket.socket],
 ) -> SharedMesh:
-    raise_descriptor_limit(len(records) * options.lanes)
-    member = _membership(records[0], options)
+    raise_descriptor_limit(len(records) * lanes)
+    member = _membership(records[0], options, lanes)
     near = _neighbours(records, mine)
-    targets = targets_of([Address(record.host, record.port) for record in records], near)
+    routes = _routes(records, mine, near)
     core = Core(
         options.rank,
         options.world_size,
-        lanes=options.lanes,
+        lanes=lanes,
         peer_timeout=options.peer_timeout,
         start_timeout=options.start_timeout,
         memory=options.memory << 20,
         neighbours=len(near),
+        processors=_processors(options, lanes, records),
     )
-    make_porter = partial(Porter, core, member, doors, targets, options.peer_timeout)
+    make_porter = partial(Porter, core, member, doors, routes, options.peer_timeout)
     identity = f"{member.job:016x}.{member.epoch}"
-    return SharedMesh(identity, options.rank, terms, core, make_porter)
+    return SharedMesh(identity, options.rank, lanes, terms, core, make_porter)
+
+
+def _processors(options: Options, lanes: int, records: list[Record]) -> list[int]:
+    if lanes == 1 or options.affinity == "off":
+        return []
+    return processors_of([record.means for record in records], options.rank, lanes)
+
+
+def _routes(records: list[Record], mine: Record, near: dict[int, LocalAddress]) -> Routes:
+    """With one interface, the system chooses the way out, as for any connection."""
+    own = [host for host, _ in mine.addresses] if len(mine.addresses) > 1 else []
+    return Routes([record.listeners for record in records], near, own)
 
 
 def _hosts(records: list[Record]) -> list[int]:
@@ -270,18 +318,19 @@ def _compare(mine: Record, other: Record, my_rank: int, rank: int, name: str) ->
         )
 
 
-def _record(options: Options) -> Record:
+def _record(options: Options, interfaces: int = 1) -> Record:
     """What this rank publishes; rank 0 starts a job with it."""
     settings = Settings(
         wire_version=WIRE_VERSION,
         world_size=options.world_size,
-        lanes=options.lanes,
+        lanes=str(options.lanes or "auto"),
         block=options.block,
         window=options.window,
         peer_timeout=options.peer_timeout,
         aggregators=",".join(map(str, options.aggregators)),
         hosts=options.hosts,
         cuda=options.cuda,
+        interfaces=interfaces,
         link=str(options.link) if options.link else "",
     )
     record = Record(settings, host_identity(), proof=_prove(options, secrets.token_hex(16)))
@@ -304,9 +353,9 @@ def _check_secrets(records: list[Record], options: Options) -> None:
             )
 
 
-def _membership(first: Record, options: Options) -> Membership:
+def _membership(first: Record, options: Options, lanes: int) -> Membership:
     key = _key(first, options)
-    return Membership(first.job, first.epoch, options.rank, options.world_size, options.lanes, key)
+    return Membership(first.job, first.epoch, options.rank, options.world_size, lanes, key)
 
 
 def _key(first: Record, options: Options) -> bytes:
@@ -326,8 +375,9 @@ def _key(first: Record, options: Options) -> bytes:
 def _check_reachable(records: list[Record]) -> None:
     hosts = {record.identity for record in records}
     for rank, record in enumerate(records):
-        if len(hosts) > 1 and is_loopback(record.host):
+        loopback = [host for host, _ in record.listeners if is_loopback(host)]
+        if len(hosts) > 1 and loopback:
             raise Error(
-                f"rank {rank} listens on {record.host}, which other hosts cannot reach: set "
+                f"rank {rank} listens on {loopback[0]}, which other hosts cannot reach: set "
                 "SPARSEWIRE_IFNAME to the network interface that connects the hosts"
             )

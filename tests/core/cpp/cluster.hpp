@@ -198,7 +198,7 @@ class MuteRank final : public comm::LaneListener {
 
   void operation_left(std::uint64_t) override {}
   void operation_failed(std::uint64_t, Error) override {}
-  void operation_chosen(std::uint64_t, proto::Route) override {}
+  void operation_chosen(std::uint64_t, proto::Route, const Order&) override {}
   void peer_silent(const comm::Silence&) override {}
   void broken(Error) override {}
 

@@ -71,7 +71,7 @@ TEST_CASE("every algorithm writes into a dense array, too") {
   for (const Algorithm algorithm : kAlgorithms) {
     CAPTURE(wire::name_of(algorithm));
     const auto collective = large_sparse({.algorithm = algorithm}, 3, random);
-    std::vector<Buffer> outs(3, Buffer(400'000 * 4, std::byte{0xcd}));
+    std::vector<Buffer> outs(3, Buffer(kLargeCount * 4, std::byte{0xcd}));
     std::vector<OperationPtr> operations;
     for (std::size_t rank = 0; rank < 3; ++rank) {
       comm::Operation::Arguments arguments = arguments_of(collective, rank);
@@ -85,6 +85,23 @@ TEST_CASE("every algorithm writes into a dense array, too") {
     }
   }
   cluster.close();
+}
+
+TEST_CASE("lanes share the parts of large vectors") {
+  for (const std::uint32_t lanes : {1u, 2u, 3u}) {
+    CAPTURE(lanes);
+    Random random(lanes);
+    Cluster cluster = Cluster::colocated(3, lanes);
+    std::deque<SparseCollective> collectives;
+    std::vector<std::vector<OperationPtr>> operations;
+    for (const wire::Collective what : kCollectives) {
+      collectives.push_back(large_sparse({.collective = what, .root = 2}, 3, random));
+      operations.push_back(submit_all(cluster, collectives.back()));
+    }
+    for (std::size_t i = 0; i < operations.size(); ++i)
+      check_all_done(operations[i], collectives[i]);
+    cluster.close();
+  }
 }
 
 TEST_CASE("results come in the form that was asked for") {

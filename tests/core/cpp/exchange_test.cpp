@@ -84,7 +84,7 @@ void check_random_collectives(Rank world_size, std::uint64_t seed) {
         call, n, random_named(length, random), random,
         [&](std::size_t count) { return random_small_numbers(count, dtype, random); }));
   }
-  PeerWorld world(world_size, seed, random_hosts(n, random));
+  PeerWorld world(world_size, seed, random_hosts(n, random), pick({1u, 2u, 3u}, random));
   for (SparseCollective& collective : collectives) submit_all(world, collective);
   if (one_in(3, random)) world.set_late(static_cast<Rank>(below(n, random)));
   world.run();
@@ -98,6 +98,34 @@ TEST_CASE("random collectives in random order, in worlds of every size") {
   std::uint64_t seed = 0;
   for (Rank world_size = 1; world_size <= 9; ++world_size) {
     for (int repeat = 0; repeat < 8; ++repeat) check_random_collectives(world_size, ++seed);
+  }
+}
+
+TEST_CASE("large vectors go over all lanes, in every order of delivery") {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    CAPTURE(seed);
+    Random random(seed);
+    const auto lanes = static_cast<std::uint32_t>(2 + below(2, random));
+    Call call{.descriptor = {.count = 500'000, .is_sparse = true},
+              .collective = pick(kCollectives, random)};
+    call.algorithm = pick({Algorithm::allgather, Algorithm::ssar_split_allgather}, random);
+    auto collective = sparse_collective(call, 3, 80'000, random, [&](std::size_t count) {
+      return random_small_numbers(count, DType::float32, random);
+    });
+    PeerWorld world(3, seed, random_hosts(3, random), lanes);
+    submit_all(world, collective);
+    if (one_in(2, random)) world.set_late(static_cast<Rank>(below(3, random)));
+    world.run();
+    check_results(world, collective, 0);
+    std::uint64_t most = 0;
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      most = std::max(most, collective.vector(rank).elements());
+    }
+    const bool has_parts = call.collective == Collective::all_gather ||
+                           (call.collective == Collective::all_reduce &&
+                            call.algorithm == Algorithm::ssar_split_allgather);
+    if (has_parts) CHECK((world.counters().on_other_lanes > 0) == (most >= 32'768));
+    world.check_nothing_left();
   }
 }
 

@@ -89,6 +89,31 @@ TEST_CASE("the ranks' shares of a reduce_scatter make up the vector, in whole un
   });
 }
 
+TEST_CASE("every lane carries parts of every keeper, and the first alone all of few elements") {
+  const Call call{.descriptor = {.count = 100'000'000, .is_sparse = true}};
+  for (const Rank world_size : {2, 3, 4, 6}) {
+    for (const std::uint32_t lanes : {1u, 2u, 3u, 4u}) {
+      CAPTURE(world_size);
+      CAPTURE(lanes);
+      const PartPlan plan{
+          call, Algorithm::ssar_split_allgather, 0, world_size, 5, call.descriptor.count};
+      const PartPlan few{call, Algorithm::ssar_split_allgather, 0, world_size, 5, 1000};
+      std::vector<std::vector<int>> parts(static_cast<std::size_t>(world_size),
+                                          std::vector<int>(lanes));
+      for (std::uint64_t part = 0; part < plan.parts(); ++part) {
+        ++parts[part % static_cast<std::uint64_t>(world_size)][plan.lane_of(part, lanes)];
+      }
+      for (const auto& of_keeper : parts) {
+        CHECK(std::ranges::min(of_keeper) >= std::ranges::max(of_keeper) - 2);
+        CHECK(std::ranges::min(of_keeper) > 0);
+      }
+      CHECK(plan.is_shared_by(lanes) == (lanes > 1));
+      CHECK_FALSE(few.is_shared_by(lanes));
+      for (std::uint64_t part = 0; part < few.parts(); ++part) CHECK(few.lane_of(part, lanes) == 0);
+    }
+  }
+}
+
 TEST_CASE("who brings and who gets what") {
   constexpr Rank n = 4;
   for_each_call([](const Call& call) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 
+#include "proto/exchange/exchanges.hpp"
 #include "proto/exchange/peer.hpp"
 #include "random.hpp"
 
@@ -21,12 +22,16 @@ class PeerWorld {
     std::uint64_t bytes = 0;        // payloads
     std::uint64_t early_parts = 0;  // parts that came before the rank had issued the operation
     std::map<wire::FrameKind, std::uint64_t> of_kind = {};
-    std::uint64_t longest = 0;  // payload of other than parts
+    std::uint64_t longest = 0;         // payload of other than parts
+    std::uint64_t on_other_lanes = 0;  // messages on all lanes but the first
   };
 
-  PeerWorld(Rank world_size, std::uint64_t seed, const proto::Hosts& hosts = {}) : random_(seed) {
+  // Each rank has a peer on its first lane, and its shares of exchanges on all others.
+  PeerWorld(Rank world_size, std::uint64_t seed, const proto::Hosts& hosts = {},
+            std::uint32_t lanes = 1)
+      : random_(seed), lanes_(lanes) {
     for (Rank rank = 0; rank < world_size; ++rank) {
-      ranks_.push_back(std::make_unique<RankState>(rank, world_size, hosts));
+      ranks_.push_back(std::make_unique<RankState>(rank, world_size, hosts, lanes));
     }
   }
 
@@ -91,10 +96,14 @@ class PeerWorld {
     for (const auto& state : ranks_) {
       REQUIRE(state->calls.empty());
       REQUIRE_FALSE(state->peer.has_work());
+      for (const proto::Exchanges& exchanges : state->others) REQUIRE_FALSE(exchanges.has_work());
       for (const auto& [from, queue] : state->inbox) REQUIRE(queue.empty());
       for (std::uint64_t seq = 0; seq < state->next_seq; ++seq) {
         REQUIRE_FALSE(state->peer.state(seq));
         REQUIRE(state->peer.missing(seq).empty());
+        for (const proto::Exchanges& exchanges : state->others) {
+          REQUIRE(exchanges.missing(seq).empty());
+        }
       }
     }
   }
@@ -106,17 +115,22 @@ class PeerWorld {
     std::uint64_t round;
   };
   struct RankState {
-    RankState(Rank rank, Rank world_size, const proto::Hosts& hosts)
-        : peer(rank, world_size, hosts) {}
+    RankState(Rank rank, Rank world_size, const proto::Hosts& hosts, std::uint32_t lanes)
+        : peer(rank, world_size, hosts, lanes) {
+      for (std::uint32_t lane = 1; lane < lanes; ++lane) {
+        others.emplace_back(proto::LaneShare{lane, lanes});
+      }
+    }
 
     proto::Peer peer;
+    std::vector<proto::Exchanges> others;  // by lane, from the second on
     bool is_late = false;
     std::deque<std::function<void(std::uint64_t, Effects&)>> script;
     std::deque<std::function<void()>> calls;  // what the communicator asked of the lane
-    std::map<Rank, std::deque<Letter>> inbox;
+    std::map<std::pair<std::uint32_t, Rank>, std::deque<Letter>> inbox;  // by lane and sender
     std::uint64_t rounds = 0;
     std::uint64_t next_seq = 0;
-    std::map<std::uint64_t, bool> in_flight;
+    std::map<std::uint64_t, std::uint32_t> in_flight;  // lanes that have not ended it
     std::map<std::uint64_t, bool> ended;
     std::map<std::uint64_t, bool> streams;
     std::map<std::uint64_t, Error> failures;
@@ -125,7 +139,7 @@ class PeerWorld {
   RankState& at(Rank rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
 
   void run_all() {
-    const std::size_t kinds = 3 + ranks_.size();
+    const std::size_t kinds = 2 + lanes_ + ranks_.size() * lanes_;
     const std::size_t actors = ranks_.size() * kinds;
     std::size_t idle = 0;
     std::size_t actor = 0;
@@ -138,9 +152,12 @@ class PeerWorld {
 
   bool act(Rank rank, std::size_t kind) {
     if (kind == 0) return issue(rank);
-    if (kind == 1) return poll(rank);
-    if (kind == 2) return call(rank);
-    return deliver(static_cast<Rank>(kind - 3), rank);
+    if (kind == 1) return call(rank);
+    kind -= 2;
+    if (kind < lanes_) return kind == 0 ? poll(rank) : poll_other(rank, kind);
+    kind -= lanes_;
+    return deliver(static_cast<Rank>(kind / lanes_), rank,
+                   static_cast<std::uint32_t>(kind % lanes_));
   }
 
   bool issue(Rank rank) {
@@ -149,7 +166,7 @@ class PeerWorld {
     const auto submit = std::move(state.script.front());
     state.script.pop_front();
     const std::uint64_t seq = state.next_seq++;
-    state.in_flight[seq] = true;
+    state.in_flight[seq] = 1;
     Effects effects;
     submit(seq, effects);
     apply(rank, effects);
@@ -166,6 +183,16 @@ class PeerWorld {
     return *worked;
   }
 
+  bool poll_other(Rank rank, std::size_t lane) {
+    Effects effects;
+    std::optional<std::uint64_t> ended;
+    const auto worked = at(rank).others[lane - 1].poll(effects.messages, ended);
+    REQUIRE_MESSAGE(worked, (worked ? "" : worked.error().message));
+    apply(rank, effects, static_cast<std::uint32_t>(lane));
+    if (ended) end(rank, *ended);
+    return *worked;
+  }
+
   bool call(Rank rank) {
     auto& calls = at(rank).calls;
     if (calls.empty()) return false;
@@ -176,8 +203,8 @@ class PeerWorld {
   }
 
   // The payload lies in memory of the connection, which is gone afterwards.
-  bool deliver(Rank from, Rank rank) {
-    auto& queue = at(rank).inbox[from];
+  bool deliver(Rank from, Rank rank, std::uint32_t lane) {
+    auto& queue = at(rank).inbox[{lane, from}];
     if (queue.empty()) return false;
     const auto [message, round] = std::move(queue.front());
     queue.pop_front();
@@ -186,20 +213,23 @@ class PeerWorld {
     counters_.early_parts += is_part && message.header.seq >= at(rank).next_seq;
     const auto view = message.payload.view();
     const Buffer memory(view.begin(), view.end());
+    const wire::Message borrowed{message.header, Bytes::borrowed(memory)};
     Effects effects;
-    const Status error =
-        at(rank).peer.on_message(from, {message.header, Bytes::borrowed(memory)}, effects);
+    const Status error = lane == 0
+                             ? at(rank).peer.on_message(from, borrowed, effects)
+                             : at(rank).others[lane - 1].on_part(from, borrowed, effects.messages);
     REQUIRE_MESSAGE(!error, (error ? error->message : ""));
-    apply(rank, effects);
+    apply(rank, effects, lane);
     return true;
   }
 
-  void apply(Rank rank, const Effects& effects) {
+  void apply(Rank rank, const Effects& effects, std::uint32_t lane = 0) {
     for (const proto::Outgoing& outgoing : effects.messages) {
       for (Rank to = 0; to < static_cast<Rank>(ranks_.size()); ++to) {
         if (to == rank || (outgoing.to != kNoRank && outgoing.to != to)) continue;
         count(outgoing.message);
-        at(to).inbox[rank].push_back({outgoing.message, at(rank).rounds + 1});
+        at(to).inbox[{lane, rank}].push_back({outgoing.message, at(rank).rounds + 1});
+        counters_.on_other_lanes += lane != 0;
       }
       REQUIRE(outgoing.to != rank);
     }
@@ -223,20 +253,41 @@ class PeerWorld {
       return;
     }
     REQUIRE(state.in_flight.contains(event.seq));
-    if (event.kind == Kind::chosen && event.route == proto::Route::exchange) return;
+    if (event.kind == Kind::chosen && event.route == proto::Route::exchange) {
+      return share(rank, event);
+    }
     if (event.kind == Kind::chosen) state.streams[event.seq] = true;
-    REQUIRE(state.ended.emplace(event.seq, true).second);
-    state.in_flight.erase(event.seq);
     state.peer.drop(event.seq);
+    end(rank, event.seq);
+  }
+
+  // As the communicator does.
+  void share(Rank rank, const proto::PeerEvent& event) {
+    RankState& state = at(rank);
+    if (!event.order || state.failures.contains(event.seq)) return;
+    state.in_flight.at(event.seq) += lanes_ - 1;
+    for (proto::Exchanges& exchanges : state.others) {
+      state.calls.push_back([&exchanges, event] { exchanges.begin(event.seq, *event.order); });
+    }
+  }
+
+  void end(Rank rank, std::uint64_t seq) {
+    RankState& state = at(rank);
+    if (--state.in_flight.at(seq) != 0) return;
+    REQUIRE(state.ended.emplace(seq, true).second);
+    state.in_flight.erase(seq);
   }
 
   void fail_later(Rank rank, std::uint64_t seq) {
     at(rank).calls.push_back([=, this] {
-      if (at(rank).in_flight.erase(seq) != 0) at(rank).peer.drop(seq);
+      if (at(rank).in_flight.erase(seq) == 0) return;
+      at(rank).peer.drop(seq);
+      for (proto::Exchanges& exchanges : at(rank).others) exchanges.drop(seq);
     });
   }
 
   Random random_;
+  std::uint32_t lanes_;
   std::vector<std::unique_ptr<RankState>> ranks_;
   Counters counters_;
 };
