@@ -19,6 +19,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from sparsewire.lifetime import Inherited, never_free
 from sparsewire.meeting.sockets import local_address
 from sparsewire.torch.futures import Callbacks
+from sparsewire.torch.plain_call import call_plainly
 from sparsewire.torch.work import Together, hand_over
 
 # Torch's own stubs leave out most methods of its backends.
@@ -54,6 +55,9 @@ PAIRWISE = {
     "allgather_into_tensor_coalesced": "_allgather_base",
     "reduce_scatter_tensor_coalesced": "_reduce_scatter_base",
 }
+
+# All others write the tensors of their first argument.
+ONLY_READ = ("send",)
 
 
 def device_type(arguments: Iterable[Any]) -> str:
@@ -176,6 +180,16 @@ class Forwarding:
         """The inner backend for tensors of this device type."""
         return self._inner_backends.of(device_type)
 
+    def _call_inner(self, name: str, *args: Any, **kwargs: Any) -> dist.Work:
+        """Have the inner backend serve a call, by the backend's name of it."""
+        inner = self._inner(device_type((*args, *kwargs.values())))
+        if name in PAIRWISE:
+            call = partial(_in_pairs, getattr(inner, PAIRWISE[name]), self._callbacks)
+        else:
+            call = getattr(inner, name)
+        writes = name not in ONLY_READ
+        return self._record(call_plainly(call, self._callbacks, args, kwargs, writes=writes))
+
     def _record(self, work: Any) -> dist.Work:
         """See every work on its way out; None is none."""
         if work is not None:
@@ -196,19 +210,15 @@ class Forwarding:
         works, group._coalescing = group._coalescing or [], None
         backend = group._inner(device.type)
         if backend.supports_coalescing:
-            works.append(backend._end_coalescing())
+            # The first, as others may copy what it ends.
+            works.insert(0, backend._end_coalescing())
         return group._record(Together(works, [], group._callbacks))
 
 
 def _forward(name: str, inner_name: str) -> Any:
     def collective(self: Forwarding, *args: Any, **kwargs: Any) -> Any:
         group = self._serving()
-        inner = group._inner(device_type((*args, *kwargs.values())))
-        if inner_name in PAIRWISE:
-            call = partial(_in_pairs, getattr(inner, PAIRWISE[inner_name]), group._callbacks)
-        else:
-            call = getattr(inner, inner_name)
-        return group._record(call(*args, **kwargs))
+        return group._call_inner(inner_name, *args, **kwargs)
 
     collective.__name__ = name
     collective.__qualname__ = f"Forwarding.{name}"

@@ -26,7 +26,7 @@ from sparsewire.torch.device_path import DevicePath
 from sparsewire.torch.device_queue import Handle
 from sparsewire.torch.device_service import DeviceService
 from sparsewire.torch.device_work import DeviceWork
-from sparsewire.torch.forwarding import Forwarding, InnerBackends, device_type, untraced
+from sparsewire.torch.forwarding import Forwarding, InnerBackends, untraced
 from sparsewire.torch.futures import Callbacks, current_level
 from sparsewire.torch.work import EngineWork, Health
 
@@ -260,7 +260,6 @@ class Member(Forwarding):
         group = self._serving()
         op = engine_path.operation(tensors, options.reduceOp.op) if engine_takes else None
         if op is None:
-            engine_path.require_dense(tensors)
             return group._call_inner(name, tensors, options)
         if is_on_device(tensors[0]):
             # Several tensors are one call: all of them go one way.
@@ -300,10 +299,6 @@ class Member(Forwarding):
     def _issued(self, work: EngineWork) -> dist.Work:
         self._latest = weakref.ref(work)
         return self._record(work)
-
-    def _call_inner(self, name: str, tensors: Sequence[torch.Tensor], options: Any) -> dist.Work:
-        backend = self._inner(device_type(tensors))
-        return self._record(getattr(backend, name)(tensors, options))
 
 
 def _listed(tensors: Any) -> Any:
