@@ -16,14 +16,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from device_groups import assert_same_bits
+from device_groups import assert_same_bits, needs_gpu
 
 from sparsewire.device import block_operations
 from sparsewire.device.block_operations import TorchOperations, bits, operations_for
 from sparsewire.options import resolve
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 GPU = torch.device("cuda", 0)
 MODULE = "sparsewire.device.triton_packing"
 
@@ -58,7 +57,7 @@ def test_kernels_compile_for_cuda(kernel: str) -> None:
 
 
 @needs_triton
-@needs_cuda
+@needs_gpu
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64, torch.int64])
 def test_same_bits_on_cuda(dtype: torch.dtype) -> None:
     from sparsewire.device.triton_packing import TritonOperations
