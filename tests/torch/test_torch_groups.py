@@ -17,6 +17,7 @@ from ranks import RankFailed, Ranks
 import sparsewire.torch
 from sparsewire.meeting import shared_mesh
 from sparsewire.torch.backend import TAKES_BACKENDS, member_of
+from sparsewire.torch.forwarding import InnerBackends
 
 NewRanks = Callable[..., Ranks]
 
@@ -182,6 +183,12 @@ def on_loopback() -> None:
 
 def test_the_named_interface_is_for_the_inner_backend_too(new_ranks: NewRanks) -> None:
     new_ranks(2).run(on_loopback)
+
+
+def test_inner_backends_are_made_without_the_other_ranks() -> None:
+    inner = InnerBackends(dist.HashStore(), 0, 3, timedelta(seconds=20))
+    assert inner.gloo.size() == 3
+    inner.shutdown()
 
 
 FORGETFUL = """

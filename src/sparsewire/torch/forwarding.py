@@ -1,6 +1,8 @@
 """What the engine does not serve: a table of those collectives, and the inner backends that do.
 
-These are gloo for CPU tensors, from the start, and NCCL once a CUDA tensor comes.
+These are gloo for CPU tensors, from the start, and NCCL once a CUDA tensor comes. To make gloo is to
+listen, and to leave an address in the store: it waits for nobody. Made at the first call, it would
+keep those who call it waiting for ranks that are elsewhere, as senders are ahead of receivers.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ class InnerBackends:
     """What serves a group's calls that the engine does not."""
 
     def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
-        """Connect gloo. All ranks make it together."""
+        """Make gloo, which connects at its first calls. All ranks make theirs."""
         self._arguments = (store, rank, size)
         self._making = threading.Lock()
         self._made: dict[str, Backend] = {"cpu": _gloo(store, rank, size, timeout)}
@@ -141,12 +143,13 @@ class InnerBackends:
 
 
 def _gloo(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
-    """Connect a gloo backend, which listens on the address that the engine listens on."""
+    """A gloo backend, which listens on the address that the engine listens on."""
     backend: Any = dist.ProcessGroupGloo
     options = backend._Options()
     options._timeout = timeout
     # Gloo's own choice is what the host's name means, which often is loopback. Few groups forward
-    # anything, so that pairs of ranks connect when they need it.
+    # anything, so that pairs of ranks connect when they need it. A device then knows pairs by their
+    # ranks alone, so that groups cannot share one.
     device = backend.create_device(hostname=local_address(os.environ), lazy_init=True)
     options._devices = [device]
     return backend(PrefixStore("gloo", store), rank, size, options)
