@@ -1,8 +1,8 @@
 """What the engine does not serve: a table of those collectives, and the inner backends that do.
 
-These are gloo for CPU tensors, from the start, and NCCL once a CUDA tensor comes. To make gloo is to
-listen, and to leave an address in the store: it waits for nobody. Made at the first call, it would
-keep those who call it waiting for ranks that are elsewhere, as senders are ahead of receivers.
+These are gloo for CPU tensors, from the start, and NCCL once a CUDA tensor comes. To make gloo is
+to listen, and to leave an address in the store: it waits for nobody. Made at the first call, it
+would keep callers waiting for ranks that are elsewhere, as senders are ahead of receivers.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from sparsewire.lifetime import Inherited, never_free
 from sparsewire.meeting.sockets import local_address
+from sparsewire.torch import first_calls
+from sparsewire.torch.first_calls import FirstCalls
 from sparsewire.torch.futures import Callbacks
 from sparsewire.torch.plain_call import call_plainly
 from sparsewire.torch.work import Together, hand_over
@@ -167,6 +169,7 @@ class Forwarding:
 
     _callbacks: Callbacks
     _inner_backends: InnerBackends
+    _first_calls: FirstCalls
     _coalescing: list[dist.Work] | None = None
 
     if TYPE_CHECKING:  # Made from the tables above.
@@ -190,6 +193,8 @@ class Forwarding:
             call = partial(_in_pairs, getattr(inner, PAIRWISE[name]), self._callbacks)
         else:
             call = getattr(inner, name)
+        if name in first_calls.CALLS and inner is self._inner_backends.gloo:
+            call = partial(self._first_calls.start, call)
         writes = name not in ONLY_READ
         return self._record(call_plainly(call, self._callbacks, args, kwargs, writes=writes))
 

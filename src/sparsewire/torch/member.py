@@ -26,6 +26,7 @@ from sparsewire.torch.device_path import DevicePath
 from sparsewire.torch.device_queue import Handle
 from sparsewire.torch.device_service import DeviceService
 from sparsewire.torch.device_work import DeviceWork
+from sparsewire.torch.first_calls import FirstCalls
 from sparsewire.torch.forwarding import Forwarding, InnerBackends, untraced
 from sparsewire.torch.futures import Callbacks, current_level
 from sparsewire.torch.work import EngineWork, Health
@@ -57,6 +58,7 @@ class Member(Forwarding):
         self._nested: Member | None = None
         self._nesting = threading.Lock()
         self._callbacks = Callbacks(level + 1)
+        self._first_calls = FirstCalls(self._callbacks)
         self._health = Health()
         # The engine first: it finds out at once where ranks cannot reach each other.
         self.communicator = sparsewire.init(
@@ -155,6 +157,7 @@ class Member(Forwarding):
         """In a forked child: leave the group to the parent; what is called here raises."""
         self._nesting = threading.Lock()
         self._callbacks = Callbacks(self._level + 1)
+        self._first_calls = FirstCalls(self._callbacks)
         self._devices.disown()
         self._inner_backends.disown()
         never_free(self)
