@@ -22,7 +22,7 @@ CXX_SOURCES := $(shell find core bindings tests/core -name '*.[ch]pp')
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-all core-tests torch-matrix lint format sanitize demo clean
+.PHONY: help setup build test test-all core-tests torch-matrix gpu-test lint format sanitize demo clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -43,6 +43,9 @@ core-tests: $(TOOLS)  ## run the C++ tests alone
 
 torch-matrix: $(TOOLS) build  ## run tests/torch on several versions of torch, some GB each (VERSIONS="2.9.0 newest" selects)
 	$(BIN)/python .ci/torch-matrix $(VERSIONS)
+
+gpu-test: $(TOOLS) build  ## run the tests that need a GPU, under compute-sanitizer too where it is on PATH
+	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/gpu-test $(PYTEST_ARGS)
 
 lint: $(TOOLS)  ## check style and types, Python and C++, and that docs quote what was measured
 	$(BIN)/ruff check .

@@ -18,6 +18,7 @@ from pathlib import Path as FilePath
 import torch
 
 from sparsewire.device.accelerator import ACCELERATORS
+from sparsewire.device.block_operations import operations_for
 from sparsewire.device.packing import BLOCK
 from sparsewire.device.staging import staging_of
 from sparsewire.device.transfer import PackedTransfer, Transfer, WholeTransfer, follow_caller
@@ -74,6 +75,7 @@ def main() -> None:
             figures = measure(kind, tensor)
             assert torch.equal(tensor, before)
             case = {"device": str(device), "elements": given.elements, "density": density}
+            case["operations"] = type(operations_for(device)).__name__
             print(json.dumps({**case, "path": kind.__name__, **figures}), flush=True)
 
 

@@ -23,6 +23,7 @@ HOSTS = ("levels", "flat")
 AFFINITY = ("auto", "off")
 # NCCL first: the default, until the engine's way of tensors on GPUs has run on some.
 CUDA = ("nccl", "engine", "auto")
+TRITON = ("auto", "off")
 MEMORY_DEFAULT_MIB = 64
 MEMORY_MIN_MIB = 8
 MEMORY_MAX_MIB = 1 << 20
@@ -112,6 +113,9 @@ class Options:
     cuda: str = CUDA[0]
     """What serves CUDA tensors in the PyTorch backend; auto: whichever is faster."""
 
+    triton: str = TRITON[0]
+    """Whether blocks on a GPU may be packed by kernels of Triton; auto: where they are faster."""
+
     def __post_init__(self) -> None:
         _require(self.world_size >= 1, f"world_size must be at least 1, not {self.world_size}")
         _require(
@@ -145,6 +149,10 @@ class Options:
         _require(
             self.cuda in CUDA,
             f"SPARSEWIRE_CUDA must be {', '.join(CUDA[:-1])} or {CUDA[-1]}, not {self.cuda!r}",
+        )
+        _require(
+            self.triton in TRITON,
+            f"SPARSEWIRE_TRITON must be {' or '.join(TRITON)}, not {self.triton!r}",
         )
         _require(
             MEMORY_MIN_MIB <= self.memory <= MEMORY_MAX_MIB,
@@ -197,6 +205,7 @@ def resolve(
         memory=setting(None, "SPARSEWIRE_MEMORY", int, MEMORY_DEFAULT_MIB),
         hosts=environment.get("SPARSEWIRE_HOSTS") or HOSTS[0],
         affinity=environment.get("SPARSEWIRE_AFFINITY") or AFFINITY[0],
+        triton=environment.get("SPARSEWIRE_TRITON") or TRITON[0],
         cuda=environment.get("SPARSEWIRE_CUDA") or CUDA[0],
         shared_memory=setting(None, "SPARSEWIRE_SHARED_MEMORY", int, 1) != 0,
     )

@@ -13,6 +13,9 @@ from sparsewire.bench.job import BenchOptions, Case, Job
 from sparsewire.cli.bench import app
 from sparsewire.errors import ExperimentError, WorkerFailed
 from sparsewire.experiment.cluster import Cluster
+from sparsewire.lab import available
+
+WHY_NOT = available()
 
 
 def test_options_become_every_combination() -> None:
@@ -190,3 +193,17 @@ def test_sparse_tensors_are_measured_beside_sparse_vectors(tmp_path: Path) -> No
     (result,) = json.loads(record.read_text())["results"]
     assert set(result["backends"]) == {"gloo", "sparsewire", "sparsewire-torch"}
     assert result["backends"]["sparsewire-torch"]["speedup_over_gloo"] > 0
+
+
+@pytest.mark.lab
+@pytest.mark.skipif(WHY_NOT is not None, reason=f"{WHY_NOT}")
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize(
+    "extra", ["--aggregators 2", "--against gloo", "--input sparse --through torch"]
+)
+def test_several_ranks_a_host_are_checked_in_the_order_that_the_engine_adds(extra: str) -> None:
+    """Host by host, or rank by rank where aggregators add: the worker checks the bits."""
+    pytest.importorskip("torch")
+    options = f"--hosts 2 --ranks 2 --elements 5000 --density 1 --iterations 2 --warmup 1 {extra}"
+    outcome = CliRunner().invoke(app, ["all_reduce", *options.split()])
+    assert outcome.exit_code == 0, outcome.output

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -17,10 +17,22 @@ from sparsewire.device import choice
 from sparsewire.device.path_cost import Path
 from sparsewire.device.staging import Staging, staging_of
 
+T = TypeVar("T")
+
 BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-DEVICES = ["cpu", pytest.param("cuda", marks=_no_gpu)]
+_ON_GPU = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+]
+DEVICES = ["cpu", pytest.param("cuda", marks=_ON_GPU)]
 """What tests run on. All ranks share one GPU."""
+
+
+def needs_gpu(test: T) -> T:
+    """Mark a test that runs on a GPU alone."""
+    for mark in _ON_GPU:
+        test = mark(test)
+    return test
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from device_double import cpu_as_device
-from device_groups import DEVICES, always, assert_nothing_lent, assert_same_bits, staging
+from device_groups import DEVICES, always, assert_nothing_lent, assert_same_bits, needs_gpu, staging
 from support import run_ranks
 
 import sparsewire
@@ -200,7 +200,7 @@ def foreign(kind: Any) -> None:
         torch.testing.assert_close(tensor, comm.world_size * torch.arange(SMALLEST + 1.0).cuda())
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 @pytest.mark.parametrize("kind", [OfInterface, OfDlpack])
 def test_arrays_of_others(kind: Any) -> None:
     run_ranks(2, foreign, kind)

@@ -103,35 +103,9 @@ def strided_on_one_rank() -> None:
     dist.all_reduce(transposed)
     torch.testing.assert_close(transposed, size * torch.arange(6.0).reshape(2, 3).t())
 
-    negative = torch.full((3,), 1 + 2j).conj().imag
-    assert negative.is_neg()
-    dist.all_reduce(negative, op=dist.ReduceOp.MAX)
-    torch.testing.assert_close(negative, torch.full((3,), -2.0))
-
 
 def test_views(ranks: Ranks) -> None:
     ranks.run(strided_on_one_rank)
-
-
-def strided_polling() -> None:
-    view = torch.ones(8)[::2]
-    work = dist.all_reduce(view, async_op=True)
-    while not work.is_completed():
-        pass
-    torch.testing.assert_close(view, torch.full((4,), float(dist.get_world_size())))
-
-
-def test_a_completed_view_is_up_to_date_without_wait(ranks: Ranks) -> None:
-    ranks.run(strided_polling)
-
-
-def strided_bytes() -> None:
-    with pytest.raises(ValueError, match="contiguous"):
-        dist.all_reduce(torch.ones(8, dtype=torch.uint8)[::2])
-
-
-def test_views_that_gloo_would_corrupt_are_refused(ranks: Ranks) -> None:
-    ranks.run(strided_bytes)
 
 
 def work_in_all_forms() -> None:

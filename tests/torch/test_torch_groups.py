@@ -17,6 +17,7 @@ from ranks import RankFailed, Ranks
 import sparsewire.torch
 from sparsewire.meeting import shared_mesh
 from sparsewire.torch.backend import TAKES_BACKENDS, member_of
+from sparsewire.torch.forwarding import InnerBackends
 
 NewRanks = Callable[..., Ranks]
 
@@ -182,6 +183,34 @@ def on_loopback() -> None:
 
 def test_the_named_interface_is_for_the_inner_backend_too(new_ranks: NewRanks) -> None:
     new_ranks(2).run(on_loopback)
+
+
+def send_ahead_of_collectives() -> None:
+    """In new groups: which end of a pair of gloo waits for the other is a matter of its ports."""
+    for _ in range(6):
+        group = dist.new_group()
+        rank = dist.get_rank()
+        tensors = [torch.full((3,), 1.0 + i if rank == 0 else 0.0) for i in range(3)]
+        works = [dist.isend(tensor, 1, group=group) for tensor in tensors] if rank == 0 else []
+        dist.all_reduce(torch.ones(3), group=group)
+        if rank == 1:
+            for tensor in tensors:
+                dist.recv(tensor, 0, group=group)
+            assert [tensor[0].item() for tensor in tensors] == [1, 2, 3]
+        for work in works:
+            assert work is not None
+            work.wait()
+        dist.destroy_process_group(group)
+
+
+def test_sending_does_not_wait_for_a_receiver_in_a_collective(ranks: Ranks) -> None:
+    ranks.run(send_ahead_of_collectives)
+
+
+def test_inner_backends_are_made_without_the_other_ranks() -> None:
+    inner = InnerBackends(dist.HashStore(), 0, 3, timedelta(seconds=20))
+    assert inner.gloo.size() == 3
+    inner.shutdown()
 
 
 FORGETFUL = """

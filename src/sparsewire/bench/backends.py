@@ -1,6 +1,6 @@
 """The all_reduces under test behind one small face: bind a case's data once, then call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Protocol
@@ -87,6 +87,10 @@ def _as_dense(result: object) -> Array:
 class Backend(Protocol):
     """One implementation of all_reduce on this rank."""
 
+    hosts: int | None
+    """Hosts whose ranks it adds up first, as many as ranks where it adds rank by rank; None where
+    it has no order of its own."""
+
     def bind(self, data: CaseData, buffer: Array) -> Call:
         """A call that reduces the data; where it is dense, in this buffer."""
 
@@ -108,6 +112,8 @@ class GlooBackend:
 
     Reduces dense tensors or, by its own all_reduce of those, sparse_coo tensors.
     """
+
+    hosts: int | None = None
 
     def __init__(self, op: str, *, sparse: bool) -> None:
         self._average = op == "avg"
@@ -143,6 +149,7 @@ class SparsewireBackend:
 
     def __init__(self, communicator: sparsewire.Communicator, job: Job, algorithm: str) -> None:
         self._communicator, self._algorithm = communicator, algorithm
+        self.hosts: int | None = communicator.hosts
         names = job.precision.split(",") if job.precision else []
         self._exact = not names
         precision: Any = names[0] if len(names) == 1 else tuple(names) or None
@@ -151,8 +158,7 @@ class SparsewireBackend:
     def bind(self, data: CaseData, buffer: Array) -> Call:
         if data.vector is None:
             return in_place(buffer, data.dense, partial(self._reduce, buffer), exact=self._exact)
-        link = self._communicator.link
-        hosts = self._communicator.hosts
+        link, hosts = self._communicator.link, self.hosts
         size = (len(buffer), buffer.itemsize)
         prediction = predict(link, self._algorithm, *size, data.named, hosts)
         out = buffer if data.into_dense else None
@@ -181,9 +187,12 @@ class TorchBackend:
     """
 
     def __init__(self, op: str) -> None:
-        import sparsewire.torch  # noqa: F401
+        from sparsewire.torch.backend import member_of
 
         self._group: Any = dist.new_group(backend="sparsewire")
+        member = member_of(self._group)
+        assert member is not None
+        self.hosts: int | None = member.communicator.hosts
         self._reduce = partial(
             dist.all_reduce, op=getattr(dist.ReduceOp, op.upper()), group=self._group
         )
@@ -198,6 +207,12 @@ class TorchBackend:
 
     def close(self) -> None:
         dist.destroy_process_group(self._group)
+
+
+def ranks_together(backends: Iterable[Backend], ranks: int) -> int:
+    """Ranks that are added up before others: those of a host, where there are several hosts."""
+    hosts = next((backend.hosts for backend in backends if backend.hosts is not None), ranks)
+    return ranks // hosts if hosts > 1 else 1
 
 
 def open_backends(job: Job, store: Store) -> dict[str, Backend]:

@@ -1,8 +1,7 @@
 """One case's data on one rank: its input, and the result that it must have, by NumPy alone."""
 
 import math
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,15 +41,18 @@ class CaseData:
     """Whether a sparse vector's result goes into a dense array, which is used again and again."""
 
 
-def prepare(job: Job, case: Case, rank: int, ranks: int) -> CaseData:
-    """Make the data; every rank makes all ranks' data itself. Collective."""
+def prepare(job: Job, case: Case, rank: int, ranks: int, together: int) -> CaseData:
+    """Make the data; every rank makes all ranks' data itself. Collective.
+
+    So many ranks are `together` on each host, and added up before others.
+    """
     pattern, dtype = Pattern.parse(case.pattern), numpy_dtype(job.dtype)
 
     def part(of: int) -> Contribution:
         return contribute(pattern, case.elements, case.density, dtype, job.seed, of)
 
     dense = part(rank).dense().reshape(-1)[: case.elements]
-    expected = _expected(part, ranks, case.elements, job.op)
+    expected = _expected(part, ranks, together, case.elements, job.op)
     vector = SparseVector.from_dense(dense) if job.input == "sparse" else None
     named = [] if vector is None else _named_by_all(vector.nnz, ranks)
     # The density of a sum, where the ranks' positions are independent.
@@ -59,15 +61,9 @@ def prepare(job: Job, case: Case, rank: int, ranks: int) -> CaseData:
     return CaseData(dense, expected, vector, named, into_dense)
 
 
-def ranks_per_host(environment: Mapping[str, str]) -> int:
-    """Ranks that are added up before others: those of a host, where there are several hosts."""
-    is_flat = environment.get("SPARSEWIRE_HOSTS") == "flat"
-    hosts = int(environment.get("GROUP_WORLD_SIZE", "1"))
-    return int(environment["LOCAL_WORLD_SIZE"]) if hosts > 1 and not is_flat else 1
-
-
-def _expected(part: Callable[[int], Contribution], ranks: int, elements: int, op: str) -> Array:
-    together = ranks_per_host(os.environ)
+def _expected(
+    part: Callable[[int], Contribution], ranks: int, together: int, elements: int, op: str
+) -> Array:
     if together == 1:
         return reduce_in_rank_order(map(part, range(ranks)), elements, op, ranks)
     of_hosts = (

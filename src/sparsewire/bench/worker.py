@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store, TCPStore
 
-from sparsewire.bench.backends import Backend, Call, open_backends
-from sparsewire.bench.case_data import first_difference, prepare, ranks_per_host
+from sparsewire.bench.backends import Backend, Call, open_backends, ranks_together
+from sparsewire.bench.case_data import first_difference, prepare
 from sparsewire.bench.job import Job, Sample
 from sparsewire.bench.patterns import Array
 from sparsewire.errors import ExperimentError
@@ -67,11 +67,12 @@ class Pacing:
 class CaseRun:
     """Holds one rank's data, and `burst` buffers that are reduced."""
 
-    def __init__(self, job: Job, index: int, tell: Tell) -> None:
+    def __init__(self, job: Job, index: int, together: int, tell: Tell) -> None:
         self.job, self.case, self.tell = job, job.cases[index], partial(tell, case=index)
         self.interface = os.environ["SPARSEWIRE_IFNAME"]
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
-        self.data = prepare(job, self.case, self.rank, self.ranks)
+        self._together = together
+        self.data = prepare(job, self.case, self.rank, self.ranks, together)
         self.buffers = [np.empty_like(self.data.dense) for _ in range(self.case.burst)]
 
     def run(self, backends: dict[str, Backend]) -> None:
@@ -101,7 +102,7 @@ class CaseRun:
 
     def _share(self) -> Share:
         """What the buffers of all hosts hold, or of all ranks where these speak for themselves."""
-        vector, together = self.data.dense, ranks_per_host(os.environ)
+        vector, together = self.data.dense, self._together
         blocks = _densities(nonzero_blocks(vector), together)
         elements = _densities(vector != 0, together)
         contributed, united = (
@@ -170,8 +171,9 @@ def main() -> None:
     torch.set_num_threads(1)
     store = _join(job)
     backends = open_backends(job, store)
+    together = ranks_together(backends.values(), dist.get_world_size())
     for index in range(len(job.cases)):
-        CaseRun(job, index, tell).run(backends)
+        CaseRun(job, index, together, tell).run(backends)
     for backend in backends.values():
         backend.close()
     dist.destroy_process_group()

@@ -1,6 +1,6 @@
 """Finds the blocks of a dense tensor that are not zero, packs them, and puts blocks back.
 
-All of it are operations of torch, on the device that the tensor is on.
+It happens on the device that the tensor is on, by the operations that are chosen for it.
 """
 
 from __future__ import annotations
@@ -9,17 +9,13 @@ from typing import NamedTuple
 
 import torch
 
+from sparsewire.device.block_operations import bits, operations_for
+
 BLOCK = 256
 """Elements of a block: a row of what the engine gets."""
 
-_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 # Where sampled blocks lie: spread without a regular stride that a pattern could hide from.
 _SPREAD = 0x9E3779B1
-
-
-def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as integers: what only moves must not change, not even a NaN."""
-    return tensor.view(_BITS[tensor.element_size()])
 
 
 class Packed(NamedTuple):
@@ -39,30 +35,23 @@ class Blocks:
         self.flat = flat
         self.rows = flat[: blocks * BLOCK].view(blocks, BLOCK)
         self.tail = flat[blocks * BLOCK :]
-
-    def marks(self) -> torch.Tensor:
-        """Which rows are not zero, bool, shape (blocks,): -0.0 is zero, and NaN is not.
-
-        Compared as floats, which are read once; masked bits would be written in between.
-        """
-        return self.rows.any(dim=1)
+        self._operations = operations_for(memory.device)
 
     def pack(self) -> Packed:
         """The rows that are not zero. Blocks until the device has counted them."""
-        indices = self.marks().nonzero().squeeze(1)
+        indices = self._operations.mark(self.rows).nonzero().squeeze(1)
         rows = bits(self.rows)
         if len(indices) < len(rows):
-            rows = rows.index_select(0, indices)
+            rows = self._operations.gather(rows, indices)
         return Packed(indices, rows)
 
     def put(self, indices: torch.Tensor, rows: torch.Tensor, tail: torch.Tensor) -> None:
         """Make these the only blocks that are not zero; all as bits, `tail` as long as ours."""
-        self.flat.zero_()
-        bits(self.rows).index_copy_(0, indices, rows)
+        self._operations.fill(bits(self.rows), indices, rows)
         bits(self.tail).copy_(tail, non_blocking=True)
 
     def sample(self, count: int) -> torch.Tensor:
         """Marks of `count` rows, int32, the same rows for all tensors of one size."""
         places = (torch.arange(1, count + 1, dtype=torch.int64) * _SPREAD) % len(self.rows)
         chosen = self.rows.index_select(0, places.to(self.rows.device))
-        return chosen.any(dim=1).to(torch.int32)
+        return self._operations.mark(chosen).to(torch.int32)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import torch
 
 from sparsewire.device.accelerator import Event
-from sparsewire.device.packing import BLOCK, Blocks, Packed, bits
+from sparsewire.device.block_operations import bits
+from sparsewire.device.packing import BLOCK, Blocks, Packed
 from sparsewire.device.staging import Way
 
 _INDEX_BYTES = 8

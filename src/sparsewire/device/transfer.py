@@ -15,6 +15,7 @@ import torch
 
 from sparsewire.device.accelerator import Event
 from sparsewire.device.packing import BLOCK, Blocks
+from sparsewire.device.plain import plain
 from sparsewire.device.rows import Rows, download, upload
 from sparsewire.device.staging import Staging, Way
 from sparsewire.device.words import as_words
@@ -71,10 +72,8 @@ class DenseTransfer(Transfer):
         with torch.inference_mode(self.tensor.is_inference()):
             if self._words:
                 memory, self._memory = as_words(self.tensor)
-            elif self.tensor.is_contiguous() and not self.tensor.is_neg():
-                memory = self.tensor
             else:
-                memory = self._memory = self.tensor.detach().resolve_neg().contiguous()
+                memory = self._memory = plain(self.tensor)
         self.staging.up.hold(memory)
         return Blocks(memory)
 
@@ -249,7 +248,7 @@ def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     """Indices and values of a sparse_coo tensor; a dense one is its only part."""
     if tensor.layout is not torch.sparse_coo:
         return [tensor]
-    return [tensor._indices(), tensor._values().detach().resolve_neg().contiguous()]
+    return [tensor._indices(), plain(tensor._values().detach())]
 
 
 def _room(way: Way, part: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from sparsewire.device.plain import is_plain
+
 WORD = torch.int32
 _WORD_BYTES = 4
 
@@ -27,4 +29,4 @@ def as_words(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def _is_whole_words(tensor: torch.Tensor, size: int) -> bool:
     offset = tensor.storage_offset() * tensor.element_size()
     aligned = not any(n % _WORD_BYTES for n in (size, offset, tensor.data_ptr()))
-    return aligned and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+    return aligned and is_plain(tensor)

@@ -6,29 +6,25 @@ Torch 2.14 and newer find `register` through the entry point in pyproject.toml: 
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
-from torch._C import DispatchKey, DispatchKeySet
 from torch._C._distributed_c10d import Store
 from torch.torch_version import TorchVersion
 
 from sparsewire.communicator import Communicator
 from sparsewire.errors import Error
 from sparsewire.torch.backed_group import BackedGroup, EngineBackend, Group
+from sparsewire.torch.dispatch import bring_all_tensors
 from sparsewire.torch.member import NAME, Member
 
 # Older ones lose works of Python that C++ waits for, or compute FSDP2 on the CPU wrongly.
 OLDEST = "2.9.0"
 # Whether torch takes backends that are written in Python.
 TAKES_BACKENDS = TorchVersion(torch.__version__) >= TorchVersion("2.14")
-# Collectives for which torch's dispatcher knows dense tensors alone.
-_DENSE_ONLY = ("allgather_", "allreduce_coalesced_", "broadcast_", "reduce_")
 
-_library: Any = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]
 # Also keeps alive what torch, under TORCH_DISTRIBUTED_DEBUG=DETAIL, would let go.
 _members: WeakKeyDictionary[Any, Member] = WeakKeyDictionary()
 
@@ -44,24 +40,8 @@ def register() -> None:
         )
     if NAME.upper() not in dist.Backend._plugins:
         if TAKES_BACKENDS:
-            _dispatch_sparse()
+            bring_all_tensors()
         dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
-
-
-def _dispatch_sparse() -> None:
-    """Have torch take sparse tensors to all backends: each then decides by itself."""
-    for name in _DENSE_ONLY:
-        operator = getattr(torch.ops.c10d, name).default
-        for device in ("CPU", "CUDA"):
-            key = f"Sparse{device}"
-            if not torch._C._dispatch_has_kernel_for_dispatch_key(f"c10d::{name}", key):
-                dense = partial(_as_dense, operator, getattr(DispatchKey, device))
-                _library.impl(name, dense, key, with_keyset=True)
-
-
-def _as_dense(operator: Any, key: DispatchKey, _keys: DispatchKeySet, *arguments: Any) -> Any:
-    """What the operator does for dense tensors: it only finds the backend and calls it."""
-    return operator.redispatch(DispatchKeySet(key), *arguments)
 
 
 def _create(settings: Any, options: object) -> Any:

@@ -16,6 +16,7 @@ from sparsewire import _core
 from sparsewire.arguments import SPARSE_OPS
 from sparsewire.communicator import Communicator
 from sparsewire.device.accelerator import is_on_device
+from sparsewire.device.plain import plain
 from sparsewire.device.words import as_words
 from sparsewire.work import Work
 
@@ -63,24 +64,12 @@ def _takes(tensor: torch.Tensor, op: str) -> bool:
     return has_memory(tensor) and tensor.dtype in DTYPES
 
 
-def require_dense(tensors: list[torch.Tensor]) -> None:
-    """Refuse strided views, of which gloo would reduce the memory between the elements."""
-    for tensor in tensors:
-        is_strided = tensor.is_cpu and tensor.layout is torch.strided
-        if is_strided and not tensor.is_contiguous():
-            raise ValueError(
-                f"all_reduce of {tensor.dtype} takes contiguous tensors only: call .contiguous()"
-            )
-
-
 def all_reduce(tensor: torch.Tensor, op: str, communicator: Communicator, timeout: float) -> Work:
     """Start to reduce a tensor."""
     if is_sparse(tensor):
         work = communicator.all_reduce(tensor, op, None, True, timeout, result="sparse")
         return _into([tensor], work)
-    # Then the memory at `data_ptr` is the tensor, element by element.
-    is_plain = tensor.is_contiguous() and not tensor.is_neg()
-    memory = tensor if is_plain else tensor.detach().resolve_neg().contiguous()
+    memory = plain(tensor)
     return _reduce(tensor, memory, memory, op, communicator, timeout)
 
 

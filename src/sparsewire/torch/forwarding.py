@@ -1,6 +1,8 @@
 """What the engine does not serve: a table of those collectives, and the inner backends that do.
 
-These are gloo for CPU tensors, from the start, and NCCL once a CUDA tensor comes.
+These are gloo for CPU tensors, from the start, and NCCL once a CUDA tensor comes. To make gloo is
+to listen, and to leave an address in the store: it waits for nobody. Made at the first call, it
+would keep callers waiting for ranks that are elsewhere, as senders are ahead of receivers.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from sparsewire.lifetime import Inherited, never_free
 from sparsewire.meeting.sockets import local_address
+from sparsewire.torch import first_calls
+from sparsewire.torch.first_calls import FirstCalls
 from sparsewire.torch.futures import Callbacks
+from sparsewire.torch.plain_call import call_plainly
 from sparsewire.torch.work import Together, hand_over
 
 # Torch's own stubs leave out most methods of its backends.
@@ -55,6 +60,9 @@ PAIRWISE = {
     "reduce_scatter_tensor_coalesced": "_reduce_scatter_base",
 }
 
+# All others write the tensors of their first argument.
+ONLY_READ = ("send",)
+
 
 def device_type(arguments: Iterable[Any]) -> str:
     """Device type of the first tensor among the arguments, however nested; "cpu" without any."""
@@ -80,7 +88,7 @@ class InnerBackends:
     """What serves a group's calls that the engine does not."""
 
     def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
-        """Connect gloo. All ranks make it together."""
+        """Make gloo, which connects at its first calls. All ranks make theirs."""
         self._arguments = (store, rank, size)
         self._making = threading.Lock()
         self._made: dict[str, Backend] = {"cpu": _gloo(store, rank, size, timeout)}
@@ -137,12 +145,13 @@ class InnerBackends:
 
 
 def _gloo(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
-    """Connect a gloo backend, which listens on the address that the engine listens on."""
+    """A gloo backend, which listens on the address that the engine listens on."""
     backend: Any = dist.ProcessGroupGloo
     options = backend._Options()
     options._timeout = timeout
     # Gloo's own choice is what the host's name means, which often is loopback. Few groups forward
-    # anything, so that pairs of ranks connect when they need it.
+    # anything, so that pairs of ranks connect when they need it. A device then knows pairs by their
+    # ranks alone, so that groups cannot share one.
     device = backend.create_device(hostname=local_address(os.environ), lazy_init=True)
     options._devices = [device]
     return backend(PrefixStore("gloo", store), rank, size, options)
@@ -160,6 +169,7 @@ class Forwarding:
 
     _callbacks: Callbacks
     _inner_backends: InnerBackends
+    _first_calls: FirstCalls
     _coalescing: list[dist.Work] | None = None
 
     if TYPE_CHECKING:  # Made from the tables above.
@@ -175,6 +185,18 @@ class Forwarding:
     def _inner(self, device_type: str) -> Backend:
         """The inner backend for tensors of this device type."""
         return self._inner_backends.of(device_type)
+
+    def _call_inner(self, name: str, *args: Any, **kwargs: Any) -> dist.Work:
+        """Have the inner backend serve a call, by the backend's name of it."""
+        inner = self._inner(device_type((*args, *kwargs.values())))
+        if name in PAIRWISE:
+            call = partial(_in_pairs, getattr(inner, PAIRWISE[name]), self._callbacks)
+        else:
+            call = getattr(inner, name)
+        if name in first_calls.CALLS and inner is self._inner_backends.gloo:
+            call = partial(self._first_calls.start, call)
+        writes = name not in ONLY_READ
+        return self._record(call_plainly(call, self._callbacks, args, kwargs, writes=writes))
 
     def _record(self, work: Any) -> dist.Work:
         """See every work on its way out; None is none."""
@@ -196,19 +218,15 @@ class Forwarding:
         works, group._coalescing = group._coalescing or [], None
         backend = group._inner(device.type)
         if backend.supports_coalescing:
-            works.append(backend._end_coalescing())
+            # The first, as others may copy what it ends.
+            works.insert(0, backend._end_coalescing())
         return group._record(Together(works, [], group._callbacks))
 
 
 def _forward(name: str, inner_name: str) -> Any:
     def collective(self: Forwarding, *args: Any, **kwargs: Any) -> Any:
         group = self._serving()
-        inner = group._inner(device_type((*args, *kwargs.values())))
-        if inner_name in PAIRWISE:
-            call = partial(_in_pairs, getattr(inner, PAIRWISE[inner_name]), group._callbacks)
-        else:
-            call = getattr(inner, inner_name)
-        return group._record(call(*args, **kwargs))
+        return group._call_inner(inner_name, *args, **kwargs)
 
     collective.__name__ = name
     collective.__qualname__ = f"Forwarding.{name}"

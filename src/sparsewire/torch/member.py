@@ -26,7 +26,8 @@ from sparsewire.torch.device_path import DevicePath
 from sparsewire.torch.device_queue import Handle
 from sparsewire.torch.device_service import DeviceService
 from sparsewire.torch.device_work import DeviceWork
-from sparsewire.torch.forwarding import Forwarding, InnerBackends, device_type, untraced
+from sparsewire.torch.first_calls import FirstCalls
+from sparsewire.torch.forwarding import Forwarding, InnerBackends, untraced
 from sparsewire.torch.futures import Callbacks, current_level
 from sparsewire.torch.work import EngineWork, Health
 
@@ -57,6 +58,7 @@ class Member(Forwarding):
         self._nested: Member | None = None
         self._nesting = threading.Lock()
         self._callbacks = Callbacks(level + 1)
+        self._first_calls = FirstCalls(self._callbacks)
         self._health = Health()
         # The engine first: it finds out at once where ranks cannot reach each other.
         self.communicator = sparsewire.init(
@@ -155,6 +157,7 @@ class Member(Forwarding):
         """In a forked child: leave the group to the parent; what is called here raises."""
         self._nesting = threading.Lock()
         self._callbacks = Callbacks(self._level + 1)
+        self._first_calls = FirstCalls(self._callbacks)
         self._devices.disown()
         self._inner_backends.disown()
         never_free(self)
@@ -260,7 +263,6 @@ class Member(Forwarding):
         group = self._serving()
         op = engine_path.operation(tensors, options.reduceOp.op) if engine_takes else None
         if op is None:
-            engine_path.require_dense(tensors)
             return group._call_inner(name, tensors, options)
         if is_on_device(tensors[0]):
             # Several tensors are one call: all of them go one way.
@@ -300,10 +302,6 @@ class Member(Forwarding):
     def _issued(self, work: EngineWork) -> dist.Work:
         self._latest = weakref.ref(work)
         return self._record(work)
-
-    def _call_inner(self, name: str, tensors: Sequence[torch.Tensor], options: Any) -> dist.Work:
-        backend = self._inner(device_type(tensors))
-        return self._record(getattr(backend, name)(tensors, options))
 
 
 def _listed(tensors: Any) -> Any:

@@ -1,0 +1,101 @@
+"""What packing does with blocks, in torch's operations or in kernels of Triton, and which of them.
+
+Both give the same bits. Kernels are for CUDA, where Triton is installed and measures faster.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from typing import Protocol
+
+import torch
+
+_logger = logging.getLogger(__name__)
+
+SETTING = "SPARSEWIRE_TRITON"
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+# What operations are timed on: 16 MiB, a tenth of its rows not zero.
+_ROWS, _WIDTH, _SHARE = 16384, 256, 10
+_TURNS = 5
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as integers: what only moves must not change, not even a NaN."""
+    return tensor.view(_BITS[tensor.element_size()])
+
+
+class Operations(Protocol):
+    """On contiguous rows of blocks; `rows` are numbers in `mark`, and bits elsewhere."""
+
+    def mark(self, rows: torch.Tensor) -> torch.Tensor:
+        """Which rows are not zero, bool, shape (rows,): -0.0 is zero, and NaN is not."""
+
+    def gather(self, rows: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+        """The rows at `indices`, int64, in memory of their own."""
+
+    def fill(self, rows: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> None:
+        """Write `values` to the rows at `indices`, each there once, and zeros to all others."""
+
+
+class TorchOperations:
+    def mark(self, rows: torch.Tensor) -> torch.Tensor:
+        # As floats, which are read once; masked bits would be written in between.
+        return rows.any(dim=1)
+
+    def gather(self, rows: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+        return rows.index_select(0, indices)
+
+    def fill(self, rows: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> None:
+        rows.zero_()
+        rows.index_copy_(0, indices, values)
+
+
+_torch = TorchOperations()
+_choosing = threading.Lock()
+_chosen: dict[torch.device, Operations] = {}
+
+
+def operations_for(device: torch.device) -> Operations:
+    """The operations for tensors on a device, chosen once for each; the choice may take seconds."""
+    if device.type != "cuda" or os.environ.get(SETTING) == "off":
+        return _torch
+    with _choosing:
+        if device not in _chosen:
+            _chosen[device] = _choose(device)
+        return _chosen[device]
+
+
+def _choose(device: torch.device) -> Operations:
+    """Triton's where they are there, work, and take less time than torch's."""
+    try:
+        from sparsewire.device.triton_packing import TritonOperations
+
+        candidates: list[Operations] = [_torch, TritonOperations()]
+        return min(candidates, key=lambda each: _seconds(each, device))
+    except ImportError:
+        return _torch
+    except Exception as error:
+        # It compiles with the machine's own tools, of which some may be missing.
+        _logger.warning("%s does without Triton's kernels, which do not run: %s", device, error)
+        return _torch
+
+
+def _seconds(operations: Operations, device: torch.device) -> float:
+    """The best of a few turns of all operations, on the caller's stream."""
+    rows = torch.zeros(_ROWS, _WIDTH, device=device)
+    rows[::_SHARE] = 1
+    return min(_turn(operations, rows) for _ in range(_TURNS))
+
+
+def _turn(operations: Operations, rows: torch.Tensor) -> float:
+    stream = torch.cuda.current_stream(rows.device)
+    stream.synchronize()
+    begin = time.perf_counter()
+    indices = operations.mark(rows).nonzero().squeeze(1)
+    operations.fill(bits(rows), indices, operations.gather(bits(rows), indices))
+    stream.synchronize()
+    return time.perf_counter() - begin

@@ -1,0 +1,24 @@
+"""Tensors as plain memory: in one piece, each element there as it is read.
+
+What reads and writes at their addresses, here and in torch's backends, knows neither strides nor
+the marks by which torch negates and conjugates elements only as they are read, nor its zeros
+without memory.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a dense tensor's elements lie at `data_ptr`, one behind the other."""
+    is_lazy = tensor.is_neg() or tensor.is_conj() or tensor._is_zerotensor()
+    return tensor.is_contiguous() and not is_lazy
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The dense tensor itself, or a copy of it where it is not plain."""
+    if is_plain(tensor):
+        return tensor
+    whole = tensor.detach().resolve_neg().resolve_conj().contiguous()
+    return whole.clone() if whole._is_zerotensor() else whole
