@@ -255,7 +255,7 @@ TEST_CASE("of many owners a worker names only those that it has something for") 
   constexpr std::uint32_t n = 256;
   using Owners = std::vector<std::uint32_t>;
   const wire::Topology topology = topology_of({n, n, 1, false}, 256, 1u << 16);
-  const wire::Descriptor descriptor{DType::float32, ReduceOp::sum, 3 * 8192};
+  const wire::Descriptor descriptor{DType::float32, ReduceOp::sum, 3 * 4096};
   const proto::ChunkGrid grid = proto::make_grid(descriptor, topology);
   RankTensor tensor(Buffer(descriptor.count * 4, std::byte{1}), true);
   const proto::DenseTensor dense{tensor.source(), tensor.out(), descriptor, grid};
