@@ -90,33 +90,33 @@ void Communicator::issue_locked(InFlight& in_flight) {
     lanes_.front()->introduce(operation);
     ++in_flight.lanes_left;
   }
-  run_waiting_locked();
+  run_waiting_locked(Wake::not_yet);
   const auto early = early_failures_.extract(operation->seq());
   if (early && !is_refused) fail_locked(operation->seq(), early.mapped());
 }
 
 bool Communicator::wait(const Operation& operation, Clock::duration patience) {
   const auto until = Clock::now() + patience;
-  // With several lanes it would sleep on one while another ends the operation.
-  if (lanes_.size() == 1) lanes_.front()->work([&] { return operation.ended(); }, until);
+  lanes_[operation.main_lane()]->work([&] { return operation.ended(); }, until);
   return operation.wait(std::max(until - Clock::now(), Clock::duration{0}));
 }
 
-void Communicator::run_waiting_locked() {
+// Who issues the latest need not be woken for it: it is about to work itself.
+void Communicator::run_waiting_locked(Wake when) {
   using State = InFlight::State;
   if (broken_) return;
   for (auto at = in_flight_.lower_bound(next_to_run_); at != in_flight_.end(); ++at) {
     if (at->second.state == State::agreeing) return;
-    if (at->second.state == State::waiting) run_stream_locked(at->second);
+    if (at->second.state == State::waiting) run_stream_locked(at->second, when);
     next_to_run_ = at->first + 1;
   }
 }
 
-void Communicator::run_stream_locked(InFlight& in_flight) {
+void Communicator::run_stream_locked(InFlight& in_flight, Wake when) {
   in_flight.operation->open_stream();
   in_flight.state = InFlight::State::running;
   for (const auto& lane : lanes_) {
-    lane->submit(in_flight.operation);
+    lane->submit(in_flight.operation, when);
     const bool knows_it = !dedicated_ && lane == lanes_.front();
     if (!knows_it) ++in_flight.lanes_left;
   }
@@ -276,6 +276,8 @@ void Communicator::end_in_order_locked() {
     InFlight& done = entry.mapped();
     failed_ += done.failure.has_value();
     done.operation->end(std::move(done.failure));
+    // Another lane than the one at which a caller works may have had the last word.
+    if (lanes_.size() > 1) lanes_[done.operation->main_lane()]->wake();
     if (done.watched.empty()) continue;
     completed_.splice(completed_.end(), done.watched);
     completed_changed_.notify_one();

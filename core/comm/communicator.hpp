@@ -126,8 +126,9 @@ class Communicator final : public LaneListener {
   void join(const Group& group, const proto::Hosts& hosts);
   std::optional<Activity::Current> oldest_locked() const;
   void issue_locked(InFlight& in_flight);
-  void run_waiting_locked();
-  void run_stream_locked(InFlight& in_flight);
+  using Wake = ProgressThread::Wake;
+  void run_waiting_locked(Wake when = Wake::now);
+  void run_stream_locked(InFlight& in_flight, Wake when);
   void share_exchange_locked(InFlight& in_flight, const Order& order);
   void fail_locked(std::uint64_t seq, const Error& error);
   void break_locked(const Error& error) noexcept;

@@ -32,13 +32,15 @@ void LaneGroup::post(Call&& call, ProgressThread::Wake when) {
 }
 
 // See Communicator::wait().
-ProgressThread::Wake LaneGroup::wake_for(const Operation& operation) const {
-  const bool will_work = operation.arguments().is_awaited && place_.topology.lanes == 1;
+ProgressThread::Wake LaneGroup::wake_for(const Operation& operation,
+                                         ProgressThread::Wake when) const {
+  const bool will_work = when == ProgressThread::Wake::not_yet &&
+                         operation.arguments().is_awaited && place_.lane == operation.main_lane();
   return will_work ? ProgressThread::Wake::not_yet : ProgressThread::Wake::now;
 }
 
-void LaneGroup::submit(std::shared_ptr<Operation> operation) {
-  const auto wake = wake_for(*operation);
+void LaneGroup::submit(std::shared_ptr<Operation> operation, ProgressThread::Wake when) {
+  const auto wake = wake_for(*operation, when);
   post(
       [this, operation = std::move(operation)] {
         const bool is_here = place_.has_joins() ? book_.has(operation->seq()) : take_on(operation);
@@ -48,7 +50,7 @@ void LaneGroup::submit(std::shared_ptr<Operation> operation) {
 }
 
 void LaneGroup::introduce(std::shared_ptr<Operation> operation) {
-  const auto wake = wake_for(*operation);
+  const auto wake = wake_for(*operation, ProgressThread::Wake::not_yet);
   post(
       [this, operation = std::move(operation)] {
         if (take_on(operation)) protocol_.introduce(*operation);
@@ -69,6 +71,8 @@ void LaneGroup::set_link(const proto::LinkFigures& link) {
 void LaneGroup::fail(std::uint64_t seq) {
   post([this, seq] { protocol_.fail(seq); });
 }
+
+void LaneGroup::wake() { lane_.wake(); }
 
 bool LaneGroup::work(const std::function<bool()>& is_done, Clock::time_point until) {
   return lane_.work(is_done, until);

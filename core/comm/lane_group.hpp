@@ -30,7 +30,7 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
   // --- From any thread; these only ask ---
 
   // Runs this lane's part of the operation as a stream.
-  void submit(std::shared_ptr<Operation> operation);
+  void submit(std::shared_ptr<Operation> operation, ProgressThread::Wake when);
   // Tells lane 0 of an operation that was just issued: of every one where owners are colocated,
   // because that lane is the one on which ranks join, and of bad input anywhere, which it refuses.
   void introduce(std::shared_ptr<Operation> operation);
@@ -44,6 +44,7 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
 
   // See ProgressThread.
   bool work(const std::function<bool()>& is_done, Clock::time_point until);
+  void wake();
 
   // Blocks until the lane has let go of it, after leave().
   void await_end() { has_ended_.wait(false); }
@@ -99,7 +100,7 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
 
   template <typename Call>
   void post(Call&& call, ProgressThread::Wake when = ProgressThread::Wake::now);
-  ProgressThread::Wake wake_for(const Operation& operation) const;
+  ProgressThread::Wake wake_for(const Operation& operation, ProgressThread::Wake when) const;
   template <typename Give>
   void order(Give&& give) noexcept;
   bool take_on(const std::shared_ptr<Operation>& operation);

@@ -33,6 +33,10 @@ bool Operation::needs_agreement() const {
   return !is_settled && !proto::runs_as_stream(call.algorithm);
 }
 
+std::uint32_t Operation::main_lane() const {
+  return needs_agreement() ? 0 : proto::lane_of(0, seq_, topology_);
+}
+
 void Operation::leave_out_stripes() {
   descriptor_.is_striped = false;
   grid_ = proto::make_grid(descriptor_, topology_);

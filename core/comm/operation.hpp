@@ -48,6 +48,10 @@ class Operation {
   // streams from the start, and so does everything where owners are dedicated.
   bool needs_agreement() const;
 
+  // The lane that has its first chunk or, where ranks agree on it, the agreement: of what is small,
+  // all there is.
+  std::uint32_t main_lane() const;
+
   // Of sparse input.
   proto::Outputs& outputs() { return outputs_; }
 

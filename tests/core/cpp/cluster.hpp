@@ -187,7 +187,7 @@ class MuteRank final : public comm::LaneListener {
     operation->issue(seq);
     operation->open_stream();
     if (!is_dedicated_) lanes_.front()->introduce(operation);
-    for (const auto& lane : lanes_) lane->submit(operation);
+    for (const auto& lane : lanes_) lane->submit(operation, comm::ProgressThread::Wake::now);
   }
 
   void die() {
