@@ -103,9 +103,14 @@ def never_read(address: Address) -> list[socket.socket]:
     return workers
 
 
+def _garbage() -> bytes:
+    """Begins with no kind of frame: by chance it might, and be called something else then."""
+    return b"\xff" + secrets.token_bytes(4095)
+
+
 STRIKES: dict[str, Strike] = {
-    "garbage": say(secrets.token_bytes(4096)),
-    "garbage behind a hello": say(greeting(), secrets.token_bytes(4096)),
+    "garbage": say(_garbage()),
+    "garbage behind a hello": say(greeting(), _garbage()),
     "cancels": say(greeting(), *(frame(CANCEL, seq=seq) for seq in range(20_000))),
     "cancels far away": say(greeting(), *(frame(CANCEL, seq=seq << 40) for seq in range(1000))),
     "refuses": say(greeting(), *(frame(REFUSE, bytes(8), seq) for seq in range(20_000))),

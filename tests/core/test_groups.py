@@ -91,7 +91,7 @@ def test_ranks_are_connected_once_they_have_something_to_say() -> None:
 
 def reduce_three_chunks() -> int:
     with sparsewire.init(timeout=250) as communicator:
-        assert total(communicator, 3 * 8192) == communicator.world_size
+        assert total(communicator, 3 * 4096) == communicator.world_size
         meet("reduced")
         connections = shared_mesh.connections()[0]
         meet("counted")
