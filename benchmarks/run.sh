@@ -15,22 +15,24 @@ PATH="$PWD/.venv/bin:$PATH"
 out=benchmark-results
 wanted=" $* "
 mkdir -p "$out"
+under=
 
-# measure NAME COMMAND...: leaves NAME.json, NAME.command and, of what draws one, NAME.png.
+# measure NAME COMMAND...: leaves NAME.json, NAME.command and, of what draws one, NAME.png. The
+# command runs under $under where that is set.
 measure() {
     name=$1
     shift
     case "$wanted" in "  " | *" $name "*) ;; *) return 0 ;; esac
-    python -c 'import shlex, sys; print(shlex.join(sys.argv[1:]))' sparsewire "$@" \
+    python -c 'import shlex, sys; print(shlex.join(sys.argv[1:]))' $under sparsewire "$@" \
         >"$out/$name.command"
     echo "== $name: $(cat "$out/$name.command")"
     case "$*" in
     demo*)
-        sparsewire "$@" --output "$out/$name"
+        $under sparsewire "$@" --output "$out/$name"
         cp "$out/$name/report.json" "$out/$name.json"
         ;;
-    *operators*) sparsewire "$@" --json "$out/$name.json" ;;
-    *) sparsewire "$@" --json "$out/$name.json" --plot "$out/$name.png" ;;
+    *operators*) $under sparsewire "$@" --json "$out/$name.json" ;;
+    *) $under sparsewire "$@" --json "$out/$name.json" --plot "$out/$name.png" ;;
     esac
     python benchmarks/tables.py --collect "$out/$name.json"
 }
@@ -56,7 +58,12 @@ measure hosts-1x4 $share --hosts 1 --ranks 4
 for layout in 2x2 2x4 4x1 4x2; do
     measure "hosts-$layout" $share --hosts "${layout%x*}" --ranks "${layout#*x}" --link 1gbit
 done
-measure small-1x4 bench all_reduce --bytes 4KiB --hosts 1 --ranks 4 --density 1 --against gloo
+small4="bench all_reduce --bytes 4KiB --hosts 1 --ranks 4 --density 1 --against gloo"
+measure small-1x4 $small4
+# As if each rank had a processor whenever it has something to do.
+under="chrt --rr 5"
+measure small-1x4-realtime $small4
+under=
 
 # Hosts with several links, against the same hosts with one.
 wide="$reduce --hosts 2 --link 500mbit --density 1 $few"
