@@ -291,6 +291,8 @@ void LaneGroup::tell(PeerChannel& channel) noexcept {
 // As long as bytes move, somebody still reads them.
 void LaneGroup::finish_leaving(Clock::time_point now) {
   if (!leaving_) return;
+  // What was posted before the order may have come behind this turn's calls.
+  if (!std::exchange(leaving_->has_all_calls, true)) return lane_.wake();
   const std::size_t left = undelivered();
   if (left < leaving_->undelivered) {
     leaving_->undelivered = left;

@@ -129,6 +129,7 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
   struct Leaving {
     Clock::duration linger;  // without a byte that moves
     Clock::time_point until;
+    bool has_all_calls = false;
     std::size_t undelivered = SIZE_MAX;  // the least so far
     // Bytes sent on the connections once all of the group's were, by peer.
     std::map<std::uint32_t, std::uint64_t> sent_by{};

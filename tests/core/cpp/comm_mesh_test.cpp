@@ -208,6 +208,26 @@ TEST_CASE("who is connected after a group's end is told of it") {
   }
 }
 
+// Its lane may be between looking at what was posted and looking at its orders.
+TEST_CASE("what was submitted ends though its group leaves at once") {
+  Random random(11);
+  MeshCluster mesh(2);
+  Collective collective = random_collective(kSmall, 2, 256, {0.5}, random);
+  for (std::uint32_t number = 1; number <= 3000; ++number) {
+    CAPTURE(number);
+    const Group group = mesh.join_all(number, {0, 1});
+    std::vector<OperationPtr> operations;
+    for (std::uint64_t left = 1 + below(20, random); left != 0; --left) {
+      operations.push_back(group[0]->submit(arguments_of(collective, 0)));
+    }
+    group[0]->close(std::chrono::seconds{0});
+    for (const OperationPtr& operation : operations) {
+      REQUIRE(operation->ended());
+      CHECK(operation->failure()->code == ErrorCode::aborted);
+    }
+  }
+}
+
 TEST_CASE("what a group has sent reaches the others though it leaves at once") {
   Random random(9);
   for (int round = 0; round < 20; ++round) {
