@@ -14,13 +14,13 @@ inline constexpr wire::Algorithm kAlgorithms[] = {wire::Algorithm::automatic,
                                                   wire::Algorithm::ring,
                                                   wire::Algorithm::allgather};
 
-inline constexpr std::uint64_t kLargeCount = 1'200'000;
+inline constexpr std::uint64_t kLargeCount = 600'000;
 
 // Large enough for every owner and lane to have a part in it.
 inline SparseCollective large_sparse(wire::Call call, std::size_t world_size, Random& random) {
   call.descriptor.count = kLargeCount;
   call.descriptor.is_sparse = true;
-  return sparse_collective(call, world_size, 80'000, random, [&](std::size_t count) {
+  return sparse_collective(call, world_size, 40'000, random, [&](std::size_t count) {
     return random_small_numbers(count, DType::float32, random);
   });
 }
