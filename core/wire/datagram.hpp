@@ -1,0 +1,90 @@
+// Datagrams: what crosses between a worker and an aggregator's slots. One datagram is one round of
+// one slot: a header, a record for each column, and the blocks of the columns that have one.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/error.hpp"
+#include "base/types.hpp"
+
+namespace sparsewire::wire {
+
+inline constexpr std::uint8_t kDatagramVersion = 1;
+
+enum class DatagramKind : std::uint8_t {
+  contribution = 1,  // of a worker, to a round of a slot
+  result,            // of a round, to every worker
+  recall,            // the last result again, to a worker whose contribution has not come
+  hello,             // of a worker, so that the aggregator learns its address; padded
+  welcome,           // the answer, as long as the hello
+};
+
+inline constexpr std::uint32_t kNoBlock = UINT32_MAX;  // "no further block in this column"
+inline constexpr std::size_t kMaxColumns = 8;
+
+// Of float32: the exponent of a value that is no number, and of one that is zero or subnormal.
+inline constexpr std::uint8_t kNotFinite = 255;
+inline constexpr std::uint8_t kLeastExponent = 1;
+
+// Byte layout, little endian: version u8, kind u8, worker u16, slot u16, columns u8, present u8,
+// job u64, epoch u32, round u32, dtype u8, op u8, block u16, zero u32, tag u64.
+struct DatagramHeader {
+  DatagramKind kind = DatagramKind::contribution;
+  std::uint16_t worker = 0;  // who contributes; of a result, whose contribution was the last
+  std::uint16_t slot = 0;
+  std::uint8_t columns = 1;
+  std::uint8_t present = 0;  // bit c: the block of column c is here
+  std::uint64_t job = 0;
+  std::uint32_t epoch = 0;
+  std::uint32_t round = 0;       // of the slot, from 0 on, through all operations
+  DType dtype = DType::float32;  // of the values; int32 in fixed point
+  ReduceOp op = ReduceOp::sum;
+  std::uint16_t block = 0;  // elements of a block in a datagram
+
+  std::size_t block_bytes() const { return block * element_size(dtype); }
+  std::size_t values_bytes() const {
+    return static_cast<std::size_t>(__builtin_popcount(present)) * block_bytes();
+  }
+  bool operator==(const DatagramHeader&) const = default;
+};
+inline constexpr std::size_t kDatagramHeaderBytes = 40;
+inline constexpr std::size_t kTagOffset = 32;
+
+// Of one column. Byte layout: next u32, exponent u8, zeros.
+struct ColumnRecord {
+  std::uint32_t next =
+      kNoBlock;               // the next block here that the sender, or of a result anybody, has
+  std::uint8_t exponent = 0;  // biased, as in a float32: of its largest magnitude
+
+  bool operator==(const ColumnRecord&) const = default;
+};
+inline constexpr std::size_t kColumnBytes = 8;
+
+// Bytes before the values, which are aligned to 8.
+constexpr std::size_t datagram_head(std::size_t columns) {
+  return kDatagramHeaderBytes + columns * kColumnBytes;
+}
+
+// A datagram in the memory in which it came.
+struct Datagram {
+  DatagramHeader header;
+  ColumnRecord columns[kMaxColumns];
+  std::span<const std::byte> values;
+
+  bool has(std::size_t column) const { return (header.present >> column & 1) != 0; }
+};
+
+// Writes header and records in front of values that are there already, or come later; the tag is
+// zero. Returns the size with the values.
+std::size_t encode(const DatagramHeader& header, std::span<const ColumnRecord> columns,
+                   std::span<std::byte> out);
+
+// An error for anything but a whole datagram of this version. A hello and a welcome have no
+// columns, and any length.
+Result<Datagram> decode_datagram(std::span<const std::byte> in);
+
+// The job that a datagram says it is of, before anything else of it is looked at.
+Result<std::uint64_t> job_of(std::span<const std::byte> in);
+
+}  // namespace sparsewire::wire
