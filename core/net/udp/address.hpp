@@ -25,8 +25,8 @@ struct SystemAddress {
 struct Address {
   AddressFamily family = AddressFamily::none;  // none: whoever the socket is connected to
   std::uint16_t port = 0;
-  std::uint32_t scope = 0;             // of IPv6: the interface of a link-local address
-  std::array<std::uint8_t, 16> ip{};   // in network order; of IPv4 the first four
+  std::uint32_t scope = 0;            // of IPv6: the interface of a link-local address
+  std::array<std::uint8_t, 16> ip{};  // in network order; of IPv4 the first four
 
   static Address of(const SystemAddress& address);
   SystemAddress system() const;

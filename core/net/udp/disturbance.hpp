@@ -34,6 +34,13 @@ struct Disturbance {
 // the text is none of these.
 Result<Disturbance> parse_disturbance(std::string_view text);
 
+struct DisturbanceCounters {
+  std::uint64_t lost = 0;
+  std::uint64_t duplicated = 0;
+  std::uint64_t reordered = 0;
+  std::uint64_t corrupted = 0;
+};
+
 // What the datagrams of one direction meet. Every one takes the same number of draws, so that the
 // fate of the n-th follows from the seed alone.
 class Disturber {
@@ -59,16 +66,25 @@ class Disturber {
   // Hands on what is due.
   void release(Microseconds now, const Visit& visit);
   std::optional<Microseconds> next_due() const;
+  const DisturbanceCounters& counters() const { return counters_; }
 
  private:
+  struct Fate {
+    bool is_lost, is_doubled, is_reordered, is_corrupt;
+    Microseconds detour, detour_of_double;
+    std::uint64_t bit;  // to flip
+  };
+
   std::uint64_t draw();
   bool happens(double share);
   Microseconds detour();
+  Fate next_fate();
   void hold(std::span<const std::byte> data, const Address& address, Microseconds due);
 
   const Disturbance disturbance_;
   std::uint64_t state_;
   std::multimap<Microseconds, Parcel> held_;  // by the time when they are due
+  DisturbanceCounters counters_;
 };
 
 }  // namespace sparsewire::net

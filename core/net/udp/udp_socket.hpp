@@ -15,6 +15,7 @@
 #include "net/ready.hpp"
 #include "net/udp/address.hpp"
 #include "net/udp/disturbance.hpp"
+#include "net/udp/inbox.hpp"
 #include "net/udp/outbox.hpp"
 
 namespace sparsewire::net {
@@ -37,8 +38,9 @@ struct UdpCounters {
   std::uint64_t bytes_received = 0;
   std::uint64_t messages_sent = 0;  // of one or several datagrams
   std::uint64_t messages_received = 0;
-  std::uint64_t dropped = 0;  // datagrams: they did not fit in the queue, or the system refused them
-  std::uint64_t errors = 0;   // that system calls told
+  std::uint64_t dropped =
+      0;                     // datagrams: they did not fit in the queue, or the system refused them
+  std::uint64_t errors = 0;  // that system calls told
 };
 
 class UdpSocket final : public Ready {
@@ -78,7 +80,7 @@ class UdpSocket final : public Ready {
 
   // Whether flush() can send something.
   bool is_writable() const { return is_open() && writable_ && has_output(); }
-  bool has_output() const { return !outbox_.empty() || (disturbed_ && !disturbed_->committed.empty()); }
+  bool has_output() const;
   // Sends what the system takes; the rest waits until it is writable again.
   void flush(Microseconds now);
 
@@ -89,6 +91,8 @@ class UdpSocket final : public Ready {
   // message_size, where a datagram does not fit on the path, or others. None ends anything.
   std::error_code take_error();
   const UdpCounters& counters() const { return counters_; }
+  // Both ways; none where nothing is disturbed.
+  DisturbanceCounters disturbances() const;
 
  private:
   // Both directions of a bad network, and what was committed since it was asked the last time.
@@ -99,8 +103,18 @@ class UdpSocket final : public Ready {
     std::vector<Disturber::Parcel> committed;
   };
 
+  void await_room();
+  void note_error(int error);
+  void hand_out(const Inbox::Message& message, Microseconds now, const Visit& visit);
+  void queue(std::size_t size, std::span<const Address> to);
+  void disturb(Microseconds now);
+  void send_some();
+  void note_refusal(int error);
+
   int fd_;
   Outbox outbox_;
+  Inbox inbox_;
+  std::size_t most_segments_;  // of a message; 1 where the system cuts none
   std::unique_ptr<Disturbed> disturbed_;
   std::weak_ptr<Poller> poller_;
   bool readable_ = false;
