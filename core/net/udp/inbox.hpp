@@ -14,7 +14,7 @@ namespace sparsewire::net {
 
 class Inbox {
  public:
-  static constexpr std::size_t kMessages = 16;
+  static constexpr std::size_t kMessages = 8;
   static constexpr std::size_t kMessageBytes = 64 * 1024;  // no message is larger
 
   // Receives what is there; as the system's call: how many messages, or -1 and errno.

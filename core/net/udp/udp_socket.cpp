@@ -23,6 +23,13 @@ bool set_option(int fd, int level, int name, int value) {
   return ::setsockopt(fd, level, name, &value, sizeof value) == 0;
 }
 
+std::optional<int> option(int fd, int level, int name) {
+  int value = 0;
+  socklen_t size = sizeof value;
+  if (::getsockopt(fd, level, name, &value, &size) != 0) return {};
+  return value;
+}
+
 void enlarge(int fd, int forced, int granted) {
   if (!set_option(fd, SOL_SOCKET, forced, kSocketBufferBytes)) {
     set_option(fd, SOL_SOCKET, granted, kSocketBufferBytes);
@@ -226,13 +233,11 @@ DisturbanceCounters UdpSocket::disturbances() const {
 
 std::size_t largest_datagram(int fd) {
   constexpr int kUdpBytes = 8, kIpv4Bytes = 20, kIpv6Bytes = 40, kLeastMtu = 1500, kMost = 65'507;
-  int mtu = kLeastMtu;
-  socklen_t size = sizeof mtu;
-  if (::getsockopt(fd, IPPROTO_IPV6, IPV6_MTU, &mtu, &size) == 0) {
-    return static_cast<std::size_t>(std::min(mtu - kIpv6Bytes - kUdpBytes, kMost));
-  }
-  (void)::getsockopt(fd, IPPROTO_IP, IP_MTU, &mtu, &size);
-  return static_cast<std::size_t>(std::min(mtu - kIpv4Bytes - kUdpBytes, kMost));
+  const bool is_ipv6 = option(fd, SOL_SOCKET, SO_DOMAIN) == AF_INET6;
+  const int mtu = is_ipv6 ? option(fd, IPPROTO_IPV6, IPV6_MTU).value_or(kLeastMtu)
+                          : option(fd, IPPROTO_IP, IP_MTU).value_or(kLeastMtu);
+  const int headers = kUdpBytes + (is_ipv6 ? kIpv6Bytes : kIpv4Bytes);
+  return static_cast<std::size_t>(std::min(mtu - headers, kMost));
 }
 
 }  // namespace sparsewire::net
