@@ -70,6 +70,12 @@ Status read_item(std::string_view item, std::string_view name, std::string_view 
   return {};
 }
 
+void flip_bit(std::span<std::byte> data, std::uint64_t draw) {
+  if (data.empty()) return;
+  const std::size_t bit = draw % (8 * data.size());
+  data[bit / 8] ^= std::byte{1} << bit % 8;
+}
+
 }  // namespace
 
 Result<Disturbance> parse_disturbance(std::string_view text) {
@@ -118,28 +124,26 @@ Disturber::Fate Disturber::next_fate() {
   fate.detour = detour();
   fate.detour_of_double = detour();
   fate.bit = draw();
+  if (fate.is_lost) fate.is_doubled = fate.is_reordered = fate.is_corrupt = false;
   return fate;
+}
+
+void Disturber::count(const Fate& fate) {
+  counters_.lost += fate.is_lost;
+  counters_.duplicated += fate.is_doubled;
+  counters_.reordered += fate.is_reordered;
+  counters_.corrupted += fate.is_corrupt;
 }
 
 void Disturber::pass(std::span<std::byte> data, const Address& address, Microseconds now,
                      const Visit& visit) {
   const Fate fate = next_fate();
-  if (fate.is_lost) {
-    ++counters_.lost;
-    return;
-  }
+  count(fate);
+  if (fate.is_lost) return;
   const Microseconds due = now + disturbance_.delay;
-  if (fate.is_doubled) {
-    ++counters_.duplicated;
-    hold(data, address, due + fate.detour_of_double);
-  }
-  if (fate.is_corrupt && !data.empty()) {
-    ++counters_.corrupted;
-    const std::size_t bit = fate.bit % (8 * data.size());
-    data[bit / 8] ^= std::byte{1} << bit % 8;
-  }
+  if (fate.is_doubled) hold(data, address, due + fate.detour_of_double);
+  if (fate.is_corrupt) flip_bit(data, fate.bit);
   if (fate.is_reordered) {
-    ++counters_.reordered;
     hold(data, address, due + fate.detour);
   } else if (due != now) {
     hold(data, address, due);

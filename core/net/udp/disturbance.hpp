@@ -79,6 +79,7 @@ class Disturber {
   bool happens(double share);
   Microseconds detour();
   Fate next_fate();
+  void count(const Fate& fate);
   void hold(std::span<const std::byte> data, const Address& address, Microseconds due);
 
   const Disturbance disturbance_;

@@ -33,6 +33,17 @@ struct SegmentControl {
   }
 };
 
+// How many of these make one message.
+template <typename Datagram>
+std::size_t run_length(std::span<const Datagram> datagrams, std::size_t most_segments) {
+  const std::size_t size = datagrams.front().size;
+  const std::size_t most = std::min(
+      {datagrams.size(), most_segments, std::max(kMostSegmentedBytes / size, std::size_t{1})});
+  std::size_t length = 1;
+  while (length < most && datagrams[length].size == size) ++length;
+  return length < most && datagrams[length].size < size ? length + 1 : length;
+}
+
 }  // namespace
 
 struct Outbox::Batch {
@@ -81,21 +92,6 @@ void Outbox::release(std::uint32_t cell) {
   if (--uses_[cell] == 0) free_.push_back(cell);
 }
 
-namespace {
-
-// How many of these make one message.
-template <typename Datagram>
-std::size_t run_length(std::span<const Datagram> datagrams, std::size_t most_segments) {
-  const std::size_t size = datagrams.front().size;
-  const std::size_t most = std::min(
-      {datagrams.size(), most_segments, std::max(kMostSegmentedBytes / size, std::size_t{1})});
-  std::size_t length = 1;
-  while (length < most && datagrams[length].size == size) ++length;
-  return length < most && datagrams[length].size < size ? length + 1 : length;
-}
-
-}  // namespace
-
 // Whether all of the line is in the batch.
 bool Outbox::gather_line(Line& line, std::size_t most_segments) {
   auto rest = line.rest();
@@ -108,8 +104,9 @@ bool Outbox::gather_line(Line& line, std::size_t most_segments) {
     header.msg_namelen = line.to.size;
     header.msg_iov = batch_->vectors.data() + batch_->datagrams;
     header.msg_iovlen = run.size();
-    for (const Datagram& one : run)
+    for (const Datagram& one : run) {
       batch_->vectors[batch_->datagrams++] = {cell(one.cell), one.size};
+    }
     if (run.size() > 1) batch_->controls[at].attach(header, run.front().size);
     rest = rest.subspan(run.size());
   }
@@ -138,12 +135,23 @@ void Outbox::drop(std::size_t messages) {
     Line& line = *waiting_.front();
     const auto gone = line.rest().first(batch_->headers[i].msg_hdr.msg_iovlen);
     for (const Datagram& datagram : gone) release(datagram.cell);
-    line.sent += gone.size();
-    if (!line.rest().empty()) continue;
-    line.datagrams.clear();
-    line.sent = 0;
-    waiting_.pop_front();
+    line.forget(gone.size());
+    if (line.datagrams.empty()) waiting_.pop_front();
   }
+}
+
+// Room is made once there is more of it than there is to move, so that this costs little, and a
+// line that never empties does not grow.
+void Outbox::Line::forget(std::size_t count) {
+  sent += count;
+  if (2 * sent < datagrams.size()) return;
+  datagrams.erase(datagrams.begin(), datagrams.begin() + static_cast<std::ptrdiff_t>(sent));
+  sent = 0;
+}
+
+void Outbox::yield() {
+  waiting_.push_back(waiting_.front());
+  waiting_.pop_front();
 }
 
 void Outbox::clear() {

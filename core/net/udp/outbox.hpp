@@ -32,7 +32,8 @@ class Outbox {
   // Memory for the next datagram; the same until it is put in.
   std::span<std::byte> room() { return {cell(free_.back()), datagram_bytes_}; }
 
-  // Puts in what was written to the room, for each of these; not where it is full.
+  // Puts in what was written to the room, of 1 byte or more, for each of these; not where it is
+  // full.
   void put(std::size_t size, std::span<const Address> to);
 
   // What waits first, as messages for one system call; until the next call of put(). Each has
@@ -44,8 +45,10 @@ class Outbox {
     std::size_t bytes;
   };
   Load load(std::size_t message) const;
-  // Forgets the first ones of what was gathered.
+  // Forgets the first ones of what was gathered, once.
   void drop(std::size_t messages);
+  // Has another destination come first, so that none waits for the end of what another one gets.
+  void yield();
   void clear();
 
  private:
@@ -59,6 +62,7 @@ class Outbox {
     std::size_t sent = 0;
 
     std::span<const Datagram> rest() const { return std::span(datagrams).subspan(sent); }
+    void forget(std::size_t count);
   };
   struct Batch;
 

@@ -99,6 +99,7 @@ void UdpSocket::note_ready(bool readable, bool writable) {
 }
 
 void UdpSocket::await_room() {
+  outbox_.yield();
   writable_ = false;
   if (const auto poller = poller_.lock()) poller->change(fd_, *this, Interest::both);
 }

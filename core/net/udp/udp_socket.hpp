@@ -2,9 +2,7 @@
 // many in one message. What it cannot send in time is dropped and counted, as a network would do.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,9 +36,8 @@ struct UdpCounters {
   std::uint64_t bytes_received = 0;
   std::uint64_t messages_sent = 0;  // of one or several datagrams
   std::uint64_t messages_received = 0;
-  std::uint64_t dropped =
-      0;                     // datagrams: they did not fit in the queue, or the system refused them
-  std::uint64_t errors = 0;  // that system calls told
+  std::uint64_t dropped = 0;  // datagrams, for want of room, or refused by the system
+  std::uint64_t errors = 0;   // that system calls told
 };
 
 class UdpSocket final : public Ready {
@@ -71,10 +68,10 @@ class UdpSocket final : public Ready {
 
   // Whether another datagram fits; one that does not is dropped by commit().
   bool has_room() const { return !outbox_.is_full(); }
-  // Memory for one datagram, to be written before the next call of commit().
+  // Memory for one datagram, the same until commit().
   std::span<std::byte> room() { return outbox_.room(); }
-  // Queues what was written there, of 1 to datagram_bytes: once, or to each of these. Of the
-  // connected socket's peer, the address is none.
+  // Queues what was written there, 1 to datagram_bytes, for one destination or for each of these.
+  // Without an address it goes to whoever the socket is connected to.
   void commit(std::size_t size, const Address& to = {}) { commit(size, {&to, 1}); }
   void commit(std::size_t size, std::span<const Address> to);
 
@@ -84,7 +81,7 @@ class UdpSocket final : public Ready {
   // Sends what the system takes; the rest waits until it is writable again.
   void flush(Microseconds now);
 
-  // When receive() and flush() have something again that was held up on purpose.
+  // When receive() and flush() have something that was held up on purpose.
   std::optional<Microseconds> next_due() const;
 
   // The last error since the last call: connection_refused, where nobody listens at the peer's,

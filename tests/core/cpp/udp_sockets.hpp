@@ -3,6 +3,8 @@
 
 #include <poll.h>
 
+#include <algorithm>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -116,5 +118,36 @@ inline void commit(net::UdpSocket& socket, std::span<const std::byte> data,
   std::ranges::copy(data, socket.room().begin());
   socket.commit(data.size(), to);
 }
+
+inline constexpr net::UdpOptions kPlain{.sending = net::Offload::none,
+                                        .receiving = net::Offload::none};
+
+inline void commit_many(net::UdpSocket& socket, int count, std::size_t size) {
+  for (int i = 0; i < count; ++i) {
+    commit(socket, datagram_of(size, static_cast<std::uint64_t>(i)));
+  }
+}
+
+inline bool are_numbered(const Arrivals& arrivals, std::size_t size) {
+  for (std::uint64_t i = 0; i < arrivals.size(); ++i) {
+    if (arrivals[i].data != datagram_of(size, i)) return false;
+  }
+  return true;
+}
+
+// Many receivers of one sender, which is bound alone.
+struct Crowd {
+  explicit Crowd(std::size_t size, const net::UdpOptions& options = {})
+      : sender(bound_socket(AF_INET).release(), options) {
+    for (std::size_t i = 0; i < size; ++i) {
+      Socket socket = bound_socket(AF_INET);
+      addresses.push_back(address_of(socket.fd()));
+      receivers.push_back(std::make_unique<net::UdpSocket>(socket.release()));
+    }
+  }
+  net::UdpSocket sender;
+  std::vector<net::Address> addresses;
+  std::vector<std::unique_ptr<net::UdpSocket>> receivers;
+};
 
 }  // namespace sparsewire::test
