@@ -76,7 +76,7 @@ bool SlotWorker::awaits_result(std::uint16_t slot) const {
   return state == SlotState::flying || state == SlotState::overdue;
 }
 
-// Since the contribution was last sent. It doubles each time that it was in vain.
+// How long a contribution may be on its way. It doubles each time that it was in vain.
 Microseconds SlotWorker::patience(std::uint16_t number) const {
   const Slot& slot = slots_[number];
   const bool is_scout = (number + slot.round) % pool_.workers == worker_;
@@ -86,11 +86,19 @@ Microseconds SlotWorker::patience(std::uint16_t number) const {
   return std::min(first * (1 << std::min(slot.timeouts, kMostDoublings)), kMostPatience);
 }
 
+// As long as nothing has overtaken it, a contribution may wait in a queue: every result that comes
+// gives it more time, as every acknowledgement does in TCP (RFC 6298).
+Microseconds SlotWorker::due(std::uint16_t slot) const {
+  const Microseconds sent = slots_[slot].sent;
+  const bool is_overtaken = states_.of(slot) == SlotState::overdue;
+  return (is_overtaken ? sent : std::max(sent, last_result_)) + patience(slot);
+}
+
 void SlotWorker::expire(Microseconds now) {
   look_at_timers_ = Microseconds::max();
   for (std::uint16_t slot = 0; slot < pool_.slots; ++slot) {
     if (!awaits_result(slot)) continue;
-    const Microseconds due = slots_[slot].sent + patience(slot);
+    const Microseconds due = this->due(slot);
     if (due > now) {
       look_at_timers_ = std::min(look_at_timers_, due);
       continue;

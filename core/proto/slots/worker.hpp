@@ -104,6 +104,7 @@ class SlotWorker {
   void expire(Microseconds now);
   bool awaits_result(std::uint16_t slot) const;
   Microseconds patience(std::uint16_t slot) const;
+  Microseconds due(std::uint16_t slot) const;
   std::optional<std::uint16_t> next_to_send() const;
   void look_ahead(std::uint16_t slot);
   std::size_t write(std::uint16_t slot, std::span<std::byte> out);
@@ -130,6 +131,7 @@ class SlotWorker {
   RoundTrip round_trip_;
   CongestionWindow window_;
   Overtaking overtaking_;
+  Microseconds last_result_{0};
   Microseconds look_at_timers_ = Microseconds::max();  // none runs out before
   SlotCounters counters_;
 };

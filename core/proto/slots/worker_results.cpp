@@ -108,6 +108,7 @@ void SlotWorker::measure(const Slot& slot, const wire::Datagram& result, Microse
   window_.on_result();
   if (is_recall || came_late) on_loss(now);
   counters_.window = static_cast<std::uint32_t>(window_.size());
+  last_result_ = now;
   overtaking_.on_result(slot.number);
   while (const auto first = states_.first(SlotState::flying)) {
     if (!overtaking_.has_overtaken(slots_[*first].number)) break;
