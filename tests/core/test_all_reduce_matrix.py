@@ -25,7 +25,7 @@ import sparsewire
 # Around the smallest and the largest chunk, and one of several chunks.
 SIZES = [0, 1, 8191, 8192, 8193, 65535, 65536, 65537, 300_001]
 SAMPLE = 60
-TRANSPORTS = ["colocated", "colocated-3-lanes", "dedicated"]
+TRANSPORTS = ["colocated", "colocated-3-lanes", "dedicated", "datagrams", "datagrams-lossy"]
 
 
 class Fill(NamedTuple):
