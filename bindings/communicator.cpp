@@ -142,19 +142,17 @@ bool wait(const comm::Operation& self, std::optional<double> timeout) {
 
 void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_size,
                        std::vector<std::vector<int>> sockets, bool dedicated, std::uint32_t block,
-                       std::uint32_t window, double peer_timeout,
-                       std::vector<std::uint32_t> hosts, std::vector<int> datagrams,
-                       std::uint32_t datagram_bytes, const nb::bytes& datagram_key,
-                       std::uint64_t job, std::uint32_t epoch, bool fixed_point,
-                       const std::string& disturb) {
+                       std::uint32_t window, double peer_timeout, std::vector<std::uint32_t> hosts,
+                       std::vector<int> datagrams, std::uint32_t datagram_bytes,
+                       const nb::bytes& datagram_key, std::uint64_t job, std::uint32_t epoch,
+                       bool fixed_point, const std::string& disturb) {
   net::Sockets owned(std::move(sockets));
   std::shared_ptr<comm::DatagramPlace> place;
   if (!datagrams.empty()) {
     net::Sockets ends(std::vector<std::vector<int>>{std::move(datagrams)});
     place = std::make_shared<comm::DatagramPlace>(
         std::move(ends), job, epoch, datagram_key_of(datagram_key, datagram_bytes),
-        fixed_point ? proto::Arithmetic::fixed : proto::Arithmetic::exact,
-        disturbance_of(disturb));
+        fixed_point ? proto::Arithmetic::fixed : proto::Arithmetic::exact, disturbance_of(disturb));
   }
   if (owned.peers() == 0) throw std::invalid_argument("sockets: none given");
   if (place && place->sockets.peers() != owned.peers()) {

@@ -11,8 +11,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstddef>
-#include <stdexcept>
 #include <optional>
+#include <stdexcept>
 #include <string>
 
 #include "net/udp/disturbance.hpp"

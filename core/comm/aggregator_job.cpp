@@ -39,8 +39,8 @@ Status Budget::reserve(const wire::Topology& topology, std::size_t for_slots,
                    " bytes, and it allows " + std::to_string(limits_.window) +
                    ": set SPARSEWIRE_WINDOW lower, or start it with a larger --max-window");
   }
-  const std::size_t need = proto::Owner::memory_needed(topology) + for_slots +
-                           topology.world_size * kMemoryPerChannel;
+  const std::size_t need =
+      proto::Owner::memory_needed(topology) + for_slots + topology.world_size * kMemoryPerChannel;
   if (reserved + need > limits_.job_memory) {
     return refused("it may need " + megabytes(reserved + need) + ", and a job may have " +
                    megabytes(limits_.job_memory - 1) +
@@ -142,8 +142,7 @@ std::size_t AggregatorJob::queued(std::uint32_t lane) const {
 
 // --- Datagrams ---
 
-void AggregatorJob::open_slots(std::uint64_t job, std::uint32_t workers,
-                               const DatagramSeal& seal) {
+void AggregatorJob::open_slots(std::uint64_t job, std::uint32_t workers, const DatagramSeal& seal) {
   if (!slots_ && !broken_) slots_.emplace(job, workers, seal);
 }
 

@@ -43,10 +43,9 @@ void Communicator::join(const Group& group, const proto::Hosts& hosts,
                         const std::shared_ptr<DatagramPlace>& datagrams) {
   hosts_ = hosts.count(topology_.world_size);
   for (std::uint32_t number = 0; number < mesh_.lanes(); ++number) {
-    lanes_.push_back(
-        std::make_shared<LaneGroup>(LanePlace{topology_, number, rank_, dedicated_, hosts,
-                                              number == 0 ? datagrams : nullptr},
-                                    group.number, group.members, mesh_.lane(number), *this));
+    lanes_.push_back(std::make_shared<LaneGroup>(
+        LanePlace{topology_, number, rank_, dedicated_, hosts, number == 0 ? datagrams : nullptr},
+        group.number, group.members, mesh_.lane(number), *this));
   }
   std::size_t joined = 0;
   try {

@@ -56,8 +56,7 @@ void JobSlots::greet(const wire::DatagramHeader& hello, std::span<std::byte> dat
 }
 
 // What finds no room is lost, and asked for again.
-void JobSlots::send(const proto::SlotAggregator::Outgoing& outgoing,
-                    net::UdpSocket& socket) const {
+void JobSlots::send(const proto::SlotAggregator::Outgoing& outgoing, net::UdpSocket& socket) const {
   const std::size_t size = outgoing.datagram.size();
   if (!socket.has_room() || size > socket.room().size()) return;
   seal_.key->seal(outgoing.datagram);

@@ -38,8 +38,8 @@ class JobSlots {
 
  private:
   proto::SlotPool pool_of(const wire::Topology& topology) const;
-  void greet(const wire::DatagramHeader& hello, std::span<std::byte> data,
-             const net::Address& from, net::UdpSocket& socket);
+  void greet(const wire::DatagramHeader& hello, std::span<std::byte> data, const net::Address& from,
+             net::UdpSocket& socket);
   void send(const proto::SlotAggregator::Outgoing& outgoing, net::UdpSocket& socket) const;
 
   const std::uint64_t job_;

@@ -22,9 +22,9 @@ LaneSlots::LaneSlots(const LanePlace& place, LaneCounters& counters, OnEnd on_en
   const net::UdpOptions options{.datagram_bytes = place.topology.datagram_bytes,
                                 .disturbance = datagrams_.disturbance};
   for (int& socket : sockets) {
-    aggregators_.push_back(std::make_unique<Aggregator>(
-        datagrams_.pool(place.topology), static_cast<std::uint16_t>(place.rank),
-        std::exchange(socket, -1), options));
+    aggregators_.push_back(std::make_unique<Aggregator>(datagrams_.pool(place.topology),
+                                                        static_cast<std::uint16_t>(place.rank),
+                                                        std::exchange(socket, -1), options));
   }
 }
 
@@ -97,9 +97,8 @@ void LaneSlots::progress(Clock::time_point now) {
 
 void LaneSlots::receive(Aggregator& aggregator, proto::Microseconds now) {
   if (!aggregator.socket.is_readable()) return;
-  aggregator.socket.receive(now, [&](std::span<std::byte> data, const net::Address&) {
-    take(aggregator, data, now);
-  });
+  aggregator.socket.receive(
+      now, [&](std::span<std::byte> data, const net::Address&) { take(aggregator, data, now); });
 }
 
 // What is not sealed by this job, or is of another, is nobody's fault that could be blamed.
@@ -107,8 +106,7 @@ void LaneSlots::take(Aggregator& aggregator, std::span<const std::byte> data,
                      proto::Microseconds now) {
   const auto datagram = wire::decode_datagram(data);
   const bool is_mine = datagram && datagram->header.job == datagrams_.job &&
-                       datagram->header.epoch == datagrams_.epoch &&
-                       datagrams_.key.is_sealed(data);
+                       datagram->header.epoch == datagrams_.epoch && datagrams_.key.is_sealed(data);
   is_mine ? aggregator.worker.on_datagram(*datagram, now) : void(++rejected_);
 }
 

@@ -58,8 +58,7 @@ bool LaneStreams::submit(Operation& operation) {
 
 bool LaneStreams::submit_gate(const Operation& operation) {
   return worker_.submit(operation.seq(), operation.stream_descriptor(), operation.grid(),
-                        std::make_unique<proto::GateSource>(),
-                        std::make_shared<proto::GateSink>());
+                        std::make_unique<proto::GateSource>(), std::make_shared<proto::GateSink>());
 }
 
 void LaneStreams::cancel(std::uint64_t seq) {

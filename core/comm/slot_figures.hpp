@@ -14,8 +14,8 @@ enum class SlotFigure : std::uint8_t {
   datagrams_received,
   datagram_bytes_sent,
   datagram_bytes_received,
-  datagrams_rejected,       // not sealed, of another job, or without sense
-  datagrams_dropped,        // for want of room on this host
+  datagrams_rejected,  // not sealed, of another job, or without sense
+  datagrams_dropped,   // for want of room on this host
   retransmissions,
   timeouts,
   duplicates,

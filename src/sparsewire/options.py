@@ -198,8 +198,8 @@ class Options:
             return
         _require(
             bool(self.aggregators),
-            f"SPARSEWIRE_TRANSPORT={self.transport} needs aggregators: start `sparsewire aggregator "
-            f"--transport {self.transport}` and name it in SPARSEWIRE_AGGREGATORS",
+            f"SPARSEWIRE_TRANSPORT={self.transport} needs aggregators: start `sparsewire "
+            f"aggregator --transport {self.transport}`, and name it in SPARSEWIRE_AGGREGATORS",
         )
         _require(
             self.lanes in (None, 1),

@@ -103,9 +103,7 @@ def _forbid_fragments(datagrams: socket.socket) -> None:
 def _path_size(connected: socket.socket) -> int:
     """Bytes of the largest datagram on this path, as far as the system knows it."""
     is_ipv6 = connected.family == socket.AF_INET6
-    level, name = (
-        (socket.IPPROTO_IPV6, _IPV6_MTU) if is_ipv6 else (socket.IPPROTO_IP, _IP_MTU)
-    )
+    level, name = (socket.IPPROTO_IPV6, _IPV6_MTU) if is_ipv6 else (socket.IPPROTO_IP, _IP_MTU)
     size = connected.getsockopt(level, name) - _OVERHEAD[connected.family]
     return max(DATAGRAM_MIN, min(size, DATAGRAM_MAX))
 

@@ -17,8 +17,8 @@ from sparsewire._core import WIRE_VERSION
 from sparsewire._core import Mesh as Core
 from sparsewire.errors import AuthenticationError, Error, MismatchError, ProtocolError
 from sparsewire.meeting import shared_mesh
-from sparsewire.meeting.handshake import KEY_SIZE, derive, worker_key
 from sparsewire.meeting.datagrams import Datagrams, open_datagrams
+from sparsewire.meeting.handshake import KEY_SIZE, derive, worker_key
 from sparsewire.meeting.lanes import lanes_of, processors_of
 from sparsewire.meeting.means import Means, own_means
 from sparsewire.meeting.mesh import Channels, Membership, close_channels, dial_aggregators
