@@ -2,8 +2,6 @@
 
 import json
 import os
-import secrets
-import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -15,11 +13,10 @@ from sparsewire.experiment.cluster import Cluster
 from sparsewire.experiment.crew import Crew, Process, module_argv
 from sparsewire.experiment.progress import Move, bars
 from sparsewire.experiment.report import Report
-from sparsewire.lab.site import Site, free_ports
+from sparsewire.lab.aggregators import Aggregation
+from sparsewire.lab.site import Site
 from sparsewire.measure.conditions import cpu_seconds
 from sparsewire.measure.wire_limit import Share
-
-_AGGREGATOR = "from sparsewire.cli.main import app; app()"
 
 
 def all_reduce_report(job: Job, cluster: Cluster) -> Report:
@@ -48,9 +45,8 @@ def run_all_reduce(job: Job, cluster: Cluster, move: Move) -> list[CaseResult]:
         Crew(site, Path(folder)) as crew,
     ):
         move("measuring", 0, len(job.cases), "starting the workers")
-        # Those that the caller's environment may name are not part of this cluster.
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "SPARSEWIRE_AGGREGATORS": ""}
-        aggregators = _start_aggregators(crew, site, cluster, environment)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        aggregators = _start_aggregators(crew, site, environment)
         argv = module_argv("sparsewire.bench.worker", json.dumps(asdict(job)))
         crew.start_workers(argv, cluster.ranks, environment)
         outcomes = _outcomes(crew, aggregators, job, move)
@@ -58,23 +54,14 @@ def run_all_reduce(job: Job, cluster: Cluster, move: Move) -> list[CaseResult]:
     return [summarise(case, outcome, cluster, item_bytes) for case, outcome in cases]
 
 
-def _start_aggregators(
-    crew: Crew, site: Site, cluster: Cluster, environment: dict[str, str]
-) -> list[Process]:
-    """Start those that the cluster has, and name them in the environment of the workers."""
-    if not cluster.aggregators:
-        return []
-    places = cluster.aggregator_places
-    ports = free_ports(cluster.aggregators)
-    binds = [f"{site.addresses[place]}:{port}" for place, port in zip(places, ports, strict=True)]
-    environment["SPARSEWIRE_SECRET"] = secrets.token_hex(16)
-    argv = [sys.executable, "-c", _AGGREGATOR, "aggregator", "--bind"]
-    started = [
-        crew.start_beside(f"aggregator{index}", place, [*argv, bind], environment)
-        for index, (place, bind) in enumerate(zip(places, binds, strict=True))
+def _start_aggregators(crew: Crew, site: Site, environment: dict[str, str]) -> list[Process]:
+    """Start those that the site has, and name them in the environment of the workers."""
+    aggregation = Aggregation.of(site)
+    environment.update(aggregation.environment())
+    return [
+        crew.start_beside(f"aggregator{index}", place, argv, environment)
+        for index, (place, argv) in enumerate(aggregation.commands())
     ]
-    environment["SPARSEWIRE_AGGREGATORS"] = ",".join(binds)
-    return started
 
 
 def _outcomes(crew: Crew, aggregators: list[Process], job: Job, move: Move) -> list[Outcome]:

@@ -23,6 +23,8 @@ class Cluster:
     ranks_per_host: int = 1
     links: int = 1
     """Of each emulated host, each at the speed of `link`."""
+    aggregator_link: str | None = None
+    """Of the aggregators' hosts; None: as those of the ranks."""
 
     def __post_init__(self) -> None:
         if self.ranks < 2:
@@ -37,21 +39,21 @@ class Cluster:
 
     def open(self) -> contextlib.AbstractContextManager[Site]:
         """The hosts, for as long as a `with` block lasts."""
-        if self.emulated:
-            hosts = self.hosts + self.aggregators
-            return Lab(hosts, self.link, ranks=self.ranks_per_host, links=self.links)
-        return contextlib.nullcontext(Loopback(self.ranks + self.aggregators))
+        if not self.emulated:
+            return contextlib.nullcontext(Loopback(self.ranks, self.aggregators))
+        return Lab(
+            self.hosts,
+            self.link,
+            ranks=self.ranks_per_host,
+            links=self.links,
+            aggregators=self.aggregators,
+            aggregator_link=self.aggregator_link or self.link,
+        )
 
     @property
     def hosts(self) -> int:
         """Those of ranks."""
         return self.ranks // self.ranks_per_host
-
-    @property
-    def aggregator_places(self) -> range:
-        """A place of the site for each aggregator, behind those of the ranks."""
-        step = self.ranks_per_host if self.emulated else 1
-        return range(self.ranks, self.ranks + step * self.aggregators, step)
 
     def seconds(self, bytes_per_host: float) -> float | None:
         """What a host's links take for so many bytes; None where their speed is unknown."""

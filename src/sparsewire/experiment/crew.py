@@ -188,7 +188,7 @@ def run_workers(
     soon as a worker fails. No worker outlives the call.
     """
     with Crew(site, logs) as crew:
-        crew.start_workers(argv, len(site.addresses), {**_DEFAULTS, **os.environ})
+        crew.start_workers(argv, site.world_size, {**_DEFAULTS, **os.environ})
         for rank, event in crew.events():
             if rank == 0:
                 on_event(event)
