@@ -33,6 +33,11 @@ def lab(
     links: int = typer.Option(
         1, min=1, max=8, help="Links of each host, each to a network of its own: eth0, eth1, ..."
     ),
+    loss: str | None = typer.Option(
+        None,
+        help="Share of packets that each link drops, each way: 1% or 0.01. With 0, none is "
+        "dropped, but each travels alone, as with any other loss.",
+    ),
     mtu: int = typer.Option(1500, min=576, max=65535, help="Largest packet, in bytes."),
     aggregators: int = typer.Option(
         0,
@@ -58,6 +63,10 @@ def lab(
     each other (as host0, host1, ...) and nothing else: download data sets before. Each has as many
     ranks as you ask for, with the variables that torchrun sets. Needs Linux and root.
 
+    Losses are real: nftables drops what arrives at either end of a link, at random, without a
+    seed. The system then segments and joins nothing on these links (GSO, TSO, GRO), so that a drop
+    is one packet, as on a wire. This costs processor time, also with --loss 0: compare with that.
+
     The link of an aggregator's host is shaped a hop away from it: what a program in XDP sends
     passes by the shaper of its own interface. Ranks find SPARSEWIRE_AGGREGATORS and
     SPARSEWIRE_SECRET in their environment, and SPARSEWIRE_TRANSPORT where --transport is given.
@@ -66,7 +75,7 @@ def lab(
 
     Exit status: that of the first rank or aggregator to fail, or 0; 2 where no lab is possible.
     """
-    from sparsewire.lab import Lab, LabError
+    from sparsewire.lab import Lab, LabError, parse_loss
     from sparsewire.lab.aggregators import needed
     from sparsewire.lab.run import run
 
@@ -77,6 +86,7 @@ def lab(
             ranks=ranks,
             links=links,
             mtu=mtu,
+            loss=None if loss is None else parse_loss(loss),
             aggregators=needed(aggregators, transport),
             aggregator_link=_speed(aggregator_link or link, "--aggregator-link"),
             transport=transport,

@@ -2,6 +2,6 @@
 
 from sparsewire.errors import LabError
 from sparsewire.lab.lab import Lab, available
-from sparsewire.lab.quantities import parse_link, parse_speed
+from sparsewire.lab.quantities import parse_link, parse_loss, parse_speed
 
-__all__ = ["Lab", "LabError", "available", "parse_link", "parse_speed"]
+__all__ = ["Lab", "LabError", "available", "parse_link", "parse_loss", "parse_speed"]

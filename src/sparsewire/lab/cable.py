@@ -1,9 +1,10 @@
-"""A cable of the lab: a veth pair whose two ends limit what they send."""
+"""A cable of the lab: a veth pair whose two ends limit what they send, and may lose some of it."""
 
 from typing import NamedTuple
 
 from pyroute2 import IPRoute
 
+from sparsewire.lab.loss import lose
 from sparsewire.lab.namespace import Namespace
 
 # A burst passes unshaped after every pause, so it is as small as it can be: a packet that TCP has
@@ -20,6 +21,8 @@ class Link(NamedTuple):
     bits_per_second: int | None
     """None: no limit."""
     mtu: int
+    loss: float | None = None
+    """Share of packets that are dropped. None: none, and the system may carry several as one."""
 
 
 class End(NamedTuple):
@@ -44,7 +47,13 @@ def _make_pair(name: str, far_name: str, far_namespace: int, mtu: int) -> None:
 
 def _condition(name: str, link: Link) -> None:
     with IPRoute() as route:
-        _shape(route, route.link_lookup(ifname=name)[0], link.bits_per_second)
+        index = route.link_lookup(ifname=name)[0]
+        _shape(route, index, link.bits_per_second)
+        if link.loss is not None:
+            # Whatever segments at all does so here, so that a drop is that of one packet.
+            route.link("set", index=index, gso_max_segs=1)
+    if link.loss:
+        lose(name, link.loss)
 
 
 def _shape(route: IPRoute, index: int, bits_per_second: int | None) -> None:

@@ -25,6 +25,8 @@ class Lab(Site):
     or `links` of them, each to a switch of its own (eth0, eth1, ...); it has room for `ranks`
     ranks, which count host by host: `addresses` has one entry for each, on the first link.
     `link` is the speed of each link, both ways and full duplex ("1gbit"), or None for no limit.
+    With a `loss`, each direction of each link drops this share of its packets, drawn at random
+    without a seed; then, also with 0, nothing carries several packets as one.
     There are as many further hosts as `aggregators` says (aggregator0, ...), with links of
     `aggregator_link`, which is shaped a hop away from them: what an XDP program sends passes by
     the shaper of its own interface. Each is one more place, behind those of the ranks. `transport`
@@ -51,6 +53,7 @@ class Lab(Site):
         mtu: int = 1500,
         grace: float = 5.0,
         ipv6: bool = False,
+        loss: float | None = None,
         aggregators: int = 0,
         aggregator_link: str | None = None,
         transport: str | None = None,
@@ -67,7 +70,9 @@ class Lab(Site):
         if not smallest <= mtu <= 65535:
             raise ValueError(f"mtu is {mtu}: use {smallest} to 65535 bytes")
         self._link, self._aggregator_link = map(_bits_per_second, (link, aggregator_link))
-        self._mtu = mtu
+        if loss is not None and not 0 <= loss < 1:
+            raise ValueError(f"loss is {loss}: use a share from 0 to below 1")
+        self._mtu, self._loss = mtu, loss
         self.hosts, self.ranks, self.aggregators = hosts, ranks, aggregators
         self.transport = transport
         self.interface = ",".join(map(interface_name, range(links)))
@@ -147,7 +152,7 @@ class Lab(Site):
             stack.callback(self.stop)
             links = [self._link] * self.hosts + [self._aggregator_link] * self.aggregators
             connected = [
-                network.Host(namespace, addresses, Link(speed, self._mtu))
+                network.Host(namespace, addresses, Link(speed, self._mtu, self._loss))
                 for namespace, addresses, speed in zip(
                     self._namespaces, self._addresses, links, strict=True
                 )
@@ -157,8 +162,8 @@ class Lab(Site):
             publish(self._namespaces, [own for own, *_ in self._addresses])
         except OSError as error:
             raise LabError(
-                f"no lab is possible here: {error}. The kernel needs veth, bridge and sch_tbf; "
-                "a container needs --privileged"
+                f"no lab is possible here: {error}. The kernel needs veth, bridge and sch_tbf, "
+                "with loss also nf_tables; a container needs --privileged"
             ) from error
 
 

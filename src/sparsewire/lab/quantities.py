@@ -1,4 +1,4 @@
-"""Reads what people write of links: their speeds."""
+"""Reads what people write of links: their speeds, and what they lose."""
 
 import re
 
@@ -25,3 +25,12 @@ def parse_speed(text: str) -> int:
     if not bits:
         raise ValueError(f"cannot read link speed {text!r}: write it like 100mbit, 1gbit or 10gbit")
     return bits
+
+
+def parse_loss(text: str) -> float:
+    """Return the share that `text` says, such as "1%" or "0.01"; below 1. Raises ValueError."""
+    match = re.fullmatch(r"(\d*\.?\d+)\s*(%?)", text.strip())
+    share = 1.0 if match is None else float(match[1]) * (0.01 if match[2] else 1)
+    if share >= 1:
+        raise ValueError(f"cannot read loss {text!r}: write it like 1% or 0.01, below 100%")
+    return share
