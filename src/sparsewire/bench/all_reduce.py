@@ -9,12 +9,13 @@ from pathlib import Path
 from sparsewire.bench.job import Job, Sample
 from sparsewire.bench.patterns import numpy_dtype
 from sparsewire.bench.result import CaseResult, Outcome, summarise, tables, time_by_density
+from sparsewire.errors import ExperimentError
 from sparsewire.experiment.cluster import Cluster
 from sparsewire.experiment.crew import Crew, Process, module_argv
 from sparsewire.experiment.progress import Move, bars
 from sparsewire.experiment.report import Report
 from sparsewire.lab.aggregators import Aggregation
-from sparsewire.lab.site import Site
+from sparsewire.lab.site import UDP, XDP, Site
 from sparsewire.measure.conditions import cpu_seconds
 from sparsewire.measure.wire_limit import Share
 
@@ -39,19 +40,38 @@ def run_all_reduce(job: Job, cluster: Cluster, move: Move) -> list[CaseResult]:
     Raises WorkerFailed, with what the processes wrote, as soon as one of them fails, or finds that
     a result is wrong.
     """
+    _check_arithmetic(job, cluster)
     with (
         tempfile.TemporaryDirectory(prefix="sparsewire-bench-") as folder,
         cluster.open() as site,
         Crew(site, Path(folder)) as crew,
     ):
         move("measuring", 0, len(job.cases), "starting the workers")
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, **settings(job, cluster)}
         aggregators = _start_aggregators(crew, site, environment)
         argv = module_argv("sparsewire.bench.worker", json.dumps(asdict(job)))
         crew.start_workers(argv, cluster.ranks, environment)
         outcomes = _outcomes(crew, aggregators, job, move)
     cases, item_bytes = zip(job.cases, outcomes, strict=True), numpy_dtype(job.dtype).itemsize
     return [summarise(case, outcome, cluster, item_bytes) for case, outcome in cases]
+
+
+def settings(job: Job, cluster: Cluster) -> dict[str, str]:
+    """What all processes are told, beside what they need to find each other."""
+    settings = {"OMP_NUM_THREADS": "1"}
+    if job.arithmetic is not None:
+        settings["SPARSEWIRE_ARITHMETIC"] = job.arithmetic
+    if cluster.loss and not cluster.emulated:
+        settings["SPARSEWIRE_DISTURB"] = f"loss={cluster.loss:g},seed={job.seed}"
+    return settings
+
+
+def _check_arithmetic(job: Job, cluster: Cluster) -> None:
+    """Raise ExperimentError where what carries the tensors cannot add them so."""
+    if job.in_fixed_point and cluster.transport not in (UDP, XDP):
+        raise ExperimentError("--arithmetic fixed is for --transport udp or xdp")
+    if cluster.transport == XDP and not job.in_fixed_point and job.dtype != "int32":
+        raise ExperimentError("xdp adds whole numbers: use --arithmetic fixed, or --dtype int32")
 
 
 def _start_aggregators(crew: Crew, site: Site, environment: dict[str, str]) -> list[Process]:

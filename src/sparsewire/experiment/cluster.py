@@ -1,11 +1,12 @@
 """Where an experiment runs: on this machine's loopback, or on emulated hosts of the lab."""
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sparsewire.errors import ExperimentError
-from sparsewire.lab import Lab, parse_link
-from sparsewire.lab.site import Loopback, Site
+from sparsewire.lab import MTU, Lab, parse_link
+from sparsewire.lab.site import UDP, XDP, Loopback, Site
 
 
 @dataclass(frozen=True)
@@ -25,35 +26,66 @@ class Cluster:
     """Of each emulated host, each at the speed of `link`."""
     aggregator_link: str | None = None
     """Of the aggregators' hosts; None: as those of the ranks."""
+    transport: str | None = None
+    """What carries tensors to aggregators; None: what the environment says."""
+    loss: float | None = None
+    """Share of packets that is dropped on each link, each way: by the lab, or on loopback by the
+    engine itself, which does it to datagrams only."""
+    mtu: int | None = None
+    """Largest packet on emulated hosts' links, in bytes; None: 1500."""
 
     def __post_init__(self) -> None:
         if self.ranks < 2:
             raise ExperimentError(f"a collective needs at least 2 ranks, not {self.ranks}")
-        if (self.link or self.links > 1) and not self.emulated:
-            option = "--link shapes" if self.link else "--links are of"
-            raise ExperimentError(f"{option} emulated hosts; give --hosts too")
+        if not self.emulated:
+            self._check_loopback()
         if self.ranks % self.ranks_per_host:
             raise ExperimentError(f"{self.ranks} ranks do not fill hosts of {self.ranks_per_host}")
-        if self.link:
-            parse_link(self.link)
+        for link in filter(None, (self.link, self.aggregator_link)):
+            parse_link(link)
+
+    def _check_loopback(self) -> None:
+        of_hosts = {
+            "--link shapes": self.link,
+            "--links are of": self.links > 1,
+            "--aggregator-link shapes": self.aggregator_link,
+            "--mtu is of": self.mtu,
+            "--transport xdp needs the interfaces of": self.transport == XDP,
+        }
+        for option, given in of_hosts.items():
+            if given:
+                raise ExperimentError(f"{option} emulated hosts; give --hosts too")
+        if self.loss is not None and self.transport != UDP:
+            raise ExperimentError("--loss on loopback is of datagrams; give --hosts, or udp")
 
     def open(self) -> contextlib.AbstractContextManager[Site]:
         """The hosts, for as long as a `with` block lasts."""
         if not self.emulated:
-            return contextlib.nullcontext(Loopback(self.ranks, self.aggregators))
+            return contextlib.nullcontext(Loopback(self.ranks, self.aggregators, self.transport))
         return Lab(
             self.hosts,
             self.link,
             ranks=self.ranks_per_host,
             links=self.links,
+            mtu=self.mtu or MTU,
+            loss=self.loss,
             aggregators=self.aggregators,
             aggregator_link=self.aggregator_link or self.link,
+            transport=self.transport,
         )
 
     @property
     def hosts(self) -> int:
         """Those of ranks."""
         return self.ranks // self.ranks_per_host
+
+    @property
+    def aggregator_links(self) -> float:
+        """The links of all aggregators, counted in those of a rank's host."""
+        if not (self.link and self.aggregator_link):
+            return self.aggregators
+        speeds = parse_link(self.aggregator_link) / parse_link(self.link)
+        return self.aggregators * speeds
 
     def seconds(self, bytes_per_host: float) -> float | None:
         """What a host's links take for so many bytes; None where their speed is unknown."""
@@ -70,5 +102,15 @@ class Cluster:
         return where
 
     def __str__(self) -> str:
-        aggregators = f", {self.aggregators} dedicated aggregators" if self.aggregators else ""
-        return f"{self.ranks} ranks on {self.place}{aggregators}"
+        return ", ".join([f"{self.ranks} ranks on {self.place}", *self._details()])
+
+    def _details(self) -> Iterator[str]:
+        if self.aggregators:
+            plural = "s" if self.aggregators > 1 else ""
+            through = f" over {self.transport}" if self.transport else ""
+            link = f" at {self.aggregator_link}" if self.aggregator_link else ""
+            yield f"{self.aggregators} dedicated aggregator{plural}{through}{link}"
+        if self.mtu:
+            yield f"MTU {self.mtu}"
+        if self.loss is not None:
+            yield f"{100 * self.loss:g}% loss"

@@ -16,6 +16,7 @@ from sparsewire.lab.site import XDP, Site
 
 MAX_HOSTS = 200
 MAX_LINKS = 8
+MTU = 1500
 
 
 class Lab(Site):
@@ -50,7 +51,7 @@ class Lab(Site):
         *,
         ranks: int = 1,
         links: int = 1,
-        mtu: int = 1500,
+        mtu: int = MTU,
         grace: float = 5.0,
         ipv6: bool = False,
         loss: float | None = None,

@@ -15,7 +15,7 @@ from sparsewire.errors import Error
 # meanwhile such a one may become somebody's.
 _PORTS: Sequence[int] = range(20_000, 32_768)
 
-TCP, XDP = "tcp", "xdp"
+TCP, UDP, XDP = "tcp", "udp", "xdp"
 
 
 class Site:
