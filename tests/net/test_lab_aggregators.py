@@ -47,7 +47,7 @@ def test_ranks_are_told_of_every_aggregator(monkeypatch: pytest.MonkeyPatch) -> 
     aggregation = Aggregation.of(Loopback(3, 2, "udp"))
     (first, one), (second, other) = aggregation.commands()
     assert (first, second) == (3, 4)
-    told = aggregation.environment()
+    told = aggregation.environment(0)
     listening = [argv[argv.index("--bind") + 1] for argv in (one, other)]
     assert told["SPARSEWIRE_AGGREGATORS"] == ",".join(listening)
     assert told["SPARSEWIRE_TRANSPORT"] == "udp"
@@ -56,7 +56,7 @@ def test_ranks_are_told_of_every_aggregator(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_site_without_aggregators_forgets_those_of_the_caller() -> None:
-    assert Aggregation.of(Loopback(3)).environment() == {"SPARSEWIRE_AGGREGATORS": ""}
+    assert Aggregation.of(Loopback(3)).environment(2) == {"SPARSEWIRE_AGGREGATORS": ""}
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from sparsewire.bench.patterns import numpy_dtype
 from sparsewire.bench.result import CaseResult, Outcome, summarise, tables, time_by_density
 from sparsewire.errors import ExperimentError
 from sparsewire.experiment.cluster import Cluster
-from sparsewire.experiment.crew import Crew, Process, module_argv
+from sparsewire.experiment.crew import Crew, Environment, Process, module_argv
 from sparsewire.experiment.progress import Move, bars
 from sparsewire.experiment.report import Report
 from sparsewire.lab.aggregators import Aggregation
-from sparsewire.lab.site import UDP, XDP, Site
+from sparsewire.lab.site import UDP, XDP
 from sparsewire.measure.conditions import cpu_seconds
 from sparsewire.measure.wire_limit import Share
 
@@ -48,9 +48,11 @@ def run_all_reduce(job: Job, cluster: Cluster, move: Move) -> list[CaseResult]:
     ):
         move("measuring", 0, len(job.cases), "starting the workers")
         environment = {**os.environ, **settings(job, cluster)}
-        aggregators = _start_aggregators(crew, site, environment)
+        aggregation = Aggregation.of(site)
+        environment.update(aggregation.settings())
+        aggregators = _start_aggregators(crew, aggregation, environment)
         argv = module_argv("sparsewire.bench.worker", json.dumps(asdict(job)))
-        crew.start_workers(argv, cluster.ranks, environment)
+        crew.start_workers(argv, cluster.ranks, environment, aggregation.environment)
         outcomes = _outcomes(crew, aggregators, job, move)
     cases, item_bytes = zip(job.cases, outcomes, strict=True), numpy_dtype(job.dtype).itemsize
     return [summarise(case, outcome, cluster, item_bytes) for case, outcome in cases]
@@ -74,10 +76,9 @@ def _check_arithmetic(job: Job, cluster: Cluster) -> None:
         raise ExperimentError("xdp adds whole numbers: use --arithmetic fixed, or --dtype int32")
 
 
-def _start_aggregators(crew: Crew, site: Site, environment: dict[str, str]) -> list[Process]:
-    """Start those that the site has, and name them in the environment of the workers."""
-    aggregation = Aggregation.of(site)
-    environment.update(aggregation.environment())
+def _start_aggregators(
+    crew: Crew, aggregation: Aggregation, environment: Environment
+) -> list[Process]:
     return [
         crew.start_beside(f"aggregator{index}", place, argv, environment)
         for index, (place, argv) in enumerate(aggregation.commands())

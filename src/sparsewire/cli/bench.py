@@ -125,6 +125,12 @@ def all_reduce(
     mtu: int | None = typer.Option(
         None, min=576, max=65535, help="Largest packet on the links of the lab, in bytes."
     ),
+    racks: int = typer.Option(
+        1, min=1, help="Racks of the lab, each with a switch; the aggregators are in the first."
+    ),
+    trunk: str | None = typer.Option(
+        None, help="Speed of the trunk from each further rack to the first, both ways."
+    ),
     lanes: int | None = typer.Option(
         None,
         min=1,
@@ -167,6 +173,8 @@ def all_reduce(
             transport=transport,
             loss=None if loss is None else parse_loss(loss),
             mtu=mtu,
+            racks=racks,
+            trunk=trunk,
         )
         options = BenchOptions(**{field.name: given[field.name] for field in fields(BenchOptions)})
         files = ResultFiles(json_file, plot).checked()

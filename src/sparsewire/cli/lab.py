@@ -52,6 +52,15 @@ def lab(
         None,
         help="What carries tensors to the aggregators; with udp or xdp there is one at least.",
     ),
+    racks: int = typer.Option(
+        1,
+        min=1,
+        help="Racks that the hosts stand in, in order, each with a switch. Aggregators are in the "
+        "first.",
+    ),
+    trunk: str = typer.Option(
+        "none", help="Speed of the trunk from each further rack to the first, both ways."
+    ),
     grace: float = typer.Option(
         30.0, min=0.0, help="Seconds that the other ranks are given once one has failed."
     ),
@@ -90,6 +99,8 @@ def lab(
             aggregators=needed(aggregators, transport),
             aggregator_link=_speed(aggregator_link or link, "--aggregator-link"),
             transport=transport,
+            racks=racks,
+            trunk=_speed(trunk, "--trunk"),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

@@ -33,6 +33,12 @@ class Cluster:
     engine itself, which does it to datagrams only."""
     mtu: int | None = None
     """Largest packet on emulated hosts' links, in bytes; None: 1500."""
+    racks: int = 1
+    """That the hosts stand in, each with a switch."""
+    trunk: str | None = None
+    """Speed of what connects each further rack to the first; None: no limit."""
+    levels: int = 1
+    """Of aggregators; with 2, the first of them is the root of one in each rack."""
 
     def __post_init__(self) -> None:
         if self.ranks < 2:
@@ -41,7 +47,9 @@ class Cluster:
             self._check_loopback()
         if self.ranks % self.ranks_per_host:
             raise ExperimentError(f"{self.ranks} ranks do not fill hosts of {self.ranks_per_host}")
-        for link in filter(None, (self.link, self.aggregator_link)):
+        if self.trunk and self.racks == 1:
+            raise ExperimentError("--trunk is between racks; give --racks too")
+        for link in filter(None, (self.link, self.aggregator_link, self.trunk)):
             parse_link(link)
 
     def _check_loopback(self) -> None:
@@ -50,6 +58,7 @@ class Cluster:
             "--links are of": self.links > 1,
             "--aggregator-link shapes": self.aggregator_link,
             "--mtu is of": self.mtu,
+            "--racks are of": self.racks > 1,
             "--transport xdp needs the interfaces of": self.transport == XDP,
         }
         for option, given in of_hosts.items():
@@ -72,6 +81,9 @@ class Cluster:
             aggregators=self.aggregators,
             aggregator_link=self.aggregator_link or self.link,
             transport=self.transport,
+            racks=self.racks,
+            trunk=self.trunk,
+            levels=self.levels,
         )
 
     @property
@@ -88,8 +100,10 @@ class Cluster:
         return self.aggregators * speeds
 
     def seconds(self, bytes_per_host: float) -> float | None:
-        """What a host's links take for so many bytes; None where their speed is unknown."""
-        return bytes_per_host * 8 / (self.links * parse_link(self.link)) if self.link else None
+        """What a host's links take for so many bytes; None where something else may take longer."""
+        if not self.link or self.racks > 1:
+            return None
+        return bytes_per_host * 8 / (self.links * parse_link(self.link))
 
     @property
     def place(self) -> str:
@@ -110,6 +124,8 @@ class Cluster:
             through = f" over {self.transport}" if self.transport else ""
             link = f" at {self.aggregator_link}" if self.aggregator_link else ""
             yield f"{self.aggregators} dedicated aggregator{plural}{through}{link}"
+        if self.racks > 1:
+            yield f"{self.racks} racks" + (f" with a trunk of {self.trunk}" if self.trunk else "")
         if self.mtu:
             yield f"MTU {self.mtu}"
         if self.loss is not None:

@@ -98,13 +98,23 @@ class Crew:
                 popen.kill()
                 popen.wait()
 
-    def start_workers(self, argv: Sequence[str], ranks: int, environment: Environment) -> None:
-        """Run `argv` on the first `ranks` hosts, with the variables of a launcher."""
+    def start_workers(
+        self,
+        argv: Sequence[str],
+        ranks: int,
+        environment: Environment,
+        own_environment: Callable[[int], Environment] = lambda rank: {},
+    ) -> None:
+        """Run `argv` on the first `ranks` hosts, with the variables of a launcher.
+
+        `own_environment` is what only one rank is told.
+        """
         (port,) = free_ports(1)
         for rank in range(ranks):
-            own = self._site.environment(rank, world_size=ranks, master_port=port)
+            launched = self._site.environment(rank, world_size=ranks, master_port=port)
             name = f"rank{rank}"
-            self._start(self._workers, name, rank, argv, {**environment, **own}, subprocess.PIPE)
+            whole = {**environment, **own_environment(rank), **launched}
+            self._start(self._workers, name, rank, argv, whole, subprocess.PIPE)
 
     def start_beside(
         self, name: str, host: int, argv: Sequence[str], environment: Environment

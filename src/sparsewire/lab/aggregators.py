@@ -15,10 +15,11 @@ _COMMAND = (sys.executable, "-c", "from sparsewire.cli.main import app; app()", 
 
 
 class Service(NamedTuple):
-    """One aggregator: where it runs, and where it listens."""
+    """One aggregator: where it runs and listens, and the one that it is a worker of itself."""
 
     place: int
     address: Address
+    parent: Address | None
 
 
 @dataclass(frozen=True)
@@ -34,17 +35,19 @@ class Aggregation:
         """One at each place that the site has for them. Raises Error where no ports are free."""
         places = range(site.world_size, len(site.addresses))
         ports = free_ports(len(places))
-        services = [
-            Service(place, Address(site.addresses[place], port))
-            for place, port in zip(places, ports, strict=True)
+        own = [
+            Address(site.addresses[place], port) for place, port in zip(places, ports, strict=True)
         ]
+        parents = [None, *own[:1] * (len(own) - 1)] if site.levels == 2 else [None] * len(own)
+        services = [*map(Service, places, own, parents)]
         secret = os.environ.get("SPARSEWIRE_SECRET") or secrets.token_hex(16)
         return cls(site, services, secret)
 
     def commands(self) -> Iterator[tuple[int, list[str]]]:
         """The place and the command line of each aggregator."""
-        for place, address in self.services:
-            yield place, [*_COMMAND, "--bind", str(address), *self._engine()]
+        for place, address, parent in self.services:
+            above = [] if parent is None else ["--parent", str(parent)]
+            yield place, [*_COMMAND, "--bind", str(address), *self._engine(), *above]
 
     def _engine(self) -> list[str]:
         transport = self.site.transport
@@ -53,9 +56,19 @@ class Aggregation:
         interface, *_ = self.site.interface.split(",")
         return ["--transport", transport, "--interface", interface]
 
-    def environment(self) -> dict[str, str]:
-        """What ranks, and the aggregators themselves, are to be told, instead of what they were."""
-        told = {"SPARSEWIRE_AGGREGATORS": ",".join(str(own.address) for own in self.services)}
+    def environment(self, rank: int) -> dict[str, str]:
+        """What a rank is to be told, instead of what it was."""
+        found = ",".join(str(own.address) for own in self.services if self._serves(own, rank))
+        return {"SPARSEWIRE_AGGREGATORS": found, **self.settings()}
+
+    def _serves(self, service: Service, rank: int) -> bool:
+        site = self.site
+        is_near = site.rack_of(service.place) == site.rack_of(rank)
+        return site.levels == 1 or (service.parent is not None and is_near)
+
+    def settings(self) -> dict[str, str]:
+        """What ranks and the aggregators themselves have in common."""
+        told = {}
         if self.services:
             told["SPARSEWIRE_SECRET"] = self.secret
         if self.site.transport is not None:

@@ -34,6 +34,9 @@ class Lab(Site):
     is what is to carry tensors to them: "tcp", "udp", "xdp", or None, which leaves it open.
     Hosts have IPv4 addresses, or with `ipv6` those of IPv6 only. They reach each other and nothing
     else; the machine's own network is not touched.
+    The hosts stand in `racks`, in order, as even as may be. Each has a switch, and a `trunk` of
+    that speed to the switch of the first rack, where the aggregators are, too. With two `levels`
+    there is one more aggregator than racks: the first is the root of one in each rack.
     Labs are independent of each other, so several can run side by side.
 
     When the block ends, whichever way, every process in the lab ends too: it is asked to, and
@@ -58,6 +61,9 @@ class Lab(Site):
         aggregators: int = 0,
         aggregator_link: str | None = None,
         transport: str | None = None,
+        racks: int = 1,
+        trunk: str | None = None,
+        levels: int = 1,
     ) -> None:
         if not 1 <= hosts <= MAX_HOSTS:
             raise ValueError(f"hosts is {hosts}: a lab has 1 to {MAX_HOSTS} hosts")
@@ -71,11 +77,16 @@ class Lab(Site):
         if not smallest <= mtu <= 65535:
             raise ValueError(f"mtu is {mtu}: use {smallest} to 65535 bytes")
         self._link, self._aggregator_link = map(_bits_per_second, (link, aggregator_link))
+        if not 1 <= racks <= hosts:
+            raise ValueError(f"racks is {racks}: {hosts} hosts have 1 to {hosts}")
+        if levels not in (1, 2) or (levels == 2 and aggregators != racks + 1):
+            raise ValueError(f"levels is {levels}: use 1, or 2 with one more aggregator than racks")
         if loss is not None and not 0 <= loss < 1:
             raise ValueError(f"loss is {loss}: use a share from 0 to below 1")
         self._mtu, self._loss = mtu, loss
         self.hosts, self.ranks, self.aggregators = hosts, ranks, aggregators
         self.transport = transport
+        self.racks, self.levels, self._trunk = racks, levels, _bits_per_second(trunk)
         self.interface = ",".join(map(interface_name, range(links)))
         prefix = "fd00:0:0:{:x}::{:x}" if ipv6 else "10.0.{}.{}"
         self._addresses = [
@@ -105,6 +116,12 @@ class Lab(Site):
         """What to call a rank."""
         return "host" if self.ranks == 1 else "rank"
 
+    def rack_of(self, place: int) -> int:
+        ahead = place - self.world_size
+        if ahead < 0:
+            return place // self.ranks * self.racks // self.hosts
+        return max(0, ahead - 1) if self.levels == 2 else 0
+
     def name(self, place: int) -> str:
         """What to call what runs at a place, such as "host 3" or "aggregator 0"."""
         ahead = place - self.world_size
@@ -122,8 +139,7 @@ class Lab(Site):
 
     def namespace(self, place: int) -> Namespace:
         """That of the host of a rank or an aggregator, for as long as the lab is open."""
-        ahead = place - self.world_size
-        return self._namespaces[place // self.ranks if ahead < 0 else self.hosts + ahead]
+        return self._namespaces[self._host_of(place)]
 
     def stop(self, grace: float | None = None) -> None:
         """End every process in the lab, and those that they started; the network stays."""
@@ -137,10 +153,6 @@ class Lab(Site):
         self._processes.clear()
 
     def _build(self, stack: contextlib.ExitStack) -> None:
-        # Only Linux has this dependency, and elsewhere the lab should say so in its own words.
-        from sparsewire.lab import network
-        from sparsewire.lab.cable import Link
-
         names = [f"host{number}" for number in range(self.hosts)]
         names += [f"aggregator{number}" for number in range(self.aggregators)]
         try:
@@ -151,21 +163,36 @@ class Lab(Site):
             stack.callback(self._namespaces.clear)
             stack.enter_context(_guardian(self._namespaces))
             stack.callback(self.stop)
-            links = [self._link] * self.hosts + [self._aggregator_link] * self.aggregators
-            connected = [
-                network.Host(namespace, addresses, Link(speed, self._mtu, self._loss))
-                for namespace, addresses, speed in zip(
-                    self._namespaces, self._addresses, links, strict=True
-                )
-            ]
-            ranked, aggregating = connected[: self.hosts], connected[self.hosts :]
-            network.build(switch, ranked, aggregating, use_xdp=self.transport == XDP)
+            self._connect(switch)
             publish(self._namespaces, [own for own, *_ in self._addresses])
         except OSError as error:
             raise LabError(
                 f"no lab is possible here: {error}. The kernel needs veth, bridge and sch_tbf, "
                 "with loss also nf_tables; a container needs --privileged"
             ) from error
+
+    def _connect(self, switch: Namespace) -> None:
+        # Only Linux has this dependency, and elsewhere the lab should say so in its own words.
+        from sparsewire.lab.cable import Link
+        from sparsewire.lab.network import Host, build
+
+        def host(place: int, speed: int | None) -> Host:
+            link, number = Link(speed, self._mtu, self._loss), self._host_of(place)
+            own = self._namespaces[number], self._addresses[number]
+            return Host(*own, link, self.rack_of(place))
+
+        first = self.world_size
+        build(
+            switch,
+            [host(place, self._link) for place in range(0, first, self.ranks)],
+            [host(first + n, self._aggregator_link) for n in range(self.aggregators)],
+            trunk=Link(self._trunk, self._mtu),
+            use_xdp=self.transport == XDP,
+        )
+
+    def _host_of(self, place: int) -> int:
+        ahead = place - self.world_size
+        return place // self.ranks if ahead < 0 else self.hosts + ahead
 
 
 def available() -> str | None:

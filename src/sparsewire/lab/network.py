@@ -1,4 +1,7 @@
-"""Wires the lab: for each link of a host a bridge as the switch, and a shaped cable from it."""
+"""Wires the lab: for each link of a host a bridge as the switch, and a shaped cable from it.
+
+Racks have a switch each, and a trunk from it to that of the first.
+"""
 
 import contextlib
 from collections.abc import Sequence
@@ -15,34 +18,54 @@ _IFA_F_NODAD = 0x02
 
 
 class Host(NamedTuple):
-    """A host to connect: its namespace, its address on each of its links, and their speed."""
+    """A host to connect: its namespace, its address on each of its links, their kind, its rack."""
 
     namespace: Namespace
     addresses: Sequence[str]
     link: Link
+    rack: int = 0
 
 
 def build(
-    switch: Namespace, hosts: Sequence[Host], aggregators: Sequence[Host], *, use_xdp: bool = False
+    switch: Namespace,
+    hosts: Sequence[Host],
+    aggregators: Sequence[Host],
+    *,
+    trunk: Link | None = None,
+    use_xdp: bool = False,
 ) -> None:
-    """Connect all hosts to bridges in `switch`, one for each of their links.
+    """Connect all hosts to bridges in `switch`, one for each of their links in each rack.
 
-    With `use_xdp`, what XDP programs at aggregators send arrives. Raises OSError where the kernel
-    refuses.
+    Where there are several racks, `trunk` connects them. With `use_xdp`, what XDP programs at
+    aggregators send arrives. Raises OSError where the kernel refuses.
     """
     try:
         for number in range(len(hosts[0].addresses)):
-            bridge = f"switch{number}"
-            switch.call(_build_bridge, bridge, hosts[0].link.mtu)
+            for rack in sorted({host.rack for host in hosts}):
+                switch.call(_build_bridge, _bridge(number, rack), hosts[0].link.mtu)
+                if rack and trunk:
+                    _connect_rack(switch, number, rack, trunk)
             for place, host in enumerate(hosts):
                 port = End(switch, f"port{number}-{place}")
-                _connect(port, bridge, host, number, host.link)
+                _connect(port, _bridge(number, host.rack), host, number, host.link)
             for place, host in enumerate(aggregators):
-                edge = _connect_aggregator(switch, bridge, host, number, place)
+                edge = _connect_aggregator(switch, host, number, place)
                 if use_xdp:
                     switch.call(xdp.accept, edge)
     except NetlinkError as error:
         raise OSError(error.code, f"cannot build the network: {error}") from error
+
+
+def _bridge(number: int, rack: int) -> str:
+    """The name of a rack's switch for its hosts' link `number`."""
+    return f"switch{number}-{rack}"
+
+
+def _connect_rack(switch: Namespace, number: int, rack: int, trunk: Link) -> None:
+    near, far = (End(switch, f"{kind}{number}-{rack}") for kind in ("hub", "trunk"))
+    cable.lay(near, far, trunk)
+    switch.call(_plug_in, near.name, _bridge(number, 0))
+    switch.call(_plug_in, far.name, _bridge(number, rack))
 
 
 def _connect(port: End, bridge: str, host: Host, number: int, link: Link) -> None:
@@ -53,7 +76,7 @@ def _connect(port: End, bridge: str, host: Host, number: int, link: Link) -> Non
     host.namespace.call(_settle, interface.name, host.addresses[number])
 
 
-def _connect_aggregator(switch: Namespace, bridge: str, host: Host, number: int, place: int) -> str:
+def _connect_aggregator(switch: Namespace, host: Host, number: int, place: int) -> str:
     """Connect an aggregator by way of a bridge of its own, and shape the cable from that.
 
     What an XDP program sends passes by the shaper of the interface that it sits on. Returns the
@@ -62,7 +85,7 @@ def _connect_aggregator(switch: Namespace, bridge: str, host: Host, number: int,
     hop, near, far = (f"{kind}{number}-{place}" for kind in ("hop", "near", "far"))
     switch.call(_build_bridge, hop, host.link.mtu)
     cable.lay(End(switch, near), End(switch, far), host.link)
-    switch.call(_plug_in, near, bridge)
+    switch.call(_plug_in, near, _bridge(number, host.rack))
     switch.call(_plug_in, far, hop)
     edge = f"edge{number}-{place}"
     _connect(End(switch, edge), hop, host, number, Link(None, host.link.mtu))

@@ -52,13 +52,12 @@ def _commands(
     lab: Lab, argv: Sequence[str]
 ) -> Iterator[tuple[int, Sequence[str], Mapping[str, str]]]:
     """Places, aggregators' first, with what runs there and what it is told."""
-    told: Mapping[str, str] = {}
-    if lab.aggregators:
-        aggregation = Aggregation.of(lab)
-        told = aggregation.environment()
-        for place, command in aggregation.commands():
-            yield place, command, told
+    aggregation = Aggregation.of(lab)
+    for place, command in aggregation.commands():
+        yield place, command, aggregation.settings()
     for rank in range(lab.world_size):
+        # A lab without aggregators leaves it to the caller to name some.
+        told = aggregation.environment(rank) if lab.aggregators else aggregation.settings()
         yield rank, argv, {**told, **lab.environment(rank)}
 
 

@@ -30,6 +30,14 @@ class Site:
     transport: str | None = None
     """What is to carry tensors to aggregators; None: what the environment says."""
 
+    levels: int = 1
+    """Of aggregators. 1: each serves all ranks; 2: each but the first serves the ranks of a rack,
+    and the first serves the others."""
+
+    def rack_of(self, place: int) -> int:
+        """The number of the rack that a place is in."""
+        return 0
+
     @property
     def world_size(self) -> int:
         """Places for ranks."""
