@@ -73,7 +73,7 @@ def lab(
     ranks as you ask for, with the variables that torchrun sets. Needs Linux and root.
 
     Losses are real: nftables drops what arrives at either end of a link, at random, without a
-    seed. The system then segments and joins nothing on these links (GSO, TSO, GRO), so that a drop
+    seed. No device then takes several packets as one (TSO, UDP segmentation, GRO), so that a drop
     is one packet, as on a wire. This costs processor time, also with --loss 0: compare with that.
 
     The link of an aggregator's host is shaped a hop away from it: what a program in XDP sends

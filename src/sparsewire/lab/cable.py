@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from pyroute2 import IPRoute
+from pyroute2.ethtool.ioctl import IoctlEthtool
 
 from sparsewire.lab.loss import lose
 from sparsewire.lab.namespace import Namespace
@@ -13,6 +14,15 @@ from sparsewire.lab.namespace import Namespace
 _BURST_BYTES = 80 * 1024
 # The buffer of a port of a common switch. Eight senders to one receiver lose nothing in it.
 _QUEUE_BYTES = 4 * 1024 * 1024
+
+# What a device may do for the system, in the kernel's words.
+_SEGMENTING = (
+    "tx-tcp-segmentation",
+    "tx-tcp-ecn-segmentation",
+    "tx-tcp-mangleid-segmentation",
+    "tx-tcp6-segmentation",
+    "tx-udp-segmentation",
+)
 
 
 class Link(NamedTuple):
@@ -47,13 +57,27 @@ def _make_pair(name: str, far_name: str, far_namespace: int, mtu: int) -> None:
 
 def _condition(name: str, link: Link) -> None:
     with IPRoute() as route:
-        index = route.link_lookup(ifname=name)[0]
-        _shape(route, index, link.bits_per_second)
-        if link.loss is not None:
-            # Whatever segments at all does so here, so that a drop is that of one packet.
-            route.link("set", index=index, gso_max_segs=1)
+        _shape(route, route.link_lookup(ifname=name)[0], link.bits_per_second)
+    if link.loss is not None:
+        _segment_here(name)
     if link.loss:
         lose(name, link.loss)
+
+
+def _segment_here(name: str) -> None:
+    """Have the system cut what TCP and UDP give it in one before it leaves, not the other end.
+
+    So that a drop is that of one packet. TCP knows nothing of it: where it makes single packets
+    itself, a connection reaches less than half of a gigabit link.
+    """
+    device = IoctlEthtool(name)
+    try:
+        features = device.get_features()
+        for feature in _SEGMENTING:
+            features[feature] = False
+        device.set_features(features)
+    finally:
+        device.close()
 
 
 def _shape(route: IPRoute, index: int, bits_per_second: int | None) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pyroute2 import IPRoute
+from pyroute2.ethtool.ioctl import EthtoolError
 from pyroute2.netlink.exceptions import NetlinkError
 
 from sparsewire.lab import cable, xdp
@@ -52,8 +53,8 @@ def build(
                 edge = _connect_aggregator(switch, host, number, place)
                 if use_xdp:
                     switch.call(xdp.accept, edge)
-    except NetlinkError as error:
-        raise OSError(error.code, f"cannot build the network: {error}") from error
+    except (NetlinkError, EthtoolError) as error:
+        raise OSError(f"cannot build the network: {error!r}") from error
 
 
 def _bridge(number: int, rack: int) -> str:
