@@ -12,7 +12,7 @@ from sparsewire.errors import Error
 from sparsewire.lifetime import disown_in_child
 from sparsewire.xdp import libbpf
 from sparsewire.xdp.libbpf import library
-from sparsewire.xdp.loader import Programs, interface_index
+from sparsewire.xdp.loader import Programs, interface_index, object_path
 from sparsewire.xdp.maps import (
     JOBS_MAX,
     SLOTS,
@@ -37,11 +37,12 @@ class XdpPlane:
     def __init__(self, interface: str, port: int) -> None:
         """Load the programs, and attach them. Raises Error, which says what is missing."""
         self._interface = interface_index(interface)
-        self._programs = Programs(port)
+        self._programs = Programs(object_path(), port.to_bytes(2, "big"))
         disown_in_child(self, "close")
         try:
             self._open_maps(self._programs)
-            self._programs.attach(interface)
+            self._programs.attach("grow", interface, libbpf.ATTACH_TC_INGRESS)
+            self._programs.attach("contribute", interface, libbpf.ATTACH_XDP)
         except BaseException:
             self.close()
             raise

@@ -60,6 +60,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bpf_map__initial_value": (c_void_p, (c_void_p, POINTER(c_size_t))),
     "bpf_program__fd": (c_int, (c_void_p,)),
     "bpf_link_create": (c_int, (c_int, c_int, c_int, POINTER(LinkOptions))),
+    "bpf_enable_stats": (c_int, (c_int,)),
     "bpf_prog_load": (c_int, (c_int, c_char_p, c_char_p, c_char_p, c_size_t, c_void_p)),
     "bpf_map_create": (c_int, (c_int, c_char_p, c_uint32, c_uint32, c_uint32, c_void_p)),
     "bpf_map_update_elem": (c_int, (c_int, c_void_p, c_void_p, c_uint64)),

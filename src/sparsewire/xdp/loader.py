@@ -7,7 +7,7 @@ import errno
 import os
 import socket
 from contextlib import ExitStack
-from ctypes import c_size_t, c_uint16
+from ctypes import c_size_t
 from pathlib import Path
 
 from sparsewire.errors import Error
@@ -34,12 +34,12 @@ def object_path() -> Path:
 class Programs:
     """The programs in the kernel, with maps of their own; they are gone once this is closed."""
 
-    def __init__(self, port: int) -> None:
-        """Load them for the aggregator at UDP port `port`. Raises Error."""
+    def __init__(self, path: Path, constants: bytes) -> None:
+        """Load what was compiled to `path`, with its constants set. Raises Error."""
         with ExitStack() as stack:
-            self._object = _opened(object_path())
+            self._object = _opened(path)
             stack.callback(library().bpf_object__close, self._object)
-            self._set_port(port)
+            self._set_constants(constants)
             _load(self._object)
             self._resources = stack.pop_all()
 
@@ -53,22 +53,21 @@ class Programs:
         found = library().bpf_object__find_program_by_name(self._object, name.encode())
         return int(library().bpf_program__fd(found))
 
-    def attach(self, interface: str) -> None:
-        """Let everything that `interface` receives pass through the programs. Raises Error."""
-        for program, place in (("grow", libbpf.ATTACH_TC_INGRESS), ("contribute", libbpf.ATTACH_XDP)):
-            self._resources.callback(os.close, _link(self.program(program), interface, place))
+    def attach(self, program: str, interface: str, place: int) -> None:
+        """Let everything that `interface` receives pass through a program. Raises Error."""
+        self._resources.callback(os.close, _link(self.program(program), interface, place))
 
     def close(self) -> None:
-        """Take the programs from the interface, and out of the kernel."""
+        """Take the programs from where they are attached, and out of the kernel."""
         self._resources.close()
 
-    def _set_port(self, port: int) -> None:
-        """Write the one constant of the programs, which is a map of its own until they are loaded."""
+    def _set_constants(self, constants: bytes) -> None:
+        """Write what is constant to the programs: a map of its own, until they are loaded."""
         size, each = c_size_t(), None
         while each := library().bpf_object__next_map(self._object, each):
             if library().bpf_map__name(each).endswith(b".rodata"):
-                constant = library().bpf_map__initial_value(each, ctypes.byref(size))
-                c_uint16.from_address(constant).value = socket.htons(port)
+                place = library().bpf_map__initial_value(each, ctypes.byref(size))
+                ctypes.memmove(place, constants, min(len(constants), size.value))
 
 
 def attach_pass(interface: str) -> int:
