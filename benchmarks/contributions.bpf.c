@@ -16,11 +16,11 @@ struct {
   __type(value, __u64);
 } progress SEC(".maps");
 
-static __always_inline __u64 *progress_of(__u32 what) {
+static __always_inline __u64* progress_of(__u32 what) {
   return bpf_map_lookup_elem(&progress, &what);
 }
 
-static __always_inline void fill(struct datagram *out, __u64 number) {
+static __always_inline void fill(struct datagram* out, __u64 number) {
   out->version = DATAGRAM_VERSION;
   out->kind = CONTRIBUTION;
   out->worker = number % shape.workers;
@@ -39,25 +39,25 @@ static __always_inline void fill(struct datagram *out, __u64 number) {
 }
 
 SEC("xdp")
-int make(struct xdp_md *ctx) {
+int make(struct xdp_md* ctx) {
   struct frame frame;
   const __u32 first = 0;
-  __u64 *made = progress_of(0);
-  const struct job *job = bpf_map_lookup_elem(&jobs, &first);
+  __u64* made = progress_of(0);
+  const struct job* job = bpf_map_lookup_elem(&jobs, &first);
   const __u32 steps = shape.steps;
   if (!look_at(&frame, ctx->data, ctx->data_end) || !made || !job) return XDP_DROP;
   const __u64 number = (*made)++;
   fill(frame.datagram, number);
-  const __u64 nh = nh_values((__u32 *)(frame.datagram + 1), frame.end,
-                             steps <= MAX_STEPS ? steps : 0, &job->key);
+  const __u64 nh =
+      nh_values((__u32*)(frame.datagram + 1), frame.end, steps <= MAX_STEPS ? steps : 0, &job->key);
   frame.datagram->tag = tag_of(frame.datagram, nh, steps, &job->key);
-  const struct worker *from = worker_of(0, number % shape.workers);
+  const struct worker* from = worker_of(0, number % shape.workers);
   if (!from) return XDP_DROP;
   // What a worker sends is an answer with its ends reversed.
-  frame.ethernet->h_proto = bpf_htons(ETH_P_IP);
-  *(__u32 *)frame.ip = bpf_htonl(0x45000000);
-  ((__u32 *)frame.ip)[1] = 0;
-  ((__u32 *)frame.ip)[2] = bpf_htonl(0x40110000);
+  *frame.protocol = bpf_htons(ETH_P_IP);
+  *(__u32*)frame.ip = bpf_htonl(0x45000000);
+  ((__u32*)frame.ip)[1] = 0;
+  ((__u32*)frame.ip)[2] = bpf_htonl(0x40110000);
   write_headers(&frame, reply_bytes(steps));
   address_to(&frame, from, frame.ip->check);
   frame.ip->saddr = from->address;
@@ -68,8 +68,8 @@ int make(struct xdp_md *ctx) {
 }
 
 SEC("xdp")
-int drop(struct xdp_md *ctx __attribute__((unused))) {
-  __u64 *taken = progress_of(1);
+int drop(struct xdp_md* ctx __attribute__((unused))) {
+  __u64* taken = progress_of(1);
   if (taken) __sync_fetch_and_add(taken, 1);
   return XDP_DROP;
 }

@@ -17,7 +17,8 @@ const volatile __u16 port = 0;
 
 struct frame {
   void* end;
-  struct ethhdr* ethernet;
+  struct ends* ends;
+  __be16* protocol;  // of Ethernet, whose own struct is packed, and would be read byte by byte
   struct iphdr* ip;
   struct udphdr* udp;
   struct datagram* datagram;
@@ -27,7 +28,8 @@ struct frame {
 static __always_inline bool look_at(struct frame* frame, __u32 data, __u32 end) {
   void* start = (void*)(long)data;
   frame->end = (void*)(long)end;
-  frame->ethernet = start;
+  frame->ends = start;
+  frame->protocol = start + sizeof(struct ends);
   frame->ip = start + ETH_HLEN;
   frame->udp = start + ETH_HLEN + sizeof(struct iphdr);
   frame->datagram = start + HEADERS;
@@ -36,14 +38,10 @@ static __always_inline bool look_at(struct frame* frame, __u32 data, __u32 end) 
 
 static __always_inline bool is_contribution(const struct frame* frame) {
   const __u8 without_options = 0x45;
-  return frame->ethernet->h_proto == bpf_htons(ETH_P_IP) &&
-         *(const __u8*)frame->ip == without_options && frame->ip->protocol == IPPROTO_UDP &&
-         !(frame->ip->frag_off & bpf_htons(FRAGMENT)) && frame->udp->dest == port &&
-         frame->datagram->version == DATAGRAM_VERSION && frame->datagram->kind == CONTRIBUTION;
-}
-
-static __always_inline struct ends ends_of(const struct frame* frame) {
-  return *(const struct ends*)frame->ethernet;
+  return *frame->protocol == bpf_htons(ETH_P_IP) && *(const __u8*)frame->ip == without_options &&
+         frame->ip->protocol == IPPROTO_UDP && !(frame->ip->frag_off & bpf_htons(FRAGMENT)) &&
+         frame->udp->dest == port && frame->datagram->version == DATAGRAM_VERSION &&
+         frame->datagram->kind == CONTRIBUTION;
 }
 
 // Sender and receiver change places.
@@ -76,7 +74,7 @@ static __always_inline void write_headers(const struct frame* frame, __u32 bytes
 // Completes the headers; `sum` is what write_headers left in place of the checksum.
 static __always_inline void address_to(const struct frame* frame, const struct worker* to,
                                        __u16 sum) {
-  *(struct ends*)frame->ethernet = reversed(to->ends);
+  *frame->ends = reversed(to->ends);
   frame->ip->saddr = to->local;
   frame->ip->daddr = to->address;
   frame->ip->check = ~folded(sum + halves(to->local) + halves(to->address));

@@ -48,7 +48,7 @@ static __always_inline bool is_sealed(const struct frame* frame, const struct se
 
 // So that it need not be asked for who wants an answer.
 static __always_inline void learn_path(const struct frame* frame, struct worker* worker) {
-  const struct ends now = ends_of(frame), old = worker->ends;
+  const struct ends now = *frame->ends, old = worker->ends;
   const __u32 differs = (now.word[0] ^ old.word[0]) | (now.word[1] ^ old.word[1]) |
                         (now.word[2] ^ old.word[2]) | (frame->ip->daddr ^ worker->local);
   if (!differs) return;

@@ -22,7 +22,7 @@ static __always_inline __u64 nh_values(const __u32* values, const void* end, __u
   FOR_STEPS(at, steps) {
     const __u32* in = values + at;
     if ((const void*)(in + STEP) > end) break;
-    sum += nh_step(in, key->words + 2 + at);
+    sum = nh_step(sum, in, key->words + 2 + at);
   }
   return sum;
 }
@@ -30,6 +30,12 @@ static __always_inline __u64 nh_values(const __u32* values, const void* end, __u
 static __always_inline void copy_step(__u32* out, const __u32* in) {
 #pragma clang loop unroll(full)
   for (int i = 0; i < STEP / 2; i++) ((__u64*)out)[i] = ((const __u64*)in)[i];
+}
+
+static __always_inline void add_step(__u32* sums, const __u32* in) {
+  asm volatile("" : "+r"(sums));
+#pragma clang loop unroll(full)
+  for (int i = 0; i < STEP; i++) sums[i] += in[i];
 }
 
 // The first values of a round.
@@ -47,8 +53,7 @@ static __always_inline void add_values(__u32* sums, const __u32* values, const v
   FOR_STEPS(at, steps) {
     const __u32* in = values + at;
     if ((const void*)(in + STEP) > end) break;
-#pragma clang loop unroll(full)
-    for (int i = 0; i < STEP; i++) sums[at + i] += in[i];
+    add_step(sums + at, in);
   }
 }
 
@@ -60,7 +65,7 @@ static __always_inline __u64 give_values(__u32* values, const void* end, const _
     __u32* out = values + at;
     if ((const void*)(out + STEP) > end) break;
     copy_step(out, sums + at);
-    sum += nh_step(sums + at, key->words + 2 + at);
+    sum = nh_step(sum, sums + at, key->words + 2 + at);
   }
   return sum;
 }

@@ -34,11 +34,13 @@ static __always_inline __u64 nh_pair(__u32 a, __u32 b, const __u32* key) {
   return (__u64)(a + key[0]) * (__u32)(b + key[1]);
 }
 
-// NH of one step of values.
-static __always_inline __u64 nh_step(const __u32* values, const __u32* key) {
-  __u64 sum = 0;
+// Adds NH of one step of values. Pair by pair: with many at once, clang runs out of registers.
+static __always_inline __u64 nh_step(__u64 sum, const __u32* values, const __u32* key) {
 #pragma clang loop unroll(full)
-  for (int i = 0; i < STEP; i += 2) sum += nh_pair(values[i], values[i + 1], key + i);
+  for (int i = 0; i < STEP; i += 2) {
+    sum += nh_pair(values[i], values[i + 1], key + i);
+    asm volatile("" : "+r"(sum));
+  }
   return sum;
 }
 
