@@ -27,7 +27,6 @@ from sparsewire.xdp import XdpPlane, libbpf
 from sparsewire.xdp.libbpf import library
 from sparsewire.xdp.loader import Programs, interface_index
 from sparsewire.xdp.maps import Job, Map, Worker
-from sparsewire.xdp.tag_key import tag_key
 
 HERE = Path(__file__).parent
 NEAR, FAR = "near0", "far0"
@@ -59,29 +58,27 @@ def connect() -> None:
 
 def generator(path: Path, workers: int, block: int) -> Programs:
     """The programs at the far end, which know the job."""
-    shape = struct.pack("<2s6xQ4I", PORT.to_bytes(2, "big"), JOB, EPOCH, workers, SLOTS, block // 16)
+    shape = struct.pack(
+        "<2s6xQ4I", PORT.to_bytes(2, "big"), JOB, EPOCH, workers, SLOTS, block // 16
+    )
     programs = Programs(path, shape)
-    words = tag_key(KEY)
-    Map(programs.map("jobs"), Job)[0] = Job(EPOCH, workers, (ctypes.c_uint8 * len(words))(*words))
+    Map(programs.map("jobs"), Job)[0] = Job.of(EPOCH, workers, KEY)
     addresses = Map(programs.map("workers"), Worker)
     for worker in range(workers):
-        addresses[worker] = Worker(
-            packed(HOST), (ctypes.c_uint8 * 2)(*(5000 + worker).to_bytes(2, "big")), 0,
-            packed(AGGREGATOR),
-        )  # fmt: skip
+        at = Worker.at(HOST, 5000 + worker)
+        at.local = Worker.at(AGGREGATOR, PORT).address
+        addresses[worker] = at
     programs.attach("drop", FAR, libbpf.ATTACH_XDP)
     return programs
-
-
-def packed(host: str) -> ctypes.Array[ctypes.c_uint8]:
-    return (ctypes.c_uint8 * 4)(*map(int, host.split(".")))
 
 
 def make(programs: Programs, packets: int, block: int) -> float:
     """Have so many contributions made and taken; returns seconds."""
     size = HEADERS + HEAD + 4 * block
     frame = ctypes.create_string_buffer(size)
-    context = ctypes.create_string_buffer(struct.pack("<6I", 0, size, 0, interface_index(FAR), 0, 0))
+    context = ctypes.create_string_buffer(
+        struct.pack("<6I", 0, size, 0, interface_index(FAR), 0, 0)
+    )
     options = libbpf.RunOptions(
         size=ctypes.sizeof(libbpf.RunOptions),
         data_in=ctypes.addressof(frame),
@@ -115,8 +112,7 @@ def measure(path: Path, workers: int, block: int, packets: int) -> dict[str, flo
         stats_on = library().bpf_enable_stats(RUN_TIME)
         make(makes, packets, block)
         os.close(stats_on)
-        programs = plane._programs
-        times = {name: ran(programs.program(name)) for name in ("contribute", "copy", "grow")}
+        times = {name: ran(plane.programs.program(name)) for name in ("contribute", "copy", "grow")}
         counted = plane.stats(JOB)
     contributions = times["contribute"][0]
     each = {name: took / contributions for name, (_, took) in times.items()}

@@ -77,24 +77,19 @@ static __always_inline int hand_over(struct xdp_md* ctx, const struct reply* rep
   return XDP_PASS;
 }
 
-// To everyone: `copy` reads the place from the address, and writes the address over it.
-static __always_inline int send(const struct frame* frame, const struct reply* reply,
-                                __u32 workers) {
-  if (reply->to == EVERYONE && workers > 1) {
-    const __u32 job = job_index_of(reply->place);
-    void* devmap = bpf_map_lookup_elem(&copies, &job);
-    frame->ip->daddr = reply->place;
-    return devmap ? bpf_redirect_map(devmap, 0, BPF_F_BROADCAST) : XDP_DROP;
-  }
-  const __u32 only = reply->to == EVERYONE ? 0 : reply->to;
-  const struct worker* to = worker_of(job_index_of(reply->place), only);
-  if (!to || !to->local) return XDP_DROP;
-  address_to(frame, to, frame->ip->check);
-  return XDP_TX;
+// By way of `copy`, which reads the ticket from the address, and writes the address over it. Not by
+// XDP_TX, which waits in a veth until something else goes there, unless its peer has a program,
+// too.
+static __always_inline int send(const struct frame* frame, const struct reply* reply) {
+  const __u32 job = job_index_of(reply->place);
+  void* devmap = bpf_map_lookup_elem(&copies, &job);
+  frame->ip->daddr = reply->place << 8 | reply->to;
+  return devmap ? bpf_redirect_map(devmap, 0, reply->to == EVERYONE ? BPF_F_BROADCAST : 0)
+                : XDP_DROP;
 }
 
 static __always_inline int answer(struct xdp_md* ctx, const struct reply* reply,
-                                  const struct job* job) {
+                                  const struct tag_key* key) {
   struct frame frame;
   const struct version* version = version_at(reply->place);
   if (!version) return XDP_DROP;
@@ -102,8 +97,8 @@ static __always_inline int answer(struct xdp_md* ctx, const struct reply* reply,
   const int more = HEADERS + reply_bytes(steps) - (int)(ctx->data_end - ctx->data);
   if (more && bpf_xdp_adjust_tail(ctx, more)) return hand_over(ctx, reply);
   if (!look_at(&frame, ctx->data, ctx->data_end)) return XDP_DROP;
-  write_reply(&frame, reply, version, steps, &job->key);
-  return send(&frame, reply, job->workers);
+  write_reply(&frame, reply, version, steps, key);
+  return send(&frame, reply);
 }
 
 SEC("xdp")
@@ -125,19 +120,21 @@ int contribute(struct xdp_md* ctx) {
   count(sender.job_index, verdict.fate);
   if (verdict.fate < COMPLETED) return XDP_DROP;
   const struct reply reply = reply_to(in, sender.job_index, verdict);
-  return answer(ctx, &reply, sender.job);
+  return answer(ctx, &reply, &sender.job->key);
 }
 
 SEC("xdp/devmap")
 int copy(struct xdp_md* ctx) {
   struct frame frame;
   if (!look_at(&frame, ctx->data, ctx->data_end)) return XDP_DROP;
-  const place place = frame.ip->daddr;
+  const place place = frame.ip->daddr >> 8;
   struct version* version = version_at(place);
   if (!version) return XDP_DROP;
+  __u32 worker = frame.ip->daddr % 256;
   // All copies of one result pass here one by one, on one processor.
-  const struct worker* to = worker_of(job_index_of(place), version->told++);
-  if (!to) return XDP_DROP;
+  if (worker == EVERYONE) worker = version->told++;
+  const struct worker* to = worker_of(job_index_of(place), worker);
+  if (!to || !to->local) return XDP_DROP;
   address_to(&frame, to, frame.ip->check);
   return XDP_PASS;
 }

@@ -32,17 +32,3 @@ def checksum(data: bytes) -> int:
     while total > 0xFFFF:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF
-
-
-def taken_apart(data: bytes) -> tuple[End, End, bytes]:
-    """Sender, receiver and payload. Raises AssertionError where a length or checksum is wrong."""
-    header = data[14:34]
-    assert data[12:14] == b"\x08\x00"
-    assert header[0] == 0x45
-    assert checksum(header) == 0
-    assert int.from_bytes(header[2:4], "big") == len(data) - 14
-    source, target, length, udp_checksum = struct.unpack_from(">4H", data, 34)
-    assert length == len(data) - 34
-    assert udp_checksum == 0
-    sender = End(data[6:12], socket.inet_ntoa(header[12:16]), source)
-    return sender, End(data[:6], socket.inet_ntoa(header[16:20]), target), data[42:]

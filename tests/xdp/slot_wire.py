@@ -12,6 +12,8 @@ NO_BLOCK = 0xFFFFFFFF
 INT32, SUM = 4, 0
 HEAD = "<BBHHBBQIIBBHIQ"
 MASK = 0xFFFFFFFFFFFFFFFF
+# More than a datagram has that the aggregator takes.
+PAIRS = 200
 
 
 @dataclass(frozen=True)
@@ -76,16 +78,16 @@ _nh_keys: dict[bytes, np.ndarray] = {}
 
 def nh_key(key: bytes) -> np.ndarray:
     if key not in _nh_keys:
-        drawn = [sip13(key[16:], struct.pack("<Q", number)) for number in range(129)]
-        _nh_keys[key] = np.frombuffer(struct.pack("<129Q", *drawn), "<u4")
+        drawn = [sip13(key[16:], struct.pack("<Q", number)) for number in range(PAIRS)]
+        _nh_keys[key] = np.frombuffer(struct.pack(f"<{PAIRS}Q", *drawn), "<u4")
     return _nh_keys[key]
 
 
 def sip13(key: bytes, message: bytes) -> int:
     """As in the paper: compression of 8 bytes at a time by one round, three rounds at the end."""
     k = struct.unpack("<2Q", key)
-    v = [k[i % 2] ^ c for i, c in enumerate(struct.unpack(">4Q", b"somepseudorandomlygeneratedbytes"))]
-    v[1], v[2] = k[1] ^ 0x646F72616E646F6D, k[0] ^ 0x6C7967656E657261
+    phrase = struct.unpack(">4Q", b"somepseudorandomlygeneratedbytes")
+    v = [k[i % 2] ^ eight for i, eight in enumerate(phrase)]
     padded = message + bytes(7 - len(message) % 8) + bytes([len(message) % 256])
     for (word,) in struct.iter_unpack("<Q", padded):
         v[3] ^= word
@@ -98,10 +100,10 @@ def sip13(key: bytes, message: bytes) -> int:
 
 
 def sip_round(v: list[int]) -> None:
-    for a, b, by, turned in ((0, 1, 13, True), (2, 3, 16, False), (0, 3, 21, False), (2, 1, 17, True)):
+    for a, b, by in ((0, 1, 13), (2, 3, 16), (0, 3, 21), (2, 1, 17)):
         v[a] = (v[a] + v[b]) & MASK
         v[b] = left(v[b], by) ^ v[a]
-        if turned:
+        if b == 1:
             v[a] = left(v[a], 32)
 
 

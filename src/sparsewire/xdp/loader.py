@@ -1,4 +1,4 @@
-"""Loads the compiled programs, and attaches them to interfaces for as long as this process lives."""
+"""Loads the compiled programs, and attaches them to interfaces while this process lives."""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
-"""The maps that the programs share with this process, and the layout of what is in them (bpf/*.h)."""
+"""The maps that the programs share with this process, and what is in them; bpf/*.h has the same."""
 
 from __future__ import annotations
 
 import ctypes
+import socket
 from ctypes import c_uint8, c_uint16, c_uint32, c_uint64
 from typing import Generic, TypeVar
 
+from sparsewire.errors import Error
 from sparsewire.xdp.libbpf import library
-from sparsewire.xdp.tag_key import WORDS
+from sparsewire.xdp.tag_key import WORDS, tag_key
 
 JOBS_MAX, SLOTS, WORKERS_MAX, BLOCK_MAX = 8, 128, 32, 256
 
@@ -21,6 +23,10 @@ class Job(ctypes.Structure):
         ("tag_key", c_uint8 * (16 + 4 * WORDS)),
     )
 
+    @classmethod
+    def of(cls, epoch: int, workers: int, key: bytes) -> Job:
+        return cls(epoch, workers, _array(tag_key(key)))
+
 
 class Worker(ctypes.Structure):
     """struct worker. Addresses and the port are as on the wire."""
@@ -32,6 +38,15 @@ class Worker(ctypes.Structure):
         ("local", c_uint8 * 4),
         ("ends", c_uint8 * 12),
     )
+
+    @classmethod
+    def at(cls, host: str, port: int) -> Worker:
+        """A worker that sends from there; raises Error for what is no IPv4 address."""
+        try:
+            address = socket.inet_aton(host.removeprefix("::ffff:"))
+        except OSError:
+            raise Error(f"the aggregator in the kernel takes IPv4, and not {host}") from None
+        return cls(_array(address), _array(port.to_bytes(2, "big")))
 
 
 class Counters(ctypes.Structure):
@@ -49,6 +64,9 @@ class Counters(ctypes.Structure):
             "recalls",
         )
     )
+
+    def as_dict(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name, *_ in self._fields_}
 
 
 class Version(ctypes.Structure):
@@ -80,12 +98,15 @@ class Copies(ctypes.Structure):
     _fields_ = (("interface", c_uint32), ("program", c_uint32))
 
 
+def _array(data: bytes) -> ctypes.Array[c_uint8]:
+    return (c_uint8 * len(data)).from_buffer_copy(data)
+
+
 Value = TypeVar("Value")
-Key = int
 
 
 class Map(Generic[Value]):
-    """One map, by its descriptor. Keys are numbers; methods raise OSError where the kernel refuses."""
+    """One map, by its descriptor. Keys are numbers; raises OSError where the kernel refuses."""
 
     def __init__(self, descriptor: int, value: type[Value], key: type = c_uint32) -> None:
         self.descriptor = descriptor

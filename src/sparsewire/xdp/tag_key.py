@@ -15,8 +15,8 @@ def tag_key(key: bytes) -> bytes:
     """SipHash's key, and the words of NH's, from the 32 bytes that a job has; raises ValueError."""
     if len(key) != KEY_BYTES:
         raise ValueError(f"the key of a job has {KEY_BYTES} bytes, and not {len(key)}")
-    seeds = struct.unpack("<2Q", key[16:])
-    pairs = (siphash(*seeds, [number]) for number in range(WORDS // 2))
+    seed0, seed1 = struct.unpack("<2Q", key[16:])
+    pairs = (siphash(seed0, seed1, [number]) for number in range(WORDS // 2))
     return key[:16] + struct.pack(f"<{WORDS // 2}Q", *pairs)
 
 
