@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
-from kernel import PORT
 from slot_worker import SlotWorker
+from xdp_kernel import PORT
 
 from sparsewire.lab.namespace import Namespace, interface_name
 from sparsewire.lab.network import build

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pytest
-from frames import End, frame
 from pyroute2 import IPRoute
+from xdp_frames import End, frame
 
 from sparsewire.errors import Error
 from sparsewire.lab import available

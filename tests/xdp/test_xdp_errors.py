@@ -6,8 +6,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from kernel import FAR, NEAR, connect, needs_kernel
 from pyroute2 import IPRoute
+from xdp_kernel import FAR, NEAR, connect, needs_kernel
 
 from sparsewire.errors import Error
 from sparsewire.lab.namespace import Namespace

@@ -11,11 +11,11 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from kernel import NEAR, connect, needs_kernel
 from pyroute2 import IPRoute
-from rack import Rack, rack, run
 from slot_wire import HELLO, Slotted, decoded
 from slot_worker import BLOCK, SlotWorker
+from xdp_kernel import NEAR, connect, needs_kernel
+from xdp_rack import Rack, rack, run
 
 from sparsewire.lab.namespace import Namespace
 from sparsewire.xdp.libbpf import library
