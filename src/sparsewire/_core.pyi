@@ -297,8 +297,8 @@ class Communicator:
 
         Colocated: one entry per rank, -1 at the own rank. Dedicated: one entry per aggregator.
         The communicator owns the descriptors from here on. `window` is in bytes, 0 chooses it.
-        A peer without a sign of life for `peer_timeout` seconds is lost. With `datagrams`, connected
-        sockets to the aggregators, dense sums go by them; ValueError for a wrong `disturb`.
+        A peer without a sign of life for `peer_timeout` seconds is lost. With `datagrams`,
+        sockets to the aggregators, dense sums go by them. ValueError for a wrong `disturb`.
         """
 
     def submit(

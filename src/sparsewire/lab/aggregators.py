@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sparsewire.lab.site import TCP, Site, free_ports
+from sparsewire.lab.site import TCP, XDP, Site, free_ports
 from sparsewire.options import Address
 
 # As the command `sparsewire` itself does, wherever it is installed.
@@ -53,6 +53,8 @@ class Aggregation:
         transport = self.site.transport
         if transport is None or transport == TCP:
             return []
+        if transport != XDP:
+            return ["--transport", transport]
         interface, *_ = self.site.interface.split(",")
         return ["--transport", transport, "--interface", interface]
 
