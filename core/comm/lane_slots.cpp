@@ -10,6 +10,10 @@
 namespace sparsewire::comm {
 namespace {
 
+// Bytes of a tensor. Through slots it takes three round trips at least, and one through the stream,
+// whose sums have the same bits where they are exact.
+constexpr std::size_t kLeastExact = 64 * 1024;
+
 proto::Microseconds microseconds_of(Clock::time_point now) {
   return std::chrono::duration_cast<proto::Microseconds>(now.time_since_epoch());
 }
@@ -35,10 +39,9 @@ bool LaneSlots::carries(const Operation& operation) const {
                             descriptor.segment_codec == Codec::raw &&
                             descriptor.result_codec == Codec::raw;
   if (!is_plain_sum || descriptor.count == 0) return false;
-  if (datagrams_.arithmetic == proto::Arithmetic::fixed &&
-      !proto::has_fixed_point(descriptor.dtype, descriptor.op)) {
-    return false;
-  }
+  const bool is_fixed = datagrams_.arithmetic == proto::Arithmetic::fixed;
+  if (is_fixed && !proto::has_fixed_point(descriptor.dtype, descriptor.op)) return false;
+  if (!is_fixed && descriptor.count * element_size(descriptor.dtype) < kLeastExact) return false;
   return proto::fits_slots(datagrams_.pool(place_.topology), tensor_of(operation));
 }
 
