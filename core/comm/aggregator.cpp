@@ -108,7 +108,7 @@ void Aggregator::receive_datagrams(Clock::time_point now) {
     at->second.on_datagram(data, from, *datagrams_);
   };
   const proto::Microseconds time = microseconds_of(now);
-  if (datagrams_->is_readable()) datagrams_->receive(time, take);
+  datagrams_->receive(time, take);
   datagrams_->flush(time);
 }
 

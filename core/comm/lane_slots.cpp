@@ -99,7 +99,6 @@ void LaneSlots::progress(Clock::time_point now) {
 }
 
 void LaneSlots::receive(Aggregator& aggregator, proto::Microseconds now) {
-  if (!aggregator.socket.is_readable()) return;
   aggregator.socket.receive(
       now, [&](std::span<std::byte> data, const net::Address&) { take(aggregator, data, now); });
 }
