@@ -55,7 +55,7 @@ class Programs:
 
     def attach(self, program: str, interface: str, place: int) -> None:
         """Let everything that `interface` receives pass through a program. Raises Error."""
-        self._resources.callback(os.close, _link(self.program(program), interface, place))
+        self._resources.callback(os.close, link(self.program(program), interface, place))
 
     def close(self) -> None:
         """Take the programs from where they are attached, and out of the kernel."""
@@ -79,7 +79,7 @@ def attach_pass(interface: str) -> int:
         libbpf.PROGRAM_XDP, b"pass", b"GPL", _PASS, len(_PASS) // 8, None
     )
     try:
-        return _link(program, interface, libbpf.ATTACH_XDP)
+        return link(program, interface, libbpf.ATTACH_XDP)
     finally:
         os.close(program)
 
@@ -127,7 +127,7 @@ _ADVICE = {
 }
 
 
-def _link(program: int, interface: str, place: int) -> int:
+def link(program: int, interface: str, place: int) -> int:
     """Attach at `place` of an interface, native if XDP; the descriptor keeps it attached."""
     flags = libbpf.XDP_NATIVE if place == libbpf.ATTACH_XDP else 0
     options = LinkOptions(ctypes.sizeof(LinkOptions), flags)
