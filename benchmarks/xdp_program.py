@@ -78,7 +78,7 @@ def generator(path: Path, workers: int, block: int) -> Programs:
 def make(programs: Programs, packets: int, block: int) -> float:
     """Have so many contributions made and taken; returns seconds."""
     size = HEADERS + HEAD + 4 * block
-    frame = ctypes.create_string_buffer(size)
+    frame = ctypes.create_string_buffer(bytes(12) + b"\x08\x00", size)
     context = ctypes.create_string_buffer(
         struct.pack("<6I", 0, size, 0, interface_index(FAR), 0, 0)
     )
