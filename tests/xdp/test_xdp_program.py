@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slot_wire import HELLO, RESULT, Slotted, decoded
-from xdp_frames import checksum, frame
+from xdp_frames import ETHERNET, checksum, frame, headers
 from xdp_kernel import (
     AGGREGATOR,
+    AGGREGATOR_V6,
     DROP,
     PASS,
     REDIRECT,
@@ -141,6 +142,48 @@ def test_cut_or_longer_datagrams_are_rejected(job: Kernel) -> None:
     assert job.plane.stats(JOB) == {**NO_COUNTS, "rejected": 5}
 
 
+@pytest.mark.parametrize("tagged", [False, True])
+@pytest.mark.parametrize("is_v6", [False, True])
+def test_every_kind_of_frame(programs: Kernel, is_v6: bool, tagged: bool) -> None:
+    to = AGGREGATOR_V6 if is_v6 else AGGREGATOR
+    programs.add_job(JOB, 2, KEY, is_v6=is_v6)
+    try:
+        for worker in range(2):
+            sent = FIRST.but(worker=worker, values=FIRST.values if worker else ())
+            came = frame(worker_end(worker, is_v6=is_v6), to, sent.encoded(), tagged=tagged)
+            verdict, data = programs.run(came)
+        assert verdict == REDIRECT
+        ethernet = slice(0, ETHERNET + 4 * tagged)
+        assert data[ethernet] == came[ethernet]
+        result = decoded(data[headers(is_v6, tagged) :], KEY)
+        assert (result.worker, result.values) == (1, FIRST.values)
+    finally:
+        programs.plane.remove_job(JOB)
+
+
+def test_other_address_of_ipv6_is_rejected(programs: Kernel) -> None:
+    programs.add_job(JOB, 2, KEY, is_v6=True)
+    try:
+        for host in ("fd00::2", "fd01::1", "fd00:1::1", "fd00::1:0:0:1"):
+            sender = dataclasses.replace(worker_end(0), host=host)
+            assert programs.run(frame(sender, AGGREGATOR_V6, FIRST.encoded()))[0] == DROP
+        assert programs.plane.stats(JOB) == {**NO_COUNTS, "rejected": 4}
+    finally:
+        programs.plane.remove_job(JOB)
+
+
+def test_workers_come_by_one_kind_of_address(programs: Kernel) -> None:
+    programs.add_job(JOB, 2, KEY)
+    try:
+        with pytest.raises(Error, match="all by IPv6"):
+            programs.plane.bind_worker(JOB, 1, "fd00::2", 5001)
+        programs.plane.bind_worker(JOB, 1, "::ffff:10.0.0.9", 5001)
+        with pytest.raises(Error, match="no address"):
+            programs.plane.bind_worker(JOB, 1, "localhost", 5001)
+    finally:
+        programs.plane.remove_job(JOB)
+
+
 def test_padding_of_a_frame_is_no_part_of_it(job: Kernel) -> None:
     data = frame(worker_end(0), AGGREGATOR, FIRST.encoded()) + bytes(12)
     assert job.run(data)[0] == DROP
@@ -192,7 +235,7 @@ def test_jobs_do_not_know_each_other(job: Kernel) -> None:
 
 def test_a_new_job_begins_afresh_in_the_place_of_another(programs: Kernel) -> None:
     for epoch in (1, 2):
-        programs.add_job(JOB, 2, KEY, epoch)
+        programs.add_job(JOB, 2, KEY, epoch=epoch)
         ours = FIRST.but(epoch=epoch)
         assert programs.send(0, ours.encoded())[0] == DROP
         assert programs.send(1, ours.but(worker=1).encoded())[0] == REDIRECT

@@ -15,9 +15,9 @@ from pyroute2 import IPRoute
 from slot_wire import HELLO, Slotted, decoded
 from slot_worker import BLOCK, SlotWorker
 from xdp_kernel import NEAR, connect, needs_kernel
-from xdp_rack import Rack, rack, run
+from xdp_rack import TX_CHECKSUM, Rack, rack, run, turn
 
-from sparsewire.lab.namespace import Namespace
+from sparsewire.lab.namespace import Namespace, interface_name
 from sparsewire.xdp.libbpf import library
 
 pytestmark = [*needs_kernel, pytest.mark.timeout(120)]
@@ -66,15 +66,28 @@ def test_any_number_of_workers(workers: int) -> None:
         add_up(hosts, vectors(workers, workers, 0.5), 0.05)
 
 
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_ipv6(loss: float) -> None:
+    with rack(3, is_v6=True) as hosts:
+        add_up(hosts, vectors(3, 1, 0.5), loss)
+
+
 def test_a_pass_program_opens_the_far_end_as_well() -> None:
     with rack(2, opener="pass") as hosts:
         add_up(hosts, vectors(2, 0, 0.5), 0.0)
 
 
-def test_a_small_acknowledgement_brings_a_large_result() -> None:
+@pytest.mark.parametrize("checksums_by", ["receiver", "sender", "switch"])
+@pytest.mark.parametrize("is_v6", [False, True])
+def test_a_small_acknowledgement_brings_a_large_result(is_v6: bool, checksums_by: str) -> None:
     """Its frame has no room for the values, so the result takes the way through tc."""
     values = tuple(range(256))
-    with rack(3) as hosts:
+    with rack(3, is_v6=is_v6) as hosts:
+        for worker, host in enumerate(hosts.hosts[1:]):
+            if checksums_by == "sender":
+                host.call(turn, interface_name(0), TX_CHECKSUM, on=False)
+            elif checksums_by == "switch":
+                hosts.switch.call(turn, f"port0-{worker + 1}", TX_CHECKSUM, on=False)
         hosts.add_job(JOB, KEY)
         counting = library().bpf_enable_stats(RUN_TIME)
         for worker, each in enumerate(hosts.workers):

@@ -23,7 +23,8 @@ from sparsewire.xdp.loader import attach_pass
 
 # The switch's end of the aggregator's link.
 AGGREGATOR_PORT = "port0-0"
-_SIOCETHTOOL, _ETHTOOL_SGRO = 0x8946, 0x2C
+_SIOCETHTOOL = 0x8946
+GRO, TX_CHECKSUM = 0x2C, 0x17  # ETHTOOL_SGRO, ETHTOOL_STXCSUM
 
 
 @dataclass
@@ -34,17 +35,19 @@ class Rack:
     aggregator: socket.socket
     workers: list[socket.socket]
     hosts: list[Namespace]
+    switch: Namespace
 
     def add_job(self, job: int, key: bytes) -> None:
         self.hosts[0].call(self.plane.add_job, job, 1, len(self.workers), key)
         for number, each in enumerate(self.workers):
-            self.plane.bind_worker(job, number, *each.getsockname())
+            self.plane.bind_worker(job, number, *each.getsockname()[:2])
 
 
 @contextmanager
-def rack(workers: int, opener: str = "gro") -> Iterator[Rack]:
+def rack(workers: int, *, opener: str = "gro", is_v6: bool = False) -> Iterator[Rack]:
     """A rack of so many hosts; `opener` says how the switch comes to take what programs send."""
-    addresses = [f"10.77.0.{number + 1}" for number in range(workers + 1)]
+    network = "fd77::" if is_v6 else "10.77.0."
+    addresses = [f"{network}{number + 1}" for number in range(workers + 1)]
     with ExitStack() as stack:
         spaces = [
             stack.enter_context(closing(Namespace(f"xdp-{number}")))
@@ -53,7 +56,7 @@ def rack(workers: int, opener: str = "gro") -> Iterator[Rack]:
         switch, *hosts = spaces
         build(switch, hosts, [addresses], None, 1500)
         if opener == "gro":
-            switch.call(turn_gro_on, AGGREGATOR_PORT)
+            switch.call(turn, AGGREGATOR_PORT, GRO, on=True)
         else:
             stack.callback(os.close, switch.call(attach_pass, AGGREGATOR_PORT))
         plane = stack.enter_context(closing(hosts[0].call(XdpPlane, interface_name(0), PORT)))
@@ -63,18 +66,20 @@ def rack(workers: int, opener: str = "gro") -> Iterator[Rack]:
         ]
         for each in sockets[1:]:
             each.connect((addresses[0], PORT))
-        yield Rack(plane, sockets[0], sockets[1:], hosts)
+        yield Rack(plane, sockets[0], sockets[1:], hosts, switch)
 
 
 def bound(address: str, port: int) -> socket.socket:
-    opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_DGRAM)
     opened.bind((address, port))
     opened.setblocking(False)
     return opened
 
 
-def turn_gro_on(interface: str) -> None:
-    value = ctypes.create_string_buffer(struct.pack("II", _ETHTOOL_SGRO, 1))
+def turn(interface: str, feature: int, *, on: bool) -> None:
+    """Turn GRO or TX_CHECKSUM on or off."""
+    value = ctypes.create_string_buffer(struct.pack("II", feature, on))
     request = struct.pack("16sP16x", interface.encode(), ctypes.addressof(value))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SIOCETHTOOL, request)
