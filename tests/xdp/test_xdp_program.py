@@ -115,6 +115,19 @@ def test_other_address_is_rejected(job: Kernel, change: dict[str, object]) -> No
     assert job.plane.stats(JOB) == {**NO_COUNTS, "rejected": 1}
 
 
+def test_who_repeats_an_old_one_draws_no_answers(job: Kernel) -> None:
+    job.send(0, FIRST.encoded())
+    learned = job.path(JOB, 0)
+    assert learned == AGGREGATOR.mac + worker_end(0).mac
+    elsewhere = dataclasses.replace(worker_end(0), mac=b"\x02evil!")
+    for again in (FIRST, FIRST.but(round=7), FIRST.but(epoch=2)):
+        job.run(frame(elsewhere, AGGREGATOR, again.encoded()))
+    assert job.path(JOB, 0) == learned
+    job.send(1, FIRST.but(worker=1).encoded())
+    job.run(frame(elsewhere, AGGREGATOR, FIRST.but(round=1).encoded()))
+    assert job.path(JOB, 0) == AGGREGATOR.mac + elsewhere.mac
+
+
 @given(seed=st.integers(0, 1 << 64))
 def test_flipped_bits_are_rejected(programs: Kernel, seed: int) -> None:
     draw = random.Random(seed)

@@ -77,27 +77,42 @@ def test_a_pass_program_opens_the_far_end_as_well() -> None:
         add_up(hosts, vectors(2, 0, 0.5), 0.0)
 
 
+VALUES = tuple(range(256))
+
+
+def one_round(rack: Rack, last_sends_values: bool) -> None:
+    """Every worker contributes, and gets the result without asking again."""
+    rack.add_job(JOB, KEY)
+    last = len(rack.workers) - 1
+    for number, each in enumerate(rack.workers):
+        has_values = number == (last if last_sends_values else 0)
+        sent = FIRST.but(worker=number, block=256, values=VALUES if has_values else ())
+        each.send(sent.encoded())
+        time.sleep(0.05)
+    for each in rack.workers:
+        each.settimeout(5)
+        result = decoded(each.recv(2048), KEY)
+        assert (result.worker, result.values) == (last, VALUES)
+
+
+@pytest.mark.parametrize("is_v6", [False, True])
+def test_every_worker_gets_a_copy(is_v6: bool) -> None:
+    with rack(3, is_v6=is_v6) as hosts:
+        one_round(hosts, last_sends_values=True)
+
+
 @pytest.mark.parametrize("checksums_by", ["receiver", "sender", "switch"])
 @pytest.mark.parametrize("is_v6", [False, True])
 def test_a_small_acknowledgement_brings_a_large_result(is_v6: bool, checksums_by: str) -> None:
     """Its frame has no room for the values, so the result takes the way through tc."""
-    values = tuple(range(256))
     with rack(3, is_v6=is_v6) as hosts:
-        for worker, host in enumerate(hosts.hosts[1:]):
+        for number, host in enumerate(hosts.hosts[1:], 1):
             if checksums_by == "sender":
                 host.call(turn, interface_name(0), TX_CHECKSUM, on=False)
             elif checksums_by == "switch":
-                hosts.switch.call(turn, f"port0-{worker + 1}", TX_CHECKSUM, on=False)
-        hosts.add_job(JOB, KEY)
+                hosts.switch.call(turn, f"port0-{number}", TX_CHECKSUM, on=False)
         counting = library().bpf_enable_stats(RUN_TIME)
-        for worker, each in enumerate(hosts.workers):
-            sent = FIRST.but(worker=worker, block=256, values=values if worker == 0 else ())
-            each.send(sent.encoded())
-            time.sleep(0.05)
-        for each in hosts.workers:
-            each.settimeout(5)
-            result = decoded(each.recv(2048), KEY)
-            assert (result.worker, result.values) == (2, values)
+        one_round(hosts, last_sends_values=False)
         os.close(counting)
         assert runs(hosts.plane.programs.program("grow")) >= 1
 

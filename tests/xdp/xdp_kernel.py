@@ -18,7 +18,7 @@ from sparsewire.lab.namespace import Namespace
 from sparsewire.xdp import XdpPlane, libbpf
 from sparsewire.xdp.libbpf import library
 from sparsewire.xdp.loader import object_path
-from sparsewire.xdp.maps import SLOTS, Map, Slot
+from sparsewire.xdp.maps import SLOTS, WORKERS_MAX, Map, Slot, Worker
 
 DROP, PASS, REDIRECT = 1, 2, 4
 PORT = 9999
@@ -66,6 +66,7 @@ class Kernel:
         self.plane = namespace.call(XdpPlane, NEAR, PORT)
         programs = self.plane.programs
         self._slots = Map(programs.map("slots"), Slot)
+        self._workers = Map(programs.map("workers"), Worker)
         self._places = Map(programs.map("places"), ctypes.c_uint32, ctypes.c_uint64)
 
     def add_job(
@@ -106,6 +107,10 @@ class Kernel:
         for number, version in zip((first - 2, first - 1), state.version, strict=True):
             version.turn = ((number >> 1) + 1) % (1 << 31)
         self._slots[self._slot_place(job, slot)] = state
+
+    def path(self, job: int, worker: int) -> bytes:
+        """The Ethernet addresses between which a worker's contributions come."""
+        return bytes(self._workers[self._places[job].value * WORKERS_MAX + worker].ends)
 
     def _slot_place(self, job: int, slot: int) -> int:
         return self._places[job].value * SLOTS + slot
