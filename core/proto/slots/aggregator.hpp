@@ -1,0 +1,105 @@
+// The aggregator's half of the slots: adds up what the workers contribute to each round of a slot,
+// and keeps the result until the round after the next, for those whom it did not reach.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/transitions.hpp"
+#include "proto/slots/pool.hpp"
+#include "wire/datagram.hpp"
+
+namespace sparsewire::proto {
+
+inline constexpr std::uint16_t kEveryWorker = UINT16_MAX;
+
+// A slot keeps two rounds, one behind the other: the last, and the one before.
+enum class RoundState : std::uint8_t {
+  blank,     // of no round so far
+  adding,    // some worker has not contributed
+  complete,  // its result is kept
+};
+
+enum class RoundStep : std::uint8_t { start, finish };
+
+inline constexpr Transition<RoundState, RoundStep> kRoundTransitions[] = {
+    {RoundState::adding, RoundStep::finish, RoundState::complete},
+    {RoundState::complete, RoundStep::start, RoundState::adding},
+    {RoundState::blank, RoundStep::start, RoundState::adding},
+};
+
+struct SlotAggregatorCounters {
+  std::uint64_t contributions = 0;  // taken, each once
+  std::uint64_t duplicates = 0;     // contributions that had been taken before
+  std::uint64_t stale = 0;          // of a round that is over, or not yet begun
+  std::uint64_t rejected = 0;       // what makes no sense
+  std::uint64_t results = 0;        // rounds completed
+  std::uint64_t resent = 0;         // results sent again to one worker
+  std::uint64_t recalls = 0;        // sent to workers whose contribution is missing
+};
+
+class SlotAggregator {
+ public:
+  explicit SlotAggregator(const SlotPool& pool);
+
+  // Not sealed; valid until the next call.
+  struct Outgoing {
+    std::uint16_t worker;  // or kEveryWorker
+    std::span<std::byte> datagram;
+  };
+
+  // Of this job, rightly sealed, and from the address of the worker that it names. What is odd is
+  // ignored, and counted. Appends to `out`.
+  void on_datagram(const wire::Datagram& datagram, std::vector<Outgoing>& out);
+
+  // Bytes that it takes, whatever comes.
+  std::size_t memory() const { return memory_needed(pool_); }
+  static std::size_t memory_needed(const SlotPool& pool);
+
+  const SlotAggregatorCounters& counters() const { return counters_; }
+
+ protected:
+  struct Round {
+    RoundState state = RoundState::blank;
+    wire::DatagramHeader header;  // of its result; so far, with the blocks that have come
+    wire::ColumnRecord columns[wire::kMaxColumns];
+
+    void move(RoundStep step) { state = next_state(kRoundTransitions, state, step); }
+  };
+  struct Slot {
+    Round rounds[2];            // the number of a round mod 2 says which
+    std::uint16_t missing = 0;  // workers, of the round that is being added up
+  };
+  std::uint64_t* seen(std::uint16_t slot);  // a bit for each worker, of that round
+  std::vector<Slot> slots_;
+
+ private:
+  bool is_ours(const wire::Datagram& datagram) const;
+  void take(const wire::Datagram& datagram, std::vector<Outgoing>& out);
+  void on_duplicate(const wire::Datagram& datagram, std::vector<Outgoing>& out);
+  void recall(std::uint16_t slot, const Round& last, const wire::DatagramHeader& missing,
+              std::vector<Outgoing>& out);
+  static void start(Round& round, const wire::DatagramHeader& header);
+  static void look_ahead(Round& round, const wire::Datagram& datagram);
+  void keep(const wire::Datagram& datagram);
+  void add(Round& round, const wire::Datagram& datagram);
+  void finish(Round& round);
+  void add_up(const Round& round, std::size_t column, std::byte* sums);
+  std::span<std::byte> result(const Round& round, wire::DatagramKind kind);
+  std::byte* memory_of(const wire::DatagramHeader& header);
+  std::byte* kept(std::uint16_t slot, std::uint16_t worker);
+
+  SlotPool pool_;
+  std::vector<std::uint64_t> seen_;
+  std::vector<std::uint8_t> present_;     // per slot and worker: the columns whose blocks are kept
+  std::unique_ptr<std::byte[]> results_;  // per slot and round: a datagram
+  std::unique_ptr<std::byte[]> kept_;     // per slot and worker: the values of a datagram
+  std::vector<float> sums_;               // of half types, of one block
+  std::array<std::byte, wire::datagram_head(1)> blank_{};  // a result of no round
+  SlotAggregatorCounters counters_;
+};
+
+}  // namespace sparsewire::proto

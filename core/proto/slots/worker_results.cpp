@@ -1,0 +1,151 @@
+// What the aggregator sends: results are checked, written to their places and answered, and recalls
+// obeyed.
+#include <algorithm>
+
+#include "proto/slots/worker.hpp"
+
+namespace sparsewire::proto {
+
+void SlotWorker::on_datagram(const wire::Datagram& datagram, Microseconds now) {
+  const wire::DatagramHeader& header = datagram.header;
+  if (!is_ours(header)) {
+    ++counters_.rejected;
+    return;
+  }
+  const bool is_recall = header.kind == wire::DatagramKind::recall;
+  counters_.recalls += is_recall;
+  const Slot& slot = slots_[header.slot];
+  const std::uint32_t behind = slot.round - header.round;
+  const bool is_idle = states_.of(header.slot) == SlotState::idle;
+  if (behind == 0 && !is_idle && slot.sendings != 0) return on_result(datagram, now);
+  if (behind == 1 && is_recall) return on_recall(header.slot, now);
+  ++(behind == 1 ? counters_.duplicates : counters_.stale);
+}
+
+bool SlotWorker::is_ours(const wire::DatagramHeader& header) const {
+  return (header.kind == wire::DatagramKind::result || header.kind == wire::DatagramKind::recall) &&
+         header.job == pool_.job && header.epoch == pool_.epoch && header.slot < pool_.slots;
+}
+
+// --- Recalls ---
+
+// The contribution has not come, although another worker's came twice. If it is on its way, it was
+// sent just now.
+void SlotWorker::on_recall(std::uint16_t number, Microseconds now) {
+  const SlotState state = states_.of(number);
+  if (state == SlotState::waiting) return states_.move(number, SlotStep::hurry);
+  if (!awaits_result(number) || now - slots_[number].sent < round_trip_.timeout() / 2) return;
+  states_.move(number, SlotStep::hurry);
+  on_loss(now);
+}
+
+void SlotWorker::on_loss(Microseconds now) {
+  window_.on_loss(now, round_trip_.smoothed());
+  counters_.window = static_cast<std::uint32_t>(window_.size());
+}
+
+// --- Results ---
+
+void SlotWorker::on_result(const wire::Datagram& result, Microseconds now) {
+  const std::uint16_t number = result.header.slot;
+  if (!makes_sense(number, result)) {
+    ++counters_.rejected;
+    return;
+  }
+  ++counters_.results;
+  Slot& slot = slots_[number];
+  measure(slot, result, now);
+  take_values(slot, result);
+  const bool is_done = take_questions(slot, result);
+  ++slot.round;
+  slot.opens = false;
+  slot.sendings = 0;
+  slot.timeouts = 0;
+  if (is_done) return end(number);
+  states_.move(number, SlotStep::ask);
+}
+
+// The aggregator is believed as far as it does no harm: it asks for what some worker may have.
+bool SlotWorker::makes_sense(std::uint16_t number, const wire::Datagram& result) const {
+  const Slot& slot = slots_[number];
+  const SlotLayout& layout = layout_of(slot);
+  const wire::DatagramHeader& header = result.header;
+  if (header.columns != layout.columns || header.block != layout.block ||
+      header.dtype != layout.wire || header.op != layout.wire_op ||
+      (slot.columns_present & ~header.present) != 0) {
+    return false;
+  }
+  for (std::size_t c = 0; c < layout.columns; ++c) {
+    if (result.has(c) && slot.columns[c].asked.next == wire::kNoBlock) return false;
+    if (!may_ask(number, c, result.columns[c])) return false;
+  }
+  return true;
+}
+
+bool SlotWorker::may_ask(std::uint16_t number, std::size_t at,
+                         const wire::ColumnRecord& asked) const {
+  const Slot& slot = slots_[number];
+  const Column& column = slot.columns[at];
+  if (asked.next > column.own.next) return false;  // That one would be left out.
+  if (asked.next == wire::kNoBlock) return true;
+  const SlotLayout& layout = layout_of(slot);
+  const std::uint32_t first = layout.column(number, static_cast<std::uint32_t>(at));
+  const bool is_further = slot.opens || (column.asked.next != wire::kNoBlock &&  //
+                                         asked.next > column.asked.next);
+  const bool has_exponent = asked.next != column.own.next ||  //
+                            asked.exponent >= column.own.exponent;
+  return is_further && asked.next < layout.blocks && asked.next % layout.stride == first &&
+         has_exponent;
+}
+
+// A time is taken only of what was sent once (Karn), and not of a recall: it is not the answer.
+void SlotWorker::measure(const Slot& slot, const wire::Datagram& result, Microseconds now) {
+  const bool is_recall = result.header.kind == wire::DatagramKind::recall;
+  if (slot.sendings == 1 && !is_recall) round_trip_.add(now - slot.sent);
+  counters_.srtt = round_trip_.smoothed();
+  counters_.rttvar = round_trip_.variation();
+  const bool came_late = slot.sendings > 1 && result.header.worker == worker_;
+  window_.on_result();
+  if (is_recall || came_late) on_loss(now);
+  counters_.window = static_cast<std::uint32_t>(window_.size());
+  last_result_ = now;
+  overtaking_.on_result(slot.number);
+  while (const auto first = states_.first(SlotState::flying)) {
+    if (!overtaking_.has_overtaken(slots_[*first].number)) break;
+    states_.move(*first, SlotStep::give_up);
+  }
+}
+
+void SlotWorker::take_values(const Slot& slot, const wire::Datagram& result) {
+  const Columns& columns = operation_of(slot).columns;
+  const std::size_t block_bytes = columns.layout().block_bytes();
+  const std::byte* values = result.values.data();
+  for (std::size_t c = 0; c < result.header.columns; ++c) {
+    if (!result.has(c)) continue;
+    const wire::ColumnRecord& asked = slot.columns[c].asked;
+    columns.write(asked.next, asked.exponent, values);
+    values += block_bytes;
+  }
+}
+
+// True where the result asks for nothing more.
+bool SlotWorker::take_questions(Slot& slot, const wire::Datagram& result) {
+  Operation& operation = operation_of(slot);
+  bool is_done = true;
+  for (std::size_t c = 0; c < result.header.columns; ++c) {
+    slot.columns[c].asked = result.columns[c];
+    is_done &= result.columns[c].next == wire::kNoBlock;
+    operation.has_non_finite |=
+        operation.columns.has_exponents() && result.columns[c].exponent == wire::kNotFinite;
+  }
+  return is_done;
+}
+
+void SlotWorker::end(std::uint16_t number) {
+  states_.move(number, SlotStep::end);
+  --operation_of(slots_[number]).slots_left;
+  open_next(number, slots_[number].operation + 1);
+  end_operations();
+}
+
+}  // namespace sparsewire::proto
