@@ -72,7 +72,7 @@ def test_ipv6(loss: float) -> None:
         add_up(hosts, vectors(3, 1, 0.5), loss)
 
 
-def test_a_pass_program_opens_the_far_end_as_well() -> None:
+def test_a_program_opens_the_far_end_as_well() -> None:
     with rack(2, opener="pass") as hosts:
         add_up(hosts, vectors(2, 0, 0.5), 0.0)
 
@@ -106,7 +106,7 @@ def test_every_worker_gets_a_copy(is_v6: bool) -> None:
 def test_a_small_acknowledgement_brings_a_large_result(is_v6: bool, checksums_by: str) -> None:
     """Its frame has no room for the values, so the result takes the way through tc."""
     with rack(3, is_v6=is_v6) as hosts:
-        for number, host in enumerate(hosts.hosts[1:], 1):
+        for number, host in enumerate(hosts.far):
             if checksums_by == "sender":
                 host.call(turn, interface_name(0), TX_CHECKSUM, on=False)
             elif checksums_by == "switch":
