@@ -80,7 +80,7 @@ TEST_CASE("1% random loss each way leaves most of the throughput") {
 double share_of_tcp(TcpFlow::Control control, bool is_up, const LinkShape& link,
                     std::uint64_t seed) {
   Random random(2);
-  constexpr std::chrono::seconds kLasts{4};
+  constexpr std::chrono::seconds kLasts{2};
   SlotOperation operation = dense_operation(kLasts, random);
   SlotNetwork<> network(shape_of(link), seed);
   TcpFlow tcp(network.time(), is_up ? network.up(0) : network.down(0), control,
