@@ -12,6 +12,9 @@ constexpr Microseconds kLeastOfOvertaken{1000};
 constexpr Microseconds kMostTimeout{1'000'000};
 constexpr Microseconds kFirstTimeout{100'000};
 
+// Late results in a row, until they are what is to be expected.
+constexpr std::uint32_t kMostStrays = 32;
+
 constexpr double kFirstWindow = 32;
 constexpr double kLeastWindow = 4;
 
@@ -25,13 +28,16 @@ constexpr Microseconds kRateStretch{10'000};
 
 }  // namespace
 
-void RoundTrip::add(Microseconds sample) {
-  const Exact exact(sample);
+void RoundTrip::add(Microseconds sample, bool is_own) {
+  const bool is_stray = !is_own && smoothed_ != Exact{0} && sample > timeout();
+  if (is_stray && ++strays_ < kMostStrays) return;
+  strays_ = 0;
   if (smoothed_ == Exact{0}) {
-    smoothed_ = exact;
-    variation_ = exact / 2;
+    smoothed_ = Exact(sample);
+    variation_ = smoothed_ / 2;
     return;
   }
+  const Exact exact = std::min(Exact(sample), smoothed_ + 4 * variation_);
   variation_ = 0.75 * variation_ + 0.25 * Exact(std::chrono::abs(smoothed_ - exact));
   smoothed_ = 0.875 * smoothed_ + 0.125 * exact;
 }

@@ -13,8 +13,10 @@ namespace sparsewire::proto {
 
 class RoundTrip {
  public:
-  // Of a contribution that was sent once, until its result came.
-  void add(Microseconds sample);
+  // Of a contribution that was sent once, until its result came. Where this worker's was not the
+  // last, that includes how long the others took, and a loss of theirs is no round trip: of those
+  // that come too late to be waited for, only many in a row count.
+  void add(Microseconds sample, bool is_own);
 
   // How long to wait for a result: within 2 ms and 1 s, and 100 ms as long as nothing is known.
   Microseconds timeout() const;
@@ -31,6 +33,7 @@ class RoundTrip {
 
   Exact smoothed_{0};  // zero: no sample yet
   Exact variation_{0};
+  std::uint32_t strays_ = 0;  // in a row
 };
 
 // As TCP Veno does (Fu, Liew, JSAC 2003), it tells losses at random from those of a queue that is

@@ -13,7 +13,7 @@ namespace {
 constexpr int kPatienceOfOthers = 4;
 constexpr Microseconds kLeastPatienceOfOthers{20'000};
 constexpr Microseconds kMostPatience{1'000'000};
-constexpr std::uint32_t kMostDoublings = 10;
+constexpr std::uint32_t kMostDoublings = 2;
 
 }  // namespace
 
