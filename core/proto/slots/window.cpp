@@ -30,14 +30,14 @@ constexpr Microseconds kRateStretch{10'000};
 
 void RoundTrip::add(Microseconds sample, bool is_own) {
   const bool is_stray = !is_own && smoothed_ != Exact{0} && sample > timeout();
-  if (is_stray && ++strays_ < kMostStrays) return;
-  strays_ = 0;
+  strays_ = is_stray ? strays_ + 1 : 0;
+  if (is_stray && strays_ < kMostStrays) return;
   if (smoothed_ == Exact{0}) {
     smoothed_ = Exact(sample);
     variation_ = smoothed_ / 2;
     return;
   }
-  const Exact exact = std::min(Exact(sample), smoothed_ + 4 * variation_);
+  const Exact exact = std::min(Exact(sample), smoothed_ + std::max(4 * variation_, smoothed_));
   variation_ = 0.75 * variation_ + 0.25 * Exact(std::chrono::abs(smoothed_ - exact));
   smoothed_ = 0.875 * smoothed_ + 0.125 * exact;
 }
