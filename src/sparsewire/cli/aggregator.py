@@ -7,11 +7,18 @@ from pathlib import Path
 
 import typer
 
+from sparsewire.cli.aggregator_status import status
 from sparsewire.cli.failure import exit_on_error
+from sparsewire.cli.secret import read_secret
 from sparsewire.options import TRANSPORTS
 
+app = typer.Typer()
+app.command()(status)
 
+
+@app.callback(invoke_without_command=True)
 def aggregator(
+    context: typer.Context,
     bind: str = typer.Option(
         "127.0.0.1:0", help="Address to listen on, HOST:PORT or [IPv6]:PORT; port 0 picks one."
     ),
@@ -48,7 +55,11 @@ def aggregator(
     """Serve as a dedicated aggregator for any number of jobs, until interrupted.
 
     Workers find it with `SPARSEWIRE_AGGREGATORS=host:port`, or several of them, with commas.
+    `sparsewire aggregator status` shows what it does.
     """
+    if context.invoked_subcommand:
+        _refuse_options(context)
+        return
     from sparsewire.meeting.aggregator import AggregatorServer
     from sparsewire.options import parse_address
 
@@ -62,7 +73,7 @@ def aggregator(
         _check_transport(transport, interface)
         server = AggregatorServer(
             parse_address(bind),
-            secret=_secret(secret_file),
+            secret=read_secret(secret_file),
             jobs_max=max_jobs,
             ranks_max=max_ranks,
             memory=memory << 20,
@@ -82,6 +93,17 @@ def aggregator(
         server.close()
 
 
+def _refuse_options(context: typer.Context) -> None:
+    """Options that stand before a subcommand would be of no use to it."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(
+                f"{parameter.opts[0]} is of serving: put options of {context.invoked_subcommand} "
+                "behind it"
+            )
+
+
 def _check_transport(transport: str, interface: str) -> None:
     if transport not in TRANSPORTS:
         raise ValueError(f"--transport must be {', '.join(TRANSPORTS)}, not {transport!r}")
@@ -90,12 +112,3 @@ def _check_transport(transport: str, interface: str) -> None:
             "--transport xdp and --interface go together: name the network interface to which the "
             "workers' datagrams come, such as --interface eth0"
         )
-
-
-def _secret(file: Path | None) -> bytes:
-    if file is None:
-        return os.environ.get("SPARSEWIRE_SECRET", "").encode()
-    secret = file.read_bytes().strip()
-    if not secret:
-        raise ValueError(f"{file} is empty: write the secret into it")
-    return secret

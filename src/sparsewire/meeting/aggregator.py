@@ -16,6 +16,7 @@ from sparsewire.meeting.datagrams import bind_datagrams, datagram_key
 from sparsewire.meeting.handshake import (
     ANY_PEER,
     Guard,
+    GuardByRole,
     Hello,
     Reason,
     Refused,
@@ -25,6 +26,13 @@ from sparsewire.meeting.handshake import (
 )
 from sparsewire.meeting.kernel_plane import KernelPlane
 from sparsewire.meeting.listener import Listener
+from sparsewire.meeting.observation import (
+    JOBS_TOLD,
+    AggregatorStatus,
+    JobStatus,
+    ObserverGuard,
+    tell,
+)
 from sparsewire.meeting.sockets import bind, is_loopback, prepare
 from sparsewire.options import LANES_MAX, TRANSPORTS, Address, check_secret
 
@@ -55,6 +63,11 @@ class Job:
     workers: set[Place] = field(default_factory=set)
     arriving: set[Place] = field(default_factory=set)
 
+    @property
+    def here(self) -> int:
+        """Ranks that have a connection."""
+        return len({rank for rank, _ in self.workers})
+
 
 class WorkerGuard(Guard):
     """Knows the jobs. Lets in each rank of a job once per lane.
@@ -70,7 +83,7 @@ class WorkerGuard(Guard):
         self.jobs: dict[int, Job] = {}
 
     def key_for(self, hello: Hello) -> bytes | None:
-        if hello.role is not Role.WORKER or hello.peer != ANY_PEER:
+        if hello.peer != ANY_PEER:
             raise Refused(Reason.WRONG_JOB)
         if not (hello.rank < hello.world_size <= self._ranks_max and hello.lane < LANES_MAX):
             raise Refused(Reason.WRONG_RANK)
@@ -146,8 +159,11 @@ class AggregatorServer:
         datagrams, for tests: see `Options`.
         """
         self._guard = WorkerGuard(check_secret(secret), jobs_max, ranks_max)
+        self._means = transport, interface
+        self._started = time.monotonic()
+        doors = GuardByRole({Role.WORKER: self._guard, Role.OBSERVER: ObserverGuard(secret)})
         with ExitStack() as opened:
-            self._listener = Listener(partial(receive, self._guard), bind(*address))
+            self._listener = Listener(partial(receive, doors), bind(*address))
             opened.callback(self._listener.close)
             datagrams = -1
             self._plane: KernelPlane | None = None
@@ -187,7 +203,10 @@ class AggregatorServer:
         while not until():
             started = time.thread_time()
             for connection, hello in self._listener.poll(_POLL_S):
-                self._add(connection, hello)
+                if hello.role is Role.OBSERVER:
+                    tell(connection, self.status())
+                else:
+                    self._add(connection, hello)
             if time.monotonic() >= next_look:
                 self._guard.forget_departed(self._core)
                 if self._plane:
@@ -196,7 +215,29 @@ class AggregatorServer:
             _rest(time.thread_time() - started)
 
     def stats(self) -> dict[str, int]:
-        return self._core.stats()
+        """Of all jobs since the start; datagrams only where it is not the kernel that takes them,
+        which counts the strange ones alone."""
+        stats = self._core.stats()
+        if self._plane:
+            stats = {name: n for name, n in stats.items() if not name.startswith("datagrams_")}
+            stats["datagrams_strange"] = self._plane.strays()
+        return stats
+
+    def status(self) -> AggregatorStatus:
+        """What an observer is told; from the thread that serves."""
+        slots = self._plane.stats() if self._plane else self._core.slots()
+        jobs = [
+            JobStatus(f"{number:016x}", job.epoch, job.world_size, job.here, slots.get(number, {}))
+            for number, job in self._guard.jobs.items()
+        ]
+        return AggregatorStatus(
+            str(self.address),
+            *self._means,
+            time.monotonic() - self._started,
+            self.stats(),
+            tuple(jobs[:JOBS_TOLD]),
+            len(jobs[JOBS_TOLD:]),
+        )
 
     def close(self) -> None:
         self._listener.close()

@@ -63,6 +63,11 @@ class KernelPlane:
         with self._mutex:
             return {job: self._plane.stats(job) for job in self._keys}
 
+    def strays(self) -> int:
+        """Contributions of no known job."""
+        with self._mutex:
+            return self._plane.strays()
+
     def close(self) -> None:
         self._stops.set()
         self._thread.join()
