@@ -15,14 +15,18 @@ PYTEST := $(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 NATIVE_SOURCES := CMakeLists.txt $(shell find core bindings -name '*.[ch]pp' -o -name CMakeLists.txt)
-CXX_SOURCES := $(shell find core bindings tests/core -name '*.[ch]pp')
+CXX_SOURCES := $(shell find core bindings tests/core -name '*.[ch]pp') $(wildcard bpf/*.[ch])
+
+# Programs for the kernel, where there is what compiles them: Debian's clang and libbpf-dev.
+PROGRAMS := src/sparsewire/xdp/slots.bpf.o
+BPF_CLANG := $(firstword $(foreach name,clang clang-19 clang-16 clang-14,$(shell command -v $(name))))
 
 # ThreadSanitizer does not start where the kernel randomises addresses widely, so the tests that
 # it watches run without that where the system lets us.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-all core-tests torch-matrix gpu-test lint format sanitize demo clean
+.PHONY: help setup build bpf test test-all core-tests torch-matrix gpu-test lint format sanitize demo clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -32,7 +36,9 @@ setup: $(TOOLS) build  ## make .venv with all that building and checking need, a
 
 build: $(BUILD)  ## compile the native module where its sources changed
 
-test: $(TOOLS) build core-tests  ## run the C++ and the Python tests (PYTEST_ARGS="-k name" selects)
+bpf: $(PROGRAMS)  ## compile the programs for the kernel (needs clang and libbpf-dev)
+
+test: $(TOOLS) build core-tests $(if $(BPF_CLANG),$(and $(wildcard /usr/include/bpf),$(PROGRAMS)))  ## run the C++ and the Python tests (PYTEST_ARGS="-k name" selects)
 	$(PYTEST) --extent quick $(PYTEST_ARGS)
 
 test-all: test  ## run what `make test` leaves out as well: long tests, every combination
@@ -67,7 +73,7 @@ demo: build  ## show the difference that sparse communication makes, on this mac
 	$(BIN)/sparsewire demo
 
 clean:  ## remove what was built; .venv stays
-	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis $(BUILD)
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis $(BUILD) $(PROGRAMS)
 	find src tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(SETUP): pyproject.toml constraints.txt
@@ -82,6 +88,11 @@ $(SETUP): pyproject.toml constraints.txt
 $(TOOLS): $(SETUP)
 	$(PIP_INSTALL) --no-build-isolation --editable ".[torch,mpi,dev]"
 	@touch $@
+
+$(PROGRAMS): $(wildcard bpf/*.[ch])
+	@test -n "$(BPF_CLANG)" || { echo "make bpf needs clang: apt-get install clang libbpf-dev"; exit 1; }
+	$(BPF_CLANG) -O2 -g -target bpf -mcpu=v3 -Wall -Wextra -Werror \
+	  -isystem /usr/include/$(shell uname -m)-linux-gnu -c bpf/slots.bpf.c -o $@
 
 # Editable: Python files are read from src/, so that only C++ ever needs this step again.
 $(BUILD): $(SETUP) $(NATIVE_SOURCES)

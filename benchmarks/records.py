@@ -31,10 +31,19 @@ def collect(result: Path, folder: Path = FOLDER) -> None:
     record = {
         "command": result.with_suffix(".command").read_text().strip(),
         "commit": commit(),
-        "conditions": found.get("conditions", {}),
+        "conditions": {**found.get("conditions", {}), **network_of(found)},
         "figures": figures_of(found),
     }
     write(folder / result.name, record)
+
+
+def network_of(found: dict[str, Any]) -> Row:
+    """Where aggregators take part, what tensors went through, and how they were added."""
+    cluster = found.get("cluster", {})
+    if not cluster.get("transport"):
+        return {}
+    told = {**cluster, "arithmetic": found["job"]["arithmetic"]}
+    return {"network": {name: value for name, value in told.items() if value is not None}}
 
 
 def commit() -> str:

@@ -70,6 +70,25 @@ wide="$reduce --hosts 2 --link 500mbit --density 1 $few"
 measure one-link $wide
 measure two-links $wide --links 2
 
+# Inside the network: an aggregator on a fast link adds up datagrams, in user space and in XDP.
+inside="--aggregators 1 --aggregator-link 2gbit"
+for transport in udp xdp; do
+    engine="$inside --transport $transport"
+    slots4="$reduce --hosts 4 --link 500mbit $engine"
+    measure "slots-$transport-4" $slots4 $few --density 1,0.1,0.01
+    measure "slots-$transport-8" $reduce --hosts 8 --link 250mbit $engine $few --density 1,0.01
+    # Without offloads in both; gloo would take minutes with losses.
+    lone="$slots4 --iterations 5 --warmup 1 --density 1"
+    measure "slots-$transport-loss" $lone --loss 0.01
+    measure "slots-$transport-no-loss" $lone --loss 0
+done
+for hosts in 2 4 6 8; do
+    measure "slots-scale-$hosts" $reduce --hosts "$hosts" --link 250mbit $inside --transport udp \
+        $few --density 1
+done
+measure racks-flat $reduce --hosts 4 --link 500mbit --racks 2 --trunk 250mbit $inside \
+    --transport udp $few --density 1
+
 # Sparse input: positions are known, and nothing is scanned.
 sparse="--input sparse --pattern random"
 measure sparse-loopback $reduce --density 1,0.4,0.2,0.1,0.05,0.01,0.001 $sparse $few

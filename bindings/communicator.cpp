@@ -142,23 +142,36 @@ bool wait(const comm::Operation& self, std::optional<double> timeout) {
 
 void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_size,
                        std::vector<std::vector<int>> sockets, bool dedicated, std::uint32_t block,
-                       std::uint32_t window, double peer_timeout,
-                       std::vector<std::uint32_t> hosts) {
+                       std::uint32_t window, double peer_timeout, std::vector<std::uint32_t> hosts,
+                       std::vector<int> datagrams, std::uint32_t datagram_bytes,
+                       const nb::bytes& datagram_key, std::uint64_t job, std::uint32_t epoch,
+                       bool fixed_point, const std::string& disturb) {
   net::Sockets owned(std::move(sockets));
+  std::shared_ptr<comm::DatagramPlace> place;
+  if (!datagrams.empty()) {
+    net::Sockets ends(std::vector<std::vector<int>>{std::move(datagrams)});
+    place = std::make_shared<comm::DatagramPlace>(
+        std::move(ends), job, epoch, datagram_key_of(datagram_key, datagram_bytes),
+        fixed_point ? proto::Arithmetic::fixed : proto::Arithmetic::exact, disturbance_of(disturb));
+  }
   if (owned.peers() == 0) throw std::invalid_argument("sockets: none given");
+  if (place && place->sockets.peers() != owned.peers()) {
+    throw std::invalid_argument("datagrams: not one socket for each aggregator");
+  }
   const wire::Topology topology{
       .world_size = world_size,
       .lanes = static_cast<std::uint32_t>(owned.lanes()),
       .owners = static_cast<std::uint32_t>(owned.peers()),
       .block = block,
       .window_bytes = window != 0 ? window : proto::default_window(owned.peers(), owned.lanes()),
-      .peer_timeout_ms = static_cast<std::uint32_t>(peer_timeout * 1000)};
+      .peer_timeout_ms = static_cast<std::uint32_t>(peer_timeout * 1000),
+      .datagram_bytes = datagram_bytes};
   if (const Status error = wire::check(topology)) throw std::invalid_argument(error->message);
   if (!hosts.empty() && hosts.size() != world_size) {
     throw std::invalid_argument("hosts: not one for each rank");
   }
   new (self) comm::Communicator(topology, rank, dedicated, std::move(owned),
-                                proto::Hosts(std::move(hosts)));
+                                proto::Hosts(std::move(hosts)), std::move(place));
 }
 
 void init_group(comm::Communicator* self, comm::Mesh& mesh, std::uint32_t number,
@@ -193,6 +206,10 @@ nb::dict stats_dict(const comm::Communicator& self) {
   dict["segments_sent"] = stats.segments_sent;
   dict["results_received"] = stats.results_received;
   dict["chunks_empty"] = stats.chunks_empty;
+  for (std::size_t i = 0; i < stats.slots.size(); ++i) {
+    const std::string_view name = name_of(static_cast<comm::SlotFigure>(i));
+    dict[nb::str(name.data(), name.size())] = stats.slots[i];
+  }
   return dict;
 }
 
@@ -265,7 +282,9 @@ void bind_communicator(nb::module_& m) {
   nb::class_<comm::Communicator>(m, "Communicator")
       .def("__init__", &init_communicator, "rank"_a, "world_size"_a, "sockets"_a, nb::kw_only(),
            "dedicated"_a = false, "block"_a = 256, "window"_a = 0, "peer_timeout"_a = 30.0,
-           "hosts"_a = std::vector<std::uint32_t>{})
+           "hosts"_a = std::vector<std::uint32_t>{}, "datagrams"_a = std::vector<int>{},
+           "datagram_bytes"_a = 0, "datagram_key"_a = nb::bytes("", 0), "job"_a = 0, "epoch"_a = 0,
+           "fixed_point"_a = false, "disturb"_a = "")
       .def("__init__", &init_group, "mesh"_a, "group"_a, "members"_a, "rank"_a, nb::kw_only(),
            "block"_a = 256, "window"_a = 0, "hosts"_a = std::vector<std::uint32_t>{},
            nb::keep_alive<1, 2>())

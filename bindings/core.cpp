@@ -20,6 +20,9 @@ using namespace sparsewire::bindings;
 
 namespace {
 
+// In bytes: as the largest of SPARSEWIRE_DATAGRAM.
+constexpr std::size_t kLargestDatagram = 8972;
+
 // Maps the names of an enumeration to their codes.
 template <typename Enum>
 nb::dict codes(int count) {
@@ -66,6 +69,30 @@ int choose(std::uint64_t length, std::size_t element_bytes,
       proto::choose(load_of(length, element_bytes, elements, hosts), {latency_s, byte_s, merge_s}));
 }
 
+comm::DatagramSeal seal_of(std::uint32_t epoch, const nb::bytes& key) {
+  if (key.size() == 0) return {};
+  return {epoch, std::make_shared<wire::TagKey>(datagram_key_of(key, kLargestDatagram))};
+}
+
+nb::dict slots_dict(const proto::SlotAggregatorCounters& counters) {
+  nb::dict dict;
+  dict["contributions"] = counters.contributions;
+  dict["duplicates"] = counters.duplicates;
+  dict["stale"] = counters.stale;
+  dict["rejected"] = counters.rejected;
+  dict["results"] = counters.results;
+  dict["resent"] = counters.resent;
+  dict["recalls"] = counters.recalls;
+  return dict;
+}
+
+// By job.
+nb::dict aggregator_slots_dict(const comm::Aggregator& self) {
+  nb::dict dict;
+  for (const auto& [job, counters] : self.stats().slots) dict[nb::int_(job)] = slots_dict(counters);
+  return dict;
+}
+
 nb::dict aggregator_stats_dict(const comm::Aggregator& self) {
   const comm::AggregatorStats stats = self.stats();
   nb::dict dict;
@@ -76,6 +103,10 @@ nb::dict aggregator_stats_dict(const comm::Aggregator& self) {
   dict["memory_reserved"] = stats.memory_reserved;
   dict["bytes_sent"] = stats.bytes_sent;
   dict["bytes_received"] = stats.bytes_received;
+  dict["datagrams_sent"] = stats.datagrams.datagrams_sent;
+  dict["datagrams_received"] = stats.datagrams.datagrams_received;
+  dict["datagrams_dropped"] = stats.datagrams.dropped;
+  dict["datagrams_strange"] = stats.strange_datagrams;
   return dict;
 }
 
@@ -107,6 +138,7 @@ NB_MODULE(_core, m) {
         "byte_s"_a, "merge_s"_a);
 
   bind_compress(m);
+  bind_datagrams(m);
   bind_mesh(m);
   bind_communicator(m);
 
@@ -114,22 +146,28 @@ NB_MODULE(_core, m) {
       .def(
           "__init__",
           [](comm::Aggregator* self, std::size_t memory, std::size_t job_memory,
-             std::uint32_t window, double grace) {
+             std::uint32_t window, double grace, int datagrams, const std::string& disturb) {
             const auto patience =
                 std::chrono::floor<std::chrono::milliseconds>(nanoseconds_of(grace));
-            new (self) comm::Aggregator({memory, job_memory, window, patience});
+            new (self) comm::Aggregator({memory, job_memory, window, patience}, datagrams,
+                                        disturbance_of(disturb));
           },
-          nb::kw_only(), "memory"_a, "job_memory"_a, "window"_a, "grace"_a)
+          nb::kw_only(), "memory"_a, "job_memory"_a, "window"_a, "grace"_a, "datagrams"_a = -1,
+          "disturb"_a = "")
       .def(
           "add_worker",
           [](comm::Aggregator& self, std::uint64_t job, std::uint32_t world_size, Rank rank,
-             std::uint32_t lane, int fd) { self.add_worker({job, world_size, rank, lane}, fd); },
-          "job"_a, "world_size"_a, "rank"_a, "lane"_a, "fd"_a)
+             std::uint32_t lane, int fd, std::uint32_t epoch, const nb::bytes& key) {
+            self.add_worker({job, world_size, rank, lane}, fd, seal_of(epoch, key));
+          },
+          "job"_a, "world_size"_a, "rank"_a, "lane"_a, "fd"_a, "epoch"_a = 0,
+          "key"_a = nb::bytes("", 0))
       .def(
           "serves",
           [](const comm::Aggregator& self, std::uint64_t job, std::uint32_t world_size, Rank rank,
              std::uint32_t lane) { return self.serves({job, world_size, rank, lane}); },
           "job"_a, "world_size"_a, "rank"_a, "lane"_a)
       .def("stats", &aggregator_stats_dict)
+      .def("slots", &aggregator_slots_dict)
       .def("close", &comm::Aggregator::close, nb::call_guard<GilRelease>());
 }

@@ -11,13 +11,23 @@
 #include <chrono>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 #include <stdexcept>
 #include <string>
+
+#include "net/udp/disturbance.hpp"
+#include "wire/tag.hpp"
 
 namespace sparsewire::bindings {
 
 // Kernels of compression operators, for sparsewire.compress: plain functions over arrays.
 void bind_compress(nanobind::module_& module);
+
+// Greetings by datagrams; and what native objects need to send or take datagrams. Both raise
+// ValueError.
+void bind_datagrams(nanobind::module_& module);
+wire::TagKey datagram_key_of(const nanobind::bytes& key, std::size_t datagram_bytes);
+std::optional<net::Disturbance> disturbance_of(const std::string& text);
 
 // Communicators and their operations.
 void bind_mesh(nanobind::module_& module);

@@ -120,8 +120,11 @@ def _be_rank(
         pipe.send(("raised", traceback.format_exc()))
 
 
+LOSSY = "loss=0.02,duplicate=0.02,reorder=0.02,corrupt=0.01,seed=11"
+
+
 @contextmanager
-def serving(**settings: bytes | float) -> Iterator[AggregatorServer]:
+def serving(**settings: bytes | float | str) -> Iterator[AggregatorServer]:
     """An aggregator in a thread of this process."""
     stop = threading.Event()
     with closing(AggregatorServer(LOOPBACK, **settings)) as server:
@@ -138,11 +141,21 @@ def serving(**settings: bytes | float) -> Iterator[AggregatorServer]:
 def environment_of(transport: str) -> Iterator[dict[str, str]]:
     """The variables with which ranks take "colocated", "colocated-3-lanes" or "dedicated".
 
-    Colocated ranks share memory, and talk over TCP where they have 3 lanes.
+    Colocated ranks share memory, and talk over TCP where they have 3 lanes. With "datagrams", sums
+    go to aggregators by them, and some are lost on a path that is "lossy".
     """
     if transport == "dedicated":
         with serving() as one, serving() as other:
             yield {"SPARSEWIRE_AGGREGATORS": f"{one.address},{other.address}"}
+    elif transport.startswith("datagrams"):
+        disturb = LOSSY if transport.endswith("lossy") else ""
+        settings = {"transport": "udp", "disturb": disturb}
+        with serving(**settings) as one, serving(**settings) as other:
+            yield {
+                "SPARSEWIRE_AGGREGATORS": f"{one.address},{other.address}",
+                "SPARSEWIRE_TRANSPORT": "udp",
+                "SPARSEWIRE_DISTURB": disturb,
+            }
     else:
         is_tcp = transport == "colocated-3-lanes"
         yield {

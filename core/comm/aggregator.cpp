@@ -13,13 +13,29 @@ namespace {
 
 constexpr std::chrono::seconds kReapingInterval{1};
 
+// As the largest of SPARSEWIRE_DATAGRAM; and of two jobs or so all slots' results.
+constexpr std::size_t kLargestDatagram = 8972;
+constexpr std::size_t kDatagramsQueued = 1024;
+
+proto::Microseconds microseconds_of(Clock::time_point now) {
+  return std::chrono::duration_cast<proto::Microseconds>(now.time_since_epoch());
+}
+
 }  // namespace
 
-Aggregator::Aggregator(const AggregatorLimits& limits) : budget_(limits), thread_(*this) {
+Aggregator::Aggregator(const AggregatorLimits& limits, int datagrams,
+                       const std::optional<net::Disturbance>& disturbance)
+    : budget_(limits), thread_(*this) {
+  if (datagrams >= 0) {
+    datagrams_.emplace(datagrams, net::UdpOptions{.datagram_bytes = kLargestDatagram,
+                                                  .most_queued = kDatagramsQueued,
+                                                  .disturbance = disturbance});
+    thread_.watch(*datagrams_);
+  }
   thread_.start();
 }
 
-void Aggregator::add_worker(const Identity& identity, int fd) {
+void Aggregator::add_worker(const Identity& identity, int fd, const DatagramSeal& seal) {
   std::unique_ptr<WorkerChannel> channel;
   try {
     channel = std::make_unique<WorkerChannel>(identity, fd);
@@ -33,16 +49,17 @@ void Aggregator::add_worker(const Identity& identity, int fd) {
   }
   // Shared, so that the socket is closed even where the thread has ended and drops the call.
   auto arrived = std::make_shared<std::unique_ptr<WorkerChannel>>(std::move(channel));
-  thread_.post([this, arrived] { welcome(*arrived); });
+  thread_.post([this, arrived, seal] { welcome(*arrived, seal); });
 }
 
 // Where the system has no memory or no room in its tables, this one worker is lost.
-void Aggregator::welcome(std::unique_ptr<WorkerChannel>& channel) {
+void Aggregator::welcome(std::unique_ptr<WorkerChannel>& channel, const DatagramSeal& seal) {
   const Identity identity = channel->identity;
   const Status error = guarded([&]() -> Status {
     thread_.watch(channel->connection);
     const auto [at, is_new] = jobs_.try_emplace(identity.job, budget_);
     at->second.add(std::move(channel));
+    if (datagrams_ && seal.key) at->second.open_slots(identity.job, identity.world_size, seal);
     const std::lock_guard lock(mutex_);
     stats_.jobs_served += is_new;
     return {};
@@ -68,6 +85,7 @@ AggregatorStats Aggregator::stats() const {
 }
 
 void Aggregator::progress(Clock::time_point now) {
+  if (datagrams_) receive_datagrams(now);
   const bool reaps = now >= next_reaping_;
   for (auto& [id, job] : jobs_) {
     const auto served = [&]() -> Status {
@@ -81,12 +99,31 @@ void Aggregator::progress(Clock::time_point now) {
   publish_stats();
 }
 
+// A turn is bounded, so garbage cannot keep connections waiting.
+void Aggregator::receive_datagrams(Clock::time_point now) {
+  const auto take = [this](std::span<std::byte> data, const net::Address& from) {
+    const auto job = wire::job_of(data);
+    const auto at = job ? jobs_.find(*job) : jobs_.end();
+    if (at == jobs_.end()) return void(++strange_datagrams_);
+    at->second.on_datagram(data, from, *datagrams_);
+  };
+  const proto::Microseconds time = microseconds_of(now);
+  if (datagrams_->is_readable()) datagrams_->receive(time, take);
+  datagrams_->flush(time);
+}
+
 std::optional<std::chrono::milliseconds> Aggregator::patience(Clock::time_point now) {
+  if (datagrams_ && (datagrams_->is_readable() || datagrams_->is_writable())) {
+    return std::chrono::milliseconds{0};
+  }
   if (jobs_.empty()) return {};
   auto next = milliseconds_of(next_reaping_);
   for (const auto& [id, job] : jobs_) {
     if (job.has_work()) return std::chrono::milliseconds{0};
     next = std::min(next, job.next_look().value_or(next));
+  }
+  if (const auto due = datagrams_ ? datagrams_->next_due() : std::nullopt) {
+    next = std::min(next, std::chrono::ceil<proto::Milliseconds>(*due));
   }
   return std::max(next - milliseconds_of(now), proto::Milliseconds{0});
 }
@@ -121,9 +158,13 @@ void Aggregator::publish_stats() {
   stats_.bytes_received = bytes_received_closed_;
   stats_.memory = 0;
   stats_.memory_reserved = budget_.reserved();
+  if (datagrams_) stats_.datagrams = datagrams_->counters();
+  stats_.strange_datagrams = strange_datagrams_;
+  stats_.slots.clear();
   for (const auto& [id, job] : jobs_) {
     stats_.workers += job.channels().size();
     stats_.memory += job.memory_held();
+    if (job.slots()) stats_.slots.emplace(id, job.slots()->counters());
     for (const auto& channel : job.channels()) {
       stats_.bytes_sent += channel->connection.bytes_sent();
       stats_.bytes_received += channel->connection.bytes_received();

@@ -19,17 +19,23 @@ struct AggregatorStats {
   std::uint64_t bytes_received = 0;
   std::uint64_t memory = 0;           // bytes held for jobs now
   std::uint64_t memory_reserved = 0;  // bytes that the jobs may come to need
+  net::UdpCounters datagrams;
+  std::uint64_t strange_datagrams = 0;                           // of no job that is here
+  std::map<std::uint64_t, proto::SlotAggregatorCounters> slots;  // by job
 };
 
 class Aggregator final : private ProgressClient {
  public:
   using Identity = AggregatorJob::Identity;
 
-  explicit Aggregator(const AggregatorLimits& limits = {});
+  // Takes over a bound socket for datagrams, if there is one.
+  explicit Aggregator(const AggregatorLimits& limits = {}, int datagrams = -1,
+                      const std::optional<net::Disturbance>& disturbance = {});
   ~Aggregator() override { close(); }
 
-  // Serves a connected, authenticated socket, which it takes over, whatever happens.
-  void add_worker(const Identity& identity, int fd);
+  // Serves a connected, authenticated socket, which it takes over, whatever happens. By the seal it
+  // knows the job's datagrams.
+  void add_worker(const Identity& identity, int fd, const DatagramSeal& seal = {});
 
   // Whether the connection is still here; from any thread.
   bool serves(const Identity& identity) const;
@@ -47,12 +53,15 @@ class Aggregator final : private ProgressClient {
   bool finished() const override { return closing_; }
   void on_exception(const std::exception& exception) noexcept override;
 
-  void welcome(std::unique_ptr<WorkerChannel>& channel);
+  void receive_datagrams(Clock::time_point now);
+  void welcome(std::unique_ptr<WorkerChannel>& channel, const DatagramSeal& seal);
   void forget_closed();
   void forget(const Identity& identity);
   void publish_stats();
 
   Budget budget_;
+  std::optional<net::UdpSocket> datagrams_;
+  std::uint64_t strange_datagrams_ = 0;
   std::map<std::uint64_t, AggregatorJob> jobs_;
   Clock::time_point next_reaping_{};
   bool closing_ = false;

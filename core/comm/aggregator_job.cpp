@@ -32,14 +32,15 @@ bool is_for_owner(wire::FrameKind kind) {
 
 }  // namespace
 
-Status Budget::reserve(const wire::Topology& topology, std::size_t& reserved) {
+Status Budget::reserve(const wire::Topology& topology, std::size_t for_slots,
+                       std::size_t& reserved) {
   if (topology.window_bytes > limits_.window) {
     return refused("windows of " + std::to_string(topology.window_bytes) +
                    " bytes, and it allows " + std::to_string(limits_.window) +
                    ": set SPARSEWIRE_WINDOW lower, or start it with a larger --max-window");
   }
   const std::size_t need =
-      proto::Owner::memory_needed(topology) + topology.world_size * kMemoryPerChannel;
+      proto::Owner::memory_needed(topology) + for_slots + topology.world_size * kMemoryPerChannel;
   if (reserved + need > limits_.job_memory) {
     return refused("it may need " + megabytes(reserved + need) + ", and a job may have " +
                    megabytes(limits_.job_memory - 1) +
@@ -124,7 +125,7 @@ std::optional<proto::Milliseconds> AggregatorJob::next_look() const {
 
 // Results are shared by all channels of a lane, so the longest queue stands for all.
 std::size_t AggregatorJob::memory() const {
-  std::size_t total = 0;
+  std::size_t total = slots_ ? slots_->memory() : 0;
   for (const auto& [number, lane] : lanes_) total += lane.owner.memory() + queued(number);
   for (const auto& channel : channels_) total += channel->connection.incoming_bytes();
   return total;
@@ -137,6 +138,17 @@ std::size_t AggregatorJob::queued(std::uint32_t lane) const {
     longest = std::max(longest, channel->connection.queued_bytes());
   }
   return longest;
+}
+
+// --- Datagrams ---
+
+void AggregatorJob::open_slots(std::uint64_t job, std::uint32_t workers, const DatagramSeal& seal) {
+  if (!slots_ && !broken_) slots_.emplace(job, workers, seal);
+}
+
+void AggregatorJob::on_datagram(std::span<std::byte> data, const net::Address& from,
+                                net::UdpSocket& socket) {
+  if (slots_) slots_->on_datagram(data, from, socket);
 }
 
 // --- Frames ---
@@ -192,7 +204,10 @@ Status AggregatorJob::on_hello(WorkerChannel& channel, const wire::Message& mess
 }
 
 Status AggregatorJob::begin_lane(const wire::Hello& hello) {
-  if (Status error = budget_.reserve(hello.topology, reserved_)) return error;
+  const bool has_slots = slots_ && hello.lane == 0 && hello.topology.datagram_bytes != 0;
+  const std::size_t for_slots = has_slots ? slots_->memory_needed(hello.topology) : 0;
+  if (Status error = budget_.reserve(hello.topology, for_slots, reserved_)) return error;
+  if (has_slots) slots_->begin(hello.topology);
   lanes_.emplace(
       hello.lane,
       Lane{hello.topology,
@@ -260,6 +275,7 @@ void AggregatorJob::break_off(const Error& error) {
   if (broken_) return;
   broken_ = error;
   lanes_.clear();
+  slots_.reset();
   for (const auto& channel : channels_) {
     channel->vouched = Clock::now();  // They have time to read it.
     channel->connection.drop_unsent();
@@ -270,6 +286,7 @@ void AggregatorJob::break_off(const Error& error) {
 void AggregatorJob::drop() noexcept {
   broken_ = Error{ErrorCode::resources, kNoRank, "out of memory"};  // Too short to need any.
   lanes_.clear();
+  slots_.reset();
   for (const auto& channel : channels_) channel->connection.close();
 }
 

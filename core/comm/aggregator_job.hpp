@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "comm/channel.hpp"
+#include "comm/job_slots.hpp"
 #include "proto/stream/owner.hpp"
 
 namespace sparsewire::comm {
@@ -27,8 +28,9 @@ class Budget {
  public:
   explicit Budget(const AggregatorLimits& limits) : limits_(limits) {}
 
-  // Sets aside what one more lane may need, of a job that has `reserved` bytes already.
-  Status reserve(const wire::Topology& topology, std::size_t& reserved);
+  // Sets aside what one more lane may need, of a job that has `reserved` bytes already, with so
+  // many for slots.
+  Status reserve(const wire::Topology& topology, std::size_t for_slots, std::size_t& reserved);
   void give_back(std::size_t& reserved);
 
   std::size_t reserved() const { return reserved_; }
@@ -71,6 +73,11 @@ class AggregatorJob {
   explicit AggregatorJob(Budget& budget) : budget_(budget) {}
 
   void add(std::unique_ptr<WorkerChannel> channel);
+  // Has its workers send datagrams, too; the first time counts.
+  void open_slots(std::uint64_t job, std::uint32_t workers, const DatagramSeal& seal);
+  void on_datagram(std::span<std::byte> data, const net::Address& from, net::UdpSocket& socket);
+  // None where it has no slots.
+  const std::optional<JobSlots>& slots() const { return slots_; }
 
   // One round: takes in what has come, and sends what there is. Now and then it also reaps.
   void serve(Clock::time_point now, bool reaps);
@@ -128,6 +135,7 @@ class AggregatorJob {
   Budget& budget_;
   std::map<std::uint32_t, Lane> lanes_;
   std::list<std::unique_ptr<WorkerChannel>> channels_;
+  std::optional<JobSlots> slots_;
   Status broken_;
   std::optional<proto::Metronome> metronome_;  // from the first hello on
   std::size_t reserved_ = 0;                   // bytes, for all lanes that have begun

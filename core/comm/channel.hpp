@@ -7,6 +7,7 @@
 
 #include "comm/memory_share.hpp"
 #include "comm/progress_thread.hpp"
+#include "net/connection.hpp"
 #include "proto/liveness/pulse.hpp"
 #include "wire/agreement.hpp"
 #include "wire/frame.hpp"

@@ -15,7 +15,8 @@ constexpr std::size_t kNoticesKept = 256;
 }  // namespace
 
 Communicator::Communicator(const wire::Topology& topology, Rank rank, bool dedicated,
-                           net::Sockets sockets, const proto::Hosts& hosts)
+                           net::Sockets sockets, const proto::Hosts& hosts,
+                           std::shared_ptr<DatagramPlace> datagrams)
     : topology_(topology),
       rank_(rank),
       dedicated_(dedicated),
@@ -28,22 +29,23 @@ Communicator::Communicator(const wire::Topology& topology, Rank rank, bool dedic
       mesh_(*own_mesh_) {
   std::vector<std::uint32_t> everybody(topology.owners);
   std::iota(everybody.begin(), everybody.end(), 0u);
-  join({.number = 0, .members = std::move(everybody)}, hosts);
+  join({.number = 0, .members = std::move(everybody)}, hosts, datagrams);
 }
 
 Communicator::Communicator(const wire::Topology& topology, Rank rank, Mesh& mesh,
                            const Group& group, const proto::Hosts& hosts)
     : topology_(topology), rank_(rank), dedicated_(false), mesh_(mesh) {
-  join(group, hosts);
+  join(group, hosts, nullptr);
 }
 
 // All parts are there before the first one works, which may tell that something is broken.
-void Communicator::join(const Group& group, const proto::Hosts& hosts) {
+void Communicator::join(const Group& group, const proto::Hosts& hosts,
+                        const std::shared_ptr<DatagramPlace>& datagrams) {
   hosts_ = hosts.count(topology_.world_size);
   for (std::uint32_t number = 0; number < mesh_.lanes(); ++number) {
-    lanes_.push_back(
-        std::make_shared<LaneGroup>(LanePlace{topology_, number, rank_, dedicated_, hosts},
-                                    group.number, group.members, mesh_.lane(number), *this));
+    lanes_.push_back(std::make_shared<LaneGroup>(
+        LanePlace{topology_, number, rank_, dedicated_, hosts, number == 0 ? datagrams : nullptr},
+        group.number, group.members, mesh_.lane(number), *this));
   }
   std::size_t joined = 0;
   try {
@@ -215,6 +217,10 @@ Stats Communicator::stats() const {
     stats.segments_sent += counters.segments_sent.load(std::memory_order_relaxed);
     stats.results_received += counters.results_received.load(std::memory_order_relaxed);
     stats.chunks_empty += counters.chunks_empty.load(std::memory_order_relaxed);
+  }
+  const SlotFigures& slots = lanes_.front()->counters().slots;
+  for (std::size_t i = 0; i < kSlotFigureCount; ++i) {
+    stats.slots[i] = slots.get(static_cast<SlotFigure>(i));
   }
   const std::lock_guard lock(mutex_);
   stats.operations = next_seq_;

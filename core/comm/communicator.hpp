@@ -24,6 +24,7 @@ struct Stats {
   std::uint64_t segments_sent = 0;
   std::uint64_t results_received = 0;
   std::uint64_t chunks_empty = 0;
+  std::array<std::uint64_t, kSlotFigureCount> slots{};
 };
 
 // What a communicator is at: for people who ask why it takes so long.
@@ -54,9 +55,11 @@ struct Group {
 
 class Communicator final : public LaneListener {
  public:
-  // Has a mesh of its own, from sockets[lane][owner], which it takes over.
+  // Has a mesh of its own, from sockets[lane][owner], which it takes over; and datagrams, on the
+  // first lane, where the owners are aggregators that take them.
   Communicator(const wire::Topology& topology, Rank rank, bool dedicated, net::Sockets sockets,
-               const proto::Hosts& hosts = proto::Hosts{});
+               const proto::Hosts& hosts = proto::Hosts{},
+               std::shared_ptr<DatagramPlace> datagrams = {});
   // Shares a mesh, which must stay until this is gone.
   Communicator(const wire::Topology& topology, Rank rank, Mesh& mesh, const Group& group,
                const proto::Hosts& hosts = proto::Hosts{});
@@ -123,7 +126,8 @@ class Communicator final : public LaneListener {
     bool has_ended() const { return state == State::running && lanes_left == 0; }
   };
 
-  void join(const Group& group, const proto::Hosts& hosts);
+  void join(const Group& group, const proto::Hosts& hosts,
+            const std::shared_ptr<DatagramPlace>& datagrams);
   std::optional<Activity::Current> oldest_locked() const;
   void issue_locked(InFlight& in_flight);
   using Wake = ProgressThread::Wake;

@@ -82,6 +82,7 @@ void Lane::take_in(const std::shared_ptr<LaneGroup>& group) {
     }
   }
   group->begin();
+  group->watch_slots(thread_);
   resume_reading();
 }
 
@@ -162,6 +163,7 @@ void Lane::stop() noexcept {
 
 void Lane::disown() {
   for (PeerChannel* channel : channels_.active()) channel->connection.disown();
+  for (const auto& group : groups_) group->disown();
   thread_.disown();
 }
 
@@ -172,6 +174,7 @@ void Lane::progress(Clock::time_point now) {
   for (const auto& group : groups_) group->take_orders(now);
   receive();
   look_around(now);
+  for (const auto& group : groups_) group->run_slots(now);
   for (const auto& group : groups_) group->run_exchanges();
   produce();
   for (const auto& group : groups_) group->pace();
@@ -191,9 +194,9 @@ std::optional<std::chrono::milliseconds> Lane::patience(Clock::time_point now) {
   Clock::time_point deadline = Clock::time_point::max();
   bool is_leaving = false;
   for (const auto& group : groups_) {
-    if (group->has_work()) return std::chrono::milliseconds{0};
+    if (group->has_work(now)) return std::chrono::milliseconds{0};
     is_leaving |= group->is_leaving();
-    deadline = std::min(deadline, group->next_deadline());
+    deadline = std::min(deadline, group->next_due());
   }
   if (is_leaving) return kDrainInterval;
   if (deadline == Clock::time_point::max()) return {};

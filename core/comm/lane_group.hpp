@@ -56,15 +56,21 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
   std::uint32_t number() const { return peers_.group(); }
   void begin();
   void take_orders(Clock::time_point now);
+  void disown() { protocol_.disown(); }
+  void watch_slots(ProgressThread& thread) { protocol_.watch_slots(thread); }
+  void run_slots(Clock::time_point now) { protocol_.run_slots(now); }
   void run_exchanges() { protocol_.run_exchanges(); }
   // Sends at most one message to every owner in turn; false where that is all for now.
   bool produce();
   void pace() { protocol_.pace_owners(); }
-  bool has_work() { return protocol_.has_work(); }
+  bool has_work(Clock::time_point now) { return protocol_.has_work(now); }
   bool is_broken() const { return protocol_.is_broken(); }
   bool is_leaving() const { return leaving_.has_value(); }
   bool is_finished() const { return is_finished_; }
-  Clock::time_point next_deadline() const { return book_.next_deadline(); }
+  // The first deadline or timer.
+  Clock::time_point next_due() const {
+    return std::min(book_.next_deadline(), protocol_.next_due());
+  }
   void check_deadlines(Clock::time_point now);
   void finish_leaving(Clock::time_point now);
   // Has those connected, who hold up the oldest operation for a while now.

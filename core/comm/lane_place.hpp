@@ -1,7 +1,10 @@
 // Which lane of which rank on which host, and what it tells its communicator.
 #pragma once
 
+#include <memory>
+
 #include "comm/channel.hpp"
+#include "comm/datagram_place.hpp"
 #include "proto/exchange/choice.hpp"
 #include "proto/exchange/exchange_share.hpp"
 #include "proto/stream/hosts.hpp"
@@ -14,6 +17,7 @@ struct LanePlace {
   Rank rank;
   bool dedicated;  // owners are aggregators, and not the ranks
   proto::Hosts hosts{};
+  std::shared_ptr<DatagramPlace> datagrams{};  // null where nothing goes by them
 
   bool is_self(std::uint32_t owner) const { return !dedicated && static_cast<Rank>(owner) == rank; }
   // Who takes what this rank has for an owner: the owner's deputy on this host, or the owner.

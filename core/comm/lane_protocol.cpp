@@ -46,7 +46,12 @@ LaneProtocol::LaneProtocol(const LanePlace& place, PeerChannels& peers, LaneBook
       peers_(peers),
       book_(book),
       listener_(listener),
-      streams_(place, peers, listener, [this](std::uint64_t seq) { end(seq); }) {
+      streams_(place, peers, listener, [this](std::uint64_t seq) { on_stream_end(seq); }) {
+  if (place.datagrams) {
+    slots_ = std::make_unique<LaneSlots>(
+        place, peers.counters,
+        [this](std::uint64_t seq, const Status& failure) { on_slots_end(seq, failure); });
+  }
   if (place.dedicated) return;
   const proto::LaneShare share{place.lane, place.topology.lanes};
   if (!place.has_joins()) {
@@ -59,8 +64,23 @@ LaneProtocol::LaneProtocol(const LanePlace& place, PeerChannels& peers, LaneBook
 
 // --- Operations ---
 
+// What goes by datagrams first passes the owners as a stream of nothing, so that no datagram is of
+// an operation on which ranks disagree.
 void LaneProtocol::submit(Operation& operation) {
-  if (!streams_.submit(operation)) end(operation.seq());
+  const bool by_slots = slots_ && slots_->carries(operation);
+  if (by_slots) slots_->expect(operation);
+  const bool is_here = by_slots ? streams_.submit_gate(operation) : streams_.submit(operation);
+  if (!is_here) end(operation.seq());
+}
+
+void LaneProtocol::on_stream_end(std::uint64_t seq) {
+  const bool is_gate = slots_ && slots_->awaits(seq);
+  is_gate ? slots_->begin(seq, Clock::now()) : end(seq);
+}
+
+void LaneProtocol::on_slots_end(std::uint64_t seq, const Status& failure) {
+  if (failure) listener_.operation_failed(seq, *failure);
+  end(seq);
 }
 
 void LaneProtocol::introduce(Operation& operation) {
@@ -91,9 +111,11 @@ void LaneProtocol::refuse(std::uint64_t seq, const Error& bad_input,
 }
 
 void LaneProtocol::fail(std::uint64_t seq) {
-  if (is_broken_) return;
+  // What has failed by datagrams has ended for its owners, and here.
+  if (is_broken_ || (slots_ && !book_.has(seq))) return;
   peers_.detach();
   streams_.cancel(seq);
+  if (slots_) slots_->drop(seq);
   if (exchanges_) exchanges_->drop(seq);
   if (book_.has(seq)) end(seq);
 }
@@ -101,6 +123,7 @@ void LaneProtocol::fail(std::uint64_t seq) {
 void LaneProtocol::break_off() noexcept {
   is_broken_ = true;
   streams_.break_off();
+  if (slots_) slots_->break_off();
   peer_.reset();
   exchanges_.reset();
 }
@@ -199,6 +222,27 @@ void LaneProtocol::run_exchanges() {
   for (int round = 0; round < kStepsPerRound && can_exchange(); ++round) {
     peer_ ? poll_peer() : poll_exchanges();
   }
+}
+
+void LaneProtocol::watch_slots(ProgressThread& thread) {
+  if (slots_) slots_->watch(thread);
+}
+
+void LaneProtocol::disown() {
+  if (slots_) slots_->disown();
+}
+
+void LaneProtocol::run_slots(Clock::time_point now) {
+  if (slots_) slots_->progress(now);
+}
+
+Clock::time_point LaneProtocol::next_due() const {
+  return slots_ ? slots_->next_due() : Clock::time_point::max();
+}
+
+bool LaneProtocol::has_work(Clock::time_point now) {
+  return can_exchange() || streams_.can_resume() || can_produce() ||
+         (slots_ && slots_->has_work(now));
 }
 
 void LaneProtocol::poll_peer() {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/lane_book.hpp"
+#include "comm/lane_slots.hpp"
 #include "comm/lane_streams.hpp"
 #include "proto/exchange/exchanges.hpp"
 #include "proto/exchange/peer.hpp"
@@ -44,10 +45,15 @@ class LaneProtocol {
   bool can_produce() { return streams_.can_produce(); }
   // Gets on with exchanges.
   void run_exchanges();
+  // Gets on with what goes by datagrams, whose sockets the thread watches from the beginning.
+  void watch_slots(ProgressThread& thread);
+  void disown();
+  void run_slots(Clock::time_point now);
+  Clock::time_point next_due() const;
   // Lets owners make no results while some rank is behind with reading them.
   void pace_owners() { streams_.pace(); }
   // Whether any of these has something to do, without a frame coming first.
-  bool has_work() { return can_exchange() || streams_.can_resume() || can_produce(); }
+  bool has_work(Clock::time_point now);
 
   // The ranks that an operation waits for, and the owners that have not answered for it.
   std::vector<Rank> missing(std::uint64_t seq) const;
@@ -70,6 +76,8 @@ class LaneProtocol {
   void send(proto::Outgoings messages);
   bool takes(wire::FrameKind kind) const;
   bool can_exchange() const;
+  void on_stream_end(std::uint64_t seq);
+  void on_slots_end(std::uint64_t seq, const Status& failure);
   void end(std::uint64_t seq);
 
   const LanePlace& place_;
@@ -77,6 +85,7 @@ class LaneProtocol {
   LaneBook& book_;
   LaneListener& listener_;
   LaneStreams streams_;
+  std::unique_ptr<LaneSlots> slots_;  // null where nothing goes by datagrams
   // Where owners are colocated: the first lane has a peer, all others the exchanges that it tells
   // them of.
   std::unique_ptr<proto::Peer> peer_;

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "proto/stream/gate.hpp"
 #include "wire/frame.hpp"
 
 namespace sparsewire::comm {
@@ -53,6 +54,11 @@ bool LaneStreams::submit(Operation& operation) {
   }
   return worker_.submit(operation.seq(), operation.stream_descriptor(), operation.grid(),
                         std::move(source), operation.sink());
+}
+
+bool LaneStreams::submit_gate(const Operation& operation) {
+  return worker_.submit(operation.seq(), operation.stream_descriptor(), operation.grid(),
+                        std::make_unique<proto::GateSource>(), std::make_shared<proto::GateSink>());
 }
 
 void LaneStreams::cancel(std::uint64_t seq) {

@@ -25,6 +25,8 @@ class LaneStreams {
 
   // False where the lane has no part in the operation.
   bool submit(Operation& operation);
+  // Has the owners see that all ranks have issued it, and nothing else.
+  bool submit_gate(const Operation& operation);
   // Gives up an operation, and tells all owners.
   void cancel(std::uint64_t seq);
   // Lets go of an operation's memory.

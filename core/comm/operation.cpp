@@ -68,6 +68,16 @@ std::unique_ptr<proto::Source> Operation::encoded(std::unique_ptr<proto::Source>
   return std::make_unique<proto::EncodedSource>(std::move(source), descriptor_, grid_, seq_, rank);
 }
 
+proto::SlotTensor Operation::slot_tensor(proto::Arithmetic arithmetic) const {
+  return {.source = arguments_.source,
+          .out = arguments_.out,
+          .dtype = descriptor_.dtype,
+          .op = descriptor_.op,
+          .count = descriptor_.count,
+          .scans = leaves_out_zeros_,
+          .arithmetic = arithmetic};
+}
+
 proto::DenseTensor Operation::dense() const {
   return {arguments_.source, arguments_.out, descriptor_, grid_};
 }

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "comm/progress_thread.hpp"
 #include "comm/shared_output.hpp"
+#include "proto/slots/pool.hpp"
 #include "proto/sparse/outputs.hpp"
 #include "proto/sparse/sparse_tensor.hpp"
 #include "proto/stream/dense.hpp"
@@ -66,6 +67,8 @@ class Operation {
   const std::shared_ptr<proto::Sink>& sink() const { return sink_; }
   // What one lane of this rank sends, in the codec that was asked for, or raw.
   std::unique_ptr<proto::Source> source(std::uint32_t lane, const proto::Costs& costs);
+  // A dense one, as slots see it.
+  proto::SlotTensor slot_tensor(proto::Arithmetic arithmetic) const;
   std::unique_ptr<proto::Source> encoded(std::unique_ptr<proto::Source> source, Rank rank) const;
 
   // Blocks until the end, or for so long; true where it has ended.

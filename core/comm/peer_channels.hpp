@@ -8,6 +8,7 @@
 
 #include "comm/lane_channels.hpp"
 #include "comm/lane_place.hpp"
+#include "comm/slot_figures.hpp"
 
 namespace sparsewire::comm {
 
@@ -19,6 +20,7 @@ struct LaneCounters {
   std::atomic<std::uint64_t> segments_sent{0};
   std::atomic<std::uint64_t> results_received{0};
   std::atomic<std::uint64_t> chunks_empty{0};
+  SlotFigures slots;
 
   void count_sent(const wire::FrameHeader& header) { count(bytes_sent, header); }
   void count_received(const wire::FrameHeader& header) { count(bytes_received, header); }

@@ -144,7 +144,7 @@ void ProgressThread::get_on() {
 
 void ProgressThread::note_events(Patience patience) {
   for (const auto& event : poller_->wait(patience)) {
-    static_cast<net::Connection*>(event.tag)->note_ready(event.readable, event.writable);
+    event.ready->note_ready(event.readable, event.writable);
   }
 }
 

@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "net/connection.hpp"
 #include "net/poller.hpp"
+#include "net/ready.hpp"
 
 namespace sparsewire::comm {
 
@@ -59,7 +59,7 @@ class ProgressThread {
   void wake();
 
   // Only from whoever has the turn, or before the thread starts.
-  void watch(net::Connection& connection) { connection.watch(poller_); }
+  void watch(net::Ready& ready) { ready.watch(poller_); }
 
   // Has the client's progress() called at every interval, too. Once, before the thread starts.
   void tick_every(std::chrono::milliseconds interval) { poller_->tick_every(interval); }

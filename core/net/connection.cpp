@@ -46,7 +46,7 @@ void Connection::keep_agenda() {
 }
 
 void Connection::watch(const std::shared_ptr<Poller>& poller) {
-  poller->add(pipe_->fd(), this);
+  poller->add(pipe_->fd(), *this);
   poller_ = poller;
 }
 

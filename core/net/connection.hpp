@@ -19,6 +19,7 @@
 #include "net/agenda.hpp"
 #include "net/pipe.hpp"
 #include "net/poller.hpp"
+#include "net/ready.hpp"
 #include "net/staging.hpp"
 #include "wire/frame.hpp"
 
@@ -74,7 +75,7 @@ inline constexpr Transition<Reading, ReadingStep> kReadingTransitions[] = {
     {Reading::waiting, ReadingStep::ignore, Reading::ignored},
 };
 
-class Connection {
+class Connection final : public Ready {
  public:
   // Without a pipe it keeps what it is to send until it gets one. The agenda must outlive it.
   explicit Connection(std::unique_ptr<Pipe> pipe = nullptr,
@@ -104,8 +105,7 @@ class Connection {
     if (pipe_) pipe_->disown();
   }
 
-  // Has the poller tell of changes, with the connection as the tag, until it is closed.
-  void watch(const std::shared_ptr<Poller>& poller);
+  void watch(const std::shared_ptr<Poller>& poller) override;
 
   // Queues; flush() sends. A borrowed payload must stay valid until it is sent or detached.
   void send(wire::Message message);
@@ -128,8 +128,7 @@ class Connection {
   // Forgets what is queued of the group, but for the rest of a message that is half sent.
   void drop_unsent(std::uint32_t group = 0);
 
-  // The poller's notes: may the pipe be read or written by now?
-  void note_ready(bool readable, bool writable);
+  void note_ready(bool readable, bool writable) override;
   Reading reading() const { return reading_; }
   bool is_readable() const {
     return (readable_ && reading_ != Reading::waiting) || reading_ == Reading::held;

@@ -30,6 +30,11 @@ void start_watching(int epoll_fd, int fd, std::uint32_t events, void* tag) {
   control(epoll_fd, EPOLL_CTL_ADD, fd, events, tag);
 }
 
+std::uint32_t events_of(Interest interest) {
+  const std::uint32_t reading = EPOLLIN | EPOLLRDHUP | EPOLLET;
+  return interest == Interest::both ? reading | EPOLLOUT : reading;
+}
+
 int new_eventfd() { return checked(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd"); }
 
 int new_epoll() { return checked(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1"); }
@@ -71,8 +76,12 @@ void Poller::disown() {
   }
 }
 
-void Poller::add(int fd, void* tag) {
-  start_watching(epoll_fd_, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, tag);
+void Poller::add(int fd, Ready& ready, Interest interest) {
+  start_watching(epoll_fd_, fd, events_of(interest), &ready);
+}
+
+void Poller::change(int fd, Ready& ready, Interest interest) {
+  control(epoll_fd_, EPOLL_CTL_MOD, fd, events_of(interest), &ready);
 }
 
 void Poller::remove(int fd) {
@@ -123,7 +132,8 @@ std::span<const Poller::Event> Poller::wait(std::optional<std::chrono::milliseco
       continue;
     }
     const bool readable = event.events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
-    events_[used++] = {event.data.ptr, readable, (event.events & EPOLLOUT) != 0};
+    events_[used++] = {static_cast<Ready*>(event.data.ptr), readable,
+                       (event.events & EPOLLOUT) != 0};
   }
   return {events_, used};
 }

@@ -3,15 +3,22 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <span>
 
+#include "net/ready.hpp"
+
 namespace sparsewire::net {
+
+// What to be told of. A descriptor that is nearly always writable is better asked for that only
+// when it was not.
+enum class Interest : std::uint8_t { reading, both };
 
 class Poller {
  public:
   struct Event {
-    void* tag;
+    Ready* ready;
     bool readable;
     bool writable;
   };
@@ -21,8 +28,9 @@ class Poller {
   Poller(const Poller&) = delete;
   Poller& operator=(const Poller&) = delete;
 
-  // Edge-triggered: each change is told once, with the tag.
-  void add(int fd, void* tag);
+  // Edge-triggered: each change is told once. What is so when the interest changes is told, too.
+  void add(int fd, Ready& ready, Interest interest = Interest::both);
+  void change(int fd, Ready& ready, Interest interest);
   void remove(int fd);
 
   // In a forked child: closes this process's copies of the descriptors.

@@ -47,6 +47,7 @@ Status check(const Topology& topology) {
       {"block", topology.block, kMinBlock, kMaxBlock},
       {"window_bytes", topology.window_bytes, 1u << 14, 1u << 30},
       {"peer_timeout_ms", topology.peer_timeout_ms, 100, 24 * 3600 * 1000},
+      {"datagram_bytes", topology.datagram_bytes, 0, 65'507},
   };
   for (const auto& [name, value, min, max] : bounds) {
     if (value >= min && value <= max) continue;
@@ -64,7 +65,7 @@ Bytes encode_hello(const Hello& hello) {
   const Topology& topology = hello.topology;
   store_all(std::span<std::byte, kTopologyBytes>(owner.get(), kTopologyBytes), topology.world_size,
             topology.lanes, topology.owners, topology.block, topology.window_bytes,
-            topology.peer_timeout_ms, hello.lane, hello.owner);
+            topology.peer_timeout_ms, topology.datagram_bytes, hello.lane, hello.owner);
   return Bytes::shared(std::move(owner), kTopologyBytes);
 }
 
@@ -76,9 +77,10 @@ Result<Hello> decode_hello(std::span<const std::byte> in) {
                      .owners = field(2),
                      .block = field(3),
                      .window_bytes = field(4),
-                     .peer_timeout_ms = field(5)},
-                    field(6),
-                    field(7)};
+                     .peer_timeout_ms = field(5),
+                     .datagram_bytes = field(6)},
+                    field(7),
+                    field(8)};
   if (Status error = check(hello.topology)) return *std::move(error);
   if (hello.lane >= hello.topology.lanes || hello.owner >= hello.topology.owners) {
     return protocol_error("hello: lane or owner out of range");

@@ -16,7 +16,7 @@ namespace sparsewire::wire {
 
 inline constexpr std::uint32_t kMaxWorldSize = 65536;
 
-// Byte layout, little endian, of a hello: the six fields in this order, lane and owner, each u32.
+// Byte layout, little endian, of a hello: the seven fields in this order, lane and owner, each u32.
 struct Topology {
   std::uint32_t world_size = 1;
   std::uint32_t lanes = 1;
@@ -24,6 +24,7 @@ struct Topology {
   std::uint32_t block = 256;                     // elements
   std::uint32_t window_bytes = 4 * 1024 * 1024;  // what a rank may have in flight at an owner
   std::uint32_t peer_timeout_ms = 30'000;        // without a sign of life, until a peer is lost
+  std::uint32_t datagram_bytes = 0;              // of the largest to an owner; 0: none are sent
 
   std::uint64_t streams() const { return std::uint64_t{lanes} * owners; }
   bool operator==(const Topology&) const = default;
@@ -35,7 +36,7 @@ struct Hello {
   std::uint32_t lane = 0;
   std::uint32_t owner = 0;
 };
-inline constexpr std::size_t kTopologyBytes = 32;
+inline constexpr std::size_t kTopologyBytes = 36;
 
 Status check(const Topology& topology);
 

@@ -285,12 +285,20 @@ class Communicator:
         window: int = 0,
         peer_timeout: float = 30.0,
         hosts: Sequence[int] = (),
+        datagrams: Sequence[int] = (),
+        datagram_bytes: int = 0,
+        datagram_key: bytes = b"",
+        job: int = 0,
+        epoch: int = 0,
+        fixed_point: bool = False,
+        disturb: str = "",
     ) -> None:
         """Take over connected, authenticated `sockets[lane][peer]`, also where it raises.
 
         Colocated: one entry per rank, -1 at the own rank. Dedicated: one entry per aggregator.
         The communicator owns the descriptors from here on. `window` is in bytes, 0 chooses it.
-        A peer without a sign of life for `peer_timeout` seconds is lost.
+        A peer without a sign of life for `peer_timeout` seconds is lost. With `datagrams`,
+        sockets to the aggregators, dense sums go by them. ValueError for a wrong `disturb`.
         """
 
     def submit(
@@ -384,15 +392,59 @@ class Communicator:
     def disown(self) -> None:
         """In a forked child: close its copies of the descriptors. Never use the object again."""
 
+def greeting(
+    key: bytes,
+    kind: int,
+    job: int,
+    epoch: int,
+    worker: int,
+    size: int,
+    adds_only_integers: bool = False,
+) -> bytes:
+    """A sealed datagram of `size` bytes: kind 4 for a hello, 5 for a welcome."""
+
+def read_greeting(key: bytes, data: bytes) -> tuple[int, int, int, int, bool] | None:
+    """Kind, job, epoch, worker, `adds_only_integers`; None for what the key has not sealed."""
+
+def datagram_job(data: bytes) -> int | None:
+    """The job that a datagram says it is of; None for what is none."""
+
 class Aggregator:
     """Dedicated owner shards for many jobs at once; one progress thread."""
 
-    def __init__(self, *, memory: int, job_memory: int, window: int, grace: float) -> None:
-        """Limits in bytes: of all jobs, of one, of a window; seconds that a hello may take."""
-    def add_worker(self, job: int, world_size: int, rank: int, lane: int, fd: int) -> None:
-        """Serve one authenticated connection of job `job` (64-bit id). Owns `fd` from here."""
+    def __init__(
+        self,
+        *,
+        memory: int,
+        job_memory: int,
+        window: int,
+        grace: float,
+        datagrams: int = -1,
+        disturb: str = "",
+    ) -> None:
+        """Limits in bytes: of all jobs, of one, of a window; seconds that a hello may take.
+
+        Owns `datagrams`, a bound socket, and does `disturb` to what crosses it (ValueError for what
+        is no disturbance).
+        """
+    def add_worker(
+        self,
+        job: int,
+        world_size: int,
+        rank: int,
+        lane: int,
+        fd: int,
+        epoch: int = 0,
+        key: bytes = b"",
+    ) -> None:
+        """Serve one authenticated connection of job `job` (64-bit id). Owns `fd` from here.
+
+        The job's datagrams are of that epoch, and sealed with the key, of 32 bytes.
+        """
 
     def serves(self, job: int, world_size: int, rank: int, lane: int) -> bool:
         """Whether this connection is still here."""
     def stats(self) -> dict[str, int]: ...
+    def slots(self) -> dict[int, dict[str, int]]:
+        """Counters of each job that sends datagrams."""
     def close(self) -> None: ...

@@ -24,6 +24,10 @@ AFFINITY = ("auto", "off")
 # NCCL first: the default, until the engine's way of tensors on GPUs has run on some.
 CUDA = ("nccl", "engine", "auto")
 TRITON = ("auto", "off")
+TRANSPORTS = ("tcp", "udp", "xdp")
+ARITHMETICS = ("exact", "fixed")
+DATAGRAM_MIN = 576
+DATAGRAM_MAX = 8972
 MEMORY_DEFAULT_MIB = 64
 MEMORY_MIN_MIB = 8
 MEMORY_MAX_MIB = 1 << 20
@@ -115,6 +119,15 @@ class Options:
 
     triton: str = TRITON[0]
     """Whether blocks on a GPU may be packed by kernels of Triton; auto: where they are faster."""
+    transport: str = TRANSPORTS[0]
+    """What carries dense sums to aggregators: connections, datagrams, or datagrams that the
+    aggregator's kernel adds up."""
+    arithmetic: str = ""
+    """How sums by datagrams are made, exactly or in fixed point; "": as the transport does best."""
+    datagram: int = 0
+    """Bytes of the largest datagram; 0: what the path to the aggregators takes."""
+    disturb: str = ""
+    """What is to happen to datagrams, for tests: such as "loss=0.01,seed=1"."""
 
     def __post_init__(self) -> None:
         _require(self.world_size >= 1, f"world_size must be at least 1, not {self.world_size}")
@@ -164,6 +177,49 @@ class Options:
             len(set(self.aggregators)) == len(self.aggregators),
             "an aggregator is listed twice: name each address once",
         )
+        self._check_datagrams()
+
+    def _check_datagrams(self) -> None:
+        _require(
+            self.transport in TRANSPORTS,
+            f"SPARSEWIRE_TRANSPORT must be {', '.join(TRANSPORTS[:-1])} or {TRANSPORTS[-1]}, "
+            f"not {self.transport!r}",
+        )
+        _require(
+            self.arithmetic in ("", *ARITHMETICS),
+            f"SPARSEWIRE_ARITHMETIC must be {' or '.join(ARITHMETICS)}, not {self.arithmetic!r}",
+        )
+        _require(
+            self.datagram == 0 or DATAGRAM_MIN <= self.datagram <= DATAGRAM_MAX,
+            f"SPARSEWIRE_DATAGRAM must be {DATAGRAM_MIN} to {DATAGRAM_MAX} bytes, or 0 for what "
+            f"the path takes, not {self.datagram}",
+        )
+        if not self.has_datagrams:
+            return
+        _require(
+            bool(self.aggregators),
+            f"SPARSEWIRE_TRANSPORT={self.transport} needs aggregators: start `sparsewire "
+            f"aggregator --transport {self.transport}`, and name it in SPARSEWIRE_AGGREGATORS",
+        )
+        _require(
+            self.lanes in (None, 1),
+            f"SPARSEWIRE_TRANSPORT={self.transport} takes one lane: leave SPARSEWIRE_LANES out",
+        )
+        _require(
+            not (self.transport == "xdp" and self.arithmetic == "exact"),
+            "SPARSEWIRE_TRANSPORT=xdp adds in fixed point, for a kernel has no floating-point "
+            "numbers: set SPARSEWIRE_ARITHMETIC=fixed, or SPARSEWIRE_TRANSPORT=udp",
+        )
+
+    @property
+    def has_datagrams(self) -> bool:
+        """Whether dense sums go by datagrams."""
+        return self.transport != "tcp" and self.world_size > 1
+
+    @property
+    def adds_in_fixed_point(self) -> bool:
+        """Whether values that go by datagrams are rounded to fixed point."""
+        return self.arithmetic == "fixed" or (not self.arithmetic and self.transport == "xdp")
 
     @property
     def start_timeout(self) -> float:
@@ -207,6 +263,10 @@ def resolve(
         affinity=environment.get("SPARSEWIRE_AFFINITY") or AFFINITY[0],
         triton=environment.get("SPARSEWIRE_TRITON") or TRITON[0],
         cuda=environment.get("SPARSEWIRE_CUDA") or CUDA[0],
+        transport=environment.get("SPARSEWIRE_TRANSPORT") or TRANSPORTS[0],
+        arithmetic=environment.get("SPARSEWIRE_ARITHMETIC") or "",
+        datagram=setting(None, "SPARSEWIRE_DATAGRAM", int, 0),
+        disturb=environment.get("SPARSEWIRE_DISTURB") or "",
         shared_memory=setting(None, "SPARSEWIRE_SHARED_MEMORY", int, 1) != 0,
     )
 

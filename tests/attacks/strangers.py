@@ -33,8 +33,8 @@ def frame(
 
 
 def greeting(window: int = 1 << 16, world_size: int = 2) -> bytes:
-    fields = (world_size, 1, 1, 256, window, 3_600_000, 0, 0)
-    return frame(HELLO, struct.pack("<8I", *fields))
+    fields = (world_size, 1, 1, 256, window, 3_600_000, 0, 0, 0)
+    return frame(HELLO, struct.pack("<9I", *fields))
 
 
 def opening(seq: int = 0, next_: int = 0) -> bytes:

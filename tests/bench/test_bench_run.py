@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from sparsewire.bench.all_reduce import run_all_reduce, settings
 from sparsewire.bench.job import BenchOptions, Case, Job
 from sparsewire.cli.bench import app
 from sparsewire.errors import ExperimentError, WorkerFailed
@@ -87,14 +89,56 @@ def test_bad_clusters_are_refused() -> None:
         Cluster(ranks=2, emulated=True, link="fast")
 
 
+@pytest.mark.parametrize(
+    ("fields", "needs"),
+    [
+        ({"aggregator_link": "2gbit"}, "give --hosts"),
+        ({"mtu": 9000}, "give --hosts"),
+        ({"transport": "xdp", "aggregators": 1}, "give --hosts"),
+        ({"loss": 0.01}, "give --hosts, or udp"),
+    ],
+)
+def test_what_needs_emulated_hosts_says_so(fields: dict[str, Any], needs: str) -> None:
+    with pytest.raises(ExperimentError, match=needs):
+        Cluster(ranks=2, **fields)
+    assert Cluster(ranks=2, emulated=True, **fields)
+
+
+def test_a_title_tells_how_the_ranks_are_connected() -> None:
+    cluster = Cluster(
+        *(4, 1, True, "500mbit"), aggregator_link="2gbit", transport="udp", loss=0.01, mtu=9000
+    )
+    where = "4 ranks on emulated hosts at 500mbit"
+    assert str(cluster) == f"{where}, 1 dedicated aggregator over udp at 2gbit, MTU 9000, 1% loss"
+    assert str(Cluster(4, 2)) == "4 ranks on loopback, 2 dedicated aggregators"
+
+
+def test_settings_reach_ranks_and_aggregators() -> None:
+    job = dataclasses.replace(gloo_job(), arithmetic="fixed", seed=7)
+    told = settings(job, Cluster(2, 1, transport="udp", loss=0.05))
+    assert told["SPARSEWIRE_ARITHMETIC"] == "fixed"
+    assert told["SPARSEWIRE_DISTURB"] == "loss=0.05,seed=7"
+    # There the lab itself loses packets.
+    assert "SPARSEWIRE_DISTURB" not in settings(job, Cluster(2, 1, True, loss=0.05))
+    assert "SPARSEWIRE_ARITHMETIC" not in settings(gloo_job(), Cluster(2))
+
+
+@pytest.mark.parametrize(
+    ("arithmetic", "transport"),
+    [("fixed", None), ("fixed", "tcp"), ("exact", "xdp"), (None, "xdp")],
+)
+def test_arithmetic_is_that_of_the_transport(arithmetic: str | None, transport: str | None) -> None:
+    job = dataclasses.replace(gloo_job(), arithmetic=arithmetic)
+    with pytest.raises(ExperimentError, match="fixed"):
+        run_all_reduce(job, Cluster(2, 1, True, transport=transport), lambda *move: None)
+
+
 def gloo_job(*cases: Case, backends: tuple[str, ...] = ("gloo",)) -> Job:
     return Job(cases=list(cases), backends=list(backends), timeout=30.0)
 
 
 def test_a_run_measures_every_case_on_every_rank() -> None:
     pytest.importorskip("torch")
-    from sparsewire.bench.all_reduce import run_all_reduce
-
     moves: list[tuple[float, str]] = []
     case = Case("blocks:256", 2560, 0.5, iterations=4, warmup=2, burst=2)
     job = gloo_job(case, dataclasses.replace(case, pattern="random", density=1.0))
@@ -113,8 +157,6 @@ def test_a_run_measures_every_case_on_every_rank() -> None:
 
 def test_what_a_failed_worker_wrote_is_in_the_error() -> None:
     pytest.importorskip("torch")
-    from sparsewire.bench.all_reduce import run_all_reduce
-
     job = gloo_job(Case("blocks:256", 256, 1.0, 1, 0, 1), backends=("nccl",))
     with pytest.raises(WorkerFailed, match="backend 'nccl' is unknown"):
         run_all_reduce(job, Cluster(ranks=2), lambda *move: None)
@@ -172,6 +214,10 @@ def test_sparse_input_is_measured_by_every_algorithm(tmp_path: Path, extra: str)
         ["--elements", "1", "--bytes", "4"],
         ["--pattern", "x"],
         ["--hosts", "2", "--link", "fast"],
+        ["--transport", "xdp"],
+        ["--loss", "0.01"],
+        ["--hosts", "2", "--loss", "all"],
+        ["--arithmetic", "fixed"],
     ],
 )
 def test_the_command_refuses_bad_options_in_words(options: list[str]) -> None:
@@ -207,3 +253,22 @@ def test_several_ranks_a_host_are_checked_in_the_order_that_the_engine_adds(extr
     options = f"--hosts 2 --ranks 2 --elements 5000 --density 1 --iterations 2 --warmup 1 {extra}"
     outcome = CliRunner().invoke(app, ["all_reduce", *options.split()])
     assert outcome.exit_code == 0, outcome.output
+
+
+@pytest.mark.lab
+@pytest.mark.skipif(WHY_NOT is not None, reason=f"{WHY_NOT}")
+def test_aggregators_have_links_of_their_own(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    record = tmp_path / "record.json"
+    options = (
+        "--hosts 2 --link 100mbit --aggregators 1 --aggregator-link 400mbit --transport tcp "
+        "--loss 0.1% --mtu 9000 --elements 100000 --density 1 --iterations 2 --warmup 1 "
+        f"--against gloo --json {record}"
+    )
+    outcome = CliRunner().invoke(app, ["all_reduce", *options.split()])
+    assert outcome.exit_code == 0, outcome.output
+    told = json.loads(record.read_text())
+    cluster = {"aggregator_link": "400mbit", "transport": "tcp", "loss": 0.001, "mtu": 9000}
+    assert {name: told["cluster"][name] for name in cluster} == cluster
+    (result,) = told["results"]
+    assert result["backends"]["sparsewire"]["limit_s"] == pytest.approx(400_000 * 8 / 1e8)

@@ -25,7 +25,7 @@ import sparsewire
 # Around the smallest and the largest chunk, and one of several chunks.
 SIZES = [0, 1, 8191, 8192, 8193, 65535, 65536, 65537, 300_001]
 SAMPLE = 60
-TRANSPORTS = ["colocated", "colocated-3-lanes", "dedicated"]
+TRANSPORTS = ["colocated", "colocated-3-lanes", "dedicated", "datagrams"]
 
 
 class Fill(NamedTuple):
@@ -89,6 +89,22 @@ def test_sums_equal_the_reference(world_size: int, transport: str, sampled: bool
             list(DTYPES),
             ["sum"],
             sampled,
+            environment=environment,
+            deadline_s=200,
+        )
+    assert len(set(digests)) == 1
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_sums_equal_the_reference_where_datagrams_get_lost(world_size: int) -> None:
+    with environment_of("datagrams-lossy") as environment:
+        digests = run_ranks(
+            world_size,
+            reduce_cases,
+            list(DTYPES),
+            ["sum"],
+            True,
             environment=environment,
             deadline_s=200,
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparsewire.errors import Error, WorkerFailed
+from sparsewire.errors import Error, ExperimentError, WorkerFailed
 from sparsewire.experiment.crew import Crew, Event, run_workers
 from sparsewire.lab.site import Loopback, free_ports
 
@@ -103,6 +103,16 @@ def test_others_end_with_the_workers(tmp_path: Path) -> None:
         assert list(crew.events()) == [(0, {"event": "done"})]
         assert beside.popen.poll() is None
     assert beside.popen.returncode == -signal.SIGTERM
+
+
+def test_one_beside_the_workers_that_ends_before_them_ends_all(tmp_path: Path) -> None:
+    with Crew(Loopback(1, aggregators=1), tmp_path) as crew:
+        crew.start_workers([sys.executable, "-c", "import time; time.sleep(50)"], 1, os.environ)
+        end = [sys.executable, "-c", 'raise SystemExit("no such interface")']
+        crew.start_beside("aggregator0", 1, end, os.environ)
+        told = r"aggregator0 ended .* 1; .*\n.*no such interface"
+        with pytest.raises(ExperimentError, match=told):
+            list(crew.events())
 
 
 def test_free_ports_are_none_that_the_system_gives_to_others_meanwhile() -> None:

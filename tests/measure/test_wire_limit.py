@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sparsewire.experiment.cluster import Cluster
 from sparsewire.measure import wire_limit
 from sparsewire.measure.wire_limit import Share
 
@@ -29,6 +30,13 @@ def test_few_aggregators_are_the_bottleneck_and_many_are_not() -> None:
     share = Share(0.1, 0.3)
     assert wire_limit.sparse_bytes(MB, 4, 1, share) == pytest.approx(4 * 0.3 * MB)
     assert wire_limit.sparse_bytes(MB, 4, 8, share) == pytest.approx(0.3 * MB)
+
+
+def test_an_aggregator_with_a_fast_link_counts_as_several() -> None:
+    cluster = Cluster(4, 1, True, "500mbit", aggregator_link="1gbit")
+    limit = wire_limit.sparse_bytes(MB, 4, cluster.aggregator_links, wire_limit.DENSE)
+    assert limit == pytest.approx(2 * MB)
+    assert Cluster(4, 3, True, "500mbit").aggregator_links == 3
 
 
 def test_density_counts_elements_and_blocks() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE_FOLDERS = ["src", "core", "bindings", "tests", "examples", "benchmarks"]
+SOURCE_FOLDERS = ["src", "core", "bindings", "tests", "examples", "benchmarks", "bpf"]
 MEDIAN_LINES = 12
 LONG_LINES = 50
 
@@ -32,7 +32,7 @@ def test_python_files_open_with_a_docstring() -> None:
 def test_cpp_files_open_with_a_comment() -> None:
     bare = [
         str(path.relative_to(ROOT))
-        for path in sources(".hpp", ".cpp")
+        for path in sources(".hpp", ".cpp", ".h", ".c")
         if not path.read_text().startswith(("//", "/*"))
     ]
     assert not bare

@@ -2,8 +2,6 @@
 
 import json
 import os
-import secrets
-import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -11,15 +9,15 @@ from pathlib import Path
 from sparsewire.bench.job import Job, Sample
 from sparsewire.bench.patterns import numpy_dtype
 from sparsewire.bench.result import CaseResult, Outcome, summarise, tables, time_by_density
+from sparsewire.errors import ExperimentError
 from sparsewire.experiment.cluster import Cluster
-from sparsewire.experiment.crew import Crew, Process, module_argv
+from sparsewire.experiment.crew import Crew, Environment, Process, module_argv
 from sparsewire.experiment.progress import Move, bars
 from sparsewire.experiment.report import Report
-from sparsewire.lab.site import Site, free_ports
+from sparsewire.lab.aggregators import Aggregation
+from sparsewire.lab.site import UDP, XDP
 from sparsewire.measure.conditions import cpu_seconds
 from sparsewire.measure.wire_limit import Share
-
-_AGGREGATOR = "from sparsewire.cli.main import app; app()"
 
 
 def all_reduce_report(job: Job, cluster: Cluster) -> Report:
@@ -42,39 +40,49 @@ def run_all_reduce(job: Job, cluster: Cluster, move: Move) -> list[CaseResult]:
     Raises WorkerFailed, with what the processes wrote, as soon as one of them fails, or finds that
     a result is wrong.
     """
+    _check_arithmetic(job, cluster)
     with (
         tempfile.TemporaryDirectory(prefix="sparsewire-bench-") as folder,
         cluster.open() as site,
         Crew(site, Path(folder)) as crew,
     ):
         move("measuring", 0, len(job.cases), "starting the workers")
-        # Those that the caller's environment may name are not part of this cluster.
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "SPARSEWIRE_AGGREGATORS": ""}
-        aggregators = _start_aggregators(crew, site, cluster, environment)
+        environment = {**os.environ, **settings(job, cluster)}
+        aggregation = Aggregation.of(site)
+        environment.update(aggregation.settings())
+        aggregators = _start_aggregators(crew, aggregation, environment)
         argv = module_argv("sparsewire.bench.worker", json.dumps(asdict(job)))
-        crew.start_workers(argv, cluster.ranks, environment)
+        crew.start_workers(argv, cluster.ranks, environment, aggregation.environment)
         outcomes = _outcomes(crew, aggregators, job, move)
     cases, item_bytes = zip(job.cases, outcomes, strict=True), numpy_dtype(job.dtype).itemsize
     return [summarise(case, outcome, cluster, item_bytes) for case, outcome in cases]
 
 
+def settings(job: Job, cluster: Cluster) -> dict[str, str]:
+    """What all processes are told, beside what they need to find each other."""
+    settings = {"OMP_NUM_THREADS": "1"}
+    if job.arithmetic is not None:
+        settings["SPARSEWIRE_ARITHMETIC"] = job.arithmetic
+    if cluster.loss and not cluster.emulated:
+        settings["SPARSEWIRE_DISTURB"] = f"loss={cluster.loss:g},seed={job.seed}"
+    return settings
+
+
+def _check_arithmetic(job: Job, cluster: Cluster) -> None:
+    """Raise ExperimentError where what carries the tensors cannot add them so."""
+    if job.in_fixed_point and cluster.transport not in (UDP, XDP):
+        raise ExperimentError("--arithmetic fixed is for --transport udp or xdp")
+    if cluster.transport == XDP and not job.in_fixed_point and job.dtype != "int32":
+        raise ExperimentError("xdp adds whole numbers: use --arithmetic fixed, or --dtype int32")
+
+
 def _start_aggregators(
-    crew: Crew, site: Site, cluster: Cluster, environment: dict[str, str]
+    crew: Crew, aggregation: Aggregation, environment: Environment
 ) -> list[Process]:
-    """Start those that the cluster has, and name them in the environment of the workers."""
-    if not cluster.aggregators:
-        return []
-    places = cluster.aggregator_places
-    ports = free_ports(cluster.aggregators)
-    binds = [f"{site.addresses[place]}:{port}" for place, port in zip(places, ports, strict=True)]
-    environment["SPARSEWIRE_SECRET"] = secrets.token_hex(16)
-    argv = [sys.executable, "-c", _AGGREGATOR, "aggregator", "--bind"]
-    started = [
-        crew.start_beside(f"aggregator{index}", place, [*argv, bind], environment)
-        for index, (place, bind) in enumerate(zip(places, binds, strict=True))
+    return [
+        crew.start_beside(f"aggregator{index}", place, argv, environment)
+        for index, (place, argv) in enumerate(aggregation.commands())
     ]
-    environment["SPARSEWIRE_AGGREGATORS"] = ",".join(binds)
-    return started
 
 
 def _outcomes(crew: Crew, aggregators: list[Process], job: Job, move: Move) -> list[Outcome]:

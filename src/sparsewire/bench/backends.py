@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache, partial
 from typing import Any, Protocol
 
@@ -23,6 +24,19 @@ from sparsewire.measure.wire_limit import coo_gather_bytes, ring_bytes
 _UNORDERED = {"ssar_recursive_double", "ring"}
 
 
+class Check(Enum):
+    """What a result must have in common with the expected one."""
+
+    bits = "all its bits"
+    tolerance = "its value, but for sums in another order or with less precision"
+    fixed_point = "its value, but for the error of fixed point, and the bits of other ranks"
+
+
+def ordered(job: Job) -> Check:
+    """What sums must have that are made in the order of the ranks."""
+    return Check.fixed_point if job.in_fixed_point else Check.bits
+
+
 @dataclass(frozen=True)
 class Call:
     """One call that can be repeated. Only `run` is timed."""
@@ -32,18 +46,17 @@ class Call:
     run: Callable[[], object]
     result: Callable[[], Array]
     """The last run's result as a dense vector of shape (elements,)."""
-    exact: bool = False
-    """Whether the result must have the bits of a sum in rank order."""
+    check: Check = Check.tolerance
     prediction: Prediction | None = None
 
 
-def in_place(buffer: Array, given: Array, reduce: Callable[[], object], *, exact: bool) -> Call:
+def in_place(buffer: Array, given: Array, reduce: Callable[[], object], check: Check) -> Call:
     """Reduces a dense buffer, which is filled with what is given."""
-    return Call(lambda: np.copyto(buffer, given), reduce, lambda: buffer, exact)
+    return Call(lambda: np.copyto(buffer, given), reduce, lambda: buffer, check)
 
 
 def of_vector(
-    reduce: Callable[[], object], out: Array | None, prediction: Prediction, *, exact: bool
+    reduce: Callable[[], object], out: Array | None, prediction: Prediction, check: Check
 ) -> Call:
     """Reduces a sparse vector, which stays as it is; the result is new, or goes into `out`."""
     result: list[object] = [None]
@@ -57,7 +70,7 @@ def of_vector(
     def run() -> None:
         result[0] = reduce()
 
-    return Call(prepare, run, lambda: _as_dense(result[0]), exact, prediction)
+    return Call(prepare, run, lambda: _as_dense(result[0]), check, prediction)
 
 
 def of_coo_tensor(vector: SparseVector, reduce: Callable[[torch.Tensor], object]) -> Call:
@@ -127,7 +140,7 @@ class GlooBackend:
             return of_coo_tensor(data.vector, partial(self._reduce, sends))
         sends = round(ring_bytes(buffer.nbytes, self._ranks))
         reduce = partial(self._reduce, sends, as_tensor(buffer))
-        return in_place(buffer, data.dense, reduce, exact=False)
+        return in_place(buffer, data.dense, reduce, Check.tolerance)
 
     def _reduce(self, sends: int, tensor: torch.Tensor) -> None:
         dist.all_reduce(tensor, self._op)
@@ -151,13 +164,13 @@ class SparsewireBackend:
         self._communicator, self._algorithm = communicator, algorithm
         self.hosts: int | None = communicator.hosts
         names = job.precision.split(",") if job.precision else []
-        self._exact = not names
+        self._check = Check.tolerance if names else ordered(job)
         precision: Any = names[0] if len(names) == 1 else tuple(names) or None
         self._reduce = partial(communicator.all_reduce, op=job.op, precision=precision)
 
     def bind(self, data: CaseData, buffer: Array) -> Call:
         if data.vector is None:
-            return in_place(buffer, data.dense, partial(self._reduce, buffer), exact=self._exact)
+            return in_place(buffer, data.dense, partial(self._reduce, buffer), self._check)
         link, hosts = self._communicator.link, self.hosts
         size = (len(buffer), buffer.itemsize)
         prediction = predict(link, self._algorithm, *size, data.named, hosts)
@@ -170,8 +183,8 @@ class SparsewireBackend:
             result="dense" if data.into_dense else "sparse",
         )
         unordered = _UNORDERED if hosts == len(data.named) else {*_UNORDERED, "allgather"}
-        exact = self._exact and prediction.chosen not in unordered
-        return of_vector(reduce, out, prediction, exact=exact)
+        check = Check.tolerance if prediction.chosen in unordered else self._check
+        return of_vector(reduce, out, prediction, check)
 
     def counted_bytes_sent(self) -> int | None:
         return self._communicator.stats()["bytes_sent"]
@@ -186,7 +199,7 @@ class TorchBackend:
     Sparse vectors are sparse_coo tensors, with indices of 64 bits, which are reduced in place.
     """
 
-    def __init__(self, op: str) -> None:
+    def __init__(self, job: Job) -> None:
         from sparsewire.torch.backend import member_of
 
         self._group: Any = dist.new_group(backend="sparsewire")
@@ -194,13 +207,14 @@ class TorchBackend:
         assert member is not None
         self.hosts: int | None = member.communicator.hosts
         self._reduce = partial(
-            dist.all_reduce, op=getattr(dist.ReduceOp, op.upper()), group=self._group
+            dist.all_reduce, op=getattr(dist.ReduceOp, job.op.upper()), group=self._group
         )
+        self._check = ordered(job)
 
     def bind(self, data: CaseData, buffer: Array) -> Call:
         if data.vector is not None:
             return of_coo_tensor(data.vector, self._reduce)
-        return in_place(buffer, data.dense, partial(self._reduce, as_tensor(buffer)), exact=True)
+        return in_place(buffer, data.dense, partial(self._reduce, as_tensor(buffer)), self._check)
 
     def counted_bytes_sent(self) -> int | None:
         return None
@@ -238,7 +252,7 @@ def _open(name: str, job: Job, connect: Callable[[], sparsewire.Communicator]) -
     if name in OTHERS:
         return GlooBackend(job.op, sparse=name == "gloo-sparse")
     if name == "sparsewire-torch":
-        return TorchBackend(job.op)
+        return TorchBackend(job)
     raise ExperimentError(
         f"backend {name!r} is unknown; use gloo, gloo-sparse, sparsewire or sparsewire-torch"
     )

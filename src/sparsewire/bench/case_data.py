@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from sparsewire import SparseVector
+from sparsewire.bench.fixed_point import FixedPointSum, fixed_point_sum
 from sparsewire.bench.job import Case, Job
 from sparsewire.bench.patterns import Array, Contribution, Pattern, contribute, numpy_dtype
 
@@ -39,6 +40,8 @@ class CaseData:
     """Positions that the vector of each rank names; empty for dense input."""
     into_dense: bool
     """Whether a sparse vector's result goes into a dense array, which is used again and again."""
+    in_fixed_point: FixedPointSum | None = None
+    """How far sums may be off where the job asks for these; `expected` is the exact sum then."""
 
 
 def prepare(job: Job, case: Case, rank: int, ranks: int, together: int) -> CaseData:
@@ -52,13 +55,18 @@ def prepare(job: Job, case: Case, rank: int, ranks: int, together: int) -> CaseD
         return contribute(pattern, case.elements, case.density, dtype, job.seed, of)
 
     dense = part(rank).dense().reshape(-1)[: case.elements]
-    expected = _expected(part, ranks, together, case.elements, job.op)
+    in_fixed_point = None
+    if job.in_fixed_point:
+        in_fixed_point = fixed_point_sum(map(part, range(ranks)), case.elements, job.op, ranks)
+        expected = in_fixed_point.rounded
+    else:
+        expected = _expected(part, ranks, together, case.elements, job.op)
     vector = SparseVector.from_dense(dense) if job.input == "sparse" else None
     named = [] if vector is None else _named_by_all(vector.nnz, ranks)
     # The density of a sum, where the ranks' positions are independent.
     joined = 1 - (1 - case.density) ** ranks
     into_dense = job.result == "dense" or (job.result == "auto" and joined >= _DENSE_RESULT)
-    return CaseData(dense, expected, vector, named, into_dense)
+    return CaseData(dense, expected, vector, named, into_dense, in_fixed_point)
 
 
 def _expected(

@@ -10,6 +10,7 @@ from typing import Any
 
 from sparsewire._core import ALGORITHMS, DTYPES
 from sparsewire.arguments import codecs
+from sparsewire.bench.fixed_point import TYPES
 from sparsewire.bench.patterns import Pattern, numpy_dtype
 from sparsewire.errors import ExperimentError
 from sparsewire.measure.conditions import proc_entry
@@ -80,8 +81,14 @@ class Settings:
     result: str = "auto"
     precision: str | None = None
     lanes: int | None = None
+    arithmetic: str | None = None
     seed: int = 1
     timeout: float = 300.0
+
+    @property
+    def in_fixed_point(self) -> bool:
+        """Whether sums are of values that are rounded first; whole numbers need no rounding."""
+        return self.arithmetic == "fixed" and self.dtype in TYPES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +103,9 @@ class Job(Settings):
     def __str__(self) -> str:
         through = " through torch.distributed" if "sparsewire-torch" in self.backends else ""
         kind = f"sparse {self.dtype}" if self.input == "sparse" else self.dtype
-        precision = f" sent as {self.precision}" if self.precision else ""
-        return f"all_reduce {self.op} of {kind}{precision}{through}"
+        how = f" sent as {self.precision}" if self.precision else ""
+        how += " in fixed point" if self.in_fixed_point else ""
+        return f"all_reduce {self.op} of {kind}{how}{through}"
 
     @classmethod
     def from_json(cls, text: str) -> Job:
@@ -139,6 +147,7 @@ class BenchOptions(Settings):
             raise ExperimentError(f"an average of {self.dtype} is no {self.dtype}; use --op sum")
         self._check_sparse()
         self._check_precision()
+        self._check_arithmetic()
         cases = list(self._cases(dtype.itemsize))
         _check_memory(max(case.elements for case in cases) * dtype.itemsize, ranks)
         settings = {field.name: getattr(self, field.name) for field in fields(Settings)}
@@ -206,6 +215,19 @@ class BenchOptions(Settings):
             codecs(names[0] if len(names) == 1 else names, DTYPES[self.dtype], self.op)
         except (TypeError, ValueError) as error:
             raise ExperimentError(str(error)) from None
+
+    def _check_arithmetic(self) -> None:
+        if self.arithmetic != "fixed":
+            return
+        if self.dtype not in {*TYPES, "int32"} or self.op not in {"sum", "avg"}:
+            raise ExperimentError(
+                f"--arithmetic fixed is for sums and averages of {', '.join(TYPES)} and int32, "
+                f"not for {self.op} of {self.dtype}"
+            )
+        if self.input == "sparse" or self.precision:
+            raise ExperimentError(
+                "--arithmetic fixed is for dense input; leave --input and --precision away"
+            )
 
 
 def _check_memory(payload: int, ranks: int) -> None:

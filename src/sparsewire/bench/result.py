@@ -40,7 +40,8 @@ class Measurement:
     """Mean over ranks of what their hosts sent, with headers and acknowledgements; None on
     loopback."""
     limit_bytes_per_host: float
-    """Payload that the ideal algorithm moves over a host's link, in its busiest direction."""
+    """Payload that the ideal algorithm moves over a host's link, in its busiest direction; what an
+    aggregator's faster link takes counts as what a rank's would take meanwhile."""
     limit_s: float | None
     limit_ratio: float | None
     user_cpu_s: float
@@ -101,7 +102,7 @@ def summarise(case: Case, outcome: Outcome, cluster: Cluster, item_bytes: int) -
         name: float(np.median(_slowest(samples[name]))) for name in OTHERS if name in samples
     }
     ring = ring_bytes(payload, cluster.ranks)
-    sparse = sparse_bytes(payload, cluster.hosts, cluster.aggregators, share)
+    sparse = sparse_bytes(payload, cluster.hosts, cluster.aggregator_links, share)
     aggregator_s = outcome.aggregator_cpu_s / (case.warmup + case.iterations)
     return CaseResult(
         pattern=case.pattern,

@@ -3,6 +3,7 @@
 In every case it calls the backends in turn, and checks every result.
 """
 
+import hashlib
 import os
 import sys
 import time
@@ -16,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store, TCPStore
 
-from sparsewire.bench.backends import Backend, Call, open_backends, ranks_together
+from sparsewire.bench.backends import Backend, Call, Check, open_backends, ranks_together
 from sparsewire.bench.case_data import first_difference, prepare
 from sparsewire.bench.job import Job, Sample
 from sparsewire.bench.patterns import Array
@@ -127,16 +128,38 @@ class CaseRun:
             now_sent = backend.counted_bytes_sent() or 0
             sample.counted_bytes_sent = (sample.counted_bytes_sent or 0) + now_sent - sent
         for call in calls:
-            self._check(name, call.result(), exact=call.exact)
+            self._check(name, call.result(), call.check)
 
-    def _check(self, name: str, result: Array, *, exact: bool) -> None:
-        expected, precision = self.data.expected, self.job.precision
-        at = first_difference(result, expected, exact=exact, ranks=self.ranks, precision=precision)
+    def _check(self, name: str, result: Array, check: Check) -> None:
+        if check is Check.fixed_point and not _is_common(result):
+            raise ExperimentError(f"{name} gave ranks different bits for {self.case}")
+        at = self._first_wrong(result, check)
         if at is not None:
             raise ExperimentError(
                 f"{name} gave a wrong result on rank {self.rank} for {self.case}: element {at} "
-                f"is {result[at]!r}, expected {expected[at]!r}"
+                f"is {result[at]!r}, expected {self.data.expected[at]!r}"
             )
+
+    def _first_wrong(self, result: Array, check: Check) -> int | None:
+        if check is Check.fixed_point:
+            assert self.data.in_fixed_point is not None
+            return self.data.in_fixed_point.first_difference(result)
+        return first_difference(
+            result,
+            self.data.expected,
+            exact=check is Check.bits,
+            ranks=self.ranks,
+            precision=self.job.precision,
+        )
+
+
+def _is_common(result: Array) -> bool:
+    """Whether all ranks have the same bits. Collective."""
+    digest = hashlib.blake2b(result.view(np.uint8).data, digest_size=7).digest()
+    number = int.from_bytes(digest, "big")
+    extremes = torch.tensor([number, -number])
+    dist.all_reduce(extremes, dist.ReduceOp.MAX)
+    return bool(extremes.sum() == 0)
 
 
 def _told(prediction: Prediction | None) -> dict[str, object]:

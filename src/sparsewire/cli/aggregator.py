@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from sparsewire.cli.failure import exit_on_error
+from sparsewire.options import TRANSPORTS
 
 
 def aggregator(
@@ -32,6 +33,14 @@ def aggregator(
         dir_okay=False,
         help="File with the secret that workers must know, instead of SPARSEWIRE_SECRET.",
     ),
+    transport: str = typer.Option(
+        "tcp",
+        help="What dense sums come by, beside connections: `udp` for datagrams, in fixed point or "
+        "exactly; `xdp` for datagrams that the kernel adds up, in fixed point.",
+    ),
+    interface: str = typer.Option(
+        "", help="Network interface at which the kernel adds up, with `--transport xdp`."
+    ),
     verbose: bool = typer.Option(
         False, "--verbose", "-v", help="Log workers that come and jobs that end."
     ),
@@ -50,6 +59,7 @@ def aggregator(
     # A service manager stops it with SIGTERM: end as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with exit_on_error():
+        _check_transport(transport, interface)
         server = AggregatorServer(
             parse_address(bind),
             secret=_secret(secret_file),
@@ -59,6 +69,9 @@ def aggregator(
             job_memory=job_memory << 20,
             window_max=max_window,
             grace=grace,
+            transport=transport,
+            interface=interface,
+            disturb=os.environ.get("SPARSEWIRE_DISTURB", ""),
         )
     try:
         print(f"listening on {server.address}", flush=True)
@@ -67,6 +80,16 @@ def aggregator(
         pass
     finally:
         server.close()
+
+
+def _check_transport(transport: str, interface: str) -> None:
+    if transport not in TRANSPORTS:
+        raise ValueError(f"--transport must be {', '.join(TRANSPORTS)}, not {transport!r}")
+    if (transport == "xdp") != bool(interface):
+        raise ValueError(
+            "--transport xdp and --interface go together: name the network interface to which the "
+            "workers' datagrams come, such as --interface eth0"
+        )
 
 
 def _secret(file: Path | None) -> bytes:

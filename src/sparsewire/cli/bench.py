@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -35,6 +35,7 @@ Ranks = Annotated[
         min=1, help=f"Ranks on loopback, {_DEFAULT_RANKS} by default, or on each emulated host, 1."
     ),
 ]
+Transport = Literal["tcp", "udp", "xdp"]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the data.")]
 Timeout = Annotated[float, typer.Option(min=1, help="Seconds that one call may take.")]
 JsonFile = Annotated[
@@ -103,6 +104,33 @@ def all_reduce(
     aggregators: int = typer.Option(
         0, min=0, help="Dedicated aggregators, in the lab on hosts of their own."
     ),
+    aggregator_link: str | None = typer.Option(
+        None, help="Speed of their links. Default: that of --link."
+    ),
+    transport: Transport | None = typer.Option(
+        None,
+        help="What carries tensors to aggregators: SPARSEWIRE_TRANSPORT. With udp or xdp there is "
+        "one aggregator at least; xdp needs --hosts.",
+    ),
+    arithmetic: Literal["exact", "fixed"] | None = typer.Option(
+        None,
+        help="How aggregators add: SPARSEWIRE_ARITHMETIC. Sums in fixed point are checked by their "
+        "error bound. Default with xdp: fixed.",
+    ),
+    loss: str | None = typer.Option(
+        None,
+        help="Share of packets that are lost, each way: 1% or 0.01. In the lab real ones, of all "
+        "backends, and without offloads, also with 0; on loopback what --transport udp sends.",
+    ),
+    mtu: int | None = typer.Option(
+        None, min=576, max=65535, help="Largest packet on the links of the lab, in bytes."
+    ),
+    racks: int = typer.Option(
+        1, min=1, help="Racks of the lab, each with a switch; the aggregators are in the first."
+    ),
+    trunk: str | None = typer.Option(
+        None, help="Speed of the trunk from each further rack to the first, both ways."
+    ),
     lanes: int | None = typer.Option(
         None,
         min=1,
@@ -124,13 +152,30 @@ def all_reduce(
     "auto" chooses the algorithm in brackets.
 
     Example: sparsewire bench all_reduce --hosts 4 --link 1gbit --elements 25e6 --against gloo
+
+    Inside the network: sparsewire bench all_reduce --hosts 4 --link 500mbit --transport xdp
+    --aggregator-link 2gbit --against gloo
     """
-    given = locals()
+    given = {**locals(), "arithmetic": arithmetic or ("fixed" if transport == "xdp" else None)}
     with exit_on_error():
         from sparsewire.bench.all_reduce import all_reduce_report
         from sparsewire.bench.job import BenchOptions
+        from sparsewire.lab import parse_loss
+        from sparsewire.lab.aggregators import needed
 
-        cluster = _cluster(hosts, ranks, link, aggregators, links)
+        cluster = _cluster(
+            hosts,
+            ranks,
+            link,
+            links=links,
+            aggregators=needed(aggregators, transport),
+            aggregator_link=aggregator_link,
+            transport=transport,
+            loss=None if loss is None else parse_loss(loss),
+            mtu=mtu,
+            racks=racks,
+            trunk=trunk,
+        )
         options = BenchOptions(**{field.name: given[field.name] for field in fields(BenchOptions)})
         files = ResultFiles(json_file, plot).checked()
         all_reduce_report(options.job(cluster.ranks), cluster).present(files)
@@ -194,11 +239,12 @@ def _cluster(
     hosts: int | None,
     ranks: int | None,
     link: str | None,
-    aggregators: int = 0,
-    links: int = 1,
+    **others: Any,
 ) -> Cluster:
+    """`others` are further fields of the cluster."""
     from sparsewire.experiment.cluster import Cluster
 
     if hosts is None:
-        return Cluster(ranks or _DEFAULT_RANKS, aggregators, link=link, links=links)
-    return Cluster(hosts * (ranks or 1), aggregators, True, link, ranks or 1, links)
+        return Cluster(ranks or _DEFAULT_RANKS, link=link, **others)
+    per_host = ranks or 1
+    return Cluster(hosts * per_host, emulated=True, link=link, ranks_per_host=per_host, **others)

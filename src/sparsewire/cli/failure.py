@@ -34,12 +34,12 @@ def require(package: str, *, extra: str) -> None:
         raise ExperimentError(f'{package} is missing: pip install "sparsewire[{extra}]"')
 
 
-def check_link(link: str) -> str:
+def check_link(link: str, option: str = "--link") -> str:
     """Return `link`; where the lab cannot read it, end with a message that names the option."""
     from sparsewire.lab import parse_link
 
     try:
         parse_link(link)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--link") from None
+        raise typer.BadParameter(str(error), param_hint=option) from None
     return link

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from sparsewire.errors import WorkerFailed
+from sparsewire.errors import ExperimentError, WorkerFailed
 from sparsewire.experiment.signals import held_back
 from sparsewire.lab.site import Loopback, Site, free_ports
 
@@ -82,7 +82,7 @@ class Crew:
         self._site, self._logs = site, logs
         self._workers: list[Process] = []
         self._others: list[Process] = []
-        self._said: queue.SimpleQueue[tuple[int, str | None]] = queue.SimpleQueue()
+        self._said: queue.SimpleQueue[tuple[Process, str | None]] = queue.SimpleQueue()
 
     def __enter__(self) -> Crew:
         return self
@@ -98,36 +98,47 @@ class Crew:
                 popen.kill()
                 popen.wait()
 
-    def start_workers(self, argv: Sequence[str], ranks: int, environment: Environment) -> None:
-        """Run `argv` on the first `ranks` hosts, with the variables of a launcher."""
+    def start_workers(
+        self,
+        argv: Sequence[str],
+        ranks: int,
+        environment: Environment,
+        own_environment: Callable[[int], Environment] = lambda rank: {},
+    ) -> None:
+        """Run `argv` on the first `ranks` hosts, with the variables of a launcher.
+
+        `own_environment` is what only one rank is told.
+        """
         (port,) = free_ports(1)
         for rank in range(ranks):
-            own = self._site.environment(rank, world_size=ranks, master_port=port)
+            launched = self._site.environment(rank, world_size=ranks, master_port=port)
             name = f"rank{rank}"
-            worker = self._start(
-                self._workers, name, rank, argv, {**environment, **own}, subprocess.PIPE
-            )
-            threading.Thread(target=self._follow, args=(rank, worker.popen), daemon=True).start()
+            whole = {**environment, **own_environment(rank), **launched}
+            self._start(self._workers, name, rank, argv, whole, subprocess.PIPE)
 
     def start_beside(
         self, name: str, host: int, argv: Sequence[str], environment: Environment
     ) -> Process:
-        """Run `argv` on a host until the workers have ended; whether it fails is not watched."""
+        """Run `argv` on a host until the workers have ended, and not less."""
         return self._start(self._others, name, host, argv, environment, subprocess.DEVNULL)
 
     def events(self) -> Iterator[tuple[int, Event]]:
         """What workers tell, with their ranks, until all have ended.
 
-        Raises WorkerFailed, with what the processes wrote, as soon as one of them fails.
+        Raises WorkerFailed, with what the processes wrote, as soon as one of them fails, and
+        ExperimentError as soon as a process beside them ends.
         """
         running = len(self._workers)
         while running:
-            rank, line = self._said.get()
+            process, line = self._said.get()
+            if process in self._others:
+                raise _ended(process)
+            rank = self._workers.index(process)
             if line is not None:
                 yield rank, json.loads(line)
             else:
                 running -= 1
-                if self._workers[rank].popen.returncode:
+                if process.popen.returncode:
                     raise self._failure(rank)
 
     def _start(
@@ -145,23 +156,25 @@ class Crew:
         streams = {"stdin": subprocess.DEVNULL, "stdout": output, "text": True}
         with log.open("w") as errors, held_back():
             popen = self._site.popen(host, argv, environment, stderr=errors, **streams)
-            processes.append(Process(name, popen, log))
-        return processes[-1]
+            process = Process(name, popen, log)
+            processes.append(process)
+        threading.Thread(target=self._follow, args=(process,), daemon=True).start()
+        return process
 
-    def _follow(self, rank: int, popen: subprocess.Popen[str]) -> None:
-        """Pass on what a worker says, and then that it has ended."""
-        reader = threading.Thread(target=self._read, args=(rank, popen), daemon=True)
+    def _follow(self, process: Process) -> None:
+        """Pass on what a process says, and then that it has ended."""
+        reader = threading.Thread(target=self._read, args=(process,), daemon=True)
         reader.start()
-        popen.wait()
-        # A child of the worker's may keep its output open for longer.
+        process.popen.wait()
+        # A child of the process's may keep its output open for longer.
         reader.join(_FAILURE_GRACE_S)
-        self._said.put((rank, None))
+        self._said.put((process, None))
 
-    def _read(self, rank: int, popen: subprocess.Popen[str]) -> None:
-        assert popen.stdout is not None
-        with popen.stdout as lines:
-            for line in lines:
-                self._said.put((rank, line))
+    def _read(self, process: Process) -> None:
+        if process.popen.stdout is not None:
+            with process.popen.stdout as lines:
+                for line in lines:
+                    self._said.put((process, line))
 
     def _failure(self, rank: int) -> WorkerFailed:
         _wait([worker.popen for worker in self._workers], _FAILURE_GRACE_S)
@@ -169,6 +182,14 @@ class Crew:
         others = [p for p in self._workers + self._others if p is not first and p.popen.poll()]
         parts = [first.tail(_LOG_LINES), *(f"{p.name} failed too: {p.tail(1)}" for p in others)]
         return WorkerFailed(rank, first.popen.returncode, "\n".join(parts))
+
+
+def _ended(process: Process) -> ExperimentError:
+    status = process.popen.returncode
+    return ExperimentError(
+        f"{process.name} ended before the workers, with status {status}; the end of its log:\n"
+        f"{process.tail(_LOG_LINES)}"
+    )
 
 
 def _wait(processes: Sequence[subprocess.Popen[str]], seconds: float) -> None:
@@ -188,7 +209,7 @@ def run_workers(
     soon as a worker fails. No worker outlives the call.
     """
     with Crew(site, logs) as crew:
-        crew.start_workers(argv, len(site.addresses), {**_DEFAULTS, **os.environ})
+        crew.start_workers(argv, site.world_size, {**_DEFAULTS, **os.environ})
         for rank, event in crew.events():
             if rank == 0:
                 on_event(event)

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +11,12 @@ from typing import Any
 from sparsewire.errors import LabError
 from sparsewire.lab import reaper
 from sparsewire.lab.namespace import Namespace, interface_name, publish
-from sparsewire.lab.site import Site
+from sparsewire.lab.quantities import parse_link
+from sparsewire.lab.site import XDP, Site
 
 MAX_HOSTS = 200
 MAX_LINKS = 8
-
-_UNITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
-_SLOWEST, _FASTEST = 10**6, 34 * 10**9
+MTU = 1500
 
 
 class Lab(Site):
@@ -28,8 +26,17 @@ class Lab(Site):
     or `links` of them, each to a switch of its own (eth0, eth1, ...); it has room for `ranks`
     ranks, which count host by host: `addresses` has one entry for each, on the first link.
     `link` is the speed of each link, both ways and full duplex ("1gbit"), or None for no limit.
+    With a `loss`, each direction of each link drops this share of its packets, drawn at random
+    without a seed; then, also with 0, nothing carries several packets as one.
+    There are as many further hosts as `aggregators` says (aggregator0, ...), with links of
+    `aggregator_link`, which is shaped a hop away from them: what an XDP program sends passes by
+    the shaper of its own interface. Each is one more place, behind those of the ranks. `transport`
+    is what is to carry tensors to them: "tcp", "udp", "xdp", or None, which leaves it open.
     Hosts have IPv4 addresses, or with `ipv6` those of IPv6 only. They reach each other and nothing
     else; the machine's own network is not touched.
+    The hosts stand in `racks`, in order, as even as may be. Each has a switch, and a `trunk` of
+    that speed to the switch of the first rack, where the aggregators are, too. With two `levels`
+    there is one more aggregator than racks: the first is the root of one in each rack.
     Labs are independent of each other, so several can run side by side.
 
     When the block ends, whichever way, every process in the lab ends too: it is asked to, and
@@ -47,12 +54,21 @@ class Lab(Site):
         *,
         ranks: int = 1,
         links: int = 1,
-        mtu: int = 1500,
+        mtu: int = MTU,
         grace: float = 5.0,
         ipv6: bool = False,
+        loss: float | None = None,
+        aggregators: int = 0,
+        aggregator_link: str | None = None,
+        transport: str | None = None,
+        racks: int = 1,
+        trunk: str | None = None,
+        levels: int = 1,
     ) -> None:
         if not 1 <= hosts <= MAX_HOSTS:
             raise ValueError(f"hosts is {hosts}: a lab has 1 to {MAX_HOSTS} hosts")
+        if not 0 <= aggregators <= MAX_HOSTS - hosts:
+            raise ValueError(f"aggregators is {aggregators}: a lab has {MAX_HOSTS} hosts at most")
         if ranks < 1:
             raise ValueError(f"ranks is {ranks}: a host has at least one")
         if not 1 <= links <= MAX_LINKS:
@@ -60,15 +76,25 @@ class Lab(Site):
         smallest = 1280 if ipv6 else 576
         if not smallest <= mtu <= 65535:
             raise ValueError(f"mtu is {mtu}: use {smallest} to 65535 bytes")
-        self.bits_per_second = None if link is None else parse_link(link)
-        self.mtu = mtu
-        self.ranks = ranks
+        self._link, self._aggregator_link = map(_bits_per_second, (link, aggregator_link))
+        if not 1 <= racks <= hosts:
+            raise ValueError(f"racks is {racks}: {hosts} hosts have 1 to {hosts}")
+        if levels not in (1, 2) or (levels == 2 and aggregators != racks + 1):
+            raise ValueError(f"levels is {levels}: use 1, or 2 with one more aggregator than racks")
+        if loss is not None and not 0 <= loss < 1:
+            raise ValueError(f"loss is {loss}: use a share from 0 to below 1")
+        self._mtu, self._loss = mtu, loss
+        self.hosts, self.ranks, self.aggregators = hosts, ranks, aggregators
+        self.transport = transport
+        self.racks, self.levels, self._trunk = racks, levels, _bits_per_second(trunk)
         self.interface = ",".join(map(interface_name, range(links)))
         prefix = "fd00:0:0:{:x}::{:x}" if ipv6 else "10.0.{}.{}"
-        self._networks = [
-            [prefix.format(link, n) for n in range(1, hosts + 1)] for link in range(links)
+        self._addresses = [
+            [prefix.format(link, n) for link in range(links)]
+            for n in range(1, hosts + aggregators + 1)
         ]
-        self.addresses = [address for address in self._hosts for _ in range(ranks)]
+        of_ranks = [own for own, *_ in self._addresses[:hosts] for _ in range(ranks)]
+        self.addresses = of_ranks + [own for own, *_ in self._addresses[hosts:]]
         self._grace = grace
         self._namespaces: list[Namespace] = []
         self._processes: list[subprocess.Popen[Any]] = []
@@ -86,14 +112,20 @@ class Lab(Site):
         self._exit.close()
 
     @property
-    def _hosts(self) -> list[str]:
-        """The address by which each host is known."""
-        return self._networks[0]
-
-    @property
     def unit(self) -> str:
-        """What to call what runs at a place."""
+        """What to call a rank."""
         return "host" if self.ranks == 1 else "rank"
+
+    def rack_of(self, place: int) -> int:
+        ahead = place - self.world_size
+        if ahead < 0:
+            return place // self.ranks * self.racks // self.hosts
+        return max(0, ahead - 1) if self.levels == 2 else 0
+
+    def name(self, place: int) -> str:
+        """What to call what runs at a place, such as "host 3" or "aggregator 0"."""
+        ahead = place - self.world_size
+        return f"{self.unit} {place}" if ahead < 0 else f"aggregator {ahead}"
 
     def popen(
         self, place: int, argv: Sequence[str], env: Mapping[str, str], **popen_kwargs: Any
@@ -101,9 +133,13 @@ class Lab(Site):
         # A host's thread does not follow when this process changes its directory.
         popen_kwargs.setdefault("cwd", os.getcwd())
         start = partial(super().popen, place, argv, env, **popen_kwargs)
-        process = self._namespaces[place // self.ranks].call(start)
+        process = self.namespace(place).call(start)
         self._processes.append(process)
         return process
+
+    def namespace(self, place: int) -> Namespace:
+        """That of the host of a rank or an aggregator, for as long as the lab is open."""
+        return self._namespaces[self._host_of(place)]
 
     def stop(self, grace: float | None = None) -> None:
         """End every process in the lab, and those that they started; the network stays."""
@@ -117,25 +153,46 @@ class Lab(Site):
         self._processes.clear()
 
     def _build(self, stack: contextlib.ExitStack) -> None:
-        # Only Linux has this dependency, and elsewhere the lab should say so in its own words.
-        from sparsewire.lab import network
-
+        names = [f"host{number}" for number in range(self.hosts)]
+        names += [f"aggregator{number}" for number in range(self.aggregators)]
         try:
-            hosts = [f"host{number}" for number in range(len(self._hosts))]
             switch, *self._namespaces = [
                 stack.enter_context(contextlib.closing(Namespace(name)))
-                for name in ("switch", *hosts)
+                for name in ("switch", *names)
             ]
             stack.callback(self._namespaces.clear)
             stack.enter_context(_guardian(self._namespaces))
             stack.callback(self.stop)
-            network.build(switch, self._namespaces, self._networks, self.bits_per_second, self.mtu)
-            publish(self._namespaces, self._hosts)
+            self._connect(switch)
+            publish(self._namespaces, [own for own, *_ in self._addresses])
         except OSError as error:
             raise LabError(
-                f"no lab is possible here: {error}. The kernel needs veth, bridge and sch_tbf; "
-                "a container needs --privileged"
+                f"no lab is possible here: {error}. The kernel needs veth, bridge and sch_tbf, "
+                "with loss also nf_tables; a container needs --privileged"
             ) from error
+
+    def _connect(self, switch: Namespace) -> None:
+        # Only Linux has this dependency, and elsewhere the lab should say so in its own words.
+        from sparsewire.lab.cable import Link
+        from sparsewire.lab.network import Host, build
+
+        def host(place: int, speed: int | None) -> Host:
+            link, number = Link(speed, self._mtu, self._loss), self._host_of(place)
+            own = self._namespaces[number], self._addresses[number]
+            return Host(*own, link, self.rack_of(place))
+
+        first = self.world_size
+        build(
+            switch,
+            [host(place, self._link) for place in range(0, first, self.ranks)],
+            [host(first + n, self._aggregator_link) for n in range(self.aggregators)],
+            trunk=Link(self._trunk, self._mtu),
+            use_xdp=self.transport == XDP,
+        )
+
+    def _host_of(self, place: int) -> int:
+        ahead = place - self.world_size
+        return place // self.ranks if ahead < 0 else self.hosts + ahead
 
 
 def available() -> str | None:
@@ -147,25 +204,8 @@ def available() -> str | None:
         return str(error)
 
 
-def parse_link(text: str) -> int:
-    """Return the bits per second that `text` says, such as "100mbit", "1gbit" or "2.5gbit".
-
-    Raises ValueError for anything else, and for speeds that the shaper cannot express
-    (below 1 Mbit/s or above 34 Gbit/s).
-    """
-    bits = parse_speed(text)
-    if not _SLOWEST <= bits <= _FASTEST:
-        raise ValueError(f"link speed {text!r} is out of range: use 1mbit to 34gbit")
-    return bits
-
-
-def parse_speed(text: str) -> int:
-    """Like `parse_link`, for links that are not shaped: any speed above 0."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]bit)", text.strip().lower())
-    bits = 0 if match is None else round(float(match[1]) * _UNITS[match[2]])
-    if not bits:
-        raise ValueError(f"cannot read link speed {text!r}: write it like 100mbit, 1gbit or 10gbit")
-    return bits
+def _bits_per_second(link: str | None) -> int | None:
+    return None if link is None else parse_link(link)
 
 
 def _missing() -> str | None:

@@ -6,13 +6,14 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
+from sparsewire.lab.aggregators import Aggregation
 from sparsewire.lab.lab import Lab
 
 Emit = Callable[[int, str, bool], None]
-"""Takes a rank, one line of its output without the end of line, and whether it is an error line."""
+"""Takes a place, one line of its output without its end, and whether it is an error line."""
 
 
 def run(
@@ -25,6 +26,7 @@ def run(
 ) -> int:
     """Run `argv` for every rank until all have ended; return the first status that is not zero.
 
+    The lab's aggregators, if it has any, run beside them, and may fail too.
     Once a rank has failed, the others have `grace` seconds to end. One ended by signal n counts
     as status 128 + n, as in a shell. With `emit`, output is passed on line by line from threads of
     its own; without, the ranks write to this process's output. `tell` takes what the lab itself has
@@ -32,12 +34,12 @@ def run(
     """
     ended: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
     pumps: list[threading.Thread] = []
-    for rank in range(len(lab.addresses)):
-        process = _start(lab, rank, argv, piped=emit is not None)
+    for place, command, env in _commands(lab, argv):
+        process = _start(lab, place, command, env, piped=emit is not None)
         if emit is not None:
-            pumps.append(_thread(_pump, rank, process.stdout, emit, False))
-            pumps.append(_thread(_pump, rank, process.stderr, emit, True))
-        _thread(_await, rank, process, ended)
+            pumps.append(_thread(_pump, place, process.stdout, emit, False))
+            pumps.append(_thread(_pump, place, process.stderr, emit, True))
+        _thread(_await, place, process, ended)
     status = _first_failure(ended, lab, grace, tell)
     # Processes that the ranks left behind hold the other ends of the pipes.
     lab.stop()
@@ -46,19 +48,34 @@ def run(
     return status
 
 
-def _start(lab: Lab, rank: int, argv: Sequence[str], *, piped: bool) -> subprocess.Popen[Any]:
+def _commands(
+    lab: Lab, argv: Sequence[str]
+) -> Iterator[tuple[int, Sequence[str], Mapping[str, str]]]:
+    """Places, aggregators' first, with what runs there and what it is told."""
+    aggregation = Aggregation.of(lab)
+    for place, command in aggregation.commands():
+        yield place, command, aggregation.settings()
+    for rank in range(lab.world_size):
+        # A lab without aggregators leaves it to the caller to name some.
+        told = aggregation.environment(rank) if lab.aggregators else aggregation.settings()
+        yield rank, argv, {**told, **lab.environment(rank)}
+
+
+def _start(
+    lab: Lab, place: int, argv: Sequence[str], env: Mapping[str, str], *, piped: bool
+) -> subprocess.Popen[Any]:
     cores = os.cpu_count() or 1
     # The ranks share this machine's cores, and should write lines as soon as they have them.
     defaults = {
-        "OMP_NUM_THREADS": str(max(1, cores // len(lab.addresses))),
+        "OMP_NUM_THREADS": str(max(1, cores // lab.world_size)),
         "PYTHONUNBUFFERED": "1",
     }
     output: dict[str, Any] = {}
     if piped:
         pipe = subprocess.PIPE
         output = {"stdout": pipe, "stderr": pipe, "encoding": "utf-8", "errors": "replace"}
-    env = {**defaults, **os.environ, **lab.environment(rank)}
-    return lab.popen(rank, argv, env, stdin=subprocess.DEVNULL, **output)
+    whole = {**defaults, **os.environ, **env}
+    return lab.popen(place, argv, whole, stdin=subprocess.DEVNULL, **output)
 
 
 def _thread(target: Callable[..., None], *arguments: object) -> threading.Thread:
@@ -67,20 +84,20 @@ def _thread(target: Callable[..., None], *arguments: object) -> threading.Thread
     return thread
 
 
-def _pump(rank: int, output: TextIO, emit: Emit, is_error: bool) -> None:
+def _pump(place: int, output: TextIO, emit: Emit, is_error: bool) -> None:
     with output:
         for line in output:
             try:
-                emit(rank, line.rstrip("\n"), is_error)
+                emit(place, line.rstrip("\n"), is_error)
             except BrokenPipeError:
                 # Nobody reads the lab's output any more. Closing the rank's passes that on to it.
                 return
 
 
 def _await(
-    rank: int, process: subprocess.Popen[Any], ended: queue.SimpleQueue[tuple[int, int]]
+    place: int, process: subprocess.Popen[Any], ended: queue.SimpleQueue[tuple[int, int]]
 ) -> None:
-    ended.put((rank, process.wait()))
+    ended.put((place, process.wait()))
 
 
 def _first_failure(
@@ -88,17 +105,19 @@ def _first_failure(
 ) -> int:
     status = 0
     deadline: float | None = None
-    for running in reversed(range(len(lab.addresses))):
+    running = lab.world_size
+    while running:
         try:
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
-            rank, code = ended.get(timeout=wait)
+            place, code = ended.get(timeout=wait)
         except queue.Empty:
-            tell(f"ending {_count(running + 1, lab.unit)} still running after {grace:g} s")
+            tell(f"ending {_count(running, lab.unit)} still running after {grace:g} s")
             return status
+        running -= place < lab.world_size
         if code == 0:
             continue
         allowance = f"; {_count(running, lab.unit)} still running, given {grace:g} s to end"
-        tell(f"{lab.unit} {rank} {_ending(code)}" + (allowance if running and not status else ""))
+        tell(f"{lab.name(place)} {_ending(code)}" + (allowance if running and not status else ""))
         if not status:
             status = code if code > 0 else 128 - code
             deadline = time.monotonic() + grace

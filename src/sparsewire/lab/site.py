@@ -15,12 +15,33 @@ from sparsewire.errors import Error
 # meanwhile such a one may become somebody's.
 _PORTS: Sequence[int] = range(20_000, 32_768)
 
+TCP, UDP, XDP = "tcp", "udp", "xdp"
+
 
 class Site:
-    """A place for one rank at each of `addresses`, which all have an interface of one name."""
+    """A place at each of `addresses`, for a rank or, at the last ones, for an aggregator.
+
+    All have an interface of one name.
+    """
 
     interface: str
     addresses: list[str]
+    aggregators: int = 0
+    transport: str | None = None
+    """What is to carry tensors to aggregators; None: what the environment says."""
+
+    levels: int = 1
+    """Of aggregators. 1: each serves all ranks; 2: each but the first serves the ranks of a rack,
+    and the first serves the others."""
+
+    def rack_of(self, place: int) -> int:
+        """The number of the rack that a place is in."""
+        return 0
+
+    @property
+    def world_size(self) -> int:
+        """Places for ranks."""
+        return len(self.addresses) - self.aggregators
 
     def popen(
         self, place: int, argv: Sequence[str], env: Mapping[str, str], **popen_kwargs: Any
@@ -38,14 +59,12 @@ class Site:
     ) -> dict[str, str]:
         """The variables that torchrun sets for the rank at `place`, and the interface's name.
 
-        With `world_size` below the number of places, the last ones have no rank: they are free for
-        aggregators. Raises ValueError if `place` is not a rank.
+        With a smaller `world_size` than the site's, the last places have no rank. Raises ValueError
+        if `place` is not a rank.
         """
-        size = len(self.addresses) if world_size is None else world_size
-        if not 0 <= place < size <= len(self.addresses):
-            raise ValueError(
-                f"place {place} has no rank: {size} ranks, {len(self.addresses)} places"
-            )
+        size = self.world_size if world_size is None else world_size
+        if not 0 <= place < size <= self.world_size:
+            raise ValueError(f"place {place} has no rank: {size} ranks, {self.world_size} places")
         own, everybody = self.addresses[place], self.addresses[:size]
         machines = list(dict.fromkeys(everybody))
         return {
@@ -67,8 +86,9 @@ class Loopback(Site):
 
     interface = "lo"
 
-    def __init__(self, places: int) -> None:
-        self.addresses = ["127.0.0.1"] * places
+    def __init__(self, ranks: int, aggregators: int = 0, transport: str | None = None) -> None:
+        self.addresses = ["127.0.0.1"] * (ranks + aggregators)
+        self.aggregators, self.transport = aggregators, transport
 
 
 def free_ports(count: int) -> list[int]:

@@ -56,10 +56,11 @@ def colocated_bytes(payload: int, ranks: int, share: Share) -> float:
     return (ranks - 1) / ranks * payload * (share.mean + share.union)
 
 
-def sparse_bytes(payload: int, ranks: int, aggregators: int, share: Share) -> float:
+def sparse_bytes(payload: int, ranks: int, aggregators: float, share: Share) -> float:
     """Bytes per host direction of sparsewire's ideal.
 
-    With dedicated aggregators, that of the busiest host: a worker or an aggregator.
+    With dedicated aggregators, that of the busiest host: a worker or an aggregator. One whose link
+    is twice as fast as the others counts as two.
     """
     if aggregators:
         return max(1, ranks / aggregators) * payload * max(share.mean, share.union)

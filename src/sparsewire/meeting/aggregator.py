@@ -7,10 +7,12 @@ import logging
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
 from sparsewire._core import Aggregator as Core
+from sparsewire.meeting.datagrams import bind_datagrams, datagram_key
 from sparsewire.meeting.handshake import (
     ANY_PEER,
     Guard,
@@ -21,9 +23,10 @@ from sparsewire.meeting.handshake import (
     receive,
     worker_key,
 )
+from sparsewire.meeting.kernel_plane import KernelPlane
 from sparsewire.meeting.listener import Listener
 from sparsewire.meeting.sockets import bind, is_loopback, prepare
-from sparsewire.options import LANES_MAX, Address, check_secret
+from sparsewire.options import LANES_MAX, TRANSPORTS, Address, check_secret
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +51,7 @@ class Job:
 
     key: bytes = field(repr=False)
     world_size: int
+    epoch: int = 0
     workers: set[Place] = field(default_factory=set)
     arriving: set[Place] = field(default_factory=set)
 
@@ -80,7 +84,7 @@ class WorkerGuard(Guard):
         if job is None:
             if len(self.jobs) >= self._jobs_max:
                 raise Refused(Reason.FULL)
-            job = self.jobs[hello.job] = Job(key, hello.world_size)
+            job = self.jobs[hello.job] = Job(key, hello.world_size, hello.epoch)
         if not hmac.compare_digest(job.key, key):
             raise Refused(Reason.WRONG_PROOF)
         if job.world_size != hello.world_size:
@@ -128,15 +132,39 @@ class AggregatorServer:
         job_memory: int = JOB_MEMORY_DEFAULT,
         window_max: int = WINDOW_MAX_DEFAULT,
         grace: float = GRACE_DEFAULT_S,
+        transport: str = TRANSPORTS[0],
+        interface: str = "",
+        disturb: str = "",
     ) -> None:
         """Listen at `address`, port 0 for a free one. Raises Error where that is not possible.
 
         In bytes: all jobs together may need `memory`, one of them `job_memory`, and a worker may
         ask for a window of `window_max`. One that says nothing for `grace` seconds is let go.
+
+        With `transport` "udp" it also adds up what comes by datagrams to the same port; with "xdp"
+        the kernel does, for what comes in by `interface`. `disturb` is what is to happen to
+        datagrams, for tests: see `Options`.
         """
         self._guard = WorkerGuard(check_secret(secret), jobs_max, ranks_max)
-        self._listener = Listener(partial(receive, self._guard), bind(*address))
-        self._core = Core(memory=memory, job_memory=job_memory, window=window_max, grace=grace)
+        with ExitStack() as opened:
+            self._listener = Listener(partial(receive, self._guard), bind(*address))
+            opened.callback(self._listener.close)
+            datagrams = -1
+            self._plane: KernelPlane | None = None
+            if transport == "udp":
+                datagrams = bind_datagrams(self.address).detach()
+            elif transport == "xdp":
+                self._plane = KernelPlane(interface, bind_datagrams(self.address))
+                opened.callback(self._plane.close)
+            self._core = Core(
+                memory=memory,
+                job_memory=job_memory,
+                window=window_max,
+                grace=grace,
+                datagrams=datagrams,
+                disturb=disturb,
+            )
+            opened.pop_all()
         if not secret and not is_loopback(self.address.host):
             _log.warning(
                 "listening on %s without a secret: whoever reaches it can start a job here. "
@@ -162,6 +190,8 @@ class AggregatorServer:
                 self._add(connection, hello)
             if time.monotonic() >= next_look:
                 self._guard.forget_departed(self._core)
+                if self._plane:
+                    self._plane.keep(self._guard.jobs)
                 next_look = time.monotonic() + _POLL_S
             _rest(time.thread_time() - started)
 
@@ -170,13 +200,19 @@ class AggregatorServer:
 
     def close(self) -> None:
         self._listener.close()
+        if self._plane:
+            self._plane.close()
         self._core.close()
 
     def _add(self, connection: socket.socket, hello: Hello) -> None:
+        job = self._guard.jobs[hello.job]
         try:
             prepare(connection)
-            descriptor = connection.detach()
-            self._core.add_worker(hello.job, hello.world_size, hello.rank, hello.lane, descriptor)
+            key = datagram_key(job.key, job.epoch)
+            if self._plane:
+                self._plane.add_job(hello.job, job.epoch, job.world_size, key)
+            place = hello.job, hello.world_size, hello.rank, hello.lane
+            self._core.add_worker(*place, connection.detach(), job.epoch, key)
         except (RuntimeError, ValueError, MemoryError, OSError):
             # What is detached, the native aggregator has closed; the other jobs go on.
             connection.close()

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
 from sparsewire._core import Communicator as Core
 from sparsewire.communicator import Communicator
+from sparsewire.meeting.datagrams import Datagrams
 from sparsewire.meeting.mpi_place import as_mpi, mpi_place, mpi_ranks
 from sparsewire.meeting.place import Place
 from sparsewire.meeting.sampled_link import measure
@@ -111,11 +112,11 @@ def _core_of(joined: Joined, options: Options) -> Core:
 def _alone_or_dedicated(store: object, options: Options) -> Communicator:
     """Through dedicated aggregators there is only one way to go, so that nothing is measured."""
     # A single rank has nobody to meet and nothing to send, not even to an aggregator.
-    channels = [[-1]] * (options.lanes or 1)
+    channels, datagrams = [[-1]] * (options.lanes or 1), None
     if options.world_size > 1:
         deadline = time.monotonic() + options.start_timeout
         with closing(open_place(store, options, os.environ, deadline)) as place:
-            channels = connect_aggregators(options, place, deadline)
+            channels, datagrams = connect_aggregators(options, place, deadline)
     core = Core(
         options.rank,
         options.world_size,
@@ -124,8 +125,23 @@ def _alone_or_dedicated(store: object, options: Options) -> Communicator:
         block=options.block,
         window=options.window,
         peer_timeout=options.peer_timeout,
+        **_slots_of(datagrams, options),
     )
     return Communicator(core, options)
+
+
+def _slots_of(datagrams: Datagrams | None, options: Options) -> dict[str, Any]:
+    if datagrams is None:
+        return {}
+    return {
+        "datagrams": datagrams.sockets,
+        "datagram_bytes": datagrams.size,
+        "datagram_key": datagrams.key,
+        "job": datagrams.job,
+        "epoch": datagrams.epoch,
+        "fixed_point": options.adds_in_fixed_point,
+        "disturb": options.disturb,
+    }
 
 
 def open_place(

@@ -17,6 +17,7 @@ from sparsewire._core import WIRE_VERSION
 from sparsewire._core import Mesh as Core
 from sparsewire.errors import AuthenticationError, Error, MismatchError, ProtocolError
 from sparsewire.meeting import shared_mesh
+from sparsewire.meeting.datagrams import Datagrams, open_datagrams
 from sparsewire.meeting.handshake import KEY_SIZE, derive, worker_key
 from sparsewire.meeting.lanes import lanes_of, processors_of
 from sparsewire.meeting.means import Means, own_means
@@ -49,6 +50,8 @@ _ADVICE = {
     "interfaces": "name as many in SPARSEWIRE_IFNAME on all ranks, in the order of their networks",
     "hosts": "set SPARSEWIRE_HOSTS alike on all ranks",
     "cuda": "set SPARSEWIRE_CUDA alike on all ranks",
+    "transport": "set SPARSEWIRE_TRANSPORT alike on all ranks",
+    "arithmetic": "set SPARSEWIRE_ARITHMETIC alike on all ranks",
 }
 
 _EPOCH_BITS = 20
@@ -71,6 +74,8 @@ class Settings:
     aggregators: str
     hosts: str
     cuda: str
+    transport: str
+    arithmetic: str
     interfaces: int
     link: str = ""
 
@@ -166,20 +171,26 @@ class Joined:
     hosts: list[int]
 
 
-def connect_aggregators(options: Options, place: Place, deadline: float) -> Channels:
-    """Connect this rank to all aggregators; a collective call. Raises like `join_group`."""
+def connect_aggregators(
+    options: Options, place: Place, deadline: float
+) -> tuple[Channels, Datagrams | None]:
+    """Connect this rank to all aggregators; a collective call. Raises like `join_group`.
+
+    The datagrams are None where none are sent.
+    """
     record = _meet(options, place, _record(options))[0]
     member = _membership(record, options, options.lanes or 1)
     may_register = not options.secret
     channels = dial_aggregators(member, options.aggregators, deadline, may_register=may_register)
     try:
+        datagrams = open_datagrams(options, member, place) if options.has_datagrams else None
         # What an aggregator sends to all ranks must reach all.
         for _ in place.all_gather(b"connected"):
             pass
     except BaseException:
         close_channels(channels)
         raise
-    return channels
+    return channels, datagrams
 
 
 def join_group(options: Options, place: Place, environment: Mapping[str, str]) -> Joined:
@@ -330,6 +341,8 @@ def _record(options: Options, interfaces: int = 1) -> Record:
         aggregators=",".join(map(str, options.aggregators)),
         hosts=options.hosts,
         cuda=options.cuda,
+        transport=options.transport,
+        arithmetic="fixed" if options.adds_in_fixed_point else "exact",
         interfaces=interfaces,
         link=str(options.link) if options.link else "",
     )

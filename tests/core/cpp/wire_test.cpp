@@ -26,7 +26,7 @@ struct PayloadRule {
 };
 
 constexpr PayloadRule kRules[] = {
-    {FrameKind::hello, Format::empty, 32, 32},
+    {FrameKind::hello, Format::empty, 36, 36},
     {FrameKind::open, Format::empty, 24, 24},
     {FrameKind::segment, Format::dense, 1, 65536 * 8 + 512},
     {FrameKind::segment, Format::blocks, 1, 65536 * 8 + 512},
@@ -230,10 +230,12 @@ TEST_CASE("a topology outside its bounds is refused") {
       CHECK_FALSE(fits([&](wire::Hello& hello) { hello.topology.*range.field = value; }));
     }
   }
+  CHECK(fits([](wire::Hello& hello) { hello.topology.datagram_bytes = 65'507; }));
+  CHECK_FALSE(fits([](wire::Hello& hello) { hello.topology.datagram_bytes = 65'508; }));
   CHECK_FALSE(fits([](wire::Hello& hello) { hello.topology.block = 24; }));
   CHECK_FALSE(fits([](wire::Hello& hello) { hello.lane = 2; }));
   CHECK_FALSE(fits([](wire::Hello& hello) { hello.owner = 3; }));
-  for (const std::size_t size : {0u, 31u, 33u}) CHECK(is_refused(wire::decode_hello(Buffer(size))));
+  for (const std::size_t size : {0u, 35u, 37u}) CHECK(is_refused(wire::decode_hello(Buffer(size))));
 }
 
 TEST_CASE("any bytes are a hello or refused") {

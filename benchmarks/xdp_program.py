@@ -1,0 +1,147 @@
+"""Times the aggregator's programs in the kernel: nanoseconds for each contribution, and packets/s.
+
+python benchmarks/xdp_program.py [--workers 4] [--block 256] [--packets 2000000]
+
+A program at the far end of a veth makes contributions out of frames that the kernel provides, so
+that no socket takes part; another takes the results away. The kernel's own statistics say how long
+each program ran, which costs some 20 ns a run. Needs root and clang.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import struct
+import subprocess
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+
+from pyroute2 import IPRoute
+
+from sparsewire.lab.namespace import Namespace
+from sparsewire.xdp import XdpPlane, libbpf
+from sparsewire.xdp.libbpf import library
+from sparsewire.xdp.loader import Programs, interface_index
+from sparsewire.xdp.maps import Job, Map, Worker
+
+HERE = Path(__file__).parent
+NEAR, FAR = "near0", "far0"
+PORT, JOB, EPOCH, KEY, SLOTS = 9999, 77, 1, bytes(range(32)), 64
+HEADERS, HEAD = 42, 48
+LIVE_FRAMES = 1 << 1
+RUN_TIME = 0
+AGGREGATOR = "10.99.0.1"
+HOST = "10.99.0.2"
+
+
+def compiled(folder: str) -> Path:
+    """The programs that make contributions."""
+    path = Path(folder, "contributions.bpf.o")
+    flags = ["-O2", "-g", "-target", "bpf", "-mcpu=v3"]
+    headers = ["-isystem", f"/usr/include/{os.uname().machine}-linux-gnu"]
+    clang = os.environ.get("CLANG", "clang-14")
+    source = HERE / "contributions.bpf.c"
+    subprocess.run([clang, *flags, *headers, "-c", source, "-o", path], check=True)
+    return path
+
+
+def connect() -> None:
+    with IPRoute() as route:
+        route.link("add", ifname=NEAR, kind="veth", peer={"ifname": FAR})
+        for name in (NEAR, FAR):
+            route.link("set", index=route.link_lookup(ifname=name)[0], state="up")
+
+
+def generator(path: Path, workers: int, block: int) -> Programs:
+    """The programs at the far end, which know the job."""
+    shape = struct.pack(
+        "<2s6xQ4I", PORT.to_bytes(2, "big"), JOB, EPOCH, workers, SLOTS, block // 16
+    )
+    programs = Programs(path, shape)
+    Map(programs.map("jobs"), Job)[0] = Job.of(EPOCH, workers, KEY)
+    addresses = Map(programs.map("workers"), Worker)
+    for worker in range(workers):
+        at = Worker.at(HOST, 5000 + worker)
+        at.local = Worker.at(AGGREGATOR, PORT).address
+        addresses[worker] = at
+    programs.attach("drop", FAR, libbpf.ATTACH_XDP)
+    return programs
+
+
+def make(programs: Programs, packets: int, block: int) -> float:
+    """Have so many contributions made and taken; returns seconds."""
+    size = HEADERS + HEAD + 4 * block
+    frame = ctypes.create_string_buffer(size)
+    context = ctypes.create_string_buffer(
+        struct.pack("<6I", 0, size, 0, interface_index(FAR), 0, 0)
+    )
+    options = libbpf.RunOptions(
+        size=ctypes.sizeof(libbpf.RunOptions),
+        data_in=ctypes.addressof(frame),
+        data_size_in=size,
+        context_in=ctypes.addressof(context),
+        context_size_in=24,
+        repeat=packets,
+        flags=LIVE_FRAMES,
+        batch=64,
+    )
+    begin = time.perf_counter()
+    library().bpf_prog_test_run_opts(programs.program("make"), ctypes.byref(options))
+    return time.perf_counter() - begin
+
+
+def ran(descriptor: int) -> tuple[int, int]:
+    """Runs of a program so far, and the nanoseconds that they took."""
+    lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
+    told = dict(line.split(":\t") for line in lines)
+    return int(told["run_cnt"]), int(told["run_time_ns"])
+
+
+def measure(path: Path, workers: int, block: int, packets: int) -> dict[str, float]:
+    """Load everything anew, and time it."""
+    with closing(XdpPlane(NEAR, PORT)) as plane, closing(generator(path, workers, block)) as makes:
+        plane.add_job(JOB, EPOCH, workers, KEY)
+        for worker in range(workers):
+            plane.bind_worker(JOB, worker, HOST, 5000 + worker)
+        make(makes, packets // 10 // workers * workers, block)
+        seconds = make(makes, packets, block)
+        stats_on = library().bpf_enable_stats(RUN_TIME)
+        make(makes, packets, block)
+        os.close(stats_on)
+        times = {name: ran(plane.programs.program(name)) for name in ("contribute", "copy", "grow")}
+        counted = plane.stats(JOB)
+    contributions = times["contribute"][0]
+    each = {name: took / contributions for name, (_, took) in times.items()}
+    return {
+        "workers": workers,
+        "block": block,
+        "ns_a_contribution": sum(each.values()),
+        **{f"{name}_ns": took for name, took in each.items()},
+        "packets_per_s": packets / seconds,
+        "taken_share": counted["contributions"] / sum(
+            counted[what] for what in ("contributions", "duplicates", "stale", "rejected")
+        ),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8])
+    parser.add_argument("--block", type=int, default=256)
+    parser.add_argument("--packets", type=int, default=2_000_000)
+    arguments = parser.parse_args()
+    namespace = Namespace("xdp-program")
+    with tempfile.TemporaryDirectory() as folder, closing(namespace):
+        path = compiled(folder)
+        namespace.call(connect)
+        for workers in arguments.workers:
+            packets = arguments.packets // workers * workers
+            print(json.dumps(namespace.call(measure, path, workers, arguments.block, packets)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+// Greetings by datagrams for Python: where ranks and aggregators meet they are written and read, by
+// the same code as all others.
+#include <nanobind/nanobind.h>
+
+#include <vector>
+
+#include "module.hpp"
+#include "wire/datagram.hpp"
+#include "wire/tag.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace sparsewire::bindings {
+namespace {
+
+std::span<const std::byte> bytes_of(const nb::bytes& data) {
+  return {static_cast<const std::byte*>(data.data()), data.size()};
+}
+
+nb::bytes greeting(const nb::bytes& key, int kind, std::uint64_t job, std::uint32_t epoch,
+                   std::uint16_t worker, std::size_t size, bool adds_only_integers) {
+  const bool is_welcome = kind == static_cast<int>(wire::DatagramKind::welcome);
+  require(is_welcome || kind == static_cast<int>(wire::DatagramKind::hello), "no greeting");
+  require(size >= wire::kDatagramHeaderBytes && size <= 65'507, "no size of a datagram");
+  std::vector<std::byte> out(size);
+  wire::encode({.kind = static_cast<wire::DatagramKind>(kind),
+                .worker = worker,
+                .columns = 0,
+                .job = job,
+                .epoch = epoch,
+                .dtype = adds_only_integers ? DType::int32 : DType::float32},
+               {}, out);
+  datagram_key_of(key, size).seal(out);
+  return nb::bytes(out.data(), out.size());
+}
+
+// Kind, job, epoch, worker, and whether only integers are added; nothing for what is no greeting
+// under this key.
+nb::object read_greeting(const nb::bytes& key, const nb::bytes& data) {
+  const auto in = bytes_of(data);
+  if (!datagram_key_of(key, in.size()).is_sealed(in)) return nb::none();
+  const auto datagram = wire::decode_datagram(in);
+  if (!datagram || datagram->header.columns != 0) return nb::none();
+  const wire::DatagramHeader& header = datagram->header;
+  return nb::make_tuple(static_cast<int>(header.kind), header.job, header.epoch, header.worker,
+                        header.dtype == DType::int32);
+}
+
+nb::object datagram_job(const nb::bytes& data) {
+  const auto job = wire::job_of(bytes_of(data));
+  return job ? nb::cast(*job) : nb::none();
+}
+
+}  // namespace
+
+wire::TagKey datagram_key_of(const nb::bytes& key, std::size_t datagram_bytes) {
+  require(key.size() == wire::kTagKeyBytes, "the key of datagrams has 32 bytes");
+  return {bytes_of(key), datagram_bytes};
+}
+
+std::optional<net::Disturbance> disturbance_of(const std::string& text) {
+  if (text.empty()) return {};
+  const auto disturbance = net::parse_disturbance(text);
+  if (!disturbance) throw std::invalid_argument(disturbance.error().message);
+  return *disturbance;
+}
+
+void bind_datagrams(nb::module_& m) {
+  m.def("greeting", &greeting, "key"_a, "kind"_a, "job"_a, "epoch"_a, "worker"_a, "size"_a,
+        "adds_only_integers"_a = false);
+  m.def("read_greeting", &read_greeting, "key"_a, "data"_a);
+  m.def("datagram_job", &datagram_job, "data"_a);
+}
+
+}  // namespace sparsewire::bindings

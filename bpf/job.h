@@ -1,0 +1,107 @@
+// The jobs that the aggregator has accepted, their workers, and what is counted for each.
+#pragma once
+
+#include <bpf/bpf_helpers.h>
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <stdbool.h>
+
+#include "tag.h"
+
+enum { MAX_JOBS = 8, MAX_WORKERS = 32 };
+
+struct job {
+  __u32 epoch;
+  __u32 workers;
+  struct tag_key key;
+};
+
+// The addresses of an Ethernet header, as three words: to whom, from whom.
+struct ends {
+  __u32 word[3];
+};
+
+struct worker {
+  // Bound by the process that answers its hello; port 0: nobody.
+  __be32 address;
+  __be16 port;
+  __u16 zero;
+  // How its last valid contribution came: to which address of ours, between which interfaces.
+  __be32 local;
+  struct ends ends;
+};
+
+struct counters {
+  __u64 contributions, duplicates, stale, rejected, results, resent, recalls;
+};
+
+// Number of a job -> its place in the other maps.
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, MAX_JOBS);
+  __type(key, __u64);
+  __type(value, __u32);
+} places SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, MAX_JOBS);
+  __type(key, __u32);
+  __type(value, struct job);
+} jobs SEC(".maps");
+
+// Of job j: 32 j to 32 j + 31.
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, MAX_JOBS* MAX_WORKERS);
+  __type(key, __u32);
+  __type(value, struct worker);
+} workers SEC(".maps");
+
+// The last one counts what is of no known job.
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, MAX_JOBS + 1);
+  __type(key, __u32);
+  __type(value, struct counters);
+} counts SEC(".maps");
+
+// For each job a devmap with an entry for each worker, all of them our one interface: a broadcast
+// to it makes that many copies.
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+  __uint(max_entries, MAX_JOBS);
+  __type(key, __u32);
+  __array(
+      values, struct {
+        __uint(type, BPF_MAP_TYPE_DEVMAP);
+        __uint(max_entries, 1);
+        __uint(key_size, sizeof(__u32));
+        __uint(value_size, sizeof(struct bpf_devmap_val));
+      });
+} copies SEC(".maps");
+
+static __always_inline struct worker* worker_of(__u32 job, __u32 worker) {
+  const __u32 index = job * MAX_WORKERS + worker;
+  return worker < MAX_WORKERS ? bpf_map_lookup_elem(&workers, &index) : 0;
+}
+
+static __always_inline struct counters* counters_of(__u32 job) {
+  return bpf_map_lookup_elem(&counts, &job);
+}
+
+// A bit for each worker.
+static __always_inline __u32 everyone(const struct job* job) {
+  return ~0u >> ((MAX_WORKERS - job->workers) % MAX_WORKERS);
+}
+
+// By halves: clang 14 has no instruction for it.
+static __always_inline __u32 lowest_bit(__u32 bits) {
+  __u32 at = 0;
+#pragma clang loop unroll(full)
+  for (__u32 half = MAX_WORKERS / 2; half; half /= 2) {
+    const bool above = !(bits >> at & ((1u << half) - 1));
+    at += above ? half : 0;
+  }
+  return at % MAX_WORKERS;
+}

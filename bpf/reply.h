@@ -1,0 +1,69 @@
+// What goes back: the result of a round, or the one before it as a recall.
+#pragma once
+
+#include "frame.h"
+#include "slot.h"
+
+// Which version of which slot of which job: 256 job + 2 slot + version.
+typedef __u32 place;
+
+static __always_inline struct version* version_at(place place) {
+  const __u32 index = place / 2;
+  struct slot* slot = bpf_map_lookup_elem(&slots, &index);
+  return slot ? &slot->version[place & 1] : 0;
+}
+
+static __always_inline __u32 job_index_of(place place) { return place / (2 * MAX_SLOTS); }
+
+static __always_inline struct job* job_at(place place) {
+  const __u32 index = job_index_of(place);
+  return bpf_map_lookup_elem(&jobs, &index);
+}
+
+struct reply {
+  place place;  // of the result
+  __u32 round;
+  __u16 block;  // of what called for it
+  __u8 kind;
+  __u8 to;  // one worker, or EVERYONE
+};
+enum { EVERYONE = 255 };
+
+static __always_inline struct reply reply_to(const struct datagram* in, __u32 job,
+                                             struct verdict verdict) {
+  const bool recalls = verdict.fate == RECALLED;
+  const __u32 round = in->round - recalls;
+  return (struct reply){.place = (job * MAX_SLOTS + in->slot) * 2 + (round & 1),
+                        .round = round,
+                        .block = in->block,
+                        .kind = recalls ? RECALL : RESULT,
+                        .to = recalls                     ? lowest_bit(verdict.missing)
+                              : verdict.fate == COMPLETED ? EVERYONE
+                                                          : in->worker};
+}
+
+static __always_inline __u32 reply_steps(const struct version* version) {
+  const __u32 steps = steps_of(version->present, version->block);
+  return steps <= MAX_STEPS ? steps : 0;
+}
+
+static __always_inline __u32 reply_bytes(__u32 steps) {
+  return sizeof(struct datagram) + steps * STEP * sizeof(__u32);
+}
+
+// Over the contribution that called for it, whose other fields stay.
+static __always_inline void write_reply(const struct frame* frame, const struct reply* reply,
+                                        const struct version* version, __u32 steps,
+                                        const struct tag_key* key) {
+  struct datagram* out = frame->datagram;
+  out->kind = reply->kind;
+  out->worker = version->last;
+  out->present = version->present;
+  out->round = reply->round;
+  out->block = version->block ?: reply->block;
+  out->next = ~version->reach;
+  out->exponent = version->exponent;
+  const __u64 nh = give_values((__u32*)(out + 1), frame->end, version->sums, steps, key);
+  out->tag = tag_of(out, nh, steps, key);
+  write_headers(frame, reply_bytes(steps));
+}

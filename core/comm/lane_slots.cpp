@@ -1,0 +1,187 @@
+// Carries datagrams between the workers' halves of slots and the sockets, in the lane's own thread.
+#include "comm/lane_slots.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "wire/datagram.hpp"
+
+namespace sparsewire::comm {
+namespace {
+
+proto::Microseconds microseconds_of(Clock::time_point now) {
+  return std::chrono::duration_cast<proto::Microseconds>(now.time_since_epoch());
+}
+
+}  // namespace
+
+LaneSlots::LaneSlots(const LanePlace& place, LaneCounters& counters, OnEnd on_end)
+    : place_(place), datagrams_(*place.datagrams), counters_(counters), on_end_(std::move(on_end)) {
+  const std::span<int> sockets = datagrams_.sockets.of_lane(0);
+  const net::UdpOptions options{.datagram_bytes = place.topology.datagram_bytes,
+                                .disturbance = datagrams_.disturbance};
+  for (int& socket : sockets) {
+    aggregators_.push_back(std::make_unique<Aggregator>(datagrams_.pool(place.topology),
+                                                        static_cast<std::uint16_t>(place.rank),
+                                                        std::exchange(socket, -1), options));
+  }
+}
+
+// Sums of dense tensors that are sent as they are. A pure function of what all ranks agree on.
+bool LaneSlots::carries(const Operation& operation) const {
+  const wire::Descriptor& descriptor = operation.stream_descriptor();
+  const bool is_plain_sum = !descriptor.is_sparse && skips_zeros(descriptor.op) &&
+                            descriptor.segment_codec == Codec::raw &&
+                            descriptor.result_codec == Codec::raw;
+  if (!is_plain_sum || descriptor.count == 0) return false;
+  if (datagrams_.arithmetic == proto::Arithmetic::fixed &&
+      !proto::has_fixed_point(descriptor.dtype, descriptor.op)) {
+    return false;
+  }
+  return proto::fits_slots(datagrams_.pool(place_.topology), tensor_of(operation));
+}
+
+proto::SlotTensor LaneSlots::tensor_of(const Operation& operation) const {
+  proto::SlotTensor tensor = operation.slot_tensor(datagrams_.arithmetic);
+  tensor.owners = static_cast<std::uint32_t>(aggregators_.size());
+  return tensor;
+}
+
+void LaneSlots::expect(const Operation& operation) {
+  operations_.emplace(operation.seq(), Current{&operation});
+}
+
+bool LaneSlots::awaits(std::uint64_t seq) const {
+  const auto at = operations_.find(seq);
+  return at != operations_.end() && at->second.unfinished == 0;
+}
+
+void LaneSlots::begin(std::uint64_t seq, Clock::time_point now) {
+  Current& current = operations_.at(seq);
+  current.unfinished = aggregators_.size();
+  proto::SlotTensor tensor = tensor_of(*current.operation);
+  for (const auto& aggregator : aggregators_) {
+    aggregator->worker.begin(seq, tensor);
+    ++tensor.owner;
+  }
+  progress(now);
+}
+
+void LaneSlots::break_off() noexcept {
+  for (const auto& aggregator : aggregators_) {
+    aggregator->worker.drop_all();
+    aggregator->socket.close();
+  }
+  operations_.clear();
+}
+
+void LaneSlots::disown() {
+  for (const auto& aggregator : aggregators_) aggregator->socket.disown();
+}
+
+void LaneSlots::watch(ProgressThread& thread) {
+  for (const auto& aggregator : aggregators_) thread.watch(aggregator->socket);
+}
+
+void LaneSlots::progress(Clock::time_point now) {
+  const proto::Microseconds time = microseconds_of(now);
+  for (const auto& aggregator : aggregators_) {
+    if (!aggregator->socket.is_open()) return;
+    receive(*aggregator, time);
+    send(*aggregator, time);
+  }
+  publish();
+  for (const auto& aggregator : aggregators_) take_ended(*aggregator);
+}
+
+void LaneSlots::receive(Aggregator& aggregator, proto::Microseconds now) {
+  if (!aggregator.socket.is_readable()) return;
+  aggregator.socket.receive(
+      now, [&](std::span<std::byte> data, const net::Address&) { take(aggregator, data, now); });
+}
+
+// What is not sealed by this job, or is of another, is nobody's fault that could be blamed.
+void LaneSlots::take(Aggregator& aggregator, std::span<const std::byte> data,
+                     proto::Microseconds now) {
+  const auto datagram = wire::decode_datagram(data);
+  const bool is_mine = datagram && datagram->header.job == datagrams_.job &&
+                       datagram->header.epoch == datagrams_.epoch && datagrams_.key.is_sealed(data);
+  is_mine ? aggregator.worker.on_datagram(*datagram, now) : void(++rejected_);
+}
+
+void LaneSlots::send(Aggregator& aggregator, proto::Microseconds now) {
+  net::UdpSocket& socket = aggregator.socket;
+  while (socket.has_room()) {
+    const std::size_t size = aggregator.worker.poll(socket.room(), now);
+    if (size == 0) break;
+    datagrams_.key.seal(socket.room().first(size));
+    socket.commit(size);
+  }
+  socket.flush(now);
+}
+
+void LaneSlots::take_ended(Aggregator& aggregator) {
+  for (auto& end : aggregator.worker.take_ended()) {
+    const auto at = operations_.find(end.seq);
+    if (at == operations_.end()) continue;
+    if (end.failure) at->second.failure = std::move(end.failure);
+    if (--at->second.unfinished != 0) continue;
+    const Current ended = std::move(operations_.extract(at).mapped());
+    on_end_(end.seq, ended.failure);
+  }
+}
+
+// Before ends are told, so that stats() behind a call is exact.
+void LaneSlots::publish() {
+  std::array<std::uint64_t, kSlotFigureCount> sums{};
+  const auto add = [&](SlotFigure figure, std::uint64_t value) {
+    sums[static_cast<std::size_t>(figure)] += value;
+  };
+  const auto raise = [&](SlotFigure figure, std::uint64_t value) {
+    auto& most = sums[static_cast<std::size_t>(figure)];
+    most = std::max(most, value);
+  };
+  for (const auto& aggregator : aggregators_) {
+    const proto::SlotCounters& slots = aggregator->worker.counters();
+    const net::UdpCounters& socket = aggregator->socket.counters();
+    add(SlotFigure::datagrams_sent, socket.datagrams_sent);
+    add(SlotFigure::datagrams_received, socket.datagrams_received);
+    add(SlotFigure::datagram_bytes_sent, socket.bytes_sent);
+    add(SlotFigure::datagram_bytes_received, socket.bytes_received);
+    add(SlotFigure::datagrams_dropped, socket.dropped);
+    add(SlotFigure::datagrams_rejected, slots.rejected);
+    add(SlotFigure::retransmissions, slots.retransmissions);
+    add(SlotFigure::timeouts, slots.timeouts);
+    add(SlotFigure::duplicates, slots.duplicates);
+    add(SlotFigure::stale, slots.stale);
+    raise(SlotFigure::rtt_us, static_cast<std::uint64_t>(slots.srtt.count()));
+    raise(SlotFigure::window, slots.window);
+  }
+  sums[static_cast<std::size_t>(SlotFigure::datagrams_rejected)] += rejected_;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    counters_.slots.set(static_cast<SlotFigure>(i), sums[i]);
+  }
+}
+
+bool LaneSlots::has_work(Clock::time_point now) const {
+  return std::ranges::any_of(aggregators_, [&](const auto& aggregator) {
+    const net::UdpSocket& socket = aggregator->socket;
+    return socket.is_readable() || socket.is_writable() ||
+           (socket.is_open() && socket.has_room() &&
+            aggregator->worker.has_work(microseconds_of(now)));
+  });
+}
+
+Clock::time_point LaneSlots::next_due() const {
+  auto due = proto::Microseconds::max();
+  for (const auto& aggregator : aggregators_) {
+    if (!aggregator->socket.is_open()) continue;
+    due = std::min(due, aggregator->worker.next_timer().value_or(due));
+    due = std::min(due, aggregator->socket.next_due().value_or(due));
+  }
+  return due == proto::Microseconds::max() ? Clock::time_point::max()
+                                           : Clock::time_point(Clock::duration(due));
+}
+
+}  // namespace sparsewire::comm

@@ -1,0 +1,44 @@
+// Memory to receive datagrams into, many with one system call.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "net/udp/address.hpp"
+
+namespace sparsewire::net {
+
+class Inbox {
+ public:
+  static constexpr std::size_t kMessages = 8;
+  static constexpr std::size_t kMessageBytes = 64 * 1024;  // no message is larger
+
+  // Receives what is there; as the system's call: how many messages, or -1 and errno.
+  int fill(int fd);
+
+  // One datagram, or several from one sender that the system has put together: all are as large as
+  // a segment, but for the last.
+  struct Message {
+    std::span<std::byte> data;
+    std::size_t segment;
+    Address from;
+  };
+  Message message(std::size_t index);
+
+ private:
+  std::unique_ptr<std::byte[]> memory_ =
+      std::make_unique_for_overwrite<std::byte[]>(kMessages * kMessageBytes);
+  std::array<mmsghdr, kMessages> headers_;
+  std::array<iovec, kMessages> vectors_;
+  std::array<SystemAddress, kMessages> senders_;
+  struct Control {
+    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> bytes;
+  };
+  std::array<Control, kMessages> controls_;
+};
+
+}  // namespace sparsewire::net

@@ -1,0 +1,147 @@
+"""The aggregator in the kernel, as its process sees it: jobs come and go, workers are bound."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections import Counter
+from ctypes import c_uint32, c_uint64
+from dataclasses import dataclass
+
+from sparsewire.errors import Error
+from sparsewire.lifetime import disown_in_child
+from sparsewire.xdp import libbpf
+from sparsewire.xdp.libbpf import library
+from sparsewire.xdp.loader import Programs, interface_index, object_path
+from sparsewire.xdp.maps import (
+    JOBS_MAX,
+    SLOTS,
+    WORKERS_MAX,
+    Copies,
+    Counters,
+    Job,
+    Map,
+    Slot,
+    Worker,
+)
+
+
+@dataclass(frozen=True)
+class _Seat:
+    """Where a job is in the maps, and how many workers it has."""
+
+    place: int
+    workers: int
+
+
+class XdpPlane:
+    """The programs at one interface, and the jobs that they add up for.
+
+    All datagrams that are not a worker's contribution still reach the socket at the same port.
+    Not safe to call from several threads at once.
+    """
+
+    def __init__(self, interface: str, port: int) -> None:
+        """Load the programs, and attach them. Raises Error, which says what is missing."""
+        self._interface = interface_index(interface)
+        self.programs = Programs(object_path(), port.to_bytes(2, "big"))
+        disown_in_child(self, "close")
+        self._seats: dict[int, _Seat] = {}
+        try:
+            self._open_maps()
+            self.programs.attach("grow", interface, libbpf.ATTACH_TC_INGRESS)
+            self.programs.attach("contribute", interface, libbpf.ATTACH_XDP)
+        except BaseException:
+            self.close()
+            raise
+
+    def add_job(self, job: int, epoch: int, workers: int, key: bytes) -> None:
+        """Take contributions of a job from now on, whose key has 32 bytes.
+
+        Raises Error where it has too many workers, or there are too many jobs.
+        """
+        if not 1 <= workers <= WORKERS_MAX:
+            raise Error(
+                f"the aggregator in the kernel takes 1 to {WORKERS_MAX} workers a job, and not "
+                f"{workers}"
+            )
+        if job in self._seats:
+            raise Error(f"the aggregator in the kernel has job {job:016x} already")
+        place = self._free_place()
+        self._jobs[place] = Job.of(epoch, workers, key)
+        self._make_copies(place, workers)
+        self._seats[job] = _Seat(place, workers)
+        self._places[job] = c_uint32(place)
+
+    def bind_worker(self, job: int, worker: int, host: str, port: int) -> None:
+        """Take contributions of a worker from this address only. Raises Error."""
+        seat = self._seats.get(job)
+        if seat is None or not 0 <= worker < seat.workers:
+            raise Error(f"the aggregator in the kernel has no job {job:016x} with worker {worker}")
+        place = seat.place * WORKERS_MAX + worker
+        bound, known = Worker.at(host, port), self._workers[place]
+        # Bound again, it keeps what the programs have learned of its path.
+        if (bytes(bound.address), bytes(bound.port)) != (bytes(known.address), bytes(known.port)):
+            self._workers[place] = bound
+
+    def remove_job(self, job: int) -> None:
+        """Take no more contributions of a job, and forget its sums. Raises KeyError."""
+        place = self._seats.pop(job).place
+        del self._places[job]
+        # The kernel comes back from this when no program runs any more that has seen the job.
+        del self._copies[place]
+        for slot in range(SLOTS):
+            self._slots[place * SLOTS + slot] = Slot()
+        for worker in range(WORKERS_MAX):
+            self._workers[place * WORKERS_MAX + worker] = Worker()
+        self._counts[place] = (Counters * self._processors)()
+
+    def stats(self, job: int) -> dict[str, int]:
+        """What has been counted of a job; raises KeyError.
+
+        Contributions taken; duplicates of them; stale ones of rounds that are over; rejected ones
+        of a wrong tag, address or form; results; results resent; recalls.
+        """
+        return self._counted(self._seats[job].place)
+
+    def strays(self) -> int:
+        """Contributions dropped because they were of no known job."""
+        return self._counted(JOBS_MAX)["rejected"]
+
+    def close(self) -> None:
+        """Take the programs from the interface. May be called again."""
+        self.programs.close()
+
+    def _open_maps(self) -> None:
+        of = self.programs.map
+        self._processors = int(library().libbpf_num_possible_cpus())
+        self._places = Map(of("places"), c_uint32, c_uint64)
+        self._jobs = Map(of("jobs"), Job)
+        self._workers = Map(of("workers"), Worker)
+        self._slots = Map(of("slots"), Slot)
+        self._copies = Map(of("copies"), c_uint32)
+        self._counts = Map(of("counts"), Counters * self._processors)
+
+    def _free_place(self) -> int:
+        free = set(range(JOBS_MAX)) - {seat.place for seat in self._seats.values()}
+        if not free:
+            raise Error(f"the aggregator in the kernel takes {JOBS_MAX} jobs, and has them")
+        return min(free)
+
+    def _make_copies(self, place: int, workers: int) -> None:
+        """A devmap of our one interface, as often as there are workers."""
+        size = ctypes.sizeof(Copies)
+        inner = library().bpf_map_create(libbpf.MAP_DEVMAP, b"copies", 4, size, workers, None)
+        try:
+            entries = Map(inner, Copies)
+            for worker in range(workers):
+                entries[worker] = Copies(self._interface, self.programs.program("copy"))
+            self._copies[place] = c_uint32(inner)
+        finally:
+            os.close(inner)
+
+    def _counted(self, place: int) -> dict[str, int]:
+        total: Counter[str] = Counter()
+        for of_processor in self._counts[place]:
+            total.update(of_processor.as_dict())
+        return dict(total)

@@ -1,0 +1,135 @@
+"""The maps that the programs share with this process, and what is in them; bpf/*.h has the same."""
+
+from __future__ import annotations
+
+import ctypes
+import socket
+from ctypes import c_uint8, c_uint16, c_uint32, c_uint64
+from typing import Generic, TypeVar
+
+from sparsewire.errors import Error
+from sparsewire.xdp.libbpf import library
+from sparsewire.xdp.tag_key import WORDS, tag_key
+
+JOBS_MAX, SLOTS, WORKERS_MAX, BLOCK_MAX = 8, 128, 32, 256
+
+
+class Job(ctypes.Structure):
+    """struct job, its tag_key taken apart."""
+
+    _fields_ = (
+        ("epoch", c_uint32),
+        ("workers", c_uint32),
+        ("tag_key", c_uint8 * (16 + 4 * WORDS)),
+    )
+
+    @classmethod
+    def of(cls, epoch: int, workers: int, key: bytes) -> Job:
+        return cls(epoch, workers, _array(tag_key(key)))
+
+
+class Worker(ctypes.Structure):
+    """struct worker. Addresses and the port are as on the wire."""
+
+    _fields_ = (
+        ("address", c_uint8 * 4),
+        ("port", c_uint8 * 2),
+        ("zero", c_uint16),
+        ("local", c_uint8 * 4),
+        ("ends", c_uint8 * 12),
+    )
+
+    @classmethod
+    def at(cls, host: str, port: int) -> Worker:
+        """A worker that sends from there; raises Error for what is no IPv4 address."""
+        try:
+            address = socket.inet_aton(host.removeprefix("::ffff:"))
+        except OSError:
+            raise Error(f"the aggregator in the kernel takes IPv4, and not {host}") from None
+        return cls(_array(address), _array(port.to_bytes(2, "big")))
+
+
+class Counters(ctypes.Structure):
+    """struct counters: what one processor has counted of one job."""
+
+    _fields_ = tuple(
+        (name, c_uint64)
+        for name in (
+            "contributions",
+            "duplicates",
+            "stale",
+            "rejected",
+            "results",
+            "resent",
+            "recalls",
+        )
+    )
+
+    def as_dict(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name, *_ in self._fields_}
+
+
+class Version(ctypes.Structure):
+    """struct version: one of the two rounds of a slot."""
+
+    _fields_ = (
+        ("turn", c_uint32),
+        ("missing", c_uint32),
+        ("reach", c_uint32),
+        ("block", c_uint16),
+        ("exponent", c_uint8),
+        ("present", c_uint8),
+        ("last", c_uint16),
+        ("told", c_uint16),
+        ("zero", c_uint32),
+        ("sums", c_uint32 * BLOCK_MAX),
+    )
+
+
+class Slot(ctypes.Structure):
+    """struct slot."""
+
+    _fields_ = (("lock", c_uint32), ("zero", c_uint32), ("version", Version * 2))
+
+
+class Copies(ctypes.Structure):
+    """struct bpf_devmap_val: an interface, and the program that addresses what goes there."""
+
+    _fields_ = (("interface", c_uint32), ("program", c_uint32))
+
+
+def _array(data: bytes) -> ctypes.Array[c_uint8]:
+    return (c_uint8 * len(data)).from_buffer_copy(data)
+
+
+Value = TypeVar("Value")
+
+
+class Map(Generic[Value]):
+    """One map, by its descriptor. Keys are numbers; raises OSError where the kernel refuses."""
+
+    def __init__(self, descriptor: int, value: type[Value], key: type = c_uint32) -> None:
+        self.descriptor = descriptor
+        self._value, self._key = value, key
+
+    def __getitem__(self, key: int) -> Value:
+        """What stands there; raises KeyError where nothing does."""
+        value = self._value()
+        try:
+            library().bpf_map_lookup_elem(self.descriptor, self._at(key), self._pointer(value))
+        except FileNotFoundError:
+            raise KeyError(key) from None
+        return value
+
+    def __setitem__(self, key: int, value: Value) -> None:
+        library().bpf_map_update_elem(self.descriptor, self._at(key), self._pointer(value), 0)
+
+    def __delitem__(self, key: int) -> None:
+        library().bpf_map_delete_elem(self.descriptor, self._at(key))
+
+    def _at(self, key: int) -> object:
+        return ctypes.byref(self._key(key))
+
+    @staticmethod
+    def _pointer(value: Value) -> object:
+        return ctypes.byref(value)  # type: ignore[arg-type]

@@ -1,0 +1,75 @@
+"""Racks of the lab: who stands where, what the trunk carries, and which aggregator serves whom."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from test_lab import invoke, lab_test, seconds_to_send
+
+from sparsewire.experiment.cluster import Cluster
+from sparsewire.lab import Lab
+from sparsewire.lab.aggregators import Aggregation
+
+CALL_AGGREGATOR = """
+import os, socket, time
+host, _, port = os.environ["SPARSEWIRE_AGGREGATORS"].rpartition(":")
+deadline = time.monotonic() + 20
+while socket.socket().connect_ex((host, int(port))):
+    assert time.monotonic() < deadline, "nobody listens"
+    time.sleep(0.1)
+"""
+
+
+def test_hosts_stand_in_racks_in_order() -> None:
+    lab = Lab(5, ranks=2, racks=2, aggregators=1)
+    assert [lab.rack_of(rank) for rank in range(10)] == [0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
+    assert lab.rack_of(10) == 0
+    assert {Lab(3, racks=1).rack_of(rank) for rank in range(3)} == {0}
+    with pytest.raises(ValueError, match="racks is 3"):
+        Lab(2, racks=3)
+
+
+def test_with_two_levels_each_rack_has_an_aggregator_below_the_first() -> None:
+    lab = Lab(4, racks=2, aggregators=3, levels=2, transport="udp")
+    assert [lab.rack_of(place) for place in (4, 5, 6)] == [0, 0, 1]
+    aggregation = Aggregation.of(lab)
+    root, *leaves = (argv for _, argv in aggregation.commands())
+    listening = [argv[argv.index("--bind") + 1] for argv in (root, *leaves)]
+    assert "--parent" not in root
+    assert [argv[argv.index("--parent") + 1] for argv in leaves] == [listening[0]] * 2
+    found = [aggregation.environment(rank)["SPARSEWIRE_AGGREGATORS"] for rank in range(4)]
+    assert found == [listening[1]] * 2 + [listening[2]] * 2
+
+
+@pytest.mark.parametrize("aggregators", [0, 2])
+def test_two_levels_need_a_root_and_one_for_each_rack(aggregators: int) -> None:
+    with pytest.raises(ValueError, match="one more aggregator than racks"):
+        Lab(4, racks=2, aggregators=aggregators, levels=2)
+
+
+def test_a_cluster_tells_of_its_racks_and_knows_no_limit() -> None:
+    cluster = Cluster(4, 1, True, "500mbit", racks=2, trunk="250mbit")
+    assert str(cluster).endswith("1 dedicated aggregator, 2 racks with a trunk of 250mbit")
+    assert cluster.seconds(1e6) is None
+
+
+@lab_test
+def test_racks_reach_each_other_as_fast_as_the_trunk_is() -> None:
+    with Lab(2, racks=2, trunk="50mbit") as lab:
+        across = seconds_to_send(lab, 5_000_000)
+    assert 0.75 < across < 10, "5 MB take 0.8 s at 50 Mbit/s"
+
+
+@lab_test
+def test_the_trunk_is_between_racks_only() -> None:
+    """What hosts of one rack send to each other would take 40 s over the trunk."""
+    with Lab(4, racks=2, trunk="1mbit") as lab:
+        assert seconds_to_send(lab, 5_000_000) < 20
+
+
+@lab_test
+def test_ranks_of_all_racks_reach_the_aggregator() -> None:
+    options = ("--racks", "3", "--trunk", "100mbit", "--aggregators", "1")
+    result = invoke("--hosts", "3", *options, "--", sys.executable, "-c", CALL_AGGREGATOR)
+    assert result.exit_code == 0, result.output

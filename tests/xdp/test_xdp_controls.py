@@ -1,0 +1,50 @@
+"""Programs with a fault put in: the play finds it, so it would find one of ours."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from xdp_kernel import Kernel, kernel, needs_kernel
+from xdp_play import play
+
+BPF = Path(__file__).parents[2] / "bpf"
+CLANG = next(filter(None, map(shutil.which, ["clang", "clang-14"])), None)
+FAULTS = {
+    "duplicates are taken": ("slot.h", "if (!(own->missing & bit)) return RECALLED;", ""),
+    "late ones are not recalled": ("reply.h", "lowest_bit(verdict.missing)", "in->worker"),
+    "a round may be left": ("slot.h", "&& !own->missing && !other->missing", "&& !own->missing"),
+}
+
+pytestmark = [
+    *needs_kernel,
+    pytest.mark.skipif(CLANG is None and "CI" not in os.environ, reason="clang is not installed"),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = shutil.copytree(BPF, tmp_path / "bpf")
+    name, right, wrong = FAULTS[fault]
+    text = (sources / name).read_text()
+    assert text.count(right) == 1
+    (sources / name).write_text(text.replace(right, wrong))
+    monkeypatch.setenv("SPARSEWIRE_BPF", str(compiled(sources)))
+    with kernel() as programs, pytest.raises(AssertionError):
+        play_often(programs)
+
+
+def play_often(programs: Kernel) -> None:
+    for seed in range(20):
+        play(programs, seed, workers=3)
+
+
+def compiled(sources: Path) -> Path:
+    out = sources / "slots.bpf.o"
+    headers = f"/usr/include/{os.uname().machine}-linux-gnu"
+    flags = ["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-isystem", headers]
+    subprocess.run([f"{CLANG}", *flags, "-c", sources / "slots.bpf.c", "-o", out], check=True)
+    return out

@@ -1,0 +1,136 @@
+"""Real packets through the programs: sums are exact whatever is lost, and nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+
+import numpy as np
+import pytest
+from pyroute2 import IPRoute
+from slot_wire import HELLO, Slotted, decoded
+from slot_worker import BLOCK, SlotWorker
+from xdp_kernel import NEAR, connect, needs_kernel
+from xdp_rack import Rack, rack, run
+
+from sparsewire.lab.namespace import Namespace
+from sparsewire.xdp.libbpf import library
+
+pytestmark = [*needs_kernel, pytest.mark.timeout(120)]
+
+JOB, KEY = 99, bytes(range(32))
+RUN_TIME = 0  # BPF_STATS_RUN_TIME
+FIRST = Slotted(JOB, 0, 0, 0, key=KEY)
+
+
+def vectors(workers: int, seed: int, share: float) -> np.ndarray:
+    """Whole int32 vectors of which so large a share of the blocks is not zero."""
+    draw = np.random.default_rng(seed)
+    values = draw.integers(-(1 << 31), 1 << 31, (workers, 100, BLOCK), dtype=np.int32)
+    values[draw.random((workers, 100)) >= share] = 0
+    return values.reshape(workers, -1)
+
+
+def add_up(rack: Rack, values: np.ndarray, loss: float) -> None:
+    rack.add_job(JOB, KEY)
+    workers = [
+        SlotWorker(number, vector, rack.workers[number], FIRST, loss)
+        for number, vector in enumerate(values)
+    ]
+    run(workers, rack.workers, 60)
+    expected = values.sum(axis=0, dtype=np.int32)
+    for worker in workers:
+        np.testing.assert_array_equal(worker.out.ravel(), expected)
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.01, 0.2])
+@pytest.mark.parametrize("share", [0.05, 1.0])
+def test_sums_are_exact(loss: float, share: float) -> None:
+    values = vectors(4, round(100 * loss), share)
+    with rack(4) as hosts:
+        add_up(hosts, values, loss)
+        counts = hosts.plane.stats(JOB)
+        assert counts["rejected"] == 0
+        assert counts["contributions"] == 4 * counts["results"]
+        if loss == 0.2:
+            assert min(counts[what] for what in ("duplicates", "resent", "recalls")) > 0
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_any_number_of_workers(workers: int) -> None:
+    with rack(workers) as hosts:
+        add_up(hosts, vectors(workers, workers, 0.5), 0.05)
+
+
+def test_a_pass_program_opens_the_far_end_as_well() -> None:
+    with rack(2, opener="pass") as hosts:
+        add_up(hosts, vectors(2, 0, 0.5), 0.0)
+
+
+def test_a_small_acknowledgement_brings_a_large_result() -> None:
+    """Its frame has no room for the values, so the result takes the way through tc."""
+    values = tuple(range(256))
+    with rack(3) as hosts:
+        hosts.add_job(JOB, KEY)
+        counting = library().bpf_enable_stats(RUN_TIME)
+        for worker, each in enumerate(hosts.workers):
+            sent = FIRST.but(worker=worker, block=256, values=values if worker == 0 else ())
+            each.send(sent.encoded())
+            time.sleep(0.05)
+        for each in hosts.workers:
+            each.settimeout(5)
+            result = decoded(each.recv(2048), KEY)
+            assert (result.worker, result.values) == (2, values)
+        os.close(counting)
+        assert runs(hosts.plane.programs.program("grow")) >= 1
+
+
+def runs(program: int) -> int:
+    """How often a program ran while the kernel counted."""
+    with open(f"/proc/self/fdinfo/{program}") as told:
+        return int(dict(line.split(":\t") for line in told)["run_cnt"])
+
+
+def test_greetings_reach_the_process() -> None:
+    with rack(2) as hosts:
+        hosts.aggregator.settimeout(5)
+        greeting = FIRST.but(kind=HELLO).encoded()
+        hosts.workers[0].send(greeting)
+        data, sender = hosts.aggregator.recvfrom(2048)
+        assert (data, sender) == (greeting, hosts.workers[0].getsockname())
+
+
+OPENS = f"""
+import time
+from sparsewire.xdp import XdpPlane
+plane = XdpPlane({NEAR!r}, 9999)
+print("attached", flush=True)
+time.sleep(60)
+"""
+
+
+def is_attached() -> bool:
+    with IPRoute() as route:
+        link = route.get_links(route.link_lookup(ifname=NEAR)[0])[0]
+        return bool(link.get_attr("IFLA_XDP").get_attr("IFLA_XDP_ATTACHED"))
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_programs_go_with_their_process(how: signal.Signals) -> None:
+    with closing(Namespace("xdp-killed")) as namespace:
+        namespace.call(connect)
+        command = [sys.executable, "-c", OPENS]
+        with namespace.call(subprocess.Popen, command, stdout=subprocess.PIPE) as process:
+            try:
+                assert process.stdout.readline() == b"attached\n"
+                assert namespace.call(is_attached)
+            finally:
+                process.send_signal(how)
+        deadline = time.monotonic() + 10
+        while namespace.call(is_attached):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)

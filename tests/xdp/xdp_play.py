@@ -1,0 +1,109 @@
+"""Random plays of workers before the programs, with a plain model that sees the same datagrams."""
+
+from __future__ import annotations
+
+import random
+
+from slot_model import Round, SlotModel
+from slot_wire import NO_BLOCK, Slotted, decoded
+from xdp_kernel import DROP, REDIRECT, Kernel
+
+from sparsewire.xdp.maps import SLOTS, Version
+
+JOB, KEY = 0x1122334455667788, bytes(range(32))
+EVENTS = 150
+
+NO_COUNTS = dict.fromkeys(
+    ["contributions", "duplicates", "stale", "rejected", "results", "resent", "recalls"], 0
+)
+
+
+def play(programs: Kernel, seed: int, workers: int) -> None:
+    """One play, with a job of its own; raises AssertionError where the two differ."""
+    programs.add_job(JOB, workers, KEY)
+    try:
+        playing = Play(programs, workers, random.Random(seed))
+        for _ in range(EVENTS):
+            playing.step()
+        playing.check_state()
+    finally:
+        programs.plane.remove_job(JOB)
+
+
+class Play:
+    """Workers that follow the protocol now and then, and a model that sees the same datagrams."""
+
+    def __init__(self, programs: Kernel, workers: int, draw: random.Random) -> None:
+        self._programs, self._workers, self._draw = programs, workers, draw
+        self._model = SlotModel(workers)
+        self._last: dict[tuple[int, int], Slotted] = {}
+        self._sent: list[Slotted] = []
+        self._slots = draw.sample(range(SLOTS), 2)
+        # Alike on all workers, as the operations are.
+        self._blocks = {slot: draw.choice([16, 32, 240, 256]) for slot in self._slots}
+
+    def step(self) -> None:
+        """One datagram: mostly the one that the protocol asks for, or any that was sent before."""
+        worker, slot = self._draw.randrange(self._workers), self._draw.choice(self._slots)
+        if self._sent and self._draw.random() < 0.15:
+            sent = self._draw.choice(self._sent)
+        else:
+            sent = self._next_of(worker, slot)
+        self._sent.append(sent)
+        self.deliver(sent)
+
+    def deliver(self, sent: Slotted) -> None:
+        answer = self._model.take(sent)
+        verdict, data = self._programs.send(sent.worker, sent.encoded())
+        if answer.datagram is None:
+            assert verdict == DROP
+            return
+        assert verdict == REDIRECT
+        assert answer.datagram == decoded(data[42:], KEY)
+        to = sent.slot, answer.datagram.round & 1, answer.to
+        assert self._programs.addressee(JOB, data) == to
+
+    def check_state(self) -> None:
+        assert self._programs.plane.stats(JOB) == {**NO_COUNTS, **self._model.counts}
+        for slot, rounds in self._model.slots.items():
+            for ours, its in zip(rounds, self._programs.slot(JOB, slot).version, strict=True):
+                check_round(ours, its, self._workers)
+
+    def _next_of(self, worker: int, slot: int) -> Slotted:
+        """What follows what this worker sent there last, or the same again if no result came."""
+        last = self._last.get((worker, slot))
+        if last is not None and not self._has_result(slot, last.round):
+            ahead = self._draw.choice([1, 2, 7]) if self._draw.random() < 0.05 else 0
+            return last.but(round=last.round + ahead)
+        sent = Slotted(
+            JOB,
+            worker,
+            slot,
+            0 if last is None else last.round + 1,
+            next=self._draw.choice([0, 5, 6, 1 << 31, NO_BLOCK - 1, NO_BLOCK]),
+            exponent=self._draw.choice([0, 1, 127, 255]),
+            values=self._values(self._blocks[slot]),
+            block=self._blocks[slot],
+            key=KEY,
+        )
+        self._last[worker, slot] = sent
+        return sent
+
+    def _has_result(self, slot: int, number: int) -> bool:
+        rounds = self._model.slots.get(slot, [])
+        return any(r.number == number and r.has_result for r in rounds)
+
+    def _values(self, block: int) -> tuple[int, ...]:
+        if self._draw.random() < 0.5:
+            return ()
+        return tuple(self._draw.randrange(-(1 << 31), 1 << 31) for _ in range(block))
+
+
+def check_round(ours: Round, its: Version, workers: int) -> None:
+    missing = set(range(workers)) - ours.contributions.keys() if ours.block else set()
+    assert its.turn == ((ours.number >> 1) + 1) % (1 << 31)
+    assert its.missing == sum(1 << worker for worker in missing)
+    assert ~its.reach & 0xFFFFFFFF == ours.next
+    assert its.exponent == ours.exponent
+    assert bool(its.present) == bool(ours.sums)
+    assert [value & 0xFFFFFFFF for value in ours.sums] == list(its.sums)[: len(ours.sums)]
