@@ -12,6 +12,8 @@ constexpr Microseconds kLeastOfOvertaken{1000};
 constexpr Microseconds kMostTimeout{1'000'000};
 constexpr Microseconds kFirstTimeout{100'000};
 
+constexpr std::uint32_t kOutliersBelieved = 32;
+
 constexpr double kFirstWindow = 32;
 constexpr double kLeastWindow = 4;
 
@@ -26,12 +28,19 @@ constexpr Microseconds kRateStretch{10'000};
 }  // namespace
 
 void RoundTrip::add(Microseconds sample) {
-  const Exact exact(sample);
   if (smoothed_ == Exact{0}) {
-    smoothed_ = exact;
-    variation_ = exact / 2;
+    smoothed_ = sample;
+    variation_ = smoothed_ / 2;
     return;
   }
+  if (sample > timeout()) {
+    least_outlier_ = std::min(least_outlier_, sample);
+    if (++outliers_ < kOutliersBelieved) return;
+    sample = least_outlier_;
+  }
+  outliers_ = 0;
+  least_outlier_ = Microseconds::max();
+  const Exact exact(sample);
   variation_ = 0.75 * variation_ + 0.25 * Exact(std::chrono::abs(smoothed_ - exact));
   smoothed_ = 0.875 * smoothed_ + 0.125 * exact;
 }

@@ -15,6 +15,13 @@ constexpr Microseconds kLeastPatienceOfOthers{20'000};
 constexpr Microseconds kMostPatience{1'000'000};
 constexpr std::uint32_t kMostDoublings = 10;
 
+Error not_finite(DType dtype) {
+  std::string text(name_of(dtype));
+  text += " values that are infinite or NaN cannot be added in fixed point: clip them, or set ";
+  text += "SPARSEWIRE_ARITHMETIC=exact";
+  return {ErrorCode::input, kNoRank, std::move(text)};
+}
+
 }  // namespace
 
 SlotWorker::SlotWorker(const SlotPool& pool, std::uint16_t worker)
@@ -50,13 +57,7 @@ void SlotWorker::end_operations() {
   for (; !operations_.empty() && operations_.front().slots_left == 0; ++first_) {
     const Operation& operation = operations_.front();
     ended_.push_back({operation.seq, {}});
-    if (operation.has_non_finite) {
-      ended_.back().failure = Error{
-          ErrorCode::input, kNoRank,
-          std::string(name_of(operation.columns.dtype())) +
-              " values that are infinite or NaN cannot be added in fixed point: clip them, or "
-              "set SPARSEWIRE_ARITHMETIC=exact"};
-    }
+    if (operation.has_non_finite) ended_.back().failure = not_finite(operation.columns.dtype());
     operations_.pop_front();
   }
 }
