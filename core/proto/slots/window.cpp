@@ -12,8 +12,7 @@ constexpr Microseconds kLeastOfOvertaken{1000};
 constexpr Microseconds kMostTimeout{1'000'000};
 constexpr Microseconds kFirstTimeout{100'000};
 
-// Late results in a row, until they are what is to be expected.
-constexpr std::uint32_t kMostStrays = 32;
+constexpr std::uint32_t kOutliersBelieved = 32;
 
 constexpr double kFirstWindow = 32;
 constexpr double kLeastWindow = 4;
@@ -28,16 +27,20 @@ constexpr Microseconds kRateStretch{10'000};
 
 }  // namespace
 
-void RoundTrip::add(Microseconds sample, bool is_own) {
-  const bool is_stray = !is_own && smoothed_ != Exact{0} && sample > timeout();
-  strays_ = is_stray ? strays_ + 1 : 0;
-  if (is_stray && strays_ < kMostStrays) return;
+void RoundTrip::add(Microseconds sample) {
   if (smoothed_ == Exact{0}) {
-    smoothed_ = Exact(sample);
+    smoothed_ = sample;
     variation_ = smoothed_ / 2;
     return;
   }
-  const Exact exact = std::min(Exact(sample), smoothed_ + std::max(4 * variation_, smoothed_));
+  if (sample > timeout()) {
+    least_outlier_ = std::min(least_outlier_, sample);
+    if (++outliers_ < kOutliersBelieved) return;
+    sample = least_outlier_;
+  }
+  outliers_ = 0;
+  least_outlier_ = Microseconds::max();
+  const Exact exact(sample);
   variation_ = 0.75 * variation_ + 0.25 * Exact(std::chrono::abs(smoothed_ - exact));
   smoothed_ = 0.875 * smoothed_ + 0.125 * exact;
 }

@@ -13,10 +13,11 @@ namespace sparsewire::proto {
 
 class RoundTrip {
  public:
-  // Of a contribution that was sent once, until its result came. Where this worker's was not the
-  // last, that includes how long the others took, and a loss of theirs is no round trip: of those
-  // that come too late to be waited for, only many in a row count.
-  void add(Microseconds sample, bool is_own);
+  // Of a contribution that was sent once, until its result came. A sample beyond the timeout is
+  // most likely none: another worker's was lost, and somebody's timer ran out. If it counted,
+  // timeouts would grow with what they themselves delay. Only where nothing else comes for a while,
+  // the least of these counts.
+  void add(Microseconds sample);
 
   // How long to wait for a result: within 2 ms and 1 s, and 100 ms as long as nothing is known.
   Microseconds timeout() const;
@@ -33,7 +34,8 @@ class RoundTrip {
 
   Exact smoothed_{0};  // zero: no sample yet
   Exact variation_{0};
-  std::uint32_t strays_ = 0;  // in a row
+  std::uint32_t outliers_ = 0;  // in a row
+  Microseconds least_outlier_ = Microseconds::max();
 };
 
 // As TCP Veno does (Fu, Liew, JSAC 2003), it tells losses at random from those of a queue that is
@@ -59,14 +61,15 @@ class CongestionWindow {
   void on_loss(Microseconds sent, Microseconds now);
 
  private:
-  // Whether a queue stands that takes as long as the path.
-  bool is_congested() const { return recent_ > 2 * least_; }
+  // Whether a queue stands that takes as long as the path, beyond what hosts make of themselves.
+  bool is_congested() const { return recent_ > 2 * least_ + kJitter; }
   bool has_its_share() const { return 2 * rate_ >= best_rate_; }
   double growth() const;
   void end_round();
   void measure_rate(Microseconds now);
 
   static constexpr Microseconds kNone = Microseconds::max() / 4;
+  static constexpr Microseconds kJitter{1000};
 
   double most_;
   double size_;

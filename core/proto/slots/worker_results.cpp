@@ -57,15 +57,12 @@ void SlotWorker::on_result(const wire::Datagram& result, Microseconds now) {
   measure(slot, result, now);
   take_values(slot, result);
   const bool is_done = take_questions(slot, result);
-  const bool is_late = slot.sendings > 1 || result.header.kind == wire::DatagramKind::recall;
   ++slot.round;
   slot.opens = false;
   slot.sendings = 0;
   slot.timeouts = 0;
   if (is_done) return end(number);
   states_.move(number, SlotStep::ask);
-  // Others have it for long, and fill their windows with what waits for this one.
-  if (is_late) states_.move(number, SlotStep::hurry);
 }
 
 // The aggregator is believed as far as it does no harm: it asks for what some worker may have.
@@ -105,7 +102,7 @@ bool SlotWorker::may_ask(std::uint16_t number, std::size_t at,
 void SlotWorker::measure(const Slot& slot, const wire::Datagram& result, Microseconds now) {
   const bool is_recall = result.header.kind == wire::DatagramKind::recall;
   if (slot.sendings == 1 && !is_recall) {
-    round_trip_.add(now - slot.sent, result.header.worker == worker_);
+    round_trip_.add(now - slot.sent);
     window_.on_sample(now - slot.sent);
   }
   counters_.srtt = round_trip_.smoothed();
