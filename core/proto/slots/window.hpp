@@ -69,7 +69,7 @@ class CongestionWindow {
   void measure_rate(Microseconds now);
 
   static constexpr Microseconds kNone = Microseconds::max() / 4;
-  static constexpr Microseconds kJitter{1000};
+  static constexpr Microseconds kJitter{50};
 
   double most_;
   double size_;
