@@ -13,10 +13,9 @@ namespace sparsewire::proto {
 
 class RoundTrip {
  public:
-  // Of a contribution that was sent once, until its result came. A sample beyond the timeout is
-  // most likely none: another worker's was lost, and somebody's timer ran out. If it counted,
-  // timeouts would grow with what they themselves delay. Only where nothing else comes for a while,
-  // the least of these counts.
+  // Of a contribution that was sent once, until its result came. Where another worker's was lost,
+  // it holds the time until somebody's timer ran out, so that timeouts would grow with what they
+  // delay themselves: more than 10 ms, and 8 times the least round trip, are not believed.
   void add(Microseconds sample);
 
   // How long to wait for a result: within 2 ms and 1 s, and 100 ms as long as nothing is known.
@@ -32,10 +31,9 @@ class RoundTrip {
   using Exact = std::chrono::duration<double, std::micro>;
   static Microseconds rounded(Exact time) { return std::chrono::round<Microseconds>(time); }
 
-  Exact smoothed_{0};  // zero: no sample yet
+  Microseconds least_{0};  // zero: no sample yet
+  Exact smoothed_{0};
   Exact variation_{0};
-  std::uint32_t outliers_ = 0;  // in a row
-  Microseconds least_outlier_ = Microseconds::max();
 };
 
 // As TCP Veno does (Fu, Liew, JSAC 2003), it tells losses at random from those of a queue that is
