@@ -7,6 +7,7 @@
 #include <string>
 
 #include "slot_operations.hpp"
+#include "slot_wrapping.hpp"
 
 namespace {
 
@@ -18,26 +19,6 @@ std::uint64_t seeds() {
   const char* const wanted = std::getenv("SPARSEWIRE_SEEDS");
   return wanted ? std::stoull(wanted) : 40;
 }
-
-// What happens at the ends of a slot's rounds, and how far the test lets them go on.
-constexpr std::uint32_t kAlmostWrapped = UINT32_MAX - 20;
-
-class LateWorker : public proto::SlotWorker {
- public:
-  LateWorker(const SlotPool& pool, std::uint16_t worker) : SlotWorker(pool, worker) {
-    for (Slot& slot : slots_) slot.round = kAlmostWrapped;
-  }
-};
-
-class LateAggregator : public proto::SlotAggregator {
- public:
-  explicit LateAggregator(const SlotPool& pool) : SlotAggregator(pool) {
-    for (Slot& slot : slots_) {
-      slot.rounds[kAlmostWrapped % 2].header.round = kAlmostWrapped - 2;
-      slot.rounds[(kAlmostWrapped + 1) % 2].header.round = kAlmostWrapped - 1;
-    }
-  }
-};
 
 // Takes every contribution for a new one.
 class ForgetfulAggregator : public proto::SlotAggregator {
