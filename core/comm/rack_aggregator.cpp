@@ -71,6 +71,8 @@ bool RackAggregator::reserve(std::uint64_t job, std::size_t bytes) {
 void RackAggregator::close() {
   thread_.post([this] { closing_ = true; });
   thread_.join();
+  workers_.close();
+  parent_.close();
 }
 
 void RackAggregator::progress(Clock::time_point now) {

@@ -47,13 +47,13 @@ _ADVICE = {
     "window": "set SPARSEWIRE_WINDOW alike on all ranks",
     "peer_timeout": "set SPARSEWIRE_PEER_TIMEOUT alike on all ranks",
     "link": "set SPARSEWIRE_LINK alike on all ranks",
+    "racks": "set SPARSEWIRE_RACK on all ranks or on none, alike within a rack",
     "aggregators": "set SPARSEWIRE_AGGREGATORS alike on all ranks, in the same order",
     "interfaces": "name as many in SPARSEWIRE_IFNAME on all ranks, in the order of their networks",
     "hosts": "set SPARSEWIRE_HOSTS alike on all ranks",
     "cuda": "set SPARSEWIRE_CUDA alike on all ranks",
     "transport": "set SPARSEWIRE_TRANSPORT alike on all ranks",
     "arithmetic": "set SPARSEWIRE_ARITHMETIC alike on all ranks",
-    "racks": "set SPARSEWIRE_RACK on all ranks or on none, alike within a rack",
 }
 
 _EPOCH_BITS = 20
