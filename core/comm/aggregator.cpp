@@ -77,6 +77,7 @@ bool Aggregator::serves(const Identity& identity) const {
 void Aggregator::close() {
   thread_.post([this] { closing_ = true; });
   thread_.join();
+  if (datagrams_) datagrams_->close();
 }
 
 AggregatorStats Aggregator::stats() const {

@@ -26,9 +26,8 @@ LaneSlots::LaneSlots(const LanePlace& place, LaneCounters& counters, OnEnd on_en
   const net::UdpOptions options{.datagram_bytes = place.topology.datagram_bytes,
                                 .disturbance = datagrams_.disturbance};
   for (int& socket : sockets) {
-    aggregators_.push_back(std::make_unique<Aggregator>(datagrams_.pool(place.topology),
-                                                        static_cast<std::uint16_t>(place.rank),
-                                                        std::exchange(socket, -1), options));
+    aggregators_.push_back(std::make_unique<Aggregator>(
+        datagrams_.pool(place.topology), datagrams_.worker, std::exchange(socket, -1), options));
   }
 }
 

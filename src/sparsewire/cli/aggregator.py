@@ -48,6 +48,11 @@ def aggregator(
     interface: str = typer.Option(
         "", help="Network interface at which the kernel adds up, with `--transport xdp`."
     ),
+    parent: str | None = typer.Option(
+        None,
+        help="With `--transport udp`: the aggregator above, HOST:PORT or [IPv6]:PORT, where this "
+        "one takes part as one worker, with the sums of its own, which are a rack's.",
+    ),
     verbose: bool = typer.Option(
         False, "--verbose", "-v", help="Log workers that come and jobs that end."
     ),
@@ -56,6 +61,9 @@ def aggregator(
 
     Workers find it with `SPARSEWIRE_AGGREGATORS=host:port`, or several of them, with commas.
     `sparsewire aggregator status` shows what it does.
+
+    Two levels: one aggregator is the root, and each rack has one with `--parent ROOT:PORT`. Ranks
+    name that of their own rack, and set SPARSEWIRE_RACK to a name for it.
     """
     if context.invoked_subcommand:
         _refuse_options(context)
@@ -70,7 +78,7 @@ def aggregator(
     # A service manager stops it with SIGTERM: end as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with exit_on_error():
-        _check_transport(transport, interface)
+        _check_transport(transport, interface, parent)
         server = AggregatorServer(
             parse_address(bind),
             secret=read_secret(secret_file),
@@ -82,6 +90,7 @@ def aggregator(
             grace=grace,
             transport=transport,
             interface=interface,
+            parent=parse_address(parent) if parent else None,
             disturb=os.environ.get("SPARSEWIRE_DISTURB", ""),
         )
     try:
@@ -104,7 +113,7 @@ def _refuse_options(context: typer.Context) -> None:
             )
 
 
-def _check_transport(transport: str, interface: str) -> None:
+def _check_transport(transport: str, interface: str, parent: str | None) -> None:
     if transport not in TRANSPORTS:
         raise ValueError(f"--transport must be {', '.join(TRANSPORTS)}, not {transport!r}")
     if (transport == "xdp") != bool(interface):
@@ -112,3 +121,5 @@ def _check_transport(transport: str, interface: str) -> None:
             "--transport xdp and --interface go together: name the network interface to which the "
             "workers' datagrams come, such as --interface eth0"
         )
+    if parent and transport != "udp":
+        raise ValueError(f"--parent goes with --transport udp, not with {transport}")

@@ -33,6 +33,7 @@ from sparsewire.meeting.observation import (
     ObserverGuard,
     tell,
 )
+from sparsewire.meeting.rack import Rack
 from sparsewire.meeting.sockets import bind, is_loopback, prepare
 from sparsewire.options import LANES_MAX, TRANSPORTS, Address, check_secret
 
@@ -48,6 +49,7 @@ GRACE_DEFAULT_S = 330.0
 # Of its time, what the listener may work.
 _BUSY_SHARE = 0.25
 _POLL_S = 0.5
+_PARENT_POLL_S = 0.1
 
 Place = tuple[int, int]
 """Rank and lane of one worker connection."""
@@ -116,7 +118,7 @@ class WorkerGuard(Guard):
         job.arriving.discard((hello.rank, hello.lane))
         job.workers.add((hello.rank, hello.lane))
 
-    def forget_departed(self, core: Core) -> None:
+    def forget_departed(self, core: Core | Rack) -> None:
         """Forget workers whose connections the native aggregator has closed, then empty jobs."""
         for number, job in self.jobs.items():
             job.workers = {
@@ -147,6 +149,7 @@ class AggregatorServer:
         grace: float = GRACE_DEFAULT_S,
         transport: str = TRANSPORTS[0],
         interface: str = "",
+        parent: Address | None = None,
         disturb: str = "",
     ) -> None:
         """Listen at `address`, port 0 for a free one. Raises Error where that is not possible.
@@ -155,8 +158,9 @@ class AggregatorServer:
         ask for a window of `window_max`. One that says nothing for `grace` seconds is let go.
 
         With `transport` "udp" it also adds up what comes by datagrams to the same port; with "xdp"
-        the kernel does, for what comes in by `interface`. `disturb` is what is to happen to
-        datagrams, for tests: see `Options`.
+        the kernel does, for what comes in by `interface`. With "udp" and a `parent`, the
+        aggregator is that of a rack, and takes part there as one worker. `disturb` is what is to
+        happen to datagrams, for tests: see `Options`.
         """
         self._guard = WorkerGuard(check_secret(secret), jobs_max, ranks_max)
         self._means = transport, interface
@@ -167,12 +171,23 @@ class AggregatorServer:
             opened.callback(self._listener.close)
             datagrams = -1
             self._plane: KernelPlane | None = None
-            if transport == "udp":
+            self._rack: Rack | None = None
+            if parent:
+                self._rack = Rack(
+                    parent,
+                    bind_datagrams(self.address),
+                    has_secret=bool(secret),
+                    memory=memory,
+                    job_memory=job_memory,
+                    disturb=disturb,
+                )
+                opened.callback(self._rack.close)
+            elif transport == "udp":
                 datagrams = bind_datagrams(self.address).detach()
             elif transport == "xdp":
                 self._plane = KernelPlane(interface, bind_datagrams(self.address))
                 opened.callback(self._plane.close)
-            self._core = Core(
+            self._core: Core | Rack = self._rack or Core(
                 memory=memory,
                 job_memory=job_memory,
                 window=window_max,
@@ -202,17 +217,24 @@ class AggregatorServer:
         next_look = 0.0
         while not until():
             started = time.thread_time()
-            for connection, hello in self._listener.poll(_POLL_S):
+            for connection, hello in self._arrivals():
                 if hello.role is Role.OBSERVER:
                     tell(connection, self.status())
                 else:
                     self._add(connection, hello)
             if time.monotonic() >= next_look:
                 self._guard.forget_departed(self._core)
-                if self._plane:
-                    self._plane.keep(self._guard.jobs)
+                if below := self._plane or self._rack:
+                    below.keep(self._guard.jobs)
                 next_look = time.monotonic() + _POLL_S
             _rest(time.thread_time() - started)
+
+    def _arrivals(self) -> list[tuple[socket.socket, Hello]]:
+        """Those who have proved themselves. As long as there is no parent, all have to wait."""
+        if self._rack and not self._rack.reaches_parent:
+            time.sleep(_PARENT_POLL_S)
+            return []
+        return self._listener.poll(_POLL_S)
 
     def stats(self) -> dict[str, int]:
         """Of all jobs since the start; datagrams only where it is not the kernel that takes them,
@@ -249,11 +271,7 @@ class AggregatorServer:
         job = self._guard.jobs[hello.job]
         try:
             prepare(connection)
-            key = datagram_key(job.key, job.epoch)
-            if self._plane:
-                self._plane.add_job(hello.job, job.epoch, job.world_size, key)
-            place = hello.job, hello.world_size, hello.rank, hello.lane
-            self._core.add_worker(*place, connection.detach(), job.epoch, key)
+            self._hand_over(connection, hello, job)
         except (RuntimeError, ValueError, MemoryError, OSError):
             # What is detached, the native aggregator has closed; the other jobs go on.
             connection.close()
@@ -262,6 +280,16 @@ class AggregatorServer:
             return
         self._guard.seat(hello)
         _log.info("job %016x: rank %d, lane %d is here", hello.job, hello.rank, hello.lane)
+
+    def _hand_over(self, connection: socket.socket, hello: Hello, job: Job) -> None:
+        if isinstance(self._core, Rack):
+            self._core.add_worker(connection, hello, job.key)
+            return
+        key = datagram_key(job.key, job.epoch)
+        if self._plane:
+            self._plane.add_job(hello.job, job.epoch, job.world_size, key)
+        place = hello.job, hello.world_size, hello.rank, hello.lane
+        self._core.add_worker(*place, connection.detach(), job.epoch, key)
 
 
 def _rest(worked: float) -> None:
