@@ -8,12 +8,20 @@ namespace sparsewire::proto {
 namespace {
 
 constexpr Microseconds kLeastTimeout{2'000};
+constexpr Microseconds kLeastOfOvertaken{1000};
 constexpr Microseconds kMostTimeout{1'000'000};
 constexpr Microseconds kFirstTimeout{100'000};
 
 constexpr double kFirstWindow = 32;
 constexpr double kLeastWindow = 4;
-constexpr double kShrinking = 0.7;  // CUBIC's (RFC 9438)
+
+// What a round trip adds, and what a loss leaves.
+constexpr double kGrowth = 2;
+constexpr double kShrinking = 0.8;
+constexpr double kCongestedGrowth = 1;
+constexpr double kCongestedShrinking = 0.5;
+
+constexpr Microseconds kRateStretch{10'000};
 
 }  // namespace
 
@@ -28,9 +36,11 @@ void RoundTrip::add(Microseconds sample) {
   smoothed_ = 0.875 * smoothed_ + 0.125 * exact;
 }
 
-Microseconds RoundTrip::timeout() const {
+Microseconds RoundTrip::timeout() const { return std::max(timeout_of_overtaken(), kLeastTimeout); }
+
+Microseconds RoundTrip::timeout_of_overtaken() const {
   if (smoothed_ == Exact{0}) return kFirstTimeout;
-  return std::clamp(rounded(smoothed_ + 4 * variation_), kLeastTimeout, kMostTimeout);
+  return std::clamp(rounded(smoothed_ + 4 * variation_), kLeastOfOvertaken, kMostTimeout);
 }
 
 CongestionWindow::CongestionWindow(std::size_t most)
@@ -38,14 +48,42 @@ CongestionWindow::CongestionWindow(std::size_t most)
       size_(std::min(kFirstWindow, most_)),
       slow_start_below_(most_) {}
 
-void CongestionWindow::on_result() {
-  size_ = std::min(most_, size_ + (size_ < slow_start_below_ ? 1 : 1 / size_));
+void CongestionWindow::on_sample(Microseconds sample) {
+  least_ = std::min(least_, sample);
+  current_ = std::min(current_, sample);
 }
 
-void CongestionWindow::on_loss(Microseconds now, Microseconds round_trip) {
-  if (now < next_loss_) return;
-  next_loss_ = now + round_trip;
-  size_ = std::max(kLeastWindow, size_ * kShrinking);
+void CongestionWindow::on_result(Microseconds now) {
+  if (--round_left_ <= 0) end_round();
+  measure_rate(now);
+  size_ = std::min(most_, size_ + growth());
+}
+
+double CongestionWindow::growth() const {
+  if (size_ < slow_start_below_) return 1;
+  if (!is_congested()) return kGrowth / size_;
+  return has_its_share() ? 0 : kCongestedGrowth / size_;
+}
+
+void CongestionWindow::end_round() {
+  round_left_ = size_;
+  recent_ = std::exchange(current_, kNone);
+}
+
+void CongestionWindow::measure_rate(Microseconds now) {
+  ++results_;
+  const Microseconds lasted = now - began_;
+  if (lasted < kRateStretch) return;
+  rate_ = results_ / static_cast<double>(lasted.count());
+  best_rate_ = std::max(best_rate_, rate_);
+  began_ = now;
+  results_ = 0;
+}
+
+void CongestionWindow::on_loss(Microseconds sent, Microseconds now) {
+  if (sent < shrunk_) return;
+  shrunk_ = now;
+  size_ = std::max(kLeastWindow, size_ * (is_congested() ? kCongestedShrinking : kShrinking));
   slow_start_below_ = size_;
 }
 

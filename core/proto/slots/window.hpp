@@ -19,6 +19,9 @@ class RoundTrip {
   // How long to wait for a result: within 2 ms and 1 s, and 100 ms as long as nothing is known.
   Microseconds timeout() const;
 
+  // The same where later results have come already, so that others are not just slow: from 1 ms on.
+  Microseconds timeout_of_overtaken() const;
+
   Microseconds smoothed() const { return rounded(smoothed_); }
   Microseconds variation() const { return rounded(variation_); }
 
@@ -30,6 +33,11 @@ class RoundTrip {
   Exact variation_{0};
 };
 
+// As TCP Veno does (Fu, Liew, JSAC 2003), it tells losses at random from those of a queue that is
+// full, by the round trip. As long as no long queue stands, it grows by 2 a round trip, and a loss
+// takes a fifth of it. Where one stands, it grows as Reno does, but only while results come at less
+// than half of their best rate, and a loss takes half: somebody else may be there, whose packets
+// the queue drops more often, as they come in bursts or are longer.
 class CongestionWindow {
  public:
   // Of at most so many datagrams.
@@ -38,16 +46,41 @@ class CongestionWindow {
   bool has_room(std::size_t in_flight) const { return in_flight < size(); }
   std::size_t size() const { return static_cast<std::size_t>(size_); }
 
-  void on_result();
+  // The round trip of a contribution that was sent once.
+  void on_sample(Microseconds sample);
 
-  // Something was lost. What is lost within one round trip counts once.
-  void on_loss(Microseconds now, Microseconds round_trip);
+  void on_result(Microseconds now);
+
+  // A contribution of which this is the first sending, or its result, is lost. All that was on its
+  // way when the window shrank counts as one loss.
+  void on_loss(Microseconds sent, Microseconds now);
 
  private:
+  // Whether a queue stands that takes as long as the path.
+  bool is_congested() const { return recent_ > 2 * least_; }
+  bool has_its_share() const { return 2 * rate_ >= best_rate_; }
+  double growth() const;
+  void end_round();
+  void measure_rate(Microseconds now);
+
+  static constexpr Microseconds kNone = Microseconds::max() / 4;
+
   double most_;
   double size_;
   double slow_start_below_;
-  Microseconds next_loss_ = Microseconds::min();  // none counts before
+  Microseconds shrunk_ = Microseconds::min();  // the last time
+
+  // Round trips: the least so far, in the last window of results, and in this one.
+  Microseconds least_ = kNone;
+  Microseconds recent_{0};
+  Microseconds current_ = kNone;
+  double round_left_ = 1;  // results
+
+  // Results per microsecond, in stretches of at least 10 ms.
+  Microseconds began_{0};
+  double results_ = 0;
+  double rate_ = 0;
+  double best_rate_ = 0;
 };
 
 // What was sent before three others whose results have come is taken for lost (RFC 5681's three

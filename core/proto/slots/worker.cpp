@@ -76,14 +76,20 @@ bool SlotWorker::awaits_result(std::uint16_t slot) const {
   return state == SlotState::flying || state == SlotState::overdue;
 }
 
-// How long a contribution may be on its way. It doubles each time that it was in vain.
+// How long a contribution may be on its way. It doubles each time that it was in vain. Workers take
+// turns, which differ from round to round. Where later results have come, each comes in a while
+// after the one before. Where none come, all but the first wait: some worker may just be slow.
 Microseconds SlotWorker::patience(std::uint16_t number) const {
   const Slot& slot = slots_[number];
-  const bool is_scout = (number + slot.round) % pool_.workers == worker_;
-  const Microseconds timeout = round_trip_.timeout();
-  const Microseconds first =
-      is_scout ? timeout : std::max(kPatienceOfOthers * timeout, kLeastPatienceOfOthers);
-  return std::min(first * (1 << std::min(slot.timeouts, kMostDoublings)), kMostPatience);
+  const std::uint32_t first = (number + slot.round) % pool_.workers;
+  const std::uint32_t turn = (worker_ + pool_.workers - first) % pool_.workers;
+  Microseconds patience = round_trip_.timeout();
+  if (states_.of(number) == SlotState::overdue) {
+    patience = (turn + 1) * round_trip_.timeout_of_overtaken();
+  } else if (turn != 0) {
+    patience = std::max(kPatienceOfOthers * patience, kLeastPatienceOfOthers);
+  }
+  return std::min(patience * (1 << std::min(slot.timeouts, kMostDoublings)), kMostPatience);
 }
 
 // As long as nothing has overtaken it, a contribution may wait in a queue: every result that comes
@@ -186,6 +192,7 @@ void SlotWorker::note_sent(std::uint16_t number, Microseconds now) {
   states_.move(number, SlotStep::send);
   slot.sent = now;
   slot.number = ++counters_.datagrams;
+  if (slot.sendings == 0) slot.first_sent = now;
   if (slot.sendings++ != 0) ++counters_.retransmissions;
   look_at_timers_ = std::min(look_at_timers_, now + patience(number));
 }

@@ -80,6 +80,7 @@ class SlotWorker {
     std::uint32_t timeouts = 0;        // in this round
     std::uint64_t operation = 0;       // as operations are counted
     std::uint64_t number = 0;          // of its last datagram
+    Microseconds first_sent{0};        // in this round
     Microseconds sent{0};              // the last time
     Column columns[wire::kMaxColumns];
   };
@@ -120,7 +121,7 @@ class SlotWorker {
   void take_values(const Slot& slot, const wire::Datagram& result);
   bool take_questions(Slot& slot, const wire::Datagram& result);
   void end(std::uint16_t slot);
-  void on_loss(Microseconds now);
+  void on_loss(const Slot& slot, Microseconds now);
 
   SlotPool pool_;
   std::uint16_t worker_;

@@ -36,11 +36,11 @@ void SlotWorker::on_recall(std::uint16_t number, Microseconds now) {
   if (state == SlotState::waiting) return states_.move(number, SlotStep::hurry);
   if (!awaits_result(number) || now - slots_[number].sent < round_trip_.timeout() / 2) return;
   states_.move(number, SlotStep::hurry);
-  on_loss(now);
+  on_loss(slots_[number], now);
 }
 
-void SlotWorker::on_loss(Microseconds now) {
-  window_.on_loss(now, round_trip_.smoothed());
+void SlotWorker::on_loss(const Slot& slot, Microseconds now) {
+  window_.on_loss(slot.first_sent, now);
   counters_.window = static_cast<std::uint32_t>(window_.size());
 }
 
@@ -101,18 +101,22 @@ bool SlotWorker::may_ask(std::uint16_t number, std::size_t at,
 // A time is taken only of what was sent once (Karn), and not of a recall: it is not the answer.
 void SlotWorker::measure(const Slot& slot, const wire::Datagram& result, Microseconds now) {
   const bool is_recall = result.header.kind == wire::DatagramKind::recall;
-  if (slot.sendings == 1 && !is_recall) round_trip_.add(now - slot.sent);
+  if (slot.sendings == 1 && !is_recall) {
+    round_trip_.add(now - slot.sent);
+    window_.on_sample(now - slot.sent);
+  }
   counters_.srtt = round_trip_.smoothed();
   counters_.rttvar = round_trip_.variation();
   const bool came_late = slot.sendings > 1 && result.header.worker == worker_;
-  window_.on_result();
-  if (is_recall || came_late) on_loss(now);
+  window_.on_result(now);
+  if (is_recall || came_late) on_loss(slot, now);
   counters_.window = static_cast<std::uint32_t>(window_.size());
   last_result_ = now;
   overtaking_.on_result(slot.number);
   while (const auto first = states_.first(SlotState::flying)) {
     if (!overtaking_.has_overtaken(slots_[*first].number)) break;
     states_.move(*first, SlotStep::give_up);
+    look_at_timers_ = std::min(look_at_timers_, due(*first));
   }
 }
 

@@ -20,12 +20,14 @@ inline double widened(const Buffer& data, std::size_t index, DType dtype) {
 
 // Rounds once.
 inline void put_rounded(Buffer& data, std::size_t index, DType dtype, double value) {
+  const auto nearest = [&](int digits, int smallest) {
+    return static_cast<float>(std::isnan(value) ? value : round_to(value, digits, smallest));
+  };
   switch (dtype) {
     case DType::float16:
-      return store(data.data(), index, float_to_half(static_cast<float>(round_to(value, 11, -24))));
+      return store(data.data(), index, float_to_half(nearest(11, -24)));
     case DType::bfloat16:
-      return store(data.data(), index,
-                   float_to_bfloat16(static_cast<float>(round_to(value, 8, -133))));
+      return store(data.data(), index, float_to_bfloat16(nearest(8, -133)));
     default:
       return store(data.data(), index, static_cast<float>(value));
   }
