@@ -64,7 +64,8 @@ inline std::vector<Sockets> colocated_mesh(const wire::Topology& topology,
 
 // Every rank joined to every aggregator, per lane.
 inline std::vector<Sockets> dedicated_mesh(const wire::Topology& topology, std::uint64_t job,
-                                           std::deque<comm::Aggregator>& aggregators) {
+                                           std::deque<comm::Aggregator>& aggregators,
+                                           const comm::DatagramSeal& seal = {}) {
   std::vector<Sockets> mesh(topology.world_size);
   for (std::uint32_t rank = 0; rank < topology.world_size; ++rank) {
     for (std::uint32_t lane = 0; lane < topology.lanes; ++lane) {
@@ -73,7 +74,7 @@ inline std::vector<Sockets> dedicated_mesh(const wire::Topology& topology, std::
         SocketPair pair = connected_pair();
         mesh[rank][lane].push_back(std::move(pair.a));
         aggregator.add_worker({job, topology.world_size, static_cast<Rank>(rank), lane},
-                              pair.b.release());
+                              pair.b.release(), seal);
       }
     }
   }
@@ -115,8 +116,14 @@ class Cluster {
     for (std::size_t rank = 0; rank < mesh_.size(); ++rank) {
       if (static_cast<Rank>(rank) == absent) continue;
       communicators_[rank] = std::make_unique<comm::Communicator>(
-          topology_, static_cast<Rank>(rank), dedicated_, released(mesh_[rank]), hosts_);
+          topology_, static_cast<Rank>(rank), dedicated_, released(mesh_[rank]), hosts_,
+          rank < datagrams_.size() ? datagrams_[rank] : nullptr);
     }
+  }
+
+  // Where each rank's datagrams go; before it starts.
+  void send_datagrams(std::vector<std::shared_ptr<comm::DatagramPlace>> places) {
+    datagrams_ = std::move(places);
   }
 
   comm::Communicator& operator[](std::size_t rank) { return *communicators_[rank]; }
@@ -151,6 +158,7 @@ class Cluster {
   bool dedicated_;
   proto::Hosts hosts_;
   std::vector<Sockets> mesh_;
+  std::vector<std::shared_ptr<comm::DatagramPlace>> datagrams_;  // by rank, or none
   std::vector<std::unique_ptr<comm::Communicator>> communicators_;
 };
 

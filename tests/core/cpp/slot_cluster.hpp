@@ -1,0 +1,158 @@
+// A job whose ranks send datagrams to aggregators, all of it in one process; and what strangers can
+// send there.
+#pragma once
+
+#include <numeric>
+#include <optional>
+#include <string>
+
+#include "cluster.hpp"
+#include "udp_sockets.hpp"
+#include "wire/datagram.hpp"
+
+namespace sparsewire::test {
+
+// Aggregators with a socket for datagrams each, of which tests keep a copy.
+class SlotAggregators {
+ public:
+  explicit SlotAggregators(std::size_t count, const comm::AggregatorLimits& limits = {},
+                           const std::optional<net::Disturbance>& disturbance = {}) {
+    for (std::size_t i = 0; i < count; ++i) {
+      Socket socket = bound_socket(AF_INET);
+      addresses_.push_back(address_of(socket.fd()));
+      copies_.push_back(socket.duplicate());
+      all_.emplace_back(limits, socket.release(), disturbance);
+    }
+  }
+
+  std::deque<comm::Aggregator>& all() { return all_; }
+  comm::Aggregator& operator[](std::size_t index) { return all_[index]; }
+  std::size_t size() const { return addresses_.size(); }
+  const net::Address& address(std::size_t index) const { return addresses_[index]; }
+  // Sends from the aggregator's own address.
+  const Socket& copy(std::size_t index) const { return copies_[index]; }
+  void go() { all_.clear(); }
+
+  proto::SlotAggregatorCounters counters(std::uint64_t job, std::size_t index = 0) const {
+    const auto slots = all_[index].stats().slots;
+    const auto at = slots.find(job);
+    return at == slots.end() ? proto::SlotAggregatorCounters{} : at->second;
+  }
+
+ private:
+  std::vector<net::Address> addresses_;
+  std::vector<Socket> copies_;
+  std::deque<comm::Aggregator> all_;
+};
+
+struct SlotSettings {
+  std::uint64_t job = 1;
+  proto::Arithmetic arithmetic = proto::Arithmetic::exact;
+  std::optional<net::Disturbance> disturbance = {};
+  std::uint32_t datagram_bytes = 1472;
+};
+
+inline wire::TagKey key_of(std::uint64_t job, std::uint32_t datagram_bytes) {
+  Buffer key(wire::kTagKeyBytes);
+  for (std::size_t i = 0; i < key.size(); ++i) key[i] = static_cast<std::byte>(job * 37 + i);
+  return {key, datagram_bytes};
+}
+
+// A job, joined and greeted: its communicators, and what its datagrams are known by.
+class SlotJob {
+ public:
+  static constexpr std::uint32_t kEpoch = 5;
+
+  SlotJob(SlotAggregators& aggregators, std::uint32_t world_size, const SlotSettings& settings = {})
+      : settings_(settings),
+        key_(key_of(settings.job, settings.datagram_bytes)),
+        cluster_(joined(aggregators, world_size)) {
+    std::vector<std::shared_ptr<comm::DatagramPlace>> places;
+    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+      places.push_back(place_of(aggregators, rank));
+      for (const auto& connections : cluster_.sockets_of(static_cast<Rank>(rank))) {
+        for (const Socket& socket : connections) connections_.push_back(socket.duplicate());
+      }
+    }
+    cluster_.send_datagrams(std::move(places));
+    cluster_.start_but(kNoRank);
+  }
+
+  Cluster& cluster() { return cluster_; }
+  const wire::TagKey& key() const { return key_; }
+  // Where a rank's datagrams come from, those to the first aggregator.
+  const net::Address& address(std::size_t rank) const { return addresses_[rank].front(); }
+
+  // Ends a rank's connections, as its death would; the rank itself goes on.
+  void cut(std::size_t rank) {
+    const std::size_t each = connections_.size() / cluster_.size();
+    for (std::size_t i = rank * each; i < (rank + 1) * each; ++i) {
+      ::shutdown(connections_[i].fd(), SHUT_RDWR);
+    }
+  }
+
+  std::uint64_t figure(comm::SlotFigure figure, std::size_t rank) {
+    return cluster_[rank].stats().slots[static_cast<std::size_t>(figure)];
+  }
+
+ private:
+  Cluster joined(SlotAggregators& aggregators, std::uint32_t world_size) {
+    auto topology = topology_of(world_size, 1, static_cast<std::uint32_t>(aggregators.size()));
+    topology.datagram_bytes = settings_.datagram_bytes;
+    const comm::DatagramSeal seal{kEpoch, std::make_shared<wire::TagKey>(key_)};
+    return {topology, true, dedicated_mesh(topology, settings_.job, aggregators.all(), seal)};
+  }
+
+  std::shared_ptr<comm::DatagramPlace> place_of(SlotAggregators& aggregators, std::uint32_t rank) {
+    std::vector<std::vector<int>> sockets(1);
+    addresses_.emplace_back();
+    for (std::size_t i = 0; i < aggregators.size(); ++i) {
+      Socket socket = bound_socket(AF_INET);
+      connect_to(socket, aggregators.address(i));
+      greet(socket, rank);
+      addresses_.back().push_back(address_of(socket.fd()));
+      sockets[0].push_back(socket.release());
+    }
+    return std::make_shared<comm::DatagramPlace>(
+        comm::DatagramPlace{.sockets = net::Sockets(std::move(sockets)),
+                            .job = settings_.job,
+                            .epoch = kEpoch,
+                            .key = key_,
+                            .arithmetic = settings_.arithmetic,
+                            .disturbance = settings_.disturbance});
+  }
+
+  // Until the aggregator answers, which may not have heard of the job yet.
+  void greet(const Socket& socket, std::uint32_t rank) {
+    Buffer hello(64);
+    wire::encode({.kind = wire::DatagramKind::hello,
+                  .worker = static_cast<std::uint16_t>(rank),
+                  .columns = 0,
+                  .job = settings_.job,
+                  .epoch = kEpoch},
+                 {}, hello);
+    key_.seal(hello);
+    Buffer answer(64);
+    wait_until([&] {
+      (void)::send(socket.fd(), hello.data(), hello.size(), 0);
+      pollfd end{.fd = socket.fd(), .events = POLLIN, .revents = 0};
+      ::poll(&end, 1, 20);
+      return ::recv(socket.fd(), answer.data(), answer.size(), 0) == 64;
+    });
+    REQUIRE(wire::decode_datagram(answer)->header.kind == wire::DatagramKind::welcome);
+  }
+
+  const SlotSettings settings_;
+  const wire::TagKey key_;
+  std::vector<std::vector<net::Address>> addresses_;  // by rank and aggregator
+  std::vector<Socket> connections_;                   // copies, rank by rank
+  Cluster cluster_;
+};
+
+inline void send_to(const Socket& socket, const net::Address& to, std::span<const std::byte> data) {
+  const net::SystemAddress address = to.system();
+  (void)::sendto(socket.fd(), data.data(), data.size(), MSG_DONTWAIT, &address.generic,
+                 address.size);
+}
+
+}  // namespace sparsewire::test
