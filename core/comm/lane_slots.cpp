@@ -11,7 +11,7 @@ namespace sparsewire::comm {
 namespace {
 
 // Bytes of a tensor. Through slots it takes three round trips at least, and one through the stream,
-// whose sums have the same bits where they are exact.
+// whose sums have the same bits where they are exact, and ranks are not added up by racks.
 constexpr std::size_t kLeastExact = 64 * 1024;
 
 proto::Microseconds microseconds_of(Clock::time_point now) {
@@ -40,7 +40,9 @@ bool LaneSlots::carries(const Operation& operation) const {
   if (!is_plain_sum || descriptor.count == 0) return false;
   const bool is_fixed = datagrams_.arithmetic == proto::Arithmetic::fixed;
   if (is_fixed && !proto::has_fixed_point(descriptor.dtype, descriptor.op)) return false;
-  if (!is_fixed && descriptor.count * element_size(descriptor.dtype) < kLeastExact) return false;
+  const bool has_racks = datagrams_.workers != place_.topology.world_size;
+  const std::uint64_t bytes = descriptor.count * element_size(descriptor.dtype);
+  if (!is_fixed && !has_racks && bytes < kLeastExact) return false;
   return proto::fits_slots(datagrams_.pool(place_.topology), tensor_of(operation));
 }
 

@@ -38,6 +38,7 @@ from sparsewire.meeting.observation import (
 from sparsewire.options import Address
 
 SLOTS = ["contributions", "duplicates", "stale", "rejected", "results", "resent", "recalls"]
+TO_PARENT = ["passed", "passed_again"]
 SAMPLE = re.compile(r'(?P<name>[a-z_]+)(?:\{job="(?P<job>[0-9a-f]{16})"\})? (?P<value>\S+)')
 
 
@@ -113,7 +114,7 @@ def test_running_job_is_shown_with_its_workers_and_datagrams(tmp_path: Path) -> 
         (job,) = told["jobs"]
         assert job["job"] == first.jobs[0].job
         assert (job["ranks"], job["here"]) == (2, 2)
-        assert list(job["slots"]) == SLOTS
+        assert list(job["slots"]) == [*SLOTS, *TO_PARENT]
         for name in SLOTS:
             assert job["slots"][name] >= first.jobs[0].slots[name], name
         assert job["slots"]["contributions"] >= 2 * job["slots"]["results"] > 0
