@@ -16,7 +16,7 @@ from sparsewire.bench.job import BenchOptions, Job
 
 
 def job_of(**fields: str) -> Job:
-    return BenchOptions(elements="5000", **fields).job(3)
+    return BenchOptions(elements="5000", **fields).job(4)
 
 
 def groups_in(racks: list[str], fields: dict[str, str], together: int) -> list[range]:
@@ -53,9 +53,9 @@ def test_racks_and_hosts_are_groups(
 
 def test_sums_of_groups_are_added_in_order() -> None:
     job = job_of()
-    alone = [range(rank, rank + 1) for rank in range(3)]
-    parts = [prepare(job, job.cases[0], rank, alone).dense for rank in range(3)]
-    uneven = prepare(job, job.cases[0], 0, [range(1), range(1, 3)]).expected
-    inner = reduce_in_rank_order(parts[1:], "sum")
-    assert np.array_equal(uneven, reduce_in_rank_order([parts[0], inner], "sum"))
-    assert not np.array_equal(uneven, reduce_in_rank_order(parts, "sum"))
+    alone = [range(rank, rank + 1) for rank in range(4)]
+    parts = [prepare(job, job.cases[0], rank, alone).dense for rank in range(4)]
+    in_pairs = prepare(job, job.cases[0], 0, [range(2), range(2, 4)]).expected
+    pairs = [reduce_in_rank_order(parts[first : first + 2], "sum") for first in (0, 2)]
+    assert np.array_equal(in_pairs, reduce_in_rank_order(pairs, "sum"))
+    assert not np.array_equal(in_pairs, reduce_in_rank_order(parts, "sum"))
