@@ -75,7 +75,7 @@ void LaneProtocol::submit(Operation& operation) {
 
 void LaneProtocol::on_stream_end(std::uint64_t seq) {
   const bool is_gate = slots_ && slots_->awaits(seq);
-  is_gate ? slots_->begin(seq, Clock::now()) : end(seq);
+  is_gate ? slots_->open_gate(seq, Clock::now()) : end(seq);
 }
 
 void LaneProtocol::on_slots_end(std::uint64_t seq, const Status& failure) {
@@ -115,7 +115,7 @@ void LaneProtocol::fail(std::uint64_t seq) {
   if (is_broken_ || (slots_ && !book_.has(seq))) return;
   peers_.detach();
   streams_.cancel(seq);
-  if (slots_) slots_->drop(seq);
+  if (slots_) slots_->drop(seq, Clock::now());
   if (exchanges_) exchanges_->drop(seq);
   if (book_.has(seq)) end(seq);
 }

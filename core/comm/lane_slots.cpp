@@ -58,18 +58,36 @@ void LaneSlots::expect(const Operation& operation) {
 
 bool LaneSlots::awaits(std::uint64_t seq) const {
   const auto at = operations_.find(seq);
-  return at != operations_.end() && at->second.unfinished == 0;
+  return at != operations_.end() && at->second.stage == Stage::at_gate;
 }
 
-void LaneSlots::begin(std::uint64_t seq, Clock::time_point now) {
-  Current& current = operations_.at(seq);
+void LaneSlots::open_gate(std::uint64_t seq, Clock::time_point now) {
+  operations_.at(seq).stage = Stage::through;
+  begin_in_order(now);
+}
+
+void LaneSlots::drop(std::uint64_t seq, Clock::time_point now) {
+  operations_.erase(seq);
+  begin_in_order(now);
+}
+
+void LaneSlots::begin_in_order(Clock::time_point now) {
+  auto at = operations_.lower_bound(next_to_begin_);
+  for (; at != operations_.end() && at->second.stage == Stage::through; ++at) {
+    begin(at->first, at->second);
+  }
+  progress(now);
+}
+
+void LaneSlots::begin(std::uint64_t seq, Current& current) {
+  next_to_begin_ = seq + 1;
+  current.stage = Stage::begun;
   current.unfinished = aggregators_.size();
   proto::SlotTensor tensor = tensor_of(*current.operation);
   for (const auto& aggregator : aggregators_) {
     aggregator->worker.begin(seq, tensor);
     ++tensor.owner;
   }
-  progress(now);
 }
 
 void LaneSlots::break_off() noexcept {

@@ -25,13 +25,15 @@ class LaneSlots {
 
   bool carries(const Operation& operation) const;
 
-  // An operation that it carries, which begins once the gate is open; and whether there is one.
+  // An operation that it carries, which stands at its gate until that is open.
   void expect(const Operation& operation);
   bool awaits(std::uint64_t seq) const;
   bool has(std::uint64_t seq) const { return operations_.contains(seq); }
-  void begin(std::uint64_t seq, Clock::time_point now);
+  // The gate is open. Gates at several aggregators open in any order, but operations begin in that
+  // in which they were issued, which is the same on all ranks.
+  void open_gate(std::uint64_t seq, Clock::time_point now);
   // Forgets one that has not begun.
-  void drop(std::uint64_t seq) { operations_.erase(seq); }
+  void drop(std::uint64_t seq, Clock::time_point now);
   // Touches no tensor any more, for ever.
   void break_off() noexcept;
 
@@ -54,13 +56,17 @@ class LaneSlots {
     proto::SlotWorker worker;
     net::UdpSocket socket;
   };
+  enum class Stage : std::uint8_t { at_gate, through, begun };
   struct Current {
     const Operation* operation;
-    std::size_t unfinished = 0;  // aggregators; none before it begins
+    Stage stage = Stage::at_gate;
+    std::size_t unfinished = 0;  // aggregators
     Status failure = {};
   };
 
   proto::SlotTensor tensor_of(const Operation& operation) const;
+  void begin_in_order(Clock::time_point now);
+  void begin(std::uint64_t seq, Current& current);
   void receive(Aggregator& aggregator, proto::Microseconds now);
   void take(Aggregator& aggregator, std::span<const std::byte> data, proto::Microseconds now);
   void send(Aggregator& aggregator, proto::Microseconds now);
@@ -73,6 +79,7 @@ class LaneSlots {
   OnEnd on_end_;
   std::vector<std::unique_ptr<Aggregator>> aggregators_;
   std::map<std::uint64_t, Current> operations_;
+  std::uint64_t next_to_begin_ = 0;  // all below it have begun, or never will
   std::uint64_t rejected_ = 0;
 };
 

@@ -161,4 +161,29 @@ inline void send_to(const Socket& socket, const net::Address& to, std::span<cons
                  address.size);
 }
 
+// --- Operations of all ranks ---
+
+inline constexpr wire::Descriptor kLargeSum{DType::float32, ReduceOp::sum, 200'000};
+
+using Operations = std::vector<OperationPtr>;
+
+inline Operations submit_all(Cluster& cluster, Collective& collective) {
+  Operations operations;
+  for (std::size_t rank = 0; rank < cluster.size(); ++rank) {
+    operations.push_back(submit(cluster, collective, rank));
+  }
+  return operations;
+}
+
+inline void check_all_done(const Operations& operations, const Collective& collective) {
+  for (std::size_t rank = 0; rank < operations.size(); ++rank) {
+    CAPTURE(rank);
+    check_done(operations[rank], collective, rank);
+  }
+}
+
+inline Collective large_collective(std::size_t ranks, Random& random, Density density = {1}) {
+  return random_collective(kLargeSum, ranks, 256, density, random);
+}
+
 }  // namespace sparsewire::test
