@@ -54,14 +54,15 @@ int make(struct xdp_md* ctx) {
   const struct worker* from = worker_of(0, number % shape.workers);
   if (!from) return XDP_DROP;
   // What a worker sends is an answer with its ends reversed.
-  *frame.protocol = bpf_htons(ETH_P_IP);
-  *(__u32*)frame.ip = bpf_htonl(0x45000000);
-  ((__u32*)frame.ip)[1] = 0;
-  ((__u32*)frame.ip)[2] = bpf_htonl(0x40110000);
-  write_headers(&frame, reply_bytes(steps));
-  address_to(&frame, from, frame.ip->check);
-  frame.ip->saddr = from->address;
-  frame.ip->daddr = from->local;
+  struct iphdr* ip = frame.ip;
+  ((__be16*)ip)[-1] = bpf_htons(ETH_P_IP);
+  *(__u32*)ip = bpf_htonl(0x45000000);
+  ((__u32*)ip)[1] = 0;
+  ((__u32*)ip)[2] = bpf_htonl(0x40110000);
+  write_headers(&frame, steps);
+  address_to(&frame, from, *checksum_of(&frame));
+  *frame.from = from->address.word[3];
+  *frame.to = from->local.word[3];
   frame.udp->source = from->port;
   frame.udp->dest = port;
   return XDP_TX;

@@ -86,8 +86,9 @@ for hosts in 2 4 6 8; do
     measure "slots-scale-$hosts" $reduce --hosts "$hosts" --link 250mbit $inside --transport udp \
         $few --density 1
 done
-measure racks-flat $reduce --hosts 4 --link 500mbit --racks 2 --trunk 250mbit $inside \
-    --transport udp $few --density 1
+racks="$reduce --hosts 4 --link 500mbit --racks 2 --trunk 250mbit $inside --transport udp"
+measure racks-flat $racks $few --density 1
+measure racks-hierarchy $racks --hierarchy $few --density 1
 
 # Sparse input: positions are known, and nothing is scanned.
 sparse="--input sparse --pattern random"

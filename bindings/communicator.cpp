@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -145,14 +146,17 @@ void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_
                        std::uint32_t window, double peer_timeout, std::vector<std::uint32_t> hosts,
                        std::vector<int> datagrams, std::uint32_t datagram_bytes,
                        const nb::bytes& datagram_key, std::uint64_t job, std::uint32_t epoch,
-                       bool fixed_point, const std::string& disturb) {
+                       bool fixed_point, const std::string& disturb,
+                       std::pair<std::uint16_t, std::uint16_t> worker) {
   net::Sockets owned(std::move(sockets));
   std::shared_ptr<comm::DatagramPlace> place;
   if (!datagrams.empty()) {
     net::Sockets ends(std::vector<std::vector<int>>{std::move(datagrams)});
     place = std::make_shared<comm::DatagramPlace>(
         std::move(ends), job, epoch, datagram_key_of(datagram_key, datagram_bytes),
-        fixed_point ? proto::Arithmetic::fixed : proto::Arithmetic::exact, disturbance_of(disturb));
+        fixed_point ? proto::Arithmetic::fixed : proto::Arithmetic::exact, disturbance_of(disturb),
+        worker.second, worker.first);
+    require(worker.first < worker.second && worker.second <= world_size, "worker: out of range");
   }
   if (owned.peers() == 0) throw std::invalid_argument("sockets: none given");
   if (place && place->sockets.peers() != owned.peers()) {
@@ -284,7 +288,8 @@ void bind_communicator(nb::module_& m) {
            "dedicated"_a = false, "block"_a = 256, "window"_a = 0, "peer_timeout"_a = 30.0,
            "hosts"_a = std::vector<std::uint32_t>{}, "datagrams"_a = std::vector<int>{},
            "datagram_bytes"_a = 0, "datagram_key"_a = nb::bytes("", 0), "job"_a = 0, "epoch"_a = 0,
-           "fixed_point"_a = false, "disturb"_a = "")
+           "fixed_point"_a = false, "disturb"_a = "",
+           "worker"_a = std::pair<std::uint16_t, std::uint16_t>())
       .def("__init__", &init_group, "mesh"_a, "group"_a, "members"_a, "rank"_a, nb::kw_only(),
            "block"_a = 256, "window"_a = 0, "hosts"_a = std::vector<std::uint32_t>{},
            nb::keep_alive<1, 2>())

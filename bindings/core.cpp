@@ -1,5 +1,5 @@
-// The native module sparsewire._core: a thin face of the core for the Python layers. Here are what
-// belongs to no communicator, and dedicated aggregators.
+// The native module sparsewire._core: a thin face of the core for the Python layers. Here is what
+// belongs to no communicator.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "comm/aggregator.hpp"
 #include "comm/communicator.hpp"
 #include "kernels/kernels.hpp"
 #include "module.hpp"
@@ -19,9 +18,6 @@ using namespace sparsewire;
 using namespace sparsewire::bindings;
 
 namespace {
-
-// In bytes: as the largest of SPARSEWIRE_DATAGRAM.
-constexpr std::size_t kLargestDatagram = 8972;
 
 // Maps the names of an enumeration to their codes.
 template <typename Enum>
@@ -69,47 +65,6 @@ int choose(std::uint64_t length, std::size_t element_bytes,
       proto::choose(load_of(length, element_bytes, elements, hosts), {latency_s, byte_s, merge_s}));
 }
 
-comm::DatagramSeal seal_of(std::uint32_t epoch, const nb::bytes& key) {
-  if (key.size() == 0) return {};
-  return {epoch, std::make_shared<wire::TagKey>(datagram_key_of(key, kLargestDatagram))};
-}
-
-nb::dict slots_dict(const proto::SlotAggregatorCounters& counters) {
-  nb::dict dict;
-  dict["contributions"] = counters.contributions;
-  dict["duplicates"] = counters.duplicates;
-  dict["stale"] = counters.stale;
-  dict["rejected"] = counters.rejected;
-  dict["results"] = counters.results;
-  dict["resent"] = counters.resent;
-  dict["recalls"] = counters.recalls;
-  return dict;
-}
-
-// By job.
-nb::dict aggregator_slots_dict(const comm::Aggregator& self) {
-  nb::dict dict;
-  for (const auto& [job, counters] : self.stats().slots) dict[nb::int_(job)] = slots_dict(counters);
-  return dict;
-}
-
-nb::dict aggregator_stats_dict(const comm::Aggregator& self) {
-  const comm::AggregatorStats stats = self.stats();
-  nb::dict dict;
-  dict["jobs"] = stats.jobs;
-  dict["jobs_served"] = stats.jobs_served;
-  dict["workers"] = stats.workers;
-  dict["memory"] = stats.memory;
-  dict["memory_reserved"] = stats.memory_reserved;
-  dict["bytes_sent"] = stats.bytes_sent;
-  dict["bytes_received"] = stats.bytes_received;
-  dict["datagrams_sent"] = stats.datagrams.datagrams_sent;
-  dict["datagrams_received"] = stats.datagrams.datagrams_received;
-  dict["datagrams_dropped"] = stats.datagrams.dropped;
-  dict["datagrams_strange"] = stats.strange_datagrams;
-  return dict;
-}
-
 void select_level_from_environment() {
   const char* wanted = std::getenv("SPARSEWIRE_SIMD");
   if (!wanted || !*wanted) return;
@@ -141,33 +96,5 @@ NB_MODULE(_core, m) {
   bind_datagrams(m);
   bind_mesh(m);
   bind_communicator(m);
-
-  nb::class_<comm::Aggregator>(m, "Aggregator")
-      .def(
-          "__init__",
-          [](comm::Aggregator* self, std::size_t memory, std::size_t job_memory,
-             std::uint32_t window, double grace, int datagrams, const std::string& disturb) {
-            const auto patience =
-                std::chrono::floor<std::chrono::milliseconds>(nanoseconds_of(grace));
-            new (self) comm::Aggregator({memory, job_memory, window, patience}, datagrams,
-                                        disturbance_of(disturb));
-          },
-          nb::kw_only(), "memory"_a, "job_memory"_a, "window"_a, "grace"_a, "datagrams"_a = -1,
-          "disturb"_a = "")
-      .def(
-          "add_worker",
-          [](comm::Aggregator& self, std::uint64_t job, std::uint32_t world_size, Rank rank,
-             std::uint32_t lane, int fd, std::uint32_t epoch, const nb::bytes& key) {
-            self.add_worker({job, world_size, rank, lane}, fd, seal_of(epoch, key));
-          },
-          "job"_a, "world_size"_a, "rank"_a, "lane"_a, "fd"_a, "epoch"_a = 0,
-          "key"_a = nb::bytes("", 0))
-      .def(
-          "serves",
-          [](const comm::Aggregator& self, std::uint64_t job, std::uint32_t world_size, Rank rank,
-             std::uint32_t lane) { return self.serves({job, world_size, rank, lane}); },
-          "job"_a, "world_size"_a, "rank"_a, "lane"_a)
-      .def("stats", &aggregator_stats_dict)
-      .def("slots", &aggregator_slots_dict)
-      .def("close", &comm::Aggregator::close, nb::call_guard<GilRelease>());
+  bind_aggregators(m);
 }

@@ -1,11 +1,12 @@
 // Greetings by datagrams for Python: where ranks and aggregators meet they are written and read, by
 // the same code as all others.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/tuple.h>
 
 #include <vector>
 
 #include "module.hpp"
-#include "wire/datagram.hpp"
+#include "wire/greeting.hpp"
 #include "wire/tag.hpp"
 
 namespace nb = nanobind;
@@ -14,37 +15,44 @@ using namespace nb::literals;
 namespace sparsewire::bindings {
 namespace {
 
+using Party = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;
+
 std::span<const std::byte> bytes_of(const nb::bytes& data) {
   return {static_cast<const std::byte*>(data.data()), data.size()};
 }
 
 nb::bytes greeting(const nb::bytes& key, int kind, std::uint64_t job, std::uint32_t epoch,
-                   std::uint16_t worker, std::size_t size, bool adds_only_integers) {
+                   std::uint16_t worker, std::size_t size, const Party& party,
+                   bool adds_only_integers) {
   const bool is_welcome = kind == static_cast<int>(wire::DatagramKind::welcome);
   require(is_welcome || kind == static_cast<int>(wire::DatagramKind::hello), "no greeting");
-  require(size >= wire::kDatagramHeaderBytes && size <= 65'507, "no size of a datagram");
+  require(size >= wire::kMinDatagram && size <= wire::kMaxDatagram, "no size of a datagram");
   std::vector<std::byte> out(size);
-  wire::encode({.kind = static_cast<wire::DatagramKind>(kind),
-                .worker = worker,
-                .columns = 0,
-                .job = job,
-                .epoch = epoch,
-                .dtype = adds_only_integers ? DType::int32 : DType::float32},
-               {}, out);
+  wire::encode_greeting({.kind = static_cast<wire::DatagramKind>(kind),
+                         .worker = worker,
+                         .columns = 0,
+                         .job = job,
+                         .epoch = epoch,
+                         .dtype = adds_only_integers ? DType::int32 : DType::float32},
+                        std::make_from_tuple<wire::Greeting>(party), out);
   datagram_key_of(key, size).seal(out);
   return nb::bytes(out.data(), out.size());
 }
 
-// Kind, job, epoch, worker, and whether only integers are added; nothing for what is no greeting
-// under this key.
+// Kind, job, epoch, worker, whether only integers are added, and the party; nothing for what is no
+// greeting under this key.
 nb::object read_greeting(const nb::bytes& key, const nb::bytes& data) {
   const auto in = bytes_of(data);
   if (!datagram_key_of(key, in.size()).is_sealed(in)) return nb::none();
   const auto datagram = wire::decode_datagram(in);
-  if (!datagram || datagram->header.columns != 0) return nb::none();
+  if (!datagram) return nb::none();
+  const auto greeting = wire::decode_greeting(*datagram);
+  if (!greeting) return nb::none();
   const wire::DatagramHeader& header = datagram->header;
   return nb::make_tuple(static_cast<int>(header.kind), header.job, header.epoch, header.worker,
-                        header.dtype == DType::int32);
+                        header.dtype == DType::int32,
+                        Party(greeting->workers, greeting->world_size, greeting->rack,
+                              greeting->racks, greeting->datagram_bytes));
 }
 
 nb::object datagram_job(const nb::bytes& data) {
@@ -68,7 +76,7 @@ std::optional<net::Disturbance> disturbance_of(const std::string& text) {
 
 void bind_datagrams(nb::module_& m) {
   m.def("greeting", &greeting, "key"_a, "kind"_a, "job"_a, "epoch"_a, "worker"_a, "size"_a,
-        "adds_only_integers"_a = false);
+        "party"_a, "adds_only_integers"_a = false);
   m.def("read_greeting", &read_greeting, "key"_a, "data"_a);
   m.def("datagram_job", &datagram_job, "data"_a);
 }

@@ -26,6 +26,7 @@ void bind_compress(nanobind::module_& module);
 // Greetings by datagrams; and what native objects need to send or take datagrams. Both raise
 // ValueError.
 void bind_datagrams(nanobind::module_& module);
+void bind_aggregators(nanobind::module_& module);
 wire::TagKey datagram_key_of(const nanobind::bytes& key, std::size_t datagram_bytes);
 std::optional<net::Disturbance> disturbance_of(const std::string& text);
 

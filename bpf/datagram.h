@@ -32,6 +32,10 @@ struct datagram {
 };
 _Static_assert(sizeof(struct datagram) == 48, "as on the wire");
 
+static inline __attribute__((always_inline)) __u32 bytes_of(__u32 steps) {
+  return sizeof(struct datagram) + steps * STEP * sizeof(__u32);
+}
+
 // 0 where the datagram brings no values.
 static __always_inline __u32 steps_of(__u32 present, __u32 block) {
   return present ? block / STEP : 0;

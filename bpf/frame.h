@@ -1,16 +1,18 @@
-// The headers around a datagram: UDP over IPv4, without options.
+// The headers around a datagram: UDP over IPv4 without options, or over IPv6 without extensions,
+// behind one VLAN tag or none. Where a frame is looked at again, it is read again.
 #pragma once
 
 #include <bpf/bpf_endian.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/udp.h>
 #include <stdbool.h>
 
 #include "job.h"
 
-enum { HEADERS = ETH_HLEN + sizeof(struct iphdr) + sizeof(struct udphdr), FRAGMENT = 0x3fff };
+enum { FRAGMENT = 0x3fff, VLAN_TAG = 4, HOPS = 64 };
 
 // The aggregator's, in network order; written before the programs are loaded.
 const volatile __u16 port = 0;
@@ -18,9 +20,14 @@ const volatile __u16 port = 0;
 struct frame {
   void* end;
   struct ends* ends;
-  __be16* protocol;  // of Ethernet, whose own struct is packed, and would be read byte by byte
-  struct iphdr* ip;
+  // What Ethernet says is next; its own struct is packed, and would be read byte by byte.
+  __be16 protocol;
+  bool is_v6;
+  void* ip;
+  // Last words of the addresses, which is all that IPv4 has.
+  __be32 *from, *to;
   struct udphdr* udp;
+  __u32 headers;  // their bytes
   struct datagram* datagram;
 };
 
@@ -29,19 +36,61 @@ static __always_inline bool look_at(struct frame* frame, __u32 data, __u32 end) 
   void* start = (void*)(long)data;
   frame->end = (void*)(long)end;
   frame->ends = start;
-  frame->protocol = start + sizeof(struct ends);
-  frame->ip = start + ETH_HLEN;
-  frame->udp = start + ETH_HLEN + sizeof(struct iphdr);
-  frame->datagram = start + HEADERS;
+  if (start + ETH_HLEN + VLAN_TAG > frame->end) return false;
+  __u32 at = ETH_HLEN;
+  frame->protocol = *(__be16*)(start + at - 2);
+  if (frame->protocol == bpf_htons(ETH_P_8021Q)) {
+    at += VLAN_TAG;
+    frame->protocol = *(__be16*)(start + at - 2);
+  }
+  frame->is_v6 = frame->protocol == bpf_htons(ETH_P_IPV6);
+  frame->ip = start + at;
+  at += frame->is_v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+  frame->from = start + at - (frame->is_v6 ? 20 : 8);
+  frame->to = start + at - 4;
+  frame->udp = start + at;
+  frame->headers = at + sizeof(struct udphdr);
+  frame->datagram = start + frame->headers;
   return (void*)(frame->datagram + 1) <= frame->end;
 }
 
-static __always_inline bool is_contribution(const struct frame* frame) {
+static __always_inline bool is_udp(const struct frame* frame) {
+  const struct iphdr* v4 = frame->ip;
+  const struct ipv6hdr* v6 = frame->ip;
   const __u8 without_options = 0x45;
-  return *frame->protocol == bpf_htons(ETH_P_IP) && *(const __u8*)frame->ip == without_options &&
-         frame->ip->protocol == IPPROTO_UDP && !(frame->ip->frag_off & bpf_htons(FRAGMENT)) &&
-         frame->udp->dest == port && frame->datagram->version == DATAGRAM_VERSION &&
-         frame->datagram->kind == CONTRIBUTION;
+  if (frame->is_v6) return v6->nexthdr == IPPROTO_UDP;
+  return frame->protocol == bpf_htons(ETH_P_IP) && *(const __u8*)v4 == without_options &&
+         v4->protocol == IPPROTO_UDP && !(v4->frag_off & bpf_htons(FRAGMENT));
+}
+
+static __always_inline bool is_contribution(const struct frame* frame) {
+  return is_udp(frame) && frame->udp->dest == port &&
+         frame->datagram->version == DATAGRAM_VERSION && frame->datagram->kind == CONTRIBUTION;
+}
+
+// Whether all headers say that so many bytes are behind that of UDP, and they are there.
+static __always_inline bool has_bytes(const struct frame* frame, __u32 bytes) {
+  const __u32 all = sizeof(struct udphdr) + bytes;
+  const __be16 told = frame->is_v6 ? ((struct ipv6hdr*)frame->ip)->payload_len
+                                   : ((struct iphdr*)frame->ip)->tot_len;
+  return frame->udp->len == bpf_htons(all) &&
+         told == bpf_htons(frame->is_v6 ? all : all + sizeof(struct iphdr)) &&
+         (void*)frame->udp + all <= frame->end;
+}
+
+static __always_inline bool is_same(const __be32* last, const struct address* address, bool is_v6) {
+  const __be32* word = address->word;
+  if (!is_v6) return *last == word[3] && word[2] == MAPPED;
+  return last[0] == word[3] && last[-1] == word[2] && last[-2] == word[1] && last[-3] == word[0];
+}
+
+static __always_inline struct address address_at(const __be32* last, bool is_v6) {
+  if (!is_v6) return (struct address){{0, 0, MAPPED, *last}};
+  return (struct address){{last[-3], last[-2], last[-1], last[0]}};
+}
+
+static __always_inline bool came_from(const struct frame* frame, const struct worker* worker) {
+  return frame->udp->source == worker->port && is_same(frame->from, &worker->address, frame->is_v6);
 }
 
 // Sender and receiver change places.
@@ -49,41 +98,4 @@ static __always_inline struct ends reversed(struct ends ends) {
   const __u32* word = ends.word;
   return (struct ends){{word[1] >> 16 | word[2] << 16, word[2] >> 16 | word[0] << 16,
                         word[0] >> 16 | word[1] << 16}};
-}
-
-static __always_inline __u16 folded(__u32 sum) {
-  sum = (sum & 0xffff) + (sum >> 16);
-  return sum + (sum >> 16);
-}
-
-static __always_inline __u32 halves(__be32 address) { return (address & 0xffff) + (address >> 16); }
-
-// Headers of an answer of so many bytes, but for what depends on the receiver. The checksum is the
-// sum of all else.
-static __always_inline void write_headers(const struct frame* frame, __u32 bytes) {
-  struct iphdr* ip = frame->ip;
-  ip->tot_len = bpf_htons(sizeof(struct iphdr) + sizeof(struct udphdr) + bytes);
-  ip->ttl = 64;
-  const __u16* half = (const __u16*)ip;
-  ip->check = folded((__u32)half[0] + half[1] + half[2] + half[3] + half[4]);
-  frame->udp->source = port;
-  frame->udp->len = bpf_htons(sizeof(struct udphdr) + bytes);
-  frame->udp->check = 0;
-}
-
-// Completes the headers; `sum` is what write_headers left in place of the checksum.
-static __always_inline void address_to(const struct frame* frame, const struct worker* to,
-                                       __u16 sum) {
-  *frame->ends = reversed(to->ends);
-  frame->ip->saddr = to->local;
-  frame->ip->daddr = to->address;
-  frame->ip->check = ~folded(sum + halves(to->local) + halves(to->address));
-  frame->udp->dest = to->port;
-}
-
-// What the checksum of UDP covers besides its own bytes: stands in its place where it is to be
-// completed.
-static __always_inline __u16 sum_of_addresses(const struct frame* frame) {
-  return folded(halves(frame->ip->saddr) + halves(frame->ip->daddr) + frame->udp->len +
-                bpf_htons(IPPROTO_UDP));
 }

@@ -21,14 +21,19 @@ struct ends {
   __u32 word[3];
 };
 
+// Of IPv6, or of IPv4 as mapped into that.
+struct address {
+  __be32 word[4];
+};
+enum { MAPPED = 0xffff0000 };  // the third word then
+
 struct worker {
   // Bound by the process that answers its hello; port 0: nobody.
-  __be32 address;
+  struct address address;
   __be16 port;
-  __u16 zero;
-  // How its last valid contribution came: to which address of ours, between which interfaces.
-  __be32 local;
-  struct ends ends;
+  __u16 is_known;        // how its contributions come:
+  struct address local;  // to which address of ours,
+  struct ends ends;      // between which interfaces
 };
 
 struct counters {

@@ -1,7 +1,7 @@
 // What goes back: the result of a round, or the one before it as a recall.
 #pragma once
 
-#include "frame.h"
+#include "headers.h"
 #include "slot.h"
 
 // Which version of which slot of which job: 256 job + 2 slot + version.
@@ -47,10 +47,6 @@ static __always_inline __u32 reply_steps(const struct version* version) {
   return steps <= MAX_STEPS ? steps : 0;
 }
 
-static __always_inline __u32 reply_bytes(__u32 steps) {
-  return sizeof(struct datagram) + steps * STEP * sizeof(__u32);
-}
-
 // Over the contribution that called for it, whose other fields stay.
 static __always_inline void write_reply(const struct frame* frame, const struct reply* reply,
                                         const struct version* version, __u32 steps,
@@ -65,5 +61,5 @@ static __always_inline void write_reply(const struct frame* frame, const struct 
   out->exponent = version->exponent;
   const __u64 nh = give_values((__u32*)(out + 1), frame->end, version->sums, steps, key);
   out->tag = tag_of(out, nh, steps, key);
-  write_headers(frame, reply_bytes(steps));
+  write_headers(frame, steps);
 }

@@ -23,19 +23,15 @@ static __always_inline bool is_known(const struct frame* frame, struct sender* s
   sender->job = bpf_map_lookup_elem(&jobs, index);
   sender->worker = worker_of(*index, in->worker);
   return sender->job && sender->worker && in->epoch == sender->job->epoch &&
-         in->worker < sender->job->workers && frame->udp->source == sender->worker->port &&
-         frame->ip->saddr == sender->worker->address;
+         in->worker < sender->job->workers && came_from(frame, sender->worker);
 }
 
 // Whether it is one that these slots add up, and as long as it says.
 static __always_inline bool is_whole(const struct frame* frame) {
   const struct datagram* in = frame->datagram;
-  const __u32 bytes = sizeof(struct udphdr) + reply_bytes(steps_of(in->present, in->block));
   return in->slot < MAX_SLOTS && in->columns == 1 && in->present <= 1 && in->dtype == INT32 &&
          in->op == SUM && in->zero == 0 && in->block && in->block % STEP == 0 &&
-         in->block <= MAX_BLOCK && frame->udp->len == bpf_htons(bytes) &&
-         frame->ip->tot_len == bpf_htons(sizeof(struct iphdr) + bytes) &&
-         (void*)frame->udp + bytes <= frame->end;
+         in->block <= MAX_BLOCK && has_bytes(frame, bytes_of(steps_of(in->present, in->block)));
 }
 
 static __always_inline bool is_sealed(const struct frame* frame, const struct sender* sender,
@@ -46,14 +42,16 @@ static __always_inline bool is_sealed(const struct frame* frame, const struct se
   return in->tag == tag_of(in, nh, steps, key);
 }
 
-// So that it need not be asked for who wants an answer.
+// So that it need not be asked for who wants an answer. Of contributions that are new alone:
+// anybody can send old ones again, from elsewhere.
 static __always_inline void learn_path(const struct frame* frame, struct worker* worker) {
   const struct ends now = *frame->ends, old = worker->ends;
-  const __u32 differs = (now.word[0] ^ old.word[0]) | (now.word[1] ^ old.word[1]) |
-                        (now.word[2] ^ old.word[2]) | (frame->ip->daddr ^ worker->local);
-  if (!differs) return;
+  const __u32 differs =
+      (now.word[0] ^ old.word[0]) | (now.word[1] ^ old.word[1]) | (now.word[2] ^ old.word[2]);
+  if (!differs && is_same(frame->to, &worker->local, frame->is_v6)) return;
   worker->ends = now;
-  worker->local = frame->ip->daddr;
+  worker->local = address_at(frame->to, frame->is_v6);
+  worker->is_known = 1;
 }
 
 static __always_inline void count(__u32 job, enum fate fate) {
@@ -83,18 +81,19 @@ static __always_inline int hand_over(struct xdp_md* ctx, const struct reply* rep
 static __always_inline int send(const struct frame* frame, const struct reply* reply) {
   const __u32 job = job_index_of(reply->place);
   void* devmap = bpf_map_lookup_elem(&copies, &job);
-  frame->ip->daddr = reply->place << 8 | reply->to;
+  *frame->to = reply->place << 8 | reply->to;
   return devmap ? bpf_redirect_map(devmap, 0, reply->to == EVERYONE ? BPF_F_BROADCAST : 0)
                 : XDP_DROP;
 }
 
-static __always_inline int answer(struct xdp_md* ctx, const struct reply* reply,
+static __always_inline int answer(struct xdp_md* ctx, __u32 headers, const struct reply* reply,
                                   const struct tag_key* key) {
   struct frame frame;
   const struct version* version = version_at(reply->place);
   if (!version) return XDP_DROP;
   const __u32 steps = reply_steps(version);
-  const int more = HEADERS + reply_bytes(steps) - (int)(ctx->data_end - ctx->data);
+  const int length = hidden(ctx->data_end - ctx->data);
+  const int more = headers + bytes_of(steps) - length;
   if (more && bpf_xdp_adjust_tail(ctx, more)) return hand_over(ctx, reply);
   if (!look_at(&frame, ctx->data, ctx->data_end)) return XDP_DROP;
   write_reply(&frame, reply, version, steps, key);
@@ -113,38 +112,39 @@ int contribute(struct xdp_md* ctx) {
     count(sender.job_index, REJECTED);
     return XDP_DROP;
   }
-  learn_path(&frame, sender.worker);
   struct slot* slot = slot_of(sender.job_index, in->slot);
   if (!slot) return XDP_DROP;
   const struct verdict verdict = take(slot, in, frame.end, steps, everyone(sender.job));
   count(sender.job_index, verdict.fate);
+  if (verdict.fate == TAKEN || verdict.fate == COMPLETED) learn_path(&frame, sender.worker);
   if (verdict.fate < COMPLETED) return XDP_DROP;
   const struct reply reply = reply_to(in, sender.job_index, verdict);
-  return answer(ctx, &reply, &sender.job->key);
+  return answer(ctx, frame.headers, &reply, &sender.job->key);
 }
 
 SEC("xdp/devmap")
 int copy(struct xdp_md* ctx) {
   struct frame frame;
   if (!look_at(&frame, ctx->data, ctx->data_end)) return XDP_DROP;
-  const place place = frame.ip->daddr >> 8;
+  const place place = *frame.to >> 8;
   struct version* version = version_at(place);
   if (!version) return XDP_DROP;
-  __u32 worker = frame.ip->daddr % 256;
+  __u32 worker = *frame.to % 256;
   // All copies of one result pass here one by one, on one processor.
   if (worker == EVERYONE) worker = version->told++;
   const struct worker* to = worker_of(job_index_of(place), worker);
-  if (!to || !to->local) return XDP_DROP;
-  address_to(&frame, to, frame.ip->check);
+  if (!to || !to->is_known) return XDP_DROP;
+  address_to(&frame, to, *checksum_of(&frame));
   return XDP_PASS;
 }
 
 // Whether the checksum of UDP is completed further on, as it is of what never left this machine.
-static __always_inline bool completes_checksum(struct __sk_buff* skb) {
-  const int offset = HEADERS - sizeof(struct udphdr) + offsetof(struct udphdr, check);
+static __always_inline bool completes_checksum(struct __sk_buff* skb, __u32 offset) {
+  __u16 check = 0;
+  bpf_skb_store_bytes(skb, offset, &check, sizeof(check), 0);
   // Changes a checksum of 0, unless it is one of those.
   bpf_l4_csum_replace(skb, offset, 0, 1, sizeof(__u16));
-  __u16 check = 1;
+  check = 1;
   bpf_skb_load_bytes(skb, offset, &check, sizeof(check));
   return check == 0;
 }
@@ -152,6 +152,7 @@ static __always_inline bool completes_checksum(struct __sk_buff* skb) {
 struct letter {
   struct __sk_buff* skb;
   struct reply reply;
+  __u32 headers;
   __u16 sum;  // of write_headers
   bool completes_checksum;
 };
@@ -162,11 +163,13 @@ static long post(__u32 worker, void* context) {
   struct frame frame;
   if (letter->reply.to != EVERYONE && letter->reply.to != worker) return 0;
   const struct worker* to = worker_of(job_index_of(letter->reply.place), worker);
+  if (!to || !to->is_known) return 0;
   // Those that went before share the bytes.
-  if (!to || !to->local || bpf_skb_pull_data(skb, HEADERS + sizeof(struct datagram))) return 0;
+  if (bpf_skb_pull_data(skb, letter->headers + sizeof(struct datagram))) return 0;
   if (!look_at(&frame, skb->data, skb->data_end)) return 0;
+  frame.udp->check = 0;
   address_to(&frame, to, letter->sum);
-  frame.udp->check = letter->completes_checksum ? sum_of_addresses(&frame) : 0;
+  if (letter->completes_checksum) frame.udp->check = sum_for_udp(&frame, to);
   bpf_clone_redirect(skb, skb->ifindex, 0);
   return 0;
 }
@@ -175,13 +178,15 @@ static __always_inline bool write_letter(struct letter* letter, const struct tag
   struct __sk_buff* skb = letter->skb;
   struct frame frame;
   const struct version* version = version_at(letter->reply.place);
-  if (!version) return false;
+  if (!version || !look_at(&frame, skb->data, skb->data_end)) return false;
   const __u32 steps = reply_steps(version);
-  if (bpf_skb_change_tail(skb, HEADERS + reply_bytes(steps), 0)) return false;
+  letter->headers = frame.headers;
+  if (bpf_skb_change_tail(skb, letter->headers + bytes_of(steps), 0)) return false;
   if (!look_at(&frame, skb->data, skb->data_end)) return false;
   write_reply(&frame, &letter->reply, version, steps, key);
-  letter->sum = frame.ip->check;
-  letter->completes_checksum = completes_checksum(skb);
+  letter->sum = *checksum_of(&frame);
+  const __u32 offset = letter->headers - sizeof(struct udphdr) + offsetof(struct udphdr, check);
+  letter->completes_checksum = completes_checksum(skb, offset);
   return true;
 }
 

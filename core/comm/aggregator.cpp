@@ -77,6 +77,7 @@ bool Aggregator::serves(const Identity& identity) const {
 void Aggregator::close() {
   thread_.post([this] { closing_ = true; });
   thread_.join();
+  if (datagrams_) datagrams_->close();
 }
 
 AggregatorStats Aggregator::stats() const {
@@ -108,7 +109,7 @@ void Aggregator::receive_datagrams(Clock::time_point now) {
     at->second.on_datagram(data, from, *datagrams_);
   };
   const proto::Microseconds time = microseconds_of(now);
-  if (datagrams_->is_readable()) datagrams_->receive(time, take);
+  datagrams_->receive(time, take);
   datagrams_->flush(time);
 }
 

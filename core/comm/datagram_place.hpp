@@ -23,14 +23,17 @@ struct DatagramPlace {
   wire::TagKey key;
   proto::Arithmetic arithmetic;
   std::optional<net::Disturbance> disturbance;
+  std::uint16_t workers;  // at each aggregator: ranks of the job, or of the rack
+  std::uint16_t worker;   // this rank, among them
 
   proto::SlotPool pool(const wire::Topology& topology) const {
     return {.slots = kSlots,
-            .workers = static_cast<std::uint16_t>(topology.world_size),
+            .workers = workers,
             .datagram_bytes = topology.datagram_bytes,
             .block = topology.block,
             .job = job,
-            .epoch = epoch};
+            .epoch = epoch,
+            .world_size = topology.world_size};
   }
 };
 

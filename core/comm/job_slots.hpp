@@ -2,12 +2,15 @@
 // takes those that are sealed, and sends what comes of them.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "net/udp/udp_socket.hpp"
 #include "proto/slots/aggregator.hpp"
 #include "wire/agreement.hpp"
+#include "wire/greeting.hpp"
 #include "wire/tag.hpp"
 
 namespace sparsewire::comm {
@@ -20,33 +23,55 @@ struct DatagramSeal {
 
 class JobSlots {
  public:
-  JobSlots(std::uint64_t job, std::uint32_t workers, DatagramSeal seal)
-      : job_(job), seal_(std::move(seal)), addresses_(workers) {}
+  // The aggregator above, of a rack's.
+  struct Parent {
+    net::UdpSocket* socket;                          // connected
+    std::function<bool(std::size_t bytes)> reserve;  // whether there is so much memory
+  };
 
-  // What it takes once it has begun.
+  JobSlots(std::uint64_t job, std::uint32_t world_size, DatagramSeal seal,
+           std::optional<Parent> parent = {})
+      : job_(job), seal_(std::move(seal)), parent_(std::move(parent)), addresses_(world_size) {}
+
+  // The most that it takes once it has begun.
   std::size_t memory_needed(const wire::Topology& topology) const;
-  // From here on it takes contributions, and not only greetings.
+  // From here on it takes contributions, and not only greetings. With a parent it begins by itself,
+  // with the first greeting.
   void begin(const wire::Topology& topology);
 
   // Takes one datagram of the job, and commits the answers to the socket. What is not sealed, of
   // another epoch, or from elsewhere than its worker greeted from, is counted and dropped.
   void on_datagram(std::span<std::byte> data, const net::Address& from, net::UdpSocket& socket);
+  // The same of one that came from the parent; the answers for workers go to the socket.
+  void on_parent(std::span<std::byte> data, net::UdpSocket& socket);
 
   std::size_t memory() const { return slots_ ? slots_->memory() : 0; }
   // Of these `rejected` counts what did not even get to the slots, too.
   proto::SlotAggregatorCounters counters() const;
 
  private:
-  proto::SlotPool pool_of(const wire::Topology& topology) const;
-  void greet(const wire::DatagramHeader& hello, std::span<std::byte> data, const net::Address& from,
+  proto::SlotPool pool(const wire::Greeting& greeting) const;
+  bool is_mine(const Result<wire::Datagram>& datagram, std::span<const std::byte> data) const;
+  void begin(const wire::Greeting& greeting);
+  bool agrees(const wire::Greeting& greeting);
+  void greet(const wire::Datagram& hello, std::size_t size, const net::Address& from,
              net::UdpSocket& socket);
+  void greet_parent(std::size_t size) const;
+  void on_welcome(const wire::DatagramHeader& welcome, std::size_t size);
+  void say(const wire::DatagramHeader& header, const wire::Greeting& greeting, std::size_t size,
+           net::UdpSocket& socket, const net::Address& to) const;
+  void send_all(net::UdpSocket& socket);
   void send(const proto::SlotAggregator::Outgoing& outgoing, net::UdpSocket& socket) const;
 
   const std::uint64_t job_;
   const DatagramSeal seal_;
-  std::vector<net::Address> addresses_;  // by worker; none of a worker that has not greeted
+  const std::optional<Parent> parent_;
+  std::optional<wire::Greeting> greeting_;  // the first, which all others must repeat
+  std::vector<net::Address> addresses_;     // by worker; none of a worker that has not greeted
   std::unique_ptr<proto::SlotAggregator> slots_;
   std::vector<proto::SlotAggregator::Outgoing> outbox_;
+  std::size_t way_up_ = 0;              // bytes of the longest greeting that the parent returned
+  DType parent_adds_ = DType::float32;  // what a welcome says
   std::uint64_t rejected_ = 0;
 };
 

@@ -10,6 +10,10 @@
 namespace sparsewire::comm {
 namespace {
 
+// Bytes of a tensor. Through slots it takes three round trips at least, and one through the stream,
+// whose sums have the same bits where they are exact, and ranks are not added up by racks.
+constexpr std::size_t kLeastExact = 64 * 1024;
+
 proto::Microseconds microseconds_of(Clock::time_point now) {
   return std::chrono::duration_cast<proto::Microseconds>(now.time_since_epoch());
 }
@@ -22,9 +26,8 @@ LaneSlots::LaneSlots(const LanePlace& place, LaneCounters& counters, OnEnd on_en
   const net::UdpOptions options{.datagram_bytes = place.topology.datagram_bytes,
                                 .disturbance = datagrams_.disturbance};
   for (int& socket : sockets) {
-    aggregators_.push_back(std::make_unique<Aggregator>(datagrams_.pool(place.topology),
-                                                        static_cast<std::uint16_t>(place.rank),
-                                                        std::exchange(socket, -1), options));
+    aggregators_.push_back(std::make_unique<Aggregator>(
+        datagrams_.pool(place.topology), datagrams_.worker, std::exchange(socket, -1), options));
   }
 }
 
@@ -35,10 +38,11 @@ bool LaneSlots::carries(const Operation& operation) const {
                             descriptor.segment_codec == Codec::raw &&
                             descriptor.result_codec == Codec::raw;
   if (!is_plain_sum || descriptor.count == 0) return false;
-  if (datagrams_.arithmetic == proto::Arithmetic::fixed &&
-      !proto::has_fixed_point(descriptor.dtype, descriptor.op)) {
-    return false;
-  }
+  const bool is_fixed = datagrams_.arithmetic == proto::Arithmetic::fixed;
+  if (is_fixed && !proto::has_fixed_point(descriptor.dtype, descriptor.op)) return false;
+  const bool has_racks = datagrams_.workers != place_.topology.world_size;
+  const std::uint64_t bytes = descriptor.count * element_size(descriptor.dtype);
+  if (!is_fixed && !has_racks && bytes < kLeastExact) return false;
   return proto::fits_slots(datagrams_.pool(place_.topology), tensor_of(operation));
 }
 
@@ -114,7 +118,6 @@ void LaneSlots::progress(Clock::time_point now) {
 }
 
 void LaneSlots::receive(Aggregator& aggregator, proto::Microseconds now) {
-  if (!aggregator.socket.is_readable()) return;
   aggregator.socket.receive(
       now, [&](std::span<std::byte> data, const net::Address&) { take(aggregator, data, now); });
 }

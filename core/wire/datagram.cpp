@@ -79,7 +79,7 @@ Result<Datagram> decode_datagram(std::span<const std::byte> in) {
     const std::byte* at = in.data() + datagram_head(column);
     datagram.columns[column] = {load<std::uint32_t>(at), load<std::uint8_t>(at + 4)};
   }
-  if (has_columns(datagram.header.kind)) datagram.values = in.subspan(datagram_head(columns));
+  datagram.values = in.subspan(datagram_head(columns));
   return datagram;
 }
 

@@ -70,7 +70,7 @@ constexpr std::size_t datagram_head(std::size_t columns) {
 struct Datagram {
   DatagramHeader header;
   ColumnRecord columns[kMaxColumns];
-  std::span<const std::byte> values;
+  std::span<const std::byte> values;  // of a greeting, what is behind its header
 
   bool has(std::size_t column) const { return (header.present >> column & 1) != 0; }
 };

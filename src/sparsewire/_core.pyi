@@ -292,13 +292,15 @@ class Communicator:
         epoch: int = 0,
         fixed_point: bool = False,
         disturb: str = "",
+        worker: tuple[int, int] = (0, 0),
     ) -> None:
         """Take over connected, authenticated `sockets[lane][peer]`, also where it raises.
 
         Colocated: one entry per rank, -1 at the own rank. Dedicated: one entry per aggregator.
         The communicator owns the descriptors from here on. `window` is in bytes, 0 chooses it.
         A peer without a sign of life for `peer_timeout` seconds is lost. With `datagrams`,
-        sockets to the aggregators, dense sums go by them. ValueError for a wrong `disturb`.
+        sockets to the aggregators, dense sums go by them; `worker` is this rank among the workers
+        that an aggregator has, and their number. ValueError for a wrong `disturb`.
         """
 
     def submit(
@@ -399,12 +401,19 @@ def greeting(
     epoch: int,
     worker: int,
     size: int,
+    party: tuple[int, int, int, int, int],
     adds_only_integers: bool = False,
 ) -> bytes:
-    """A sealed datagram of `size` bytes: kind 4 for a hello, 5 for a welcome."""
+    """A sealed datagram of `size` bytes: kind 4 for a hello, 5 for a welcome.
 
-def read_greeting(key: bytes, data: bytes) -> tuple[int, int, int, int, bool] | None:
-    """Kind, job, epoch, worker, `adds_only_integers`; None for what the key has not sealed."""
+    `party`: workers at the aggregator that is greeted, ranks of the job, which of its parent's
+    workers the aggregator is, how many these are, bytes of the job's largest datagram.
+    """
+
+def read_greeting(
+    key: bytes, data: bytes
+) -> tuple[int, int, int, int, bool, tuple[int, int, int, int, int]] | None:
+    """Kind, job, epoch, worker, `adds_only_integers`, party; None where the key seals no such."""
 
 def datagram_job(data: bytes) -> int | None:
     """The job that a datagram says it is of; None for what is none."""
@@ -447,4 +456,23 @@ class Aggregator:
     def stats(self) -> dict[str, int]: ...
     def slots(self) -> dict[int, dict[str, int]]:
         """Counters of each job that sends datagrams."""
+    def close(self) -> None: ...
+
+class RackAggregator:
+    """Slots for many jobs at once, between a rack's workers and a parent; one progress thread."""
+
+    def __init__(
+        self, *, memory: int, job_memory: int, workers: int, parent: int, disturb: str = ""
+    ) -> None:
+        """Limits in bytes: of all jobs, of one.
+
+        Owns both sockets, one bound for the workers' datagrams, one connected to the parent, and
+        does `disturb` to what crosses them (ValueError for what is no disturbance).
+        """
+    def add_job(self, job: int, world_size: int, epoch: int, key: bytes) -> None:
+        """Take the job's datagrams, sealed with the key of 32 bytes, unless it is here."""
+    def remove_job(self, job: int) -> None: ...
+    def stats(self) -> dict[str, int]: ...
+    def slots(self) -> dict[int, dict[str, int]]:
+        """Counters of each job."""
     def close(self) -> None: ...

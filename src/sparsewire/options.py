@@ -126,6 +126,8 @@ class Options:
     """How sums by datagrams are made, exactly or in fixed point; "": as the transport does best."""
     datagram: int = 0
     """Bytes of the largest datagram; 0: what the path to the aggregators takes."""
+    rack: str = ""
+    """Name of the rack, whose aggregator is a worker of another one; "": there are none."""
     disturb: str = ""
     """What is to happen to datagrams, for tests: such as "loss=0.01,seed=1"."""
 
@@ -194,6 +196,7 @@ class Options:
             f"SPARSEWIRE_DATAGRAM must be {DATAGRAM_MIN} to {DATAGRAM_MAX} bytes, or 0 for what "
             f"the path takes, not {self.datagram}",
         )
+        self._check_rack()
         if not self.has_datagrams:
             return
         _require(
@@ -209,6 +212,18 @@ class Options:
             not (self.transport == "xdp" and self.arithmetic == "exact"),
             "SPARSEWIRE_TRANSPORT=xdp adds in fixed point, for a kernel has no floating-point "
             "numbers: set SPARSEWIRE_ARITHMETIC=fixed, or SPARSEWIRE_TRANSPORT=udp",
+        )
+
+    def _check_rack(self) -> None:
+        _require(
+            not self.rack or self.transport == "udp",
+            f"SPARSEWIRE_RACK={self.rack} is for sums by datagrams in user space: set "
+            "SPARSEWIRE_TRANSPORT=udp, or leave it out",
+        )
+        _require(
+            not self.rack or len(self.aggregators) <= 1,
+            f"SPARSEWIRE_RACK={self.rack} takes one aggregator, that of the rack, and "
+            f"SPARSEWIRE_AGGREGATORS names {len(self.aggregators)}",
         )
 
     @property
@@ -266,6 +281,7 @@ def resolve(
         transport=environment.get("SPARSEWIRE_TRANSPORT") or TRANSPORTS[0],
         arithmetic=environment.get("SPARSEWIRE_ARITHMETIC") or "",
         datagram=setting(None, "SPARSEWIRE_DATAGRAM", int, 0),
+        rack=environment.get("SPARSEWIRE_RACK") or "",
         disturb=environment.get("SPARSEWIRE_DISTURB") or "",
         shared_memory=setting(None, "SPARSEWIRE_SHARED_MEMORY", int, 1) != 0,
     )

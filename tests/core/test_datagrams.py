@@ -113,9 +113,9 @@ def test_what_is_not_finite_is_an_error_on_all_ranks_in_fixed_point(value: float
             assert after == [3.0] * 3
 
 
-def reduce_not_finite() -> list[bytes]:
+def reduce_not_finite() -> list[bool]:
     with sparsewire.init() as comm:
-        x = np.ones(1000, np.float32)
+        x = np.ones(100_000, np.float32)
         x[comm.rank] = [math.inf, math.nan][comm.rank]
         comm.all_reduce(x)
         return [math.isinf(x[0]), math.isnan(x[1]), x[2] == 2.0]

@@ -7,6 +7,7 @@ import sys
 import pytest
 from test_lab import invoke, lab_test, seconds_to_send
 
+from sparsewire.errors import ExperimentError
 from sparsewire.experiment.cluster import Cluster
 from sparsewire.lab import Lab
 from sparsewire.lab.aggregators import Aggregation
@@ -18,6 +19,14 @@ deadline = time.monotonic() + 20
 while socket.socket().connect_ex((host, int(port))):
     assert time.monotonic() < deadline, "nobody listens"
     time.sleep(0.1)
+"""
+
+SUM = """
+import numpy as np, sparsewire
+with sparsewire.init(timeout=60) as comm:
+    x = np.full(100_000, comm.rank + 1.0, np.float32)
+    comm.all_reduce(x)
+    print(f"in all {x[-1]}")
 """
 
 
@@ -40,6 +49,8 @@ def test_with_two_levels_each_rack_has_an_aggregator_below_the_first() -> None:
     assert [argv[argv.index("--parent") + 1] for argv in leaves] == [listening[0]] * 2
     found = [aggregation.environment(rank)["SPARSEWIRE_AGGREGATORS"] for rank in range(4)]
     assert found == [listening[1]] * 2 + [listening[2]] * 2
+    racks = [aggregation.environment(rank)["SPARSEWIRE_RACK"] for rank in range(4)]
+    assert racks == ["rack0", "rack0", "rack1", "rack1"]
 
 
 @pytest.mark.parametrize("aggregators", [0, 2])
@@ -52,6 +63,14 @@ def test_a_cluster_tells_of_its_racks_and_knows_no_limit() -> None:
     cluster = Cluster(4, 1, True, "500mbit", racks=2, trunk="250mbit")
     assert str(cluster).endswith("1 dedicated aggregator, 2 racks with a trunk of 250mbit")
     assert cluster.seconds(1e6) is None
+    with_own = Cluster(4, 3, True, racks=2, trunk="1gbit", levels=2, transport="udp")
+    assert str(with_own).endswith(
+        "2 racks with an aggregator each below the first and with a trunk of 1gbit"
+    )
+    with pytest.raises(ExperimentError, match="--transport udp"):
+        Cluster(4, 3, True, racks=2, levels=2)
+    with pytest.raises(ExperimentError, match="--hosts"):
+        Cluster(4, 3, levels=2, transport="udp")
 
 
 @lab_test
@@ -73,3 +92,11 @@ def test_ranks_of_all_racks_reach_the_aggregator() -> None:
     options = ("--racks", "3", "--trunk", "100mbit", "--aggregators", "1")
     result = invoke("--hosts", "3", *options, "--", sys.executable, "-c", CALL_AGGREGATOR)
     assert result.exit_code == 0, result.output
+
+
+@lab_test
+def test_racks_with_an_aggregator_each_sum_at_a_trunk() -> None:
+    options = ("--racks", "2", "--trunk", "250mbit", "--transport", "udp", "--hierarchy")
+    result = invoke("--hosts", "4", *options, "--", sys.executable, "-c", SUM)
+    assert result.exit_code == 0, result.output
+    assert result.output.count("in all 10.0") == 4

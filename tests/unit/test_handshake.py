@@ -14,6 +14,7 @@ from sparsewire.meeting import handshake
 from sparsewire.meeting.handshake import (
     MAC_SIZE,
     Challenge,
+    GuardByRole,
     Handshake,
     Hello,
     Reason,
@@ -160,6 +161,18 @@ def test_caller_that_is_gone_before_the_verdict_has_not_entered() -> None:
     assert door.inside
     listener.close()
     assert not door.inside
+
+
+def test_roles_have_guards_of_their_own() -> None:
+    door = Door()
+    guard = GuardByRole({Role.OBSERVER: door})
+    observer = hello()._replace(role=Role.OBSERVER)
+    converse(introduce(observer, KEY), receive(guard))
+    assert door.inside == [observer]
+    guard.leave(observer)
+    assert not door.inside
+    with pytest.raises(Refused, match="another job"):
+        converse(introduce(hello(), KEY), receive(guard))
 
 
 def test_other_version_is_told_so() -> None:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slot_wire import HELLO, RESULT, Slotted, decoded
-from xdp_frames import checksum, frame
+from xdp_frames import ETHERNET, checksum, frame, headers
 from xdp_kernel import (
     AGGREGATOR,
+    AGGREGATOR_V6,
     DROP,
     PASS,
     REDIRECT,
@@ -114,6 +115,19 @@ def test_other_address_is_rejected(job: Kernel, change: dict[str, object]) -> No
     assert job.plane.stats(JOB) == {**NO_COUNTS, "rejected": 1}
 
 
+def test_who_repeats_an_old_one_draws_no_answers(job: Kernel) -> None:
+    job.send(0, FIRST.encoded())
+    learned = job.path(JOB, 0)
+    assert learned == AGGREGATOR.mac + worker_end(0).mac
+    elsewhere = dataclasses.replace(worker_end(0), mac=b"\x02evil!")
+    for again in (FIRST, FIRST.but(round=7), FIRST.but(epoch=2)):
+        job.run(frame(elsewhere, AGGREGATOR, again.encoded()))
+    assert job.path(JOB, 0) == learned
+    job.send(1, FIRST.but(worker=1).encoded())
+    job.run(frame(elsewhere, AGGREGATOR, FIRST.but(round=1).encoded()))
+    assert job.path(JOB, 0) == AGGREGATOR.mac + elsewhere.mac
+
+
 @given(seed=st.integers(0, 1 << 64))
 def test_flipped_bits_are_rejected(programs: Kernel, seed: int) -> None:
     draw = random.Random(seed)
@@ -139,6 +153,48 @@ def test_cut_or_longer_datagrams_are_rejected(job: Kernel) -> None:
     lies = bytearray(frame(worker_end(0), AGGREGATOR, whole))
     assert job.run(bytes(lies[:-8]))[0] == DROP
     assert job.plane.stats(JOB) == {**NO_COUNTS, "rejected": 5}
+
+
+@pytest.mark.parametrize("tagged", [False, True])
+@pytest.mark.parametrize("is_v6", [False, True])
+def test_every_kind_of_frame(programs: Kernel, is_v6: bool, tagged: bool) -> None:
+    to = AGGREGATOR_V6 if is_v6 else AGGREGATOR
+    programs.add_job(JOB, 2, KEY, is_v6=is_v6)
+    try:
+        for worker in range(2):
+            sent = FIRST.but(worker=worker, values=FIRST.values if worker else ())
+            came = frame(worker_end(worker, is_v6=is_v6), to, sent.encoded(), tagged=tagged)
+            verdict, data = programs.run(came)
+        assert verdict == REDIRECT
+        ethernet = slice(0, ETHERNET + 4 * tagged)
+        assert data[ethernet] == came[ethernet]
+        result = decoded(data[headers(is_v6, tagged) :], KEY)
+        assert (result.worker, result.values) == (1, FIRST.values)
+    finally:
+        programs.plane.remove_job(JOB)
+
+
+def test_other_address_of_ipv6_is_rejected(programs: Kernel) -> None:
+    programs.add_job(JOB, 2, KEY, is_v6=True)
+    try:
+        for host in ("fd00::2", "fd01::1", "fd00:1::1", "fd00::1:0:0:1"):
+            sender = dataclasses.replace(worker_end(0), host=host)
+            assert programs.run(frame(sender, AGGREGATOR_V6, FIRST.encoded()))[0] == DROP
+        assert programs.plane.stats(JOB) == {**NO_COUNTS, "rejected": 4}
+    finally:
+        programs.plane.remove_job(JOB)
+
+
+def test_workers_come_by_one_kind_of_address(programs: Kernel) -> None:
+    programs.add_job(JOB, 2, KEY)
+    try:
+        with pytest.raises(Error, match="all by IPv6"):
+            programs.plane.bind_worker(JOB, 1, "fd00::2", 5001)
+        programs.plane.bind_worker(JOB, 1, "::ffff:10.0.0.9", 5001)
+        with pytest.raises(Error, match="no address"):
+            programs.plane.bind_worker(JOB, 1, "localhost", 5001)
+    finally:
+        programs.plane.remove_job(JOB)
 
 
 def test_padding_of_a_frame_is_no_part_of_it(job: Kernel) -> None:
@@ -192,7 +248,7 @@ def test_jobs_do_not_know_each_other(job: Kernel) -> None:
 
 def test_a_new_job_begins_afresh_in_the_place_of_another(programs: Kernel) -> None:
     for epoch in (1, 2):
-        programs.add_job(JOB, 2, KEY, epoch)
+        programs.add_job(JOB, 2, KEY, epoch=epoch)
         ours = FIRST.but(epoch=epoch)
         assert programs.send(0, ours.encoded())[0] == DROP
         assert programs.send(1, ours.but(worker=1).encoded())[0] == REDIRECT

@@ -15,9 +15,9 @@ from pyroute2 import IPRoute
 from slot_wire import HELLO, Slotted, decoded
 from slot_worker import BLOCK, SlotWorker
 from xdp_kernel import NEAR, connect, needs_kernel
-from xdp_rack import Rack, rack, run
+from xdp_rack import TX_CHECKSUM, Rack, rack, run, turn
 
-from sparsewire.lab.namespace import Namespace
+from sparsewire.lab.namespace import Namespace, interface_name
 from sparsewire.xdp.libbpf import library
 
 pytestmark = [*needs_kernel, pytest.mark.timeout(120)]
@@ -66,25 +66,53 @@ def test_any_number_of_workers(workers: int) -> None:
         add_up(hosts, vectors(workers, workers, 0.5), 0.05)
 
 
-def test_a_pass_program_opens_the_far_end_as_well() -> None:
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_ipv6(loss: float) -> None:
+    with rack(3, is_v6=True) as hosts:
+        add_up(hosts, vectors(3, 1, 0.5), loss)
+
+
+def test_a_program_opens_the_far_end_as_well() -> None:
     with rack(2, opener="pass") as hosts:
         add_up(hosts, vectors(2, 0, 0.5), 0.0)
 
 
-def test_a_small_acknowledgement_brings_a_large_result() -> None:
+VALUES = tuple(range(256))
+
+
+def one_round(rack: Rack, last_sends_values: bool) -> None:
+    """Every worker contributes, and gets the result without asking again."""
+    rack.add_job(JOB, KEY)
+    last = len(rack.workers) - 1
+    for number, each in enumerate(rack.workers):
+        has_values = number == (last if last_sends_values else 0)
+        sent = FIRST.but(worker=number, block=256, values=VALUES if has_values else ())
+        each.send(sent.encoded())
+        time.sleep(0.05)
+    for each in rack.workers:
+        each.settimeout(5)
+        result = decoded(each.recv(2048), KEY)
+        assert (result.worker, result.values) == (last, VALUES)
+
+
+@pytest.mark.parametrize("is_v6", [False, True])
+def test_every_worker_gets_a_copy(is_v6: bool) -> None:
+    with rack(3, is_v6=is_v6) as hosts:
+        one_round(hosts, last_sends_values=True)
+
+
+@pytest.mark.parametrize("checksums_by", ["receiver", "sender", "switch"])
+@pytest.mark.parametrize("is_v6", [False, True])
+def test_a_small_acknowledgement_brings_a_large_result(is_v6: bool, checksums_by: str) -> None:
     """Its frame has no room for the values, so the result takes the way through tc."""
-    values = tuple(range(256))
-    with rack(3) as hosts:
-        hosts.add_job(JOB, KEY)
+    with rack(3, is_v6=is_v6) as hosts:
+        for number, host in enumerate(hosts.far):
+            if checksums_by == "sender":
+                host.call(turn, interface_name(0), TX_CHECKSUM, on=False)
+            elif checksums_by == "switch":
+                hosts.switch.call(turn, f"port0-{number}", TX_CHECKSUM, on=False)
         counting = library().bpf_enable_stats(RUN_TIME)
-        for worker, each in enumerate(hosts.workers):
-            sent = FIRST.but(worker=worker, block=256, values=values if worker == 0 else ())
-            each.send(sent.encoded())
-            time.sleep(0.05)
-        for each in hosts.workers:
-            each.settimeout(5)
-            result = decoded(each.recv(2048), KEY)
-            assert (result.worker, result.values) == (2, values)
+        one_round(hosts, last_sends_values=False)
         os.close(counting)
         assert runs(hosts.plane.programs.program("grow")) >= 1
 

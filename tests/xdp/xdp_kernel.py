@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 import pytest
 from pyroute2 import IPRoute
@@ -17,7 +18,7 @@ from sparsewire.lab.namespace import Namespace
 from sparsewire.xdp import XdpPlane, libbpf
 from sparsewire.xdp.libbpf import library
 from sparsewire.xdp.loader import object_path
-from sparsewire.xdp.maps import SLOTS, Map, Slot
+from sparsewire.xdp.maps import SLOTS, WORKERS_MAX, Map, Slot, Worker
 
 DROP, PASS, REDIRECT = 1, 2, 4
 PORT = 9999
@@ -48,8 +49,12 @@ needs_kernel = [
 ]
 
 
-def worker_end(worker: int) -> End:
-    return End(bytes([2, 0, 0, 0, 1, worker]), f"10.0.0.{worker + 1}", 5000 + worker)
+AGGREGATOR_V6 = replace(AGGREGATOR, host="fd00::fe")
+
+
+def worker_end(worker: int, *, is_v6: bool = False) -> End:
+    host = f"fd00::{worker + 1:x}" if is_v6 else f"10.0.0.{worker + 1}"
+    return End(bytes([2, 0, 0, 0, 1, worker]), host, 5000 + worker)
 
 
 class Kernel:
@@ -61,12 +66,15 @@ class Kernel:
         self.plane = namespace.call(XdpPlane, NEAR, PORT)
         programs = self.plane.programs
         self._slots = Map(programs.map("slots"), Slot)
+        self._workers = Map(programs.map("workers"), Worker)
         self._places = Map(programs.map("places"), ctypes.c_uint32, ctypes.c_uint64)
 
-    def add_job(self, job: int, workers: int, key: bytes, epoch: int = 1) -> None:
+    def add_job(
+        self, job: int, workers: int, key: bytes, *, epoch: int = 1, is_v6: bool = False
+    ) -> None:
         self._namespace.call(self.plane.add_job, job, epoch, workers, key)
         for worker in range(workers):
-            end = worker_end(worker)
+            end = worker_end(worker, is_v6=is_v6)
             self.plane.bind_worker(job, worker, end.host, end.port)
 
     def run(self, data: bytes) -> tuple[int, bytes]:
@@ -99,6 +107,10 @@ class Kernel:
         for number, version in zip((first - 2, first - 1), state.version, strict=True):
             version.turn = ((number >> 1) + 1) % (1 << 31)
         self._slots[self._slot_place(job, slot)] = state
+
+    def path(self, job: int, worker: int) -> bytes:
+        """The Ethernet addresses between which a worker's contributions come."""
+        return bytes(self._workers[self._places[job].value * WORKERS_MAX + worker].ends)
 
     def _slot_place(self, job: int, slot: int) -> int:
         return self._places[job].value * SLOTS + slot

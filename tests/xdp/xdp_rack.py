@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
-import os
 import selectors
 import socket
 import struct
@@ -16,14 +15,15 @@ from dataclasses import dataclass
 from slot_worker import SlotWorker
 from xdp_kernel import PORT
 
+from sparsewire.lab.cable import Link
 from sparsewire.lab.namespace import Namespace, interface_name
-from sparsewire.lab.network import build
+from sparsewire.lab.network import Host, build
 from sparsewire.xdp import XdpPlane
-from sparsewire.xdp.loader import attach_pass
 
 # The switch's end of the aggregator's link.
-AGGREGATOR_PORT = "port0-0"
-_SIOCETHTOOL, _ETHTOOL_SGRO = 0x8946, 0x2C
+AGGREGATOR_PORT = "edge0-0"
+_SIOCETHTOOL = 0x8946
+GRO, TX_CHECKSUM = 0x2C, 0x17  # ETHTOOL_SGRO, ETHTOOL_STXCSUM
 
 
 @dataclass
@@ -33,48 +33,54 @@ class Rack:
     plane: XdpPlane
     aggregator: socket.socket
     workers: list[socket.socket]
-    hosts: list[Namespace]
+    near: Namespace
+    far: list[Namespace]
+    switch: Namespace
 
     def add_job(self, job: int, key: bytes) -> None:
-        self.hosts[0].call(self.plane.add_job, job, 1, len(self.workers), key)
+        self.near.call(self.plane.add_job, job, 1, len(self.workers), key)
         for number, each in enumerate(self.workers):
-            self.plane.bind_worker(job, number, *each.getsockname())
+            self.plane.bind_worker(job, number, *each.getsockname()[:2])
 
 
 @contextmanager
-def rack(workers: int, opener: str = "gro") -> Iterator[Rack]:
+def rack(workers: int, *, opener: str = "gro", is_v6: bool = False) -> Iterator[Rack]:
     """A rack of so many hosts; `opener` says how the switch comes to take what programs send."""
-    addresses = [f"10.77.0.{number + 1}" for number in range(workers + 1)]
+    network = "fd77::" if is_v6 else "10.77.0."
+    addresses = [f"{network}{number + 1}" for number in range(workers + 1)]
     with ExitStack() as stack:
         spaces = [
             stack.enter_context(closing(Namespace(f"xdp-{number}")))
             for number in range(workers + 2)
         ]
-        switch, *hosts = spaces
-        build(switch, hosts, [addresses], None, 1500)
+        switch, near, *far = spaces
+        link = Link(None, 1500)
+        hosts = [Host(*each, link) for each in zip(far, ([a] for a in addresses[1:]), strict=True)]
+        aggregator = Host(near, addresses[:1], link)
+        build(switch, hosts, [aggregator], use_xdp=opener == "pass")
         if opener == "gro":
-            switch.call(turn_gro_on, AGGREGATOR_PORT)
-        else:
-            stack.callback(os.close, switch.call(attach_pass, AGGREGATOR_PORT))
-        plane = stack.enter_context(closing(hosts[0].call(XdpPlane, interface_name(0), PORT)))
+            switch.call(turn, AGGREGATOR_PORT, GRO, on=True)
+        plane = stack.enter_context(closing(near.call(XdpPlane, interface_name(0), PORT)))
         sockets = [
-            stack.enter_context(host.call(bound, address, PORT if host is hosts[0] else 0))
-            for host, address in zip(hosts, addresses, strict=True)
+            stack.enter_context(host.call(bound, address, PORT if host is near else 0))
+            for host, address in zip([near, *far], addresses, strict=True)
         ]
         for each in sockets[1:]:
             each.connect((addresses[0], PORT))
-        yield Rack(plane, sockets[0], sockets[1:], hosts)
+        yield Rack(plane, sockets[0], sockets[1:], near, far, switch)
 
 
 def bound(address: str, port: int) -> socket.socket:
-    opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_DGRAM)
     opened.bind((address, port))
     opened.setblocking(False)
     return opened
 
 
-def turn_gro_on(interface: str) -> None:
-    value = ctypes.create_string_buffer(struct.pack("II", _ETHTOOL_SGRO, 1))
+def turn(interface: str, feature: int, *, on: bool) -> None:
+    """Turn GRO or TX_CHECKSUM on or off."""
+    value = ctypes.create_string_buffer(struct.pack("II", feature, on))
     request = struct.pack("16sP16x", interface.encode(), ctypes.addressof(value))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SIOCETHTOOL, request)

@@ -1,5 +1,6 @@
 // Takes contributions in and makes results. Integers are added as they come. Where the order of
-// the sum matters, contributions are kept until all have come, and added up in rank order.
+// the sum matters, contributions are kept until all have come, and added up in rank order. What
+// becomes of them at a parent is in aggregator_parent.cpp.
 #include "proto/slots/aggregator.hpp"
 
 #include <algorithm>
@@ -34,15 +35,20 @@ bool is_added_at_once(const wire::DatagramHeader& header) {
   return header.dtype == DType::int32 && header.op == ReduceOp::sum;
 }
 
-bool is_alike(const wire::DatagramHeader& a, const wire::DatagramHeader& b) {
-  return a.columns == b.columns && a.dtype == b.dtype && a.op == b.op && a.block == b.block;
+bool has_ended(RoundState state) {
+  return state == RoundState::complete || state == RoundState::blank;
 }
 
 }  // namespace
 
-SlotAggregator::SlotAggregator(const SlotPool& pool)
+bool SlotAggregator::is_alike(const wire::DatagramHeader& a, const wire::DatagramHeader& b) {
+  return a.columns == b.columns && a.dtype == b.dtype && a.op == b.op && a.block == b.block;
+}
+
+SlotAggregator::SlotAggregator(const SlotPool& pool, std::optional<std::uint16_t> of_parent)
     : slots_(pool.slots),
       pool_(pool),
+      of_parent_(of_parent),
       seen_(seen_words(pool)),
       present_(contributions(pool)),
       results_(std::make_unique_for_overwrite<std::byte[]>(results_bytes(pool))),
@@ -84,11 +90,11 @@ void SlotAggregator::on_datagram(const wire::Datagram& datagram, std::vector<Out
   Round& round = slot.rounds[header.round % 2];
   const Round& other = slot.rounds[(header.round + 1) % 2];
   const bool is_next = header.round == round.header.round + 2 &&
-                       header.round == other.header.round + 1 && other.state != RoundState::adding;
+                       header.round == other.header.round + 1 && has_ended(other.state);
   if (is_next) {
     start(round, header);
     slot.missing = pool_.workers;
-    std::memset(seen(header.slot), 0, bitmap_words(pool_.workers) * sizeof(std::uint64_t));
+    slot.urged.reset();
   } else if (header.round != round.header.round) {
     ++counters_.stale;
     return;
@@ -103,9 +109,13 @@ void SlotAggregator::on_datagram(const wire::Datagram& datagram, std::vector<Out
 
 bool SlotAggregator::is_ours(const wire::Datagram& datagram) const {
   const wire::DatagramHeader& header = datagram.header;
-  return header.kind == wire::DatagramKind::contribution && header.job == pool_.job &&
-         header.epoch == pool_.epoch && header.slot < pool_.slots &&
-         header.worker < pool_.workers &&
+  return header.kind == wire::DatagramKind::contribution && header.worker < pool_.workers &&
+         is_in_pool(datagram);
+}
+
+bool SlotAggregator::is_in_pool(const wire::Datagram& datagram) const {
+  const wire::DatagramHeader& header = datagram.header;
+  return header.job == pool_.job && header.epoch == pool_.epoch && header.slot < pool_.slots &&
          wire::datagram_head(header.columns) + header.columns * header.block_bytes() <=
              pool_.datagram_bytes;
 }
@@ -128,11 +138,16 @@ void SlotAggregator::take(const wire::Datagram& datagram, std::vector<Outgoing>&
   is_added_at_once(header) ? add(round, datagram) : keep(datagram);
   round.header.present |= header.present;
   if (--slot.missing != 0) return;
+  std::memset(seen(header.slot), 0, bitmap_words(pool_.workers) * sizeof(std::uint64_t));
   round.header.worker = header.worker;
   finish(round);
+  of_parent_ ? pass(round, out) : complete(round, out);
+}
+
+void SlotAggregator::complete(Round& round, std::vector<Outgoing>& out) {
   round.move(RoundStep::finish);
   ++counters_.results;
-  out.push_back({kEveryWorker, result(round, wire::DatagramKind::result)});
+  out.push_back({kEveryWorker, written(round, wire::DatagramKind::result)});
 }
 
 // The next block that anybody has, and the largest exponent among those who have it.
@@ -152,30 +167,37 @@ void SlotAggregator::on_duplicate(const wire::Datagram& datagram, std::vector<Ou
   Slot& slot = slots_[header.slot];
   Round& round = slot.rounds[header.round % 2];
   ++counters_.duplicates;
-  if (round.state == RoundState::adding) {
-    return recall(header.slot, slot.rounds[(header.round + 1) % 2], header, out);
+  switch (round.state) {
+    case RoundState::adding:
+      return recall(slot.rounds[(header.round + 1) % 2], header, out);
+    case RoundState::waiting:
+      slot.urged = header.worker;
+      return pass_again(round, out);
+    case RoundState::complete:
+      ++counters_.resent;
+      return out.push_back({header.worker, written(round, wire::DatagramKind::result)});
+    case RoundState::blank:
+      return;
   }
-  if (round.state == RoundState::blank) return;
-  ++counters_.resent;
-  out.push_back({header.worker, result(round, wire::DatagramKind::result)});
 }
 
-// To those whose contribution is missing: the last result, in case that it is what they lack.
-void SlotAggregator::recall(std::uint16_t slot, const Round& last,
-                            const wire::DatagramHeader& missing, std::vector<Outgoing>& out) {
+// To those who have not contributed to the round behind the last: the last result, in case that it
+// is what they lack. Where there is none, something like it.
+void SlotAggregator::recall(const Round& last, const wire::DatagramHeader& model,
+                            std::vector<Outgoing>& out) {
   std::span<std::byte> datagram;
   if (last.state == RoundState::complete) {
-    datagram = result(last, wire::DatagramKind::recall);
+    datagram = written(last, wire::DatagramKind::recall);
   } else {
-    wire::DatagramHeader header = missing;
+    wire::DatagramHeader header = model;
     header.kind = wire::DatagramKind::recall;
-    header.round = missing.round - 1;
+    header.round = last.header.round;
     header.columns = 1;
     header.present = 0;
     const wire::ColumnRecord none;
     datagram = std::span(blank_).first(wire::encode(header, {&none, 1}, blank_));
   }
-  const std::uint64_t* const have = seen(slot);
+  const std::uint64_t* const have = seen(model.slot);
   for (std::size_t worker = find_bit(have, 0, pool_.workers, false); worker < pool_.workers;
        worker = find_bit(have, worker + 1, pool_.workers, false)) {
     ++counters_.recalls;
@@ -183,9 +205,10 @@ void SlotAggregator::recall(std::uint16_t slot, const Round& last,
   }
 }
 
-std::span<std::byte> SlotAggregator::result(const Round& round, wire::DatagramKind kind) {
+std::span<std::byte> SlotAggregator::written(const Round& round, wire::DatagramKind kind) {
   wire::DatagramHeader header = round.header;
   header.kind = kind;
+  if (kind == wire::DatagramKind::contribution) header.worker = *of_parent_;
   std::byte* const memory = memory_of(header);
   const std::span<std::byte> out(memory, datagram_room(pool_));
   return out.first(wire::encode(header, {round.columns, header.columns}, out));
@@ -249,7 +272,10 @@ void SlotAggregator::add_up(const Round& round, std::size_t column, std::byte* o
     step(sums, values, header.block, header.dtype, header.op);
   }
   if (is_final && header.op != ReduceOp::avg) return;
-  kernels().finish(out, sums, header.block, header.dtype, header.op, pool_.workers);
+  // The average is the root's to make.
+  const std::uint32_t ranks = of_parent_ ? 1 : pool_.ranks();
+  kernels().finish(out, sums, header.block, header.dtype, header.op,
+                   static_cast<std::int32_t>(ranks));
 }
 
 }  // namespace sparsewire::proto

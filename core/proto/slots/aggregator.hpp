@@ -1,10 +1,12 @@
 // The aggregator's half of the slots: adds up what the workers contribute to each round of a slot,
-// and keeps the result until the round after the next, for those whom it did not reach.
+// and keeps the result until the round after the next, for those whom it did not reach. A rack's
+// has a parent: what the rack's workers have contributed makes one contribution there.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,18 +17,22 @@
 namespace sparsewire::proto {
 
 inline constexpr std::uint16_t kEveryWorker = UINT16_MAX;
+inline constexpr std::uint16_t kParent = UINT16_MAX - 1;
 
 // A slot keeps two rounds, one behind the other: the last, and the one before.
 enum class RoundState : std::uint8_t {
   blank,     // of no round so far
   adding,    // some worker has not contributed
+  waiting,   // all have, and the parent has not said what has come of it
   complete,  // its result is kept
 };
 
-enum class RoundStep : std::uint8_t { start, finish };
+enum class RoundStep : std::uint8_t { start, pass, finish };
 
 inline constexpr Transition<RoundState, RoundStep> kRoundTransitions[] = {
     {RoundState::adding, RoundStep::finish, RoundState::complete},
+    {RoundState::adding, RoundStep::pass, RoundState::waiting},
+    {RoundState::waiting, RoundStep::finish, RoundState::complete},
     {RoundState::complete, RoundStep::start, RoundState::adding},
     {RoundState::blank, RoundStep::start, RoundState::adding},
 };
@@ -39,21 +45,26 @@ struct SlotAggregatorCounters {
   std::uint64_t results = 0;        // rounds completed
   std::uint64_t resent = 0;         // results sent again to one worker
   std::uint64_t recalls = 0;        // sent to workers whose contribution is missing
+  std::uint64_t passed = 0;         // contributions to the parent
+  std::uint64_t passed_again = 0;   // and how often they had to be repeated
 };
 
 class SlotAggregator {
  public:
-  explicit SlotAggregator(const SlotPool& pool);
+  // With a parent: which of its workers this one is.
+  explicit SlotAggregator(const SlotPool& pool, std::optional<std::uint16_t> of_parent = {});
 
   // Not sealed; valid until the next call.
   struct Outgoing {
-    std::uint16_t worker;  // or kEveryWorker
+    std::uint16_t worker;  // or kEveryWorker, or kParent
     std::span<std::byte> datagram;
   };
 
   // Of this job, rightly sealed, and from the address of the worker that it names. What is odd is
   // ignored, and counted. Appends to `out`.
   void on_datagram(const wire::Datagram& datagram, std::vector<Outgoing>& out);
+  // The same of what the parent sends.
+  void on_parent(const wire::Datagram& datagram, std::vector<Outgoing>& out);
 
   // Bytes that it takes, whatever comes.
   std::size_t memory() const { return memory_needed(pool_); }
@@ -72,27 +83,39 @@ class SlotAggregator {
   struct Slot {
     Round rounds[2];            // the number of a round mod 2 says which
     std::uint16_t missing = 0;  // workers, of the round that is being added up
+    // Who had it sent to the parent again, by repeating what is its own.
+    std::optional<std::uint16_t> urged = {};
+
+    Round& last() { return rounds[rounds[1].header.round == rounds[0].header.round + 1]; }
   };
-  std::uint64_t* seen(std::uint16_t slot);  // a bit for each worker, of that round
+  // A bit for each worker: of the round that is being added up, or comes next.
+  std::uint64_t* seen(std::uint16_t slot);
   std::vector<Slot> slots_;
 
  private:
   bool is_ours(const wire::Datagram& datagram) const;
+  static bool is_alike(const wire::DatagramHeader& a, const wire::DatagramHeader& b);
+  bool is_in_pool(const wire::Datagram& datagram) const;
   void take(const wire::Datagram& datagram, std::vector<Outgoing>& out);
   void on_duplicate(const wire::Datagram& datagram, std::vector<Outgoing>& out);
-  void recall(std::uint16_t slot, const Round& last, const wire::DatagramHeader& missing,
-              std::vector<Outgoing>& out);
+  void recall(const Round& last, const wire::DatagramHeader& model, std::vector<Outgoing>& out);
+  void on_parents_recall(const wire::Datagram& datagram, std::vector<Outgoing>& out);
+  void on_parents_result(const wire::Datagram& datagram, std::vector<Outgoing>& out);
+  void complete(Round& round, std::vector<Outgoing>& out);
+  void pass(Round& round, std::vector<Outgoing>& out);
+  void pass_again(const Round& round, std::vector<Outgoing>& out);
   static void start(Round& round, const wire::DatagramHeader& header);
   static void look_ahead(Round& round, const wire::Datagram& datagram);
   void keep(const wire::Datagram& datagram);
   void add(Round& round, const wire::Datagram& datagram);
   void finish(Round& round);
   void add_up(const Round& round, std::size_t column, std::byte* sums);
-  std::span<std::byte> result(const Round& round, wire::DatagramKind kind);
+  std::span<std::byte> written(const Round& round, wire::DatagramKind kind);
   std::byte* memory_of(const wire::DatagramHeader& header);
   std::byte* kept(std::uint16_t slot, std::uint16_t worker);
 
   SlotPool pool_;
+  std::optional<std::uint16_t> of_parent_;
   std::vector<std::uint64_t> seen_;
   std::vector<std::uint8_t> present_;     // per slot and worker: the columns whose blocks are kept
   std::unique_ptr<std::byte[]> results_;  // per slot and round: a datagram

@@ -11,8 +11,8 @@ namespace sparsewire::proto {
 Columns::Columns(const SlotPool& pool, const SlotTensor& tensor)
     : tensor_(tensor),
       layout_(slot_layout(pool, tensor)),
-      fixed_point_(pool.workers),
-      workers_(pool.workers),
+      fixed_point_(pool.ranks()),
+      ranks_(static_cast<std::int32_t>(pool.ranks())),
       scans_(tensor.scans && skips_zeros(tensor.op)),
       has_exponents_(tensor.arithmetic == Arithmetic::fixed && is_floating(tensor.dtype)) {}
 
@@ -67,7 +67,7 @@ void Columns::write(std::uint32_t block, std::uint8_t exponent, const std::byte*
   if (has_exponents_) {
     fixed_point_.decode(to, values, count, tensor_.dtype, tensor_.op, exponent);
   } else if (tensor_.op != layout_.wire_op) {  // The aggregator has only added.
-    kernels().finish(to, values, count, tensor_.dtype, tensor_.op, workers_);
+    kernels().finish(to, values, count, tensor_.dtype, tensor_.op, ranks_);
   } else {
     std::memcpy(to, values, count * size);
   }

@@ -37,7 +37,7 @@ class Columns {
   SlotTensor tensor_;
   SlotLayout layout_;
   FixedPoint fixed_point_;
-  std::int32_t workers_;
+  std::int32_t ranks_;
   bool scans_;
   bool has_exponents_;
 };

@@ -18,11 +18,14 @@ using Microseconds = std::chrono::microseconds;
 
 struct SlotPool {
   std::uint16_t slots = 128;
-  std::uint16_t workers = 1;
+  std::uint16_t workers = 1;          // at this aggregator: ranks, or racks of them
   std::size_t datagram_bytes = 1472;  // the most that one may have: what UDP carries on the path
   std::uint32_t block = 256;          // of the topology, in elements
   std::uint64_t job = 0;
   std::uint32_t epoch = 0;
+  std::uint32_t world_size = 0;  // ranks of the job; 0: there are no racks, each worker is a rank
+
+  constexpr std::uint32_t ranks() const { return world_size != 0 ? world_size : workers; }
 };
 
 enum class Arithmetic : std::uint8_t {

@@ -12,6 +12,9 @@ constexpr Microseconds kLeastOfOvertaken{1000};
 constexpr Microseconds kMostTimeout{1'000'000};
 constexpr Microseconds kFirstTimeout{100'000};
 
+constexpr Microseconds kMostBelieved{10'000};
+constexpr int kLeastTimesBelieved = 8;
+
 constexpr double kFirstWindow = 32;
 constexpr double kLeastWindow = 4;
 
@@ -26,12 +29,14 @@ constexpr Microseconds kRateStretch{10'000};
 }  // namespace
 
 void RoundTrip::add(Microseconds sample) {
-  const Exact exact(sample);
-  if (smoothed_ == Exact{0}) {
-    smoothed_ = exact;
-    variation_ = exact / 2;
+  if (least_ == Microseconds{0}) {
+    least_ = std::max(sample, Microseconds{1});
+    smoothed_ = least_;
+    variation_ = smoothed_ / 2;
     return;
   }
+  least_ = std::clamp(sample, Microseconds{1}, least_);
+  const Exact exact(std::min(sample, std::max(kMostBelieved, kLeastTimesBelieved * least_)));
   variation_ = 0.75 * variation_ + 0.25 * Exact(std::chrono::abs(smoothed_ - exact));
   smoothed_ = 0.875 * smoothed_ + 0.125 * exact;
 }
@@ -39,7 +44,7 @@ void RoundTrip::add(Microseconds sample) {
 Microseconds RoundTrip::timeout() const { return std::max(timeout_of_overtaken(), kLeastTimeout); }
 
 Microseconds RoundTrip::timeout_of_overtaken() const {
-  if (smoothed_ == Exact{0}) return kFirstTimeout;
+  if (least_ == Microseconds{0}) return kFirstTimeout;
   return std::clamp(rounded(smoothed_ + 4 * variation_), kLeastOfOvertaken, kMostTimeout);
 }
 

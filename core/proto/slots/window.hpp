@@ -13,7 +13,9 @@ namespace sparsewire::proto {
 
 class RoundTrip {
  public:
-  // Of a contribution that was sent once, until its result came.
+  // Of a contribution that was sent once, until its result came. Where another worker's was lost,
+  // it holds the time until somebody's timer ran out, so that timeouts would grow with what they
+  // delay themselves: more than 10 ms, and 8 times the least round trip, are not believed.
   void add(Microseconds sample);
 
   // How long to wait for a result: within 2 ms and 1 s, and 100 ms as long as nothing is known.
@@ -29,7 +31,8 @@ class RoundTrip {
   using Exact = std::chrono::duration<double, std::micro>;
   static Microseconds rounded(Exact time) { return std::chrono::round<Microseconds>(time); }
 
-  Exact smoothed_{0};  // zero: no sample yet
+  Microseconds least_{0};  // zero: no sample yet
+  Exact smoothed_{0};
   Exact variation_{0};
 };
 
@@ -56,14 +59,15 @@ class CongestionWindow {
   void on_loss(Microseconds sent, Microseconds now);
 
  private:
-  // Whether a queue stands that takes as long as the path.
-  bool is_congested() const { return recent_ > 2 * least_; }
+  // Whether a queue stands that takes as long as the path, beyond what hosts make of themselves.
+  bool is_congested() const { return recent_ > 2 * least_ + kJitter; }
   bool has_its_share() const { return 2 * rate_ >= best_rate_; }
   double growth() const;
   void end_round();
   void measure_rate(Microseconds now);
 
   static constexpr Microseconds kNone = Microseconds::max() / 4;
+  static constexpr Microseconds kJitter{50};
 
   double most_;
   double size_;

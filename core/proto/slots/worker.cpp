@@ -13,7 +13,17 @@ namespace {
 constexpr int kPatienceOfOthers = 4;
 constexpr Microseconds kLeastPatienceOfOthers{20'000};
 constexpr Microseconds kMostPatience{1'000'000};
-constexpr std::uint32_t kMostDoublings = 10;
+constexpr std::uint32_t kMostDoublings = 2;
+// Timeouts from one worker's turn to the next: what the first one asks for takes two round trips to
+// come.
+constexpr std::uint32_t kTurn = 3;
+
+Error not_finite(DType dtype) {
+  std::string text(name_of(dtype));
+  text += " values that are infinite or NaN cannot be added in fixed point: clip them, or set ";
+  text += "SPARSEWIRE_ARITHMETIC=exact";
+  return {ErrorCode::input, kNoRank, std::move(text)};
+}
 
 }  // namespace
 
@@ -50,13 +60,7 @@ void SlotWorker::end_operations() {
   for (; !operations_.empty() && operations_.front().slots_left == 0; ++first_) {
     const Operation& operation = operations_.front();
     ended_.push_back({operation.seq, {}});
-    if (operation.has_non_finite) {
-      ended_.back().failure = Error{
-          ErrorCode::input, kNoRank,
-          std::string(name_of(operation.columns.dtype())) +
-              " values that are infinite or NaN cannot be added in fixed point: clip them, or "
-              "set SPARSEWIRE_ARITHMETIC=exact"};
-    }
+    if (operation.has_non_finite) ended_.back().failure = not_finite(operation.columns.dtype());
     operations_.pop_front();
   }
 }
@@ -85,7 +89,7 @@ Microseconds SlotWorker::patience(std::uint16_t number) const {
   const std::uint32_t turn = (worker_ + pool_.workers - first) % pool_.workers;
   Microseconds patience = round_trip_.timeout();
   if (states_.of(number) == SlotState::overdue) {
-    patience = (turn + 1) * round_trip_.timeout_of_overtaken();
+    patience = (1 + kTurn * turn) * round_trip_.timeout_of_overtaken();
   } else if (turn != 0) {
     patience = std::max(kPatienceOfOthers * patience, kLeastPatienceOfOthers);
   }

@@ -44,11 +44,12 @@ class CaseData:
     """How far sums may be off where the job asks for these; `expected` is the exact sum then."""
 
 
-def prepare(job: Job, case: Case, rank: int, ranks: int, together: int) -> CaseData:
+def prepare(job: Job, case: Case, rank: int, groups: list[range]) -> CaseData:
     """Make the data; every rank makes all ranks' data itself. Collective.
 
-    So many ranks are `together` on each host, and added up before others.
+    `groups` are of ranks that are added up before others.
     """
+    ranks = groups[-1].stop
     pattern, dtype = Pattern.parse(case.pattern), numpy_dtype(job.dtype)
 
     def part(of: int) -> Contribution:
@@ -60,7 +61,7 @@ def prepare(job: Job, case: Case, rank: int, ranks: int, together: int) -> CaseD
         in_fixed_point = fixed_point_sum(map(part, range(ranks)), case.elements, job.op, ranks)
         expected = in_fixed_point.rounded
     else:
-        expected = _expected(part, ranks, together, case.elements, job.op)
+        expected = _expected(part, groups, case.elements, job.op)
     vector = SparseVector.from_dense(dense) if job.input == "sparse" else None
     named = [] if vector is None else _named_by_all(vector.nnz, ranks)
     # The density of a sum, where the ranks' positions are independent.
@@ -70,17 +71,16 @@ def prepare(job: Job, case: Case, rank: int, ranks: int, together: int) -> CaseD
 
 
 def _expected(
-    part: Callable[[int], Contribution], ranks: int, together: int, elements: int, op: str
+    part: Callable[[int], Contribution], groups: list[range], elements: int, op: str
 ) -> Array:
-    if together == 1:
+    ranks = groups[-1].stop
+    if len(groups) == ranks:
         return reduce_in_rank_order(map(part, range(ranks)), elements, op, ranks)
-    of_hosts = (
-        reduce_in_rank_order(
-            map(part, range(first, first + together)), elements, "sum" if op == "avg" else op, 1
-        )
-        for first in range(0, ranks, together)
+    of_groups = (
+        reduce_in_rank_order(map(part, group), elements, "sum" if op == "avg" else op, 1)
+        for group in groups
     )
-    shares = (Contribution(slice(None), share.reshape(-1, 1), elements) for share in of_hosts)
+    shares = (Contribution(slice(None), share.reshape(-1, 1), elements) for share in of_groups)
     return reduce_in_rank_order(shares, elements, op, ranks)
 
 

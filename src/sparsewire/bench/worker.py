@@ -19,6 +19,7 @@ from torch._C._distributed_c10d import Store, TCPStore
 
 from sparsewire.bench.backends import Backend, Call, Check, open_backends, ranks_together
 from sparsewire.bench.case_data import first_difference, prepare
+from sparsewire.bench.groups import groups_of_ranks
 from sparsewire.bench.job import Job, Sample
 from sparsewire.bench.patterns import Array
 from sparsewire.errors import ExperimentError
@@ -68,12 +69,14 @@ class Pacing:
 class CaseRun:
     """Holds one rank's data, and `burst` buffers that are reduced."""
 
-    def __init__(self, job: Job, index: int, together: int, tell: Tell) -> None:
+    def __init__(
+        self, job: Job, index: int, together: int, groups: list[range], tell: Tell
+    ) -> None:
         self.job, self.case, self.tell = job, job.cases[index], partial(tell, case=index)
         self.interface = os.environ["SPARSEWIRE_IFNAME"]
-        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self.rank, self.ranks = dist.get_rank(), groups[-1].stop
         self._together = together
-        self.data = prepare(job, self.case, self.rank, self.ranks, together)
+        self.data = prepare(job, self.case, self.rank, groups)
         self.buffers = [np.empty_like(self.data.dense) for _ in range(self.case.burst)]
 
     def run(self, backends: dict[str, Backend]) -> None:
@@ -195,8 +198,9 @@ def main() -> None:
     store = _join(job)
     backends = open_backends(job, store)
     together = ranks_together(backends.values(), dist.get_world_size())
+    groups = groups_of_ranks(job, together)
     for index in range(len(job.cases)):
-        CaseRun(job, index, together, tell).run(backends)
+        CaseRun(job, index, together, groups, tell).run(backends)
     for backend in backends.values():
         backend.close()
     dist.destroy_process_group()

@@ -7,11 +7,18 @@ from pathlib import Path
 
 import typer
 
+from sparsewire.cli.aggregator_status import status
 from sparsewire.cli.failure import exit_on_error
+from sparsewire.cli.secret import read_secret
 from sparsewire.options import TRANSPORTS
 
+app = typer.Typer()
+app.command()(status)
 
+
+@app.callback(invoke_without_command=True)
 def aggregator(
+    context: typer.Context,
     bind: str = typer.Option(
         "127.0.0.1:0", help="Address to listen on, HOST:PORT or [IPv6]:PORT; port 0 picks one."
     ),
@@ -41,6 +48,11 @@ def aggregator(
     interface: str = typer.Option(
         "", help="Network interface at which the kernel adds up, with `--transport xdp`."
     ),
+    parent: str | None = typer.Option(
+        None,
+        help="With `--transport udp`: the aggregator above, HOST:PORT or [IPv6]:PORT, where this "
+        "one takes part as one worker, with the sums of its own, which are a rack's.",
+    ),
     verbose: bool = typer.Option(
         False, "--verbose", "-v", help="Log workers that come and jobs that end."
     ),
@@ -48,7 +60,14 @@ def aggregator(
     """Serve as a dedicated aggregator for any number of jobs, until interrupted.
 
     Workers find it with `SPARSEWIRE_AGGREGATORS=host:port`, or several of them, with commas.
+    `sparsewire aggregator status` shows what it does.
+
+    Two levels: one aggregator is the root, and each rack has one with `--parent ROOT:PORT`. Ranks
+    name that of their own rack, and set SPARSEWIRE_RACK to a name for it.
     """
+    if context.invoked_subcommand:
+        _refuse_options(context)
+        return
     from sparsewire.meeting.aggregator import AggregatorServer
     from sparsewire.options import parse_address
 
@@ -59,10 +78,10 @@ def aggregator(
     # A service manager stops it with SIGTERM: end as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with exit_on_error():
-        _check_transport(transport, interface)
+        _check_transport(transport, interface, parent)
         server = AggregatorServer(
             parse_address(bind),
-            secret=_secret(secret_file),
+            secret=read_secret(secret_file),
             jobs_max=max_jobs,
             ranks_max=max_ranks,
             memory=memory << 20,
@@ -71,6 +90,7 @@ def aggregator(
             grace=grace,
             transport=transport,
             interface=interface,
+            parent=parse_address(parent) if parent else None,
             disturb=os.environ.get("SPARSEWIRE_DISTURB", ""),
         )
     try:
@@ -82,7 +102,18 @@ def aggregator(
         server.close()
 
 
-def _check_transport(transport: str, interface: str) -> None:
+def _refuse_options(context: typer.Context) -> None:
+    """Options that stand before a subcommand would be of no use to it."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(
+                f"{parameter.opts[0]} is of serving: put options of {context.invoked_subcommand} "
+                "behind it"
+            )
+
+
+def _check_transport(transport: str, interface: str, parent: str | None) -> None:
     if transport not in TRANSPORTS:
         raise ValueError(f"--transport must be {', '.join(TRANSPORTS)}, not {transport!r}")
     if (transport == "xdp") != bool(interface):
@@ -90,12 +121,5 @@ def _check_transport(transport: str, interface: str) -> None:
             "--transport xdp and --interface go together: name the network interface to which the "
             "workers' datagrams come, such as --interface eth0"
         )
-
-
-def _secret(file: Path | None) -> bytes:
-    if file is None:
-        return os.environ.get("SPARSEWIRE_SECRET", "").encode()
-    secret = file.read_bytes().strip()
-    if not secret:
-        raise ValueError(f"{file} is empty: write the secret into it")
-    return secret
+    if parent and transport != "udp":
+        raise ValueError(f"--parent goes with --transport udp, not with {transport}")

@@ -131,6 +131,11 @@ def all_reduce(
     trunk: str | None = typer.Option(
         None, help="Speed of the trunk from each further rack to the first, both ways."
     ),
+    hierarchy: bool = typer.Option(
+        False,
+        "--hierarchy",
+        help="An aggregator in each rack, below one for all, with --transport udp.",
+    ),
     lanes: int | None = typer.Option(
         None,
         min=1,
@@ -168,13 +173,14 @@ def all_reduce(
             ranks,
             link,
             links=links,
-            aggregators=needed(aggregators, transport),
+            aggregators=needed(aggregators, transport, racks if hierarchy else 0),
             aggregator_link=aggregator_link,
             transport=transport,
             loss=None if loss is None else parse_loss(loss),
             mtu=mtu,
             racks=racks,
             trunk=trunk,
+            levels=2 if hierarchy else 1,
         )
         options = BenchOptions(**{field.name: given[field.name] for field in fields(BenchOptions)})
         files = ResultFiles(json_file, plot).checked()

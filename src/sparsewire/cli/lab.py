@@ -61,6 +61,12 @@ def lab(
     trunk: str = typer.Option(
         "none", help="Speed of the trunk from each further rack to the first, both ways."
     ),
+    hierarchy: bool = typer.Option(
+        False,
+        "--hierarchy",
+        help="An aggregator in each rack, below one for all, with --transport udp. Ranks find "
+        "SPARSEWIRE_RACK in their environment, too.",
+    ),
     grace: float = typer.Option(
         30.0, min=0.0, help="Seconds that the other ranks are given once one has failed."
     ),
@@ -96,11 +102,12 @@ def lab(
             links=links,
             mtu=mtu,
             loss=None if loss is None else parse_loss(loss),
-            aggregators=needed(aggregators, transport),
+            aggregators=needed(aggregators, transport, racks if hierarchy else 0),
             aggregator_link=_speed(aggregator_link or link, "--aggregator-link"),
             transport=transport,
             racks=racks,
             trunk=_speed(trunk, "--trunk"),
+            levels=2 if hierarchy else 1,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

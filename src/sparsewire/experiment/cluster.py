@@ -49,6 +49,8 @@ class Cluster:
             raise ExperimentError(f"{self.ranks} ranks do not fill hosts of {self.ranks_per_host}")
         if self.trunk and self.racks == 1:
             raise ExperimentError("--trunk is between racks; give --racks too")
+        if self.levels > 1 and self.transport != UDP:
+            raise ExperimentError("--hierarchy needs --transport udp")
         for link in filter(None, (self.link, self.aggregator_link, self.trunk)):
             parse_link(link)
 
@@ -59,6 +61,7 @@ class Cluster:
             "--aggregator-link shapes": self.aggregator_link,
             "--mtu is of": self.mtu,
             "--racks are of": self.racks > 1,
+            "--hierarchy is of": self.levels > 1,
             "--transport xdp needs the interfaces of": self.transport == XDP,
         }
         for option, given in of_hosts.items():
@@ -125,7 +128,10 @@ class Cluster:
             link = f" at {self.aggregator_link}" if self.aggregator_link else ""
             yield f"{self.aggregators} dedicated aggregator{plural}{through}{link}"
         if self.racks > 1:
-            yield f"{self.racks} racks" + (f" with a trunk of {self.trunk}" if self.trunk else "")
+            below = " with an aggregator each below the first" if self.levels > 1 else ""
+            joined = " and" if below and self.trunk else ""
+            trunk = f"{joined} with a trunk of {self.trunk}" if self.trunk else ""
+            yield f"{self.racks} racks{below}{trunk}"
         if self.mtu:
             yield f"MTU {self.mtu}"
         if self.loss is not None:

@@ -61,7 +61,10 @@ class Aggregation:
     def environment(self, rank: int) -> dict[str, str]:
         """What a rank is to be told, instead of what it was."""
         found = ",".join(str(own.address) for own in self.services if self._serves(own, rank))
-        return {"SPARSEWIRE_AGGREGATORS": found, **self.settings()}
+        own = {"SPARSEWIRE_AGGREGATORS": found, **self.settings()}
+        if self.site.levels == 2:
+            own["SPARSEWIRE_RACK"] = f"rack{self.site.rack_of(rank)}"
+        return own
 
     def _serves(self, service: Service, rank: int) -> bool:
         site = self.site
@@ -78,6 +81,11 @@ class Aggregation:
         return told
 
 
-def needed(aggregators: int, transport: str | None) -> int:
-    """How many to start where so many are asked for: other transports than TCP need one."""
+def needed(aggregators: int, transport: str | None, racks: int = 0) -> int:
+    """How many to start where so many are asked for: other transports than TCP need one.
+
+    With an aggregator for each of so many `racks`, there is a root, too.
+    """
+    if racks:
+        return racks + 1
     return aggregators or int(transport not in (None, TCP))

@@ -16,6 +16,7 @@ from sparsewire.meeting.datagrams import bind_datagrams, datagram_key
 from sparsewire.meeting.handshake import (
     ANY_PEER,
     Guard,
+    GuardByRole,
     Hello,
     Reason,
     Refused,
@@ -25,6 +26,14 @@ from sparsewire.meeting.handshake import (
 )
 from sparsewire.meeting.kernel_plane import KernelPlane
 from sparsewire.meeting.listener import Listener
+from sparsewire.meeting.observation import (
+    JOBS_TOLD,
+    AggregatorStatus,
+    JobStatus,
+    ObserverGuard,
+    tell,
+)
+from sparsewire.meeting.rack import Rack
 from sparsewire.meeting.sockets import bind, is_loopback, prepare
 from sparsewire.options import LANES_MAX, TRANSPORTS, Address, check_secret
 
@@ -40,6 +49,7 @@ GRACE_DEFAULT_S = 330.0
 # Of its time, what the listener may work.
 _BUSY_SHARE = 0.25
 _POLL_S = 0.5
+_PARENT_POLL_S = 0.1
 
 Place = tuple[int, int]
 """Rank and lane of one worker connection."""
@@ -54,6 +64,11 @@ class Job:
     epoch: int = 0
     workers: set[Place] = field(default_factory=set)
     arriving: set[Place] = field(default_factory=set)
+
+    @property
+    def here(self) -> int:
+        """Ranks that have a connection."""
+        return len({rank for rank, _ in self.workers})
 
 
 class WorkerGuard(Guard):
@@ -70,7 +85,7 @@ class WorkerGuard(Guard):
         self.jobs: dict[int, Job] = {}
 
     def key_for(self, hello: Hello) -> bytes | None:
-        if hello.role is not Role.WORKER or hello.peer != ANY_PEER:
+        if hello.peer != ANY_PEER:
             raise Refused(Reason.WRONG_JOB)
         if not (hello.rank < hello.world_size <= self._ranks_max and hello.lane < LANES_MAX):
             raise Refused(Reason.WRONG_RANK)
@@ -103,7 +118,7 @@ class WorkerGuard(Guard):
         job.arriving.discard((hello.rank, hello.lane))
         job.workers.add((hello.rank, hello.lane))
 
-    def forget_departed(self, core: Core) -> None:
+    def forget_departed(self, core: Core | Rack) -> None:
         """Forget workers whose connections the native aggregator has closed, then empty jobs."""
         for number, job in self.jobs.items():
             job.workers = {
@@ -134,6 +149,7 @@ class AggregatorServer:
         grace: float = GRACE_DEFAULT_S,
         transport: str = TRANSPORTS[0],
         interface: str = "",
+        parent: Address | None = None,
         disturb: str = "",
     ) -> None:
         """Listen at `address`, port 0 for a free one. Raises Error where that is not possible.
@@ -142,21 +158,36 @@ class AggregatorServer:
         ask for a window of `window_max`. One that says nothing for `grace` seconds is let go.
 
         With `transport` "udp" it also adds up what comes by datagrams to the same port; with "xdp"
-        the kernel does, for what comes in by `interface`. `disturb` is what is to happen to
-        datagrams, for tests: see `Options`.
+        the kernel does, for what comes in by `interface`. With "udp" and a `parent`, the
+        aggregator is that of a rack, and takes part there as one worker. `disturb` is what is to
+        happen to datagrams, for tests: see `Options`.
         """
         self._guard = WorkerGuard(check_secret(secret), jobs_max, ranks_max)
+        self._means = transport, interface
+        self._started = time.monotonic()
+        doors = GuardByRole({Role.WORKER: self._guard, Role.OBSERVER: ObserverGuard(secret)})
         with ExitStack() as opened:
-            self._listener = Listener(partial(receive, self._guard), bind(*address))
+            self._listener = Listener(partial(receive, doors), bind(*address))
             opened.callback(self._listener.close)
             datagrams = -1
             self._plane: KernelPlane | None = None
-            if transport == "udp":
+            self._rack: Rack | None = None
+            if parent:
+                self._rack = Rack(
+                    parent,
+                    bind_datagrams(self.address),
+                    has_secret=bool(secret),
+                    memory=memory,
+                    job_memory=job_memory,
+                    disturb=disturb,
+                )
+                opened.callback(self._rack.close)
+            elif transport == "udp":
                 datagrams = bind_datagrams(self.address).detach()
             elif transport == "xdp":
                 self._plane = KernelPlane(interface, bind_datagrams(self.address))
                 opened.callback(self._plane.close)
-            self._core = Core(
+            self._core: Core | Rack = self._rack or Core(
                 memory=memory,
                 job_memory=job_memory,
                 window=window_max,
@@ -186,17 +217,49 @@ class AggregatorServer:
         next_look = 0.0
         while not until():
             started = time.thread_time()
-            for connection, hello in self._listener.poll(_POLL_S):
-                self._add(connection, hello)
+            for connection, hello in self._arrivals():
+                if hello.role is Role.OBSERVER:
+                    tell(connection, self.status())
+                else:
+                    self._add(connection, hello)
             if time.monotonic() >= next_look:
                 self._guard.forget_departed(self._core)
-                if self._plane:
-                    self._plane.keep(self._guard.jobs)
+                if below := self._plane or self._rack:
+                    below.keep(self._guard.jobs)
                 next_look = time.monotonic() + _POLL_S
             _rest(time.thread_time() - started)
 
+    def _arrivals(self) -> list[tuple[socket.socket, Hello]]:
+        """Those who have proved themselves. As long as there is no parent, all have to wait."""
+        if self._rack and not self._rack.reaches_parent:
+            time.sleep(_PARENT_POLL_S)
+            return []
+        return self._listener.poll(_POLL_S)
+
     def stats(self) -> dict[str, int]:
-        return self._core.stats()
+        """Of all jobs since the start; datagrams only where it is not the kernel that takes them,
+        which counts the strange ones alone."""
+        stats = self._core.stats()
+        if self._plane:
+            stats = {name: n for name, n in stats.items() if not name.startswith("datagrams_")}
+            stats["datagrams_strange"] = self._plane.strays()
+        return stats
+
+    def status(self) -> AggregatorStatus:
+        """What an observer is told; from the thread that serves."""
+        slots = self._plane.stats() if self._plane else self._core.slots()
+        jobs = [
+            JobStatus(f"{number:016x}", job.epoch, job.world_size, job.here, slots.get(number, {}))
+            for number, job in self._guard.jobs.items()
+        ]
+        return AggregatorStatus(
+            str(self.address),
+            *self._means,
+            time.monotonic() - self._started,
+            self.stats(),
+            tuple(jobs[:JOBS_TOLD]),
+            len(jobs[JOBS_TOLD:]),
+        )
 
     def close(self) -> None:
         self._listener.close()
@@ -208,11 +271,7 @@ class AggregatorServer:
         job = self._guard.jobs[hello.job]
         try:
             prepare(connection)
-            key = datagram_key(job.key, job.epoch)
-            if self._plane:
-                self._plane.add_job(hello.job, job.epoch, job.world_size, key)
-            place = hello.job, hello.world_size, hello.rank, hello.lane
-            self._core.add_worker(*place, connection.detach(), job.epoch, key)
+            self._hand_over(connection, hello, job)
         except (RuntimeError, ValueError, MemoryError, OSError):
             # What is detached, the native aggregator has closed; the other jobs go on.
             connection.close()
@@ -221,6 +280,16 @@ class AggregatorServer:
             return
         self._guard.seat(hello)
         _log.info("job %016x: rank %d, lane %d is here", hello.job, hello.rank, hello.lane)
+
+    def _hand_over(self, connection: socket.socket, hello: Hello, job: Job) -> None:
+        if isinstance(self._core, Rack):
+            self._core.add_worker(connection, hello, job.key)
+            return
+        key = datagram_key(job.key, job.epoch)
+        if self._plane:
+            self._plane.add_job(hello.job, job.epoch, job.world_size, key)
+        place = hello.job, hello.world_size, hello.rank, hello.lane
+        self._core.add_worker(*place, connection.detach(), job.epoch, key)
 
 
 def _rest(worked: float) -> None:

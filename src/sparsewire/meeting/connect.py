@@ -141,6 +141,7 @@ def _slots_of(datagrams: Datagrams | None, options: Options) -> dict[str, Any]:
         "epoch": datagrams.epoch,
         "fixed_point": options.adds_in_fixed_point,
         "disturb": options.disturb,
+        "worker": datagrams.worker,
     }
 
 

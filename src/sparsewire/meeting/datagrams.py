@@ -16,6 +16,7 @@ from sparsewire.lifetime import disown_in_child
 from sparsewire.meeting.handshake import derive
 from sparsewire.meeting.mesh import Membership
 from sparsewire.meeting.place import Place
+from sparsewire.meeting.racks import RackPlace
 from sparsewire.options import DATAGRAM_MAX, DATAGRAM_MIN, Address, Options
 
 HELLO, WELCOME = 4, 5
@@ -40,6 +41,8 @@ class Datagrams:
     """Bytes of the largest datagram, alike on all ranks."""
     job: int
     epoch: int
+    worker: tuple[int, int]
+    """Which of an aggregator's workers this rank is, and of how many."""
     key: bytes = field(repr=False)
 
 
@@ -48,22 +51,27 @@ def datagram_key(key: bytes, epoch: int) -> bytes:
     return derive(key, "datagrams", epoch.to_bytes(4, "big"))
 
 
-def open_datagrams(options: Options, member: Membership, place: Place) -> Datagrams:
+def open_datagrams(options: Options, member: Membership, at: RackPlace, place: Place) -> Datagrams:
     """Try datagrams to all aggregators, to which the rank is connected; a collective call.
 
     Raises Timeout where none come back within 5 s, or Error where the aggregator takes none.
     """
     key = datagram_key(member.key, member.epoch)
     with ExitStack() as stack:
-        sockets = [stack.enter_context(closing(_connected(to))) for to in options.aggregators]
+        sockets = [
+            stack.enter_context(closing(connect_datagrams(to))) for to in options.aggregators
+        ]
         own = options.datagram or min(map(_path_size, sockets))
         if options.transport == "xdp":
             own = min(own, KERNEL_DATAGRAM)
         size = _least(place, own)
         for address, each in zip(options.aggregators, sockets, strict=True):
-            _try(each, address, options, member, key, size)
+            _try(each, address, options, _Greeting(member, at, size), key)
         stack.pop_all()
-        return Datagrams([each.detach() for each in sockets], size, member.job, member.epoch, key)
+        return Datagrams(
+            [each.detach() for each in sockets],
+            *(size, member.job, member.epoch, (at.worker, at.workers), key),
+        )
 
 
 def bind_datagrams(address: Address) -> socket.socket:
@@ -80,7 +88,8 @@ def bind_datagrams(address: Address) -> socket.socket:
     return disown_in_child(receiver, "close")
 
 
-def _connected(address: Address) -> socket.socket:
+def connect_datagrams(address: Address) -> socket.socket:
+    """A non-blocking socket that sends datagrams to `address`; raises Error."""
     family, kind, _, _, target = socket.getaddrinfo(*address, type=socket.SOCK_DGRAM)[0]
     sender = socket.socket(family, kind)
     try:
@@ -115,23 +124,37 @@ def _least(place: Place, own: int) -> int:
         raise ProtocolError("a rank told something else than the size of its datagrams") from None
 
 
+@dataclass(frozen=True)
+class _Greeting:
+    """What a rank says to an aggregator, and hears from it; `size` of the largest datagram."""
+
+    member: Membership
+    at: RackPlace
+    size: int
+
+    def hello(self, key: bytes, length: int) -> bytes:
+        at, member = self.at, self.member
+        party = (at.workers, member.world_size, at.rack, at.racks, self.size)
+        return greeting(key, HELLO, member.job, member.epoch, at.worker, length, party)
+
+    @property
+    def answer(self) -> tuple[int, int, int, int]:
+        """How a welcome begins."""
+        return WELCOME, self.member.job, self.member.epoch, self.at.worker
+
+
 def _try(
-    sender: socket.socket,
-    address: Address,
-    options: Options,
-    member: Membership,
-    key: bytes,
-    size: int,
+    sender: socket.socket, address: Address, options: Options, says: _Greeting, key: bytes
 ) -> None:
     """Greet, again and again, until a datagram of full size has come back."""
     small_passed = False
+    size = says.size
     for attempt in _attempts():
         # Now and then a small one: to tell a path that is too narrow from one that is closed.
         length = DATAGRAM_MIN if attempt % 3 == 2 else size
-        words = greeting(key, HELLO, member.job, member.epoch, member.rank, length)
-        for answer in _exchange(sender, words):
+        for answer in _exchange(sender, says.hello(key, length)):
             read = read_greeting(key, answer)
-            if read is None or read[:4] != (WELCOME, member.job, member.epoch, member.rank):
+            if read is None or read[:4] != says.answer:
                 continue
             _check_engine(address, options, adds_only_integers=read[4])
             if len(answer) == size:
@@ -142,10 +165,11 @@ def _try(
             f"datagrams of {size} bytes get lost on the way to the aggregator at {address}, and "
             f"smaller ones do not: set SPARSEWIRE_DATAGRAM to what the path takes, such as 1472"
         )
+    above = " and `--parent`, the parent too," if options.rack else ","
     raise Timeout(
         f"no datagram came back from the aggregator at {address} within {TRY_S:g} s: start it with "
-        f"`--transport {options.transport}`, and let UDP port {address.port} through the firewall "
-        "both ways, or set SPARSEWIRE_TRANSPORT=tcp"
+        f"`--transport {options.transport}`{above} and let UDP port {address.port} through the "
+        "firewall both ways, or set SPARSEWIRE_TRANSPORT=tcp"
     )
 
 

@@ -12,7 +12,7 @@ import hmac
 import secrets
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
@@ -40,6 +40,7 @@ class Role(IntEnum):
     PEER = 1
     WORKER = 2
     NEWCOMER = 3
+    OBSERVER = 4
 
 
 class Reason(IntEnum):
@@ -143,6 +144,24 @@ class Guard(ABC):
         """Forget a caller that entered, but was gone before it could be told."""
 
 
+class GuardByRole(Guard):
+    """Leaves each caller to the guard of the role that it wants; others are refused."""
+
+    def __init__(self, guards: Mapping[Role, Guard]) -> None:
+        self._guards = guards
+
+    def key_for(self, hello: Hello) -> bytes | None:
+        if hello.role not in self._guards:
+            raise Refused(Reason.WRONG_JOB)
+        return self._guards[hello.role].key_for(hello)
+
+    def enter(self, hello: Hello, key: bytes) -> None:
+        self._guards[hello.role].enter(hello, key)
+
+    def leave(self, hello: Hello) -> None:
+        self._guards[hello.role].leave(hello)
+
+
 def derive(secret: bytes, label: str, context: bytes = b"") -> bytes:
     """A key for one purpose only, from which `secret` cannot be found."""
     return hmac.digest(secret, b"sparsewire " + label.encode() + b"\0" + context, "sha256")
@@ -156,6 +175,11 @@ def worker_key(shared_secret: bytes, job: int) -> bytes:
 def meeting_key(shared_secret: bytes) -> bytes:
     """What ranks prove to rank 0 where they meet; without a secret it proves nothing."""
     return derive(shared_secret, "meeting")
+
+
+def observer_key(shared_secret: bytes) -> bytes:
+    """What those prove who only look at an aggregator; without a secret it proves nothing."""
+    return derive(shared_secret, "observer")
 
 
 def new_nonce() -> bytes:

@@ -37,7 +37,7 @@ class KernelPlane:
         except BaseException:
             receiver.close()
             raise
-        self._keys: dict[int, tuple[bytes, int]] = {}
+        self._keys: dict[int, tuple[bytes, int, int]] = {}
         self._mutex = threading.Lock()
         self._stops = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="greetings", daemon=True)
@@ -49,7 +49,7 @@ class KernelPlane:
             if job in self._keys:
                 return
             self._plane.add_job(job, epoch, workers, key)
-            self._keys[job] = key, epoch
+            self._keys[job] = key, epoch, workers
 
     def keep(self, jobs: Mapping[int, object]) -> None:
         """Forget all jobs but these."""
@@ -62,6 +62,11 @@ class KernelPlane:
         """Counters of each job."""
         with self._mutex:
             return {job: self._plane.stats(job) for job in self._keys}
+
+    def strays(self) -> int:
+        """Contributions of no known job."""
+        with self._mutex:
+            return self._plane.strays()
 
     def close(self) -> None:
         self._stops.set()
@@ -81,17 +86,22 @@ class KernelPlane:
         """Bind the sender to its rank, and greet back; what is no greeting gets no answer."""
         job = datagram_job(data)
         with self._mutex:
-            key, epoch = self._keys.get(job, (b"", 0)) if job is not None else (b"", 0)
-            if job is None or not key:
+            if job is None or job not in self._keys:
                 return
+            key, epoch, workers = self._keys[job]
             read = read_greeting(key, data)
             if read is None or read[:3] != (HELLO, job, epoch):
                 return
-            worker = read[3]
+            worker, party = read[3], read[5]
+            if party[:4] != (workers, workers, 0, 1):
+                _log.warning("job %016x: its racks need aggregators with --transport udp", job)
+                return
             try:
                 self._plane.bind_worker(job, worker, sender[0], sender[1])
             except Error as error:
                 _log.warning("job %016x: rank %d is not taken: %s", job, worker, error)
                 return
-        words = greeting(key, WELCOME, job, epoch, worker, len(data), adds_only_integers=True)
+        words = greeting(
+            key, WELCOME, job, epoch, worker, len(data), party, adds_only_integers=True
+        )
         self._receiver.sendto(words, sender)

@@ -24,6 +24,7 @@ from sparsewire.meeting.means import Means, own_means
 from sparsewire.meeting.mesh import Channels, Membership, close_channels, dial_aggregators
 from sparsewire.meeting.place import Place
 from sparsewire.meeting.porter import Porter
+from sparsewire.meeting.racks import check_racks, rack_place
 from sparsewire.meeting.routes import Routes
 from sparsewire.meeting.shared_mesh import SharedMesh, Terms
 from sparsewire.meeting.sockets import (
@@ -46,6 +47,7 @@ _ADVICE = {
     "window": "set SPARSEWIRE_WINDOW alike on all ranks",
     "peer_timeout": "set SPARSEWIRE_PEER_TIMEOUT alike on all ranks",
     "link": "set SPARSEWIRE_LINK alike on all ranks",
+    "racks": "set SPARSEWIRE_RACK on all ranks or on none, alike within a rack",
     "aggregators": "set SPARSEWIRE_AGGREGATORS alike on all ranks, in the same order",
     "interfaces": "name as many in SPARSEWIRE_IFNAME on all ranks, in the order of their networks",
     "hosts": "set SPARSEWIRE_HOSTS alike on all ranks",
@@ -77,6 +79,7 @@ class Settings:
     transport: str
     arithmetic: str
     interfaces: int
+    racks: str
     link: str = ""
 
 
@@ -103,6 +106,9 @@ class Record:
     quota: float = 0.0
     speed_mbit: int = 0
     """What it has for lanes: see `Means`."""
+    rack: str = ""
+    aggregator: str = ""
+    """Where there are racks: its own, and the rack's aggregator."""
     proof: str = ""
     """That this rank knows the shared secret: a number, and what the secret makes of it."""
 
@@ -178,12 +184,16 @@ def connect_aggregators(
 
     The datagrams are None where none are sent.
     """
-    record = _meet(options, place, _record(options))[0]
-    member = _membership(record, options, options.lanes or 1)
+    records = _meet(options, place, _record(options))
+    racks = [record.rack for record in records]
+    check_racks(racks, [record.aggregator for record in records])
+    member = _membership(records[0], options, options.lanes or 1)
     may_register = not options.secret
     channels = dial_aggregators(member, options.aggregators, deadline, may_register=may_register)
     try:
-        datagrams = open_datagrams(options, member, place) if options.has_datagrams else None
+        datagrams = None
+        if options.has_datagrams:
+            datagrams = open_datagrams(options, member, rack_place(racks, options.rank), place)
         # What an aggregator sends to all ranks must reach all.
         for _ in place.all_gather(b"connected"):
             pass
@@ -331,6 +341,7 @@ def _compare(mine: Record, other: Record, my_rank: int, rank: int, name: str) ->
 
 def _record(options: Options, interfaces: int = 1) -> Record:
     """What this rank publishes; rank 0 starts a job with it."""
+    named = ",".join(map(str, options.aggregators))
     settings = Settings(
         wire_version=WIRE_VERSION,
         world_size=options.world_size,
@@ -338,15 +349,18 @@ def _record(options: Options, interfaces: int = 1) -> Record:
         block=options.block,
         window=options.window,
         peer_timeout=options.peer_timeout,
-        aggregators=",".join(map(str, options.aggregators)),
+        aggregators="" if options.rack else named,
         hosts=options.hosts,
         cuda=options.cuda,
         transport=options.transport,
         arithmetic="fixed" if options.adds_in_fixed_point else "exact",
         interfaces=interfaces,
+        racks="named" if options.rack else "none",
         link=str(options.link) if options.link else "",
     )
     record = Record(settings, host_identity(), proof=_prove(options, secrets.token_hex(16)))
+    if options.rack:
+        record = replace(record, rack=options.rack, aggregator=named)
     if options.rank != 0:
         return record
     secret = secrets.token_hex(KEY_SIZE)

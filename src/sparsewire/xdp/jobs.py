@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections import Counter
+from collections.abc import Iterator
 from ctypes import c_uint32, c_uint64
 from dataclasses import dataclass
 
@@ -80,6 +81,8 @@ class XdpPlane:
             raise Error(f"the aggregator in the kernel has no job {job:016x} with worker {worker}")
         place = seat.place * WORKERS_MAX + worker
         bound, known = Worker.at(host, port), self._workers[place]
+        if any(other.is_v6 != bound.is_v6 for other in self._bound(seat)):
+            raise Error("all workers of a job must come by IPv4, or all by IPv6")
         # Bound again, it keeps what the programs have learned of its path.
         if (bytes(bound.address), bytes(bound.port)) != (bytes(known.address), bytes(known.port)):
             self._workers[place] = bound
@@ -121,6 +124,12 @@ class XdpPlane:
         self._slots = Map(of("slots"), Slot)
         self._copies = Map(of("copies"), c_uint32)
         self._counts = Map(of("counts"), Counters * self._processors)
+
+    def _bound(self, seat: _Seat) -> Iterator[Worker]:
+        """The workers of a job whose addresses are known."""
+        first = seat.place * WORKERS_MAX
+        workers = (self._workers[first + number] for number in range(seat.workers))
+        return (worker for worker in workers if worker.is_bound)
 
     def _free_place(self) -> int:
         free = set(range(JOBS_MAX)) - {seat.place for seat in self._seats.values()}

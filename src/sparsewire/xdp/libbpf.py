@@ -11,7 +11,6 @@ from typing import Any
 from sparsewire.errors import Error
 
 MAP_DEVMAP = 14
-PROGRAM_XDP = 6
 ATTACH_XDP, ATTACH_TC_INGRESS = 37, 46
 XDP_NATIVE = 1 << 2
 
@@ -61,7 +60,6 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bpf_program__fd": (c_int, (c_void_p,)),
     "bpf_link_create": (c_int, (c_int, c_int, c_int, POINTER(LinkOptions))),
     "bpf_enable_stats": (c_int, (c_int,)),
-    "bpf_prog_load": (c_int, (c_int, c_char_p, c_char_p, c_char_p, c_size_t, c_void_p)),
     "bpf_map_create": (c_int, (c_int, c_char_p, c_uint32, c_uint32, c_uint32, c_void_p)),
     "bpf_map_update_elem": (c_int, (c_int, c_void_p, c_void_p, c_uint64)),
     "bpf_map_lookup_elem": (c_int, (c_int, c_void_p, c_void_p)),

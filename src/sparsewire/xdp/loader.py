@@ -15,7 +15,6 @@ from sparsewire.xdp import libbpf
 from sparsewire.xdp.libbpf import LinkOptions, library
 
 _OBJECT = "slots.bpf.o"
-_PASS = bytes([0xB7, 0, 0, 0, 2, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0])  # return XDP_PASS
 
 
 def object_path() -> Path:
@@ -55,7 +54,7 @@ class Programs:
 
     def attach(self, program: str, interface: str, place: int) -> None:
         """Let everything that `interface` receives pass through a program. Raises Error."""
-        self._resources.callback(os.close, _link(self.program(program), interface, place))
+        self._resources.callback(os.close, link(self.program(program), interface, place))
 
     def close(self) -> None:
         """Take the programs from where they are attached, and out of the kernel."""
@@ -68,20 +67,6 @@ class Programs:
             if library().bpf_map__name(each).endswith(b".rodata"):
                 place = library().bpf_map__initial_value(each, ctypes.byref(size))
                 ctypes.memmove(place, constants, min(len(constants), size.value))
-
-
-def attach_pass(interface: str) -> int:
-    """Attach a program that passes everything on; closing the descriptor returned detaches it.
-
-    The far end of a veth takes what programs send only where it has one, or has GRO on.
-    """
-    program = library().bpf_prog_load(
-        libbpf.PROGRAM_XDP, b"pass", b"GPL", _PASS, len(_PASS) // 8, None
-    )
-    try:
-        return _link(program, interface, libbpf.ATTACH_XDP)
-    finally:
-        os.close(program)
 
 
 def interface_index(interface: str) -> int:
@@ -127,7 +112,7 @@ _ADVICE = {
 }
 
 
-def _link(program: int, interface: str, place: int) -> int:
+def link(program: int, interface: str, place: int) -> int:
     """Attach at `place` of an interface, native if XDP; the descriptor keeps it attached."""
     flags = libbpf.XDP_NATIVE if place == libbpf.ATTACH_XDP else 0
     options = LinkOptions(ctypes.sizeof(LinkOptions), flags)

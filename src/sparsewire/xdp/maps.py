@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import socket
 from ctypes import c_uint8, c_uint16, c_uint32, c_uint64
+from ipaddress import ip_address
 from typing import Generic, TypeVar
 
 from sparsewire.errors import Error
 from sparsewire.xdp.libbpf import library
 from sparsewire.xdp.tag_key import WORDS, tag_key
+
+_MAPPED = bytes(10) + b"\xff\xff"
 
 JOBS_MAX, SLOTS, WORKERS_MAX, BLOCK_MAX = 8, 128, 32, 256
 
@@ -29,24 +31,28 @@ class Job(ctypes.Structure):
 
 
 class Worker(ctypes.Structure):
-    """struct worker. Addresses and the port are as on the wire."""
+    """struct worker. Addresses and the port are as on the wire, IPv4 as mapped into IPv6."""
 
     _fields_ = (
-        ("address", c_uint8 * 4),
+        ("address", c_uint8 * 16),
         ("port", c_uint8 * 2),
-        ("zero", c_uint16),
-        ("local", c_uint8 * 4),
+        ("is_known", c_uint16),
+        ("local", c_uint8 * 16),
         ("ends", c_uint8 * 12),
     )
 
     @classmethod
     def at(cls, host: str, port: int) -> Worker:
-        """A worker that sends from there; raises Error for what is no IPv4 address."""
-        try:
-            address = socket.inet_aton(host.removeprefix("::ffff:"))
-        except OSError:
-            raise Error(f"the aggregator in the kernel takes IPv4, and not {host}") from None
-        return cls(_array(address), _array(port.to_bytes(2, "big")))
+        """A worker that sends from there; raises Error for what is no address."""
+        return cls(_array(packed(host)), _array(port.to_bytes(2, "big")))
+
+    @property
+    def is_bound(self) -> bool:
+        return any(self.port)
+
+    @property
+    def is_v6(self) -> bool:
+        return not bytes(self.address).startswith(_MAPPED)
 
 
 class Counters(ctypes.Structure):
@@ -96,6 +102,15 @@ class Copies(ctypes.Structure):
     """struct bpf_devmap_val: an interface, and the program that addresses what goes there."""
 
     _fields_ = (("interface", c_uint32), ("program", c_uint32))
+
+
+def packed(host: str) -> bytes:
+    """The 16 bytes of an address; raises Error for what is none."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError as error:
+        raise Error(f"{host} is no address that a worker can be bound to: {error}") from None
+    return _MAPPED + address.packed if address.version == 4 else address.packed
 
 
 def _array(data: bytes) -> ctypes.Array[c_uint8]:

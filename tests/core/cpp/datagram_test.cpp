@@ -1,13 +1,12 @@
 // Datagrams and their tags: what is encoded decodes, every malformed field is refused, and a tag
 // finds each flipped bit. Tags are compared with a second, plain implementation.
-#include "wire/datagram.hpp"
-
 #include <doctest/doctest.h>
 
 #include <array>
 
 #include "decoding.hpp"
 #include "random.hpp"
+#include "wire/greeting.hpp"
 #include "wire/layout.hpp"
 #include "wire/tag.hpp"
 
@@ -138,9 +137,37 @@ TEST_CASE("greetings have any length, and no columns") {
     CHECK_FALSE(is_refused(bytes));
     bytes.resize(1472);
     CHECK_FALSE(is_refused(bytes));
-    CHECK(wire::decode_datagram(bytes)->values.empty());
+    CHECK(wire::decode_datagram(bytes)->values.size() == 1472 - wire::kDatagramHeaderBytes);
     CHECK(is_refused(changed(bytes, {{6, 1}})));
   }
+}
+
+TEST_CASE("greetings say who takes part, and are checked") {
+  const auto read = [](const wire::Greeting& greeting, std::uint16_t worker, std::size_t size) {
+    Buffer bytes(size);
+    wire::encode_greeting({.kind = DatagramKind::hello, .worker = worker, .columns = 0}, greeting,
+                          bytes);
+    return wire::decode_greeting(*wire::decode_datagram(bytes));
+  };
+  const wire::Greeting valid{
+      .workers = 3, .world_size = 8, .rack = 1, .racks = 2, .datagram_bytes = 1472};
+  for (const std::size_t size : {60u, 576u, 8972u}) {
+    REQUIRE(read(valid, 2, size));
+    CHECK(*read(valid, 2, size) == valid);
+  }
+  CHECK_FALSE(read(valid, 3, 576));
+  wire::Greeting wrong[] = {valid, valid, valid, valid, valid, valid, valid};
+  wrong[0].workers = 0;
+  wrong[1].workers = 9;
+  wrong[2].rack = 2;
+  wrong[3].racks = 9;
+  wrong[4].world_size = 65534;
+  wrong[5].datagram_bytes = 575;
+  wrong[6].datagram_bytes = 8973;
+  for (const wire::Greeting& greeting : wrong) CHECK_FALSE(read(greeting, 0, 576));
+  Buffer empty(wire::kDatagramHeaderBytes);
+  wire::encode({.kind = DatagramKind::hello, .columns = 0}, {}, empty);
+  CHECK_FALSE(wire::decode_greeting(*wire::decode_datagram(empty)));
 }
 
 TEST_CASE("the job is read of what is long enough, and of this version") {

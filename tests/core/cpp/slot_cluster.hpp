@@ -9,6 +9,7 @@
 #include "cluster.hpp"
 #include "udp_sockets.hpp"
 #include "wire/datagram.hpp"
+#include "wire/greeting.hpp"
 
 namespace sparsewire::test {
 
@@ -96,6 +97,8 @@ class SlotJob {
   }
 
  private:
+  std::uint32_t ranks() const { return static_cast<std::uint32_t>(cluster_.size()); }
+
   Cluster joined(SlotAggregators& aggregators, std::uint32_t world_size) {
     auto topology = topology_of(world_size, 1, static_cast<std::uint32_t>(aggregators.size()));
     topology.datagram_bytes = settings_.datagram_bytes;
@@ -119,18 +122,22 @@ class SlotJob {
                             .epoch = kEpoch,
                             .key = key_,
                             .arithmetic = settings_.arithmetic,
-                            .disturbance = settings_.disturbance});
+                            .disturbance = settings_.disturbance,
+                            .workers = static_cast<std::uint16_t>(ranks()),
+                            .worker = static_cast<std::uint16_t>(rank)});
   }
 
   // Until the aggregator answers, which may not have heard of the job yet.
   void greet(const Socket& socket, std::uint32_t rank) {
     Buffer hello(64);
-    wire::encode({.kind = wire::DatagramKind::hello,
-                  .worker = static_cast<std::uint16_t>(rank),
-                  .columns = 0,
-                  .job = settings_.job,
-                  .epoch = kEpoch},
-                 {}, hello);
+    wire::encode_greeting(
+        {.kind = wire::DatagramKind::hello,
+         .worker = static_cast<std::uint16_t>(rank),
+         .columns = 0,
+         .job = settings_.job,
+         .epoch = kEpoch},
+        {.workers = ranks(), .world_size = ranks(), .datagram_bytes = settings_.datagram_bytes},
+        hello);
     key_.seal(hello);
     Buffer answer(64);
     wait_until([&] {

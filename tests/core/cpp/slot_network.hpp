@@ -11,7 +11,7 @@
 
 #include "proto/slots/aggregator.hpp"
 #include "proto/slots/worker.hpp"
-#include "random.hpp"
+#include "slot_faults.hpp"
 #include "virtual_time.hpp"
 #include "wire/tag.hpp"
 
@@ -20,21 +20,15 @@ namespace sparsewire::test {
 // What a UDP datagram needs on a link beside its content: Ethernet, IPv4 and UDP.
 inline constexpr std::size_t kDatagramOverhead = 66;
 
-// Shares of the datagrams on a link, each way.
-struct Faults {
-  double loss = 0;
-  double duplication = 0;
-  double reordering = 0;  // arrive later than others that were sent after them
-  double corruption = 0;
-  double strangers = 0;  // after so many there is one that makes no sense
-};
-
 struct NetworkShape {
-  proto::SlotPool pool;
+  proto::SlotPool pool;  // whose workers are all ranks
   std::uint32_t aggregators = 1;
   LinkShape link;  // of each worker, each way
   Faults faults;
   std::vector<Nanoseconds> lags = {};  // per worker: it looks at what has come up to so much later
+  // Workers of each rack, which has an aggregator of its own; none: all workers speak to the root.
+  std::vector<std::uint16_t> racks = {};
+  LinkShape trunk = {};  // of each rack's aggregator to the root, each way
 };
 
 template <typename Worker = proto::SlotWorker, typename Aggregator = proto::SlotAggregator>
@@ -49,14 +43,21 @@ class SlotNetwork {
       : shape_(shape),
         random_(seed),
         key_(random_bytes(wire::kTagKeyBytes, random_), shape.pool.datagram_bytes) {
-    for (std::uint32_t i = 0; i < shape.aggregators; ++i) {
-      aggregators_.push_back(std::make_unique<Aggregator>(shape.pool));
-    }
-    for (std::uint16_t worker = 0; worker < shape.pool.workers; ++worker) {
-      hosts_.push_back({Link(shape.link), Link(shape.link), {}});
+    const auto racks = static_cast<std::uint16_t>(shape.racks.size());
+    for (std::uint16_t rack = 0; rack < racks; ++rack) {
+      racks_.push_back({Link(shape.trunk), Link(shape.trunk), {}});
+      const proto::SlotPool pool = pool_of(shape.racks[rack]);
       for (std::uint32_t i = 0; i < shape.aggregators; ++i) {
-        hosts_.back().ends.push_back(std::make_unique<End>(shape.pool, worker));
+        racks_.back().aggregators.push_back(std::make_unique<Aggregator>(pool, rack));
       }
+      for (std::uint16_t worker = 0; worker < pool.workers; ++worker) add_host(pool, worker, rack);
+    }
+    const proto::SlotPool pool = pool_of(racks != 0 ? racks : shape.pool.workers);
+    for (std::uint32_t i = 0; i < shape.aggregators; ++i) {
+      aggregators_.push_back(std::make_unique<Aggregator>(pool));
+    }
+    for (std::uint16_t worker = 0; racks == 0 && worker < pool.workers; ++worker) {
+      add_host(pool, worker, kNoRack);
     }
   }
 
@@ -67,6 +68,9 @@ class SlotNetwork {
     return hosts_[worker].ends[aggregator]->worker;
   }
   Aggregator& aggregator(std::size_t index = 0) { return *aggregators_[index]; }
+  Aggregator& rack(std::size_t rack, std::size_t index = 0) {
+    return *racks_[rack].aggregators[index];
+  }
   const Counts& counts() const { return counts_; }
 
   // The tensor's share of each aggregator.
@@ -112,10 +116,33 @@ class SlotNetwork {
   struct Host {
     Link up;
     Link down;
-    std::vector<std::unique_ptr<End>> ends;
+    std::size_t rack;
+    std::uint16_t number;  // of the worker, where its aggregator is
+    std::vector<std::unique_ptr<End>> ends = {};
     std::map<std::uint64_t, std::vector<Status>> ended = {};
     Nanoseconds last_end{0};
   };
+
+  struct Rack {
+    Link up;
+    Link down;
+    std::vector<std::unique_ptr<Aggregator>> aggregators;
+  };
+  static constexpr std::size_t kNoRack = SIZE_MAX;
+
+  proto::SlotPool pool_of(std::uint16_t workers) const {
+    proto::SlotPool pool = shape_.pool;
+    pool.world_size = pool.workers;
+    pool.workers = workers;
+    return pool;
+  }
+
+  void add_host(const proto::SlotPool& pool, std::uint16_t worker, std::size_t rack) {
+    hosts_.push_back({Link(shape_.link), Link(shape_.link), rack, worker});
+    for (std::uint32_t i = 0; i < shape_.aggregators; ++i) {
+      hosts_.back().ends.push_back(std::make_unique<End>(pool, worker));
+    }
+  }
 
   proto::Microseconds now() const {
     return std::chrono::duration_cast<proto::Microseconds>(time_.now());
@@ -153,8 +180,9 @@ class SlotNetwork {
 
   void send_up(std::size_t worker, std::size_t aggregator, std::span<std::byte> datagram) {
     key_.seal(datagram);
-    cross(hosts_[worker].up, Buffer(datagram.begin(), datagram.end()),
-          [=, this](Buffer arrived) { at_aggregator(aggregator, arrived); });
+    Host& host = hosts_[worker];
+    cross(host.up, Buffer(datagram.begin(), datagram.end()),
+          [=, this, &host](Buffer arrived) { at_aggregator(host.rack, aggregator, arrived); });
   }
 
   void send_down(std::size_t worker, std::size_t aggregator, std::span<std::byte> datagram) {
@@ -165,64 +193,64 @@ class SlotNetwork {
     });
   }
 
-  // What is rightly sealed is well formed. (REQUIRE would take longer than all else.)
-  static Result<wire::Datagram> decoded(const Buffer& bytes) {
-    auto datagram = wire::decode_datagram(bytes);
-    if (!datagram) FAIL(datagram.error().message);
-    return datagram;
-  }
-
   // --- Aggregators ---
 
-  void at_aggregator(std::size_t aggregator, const Buffer& arrived) {
-    take_at_aggregator(aggregator, arrived);
+  void at_aggregator(std::size_t rack, std::size_t aggregator, const Buffer& arrived) {
+    take_at_aggregator(rack, aggregator, arrived, &Aggregator::on_datagram);
     if (!happens(shape_.faults.strangers)) return;
     const Buffer strange = stranger(arrived, wire::DatagramKind::result);
-    take_at_aggregator(aggregator, strange);
+    take_at_aggregator(rack, aggregator, strange, &Aggregator::on_datagram);
+    take_at_aggregator(rack, aggregator, stranger(arrived, wire::DatagramKind::contribution),
+                       &Aggregator::on_parent);
     Host& host = hosts_[below(hosts_.size(), random_)];
     host.ends[aggregator]->inbox.push_back(stranger(arrived, wire::DatagramKind::contribution));
   }
 
-  void take_at_aggregator(std::size_t aggregator, const Buffer& arrived) {
-    const auto datagram = decoded(arrived);
+  template <typename Take>
+  void take_at_aggregator(std::size_t rack, std::size_t aggregator, const Buffer& arrived,
+                          Take take) {
+    const auto datagram = wire::decode_datagram(arrived);
+    REQUIRE(datagram);
+    auto& at = rack == kNoRack ? aggregators_[aggregator] : racks_[rack].aggregators[aggregator];
     outgoing_.clear();
-    aggregators_[aggregator]->on_datagram(*datagram, outgoing_);
-    for (const auto& [worker, bytes] : outgoing_) {
-      if (worker != proto::kEveryWorker) {
-        send_down(worker, aggregator, bytes);
-        continue;
+    ((*at).*take)(*datagram, outgoing_);
+    for (const auto& [to, bytes] : outgoing_) {
+      if (to == proto::kParent) {
+        send_to_root(rack, aggregator, bytes);
+      } else if (rack == kNoRack && !racks_.empty()) {
+        send_to_racks(to, aggregator, bytes);
+      } else {
+        send_to_workers(rack, to, aggregator, bytes);
       }
-      for (std::size_t each = 0; each < hosts_.size(); ++each) send_down(each, aggregator, bytes);
     }
   }
 
-  // One that is rightly sealed, and that nobody can be waiting for.
-  Buffer stranger(const Buffer& model, wire::DatagramKind kind) {
-    const auto datagram = decoded(model);
-    wire::DatagramHeader header = datagram->header;
-    switch (below(6, random_)) {
-      case 0:
-        header.kind = kind;
-        break;
-      case 1:
-        header.slot = static_cast<std::uint16_t>(shape_.pool.slots + below(9, random_));
-        break;
-      case 2:
-        header.worker = static_cast<std::uint16_t>(shape_.pool.workers + below(9, random_));
-        header.kind = wire::DatagramKind::contribution;
-        break;
-      case 3:
-        header.round += pick({0x40000000u, 0x80000000u, 1000u, ~1000u}, random_);
-        break;
-      case 4:
-        header.job ^= 1 + below(1000, random_);
-        break;
-      default:
-        header.epoch += 1 + static_cast<std::uint32_t>(below(3, random_));
+  void send_to_workers(std::size_t rack, std::uint16_t worker, std::size_t aggregator,
+                       std::span<std::byte> datagram) {
+    for (std::size_t each = 0; each < hosts_.size(); ++each) {
+      const bool is_meant = worker == proto::kEveryWorker || worker == hosts_[each].number;
+      if (is_meant && hosts_[each].rack == rack) send_down(each, aggregator, datagram);
     }
-    Buffer strange = model;
-    wire::encode(header, {datagram->columns, header.columns}, strange);
-    return strange;
+  }
+
+  void send_to_root(std::size_t rack, std::size_t aggregator, std::span<std::byte> datagram) {
+    key_.seal(datagram);
+    cross(racks_[rack].up, Buffer(datagram.begin(), datagram.end()),
+          [=, this](Buffer arrived) { at_aggregator(kNoRack, aggregator, arrived); });
+  }
+
+  void send_to_racks(std::uint16_t to, std::size_t aggregator, std::span<std::byte> datagram) {
+    key_.seal(datagram);
+    for (std::size_t rack = 0; rack < racks_.size(); ++rack) {
+      if (to != proto::kEveryWorker && to != rack) continue;
+      cross(racks_[rack].down, Buffer(datagram.begin(), datagram.end()), [=, this](Buffer arrived) {
+        take_at_aggregator(rack, aggregator, arrived, &Aggregator::on_parent);
+      });
+    }
+  }
+
+  Buffer stranger(const Buffer& model, wire::DatagramKind kind) {
+    return test::stranger(shape_.pool, model, kind, random_);
   }
 
   // --- Workers ---
@@ -242,7 +270,9 @@ class SlotNetwork {
     Host& host = hosts_[number];
     End& end = *host.ends[aggregator];
     while (!end.inbox.empty()) {
-      end.worker.on_datagram(*decoded(end.inbox.front()), now());
+      const auto datagram = wire::decode_datagram(end.inbox.front());
+      REQUIRE(datagram);
+      end.worker.on_datagram(*datagram, now());
       end.inbox.pop_front();
     }
     for (auto& [seq, failure] : end.worker.take_ended()) {
@@ -253,7 +283,7 @@ class SlotNetwork {
     while (const std::size_t size = end.worker.poll(out_, now())) {
       send_up(number, aggregator, std::span(out_).first(size));
     }
-    if (end.worker.has_work(now())) FAIL("a worker that has work but sends nothing");
+    REQUIRE_FALSE(end.worker.has_work(now()));
     set_timer(number, aggregator);
   }
 
@@ -276,6 +306,7 @@ class SlotNetwork {
   VirtualTime time_;
   std::vector<std::unique_ptr<Aggregator>> aggregators_;
   std::deque<Host> hosts_;
+  std::deque<Rack> racks_;
   std::vector<typename Aggregator::Outgoing> outgoing_;
   Buffer out_;
   Counts counts_;

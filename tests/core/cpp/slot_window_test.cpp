@@ -32,6 +32,17 @@ TEST_CASE("a round trip is smoothed as RFC 6298 says") {
   CHECK(round_trip.timeout_of_overtaken() == Microseconds{29'000});
 }
 
+TEST_CASE("what a timer has delayed is not believed") {
+  RoundTrip round_trip;
+  for (int i = 0; i < 50; ++i) round_trip.add(Microseconds{200});
+  for (int i = 0; i < 500; ++i) round_trip.add(Microseconds{900'000});
+  CHECK(round_trip.smoothed() <= Microseconds{10'000});
+  CHECK(round_trip.timeout() <= Microseconds{30'000});
+  RoundTrip far;
+  for (int i = 0; i < 50; ++i) far.add(Microseconds{i % 2 == 0 ? 100'000 : 300'000});
+  CHECK(far.smoothed() > Microseconds{150'000});
+}
+
 TEST_CASE("a timeout keeps its bounds") {
   RoundTrip fast;
   for (int i = 0; i < 50; ++i) fast.add(Microseconds{50});

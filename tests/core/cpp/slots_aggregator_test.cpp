@@ -191,9 +191,10 @@ TEST_CASE("memory is what was announced") {
 }
 
 TEST_CASE("rounds go through their states as the table says") {
-  check_refuses_the_rest(proto::kRoundTransitions,
-                         {RoundState::blank, RoundState::adding, RoundState::complete},
-                         {RoundStep::start, RoundStep::finish});
+  check_refuses_the_rest(
+      proto::kRoundTransitions,
+      {RoundState::blank, RoundState::adding, RoundState::waiting, RoundState::complete},
+      {RoundStep::start, RoundStep::pass, RoundStep::finish});
 }
 
 }  // namespace

@@ -227,8 +227,8 @@ TEST_CASE("what is not answered is sent again, first by one worker, and later an
     }
   }
   const std::vector<std::pair<std::uint16_t, std::int64_t>> expected{
-      {1, 100},  {1, 300},  {0, 400},  {1, 700}, {0, 1200},
-      {1, 1500}, {0, 2200}, {1, 2500}, {0, 3200}};
+      {1, 100},  {1, 300},  {0, 400},  {1, 700},  {1, 1100}, {0, 1200},
+      {1, 1500}, {1, 1900}, {0, 2200}, {1, 2300}, {1, 2700}, {1, 3100}};
   CHECK(again == expected);
   CHECK(bench.worker.counters().timeouts == again.size());
 }

@@ -1,0 +1,44 @@
+// Lays greetings out, and checks them.
+#include "wire/greeting.hpp"
+
+#include <algorithm>
+
+#include "wire/layout.hpp"
+
+namespace sparsewire::wire {
+namespace {
+
+// Racks have workers in them, and each of these is a rank or more.
+bool can_be(const Greeting& greeting) {
+  return greeting.workers >= 1 && greeting.workers <= greeting.world_size &&
+         greeting.rack < greeting.racks && greeting.racks <= greeting.world_size &&
+         greeting.world_size < UINT16_MAX - 1 && greeting.datagram_bytes >= kMinDatagram &&
+         greeting.datagram_bytes <= kMaxDatagram;
+}
+
+}  // namespace
+
+void encode_greeting(const DatagramHeader& header, const Greeting& greeting,
+                     std::span<std::byte> out) {
+  std::ranges::fill(out, std::byte{0});
+  encode(header, {}, out);
+  store_all(out.subspan<kDatagramHeaderBytes, kGreetingBytes>(), greeting.workers,
+            greeting.world_size, greeting.rack, greeting.racks, greeting.datagram_bytes);
+}
+
+Result<Greeting> decode_greeting(const Datagram& datagram) {
+  const DatagramKind kind = datagram.header.kind;
+  const bool is_greeting = kind == DatagramKind::hello || kind == DatagramKind::welcome;
+  if (!is_greeting || datagram.values.size() < kGreetingBytes) {
+    return protocol_error("datagram: no greeting");
+  }
+  const auto [workers, world_size, rack, racks, datagram_bytes] =
+      load_all<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>(
+          datagram.values.first<kGreetingBytes>());
+  const Greeting greeting{workers, world_size, rack, racks, datagram_bytes};
+  const bool has_place = datagram.header.worker < greeting.workers;
+  if (!can_be(greeting) || !has_place) return protocol_error("datagram: no such workers");
+  return greeting;
+}
+
+}  // namespace sparsewire::wire

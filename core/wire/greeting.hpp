@@ -1,0 +1,29 @@
+// What a hello and a welcome say behind their headers: how many take part, here and above.
+#pragma once
+
+#include "wire/datagram.hpp"
+
+namespace sparsewire::wire {
+
+// Byte layout, little endian: workers u32, world_size u32, rack u32, racks u32, datagram_bytes u32.
+struct Greeting {
+  std::uint32_t workers = 1;         // at the aggregator that is greeted: ranks, or racks
+  std::uint32_t world_size = 1;      // ranks of the job
+  std::uint32_t rack = 0;            // which of the parent's workers that aggregator is
+  std::uint32_t racks = 1;           // the parent's workers; 1 and rack 0 where there is none
+  std::uint32_t datagram_bytes = 0;  // the most that one of the job has
+
+  bool operator==(const Greeting&) const = default;
+};
+inline constexpr std::size_t kGreetingBytes = 20;
+inline constexpr std::uint32_t kMinDatagram = 576;
+inline constexpr std::uint32_t kMaxDatagram = 8972;
+
+// Writes header, greeting and zeros over all of `out`; the tag is zero.
+void encode_greeting(const DatagramHeader& header, const Greeting& greeting,
+                     std::span<std::byte> out);
+
+// An error for what is no hello or welcome, or cannot be.
+Result<Greeting> decode_greeting(const Datagram& datagram);
+
+}  // namespace sparsewire::wire

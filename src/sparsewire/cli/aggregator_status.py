@@ -1,0 +1,101 @@
+"""`sparsewire aggregator status`: what an aggregator does, once or again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from sparsewire.cli.failure import exit_on_error
+from sparsewire.cli.secret import read_secret
+
+if TYPE_CHECKING:
+    from sparsewire.meeting.observation import AggregatorStatus
+
+_INTERVAL_S = 1.0
+
+Ask = Callable[[], "AggregatorStatus"]
+
+
+def status(
+    address: str = typer.Argument(
+        ..., metavar="HOST:PORT", help="The aggregator, as SPARSEWIRE_AGGREGATORS names it."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print everything as a line of JSON."),
+    prometheus: bool = typer.Option(
+        False, "--prometheus", help="Print metrics in Prometheus' text format 0.0.4."
+    ),
+    watch: bool = typer.Option(
+        False, "--watch", help="Ask again every second, until Ctrl-C; also as lines of JSON."
+    ),
+    secret_file: Path | None = typer.Option(
+        None,
+        exists=True,
+        dir_okay=False,
+        help="File with the aggregator's secret, instead of SPARSEWIRE_SECRET.",
+    ),
+) -> None:
+    """Show what an aggregator does: its jobs, their workers, memory, bytes and datagrams.
+
+    An aggregator with a secret tells those only who know it; one without tells whoever asks.
+    Round trips and windows are known to the workers alone: `comm.stats()` there has them.
+
+    Exit status: 1 where no aggregator answers.
+    """
+    with exit_on_error():
+        if prometheus and (as_json or watch):
+            raise ValueError("--prometheus prints metrics once: leave --json and --watch away")
+        ask = _asking(address, secret_file)
+        if as_json:
+            for told in _told(ask, again=watch):
+                typer.echo(json.dumps(asdict(told)))
+        elif watch:
+            _show_live(ask)
+        else:
+            _print_once(ask(), prometheus)
+
+
+def _asking(address: str, secret_file: Path | None) -> Ask:
+    from sparsewire.meeting import observation
+    from sparsewire.options import parse_address
+
+    at, secret = parse_address(address), read_secret(secret_file)
+    return lambda: observation.ask(at, secret)
+
+
+def _print_once(told: AggregatorStatus, prometheus: bool) -> None:
+    from sparsewire.cli.status_views import prometheus_text, tables
+    from sparsewire.experiment.report import report_console
+
+    if prometheus:
+        typer.echo(prometheus_text(told), nl=False)
+    else:
+        report_console().print(tables(told))
+
+
+def _show_live(ask: Ask) -> None:
+    from rich.live import Live
+
+    from sparsewire.cli.status_views import tables
+    from sparsewire.experiment.report import report_console
+
+    before = None
+    with Live(console=report_console(), auto_refresh=False) as live:
+        for told in _told(ask, again=True):
+            live.update(tables(told, before), refresh=True)
+            before = told
+
+
+def _told(ask: Ask, *, again: bool) -> Iterator[AggregatorStatus]:
+    """One status, or one a second until Ctrl-C."""
+    with contextlib.suppress(KeyboardInterrupt):
+        yield ask()
+        while again:
+            time.sleep(_INTERVAL_S)
+            yield ask()

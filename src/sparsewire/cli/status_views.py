@@ -1,0 +1,127 @@
+"""An aggregator's status for people, as tables, and for Prometheus, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
+from typing import NamedTuple
+
+from rich.columns import Columns
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from sparsewire.experiment.report import Column, number, table
+from sparsewire.meeting.observation import AggregatorStatus, JobStatus
+
+_PREFIX = "sparsewire_aggregator"
+
+
+class Metric(NamedTuple):
+    """A figure of all jobs, or of each."""
+
+    name: str
+    help: str
+    is_counter: bool = True
+
+    @property
+    def full_name(self) -> str:
+        return f"{_PREFIX}_{self.name}{'_total' if self.is_counter else ''}"
+
+
+TOTALS = (
+    Metric("jobs", "Jobs that are served now.", False),
+    Metric("workers", "Connections of workers now.", False),
+    Metric("jobs_served", "Jobs that have begun."),
+    Metric("memory", "Bytes held for jobs now.", False),
+    Metric("memory_reserved", "Bytes that the jobs of now may come to need.", False),
+    Metric("bytes_sent", "Bytes sent over connections."),
+    Metric("bytes_received", "Bytes received over connections."),
+    Metric("datagrams_sent", "Datagrams sent by this process."),
+    Metric("datagrams_received", "Datagrams received by this process."),
+    Metric("datagrams_dropped", "Datagrams not sent for want of room on this host."),
+    Metric("datagrams_strange", "Datagrams of no job that is here."),
+)
+RANKS = Metric("job_ranks", "Ranks of a job.", False)
+HERE = Metric("job_ranks_here", "Ranks of a job that are connected.", False)
+SLOTS = (
+    Metric("contributions", "Contributions taken, each once."),
+    Metric("duplicates", "Contributions that had been taken before."),
+    Metric("stale", "Contributions to rounds that are over, or not yet begun."),
+    Metric("rejected", "Datagrams of a wrong tag, address or form."),
+    Metric("results", "Rounds completed."),
+    Metric("resent", "Results sent again to one worker."),
+    Metric("recalls", "Datagrams that ask for a contribution that is missing."),
+)
+UPTIME = Metric("uptime_seconds", "Seconds since the aggregator started.", False)
+
+
+def prometheus_text(status: AggregatorStatus) -> str:
+    """All figures in Prometheus' text format, version 0.0.4."""
+    return "".join(f"{line}\n" for line in _lines(status))
+
+
+def _lines(status: AggregatorStatus) -> Iterator[str]:
+    yield from _samples(UPTIME, {"": status.seconds})
+    for metric in TOTALS:
+        if metric.name in status.totals:
+            yield from _samples(metric, {"": status.totals[metric.name]})
+    yield from _samples(RANKS, {_label(job): job.ranks for job in status.jobs})
+    yield from _samples(HERE, {_label(job): job.here for job in status.jobs})
+    for metric in SLOTS:
+        of_jobs = {_label(job): job.slots.get(metric.name) for job in status.jobs}
+        yield from _samples(metric, {label: n for label, n in of_jobs.items() if n is not None})
+
+
+def _samples(metric: Metric, values: Mapping[str, float]) -> Iterator[str]:
+    if not values:
+        return
+    yield f"# HELP {metric.full_name} {metric.help}"
+    yield f"# TYPE {metric.full_name} {'counter' if metric.is_counter else 'gauge'}"
+    for labels, value in values.items():
+        yield f"{metric.full_name}{labels} {value}"
+
+
+def _label(job: JobStatus) -> str:
+    return f'{{job="{job.job}"}}'
+
+
+def tables(status: AggregatorStatus, before: AggregatorStatus | None = None) -> RenderableType:
+    """The totals, and each job; with what was told `before`, what was added a second, too."""
+    passed = status.seconds - before.seconds if before else 0.0
+    earlier = {job.job: job.slots for job in before.jobs} if before else {}
+    totals = _figures(TOTALS, status.totals, before.totals if before else {}, passed)
+    jobs = [_job(job, earlier.get(job.job, {}), passed) for job in status.jobs]
+    left_out = [Text(f"and {n} more jobs")] if (n := status.jobs_left_out) else []
+    return Group(Text(_headline(status), "bold"), totals, Columns(jobs), *left_out)
+
+
+def _headline(status: AggregatorStatus) -> str:
+    where = f" at {status.interface}" if status.interface else ""
+    return f"aggregator {status.address}, {status.transport}{where}, up {status.seconds:.0f} s"
+
+
+def _job(job: JobStatus, before: Mapping[str, int], passed: float) -> RenderableType:
+    title = f"job {job.job}\n{job.here} of {job.ranks} ranks are connected"
+    if not job.slots:
+        return Text(f"{title}\nno datagrams")
+    return _figures(SLOTS, job.slots, before, passed, title)
+
+
+def _figures(
+    metrics: Iterable[Metric],
+    now: Mapping[str, int],
+    before: Mapping[str, int],
+    passed: float,
+    title: str | None = None,
+) -> RenderableType:
+    rows = []
+    for metric in (each for each in metrics if each.name in now):
+        has_rate = metric.is_counter and metric.name in before and passed > 0
+        rate = (now[metric.name] - before[metric.name]) / passed if has_rate else None
+        rows.append([metric.name.replace("_", " "), str(now[metric.name]), number(rate)])
+    columns: list[Column[list[str]]] = [
+        Column("figure", itemgetter(0), True),
+        Column("in all", itemgetter(1)),
+        Column("a second", itemgetter(2)),
+    ]
+    return table(columns, rows, title)

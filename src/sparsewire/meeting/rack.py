@@ -1,0 +1,86 @@
+"""A rack's aggregator below its server: datagrams are summed here, and connections go on to the
+parent, so that failures and what does not go by datagrams are the parent's business."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Mapping
+
+from sparsewire._core import RackAggregator
+from sparsewire.errors import Error
+from sparsewire.meeting.datagrams import connect_datagrams, datagram_key
+from sparsewire.meeting.handshake import Hello
+from sparsewire.meeting.relay import Relay
+from sparsewire.options import Address
+
+_log = logging.getLogger(__name__)
+
+
+class Rack:
+    """The jobs of a rack's workers, between them and the parent."""
+
+    def __init__(
+        self,
+        parent: Address,
+        workers: socket.socket,
+        *,
+        has_secret: bool,
+        memory: int,
+        job_memory: int,
+        disturb: str = "",
+    ) -> None:
+        """Take over `workers`, bound for their datagrams. Raises Error for no address."""
+        try:
+            above = connect_datagrams(parent)
+        except (Error, OSError) as error:
+            workers.close()
+            raise Error(f"the parent {parent} cannot be reached: {error}") from None
+        host, port = above.getpeername()[:2]
+        self._core = RackAggregator(
+            memory=memory,
+            job_memory=job_memory,
+            workers=workers.detach(),
+            parent=above.detach(),
+            disturb=disturb,
+        )
+        self._relay = Relay(Address(host, port), may_register=not has_secret)
+        self._jobs: set[int] = set()
+        self._refused = 0
+
+    @property
+    def reaches_parent(self) -> bool:
+        """Whether workers may come in."""
+        return self._relay.reaches_parent
+
+    def add_worker(self, connection: socket.socket, hello: Hello, key: bytes) -> None:
+        """Take over a worker's connection, which has proved the job's `key`."""
+        words = datagram_key(key, hello.epoch)
+        self._core.add_job(hello.job, hello.world_size, hello.epoch, words)
+        self._jobs.add(hello.job)
+        self._relay.add(connection, hello, key)
+
+    def serves(self, job: int, world_size: int, rank: int, lane: int) -> bool:
+        """Whether this worker's connection is still here."""
+        return self._relay.serves((job, rank, lane))
+
+    def keep(self, jobs: Mapping[int, object]) -> None:
+        """Forget all jobs but these."""
+        for job in self._jobs - jobs.keys():
+            self._core.remove_job(job)
+            self._jobs.discard(job)
+        refused = self._core.stats()["jobs_refused"]
+        if refused > self._refused:
+            _log.warning("a job needs more memory than --memory and --job-memory leave")
+        self._refused = refused
+
+    def stats(self) -> dict[str, int]:
+        return self._core.stats()
+
+    def slots(self) -> dict[int, dict[str, int]]:
+        """Counters of each job."""
+        return self._core.slots()
+
+    def close(self) -> None:
+        self._relay.close()
+        self._core.close()

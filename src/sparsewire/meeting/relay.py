@@ -1,0 +1,255 @@
+"""Hands connections on: each of a rack's workers gets one to the parent, and bytes go both ways."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from sparsewire.errors import Error
+from sparsewire.meeting.caller import Call, Caller, Place
+from sparsewire.meeting.handshake import Handshake, Hello, introduce, new_nonce
+from sparsewire.meeting.sockets import connect, prepare
+from sparsewire.options import Address
+
+_log = logging.getLogger(__name__)
+
+_CHUNK = 256 << 10
+"""Bytes, the most that waits for a slow reader, each way."""
+_PATIENCE_S = 10.0
+_LOOK_S = 1.0
+_PROBE_LIMIT_S = 1.0
+
+Seat = tuple[int, int, int]
+"""Job, rank and lane of one connection."""
+
+
+@dataclass(eq=False)
+class _End:
+    """One end of a connection that was handed on, and what is still to be sent there."""
+
+    socket: socket.socket
+    seat: Seat
+    other: _End | None = None
+    unsent: bytes = b""
+    has_ended: bool = False
+    """Whether it has said its last."""
+    is_told: bool = False
+    """Whether it knows that the other has."""
+
+
+@dataclass(frozen=True)
+class _Arrival:
+    """A worker that has proved itself here, and is to do so at the parent."""
+
+    connection: socket.socket
+    hello: Hello
+    key: bytes
+
+    @property
+    def seat(self) -> Seat:
+        return self.hello.job, self.hello.rank, self.hello.lane
+
+
+class Relay:
+    """Connections between workers and the parent, in a thread of its own."""
+
+    def __init__(self, parent: Address, *, may_register: bool) -> None:
+        """`parent` is numeric. With `may_register` it is given the keys of jobs new to it."""
+        self._parent = parent
+        self._may_register = may_register
+        self._numbers = itertools.count()
+        self._calls: dict[Place, _Arrival] = {}
+        self._arrivals: deque[_Arrival] = deque()
+        self._served: set[Seat] = set()
+        self._mutex = threading.Lock()
+        self._caller = Caller(self._introduce)
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._caller, selectors.EVENT_READ)
+        self._selector.register(self._bell, selectors.EVENT_READ)
+        self._ends: set[_End] = set()
+        self._stops = False
+        self._reaches_parent = False
+        self._next_probe = 0.0
+        self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
+        self._thread.start()
+
+    @property
+    def reaches_parent(self) -> bool:
+        """Whether somebody listened there when it was tried the last time, a second ago or so."""
+        return self._reaches_parent
+
+    def add(self, connection: socket.socket, hello: Hello, key: bytes) -> None:
+        """Take over a worker's non-blocking connection; `key` is the job's."""
+        arrival = _Arrival(connection, hello, key)
+        with self._mutex:
+            self._served.add(arrival.seat)
+        self._arrivals.append(arrival)
+        os.eventfd_write(self._bell, 1)
+
+    def serves(self, seat: Seat) -> bool:
+        """Whether this worker's connection is still here."""
+        with self._mutex:
+            return seat in self._served
+
+    def close(self) -> None:
+        self._stops = True
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self._bell, 1)
+        self._thread.join()
+
+    # --- The thread ---
+
+    def _run(self) -> None:
+        while not self._stops:
+            try:
+                self._round()
+            except Exception:
+                _log.exception("handing connections on failed for a moment")
+                time.sleep(_LOOK_S)
+        self._hang_up()
+
+    def _round(self) -> None:
+        limit = self._caller.wait_limit
+        for key, events in self._selector.select(_LOOK_S if limit is None else min(limit, _LOOK_S)):
+            end = key.data
+            if isinstance(end, _End) and end in self._ends:
+                self._serve(end, events)
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._bell)
+        while self._arrivals:
+            self._call(self._arrivals.popleft())
+        for call, outcome in self._caller.poll():
+            self._finish(call, outcome)
+        self._probe()
+
+    def _hang_up(self) -> None:
+        for arrival in [*self._arrivals, *self._calls.values()]:
+            arrival.connection.close()
+        for end in list(self._ends):
+            end.socket.close()
+        self._caller.close()
+        self._selector.close()
+        os.close(self._bell)
+
+    def _probe(self) -> None:
+        """Try whether the parent listens, as long as no connection shows it."""
+        now = time.monotonic()
+        if self._ends or now < self._next_probe:
+            return
+        reached = False
+        with contextlib.suppress(OSError):
+            connect(self._parent, _PROBE_LIMIT_S).close()
+            reached = True
+        if not reached and (self._reaches_parent or not self._next_probe):
+            _log.warning("waiting for the parent at %s", self._parent)
+        self._reaches_parent = reached
+        self._next_probe = now + _LOOK_S
+
+    # --- Calls ---
+
+    def _call(self, arrival: _Arrival) -> None:
+        place = next(self._numbers), 0
+        self._calls[place] = arrival
+        self._caller.call(place, [self._parent], _PATIENCE_S)
+
+    def _introduce(self, place: Place) -> Handshake[None]:
+        arrival = self._calls[place]
+        hello = arrival.hello._replace(nonce=new_nonce())
+        return introduce(hello, arrival.key, may_register=self._may_register)
+
+    def _finish(self, call: Call, outcome: socket.socket | Exception) -> None:
+        arrival = self._calls.pop(call.place)
+        if isinstance(outcome, Exception):
+            who = f"job {arrival.hello.job:016x}: rank {arrival.hello.rank}"
+            _log.warning("%s is not let in by the parent: %s", who, outcome)
+            if not isinstance(outcome, Error):
+                self._next_probe = 0.0
+                self._reaches_parent = False
+            arrival.connection.close()
+            self._forget(arrival.seat)
+            return
+        with contextlib.suppress(OSError):
+            prepare(outcome)
+        self._reaches_parent = True
+        near, far = _End(arrival.connection, arrival.seat), _End(outcome, arrival.seat)
+        near.other, far.other = far, near
+        for end in (near, far):
+            end.socket.setblocking(False)
+            self._ends.add(end)
+            self._selector.register(end.socket, selectors.EVENT_READ, end)
+
+    def _forget(self, seat: Seat) -> None:
+        with self._mutex:
+            self._served.discard(seat)
+
+    # --- Bytes ---
+
+    def _serve(self, end: _End, events: int) -> None:
+        assert end.other
+        try:
+            if events & selectors.EVENT_WRITE:
+                self._send(end)
+            if events & selectors.EVENT_READ:
+                self._receive(end)
+            for each in (end, end.other):
+                self._say_end(each)
+            if end.is_told and end.other.is_told:
+                self._drop(end)
+                return
+            for each in (end, end.other):
+                self._watch(each)
+        except OSError as error:
+            _log.debug("job %016x: rank %d: %s", *end.seat[:2], error)
+            self._drop(end)
+
+    def _receive(self, end: _End) -> None:
+        """Read once, and only what the other end takes at once or has room for."""
+        assert end.other
+        with contextlib.suppress(BlockingIOError):
+            data = end.socket.recv(_CHUNK)
+            end.has_ended = not data
+            end.other.unsent = data
+            self._send(end.other)
+
+    def _send(self, end: _End) -> None:
+        with contextlib.suppress(BlockingIOError):
+            sent = end.socket.send(end.unsent) if end.unsent else 0
+            end.unsent = end.unsent[sent:]
+
+    def _say_end(self, end: _End) -> None:
+        assert end.other
+        if end.other.has_ended and not end.unsent and not end.is_told:
+            end.is_told = True
+            end.socket.shutdown(socket.SHUT_WR)
+
+    def _watch(self, end: _End) -> None:
+        """To read where nothing of it waits, and to write where something does."""
+        assert end.other
+        reads = not end.has_ended and not end.other.unsent
+        events = reads * selectors.EVENT_READ | bool(end.unsent) * selectors.EVENT_WRITE
+        is_watched = end.socket in self._selector.get_map()
+        if not events and is_watched:
+            self._selector.unregister(end.socket)
+        elif events and not is_watched:
+            self._selector.register(end.socket, events, end)
+        elif events and self._selector.get_key(end.socket).events != events:
+            self._selector.modify(end.socket, events, end)
+
+    def _drop(self, end: _End) -> None:
+        assert end.other
+        for each in (end, end.other):
+            self._ends.discard(each)
+            if each.socket in self._selector.get_map():
+                self._selector.unregister(each.socket)
+            each.socket.close()
+        self._forget(end.seat)
+        self._next_probe = 0.0

@@ -1,0 +1,161 @@
+"""Connections that are handed on to a parent: bytes, ends and resets pass, and little is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+
+import pytest
+
+from sparsewire.meeting.aggregator import WorkerGuard
+from sparsewire.meeting.handshake import ANY_PEER, Hello, Role, receive
+from sparsewire.meeting.listener import Listener
+from sparsewire.meeting.relay import Relay
+from sparsewire.meeting.sockets import bind
+from sparsewire.options import Address
+
+KEY = bytes(range(32))
+SEAT = (7, 1, 0)
+BYTES = 24 << 20
+
+
+def wait_until(happens: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not happens():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def worker_hello() -> Hello:
+    return Hello(Role.WORKER, SEAT[0], 3, SEAT[1], ANY_PEER, SEAT[2], 2, bytes(32))
+
+
+def connected_pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        ours = socket.create_connection(door.getsockname())
+        theirs, _ = door.accept()
+    theirs.setblocking(False)
+    return ours, theirs
+
+
+@contextmanager
+def relayed() -> Iterator[tuple[Relay, socket.socket, socket.socket]]:
+    """A relay, and both outer ends of one connection through it: the worker's and the parent's."""
+    guard = WorkerGuard(b"", 1, 8)
+    with (
+        closing(Listener(partial(receive, guard), bind("127.0.0.1", 0))) as parent,
+        closing(Relay(parent.address, may_register=True)) as relay,
+    ):
+        ours, theirs = connected_pair()
+        relay.add(theirs, worker_hello(), KEY)
+        arrived: list[tuple[socket.socket, Hello]] = []
+        wait_until(lambda: arrived.extend(parent.poll(0.1)) or bool(arrived))
+        far, hello = arrived[0]
+        assert (hello.job, hello.rank, hello.lane) == SEAT
+        assert guard.jobs[SEAT[0]].key == KEY
+        far.settimeout(20)
+        ours.settimeout(20)
+        with ours, far:
+            yield relay, ours, far
+
+
+def send_what_fits(source: socket.socket, data: bytes) -> int:
+    """Until nothing more is taken for half a second."""
+    sent = 0
+    source.settimeout(0.5)
+    with contextlib.suppress(TimeoutError):
+        while sent < len(data):
+            sent += source.send(data[sent : sent + (1 << 18)])
+    source.settimeout(20)
+    return sent
+
+
+def digest_of_all(source: socket.socket) -> str:
+    digest = hashlib.sha256()
+    while data := source.recv(1 << 16):
+        digest.update(data)
+    return digest.hexdigest()
+
+
+@pytest.mark.parametrize("is_upward", [True, False], ids=["up", "down"])
+def test_all_bytes_pass_and_a_slow_reader_holds_up_the_sender(is_upward: bool) -> None:
+    with relayed() as (_, near, far):
+        source, sink = (near, far) if is_upward else (far, near)
+        data = os.urandom(BYTES)
+        sent = send_what_fits(source, data)
+        assert sent < BYTES
+
+        def send_rest() -> None:
+            source.sendall(data[sent:])
+            source.shutdown(socket.SHUT_WR)
+
+        sender = threading.Thread(target=send_rest)
+        sender.start()
+        assert digest_of_all(sink) == hashlib.sha256(data).hexdigest()
+        sender.join()
+
+
+def test_half_that_is_closed_leaves_the_other() -> None:
+    with relayed() as (relay, near, far):
+        near.sendall(b"last words")
+        near.shutdown(socket.SHUT_WR)
+        assert far.recv(100) == b"last words"
+        assert far.recv(100) == b""
+        far.sendall(b"and an answer")
+        assert near.recv(100) == b"and an answer"
+        assert relay.serves(SEAT)
+        far.close()
+        assert near.recv(100) == b""
+        wait_until(lambda: not relay.serves(SEAT))
+
+
+def reset(end: socket.socket) -> None:
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    end.close()
+
+
+def hears_the_end(end: socket.socket) -> bool:
+    try:
+        return end.recv(100) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize("is_upward", [True, False], ids=["worker", "parent"])
+def test_reset_of_one_end_is_the_end_of_the_other(is_upward: bool) -> None:
+    with relayed() as (relay, near, far):
+        reset(near if is_upward else far)
+        assert hears_the_end(far if is_upward else near)
+        wait_until(lambda: not relay.serves(SEAT))
+
+
+def test_worker_is_let_go_where_nobody_listens() -> None:
+    with bind("127.0.0.1", 0) as door:
+        host, port = door.getsockname()
+    with closing(Relay(Address(host, port), may_register=True)) as relay:
+        ours, theirs = connected_pair()
+        with ours:
+            ours.settimeout(20)
+            relay.add(theirs, worker_hello(), KEY)
+            assert hears_the_end(ours)
+            wait_until(lambda: not relay.serves(SEAT))
+            assert not relay.reaches_parent
+
+
+def test_parent_is_reached_again_once_it_listens() -> None:
+    with closing(Listener(partial(receive, WorkerGuard(b"", 1, 8)), bind("127.0.0.1", 0))) as one:
+        address = one.address
+        with closing(Relay(address, may_register=True)) as relay:
+            wait_until(lambda: relay.reaches_parent)
+            one.close()
+            wait_until(lambda: not relay.reaches_parent)
+            with bind(*address):
+                wait_until(lambda: relay.reaches_parent)
