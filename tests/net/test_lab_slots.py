@@ -12,28 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import no_xdp
 from test_lab import lab_test
 
-from sparsewire.errors import Error
 from sparsewire.lab import Lab
 from sparsewire.lab.aggregators import Aggregation
-from sparsewire.xdp.libbpf import library
-from sparsewire.xdp.loader import object_path
 
 TESTS = Path(__file__).parents[1]
 RANK = str(Path(__file__).with_name("slots_rank.py"))
 RANKS = 4
 ENGINES = [("udp", "exact"), ("udp", "fixed"), ("xdp", "fixed")]
-
-
-def no_xdp() -> str | None:
-    """Why the kernel cannot add up here."""
-    try:
-        library()
-        object_path()
-    except Error as error:
-        return str(error)
-    return None
 
 
 def run_ranks(lab: Lab, given: dict[str, Any]) -> list[dict[str, Any]]:
