@@ -8,7 +8,9 @@ rows by name and in each row values by name. Names end in their unit: `_s` secon
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -68,6 +70,25 @@ def write(file: Path, record: dict[str, Any]) -> None:
     if len(text) > LARGEST_BYTES:
         raise ValueError(f"{file.name} would have {len(text)} bytes: leave something out")
     file.write_text(text)
+
+
+def keep(name: str, row: str, figures: Row, **more: Any) -> None:
+    """Add a row to a record that a program of its own makes, or replace it."""
+    from sparsewire.measure.conditions import conditions
+
+    file = FOLDER / f"{name}.json"
+    rows = json.loads(file.read_text())["figures"] if file.exists() else {}
+    told = ["python", "benchmarks/" + Path(sys.argv[0]).name, *sys.argv[1:]]
+    rows[row] = {"command": shlex.join(told), **figures}
+    write(
+        file,
+        {
+            "command": "each row has its own",
+            "commit": commit(),
+            "conditions": {**conditions(), **more},
+            "figures": rows,
+        },
+    )
 
 
 def rounded(row: Row) -> Row:

@@ -13,10 +13,8 @@ all ranks together, which other programs change less than they change times.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -241,7 +239,7 @@ def main() -> None:
     for name, value in figures.items():
         print(f"{name:20} {value:,.6g}")
     if given.record:
-        keep(name_of(given), figures)
+        records.keep("scale", name_of(given), figures)
 
 
 def name_of(given: argparse.Namespace) -> str:
@@ -250,23 +248,6 @@ def name_of(given: argparse.Namespace) -> str:
     density = f"-{given.density:g}" if given.elements else ""
     more = (("groups", given.groups), ("rounds", given.rounds))
     return f"{given.ranks}{parts}{density}" + "".join(f"-{name}-{n}" for name, n in more if n)
-
-
-def keep(row: str, figures: dict[str, float]) -> None:
-    """Add a row to the record, or replace it."""
-    from sparsewire.measure.conditions import conditions
-
-    file = records.FOLDER / "scale.json"
-    rows = json.loads(file.read_text())["figures"] if file.exists() else {}
-    command = f"python benchmarks/scale.py {' '.join(sys.argv[1:])}"
-    rows[row] = {"command": command, **figures}
-    record = {
-        "command": "each row has its own",
-        "commit": records.commit(),
-        "conditions": conditions(),
-        "figures": rows,
-    }
-    records.write(file, record)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any
 
 from meeting import MEETING_PLACE
 
+from sparsewire.errors import Error
 from sparsewire.meeting.aggregator import AggregatorServer
 from sparsewire.options import Address
 
@@ -118,6 +119,19 @@ def _be_rank(
         pipe.send(("returned", function(*args)))
     except BaseException:
         pipe.send(("raised", traceback.format_exc()))
+
+
+def no_xdp() -> str | None:
+    """Why the kernel cannot add up here, where the lab works; None where it can."""
+    try:
+        from sparsewire.xdp.libbpf import library
+        from sparsewire.xdp.loader import object_path
+
+        library()
+        object_path()
+    except Error as error:
+        return str(error)
+    return None
 
 
 LOSSY = "loss=0.02,duplicate=0.02,reorder=0.02,corrupt=0.01,seed=11"

@@ -185,12 +185,22 @@ def test_other_address_of_ipv6_is_rejected(programs: Kernel) -> None:
         programs.plane.remove_job(JOB)
 
 
+def test_who_copies_a_greeting_takes_no_place(job: Kernel) -> None:
+    own = worker_end(0)
+    job.plane.bind_worker(JOB, 0, own.host, own.port)
+    for host, port in (("10.0.0.99", own.port), (own.host, 4000)):
+        with pytest.raises(Error, match="from elsewhere"):
+            job.plane.bind_worker(JOB, 0, host, port)
+    job.send(0, FIRST.encoded())
+    assert job.plane.stats(JOB)["contributions"] == 1
+
+
 def test_workers_come_by_one_kind_of_address(programs: Kernel) -> None:
     programs.add_job(JOB, 2, KEY)
     try:
         with pytest.raises(Error, match="all by IPv6"):
             programs.plane.bind_worker(JOB, 1, "fd00::2", 5001)
-        programs.plane.bind_worker(JOB, 1, "::ffff:10.0.0.9", 5001)
+        programs.plane.bind_worker(JOB, 1, "::ffff:10.0.0.2", 5001)
         with pytest.raises(Error, match="no address"):
             programs.plane.bind_worker(JOB, 1, "localhost", 5001)
     finally:

@@ -97,6 +97,7 @@ class Lab(Site):
         self.addresses = of_ranks + [own for own, *_ in self._addresses[hosts:]]
         self._grace = grace
         self._namespaces: list[Namespace] = []
+        self._everywhere: list[Namespace] = []  # with the switch, first
         self._processes: list[subprocess.Popen[Any]] = []
         self._exit = contextlib.ExitStack()
 
@@ -141,6 +142,12 @@ class Lab(Site):
         """That of the host of a rank or an aggregator, for as long as the lab is open."""
         return self._namespaces[self._host_of(place)]
 
+    def lost(self) -> int:
+        """How many packets the lab's links have dropped at random so far."""
+        from sparsewire.lab.loss import lost
+
+        return sum(namespace.call(lost) for namespace in self._everywhere)
+
     def stop(self, grace: float | None = None) -> None:
         """End every process in the lab, and those that they started; the network stays."""
         reaper.end(
@@ -156,10 +163,11 @@ class Lab(Site):
         names = [f"host{number}" for number in range(self.hosts)]
         names += [f"aggregator{number}" for number in range(self.aggregators)]
         try:
-            switch, *self._namespaces = [
+            self._everywhere = [
                 stack.enter_context(contextlib.closing(Namespace(name)))
                 for name in ("switch", *names)
             ]
+            switch, *self._namespaces = self._everywhere
             stack.callback(self._namespaces.clear)
             stack.enter_context(_guardian(self._namespaces))
             stack.callback(self.stop)

@@ -25,9 +25,23 @@ def lose(interface: str, share: float) -> None:
     with NFTables(nfgen_family=_NETDEV) as tables:
         tables.table("add", name=_TABLE)
         tables.chain("add", table=_TABLE, name=interface, policy=_ACCEPT, NFTA_CHAIN_HOOK=hook)
-        tables.rule(
-            "add", table=_TABLE, chain=interface, expressions=[_drawn_below(share), _drop()]
-        )
+        what = [_drawn_below(share), _count(), _drop()]
+        tables.rule("add", table=_TABLE, chain=interface, expressions=what)
+
+
+def lost() -> int:
+    """How many packets were dropped so far, at all interfaces of this namespace."""
+    with NFTables(nfgen_family=_NETDEV) as tables:
+        expressions = [
+            expression
+            for rule in tables.get_rules()
+            for expression in rule.get_attr("NFTA_RULE_EXPRESSIONS")
+        ]
+    return sum(
+        expression.get_attr("NFTA_EXPR_DATA").get_attr("NFTA_COUNTER_PACKETS")
+        for expression in expressions
+        if expression.get_attr("NFTA_EXPR_NAME") == "counter"
+    )
 
 
 def _drawn_below(share: float) -> list[Any]:
@@ -40,6 +54,10 @@ def _drawn_below(share: float) -> list[Any]:
         ),
         _expression("cmp", sreg=_REGISTER, op=_LESS, data=_attributes("DATA", value=bound)),
     ]
+
+
+def _count() -> list[Any]:
+    return [_expression("counter", packets=0, bytes=0)]
 
 
 def _drop() -> list[Any]:

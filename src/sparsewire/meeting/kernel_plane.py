@@ -8,6 +8,7 @@ import logging
 import selectors
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,11 @@ _log = logging.getLogger(__name__)
 
 _POLL_S = 0.5
 _DATAGRAM_BYTES = 1 << 16
+# Datagrams before it rests, as many as the system keeps meanwhile.
+_AT_ONCE = 100
+# Of its time, what answering greetings may take, and copies of them.
+_BUSY_SHARE = 0.1
+_MOST_REST_S = 0.5
 
 
 class KernelPlane:
@@ -38,6 +44,7 @@ class KernelPlane:
             receiver.close()
             raise
         self._keys: dict[int, tuple[bytes, int, int]] = {}
+        self._complaints: set[tuple[int, str]] = set()
         self._mutex = threading.Lock()
         self._stops = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="greetings", daemon=True)
@@ -57,6 +64,7 @@ class KernelPlane:
             for job in self._keys.keys() - jobs.keys():
                 self._plane.remove_job(job)
                 del self._keys[job]
+            self._complaints = {each for each in self._complaints if each[0] in self._keys}
 
     def stats(self) -> dict[int, dict[str, int]]:
         """Counters of each job."""
@@ -79,8 +87,11 @@ class KernelPlane:
             selector.register(self._receiver, selectors.EVENT_READ)
             while not self._stops.is_set():
                 if selector.select(_POLL_S):
+                    started = time.thread_time()
                     with contextlib.suppress(OSError):  # Who greets will do so again.
-                        self._answer(*self._receiver.recvfrom(_DATAGRAM_BYTES))
+                        for _ in range(_AT_ONCE):
+                            self._answer(*self._receiver.recvfrom(_DATAGRAM_BYTES))
+                    _rest(time.thread_time() - started)
 
     def _answer(self, data: bytes, sender: tuple[str, int]) -> None:
         """Bind the sender to its rank, and greet back; what is no greeting gets no answer."""
@@ -94,14 +105,23 @@ class KernelPlane:
                 return
             worker, party = read[3], read[5]
             if party[:4] != (workers, workers, 0, 1):
-                _log.warning("job %016x: its racks need aggregators with --transport udp", job)
-                return
+                return self._complain(job, "its racks need aggregators with --transport udp")
             try:
                 self._plane.bind_worker(job, worker, sender[0], sender[1])
             except Error as error:
-                _log.warning("job %016x: rank %d is not taken: %s", job, worker, error)
-                return
+                return self._complain(job, f"rank {worker} is not taken: {error}")
         words = greeting(
             key, WELCOME, job, epoch, worker, len(data), party, adds_only_integers=True
         )
         self._receiver.sendto(words, sender)
+
+    def _complain(self, job: int, text: str) -> None:
+        """Say so once: whoever copies greetings shall not fill a disk."""
+        if (job, text) not in self._complaints:
+            self._complaints.add((job, text))
+            _log.warning("job %016x: %s", job, text)
+
+
+def _rest(worked: float) -> None:
+    """Keep strangers, who cost work here, from taking more of a processor than their share."""
+    time.sleep(min(worked * (1 / _BUSY_SHARE - 1), _MOST_REST_S))

@@ -75,7 +75,10 @@ class XdpPlane:
         self._places[job] = c_uint32(place)
 
     def bind_worker(self, job: int, worker: int, host: str, port: int) -> None:
-        """Take contributions of a worker from this address only. Raises Error."""
+        """Take contributions of a worker from this address only. Raises Error.
+
+        Where it came from first, there it stays: who copies a greeting cannot take its place.
+        """
         seat = self._seats.get(job)
         if seat is None or not 0 <= worker < seat.workers:
             raise Error(f"the aggregator in the kernel has no job {job:016x} with worker {worker}")
@@ -84,8 +87,10 @@ class XdpPlane:
         if any(other.is_v6 != bound.is_v6 for other in self._bound(seat)):
             raise Error("all workers of a job must come by IPv4, or all by IPv6")
         # Bound again, it keeps what the programs have learned of its path.
-        if (bytes(bound.address), bytes(bound.port)) != (bytes(known.address), bytes(known.port)):
+        if not known.is_bound:
             self._workers[place] = bound
+        elif (bytes(bound.address), bytes(bound.port)) != (bytes(known.address), bytes(known.port)):
+            raise Error(f"worker {worker} of job {job:016x} has greeted from elsewhere")
 
     def remove_job(self, job: int) -> None:
         """Take no more contributions of a job, and forget its sums. Raises KeyError."""
