@@ -67,7 +67,7 @@ class CongestionWindow {
   void measure_rate(Microseconds now);
 
   static constexpr Microseconds kNone = Microseconds::max() / 4;
-  static constexpr Microseconds kJitter{50};
+  static constexpr Microseconds kJitter{100};
 
   double most_;
   double size_;

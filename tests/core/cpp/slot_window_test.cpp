@@ -113,19 +113,19 @@ TEST_CASE("where a queue stands, a loss takes half, and growth ends at half of t
   Microseconds now{0};
   for (int i = 0; i < 200; ++i) pass_round(window, now, Microseconds{200});
   CHECK(window.size() == 128);
-  for (int i = 0; i < 20; ++i) pass_round(window, now, Microseconds{500});
+  for (int i = 0; i < 20; ++i) pass_round(window, now, Microseconds{600});
   window.on_loss(now, now);
   CHECK(window.size() == 64);
-  for (int i = 0; i < 10; ++i) pass_round(window, now, Microseconds{500});
-  CHECK(window.size() > 64);  // 64 in 500 us are less than half of 128 in 200 us.
+  for (int i = 0; i < 10; ++i) pass_round(window, now, Microseconds{600});
+  CHECK(window.size() > 64);  // 64 in 600 us are less than half of 128 in 200 us.
   CHECK(window.size() <= 74);
   for (int i = 0; i < 100; ++i) {
-    pass_round(window, now, Microseconds{200}, Microseconds{500});
+    pass_round(window, now, Microseconds{200}, Microseconds{600});
   }
   window.on_loss(now, now);
   CHECK(window.size() == 64);
   for (int i = 0; i < 1000; ++i) {
-    pass_round(window, now, Microseconds{200}, Microseconds{500});
+    pass_round(window, now, Microseconds{200}, Microseconds{600});
   }
   CHECK(window.size() == 64);
 }
