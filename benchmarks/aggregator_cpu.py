@@ -265,7 +265,7 @@ def main() -> None:
             row = best(path, workers, given.packets, given.turns)
             print(row, flush=True)
             if given.record:
-                records.keep("slots-cpu", f"{workers} workers", row)
+                records.keep("slots-cpu", f"{workers}-workers", row)
 
 
 if __name__ == "__main__":

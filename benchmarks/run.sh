@@ -110,6 +110,9 @@ program slots-tcp slots_beside_tcp.py --transport udp --congestion bbr
 # What the same sums keep that go over connections.
 program slots-tcp slots_beside_tcp.py --transport tcp --congestion cubic
 
+program slots-training slots_training.py --steps 200
+program slots-cpu aggregator_cpu.py
+
 # Sparse input: positions are known, and nothing is scanned.
 sparse="--input sparse --pattern random"
 measure sparse-loopback $reduce --density 1,0.4,0.2,0.1,0.05,0.01,0.001 $sparse $few

@@ -11,8 +11,10 @@ import argparse
 import os
 import tempfile
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from unittest import mock
 
 import records
 
@@ -28,23 +30,30 @@ ARITHMETICS = ("exact", "fixed")
 
 
 def trained(arithmetic: str, trial: Trial, ranks: int, logs: Path) -> Trained:
-    stop = threading.Event()
     with closing(AggregatorServer(Address("127.0.0.1", 0), transport="udp")) as server:
-        os.environ.update(
-            SPARSEWIRE_TRANSPORT="udp",
-            SPARSEWIRE_AGGREGATORS=str(server.address),
-            SPARSEWIRE_ARITHMETIC=arithmetic,
-        )
-        thread = threading.Thread(target=server.serve, args=(stop.is_set,))
-        thread.start()
-        try:
+        settings = {
+            "SPARSEWIRE_TRANSPORT": "udp",
+            "SPARSEWIRE_AGGREGATORS": str(server.address),
+            "SPARSEWIRE_ARITHMETIC": arithmetic,
+        }
+        with mock.patch.dict(os.environ, settings), running(server):
             return train(trial, Cluster(ranks), logs, arithmetic, lambda *_: None)
-        finally:
-            stop.set()
-            thread.join()
+
+
+@contextmanager
+def running(server: AggregatorServer) -> Iterator[None]:
+    stop = threading.Event()
+    thread = threading.Thread(target=server.serve, args=(stop.is_set,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def compared(exact: Trained, fixed: Trained) -> records.Row:
+    """Shares are those of the exact run's losses."""
     return {
         "exact_final_loss": exact.final_loss,
         "fixed_final_loss": fixed.final_loss,
@@ -79,7 +88,7 @@ def main() -> None:
     row = compared(*runs)
     print(f"Text: {corpus}", *row.items(), sep="\n")
     if given.record:
-        records.keep("slots-training", f"{given.ranks} ranks, {given.steps} steps", row)
+        records.keep("slots-training", f"{given.steps}-steps", row)
 
 
 if __name__ == "__main__":

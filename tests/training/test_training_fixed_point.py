@@ -27,7 +27,9 @@ def trained(arithmetic: str, tokens: Path, monkeypatch: pytest.MonkeyPatch) -> T
         monkeypatch.setenv("SPARSEWIRE_AGGREGATORS", str(server.address))
         monkeypatch.setenv("SPARSEWIRE_ARITHMETIC", arithmetic)
         run = train(trial, Cluster(RANKS), logs, arithmetic, lambda *_: None)
-        assert server.stats()["datagrams_received"] > STEPS * run.parameters // 4096, "blocks of 256, 8 in a datagram"
+        # At most 8 blocks of 256 in each; few of them are zero, as all 50 words occur.
+        least = RANKS * STEPS * run.parameters // (8 * 256)
+        assert server.stats()["datagrams_received"] > least // 2, "datagrams carried the sums"
     return run
 
 
