@@ -1,13 +1,14 @@
 """What a contribution costs an aggregator's processor: in user space, with messages that the system
 cuts and puts together or without, and in the kernel.
 
-    python benchmarks/aggregator_cpu.py [--workers 4] [--packets 400000] [--turns 5] [--record]
+    python benchmarks/aggregator_cpu.py [--workers 4] [--packets 100000] [--turns 3] [--record]
 
 Counted alike for all: from a packet's arrival at the network device until its share of the copies
 has been handed to the device's other end. For that the device's own work runs in a thread of the
 kernel, whose time it is, and in user space the aggregator's as well. Contributions are made, and
 results dropped, by programs at the other end, in bursts, on the same processor: so they are in its
-cache, where a network device puts them, too. Needs root and clang.
+cache, where a network device puts them, too. Needs root and clang, and some minutes, most of which
+the kernel waits before it has a burst made.
 """
 
 from __future__ import annotations
@@ -254,8 +255,8 @@ def best(path: Path, workers: int, packets: int, turns: int) -> records.Row:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--workers", type=int, nargs="+", default=[4, 8])
-    parser.add_argument("--packets", type=int, default=400_000)
-    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--packets", type=int, default=100_000)
+    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--record", action="store_true", help="keep it in the record slots-cpu")
     given = parser.parse_args()
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # And all threads from here on.
