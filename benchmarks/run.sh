@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures, and makes the records and plots of README and docs; as root on Linux, about an hour.
+# Measures, and makes the records and plots of README and docs; as root on Linux, about an hour and a half.
 #
 #     benchmarks/run.sh [NAME...]       # everything, or what these records hold
 #
