@@ -35,12 +35,20 @@ TEST_CASE("a round trip is smoothed as RFC 6298 says") {
 TEST_CASE("what a timer has delayed is not believed") {
   RoundTrip round_trip;
   for (int i = 0; i < 50; ++i) round_trip.add(Microseconds{200});
-  for (int i = 0; i < 500; ++i) round_trip.add(Microseconds{900'000});
+  for (int i = 0; i < 500; ++i) round_trip.add(Microseconds{i % 8 == 0 ? 200 : 900'000});
   CHECK(round_trip.smoothed() <= Microseconds{10'000});
   CHECK(round_trip.timeout() <= Microseconds{30'000});
   RoundTrip far;
   for (int i = 0; i < 50; ++i) far.add(Microseconds{i % 2 == 0 ? 100'000 : 300'000});
   CHECK(far.smoothed() > Microseconds{150'000});
+}
+
+TEST_CASE("a queue that stands is believed") {
+  RoundTrip round_trip;
+  for (int i = 0; i < 50; ++i) round_trip.add(Microseconds{200});
+  for (int i = 0; i < 100; ++i) round_trip.add(Microseconds{70'000});
+  CHECK(round_trip.smoothed() > Microseconds{60'000});
+  CHECK(round_trip.timeout() > Microseconds{65'000});
 }
 
 TEST_CASE("a timeout keeps its bounds") {
