@@ -63,9 +63,9 @@ static __always_inline bool is_udp(const struct frame* frame) {
          v4->protocol == IPPROTO_UDP && !(v4->frag_off & bpf_htons(FRAGMENT));
 }
 
-static __always_inline bool is_contribution(const struct frame* frame) {
-  return is_udp(frame) && frame->udp->dest == port &&
-         frame->datagram->version == DATAGRAM_VERSION && frame->datagram->kind == CONTRIBUTION;
+// Whether it is a datagram for the aggregator.
+static __always_inline bool is_ours(const struct frame* frame) {
+  return is_udp(frame) && frame->udp->dest == port && frame->datagram->version == DATAGRAM_VERSION;
 }
 
 // Whether all headers say that so many bytes are behind that of UDP, and they are there.

@@ -4,67 +4,9 @@
 #include <linux/pkt_cls.h>
 #include <stddef.h>
 
-#include "reply.h"
+#include "decide.h"
 
 const char programs_license[] SEC("license") = "Dual BSD/GPL";
-
-// What has been looked up for a contribution.
-struct sender {
-  __u32 job_index;
-  const struct job* job;
-  struct worker* worker;
-};
-
-static __always_inline bool is_known(const struct frame* frame, struct sender* sender) {
-  const struct datagram* in = frame->datagram;
-  const __u32* index = bpf_map_lookup_elem(&places, &in->job);
-  sender->job_index = index ? *index : MAX_JOBS;
-  if (!index) return false;
-  sender->job = bpf_map_lookup_elem(&jobs, index);
-  sender->worker = worker_of(*index, in->worker);
-  return sender->job && sender->worker && in->epoch == sender->job->epoch &&
-         in->worker < sender->job->workers && came_from(frame, sender->worker);
-}
-
-// Whether it is one that these slots add up, and as long as it says.
-static __always_inline bool is_whole(const struct frame* frame) {
-  const struct datagram* in = frame->datagram;
-  return in->slot < MAX_SLOTS && in->columns == 1 && in->present <= 1 && in->dtype == INT32 &&
-         in->op == SUM && in->zero == 0 && in->block && in->block % STEP == 0 &&
-         in->block <= MAX_BLOCK && has_bytes(frame, bytes_of(steps_of(in->present, in->block)));
-}
-
-static __always_inline bool is_sealed(const struct frame* frame, const struct sender* sender,
-                                      __u32 steps) {
-  const struct datagram* in = frame->datagram;
-  const struct tag_key* key = &sender->job->key;
-  const __u64 nh = nh_values((const __u32*)(in + 1), frame->end, steps, key);
-  return in->tag == tag_of(in, nh, steps, key);
-}
-
-// So that it need not be asked for who wants an answer. Of contributions that are new alone:
-// anybody can send old ones again, from elsewhere.
-static __always_inline void learn_path(const struct frame* frame, struct worker* worker) {
-  const struct ends now = *frame->ends, old = worker->ends;
-  const __u32 differs =
-      (now.word[0] ^ old.word[0]) | (now.word[1] ^ old.word[1]) | (now.word[2] ^ old.word[2]);
-  if (!differs && is_same(frame->to, &worker->local, frame->is_v6)) return;
-  worker->ends = now;
-  worker->local = address_at(frame->to, frame->is_v6);
-  worker->is_known = 1;
-}
-
-static __always_inline void count(__u32 job, enum fate fate) {
-  struct counters* counters = counters_of(job);
-  if (!counters) return;
-  counters->contributions += fate == TAKEN || fate == COMPLETED;
-  counters->results += fate == COMPLETED;
-  counters->duplicates += fate == RESENT || fate == RECALLED;
-  counters->resent += fate == RESENT;
-  counters->recalls += fate == RECALLED;
-  counters->stale += fate == STALE;
-  counters->rejected += fate == REJECTED;
-}
 
 // For `grow`, in front of the packet, where nothing that comes from outside can stand.
 static __always_inline int hand_over(struct xdp_md* ctx, const struct reply* reply) {
@@ -103,23 +45,18 @@ static __always_inline int answer(struct xdp_md* ctx, __u32 headers, const struc
 SEC("xdp")
 int contribute(struct xdp_md* ctx) {
   struct frame frame;
-  struct sender sender = {};
-  if (!look_at(&frame, ctx->data, ctx->data_end) || !is_contribution(&frame)) return XDP_PASS;
-  const struct datagram* in = frame.datagram;
-  const __u32 steps = steps_of(in->present, in->block);
-  if (!is_known(&frame, &sender) || !is_whole(&frame) || steps > MAX_STEPS ||
-      !is_sealed(&frame, &sender, steps)) {
-    count(sender.job_index, REJECTED);
-    return XDP_DROP;
+  struct speaker speaker = {};
+  struct reply reply;
+  if (!look_at(&frame, ctx->data, ctx->data_end) || !is_ours(&frame)) return XDP_PASS;
+  switch (decide(&frame, &speaker, &reply)) {
+    case LEFT_ALONE:
+      return XDP_PASS;
+    case DROPPED:
+      return XDP_DROP;
+    case ANSWERED:
+      return answer(ctx, frame.headers, &reply, &speaker.job->key);
   }
-  struct slot* slot = slot_of(sender.job_index, in->slot);
-  if (!slot) return XDP_DROP;
-  const struct verdict verdict = take(slot, in, frame.end, steps, everyone(sender.job));
-  count(sender.job_index, verdict.fate);
-  if (verdict.fate == TAKEN || verdict.fate == COMPLETED) learn_path(&frame, sender.worker);
-  if (verdict.fate < COMPLETED) return XDP_DROP;
-  const struct reply reply = reply_to(in, sender.job_index, verdict);
-  return answer(ctx, frame.headers, &reply, &sender.job->key);
+  return XDP_DROP;
 }
 
 SEC("xdp/devmap")
@@ -129,10 +66,10 @@ int copy(struct xdp_md* ctx) {
   const place place = *frame.to >> 8;
   struct version* version = version_at(place);
   if (!version) return XDP_DROP;
-  __u32 worker = *frame.to % 256;
+  __u32 number = *frame.to % 256;
   // All copies of one result pass here one by one, on one processor.
-  if (worker == EVERYONE) worker = version->told++;
-  const struct worker* to = worker_of(job_index_of(place), worker);
+  if (number == EVERYONE) number = version->told++;
+  const struct worker* to = receiver(job_index_of(place), number);
   if (!to || !to->is_known) return XDP_DROP;
   address_to(&frame, to, *checksum_of(&frame));
   return XDP_PASS;
@@ -157,12 +94,13 @@ struct letter {
   bool completes_checksum;
 };
 
-static long post(__u32 worker, void* context) {
+static long post(__u32 number, void* context) {
   const struct letter* letter = context;
   struct __sk_buff* skb = letter->skb;
   struct frame frame;
-  if (letter->reply.to != EVERYONE && letter->reply.to != worker) return 0;
-  const struct worker* to = worker_of(job_index_of(letter->reply.place), worker);
+  const struct reply* reply = &letter->reply;
+  const struct worker* to =
+      receiver(job_index_of(reply->place), reply->to == EVERYONE ? number : reply->to);
   if (!to || !to->is_known) return 0;
   // Those that went before share the bytes.
   if (bpf_skb_pull_data(skb, letter->headers + sizeof(struct datagram))) return 0;
@@ -196,6 +134,7 @@ int grow(struct __sk_buff* skb) {
   if ((void*)(meta + 1) > (void*)(long)skb->data) return TC_ACT_UNSPEC;
   struct letter letter = {.skb = skb, .reply = *meta};
   const struct job* job = job_at(letter.reply.place);
-  if (job && write_letter(&letter, &job->key)) bpf_loop(job->workers, post, &letter, 0);
+  const __u32 copies = job && letter.reply.to == EVERYONE ? job->workers : 1;
+  if (job && write_letter(&letter, &job->key)) bpf_loop(copies, post, &letter, 0);
   return TC_ACT_SHOT;
 }

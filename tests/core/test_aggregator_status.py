@@ -342,17 +342,17 @@ class Plane:
         receiver.close()
         self._jobs: set[int] = set()
 
-    def add_job(self, job: int, epoch: int, workers: int, key: bytes) -> None:
+    def add_job(self, job: int, world_size: int, epoch: int, key: bytes) -> None:
         self._jobs.add(job)
 
     def keep(self, jobs: Mapping[int, object]) -> None:
         self._jobs &= jobs.keys()
 
-    def stats(self) -> dict[int, dict[str, int]]:
+    def slots(self) -> dict[int, dict[str, int]]:
         return {job: {name: 100 + n for n, name in enumerate(SLOTS)} for job in self._jobs}
 
-    def strays(self) -> int:
-        return 77
+    def stats(self) -> dict[str, int]:
+        return {"datagrams_strange": 77}
 
     def close(self) -> None:
         self._jobs.clear()

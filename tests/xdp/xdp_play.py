@@ -14,7 +14,18 @@ JOB, KEY = 0x1122334455667788, bytes(range(32))
 EVENTS = 150
 
 NO_COUNTS = dict.fromkeys(
-    ["contributions", "duplicates", "stale", "rejected", "results", "resent", "recalls"], 0
+    (
+        "contributions",
+        "duplicates",
+        "stale",
+        "rejected",
+        "results",
+        "resent",
+        "recalls",
+        "passed",
+        "passed_again",
+    ),
+    0,
 )
 
 

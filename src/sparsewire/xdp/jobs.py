@@ -22,9 +22,13 @@ from sparsewire.xdp.maps import (
     Counters,
     Job,
     Map,
+    Parent,
     Slot,
     Worker,
 )
+
+Upstream = tuple[str, int, int, int]
+"""Host and port of the aggregator above; which of its workers this one is, and of how many."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +60,13 @@ class XdpPlane:
             self.close()
             raise
 
-    def add_job(self, job: int, epoch: int, workers: int, key: bytes) -> None:
+    def add_job(
+        self, job: int, epoch: int, workers: int, key: bytes, upstream: Upstream | None = None
+    ) -> None:
         """Take contributions of a job from now on, whose key has 32 bytes.
 
-        Raises Error where it has too many workers, or there are too many jobs.
+        With `upstream` they are those of a rack: its sums go on to there, and what comes of them is
+        the result. Raises Error where it has too many workers, or there are too many jobs.
         """
         if not 1 <= workers <= WORKERS_MAX:
             raise Error(
@@ -70,6 +77,7 @@ class XdpPlane:
             raise Error(f"the aggregator in the kernel has job {job:016x} already")
         place = self._free_place()
         self._jobs[place] = Job.of(epoch, workers, key)
+        self._parents[place] = Parent.at_root(*upstream) if upstream else Parent()
         self._make_copies(place, workers)
         self._seats[job] = _Seat(place, workers)
         self._places[job] = c_uint32(place)
@@ -85,12 +93,22 @@ class XdpPlane:
         place = seat.place * WORKERS_MAX + worker
         bound, known = Worker.at(host, port), self._workers[place]
         if any(other.is_v6 != bound.is_v6 for other in self._bound(seat)):
-            raise Error("all workers of a job must come by IPv4, or all by IPv6")
+            raise Error("all who send for a job must come by IPv4, or all by IPv6")
         # Bound again, it keeps what the programs have learned of its path.
         if not known.is_bound:
             self._workers[place] = bound
         elif (bytes(bound.address), bytes(bound.port)) != (bytes(known.address), bytes(known.port)):
             raise Error(f"worker {worker} of job {job:016x} has greeted from elsewhere")
+
+    def has_job(self, job: int) -> bool:
+        return job in self._seats
+
+    def knows_parent(self, job: int) -> bool:
+        """Whether the programs have learned the way to the parent, by its answer to a greeting.
+
+        Raises KeyError.
+        """
+        return bool(self._parents[self._seats[job].place].at.is_known)
 
     def remove_job(self, job: int) -> None:
         """Take no more contributions of a job, and forget its sums. Raises KeyError."""
@@ -108,7 +126,8 @@ class XdpPlane:
         """What has been counted of a job; raises KeyError.
 
         Contributions taken; duplicates of them; stale ones of rounds that are over; rejected ones
-        of a wrong tag, address or form; results; results resent; recalls.
+        of a wrong tag, address or form; results; results resent; recalls; what was passed to the
+        parent, and passed again.
         """
         return self._counted(self._seats[job].place)
 
@@ -126,15 +145,17 @@ class XdpPlane:
         self._places = Map(of("places"), c_uint32, c_uint64)
         self._jobs = Map(of("jobs"), Job)
         self._workers = Map(of("workers"), Worker)
+        self._parents = Map(of("parents"), Parent)
         self._slots = Map(of("slots"), Slot)
         self._copies = Map(of("copies"), c_uint32)
         self._counts = Map(of("counts"), Counters * self._processors)
 
     def _bound(self, seat: _Seat) -> Iterator[Worker]:
-        """The workers of a job whose addresses are known."""
+        """The workers of a job whose addresses are known, and its parent."""
         first = seat.place * WORKERS_MAX
         workers = (self._workers[first + number] for number in range(seat.workers))
-        return (worker for worker in workers if worker.is_bound)
+        everybody = (self._parents[seat.place].at, *workers)
+        return (each for each in everybody if each.is_bound)
 
     def _free_place(self) -> int:
         free = set(range(JOBS_MAX)) - {seat.place for seat in self._seats.values()}
