@@ -1,5 +1,5 @@
-// What becomes of a rack's slot by the words of its parent. Nothing here keeps time: what the rack's
-// workers repeat is sent to the parent again, and what that repeats is answered.
+// What becomes of a rack's slot by the words of its parent. Nothing here keeps time: what the
+// rack's workers repeat is sent to the parent again, and what that repeats is answered.
 #pragma once
 
 #include "slot.h"

@@ -53,7 +53,9 @@ static __always_inline struct reply reply_to(const struct datagram* in, __u32 jo
   return (struct reply){.place = (job * MAX_SLOTS + in->slot) * 2 + (round & 1),
                         .round = round,
                         .block = in->block,
-                        .kind = recalls ? RECALL : to == PARENT ? CONTRIBUTION : RESULT,
+                        .kind = recalls        ? RECALL
+                                : to == PARENT ? CONTRIBUTION
+                                               : RESULT,
                         .to = to};
 }
 

@@ -18,6 +18,17 @@ FAULTS = {
     "late ones are not recalled": ("reply.h", "lowest_bit(verdict.missing)", "in->worker"),
     "a round may be left": ("slot.h", "&& has_ended(other) ? BEGINS", "? BEGINS"),
 }
+FAULTS_OF_RACKS = {
+    "sums are not sent up again": ("slot.h", "if (own->waits) return URGED;", ""),
+    "the root recalls in vain": ("parent.h", "if (next->waits) return URGED;", ""),
+    "results are taken twice": ("parent.h", "own->waits = 0;", ""),
+    "the last is who it was not": ("parent.h", "in->worker == rack && own->urged", "own->urged"),
+    "a rack's sums are its result": (
+        "slot.h",
+        "own->waits = has_parent &&",
+        "own->waits = 0 &&",
+    ),
+}
 
 pytestmark = [
     *needs_kernel,
@@ -25,21 +36,21 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", [*FAULTS, *FAULTS_OF_RACKS])
 def test_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = shutil.copytree(BPF, tmp_path / "bpf")
-    name, right, wrong = FAULTS[fault]
+    name, right, wrong = (FAULTS | FAULTS_OF_RACKS)[fault]
     text = (sources / name).read_text()
     assert text.count(right) == 1
     (sources / name).write_text(text.replace(right, wrong))
     monkeypatch.setenv("SPARSEWIRE_BPF", str(compiled(sources)))
     with kernel() as programs, pytest.raises(AssertionError):
-        play_often(programs)
+        play_often(programs, in_rack=fault in FAULTS_OF_RACKS)
 
 
-def play_often(programs: Kernel) -> None:
+def play_often(programs: Kernel, *, in_rack: bool) -> None:
     for seed in range(20):
-        play(programs, seed, workers=3)
+        play(programs, seed, workers=3, in_rack=in_rack)
 
 
 def compiled(sources: Path) -> Path:

@@ -51,6 +51,8 @@ SLOTS = (
     Metric("results", "Rounds completed."),
     Metric("resent", "Results sent again to one worker."),
     Metric("recalls", "Datagrams that ask for a contribution that is missing."),
+    Metric("passed", "Of a rack's aggregator: contributions to the root."),
+    Metric("passed_again", "Repeats of contributions to the root."),
 )
 UPTIME = Metric("uptime_seconds", "Seconds since the aggregator started.", False)
 
