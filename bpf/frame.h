@@ -13,6 +13,9 @@
 #include "job.h"
 
 enum { FRAGMENT = 0x3fff, VLAN_TAG = 4, HOPS = 64 };
+enum {
+  MOST_HEADERS = ETH_HLEN + VLAN_TAG + sizeof(struct ipv6hdr) + sizeof(struct udphdr),
+};
 
 // The aggregator's, in network order; written before the programs are loaded.
 const volatile __u16 port = 0;

@@ -1,10 +1,11 @@
 // The aggregator in the kernel's data plane. `contribute` takes the contributions that arrive at an
 // interface, and passes on everything else. `copy` addresses the copies of a result. `grow` sends
-// results for which the driver's frame had no room.
+// results for which the driver's frame had no room. `contribute_slowly` does all of that by itself
+// where a driver takes no XDP.
 #include <linux/pkt_cls.h>
-#include <stddef.h>
 
 #include "decide.h"
+#include "letter.h"
 
 const char programs_license[] SEC("license") = "Dual BSD/GPL";
 
@@ -42,7 +43,7 @@ static __always_inline int answer(struct xdp_md* ctx, __u32 headers, const struc
   return send(&frame, reply);
 }
 
-SEC("xdp")
+SEC("xdp.frags")
 int contribute(struct xdp_md* ctx) {
   struct frame frame;
   struct speaker speaker = {};
@@ -59,7 +60,7 @@ int contribute(struct xdp_md* ctx) {
   return XDP_DROP;
 }
 
-SEC("xdp/devmap")
+SEC("xdp.frags/devmap")
 int copy(struct xdp_md* ctx) {
   struct frame frame;
   if (!look_at(&frame, ctx->data, ctx->data_end)) return XDP_DROP;
@@ -75,66 +76,36 @@ int copy(struct xdp_md* ctx) {
   return XDP_PASS;
 }
 
-// Whether the checksum of UDP is completed further on, as it is of what never left this machine.
-static __always_inline bool completes_checksum(struct __sk_buff* skb, __u32 offset) {
-  __u16 check = 0;
-  bpf_skb_store_bytes(skb, offset, &check, sizeof(check), 0);
-  // Changes a checksum of 0, unless it is one of those.
-  bpf_l4_csum_replace(skb, offset, 0, 1, sizeof(__u16));
-  check = 1;
-  bpf_skb_load_bytes(skb, offset, &check, sizeof(check));
-  return check == 0;
-}
-
-struct letter {
-  struct __sk_buff* skb;
-  struct reply reply;
-  __u32 headers;
-  __u16 sum;  // of write_headers
-  bool completes_checksum;
-};
-
-static long post(__u32 number, void* context) {
-  const struct letter* letter = context;
-  struct __sk_buff* skb = letter->skb;
-  struct frame frame;
-  const struct reply* reply = &letter->reply;
-  const struct worker* to =
-      receiver(job_index_of(reply->place), reply->to == EVERYONE ? number : reply->to);
-  if (!to || !to->is_known) return 0;
-  // Those that went before share the bytes.
-  if (bpf_skb_pull_data(skb, letter->headers + sizeof(struct datagram))) return 0;
-  if (!look_at(&frame, skb->data, skb->data_end)) return 0;
-  frame.udp->check = 0;
-  address_to(&frame, to, letter->sum);
-  if (letter->completes_checksum) frame.udp->check = sum_for_udp(&frame, to);
-  bpf_clone_redirect(skb, skb->ifindex, 0);
-  return 0;
-}
-
-static __always_inline bool write_letter(struct letter* letter, const struct tag_key* key) {
-  struct __sk_buff* skb = letter->skb;
-  struct frame frame;
-  const struct version* version = version_at(letter->reply.place);
-  if (!version || !look_at(&frame, skb->data, skb->data_end)) return false;
-  const __u32 steps = reply_steps(version);
-  letter->headers = frame.headers;
-  if (bpf_skb_change_tail(skb, letter->headers + bytes_of(steps), 0)) return false;
-  if (!look_at(&frame, skb->data, skb->data_end)) return false;
-  write_reply(&frame, &letter->reply, version, steps, key);
-  letter->sum = *checksum_of(&frame);
-  const __u32 offset = letter->headers - sizeof(struct udphdr) + offsetof(struct udphdr, check);
-  letter->completes_checksum = completes_checksum(skb, offset);
-  return true;
-}
-
 SEC("tc")
 int grow(struct __sk_buff* skb) {
   const struct reply* meta = (void*)(long)skb->data_meta;
   if ((void*)(meta + 1) > (void*)(long)skb->data) return TC_ACT_UNSPEC;
   struct letter letter = {.skb = skb, .reply = *meta};
-  const struct job* job = job_at(letter.reply.place);
-  const __u32 copies = job && letter.reply.to == EVERYONE ? job->workers : 1;
-  if (job && write_letter(&letter, &job->key)) bpf_loop(copies, post, &letter, 0);
+  deliver(&letter);
+  return TC_ACT_SHOT;
+}
+
+// Has so many bytes where they can be looked at, or all that there are.
+static __always_inline bool pull(struct __sk_buff* skb, struct frame* frame, __u32 bytes) {
+  return !bpf_skb_pull_data(skb, bytes < skb->len ? bytes : skb->len) &&
+         look_at(frame, skb->data, skb->data_end);
+}
+
+// Several datagrams that travel as one are left to the process, which says so.
+SEC("tc")
+int contribute_slowly(struct __sk_buff* skb) {
+  struct frame frame;
+  struct speaker speaker = {};
+  struct letter letter = {.skb = skb};
+  if (!pull(skb, &frame, MOST_HEADERS + bytes_of(0)) || !is_ours(&frame)) return TC_ACT_UNSPEC;
+  if (skb->gso_size || !pull(skb, &frame, MOST_HEADERS + bytes_of(MAX_STEPS))) return TC_ACT_UNSPEC;
+  switch (decide(&frame, &speaker, &letter.reply)) {
+    case LEFT_ALONE:
+      return TC_ACT_UNSPEC;
+    case DROPPED:
+      return TC_ACT_SHOT;
+    case ANSWERED:
+      deliver(&letter);
+  }
   return TC_ACT_SHOT;
 }

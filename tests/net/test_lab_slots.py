@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from support import no_xdp
 from test_lab import lab_test
+from xdp_variant import WITHOUT_FRAGMENTS, needs_clang, variant
 
 from sparsewire.lab import Lab
 from sparsewire.lab.aggregators import Aggregation
@@ -82,6 +83,30 @@ def test_sums_of_racks_are_exact_over_lossy_links(
     transport: str, arithmetic: str, loss: float
 ) -> None:
     check(transport, arithmetic, loss, 300_000, racks=2)
+
+
+@lab_test
+@needs_clang
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("loss", [None, 0.05])
+@pytest.mark.parametrize("racks", [1, 2])
+@pytest.mark.parametrize("hook", ["xdp", "tc"])
+def test_sums_are_exact_over_jumbo_frames(
+    hook: str, racks: int, loss: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offloads are on where nothing is lost on purpose."""
+    if reason := no_xdp():
+        pytest.skip(reason)
+    if hook == "tc":
+        monkeypatch.setenv("SPARSEWIRE_BPF", str(variant(tmp_path, *WITHOUT_FRAGMENTS)))
+    aggregators = racks + 1 if racks > 1 else 1
+    levels = min(racks, 2)
+    site = {"aggregators": aggregators, "racks": racks, "levels": levels, "transport": "xdp"}
+    with Lab(RANKS, mtu=9000, loss=loss, **site) as lab:
+        given = {"arithmetic": "fixed", "elements": 300_000, "densities": [1.0, 0.2]}
+        told = run_ranks(lab, given)
+    assert len({rank["digest"] for rank in told}) == 1
+    assert sum(rank["datagrams_sent"] for rank in told) >= RANKS * 300_000 // 256
 
 
 @lab_test

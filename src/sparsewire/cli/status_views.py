@@ -98,7 +98,8 @@ def tables(status: AggregatorStatus, before: AggregatorStatus | None = None) -> 
 
 
 def _headline(status: AggregatorStatus) -> str:
-    where = f" at {status.interface}" if status.interface else ""
+    by = f" by {status.hook}" if status.hook not in ("", status.transport) else ""
+    where = f"{by} at {status.interface}" if status.interface else ""
     return f"aggregator {status.address}, {status.transport}{where}, up {status.seconds:.0f} s"
 
 

@@ -260,6 +260,7 @@ class AggregatorServer:
             self.stats(),
             tuple(jobs[:JOBS_TOLD]),
             len(jobs[JOBS_TOLD:]),
+            below.hook if (below := self._plane or self._rack) else "",
         )
 
     def close(self) -> None:

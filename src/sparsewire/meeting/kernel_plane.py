@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from sparsewire._core import datagram_job, greeting, read_greeting
 from sparsewire.errors import Error
-from sparsewire.meeting.datagrams import HELLO, WELCOME
+from sparsewire.meeting.datagrams import CONTRIBUTION, HELLO, WELCOME
 from sparsewire.options import Address
 
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ _BUSY_SHARE = 0.1
 _MOST_REST_S = 0.5
 # As long as a contribution might be, so that the programs read the tag of its answer.
 _READABLE_BYTES = 48 + 9 * 64
+_ADVICE = (
+    "they come in elsewhere, or several as one; against that, turn tx-udp-segmentation off at the "
+    "other end of its cable, as `ethtool -K` does"
+)
 
 Party = tuple[int, int, int, int, int]
 """Workers here, ranks of the job, which rack, racks, bytes of the largest datagram."""
@@ -62,7 +66,7 @@ class KernelPlane:
         """
         from sparsewire.xdp import XdpPlane  # Only here: it loads libbpf.
 
-        self._receiver = receiver
+        self._receiver, self._interface = receiver, interface
         try:
             self._parent = parent and _as_seen_by(receiver, parent)
             self._plane: XdpPlane = XdpPlane(interface, receiver.getsockname()[1])
@@ -76,6 +80,11 @@ class KernelPlane:
         self._stops = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="greetings", daemon=True)
         self._thread.start()
+
+    @property
+    def hook(self) -> str:
+        """Where the kernel adds up: "xdp" or "tc"."""
+        return self._plane.hook
 
     def add_job(self, job: int, world_size: int, epoch: int, key: bytes) -> None:
         """Make room for a job, unless it is there. Raises Error where there is none.
@@ -141,6 +150,8 @@ class KernelPlane:
         number = datagram_job(data)
         with self._mutex:
             job = self._jobs.get(number) if number is not None else None
+            if number is not None and job and data[1] == CONTRIBUTION:
+                return self._complain(number, f"contributions pass by {self._interface}: {_ADVICE}")
             read = read_greeting(job.key, data) if job else None
             if number is None or not job or not read or read[1:3] != (number, job.epoch):
                 return

@@ -59,6 +59,11 @@ class Rack:
         self._refused = 0
 
     @property
+    def hook(self) -> str:
+        """Where the kernel adds up: "xdp" or "tc"; "" where it does not."""
+        return self._core.hook if isinstance(self._core, KernelPlane) else ""
+
+    @property
     def reaches_parent(self) -> bool:
         """Whether workers may come in."""
         return self._relay.reaches_parent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from sparsewire.errors import Error
 from sparsewire.lifetime import disown_in_child
 from sparsewire.xdp import libbpf
 from sparsewire.xdp.libbpf import library
-from sparsewire.xdp.loader import Programs, interface_index, object_path
+from sparsewire.xdp.loader import NoXdpError, Programs, interface_index, object_path
 from sparsewire.xdp.maps import (
     JOBS_MAX,
     SLOTS,
@@ -26,6 +27,8 @@ from sparsewire.xdp.maps import (
     Slot,
     Worker,
 )
+
+_log = logging.getLogger(__name__)
 
 Upstream = tuple[str, int, int, int]
 """Host and port of the aggregator above; which of its workers this one is, and of how many."""
@@ -47,15 +50,17 @@ class XdpPlane:
     """
 
     def __init__(self, interface: str, port: int) -> None:
-        """Load the programs, and attach them. Raises Error, which says what is missing."""
+        """Load the programs, and attach them. Raises Error, which says what is missing.
+
+        Afterwards `hook` says where they are: "xdp", in the driver, or "tc", behind it.
+        """
         self._interface = interface_index(interface)
         self.programs = Programs(object_path(), port.to_bytes(2, "big"))
         disown_in_child(self, "close")
         self._seats: dict[int, _Seat] = {}
         try:
             self._open_maps()
-            self.programs.attach("grow", interface, libbpf.ATTACH_TC_INGRESS)
-            self.programs.attach("contribute", interface, libbpf.ATTACH_XDP)
+            self.hook = self._attach(interface)
         except BaseException:
             self.close()
             raise
@@ -138,6 +143,17 @@ class XdpPlane:
     def close(self) -> None:
         """Take the programs from the interface. May be called again."""
         self.programs.close()
+
+    def _attach(self, interface: str) -> str:
+        try:
+            self.programs.attach("contribute", interface, libbpf.ATTACH_XDP)
+        except NoXdpError as error:
+            self.programs.attach("contribute_slowly", interface, libbpf.ATTACH_TC_INGRESS)
+            _log.warning("adding up behind the driver, by tc: %s", error)
+            return "tc"
+        self.programs.attach("grow", interface, libbpf.ATTACH_TC_INGRESS)
+        _log.info("adding up in the driver of %s, by XDP", interface)
+        return "xdp"
 
     def _open_maps(self) -> None:
         of = self.programs.map
