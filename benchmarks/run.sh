@@ -88,9 +88,9 @@ for transport in udp xdp; do
     slots4="$reduce --hosts 4 --link 500mbit $engine"
     measure "slots-$transport-4" $slots4 $few --density 1,0.1,0.01
     measure "slots-$transport-8" $reduce --hosts 8 --link 250mbit $engine $few --density 1,0.01
-    # Without offloads in both; gloo would take minutes with losses.
+    # Without offloads in both; gloo would take minutes with losses. A way has two links: 1% of it.
     lone="$slots4 --iterations 5 --warmup 1 --density 1"
-    measure "slots-$transport-loss" $lone --loss 0.01
+    measure "slots-$transport-loss" $lone --loss 0.005
     measure "slots-$transport-no-loss" $lone --loss 0
 done
 for hosts in 2 4 6 8; do
@@ -110,6 +110,7 @@ program slots-tcp slots_beside_tcp.py --transport udp --congestion bbr
 # What the same sums keep that go over connections.
 program slots-tcp slots_beside_tcp.py --transport tcp --congestion cubic
 
+program slots-losses slots_losses.py
 program slots-training slots_training.py --steps 200
 program slots-cpu aggregator_cpu.py
 
