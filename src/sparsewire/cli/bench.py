@@ -168,7 +168,7 @@ def all_reduce(
         from sparsewire.lab import parse_loss
         from sparsewire.lab.aggregators import needed
 
-        cluster = _cluster(
+        cluster = cluster_of(
             hosts,
             ranks,
             link,
@@ -209,7 +209,7 @@ def grid(
     with exit_on_error():
         from sparsewire.bench.grid import FULL, QUICK, grid_report
 
-        cluster = _cluster(hosts, ranks, link)
+        cluster = cluster_of(hosts, ranks, link)
         files = ResultFiles(json_file, plot).checked()
         job = (QUICK if quick else FULL).job(cluster.ranks, seed, timeout)
         grid_report(job, cluster).present(files)
@@ -241,7 +241,7 @@ def operators(
         operators_report(names, parse_elements(elements, 4), repetitions, seed).present(files)
 
 
-def _cluster(
+def cluster_of(
     hosts: int | None,
     ranks: int | None,
     link: str | None,

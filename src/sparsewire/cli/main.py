@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 import typer
 
-from sparsewire.cli import aggregator, bench, doctor, lab, optimize, training
+from sparsewire.cli import aggregator, bench, doctor, lab, optimize, training, workload
 
 app = typer.Typer(
     help="Sparse collective communication for distributed training: send only what is not zero.",
@@ -39,6 +39,7 @@ app.command()(training.demo)
 # Options after the command's name belong to the command that the hosts run.
 app.command(context_settings={"allow_interspersed_args": False})(lab.lab)
 bench.app.command()(training.training)
+bench.app.command()(workload.workload)
 app.add_typer(bench.app, name="bench")
 app.command()(optimize.optimize)
 app.command()(doctor.doctor)
