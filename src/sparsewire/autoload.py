@@ -7,10 +7,14 @@ is imported until a process group asks for it.
 from __future__ import annotations
 
 import logging
+import os
 from importlib import import_module
 from typing import Any
 
 NAME = "sparsewire"
+
+# What else to do, where a variable of the environment asks for it: a module's `attach`.
+_ON_REQUEST = {"SPARSEWIRE_INSTEAD_OF": "sparsewire.instead_of"}
 
 _log = logging.getLogger(__name__)
 
@@ -28,11 +32,17 @@ class _Plugins(dict[str, Any]):
 
 
 def load() -> None:
-    """Make `init_process_group("sparsewire")` work without an import. Never raises, but logs."""
+    """Make `init_process_group("sparsewire")` work without an import, and do what is asked for.
+
+    Never raises: `import torch` must not fail for our sake. What fails is logged.
+    """
     try:
         _make_known()
+        for variable, module in _ON_REQUEST.items():
+            if os.environ.get(variable):
+                import_module(module).attach()
     except Exception:
-        _log.warning("torch does not know sparsewire yet: import sparsewire.torch", exc_info=True)
+        _log.warning("sparsewire could not attach itself to torch; torch works", exc_info=True)
 
 
 def _make_known() -> None:
