@@ -84,6 +84,16 @@ def join(store: Store, rank: int, size: int, timeout: timedelta) -> Member:
     return kind(store, rank, size, timeout)
 
 
+def group_of(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
+    """A group of these ranks that torch does not keep books about; all ranks make it together."""
+    member: Any = join(store, rank, size, timeout)
+    if not TAKES_BACKENDS:
+        return member
+    group = BackedGroup(store, member)
+    _members[group] = member
+    return group
+
+
 def member_of(group: dist.ProcessGroup | None) -> Member | None:
     """This rank's end of a group, None where sparsewire serves no part of it.
 
