@@ -52,6 +52,8 @@ class Model(nn.Module):
         self.tokens, self.places = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(CONTEXT, WIDTH)
         self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
         self.last = nn.LayerNorm(WIDTH)
+        for table in self.tokens, self.places:
+            nn.init.normal_(table.weight, std=0.02)
 
     def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         x = self.tokens(tokens) + self.places.weight[: tokens.shape[1]]

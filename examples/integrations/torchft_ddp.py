@@ -64,7 +64,9 @@ def train(replica: int, lighthouse: str, backend: str, dies_at: int | None) -> N
         timeout=TIMEOUT,
         quorum_timeout=TIMEOUT,
     )
-    ddp, optimizer = DistributedDataParallel(manager, model), Optimizer(manager, plain)
+    # One bucket for all parameters: with several, torchft 0.2 does not survive a lost replica.
+    ddp = DistributedDataParallel(manager, model, bucket_cap_mb=100)
+    optimizer = Optimizer(manager, plain)
     items, scores = data().tensors
     while manager.current_step() < STEPS:
         optimizer.zero_grad()
