@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 2 examples/integrations/small_gpt.py
     torchrun --nproc-per-node 2 examples/integrations/small_gpt.py gloo
 
-It learns the bytes of this folder's scripts. nanoGPT's train.py itself takes `--backend=sparsewire`.
+It learns the bytes of this folder's scripts. nanoGPT's own train.py takes `--backend=sparsewire`.
 """
 
 import math

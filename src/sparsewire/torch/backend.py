@@ -20,6 +20,7 @@ from sparsewire.communicator import Communicator
 from sparsewire.errors import Error
 from sparsewire.torch.backed_group import BackedGroup, EngineBackend, Group
 from sparsewire.torch.dispatch import bring_all_tensors
+from sparsewire.torch.lives import of_this_life
 from sparsewire.torch.member import Member
 
 # Older ones lose works of Python that C++ waits for, or compute FSDP2 on the CPU wrongly.
@@ -58,7 +59,8 @@ def _create(settings: Any, options: object) -> Any:
             f'backend "{NAME}" cannot change its members: leave out enable_reconfigure, and make '
             "a new group instead"
         )
-    member = join(settings.store, settings.group_rank, settings.group_size, settings.timeout)
+    rank, size, timeout = settings.group_rank, settings.group_size, settings.timeout
+    member = join(of_this_life(settings.store, rank, size, timeout), rank, size, timeout)
     return _wrapped(settings, member) if TAKES_BACKENDS else member
 
 

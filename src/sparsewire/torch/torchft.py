@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import AllreduceOptions, Store
+from torch._C._distributed_c10d import AllreduceOptions, Store, Work
 from torchft.process_group import ProcessGroupWrapper
 
 from sparsewire.autoload import NAME
@@ -31,7 +31,7 @@ class ProcessGroupSparsewire(ProcessGroupWrapper):  # type: ignore[misc]
         return f"torchft-{NAME}"
 
 
-class _Settled(dist._Work):  # type: ignore[misc]
+class _Settled(Work):
     """A sum as torchft 0.2 can bear it: what fails is told by the future, and not by `wait`.
 
     Its future is torch's own and settled, since torchft counts on callbacks that run at once.
