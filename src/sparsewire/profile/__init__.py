@@ -1,0 +1,1 @@
+"""What trainings are like on the wire: recorded step by step, and read back."""
