@@ -52,10 +52,7 @@ def _depth(density: float) -> float:
     return -math.log1p(-min(density, _FULL))
 
 
-def share(blocks: float, elements: float, item_bytes: int) -> float:
-    """The share of a tensor's bytes that is sent: whole blocks, or elements in the better format.
-
-    Those go behind a bitmap, or with 16-bit indices.
-    """
-    bits = 1 / (8 * item_bytes)
-    return min(blocks, elements + bits, elements * (1 + 2 / item_bytes), 1.0)
+def element_share(elements: float, item_bytes: int) -> float:
+    """The share of a tensor's bytes that single elements need: behind a bitmap, or with 16 bits
+    for each index, whichever is less."""
+    return min(elements + 1 / (8 * item_bytes), elements * (1 + 2 / item_bytes))

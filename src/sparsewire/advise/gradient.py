@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sparsewire.advise import costs
-from sparsewire.advise.density import Overlap, share
+from sparsewire.advise.density import Overlap, element_share
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,15 @@ class Gradient:
         )
         return self.row_bytes is None and not is_dense
 
-    @property
-    def is_picked(self) -> bool:
-        """Whether one rank's is sent element by element and not by blocks."""
-        return self.is_scanned and self.sent_share(1) < self.blocks.union(1)
+    def sent_share(self, ranks: int, by_element: bool) -> float:
+        """The share of the bytes that the union of so many ranks needs, positions included.
 
-    def sent_share(self, ranks: int) -> float:
-        """The share of the bytes that the union of so many ranks needs, positions included."""
-        elements = self.elements.union(ranks)
+        By element, where that is less than by block; sparse tensors go by row either way.
+        """
+        blocks, elements = self.blocks.union(ranks), self.elements.union(ranks)
         if self.row_bytes is not None:
             return elements * (1 + costs.ROW_BYTES / self.row_bytes)
-        return share(self.blocks.union(ranks), elements, self.item_bytes)
+        return min(blocks, element_share(elements, self.item_bytes)) if by_element else blocks
 
     def grown(self, by: float) -> Gradient:
         """With unions that grow otherwise with the number of ranks."""

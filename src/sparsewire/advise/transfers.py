@@ -49,21 +49,29 @@ def engine(gradient: Gradient, network: Network) -> Transfer:
     """Sparsewire's, through owners; ranks of a host are added up before anything leaves it."""
     if network.all_ranks == 1:
         return Transfer(0.0, 0.0)
-    one, host, all_hosts = map(gradient.sent_share, (1, network.ranks, network.all_ranks))
+    formats = (_by_format(gradient, network, by_element) for by_element in (False, True))
+    return min(formats, key=lambda transfer: transfer.seconds)
+
+
+def _by_format(gradient: Gradient, network: Network, by_element: bool) -> Transfer:
+    """The engine weighs a byte saved against the time of picking single elements."""
+    one, host, all_hosts = (
+        gradient.sent_share(ranks, by_element) for ranks in (1, network.ranks, network.all_ranks)
+    )
     far = colocated_bytes(gradient.payload, network.hosts, Share(host, all_hosts))
     near = colocated_bytes(gradient.payload, network.ranks, Share(one, all_hosts))
     busy = far / network.ranks * costs.SENT_BYTE_S + near * costs.NEAR_BYTE_S
     copied = network.copy_s(gradient.payload * (one + all_hosts))
-    before = costs.CALL_S + _looking_s(gradient) * network.crowd + copied
+    before = costs.CALL_S + _looking_s(gradient, by_element) * network.crowd + copied
     return Transfer(far, before + max(network.wire_s(far), busy * network.crowd))
 
 
-def _looking_s(gradient: Gradient) -> float:
+def _looking_s(gradient: Gradient, by_element: bool) -> float:
     """To find what is not zero, chunk by chunk."""
     if not gradient.is_scanned:
         return 0.0
     seconds = gradient.payload * costs.SCAN_BYTE_S
-    if gradient.is_picked:
+    if by_element:
         seconds += gradient.payload * gradient.blocks.union(1) * costs.PICK_BYTE_S
     return seconds + gradient.count / costs.CHUNK_ELEMENTS * costs.CHUNK_S
 

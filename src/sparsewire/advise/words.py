@@ -70,7 +70,7 @@ def _why_not(on_link: OnLink, answer: Answer) -> str:
         return f"over {plain} a step takes {seconds_text(on_link.plain.step_s)} as it is"
     ranks = answer.model.network.all_ranks
     gradients = answer.model.timeline.gradients
-    sent = sum(g.payload * g.sent_share(ranks) for g in gradients)
+    sent = sum(g.payload * g.sent_share(ranks, by_element=True) for g in gradients)
     if sent > _DENSE * sum(g.payload for g in gradients):
         return "the gradients have too few zeros"
     return "what it saves on the link is less than what it takes of the processors"
