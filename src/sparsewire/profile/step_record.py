@@ -35,6 +35,7 @@ class Noted:
     bytes: int
     dtype: str
     ready: Moment
+    begin: Moment
     end: Moment | None = None
     result: torch.Tensor | None = None
     marks: Marks | None = None
@@ -67,12 +68,14 @@ class StepRecord:
         """Note that the next bucket is complete, and look at it if this is a sample."""
         dtype = str(vector.dtype).removeprefix("torch.")
         size = vector.elements * vector.dtype.itemsize
-        noted = Noted(len(self.buckets), parameters, vector.elements, size, dtype, ready)
+        number = len(self.buckets)
+        noted = Noted(number, parameters, vector.elements, size, dtype, ready, ready)
         self.buckets.append(noted)
         if self.sampled:
             begin = self._clock.now()
             self._look(noted, vector.gradient())
-            self._looking.append((begin, self._clock.now()))
+            noted.begin = self._clock.now()
+            self._looking.append((begin, noted.begin))
         return noted
 
     def _look(self, noted: Noted, gradient: torch.Tensor) -> None:
@@ -113,7 +116,7 @@ class StepRecord:
         )
 
     def _bucket(self, noted: Noted) -> Bucket:
-        ready = self._since_begin(noted.ready)
+        begin = self._since_begin(noted.begin)
         elements, blocks = noted.densities[0] if noted.densities else (None, None)
         return Bucket(
             noted.index,
@@ -121,9 +124,9 @@ class StepRecord:
             noted.elements,
             noted.bytes,
             noted.dtype,
-            ready,
-            ready,
-            ready if noted.end is None else self._since_begin(noted.end),
+            self._since_begin(noted.ready),
+            begin,
+            begin if noted.end is None else self._since_begin(noted.end),
             elements,
             blocks,
             noted.union_blocks,

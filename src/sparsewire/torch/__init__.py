@@ -1,6 +1,6 @@
 """PyTorch integration: makes `dist.init_process_group("sparsewire")` work.
 
-Torch 2.14 and newer import it by themselves; older versions need `import sparsewire.torch`.
+Where sparsewire is installed, torch imports it as soon as a group asks for that backend.
 """
 
 from sparsewire.profile.attaching import profile
