@@ -1,12 +1,14 @@
 """What trainings are like on the wire: recorded step by step, and read back."""
 
 import os
+from functools import cache
 
 
+@cache
 def attach() -> None:
     """Have the model recorded that this process trains, if `SPARSEWIRE_PROFILE` is set.
 
-    Raises InputError where settings make no sense. Cheap where it is not set.
+    Raises InputError where settings make no sense. Once is enough.
     """
     if not os.environ.get("SPARSEWIRE_PROFILE"):
         return

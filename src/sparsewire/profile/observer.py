@@ -97,6 +97,10 @@ class Observer:
         # Without its own synchronisation a backward pass only adds to gradients.
         if torch.is_grad_enabled() and getattr(module, "require_backward_grad_sync", True):
             self._in_backward = False
+            joining = getattr(module, "_join_config", None)
+            if joining is not None and joining.enable:
+                # Ranks without input take part in DDP's own sums, and in no others.
+                self._company = None
             find: Any = _find_tensors
             for tensor in find(output):
                 if tensor.requires_grad:

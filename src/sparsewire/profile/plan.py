@@ -34,7 +34,8 @@ class Plan:
     trace: bool = False
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.warmup < _LEAST_WARMUP or (self.every or 1) < 1:
+        every = 1 if self.every is None else self.every
+        if self.steps < 1 or self.warmup < _LEAST_WARMUP or every < 1:
             raise InputError(
                 "a profile needs 1 step or more, "
                 f"{_LEAST_WARMUP} or more before them, and samples every 1 or more"

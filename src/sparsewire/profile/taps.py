@@ -204,7 +204,10 @@ class GradientTap:
         for numbers in self._layout:
             moments = [self._ready[number] for number in numbers if number in self._ready]
             if moments:
-                self._sink.ready(self._vector(numbers), numbers, moments[-1])
+                noted = self._sink.ready(self._vector(numbers), numbers, moments[-1])
+                if noted is not None:
+                    # Nobody waited for the look at it.
+                    noted.begin = noted.ready
 
     def _vector(self, numbers: list[int]) -> Vector:
         parameters = [self._parameters[number] for number in numbers]
