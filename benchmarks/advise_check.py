@@ -4,9 +4,9 @@
         "words=python benchmarks/advise_workload.py"
 
 Each workload is NAME=COMMAND. The command gets a method as its last argument, gloo, sparsewire or
-feedback; trains by it, under the lab's launcher; and rank 0 prints a line of JSON with "step_s", the
-median step. It is recorded over gloo on each link, then run with each method there. Rows of the
-record `advise` have what was predicted and what was measured.
+feedback; trains by it, under the lab's launcher; and rank 0 prints a line of JSON with "step_s",
+the median step. It is recorded over gloo on each link, then run with each method there. Rows of a
+record, WORKLOAD/LINK/METHOD, have what was predicted and what was measured.
 """
 
 from __future__ import annotations

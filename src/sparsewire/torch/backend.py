@@ -1,6 +1,7 @@
 """Registers the backend with torch.distributed, makes what torch asks it for, and finds it again.
 
-Torch 2.14 and newer find `register` through the entry point in pyproject.toml: no import is needed.
+No import is needed: torch 2.14 and newer find `register` through the entry point in pyproject.toml,
+older ones through `sparsewire.autoload`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 from torch.torch_version import TorchVersion
 
+from sparsewire.autoload import NAME
 from sparsewire.communicator import Communicator
 from sparsewire.errors import Error
 from sparsewire.torch.backed_group import BackedGroup, EngineBackend, Group
 from sparsewire.torch.dispatch import bring_all_tensors
-from sparsewire.torch.member import NAME, Member
+from sparsewire.torch.member import Member
 
 # Older ones lose works of Python that C++ waits for, or compute FSDP2 on the CPU wrongly.
 OLDEST = "2.9.0"
@@ -38,7 +40,8 @@ def register() -> None:
         raise ImportError(
             f"sparsewire needs torch {OLDEST} or newer, and this is {torch.__version__}: upgrade it"
         )
-    if NAME.upper() not in dist.Backend._plugins:
+    # Asked whether it contains us, the table of autoload.py would come here again.
+    if dist.Backend._plugins.get(NAME.upper()) is None:
         if TAKES_BACKENDS:
             bring_all_tensors()
         dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
