@@ -52,13 +52,13 @@ def test_steps_of_the_first_buckets_are_left_out() -> None:
     assert len(steps.gradients) == 2
 
 
-def test_a_backward_pass_longer_than_its_communication_counts() -> None:
+def test_what_follows_the_last_transfer_counts() -> None:
     profile = recorded(ranks=1)
     longer = [
         replace(step, backward_s=0.3, duration_s=0.3 + FORWARD_S) for step in profile.ranks[0].steps
     ]
     timeline = timeline_of(Recorded([replace(profile.ranks[0], steps=longer)]))
-    assert timeline.passes[0].end == pytest.approx(0.3 + FORWARD_S)
+    assert timeline.passes[0].end == pytest.approx(0.3 + FORWARD_S - WAITED_S + READY_S[-1])
 
 
 def test_without_densities_or_steps_it_says_so() -> None:

@@ -79,12 +79,12 @@ def _pass_of(steps: Sequence[Step]) -> Pass:
 
 
 def _own_pass(step: Step) -> Pass:
-    before = max(0.0, step.duration_s - step.backward_s)
+    """What follows the last transfer is before the next backward pass, whatever it belongs to."""
+    sent = max(bucket.communication_end_s for bucket in step.buckets)
+    before = max(0.0, step.duration_s - sent)
     # Buckets go in their order.
     ready = tuple(before + at for at in accumulate((b.ready_s for b in step.buckets), max))
-    waited = max(bucket.communication_end_s for bucket in step.buckets)
-    is_hidden = step.backward_s > waited
-    return Pass(ready, max(ready[-1], before + step.backward_s if is_hidden else 0.0))
+    return Pass(ready, ready[-1])
 
 
 class _Seen:
