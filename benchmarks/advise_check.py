@@ -7,16 +7,24 @@ Each workload is NAME=COMMAND. The command gets a method as its last argument, g
 feedback; trains by it, under the lab's launcher; and rank 0 prints a line of JSON with "step_s",
 the median step. It is recorded over gloo on each link, then run with each method there. Rows of a
 record, WORKLOAD/LINK/METHOD, have what was predicted and what was measured.
+
+Other work on the machine makes processors slower for all ranks. So the model is told how many
+processors there were, right before, for as many processes as ranks that work for a few
+milliseconds now and then, as transfers do. Where others are busy, that varies: trust such rows
+little.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import shlex
+import statistics
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +40,26 @@ from sparsewire.profile.recorded import load
 METHODS = ("gloo", "sparsewire", "feedback")
 CLOSE = 0.2
 DEADLINE_S = 1200
+BURSTS, BURST_S, PAUSE_S = 60, 0.004, 0.02
+
+
+def processors(processes: int) -> float:
+    """How many processors so many processes get at this moment, that work now and then."""
+    with multiprocessing.Pool(processes) as pool:
+        slow = statistics.fmean(pool.map(slowness, range(processes)))
+    return processes / max(slow, processes / (os.cpu_count() or 1))
+
+
+def slowness(_: int) -> float:
+    """How much longer a short piece of work takes than a processor alone would take for it."""
+    taken = 0.0
+    for _ in range(BURSTS):
+        begin, before = time.perf_counter(), time.process_time()
+        while time.process_time() - before < BURST_S:
+            pass
+        taken += time.perf_counter() - begin
+        time.sleep(PAUSE_S)
+    return taken / (BURSTS * BURST_S)
 
 
 @dataclass(frozen=True)
@@ -52,8 +80,7 @@ class Setting:
         """The model of a profile recorded over gloo here and now."""
         profile = ["sparsewire", "profile", "--output", str(directory), "--steps", str(self.steps)]
         self._run([*profile, "--", *self.command, METHODS[0]])
-        cores = len(os.sched_getaffinity(0))
-        return Model(load(directory), Network(1.0, self.hosts, cores=cores))
+        return Model(load(directory), Network(1.0, self.hosts, cores=processors(self.hosts)))
 
     def _run(self, command: list[str]) -> dict[str, Any]:
         lab = ["sparsewire", "lab", "--no-prefix", "--hosts", str(self.hosts), "--link", self.link]
@@ -83,7 +110,7 @@ def rows(setting: Setting, methods: list[str]) -> Iterator[tuple[str, dict[str, 
                     "high_s": row.high_s,
                     "ratio": row.step_s / found["step_s"],
                     "is_close": abs(row.step_s / found["step_s"] - 1) <= CLOSE,
-                    "load": os.getloadavg()[0],
+                    "processors": model.network.cores,
                 },
             )
 
@@ -102,7 +129,8 @@ def check(setting: Setting, methods: list[str], record: str | None) -> None:
         name = f"{setting.name}/{setting.link}/{method}"
         print(
             f"{name:40} measured {figures['measured_s']:.4g} s, predicted "
-            f"{figures['predicted_s']:.4g} s: {figures['ratio']:.2f}, load {figures['load']:.1f}",
+            f"{figures['predicted_s']:.4g} s: {figures['ratio']:.2f}; {figures['processors']:.2g} "
+            "processors",
             flush=True,
         )
         if record:

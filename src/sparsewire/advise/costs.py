@@ -53,23 +53,23 @@ COPY_BYTE_S = 0.05e-9
 FEEDBACK_BITS = 0.321
 """Of block-top-k:0.01, per element of a parameter; of the record `operators`."""
 
-FEEDBACK_ENCODE_BYTE_S = 0.33e-9
+FEEDBACK_ENCODE_BYTE_S = 0.45e-9
 """Error feedback, per byte of gradient: add what is owed, and choose blocks. The times of both
-hooks are a thread's processor time, with 4 ranks."""
+hooks are a thread's processor time in a training by 4 ranks."""
 
-FEEDBACK_SETTLE_BYTE_S = 0.5e-9
+FEEDBACK_SETTLE_BYTE_S = 0.75e-9
 """Put the mean in place of the gradient, and remember what was not sent."""
 
 DIANA_BITS = 1.1
 """Of qsgd:7, per normally distributed element: an entropy code of 15 levels, so below 4 bits."""
 
-DIANA_ENCODE_BYTE_S = 0.8e-9
+DIANA_ENCODE_BYTE_S = 1.0e-9
 """DIANA, per byte of gradient: subtract the shift, quantise, code."""
 
-DIANA_SETTLE_BYTE_S = 0.4e-9
+DIANA_SETTLE_BYTE_S = 0.5e-9
 """Add the mean to the shifts, and move these,"""
 
-DIANA_DECODE_BYTE_S = 0.4e-9
+DIANA_DECODE_BYTE_S = 0.5e-9
 """and this for what each rank has sent."""
 
 EXACT_ELEMENTS = 4096

@@ -11,14 +11,14 @@ from sparsewire.advise import costs
 class Network:
     """Hosts with a link each, in bits per second and direction, and `ranks` ranks each.
 
-    `cores` are processors that all ranks of all hosts share, as they do in the lab; without, each
-    rank has its own. `on_device`: gradients are on GPUs.
+    `cores` are processors that all ranks of all hosts share, as they do in the lab, fewer where
+    other work shares them, too; without, each rank has its own. `on_device`: gradients are on GPUs.
     """
 
     link_bits_s: float
     hosts: int
     ranks: int = 1
-    cores: int | None = None
+    cores: float | None = None
     on_device: bool = False
 
     @property
