@@ -14,7 +14,10 @@ from typing import Any
 NAME = "sparsewire"
 
 # What else to do, where a variable of the environment asks for it: a module's `attach`.
-_ON_REQUEST = {"SPARSEWIRE_INSTEAD_OF": "sparsewire.instead_of"}
+_ON_REQUEST = {
+    "SPARSEWIRE_INSTEAD_OF": "sparsewire.instead_of",
+    "SPARSEWIRE_PROFILE": "sparsewire.profile",
+}
 
 _log = logging.getLogger(__name__)
 

@@ -3,8 +3,9 @@
 Where sparsewire is installed, torch imports it as soon as a group asks for that backend.
 """
 
+from sparsewire.profile.attaching import profile
 from sparsewire.torch.backend import device_choices, register, stats, status
 
 register()
 
-__all__ = ["device_choices", "register", "stats", "status"]
+__all__ = ["device_choices", "profile", "register", "stats", "status"]
