@@ -8,6 +8,7 @@ import logging
 import os
 import platform
 import sys
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -36,6 +37,11 @@ class Profile:
         self._observer, self._output, self._directory = observer, output, directory
         atexit.register(self._tell)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it records no more."""
+        return self._observer.is_over
+
     def close(self) -> None:
         """Record no more, and write the files. Idempotent."""
         self._observer.close()
@@ -58,6 +64,7 @@ class Profile:
             )
 
 
+_numbers = count()
 _profiles: WeakKeyDictionary[nn.Module, Profile] = WeakKeyDictionary()
 
 
@@ -80,8 +87,9 @@ def profile(
     Raises InputError where the model has a communication hook already, or no parameter to train,
     or where numbers make no sense. What fails later is logged, and ends the profile alone.
     """
-    if model in _profiles:
-        return _profiles[model]
+    earlier = _profiles.get(model)
+    if earlier is not None and not earlier.is_over:
+        return earlier
     return _begin(model, Plan(Path(directory), steps, warmup, every, trace))
 
 
@@ -131,7 +139,7 @@ def _joined(group: Any, plan: Plan) -> Company | None:
     if group is None or group.size() == 1:
         return None
     try:
-        company = Company(group, plan, len(_profiles))
+        company = Company(group, plan, next(_numbers))
         company.join()
     except Exception as error:
         _logger.warning("the profile is of this rank alone: %s", error)

@@ -25,7 +25,7 @@ class Sums(NamedTuple):
 
 
 class Company:
-    """The ranks of a process group; `number` is that of the model in this process."""
+    """The ranks of a process group; `number` is that of the profile in this process."""
 
     def __init__(self, group: Any, plan: Plan, number: int) -> None:
         self._group = group

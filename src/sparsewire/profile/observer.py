@@ -61,6 +61,11 @@ class Observer:
         """Have a tap tell this observer; before the first step."""
         self._taps.append(tap)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is observed any more."""
+        return self._state is State.over
+
     def guarded(self) -> Guard:
         """What fails inside ends the profile, and not the training."""
         return Guard(self.fail)
