@@ -56,7 +56,14 @@ def workload(*arguments: object) -> Any:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("mode", "names"), [("training", HERE), ("gradients", ["lstm", "vgg19"])])
+@pytest.mark.parametrize(
+    ("mode", "names"),
+    [
+        pytest.param("training", HERE, marks=pytest.mark.exhaustive),
+        ("training", ["deeplight", "resnet152"]),
+        ("gradients", ["lstm", "vgg19"]),
+    ],
+)
 def test_workloads_run_over_each_method(mode: str, names: list[str], tmp_path: Path) -> None:
     outcome = workload(
         *("--name", ",".join(names), "--ranks", RANKS, "--size", "tiny", "--steps", STEPS),

@@ -110,9 +110,7 @@ class Replaying:
 
 def wrapped(model: nn.Module, averaging: Averaging) -> DistributedDataParallel:
     """The model over the default group, whose ranks have made it alike."""
-    ddp = DistributedDataParallel(
-        model, gradient_as_bucket_view=True, broadcast_buffers=False, init_sync=False
-    )
+    ddp = DistributedDataParallel(model, gradient_as_bucket_view=True, init_sync=False)
     averaging.attach(ddp, warmup=0)
     return ddp
 
