@@ -1,11 +1,13 @@
 """Accelerate: on the CPU it makes groups of gloo alone, and takes one that is there already.
 
-    accelerate launch --cpu --num_processes 2 examples/integrations/accelerate_ddp.py
-    accelerate launch --cpu --num_processes 2 examples/integrations/accelerate_ddp.py gloo
+Its launcher starts several processes where it is told `--multi_gpu`, on the CPU too.
+
+    accelerate launch --multi_gpu --num_processes 2 examples/integrations/accelerate_ddp.py
+    accelerate launch --multi_gpu --num_processes 2 examples/integrations/accelerate_ddp.py gloo
 
 Without a change to the script, `gloo` stands for one that knows nothing of sparsewire:
 
-    SPARSEWIRE_INSTEAD_OF=gloo accelerate launch --cpu --num_processes 2 \
+    SPARSEWIRE_INSTEAD_OF=gloo accelerate launch --multi_gpu --num_processes 2 \
         examples/integrations/accelerate_ddp.py gloo
 """
 

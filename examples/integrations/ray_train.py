@@ -32,7 +32,7 @@ def train() -> None:
 
 
 def main(backend: str) -> None:
-    ray.init(num_cpus=2, include_dashboard=False)
+    ray.init(num_cpus=4, include_dashboard=False, _node_ip_address="127.0.0.1")
     with tempfile.TemporaryDirectory() as folder:
         TorchTrainer(
             train,

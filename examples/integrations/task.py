@@ -9,6 +9,7 @@ import hashlib
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.utils.data import TensorDataset
 
 TAGS = 5_000
@@ -35,19 +36,27 @@ def data() -> TensorDataset:
     return TensorDataset(items, scores[items].mean(1, keepdim=True))
 
 
-def show(model: nn.Module) -> None:
-    """Print how many collectives the engine carried, and what the parameters came to."""
-    values = b"".join(each.detach().numpy().tobytes() for each in model.state_dict().values())
-    digest = hashlib.sha256(values).hexdigest()[:16]
-    print(f"rank {dist.get_rank()}: {carried()} by the engine, parameters {digest}", flush=True)
+def show(model: nn.Module, rank: int | None = None, group: dist.ProcessGroup | None = None) -> None:
+    """Print how many collectives of a group the engine carried, and what the parameters came to.
+
+    Rank and group are the default group's unless given.
+    """
+    digest = hashlib.sha256(b"".join(map(content, model.state_dict().values()))).hexdigest()
+    rank = dist.get_rank() if rank is None else rank
+    print(f"rank {rank}: {carried(group)} by the engine, parameters {digest[:16]}", flush=True)
 
 
-def carried() -> int:
-    """Collectives of the default group that sparsewire's engine carried."""
+def content(tensor: torch.Tensor | DTensor) -> bytes:
+    whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return whole.detach().numpy().tobytes()
+
+
+def carried(group: dist.ProcessGroup | None) -> int:
+    """Collectives that sparsewire's engine carried."""
     # Imported here, so that the scripts work without.
     from sparsewire.torch import stats
 
     try:
-        return stats()["operations"]
+        return stats(group)["operations"]
     except ValueError:
         return 0

@@ -139,7 +139,7 @@ def all_reduce(
     hierarchy: bool = typer.Option(
         False,
         "--hierarchy",
-        help="An aggregator in each rack, below one for all, with --transport udp.",
+        help="An aggregator in each rack, below one for all, with --transport udp or xdp.",
     ),
     lanes: int | None = typer.Option(
         None,

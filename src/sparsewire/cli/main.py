@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 import typer
 
-from sparsewire.cli import aggregator, bench, doctor, lab, optimize, profile, training
+from sparsewire.cli import advise, aggregator, bench, doctor, lab, optimize, profile, training
 
 app = typer.Typer(
     help="Sparse collective communication for distributed training: send only what is not zero.",
@@ -42,5 +42,6 @@ app.command(context_settings={"allow_interspersed_args": False})(profile.profile
 bench.app.command()(training.training)
 app.add_typer(bench.app, name="bench")
 app.command()(optimize.optimize)
+app.command()(advise.advise)
 app.command()(doctor.doctor)
 app.add_typer(aggregator.app, name="aggregator")

@@ -20,6 +20,7 @@ from sparsewire.communicator import Communicator
 from sparsewire.errors import Error
 from sparsewire.torch.backed_group import BackedGroup, EngineBackend, Group
 from sparsewire.torch.dispatch import bring_all_tensors
+from sparsewire.torch.lives import of_this_life
 from sparsewire.torch.member import Member
 
 # Older ones lose works of Python that C++ waits for, or compute FSDP2 on the CPU wrongly.
@@ -58,7 +59,8 @@ def _create(settings: Any, options: object) -> Any:
             f'backend "{NAME}" cannot change its members: leave out enable_reconfigure, and make '
             "a new group instead"
         )
-    member = join(settings.store, settings.group_rank, settings.group_size, settings.timeout)
+    rank, size, timeout = settings.group_rank, settings.group_size, settings.timeout
+    member = join(of_this_life(settings.store, rank, size, timeout), rank, size, timeout)
     return _wrapped(settings, member) if TAKES_BACKENDS else member
 
 
@@ -82,6 +84,16 @@ def join(store: Store, rank: int, size: int, timeout: timedelta) -> Member:
     """Make this rank's end of a group; all ranks make theirs together."""
     kind = EngineBackend if TAKES_BACKENDS else Group
     return kind(store, rank, size, timeout)
+
+
+def group_of(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
+    """A group of these ranks that torch does not keep books about; all ranks make it together."""
+    member: Any = join(store, rank, size, timeout)
+    if not TAKES_BACKENDS:
+        return member
+    group = BackedGroup(store, member)
+    _members[group] = member
+    return group
 
 
 def member_of(group: dist.ProcessGroup | None) -> Member | None:
