@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 import typer
 
-from sparsewire.cli import aggregator, bench, doctor, lab, optimize, training
+from sparsewire.cli import aggregator, bench, doctor, lab, optimize, top, training
 
 app = typer.Typer(
     help="Sparse collective communication for distributed training: send only what is not zero.",
@@ -42,4 +42,5 @@ bench.app.command()(training.training)
 app.add_typer(bench.app, name="bench")
 app.command()(optimize.optimize)
 app.command()(doctor.doctor)
+app.command()(top.top)
 app.add_typer(aggregator.app, name="aggregator")
