@@ -257,7 +257,7 @@ class Mesh:
         """Close all connections and end the threads, once all communicators have left."""
 
 class Timeline:
-    """What operations did and when, in a file that trace viewers read, written by its own thread."""
+    """What operations did and when, in a file for trace viewers, written by its own thread."""
 
     def __init__(self, fd: int, rank: int, title: str) -> None:
         """Take over an empty file, of this rank's process; readers see its `title`."""

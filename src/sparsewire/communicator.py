@@ -341,8 +341,9 @@ class Communicator:
 
         `in_flight` counts collectives; `op`, `seq` and `seconds` tell of the oldest of them (None
         without any), and `operations` of up to 64: `bytes` of the tensor as it is dense, whether
-        ranks are `agreeing` on it first, and whom it `waits_for`: ranks, or dedicated aggregators
-        as "aggregator host:port"; nobody where this rank is at work, or cannot tell. `silent` maps
+        ranks are `agreeing` on it first, and whom it `waits_for`: ranks that are late, or, where
+        only others can tell, those who owe an answer, dedicated aggregators as "aggregator
+        host:port" among them; nobody where this rank is at work. `silent` maps
         each rank that has given no sign of life of late to the seconds since the last one.
         `failure` is the text of what broke the communicator, or None.
 
@@ -359,7 +360,7 @@ class Communicator:
         return {**told, "rates": self._intervals.until_now(told["totals"])}
 
     def survey(self) -> dict[str, Any]:
-        """As `status`, without rates: `totals` are the counters of `stats`. For `sparsewire top`."""
+        """As `status`, for `sparsewire top`: `totals`, as `stats` counts, in the place of rates."""
         told = survey(self._core, self.first_operation)
         identity = {"rank": self.rank, "world_size": self.world_size}
         return {**identity, **told, "totals": self.stats()}

@@ -59,7 +59,9 @@ def _lines(status: AggregatorStatus) -> Iterator[str]:
     yield from samples(_PREFIX, HERE, {_label(job): job.here for job in status.jobs})
     for metric in SLOTS:
         of_jobs = {_label(job): job.slots.get(metric.name) for job in status.jobs}
-        yield from samples(_PREFIX, metric, {label: n for label, n in of_jobs.items() if n is not None})
+        yield from samples(
+            _PREFIX, metric, {label: n for label, n in of_jobs.items() if n is not None}
+        )
 
 
 def _label(job: JobStatus) -> str:

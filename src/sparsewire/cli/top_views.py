@@ -88,15 +88,40 @@ def tables(rows: Sequence[Row]) -> RenderableType:
 
 
 def held_up(rows: Iterable[Row]) -> Iterator[str]:
-    """Sentences such as "rank 1 holds up rank 0 (3.2 s)", of each program."""
-    held: dict[tuple[str, int | str], list[str]] = {}
+    """Sentences such as "train.py: rank 1 holds up rank 0 (3.2 s)"."""
+    programs: dict[str, dict[int, Row]] = {}
     for row in rows:
-        for peer in row.waits_for:
-            who = f"{row.status['rank']} ({row.status['seconds']:.1f} s)" if row.status else ""
-            held.setdefault((row.program, peer), []).append(who)
-    for (program, peer), waiting in held.items():
+        if row.status:
+            programs.setdefault(row.program, {})[row.status["rank"]] = row
+    for program, ranks in programs.items():
+        yield from (f"{program}: {sentence}" for sentence in _held_up(ranks))
+
+
+def _held_up(ranks: dict[int, Row]) -> Iterator[str]:
+    held: dict[int | str, list[str]] = {}
+    for rank, row in ranks.items():
+        for peer in _culprits(rank, ranks):
+            seconds = row.status["seconds"] if row.status else 0.0
+            held.setdefault(peer, []).append(f"{rank} ({seconds:.1f} s)")
+    for peer, waiting in held.items():
         name = f"rank {peer}" if isinstance(peer, int) else peer
-        yield f"{program}: {name} holds up rank{'s' * (len(waiting) > 1)} {', '.join(waiting)}"
+        yield f"{name} holds up rank{'s' * (len(waiting) > 1)} {', '.join(waiting)}"
+
+
+def _culprits(rank: int, ranks: dict[int, Row]) -> list[int | str]:
+    """Whom a rank waits for in the end: those it waits for may wait themselves."""
+    seen: set[int | str] = {rank}
+    found: list[int | str] = []
+    ahead: list[int | str] = list(ranks[rank].waits_for)
+    while ahead:
+        peer = ahead.pop(0)
+        if peer in seen:
+            continue
+        seen.add(peer)
+        further = ranks[peer].waits_for if isinstance(peer, int) and peer in ranks else []
+        ahead += further
+        found += [] if further else [peer]
+    return found
 
 
 def _rank(row: Row) -> str:
