@@ -22,12 +22,13 @@ def in_flight(name: str) -> AbstractContextManager[list[sparsewire.Work]]:
 
     The block is to fill the list. Without a profiler, nothing but the list.
     """
-    return _Flight(name) if torch.autograd._profiler_enabled() else nullcontext([])
+    is_running: bool = torch._C._autograd._profiler_enabled()
+    return _Flight(name) if is_running else nullcontext([])
 
 
 class _Flight(AbstractContextManager[list[sparsewire.Work]]):
     def __init__(self, name: str) -> None:
-        self._event = record_function(f"sparsewire::{name}")
+        self._event: Any = record_function(f"sparsewire::{name}")
         self._works: list[sparsewire.Work] = []
 
     def __enter__(self) -> list[sparsewire.Work]:
