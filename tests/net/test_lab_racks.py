@@ -37,12 +37,13 @@ LOSE_ONE = """
 import os, signal
 import numpy as np, sparsewire
 with sparsewire.init(timeout=20) as comm:
-    comm.barrier()
+    x = np.ones(300_000, np.float32)
     if comm.rank == 1:
+        comm.all_reduce(x)
         os.kill(os.getpid(), signal.SIGKILL)
     try:
         while True:
-            comm.all_reduce(np.ones(300_000, np.float32))
+            comm.all_reduce(x)
     except sparsewire.PeerLost as lost:
         print(f"lost {lost.rank}")
 """

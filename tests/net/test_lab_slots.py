@@ -28,15 +28,13 @@ def run_ranks(lab: Lab, given: dict[str, Any]) -> list[dict[str, Any]]:
     return slots_job.what_they_say(ranks, 200)
 
 
-def check(transport: str, arithmetic: str, loss: float, elements: int, racks: int = 1) -> None:
+def check(transport: str, arithmetic: str, loss: float, elements: int) -> None:
     """With so large a share lost each way, on two links together."""
     if transport == "xdp" and (reason := no_xdp()):
         pytest.skip(reason)
     given = {"arithmetic": arithmetic, "elements": elements, "densities": [1.0, 0.2]}
     each = 1 - math.sqrt(1 - loss)
-    levels = {"racks": racks, "levels": 2} if racks > 1 else {}
-    aggregators = racks + 1 if racks > 1 else 1
-    with Lab(RANKS, loss=each, aggregators=aggregators, transport=transport, **levels) as lab:
+    with Lab(RANKS, loss=each, aggregators=1, transport=transport) as lab:
         told = run_ranks(lab, given)
         lost = lab.lost()
     assert len({rank["digest"] for rank in told}) == 1
@@ -44,10 +42,10 @@ def check(transport: str, arithmetic: str, loss: float, elements: int, racks: in
     again = sum(rank["retransmissions"] for rank in told)
     print(f"{loss:g} over {transport}: {sent} datagrams, {again} of them again; {lost} lost")
     assert sent >= RANKS * elements // 256, "datagrams carried the sums"
-    assert lost >= sent * loss / 2
-    # How many datagrams are sent twice is a matter of timers, so of processors:
-    # benchmarks/slots_losses.py measures it, and slots_loss_test bounds it.
-    assert not loss or again > 0
+    assert lost > sent * loss / 2
+    # Not fewer than lost contributions and results. How many more is a matter of timers, so of
+    # processors: benchmarks/slots_losses.py measures it, and slots_loss_test bounds it.
+    assert again > lost / 2
 
 
 @lab_test
@@ -58,14 +56,29 @@ def test_sums_are_exact_over_lossy_links(transport: str, arithmetic: str, loss: 
     check(transport, arithmetic, loss, 300_000)
 
 
+def check_racks(transport: str, racks: int, **links: Any) -> int:
+    """Sums that must be exact, by an aggregator of this kind in each rack; returns packets lost."""
+    levels = 2 if racks > 1 else 1
+    aggregators = racks + 1 if racks > 1 else 1
+    site = {"transport": transport, "racks": racks, "levels": levels, "aggregators": aggregators}
+    given = {"arithmetic": "fixed", "elements": 100_000, "densities": [1.0, 0.2]}
+    with Lab(RANKS, **site, **links) as lab:
+        told = run_ranks(lab, given)
+        lost = lab.lost()
+    assert len({rank["digest"] for rank in told}) == 1
+    assert sum(rank["datagrams_sent"] for rank in told) >= RANKS * 100_000 // 256
+    return lost
+
+
 @lab_test
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("transport", "arithmetic"), ENGINES[1:])
-@pytest.mark.parametrize("loss", [0.0, 0.01, 0.05])
-def test_sums_of_racks_are_exact_over_lossy_links(
-    transport: str, arithmetic: str, loss: float
-) -> None:
-    check(transport, arithmetic, loss, 300_000, racks=2)
+@pytest.mark.parametrize("transport", ["udp", "xdp"])
+@pytest.mark.parametrize(("ipv6", "loss"), [(False, None), (False, 0.05), (True, 0.01)])
+def test_sums_of_racks_are_exact(transport: str, ipv6: bool, loss: float | None) -> None:
+    if transport == "xdp" and (reason := no_xdp()):
+        pytest.skip(reason)
+    lost = check_racks(transport, 2, ipv6=ipv6, loss=loss)
+    assert lost > 20 if loss else lost == 0
 
 
 @lab_test
@@ -82,14 +95,7 @@ def test_sums_are_exact_over_jumbo_frames(
         pytest.skip(reason)
     if hook == "tc":
         monkeypatch.setenv("SPARSEWIRE_BPF", str(variant(tmp_path, *WITHOUT_FRAGMENTS)))
-    aggregators = racks + 1 if racks > 1 else 1
-    levels = min(racks, 2)
-    site = {"aggregators": aggregators, "racks": racks, "levels": levels, "transport": "xdp"}
-    with Lab(RANKS, mtu=9000, loss=loss, **site) as lab:
-        given = {"arithmetic": "fixed", "elements": 300_000, "densities": [1.0, 0.2]}
-        told = run_ranks(lab, given)
-    assert len({rank["digest"] for rank in told}) == 1
-    assert sum(rank["datagrams_sent"] for rank in told) >= RANKS * 300_000 // 256
+    check_racks("xdp", racks, mtu=9000, loss=loss)
 
 
 @lab_test

@@ -95,12 +95,12 @@ def _opened(path: Path) -> int:
 def _load(programs: int) -> None:
     try:
         library().bpf_object__load(programs)
-    except PermissionError as error:
-        raise Error(
-            "no right to load programs into the kernel: it takes CAP_BPF and CAP_NET_ADMIN, which "
-            "root has, as well as containers that are given them"
-        ) from error
     except OSError as error:
+        if error.errno == errno.EPERM:  # The verifier refuses with EACCES, or others.
+            raise Error(
+                "no right to load programs into the kernel: it takes CAP_BPF and CAP_NET_ADMIN, "
+                "which root has, as well as containers that are given them"
+            ) from error
         raise Error(
             f"the kernel ({os.uname().release}) does not take the programs ({error}): they need "
             "Linux 6.6 or newer"
