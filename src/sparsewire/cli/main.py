@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 import typer
 
-from sparsewire.cli import advise, aggregator, bench, doctor, lab, optimize, profile, training
+from sparsewire.cli import advise, aggregator, bench, doctor, lab, optimize, profile, top, training
 
 app = typer.Typer(
     help="Sparse collective communication for distributed training: send only what is not zero.",
@@ -44,4 +44,5 @@ app.add_typer(bench.app, name="bench")
 app.command()(optimize.optimize)
 app.command()(advise.advise)
 app.command()(doctor.doctor)
+app.command()(top.top)
 app.add_typer(aggregator.app, name="aggregator")
