@@ -176,7 +176,7 @@ def all_reduce(
         if trace is not None:
             given["trace"] = str(trace.absolute())
             ranks = _recorded_ranks(given["trace"], hosts, ranks)
-        cluster = _cluster(
+        cluster = cluster_of(
             hosts,
             ranks,
             link,
@@ -217,7 +217,7 @@ def grid(
     with exit_on_error():
         from sparsewire.bench.grid import FULL, QUICK, grid_report
 
-        cluster = _cluster(hosts, ranks, link)
+        cluster = cluster_of(hosts, ranks, link)
         files = ResultFiles(json_file, plot).checked()
         job = (QUICK if quick else FULL).job(cluster.ranks, seed, timeout)
         grid_report(job, cluster).present(files)
@@ -257,7 +257,7 @@ def _recorded_ranks(trace: str, hosts: int | None, ranks: int | None) -> int | N
     return recorded if hosts is None and ranks is None and recorded > 1 else ranks
 
 
-def _cluster(
+def cluster_of(
     hosts: int | None,
     ranks: int | None,
     link: str | None,

@@ -4,7 +4,18 @@ from importlib.metadata import version
 
 import typer
 
-from sparsewire.cli import advise, aggregator, bench, doctor, lab, optimize, profile, top, training
+from sparsewire.cli import (
+    advise,
+    aggregator,
+    bench,
+    doctor,
+    lab,
+    optimize,
+    profile,
+    top,
+    training,
+    workload,
+)
 
 app = typer.Typer(
     help="Sparse collective communication for distributed training: send only what is not zero.",
@@ -40,6 +51,7 @@ app.command()(training.demo)
 app.command(context_settings={"allow_interspersed_args": False})(lab.lab)
 app.command(context_settings={"allow_interspersed_args": False})(profile.profile)
 bench.app.command()(training.training)
+bench.app.command()(workload.workload)
 app.add_typer(bench.app, name="bench")
 app.command()(optimize.optimize)
 app.command()(advise.advise)

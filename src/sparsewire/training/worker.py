@@ -84,7 +84,7 @@ class Recorder:
         }
 
 
-def _meter(backend: str, interface: str | None) -> Meter | None:
+def meter_of(backend: str, interface: str | None) -> Meter | None:
     """A function that tells the bytes sent so far, or None where nothing counts them.
 
     An interface of the rank's own counts everything, for every backend alike. Without one, only
@@ -108,7 +108,7 @@ def run(trial: Trial, averaging: Averaging, tell: Tell) -> None:
     averaging.attach(trainee.ddp, trial.warmup)
     rates = rate_at(trial.schedule_steps) if trial.schedule_steps else lambda step: 1.0
     schedule = torch.optim.lr_scheduler.LambdaLR(trainee.optimizer, rates)
-    recorder = Recorder(trainee, _meter(averaging.backend, trial.interface))
+    recorder = Recorder(trainee, meter_of(averaging.backend, trial.interface))
     between = max(1, trial.steps // trial.evaluations)
     for number in range(trial.steps):
         if number % between == 0:

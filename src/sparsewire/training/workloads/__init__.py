@@ -1,0 +1,1 @@
+"""The six workloads of OmniReduce's evaluation: models, seeded data, measurements."""

@@ -1,0 +1,108 @@
+"""Measures a workload over one method after the other; one process per rank, told by JSON.
+
+Every method has a process group of its own kind as the default one, as in a script that names the
+backend and changes nothing else.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+
+from sparsewire.experiment.crew import Tell, claim_stdout
+from sparsewire.training.trial import Averaging
+from sparsewire.training.worker import meter_of
+from sparsewire.training.workloads.catalogue import WORKLOADS
+from sparsewire.training.workloads.measure import (
+    Order,
+    Replaying,
+    Stepping,
+    Training,
+    density,
+    take_steps,
+    told,
+)
+from sparsewire.training.workloads.recording import Recording, record
+from sparsewire.training.workloads.workload import Job
+
+
+def run(order: Order, store: Store, tell: Tell) -> None:
+    """Record gradients, tell their density, and measure every method; collective."""
+    rank, job = int(os.environ["RANK"]), made(order)
+    recording = record(job, order.seed, rank, order.recorded)
+    with group("gloo", "density", store, order):
+        gradients = zip(job.model.parameters(), recording.steps[0], strict=True)
+        parameters = sum(parameter.numel() for parameter in job.model.parameters())
+        tell("recorded", parameters=parameters, density=told(density(gradients)))
+
+    def tell_step(method: str, done: int) -> None:
+        tell("step", method=method, done=done)
+
+    for number, method in enumerate(order.methods):
+        averaging = Averaging.parse(method)
+        with group(averaging.backend, f"{number}", store, order):
+            stepping = _stepping(order, job, recording, averaging)
+            meter = meter_of(averaging.backend, order.interface)
+            found = take_steps(stepping, order, meter, partial(tell_step, method))
+            tell("measured", method=method, steps=told(found))
+            del stepping
+            gc.collect()
+
+
+def _stepping(order: Order, job: Job, recording: Recording, averaging: Averaging) -> Stepping:
+    if order.mode == "gradients":
+        return Replaying(job, recording, averaging, order.compute_s)
+    # From the same start for each method.
+    return Training(made(order), averaging, order.seed)
+
+
+def made(order: Order) -> Job:
+    """The same on all ranks."""
+    torch.manual_seed(order.seed)
+    workload = WORKLOADS[order.name]
+    return workload.make(workload.sizes[order.size], order.sparse)
+
+
+@contextmanager
+def group(backend: str, name: str, store: Store, order: Order) -> Iterator[None]:
+    """A default process group for as long as a `with` block lasts."""
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group(
+        backend,
+        store=PrefixStore(name, store),
+        rank=rank,
+        world_size=world_size,
+        timeout=timedelta(seconds=order.timeout_s),
+    )
+    yield
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    """Join the other ranks, and do what the only argument says."""
+    tell = claim_stdout()
+    order = Order(**json.loads(sys.argv[1]))
+    torch.set_num_threads(1)
+    store = TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        int(os.environ["WORLD_SIZE"]),
+        os.environ["RANK"] == "0",
+        timedelta(seconds=order.timeout_s),
+    )
+    run(order, store, tell)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""The workloads of OmniReduce: their shapes and skew, replayed gradients, and the whole command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("torch")
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from sparsewire.cli.main import app
+from sparsewire.measure.wire_limit import densities
+from sparsewire.training.trial import Averaging
+from sparsewire.training.workloads import deeplight, resnet, vgg
+from sparsewire.training.workloads.catalogue import WORKLOADS
+from sparsewire.training.workloads.measure import Replaying
+from sparsewire.training.workloads.recording import Recording, record
+from sparsewire.training.workloads.skew import power_law, scattered
+from sparsewire.training.workloads.workload import Job, Size
+
+RANKS = 2
+STEPS = 2
+HERE = [name for name, each in WORKLOADS.items() if not each.needs or find_spec(each.needs)]
+TABLES = ["deeplight", "lstm", "ncf"]
+
+
+def job_of(name: str, size: Size = "tiny", sparse: bool = False) -> Job:
+    torch.manual_seed(0)
+    return WORKLOADS[name].make(WORKLOADS[name].sizes[size], sparse)
+
+
+def gradients_of(job: Job, step: int = 0) -> list[torch.Tensor]:
+    job.model.zero_grad()
+    job.model(*job.batch_of(0, 0, step)).backward()
+    return [p.grad.clone() for p in job.model.parameters()]
+
+
+def parameters_of(network: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def workload(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["bench", "workload", *map(str, arguments)])
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("mode", "names"), [("training", HERE), ("gradients", ["lstm", "vgg19"])])
+def test_workloads_run_over_each_method(mode: str, names: list[str], tmp_path: Path) -> None:
+    outcome = workload(
+        *("--name", ",".join(names), "--ranks", RANKS, "--size", "tiny", "--steps", STEPS),
+        *("--mode", mode, "--compute", 3, "--json", tmp_path / "out.json"),
+    )
+    assert outcome.exit_code == 0, outcome.output
+    found = json.loads((tmp_path / "out.json").read_text())["workloads"]
+    assert [each["name"] for each in found] == names
+    for each in found:
+        gloo, ours, feedback = each["methods"]
+        assert [len(method["steps"]["seconds"]) for method in each["methods"]] == [STEPS] * 3
+        # Only a sparse gradient is worth less than a dense ring of two ranks, which sends it once.
+        if each["name"] in TABLES:
+            assert ours["sent_bytes"] < 0.5 * gloo["sent_bytes"]
+        assert feedback["sent_bytes"] < 0.5 * gloo["sent_bytes"]
+        assert 0 < each["density"]["block"] <= each["density"]["union_block"] <= 1
+        if mode == "training":
+            assert len(gloo["steps"]["losses"]) == STEPS + 2
+            assert ours["steps"]["losses"] == pytest.approx(gloo["steps"]["losses"], rel=1e-6)
+        else:
+            assert min(ours["steps"]["seconds"]) > 0.003
+            assert ours["steps"]["losses"] == []
+
+
+@pytest.mark.timeout(180)
+def test_sparse_gradients_of_tables(tmp_path: Path) -> None:
+    for mode in ("training", "gradients"):
+        outcome = workload(
+            *("--name", "lstm", "--ranks", RANKS, "--size", "tiny", "--steps", STEPS),
+            *("--method", "gloo,sparsewire", "--sparse", "--mode", mode),
+            *("--json", tmp_path / f"{mode}.json"),
+        )
+        assert outcome.exit_code == 0, outcome.output
+    for found in json.loads((tmp_path / "training.json").read_text())["workloads"]:
+        gloo, ours = (method["steps"]["losses"] for method in found["methods"])
+        assert ours == pytest.approx(gloo, rel=1e-6)
+
+
+@pytest.mark.timeout(180)
+def test_script_trains_under_torchrun() -> None:
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+        *("-m", "sparsewire.training.workloads", "lstm", "--size", "tiny", "--steps", "8"),
+    ]
+    losses = []
+    for backend in ("gloo", "sparsewire"):
+        output = subprocess.run(
+            [*command, "--backend", backend],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=150,
+            check=True,
+        ).stdout
+        losses.append([line.split(",")[0] for line in output.splitlines()])
+    assert losses[0] == losses[1]
+    assert losses[0][-1].startswith("step 8: loss")
+
+
+def test_unknown_workloads_are_refused() -> None:
+    outcome = workload("--name", "deeplight,chess")
+    assert outcome.exit_code == 1
+    assert "workload 'chess' is not known" in outcome.output
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_made_by_seed(name: str) -> None:
+    torch.manual_seed(1)
+    first, second = job_of(name), job_of(name)
+    for mine, same in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(mine, same)
+    same = zip(first.batch_of(5, 1, 3), second.batch_of(5, 1, 3), strict=True)
+    assert all(torch.equal(*pair) for pair in same)
+    for other in ((6, 1, 3), (5, 0, 3), (5, 1, 4)):
+        pairs = zip(first.batch_of(5, 1, 3), second.batch_of(*other), strict=True)
+        assert not all(torch.equal(*pair) for pair in pairs), other
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_learns(name: str) -> None:
+    job = job_of(name)
+    job.model.train()
+    batch = job.batch_of(0, 0, 0)
+    optimizer = job.optimizer(job.model.parameters())
+    losses = []
+    for _ in range(12):
+        optimizer.zero_grad()
+        loss = job.model(*batch)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert min(losses[6:]) < losses[0], losses
+
+
+@pytest.mark.parametrize(("name", "slack"), [("deeplight", 2.0), ("lstm", 1.2), ("ncf", 1.2)])
+@pytest.mark.timeout(120)
+def test_tables_are_as_dense_as_published(name: str, slack: float) -> None:
+    gradients = gradients_of(job_of(name, "here"))
+    element = densities(gradient.flatten().numpy() for gradient in gradients)["element"]
+    published = WORKLOADS[name].published_density
+    assert published / slack < element < published * slack
+
+
+def test_networks_have_the_published_parameters() -> None:
+    with torch.device("meta"):
+        assert parameters_of(vgg.vgg19(1, 4096)) == 143_667_240
+        assert parameters_of(resnet.resnet((3, 8, 36, 3), 64)) == 60_192_808
+
+
+def test_fields_fill_the_table() -> None:
+    for rows in (20_000, 60_747_983):
+        fields = deeplight.field_rows(rows)
+        assert sum(fields) == rows
+        assert len(fields) == 39
+        assert min(fields) >= 3
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1, 1.05])
+def test_numbers_follow_their_law(exponent: float) -> None:
+    count, drawn = 50, 200_000
+    found = np.bincount(
+        power_law(np.random.default_rng(1), count, exponent, drawn), minlength=count
+    )
+    edges = np.arange(1, count + 2, dtype=np.float64)
+    within = np.log(edges) if exponent == 1 else (edges ** (1 - exponent)) / (1 - exponent)
+    expected = drawn * np.diff(within) / (within[-1] - within[0])
+    assert len(found) == count
+    assert np.abs(found - expected).max() < 6 * np.sqrt(expected.max())
+
+
+def test_scattered_numbers_are_all_there() -> None:
+    for count in (3, 40, 3000):
+        names = scattered(np.arange(count), count)
+        assert sorted(names) == list(range(count))
+
+
+def recording_of(name: str, sparse: bool = False) -> tuple[Job, Recording]:
+    job = job_of(name, sparse=sparse)
+    return job, record(job, seed=0, rank=0, steps=2)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("name", ["lstm", "vgg19"])
+def test_replayed_gradients_are_those_of_the_steps(name: str, sparse: bool) -> None:
+    torch.manual_seed(3)
+    job, recording = recording_of(name, sparse)
+    assert sorted(place for place, _ in recording.ready) == list(range(len(recording.steps[0])))
+    shares = [share for _, share in recording.ready]
+    assert shares == sorted(shares)
+    assert 0 <= shares[0] <= shares[-1] <= 1
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        replaying = Replaying(job, recording, Averaging.parse("gloo"), compute_s=0.0)
+        for number in range(5):
+            replaying.prepare(number)
+            replaying.step(number)
+            for parameter, kept in zip(
+                job.model.parameters(), recording.steps[number % 2], strict=True
+            ):
+                wanted = kept.fresh(parameter).detach().to_dense()
+                assert torch.equal(parameter.grad.to_dense(), wanted), number
+    finally:
+        dist.destroy_process_group()
+
+
+def test_recorded_gradients_are_those_of_the_model() -> None:
+    job, recording = recording_of("lstm")
+    for step, kept in enumerate(recording.steps):
+        for parameter, own, wanted in zip(
+            job.model.parameters(), kept, gradients_of(job, step), strict=True
+        ):
+            assert torch.equal(own.fresh(parameter).detach(), wanted)
