@@ -200,11 +200,36 @@ def of_demo(found: dict[str, Any]) -> dict[str, Row]:
     }
 
 
+def of_workloads(found: dict[str, Any]) -> dict[str, Row]:
+    """Of `sparsewire bench workload`: each workload's gradients, and a row for each kind of method.
+
+    `alone_s` is a step without communication.
+    """
+    rows: dict[str, Row] = {}
+    for each in found["workloads"]:
+        name, density = each["name"], each["density"]
+        rows[name] = {
+            "parameters": each["parameters"],
+            "published_element_share": each["published_density"],
+            **{f"{kind}_share": share for kind, share in density.items()},
+        }
+        for method in each["methods"]:
+            rows[f"{name}/{method['method'].split('/')[0]}"] = {
+                "step_s": method["step_s"],
+                "alone_s": method["steps"]["alone_s"],
+                "sent_bytes": method["sent_bytes"],
+                "speedup": method["speedup"],
+                "final_loss": (method["steps"]["losses"] or [None])[-1],
+            }
+    return rows
+
+
 # What tells the kinds of records apart that the commands write.
 KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Row]]] = {
     "cells": of_grid,
     "results": of_cases,
     "findings": of_training,
+    "workloads": of_workloads,
     "comparison": of_demo,
 }
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures, and makes the records and plots of README and docs; as root on Linux, about an hour and a half.
+# Measures, and makes the records and plots of README and docs; as root on Linux, about two hours.
 #
 #     benchmarks/run.sh [NAME...]       # everything, or what these records hold
 #
@@ -42,7 +42,7 @@ measure() {
         $under sparsewire "$@" --output "$out/$name"
         cp "$out/$name/report.json" "$out/$name.json"
         ;;
-    *operators*) $under sparsewire "$@" --json "$out/$name.json" ;;
+    *operators* | *workload*) $under sparsewire "$@" --json "$out/$name.json" ;;
     *) $under sparsewire "$@" --json "$out/$name.json" --plot "$out/$name.png" ;;
     esac
     python benchmarks/tables.py --collect "$out/$name.json"
@@ -136,6 +136,14 @@ measure operators bench operators --repetitions 7
 measure demo demo
 measure demo-2x2 demo --hosts 2
 measure training bench training --link 100mbit --method gloo,sparsewire,feedback,diana
+
+# OmniReduce's workloads: gradients replayed, so that a step is communication; and real steps.
+for link in 100mbit 1gbit 10gbit; do
+    measure "workload-$link" bench workload --hosts 4 --link "$link" --mode gradients --steps 3
+done
+measure workload-training bench workload --hosts 4 --link 100mbit --mode training --steps 3
+measure workload-sparse bench workload --hosts 4 --link 1gbit --mode gradients --steps 3 \
+    --name deeplight,lstm,ncf --method gloo,sparsewire --sparse
 
 # The plots that the pages show.
 show() { if [ -e "$out/$1" ]; then cp "$out/$1" "docs/$2"; fi; }

@@ -19,6 +19,8 @@ from sparsewire.cli.main import app
 from sparsewire.training.comparison import Finding, recorded
 from sparsewire.training.demo import Demo
 from sparsewire.training.run import Trained
+from sparsewire.training.workloads.comparison import Measured
+from sparsewire.training.workloads.measure import Steps
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -197,6 +199,22 @@ def test_trainings_leave_a_record() -> None:
     assert set(rows) == {"lstm/gloo", "lstm/feedback"}
     assert rows["lstm/feedback"]["final_loss_share"] == pytest.approx(0.02)
     assert rows["lstm/feedback"]["speedup"] == 11
+
+
+def test_workloads_leave_a_record() -> None:
+    density = {"element": 0.01, "block": 0.02, "union_element": 0.03, "union_block": 0.05}
+    steps = [Steps([2.0], 0.1, [0.7, 0.6], 9e6), Steps([0.2], 0.1, [], None)]
+    named = zip(("gloo", "feedback/block-top-k:0.01"), steps, strict=True)
+    methods = [
+        {**asdict(Measured(name, each, 2.0 / each.seconds[0], 9e6)), "step_s": each.seconds[0]}
+        for name, each in named
+    ]
+    found = {"name": "lstm", "parameters": 5, "density": density, "published_density": 0.055}
+    rows = records.figures_of({"workloads": [{**found, "methods": methods}]})
+    assert set(rows) == {"lstm", "lstm/gloo", "lstm/feedback"}
+    assert rows["lstm"]["union_block_share"] == 0.05
+    assert rows["lstm/gloo"]["final_loss"] == 0.6
+    assert rows["lstm/feedback"]["speedup"] == pytest.approx(10)
 
 
 def test_the_demo_leaves_a_record() -> None:

@@ -11,7 +11,7 @@ WORKLOADS = {
         deeplight.SIZES,
         deeplight.make,
         0.0027,
-        "1/16 of the rows, of the batch and of the network's weights",
+        "1/16 of the rows and of the network's weights, 1/4 of the batch",
     ),
     "lstm": Workload(
         "LSTM",
