@@ -26,7 +26,7 @@ BPF_CLANG := $(firstword $(foreach name,clang clang-19 clang-16 clang-14,$(shell
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build bpf test test-all core-tests torch-matrix gpu-test lint format sanitize demo clean
+.PHONY: help setup build bpf test test-all core-tests torch-matrix gpu-test wheel lint format sanitize demo clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -52,6 +52,9 @@ torch-matrix: $(TOOLS) build  ## run tests/torch on several versions of torch, s
 
 gpu-test: $(TOOLS) build  ## run the tests that need a GPU, under compute-sanitizer too where it is on PATH
 	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/gpu-test $(PYTEST_ARGS)
+
+wheel: $(TOOLS) $(if $(BPF_CLANG),$(and $(wildcard /usr/include/bpf),$(PROGRAMS)))  ## make an sdist and a wheel for every Python that is here, and try them
+	$(BIN)/python .ci/wheels
 
 lint: $(TOOLS)  ## check style and types, Python and C++, and that docs quote what was measured
 	$(BIN)/ruff check .
