@@ -22,6 +22,7 @@ CXX_SOURCES := $(shell find core bindings tests/core -name '*.[ch]pp') $(wildcar
 # Programs for the kernel, where there is what compiles them: Debian's clang and libbpf-dev.
 PROGRAMS := src/sparsewire/xdp/slots.bpf.o
 BPF_CLANG := $(firstword $(foreach name,clang clang-19 clang-16 clang-14,$(shell command -v $(name))))
+KERNEL_PROGRAMS := $(if $(BPF_CLANG),$(and $(wildcard /usr/include/bpf),$(PROGRAMS)))
 
 # ThreadSanitizer does not start where the kernel randomises addresses widely, so the tests that
 # it watches run without that where the system lets us.
@@ -36,11 +37,11 @@ help:  ## list the targets
 setup: $(TOOLS) build  ## make .venv with all that building and checking need, and compile everything
 	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/core-tests --build-only build/core-tests
 
-build: $(BUILD)  ## compile the native module where its sources changed
+build: $(BUILD) $(KERNEL_PROGRAMS)  ## compile what changed: the native module, and programs for the kernel
 
 bpf: $(PROGRAMS)  ## compile the programs for the kernel (needs clang and libbpf-dev)
 
-test: $(TOOLS) build core-tests $(if $(BPF_CLANG),$(and $(wildcard /usr/include/bpf),$(PROGRAMS)))  ## run the C++ and the Python tests (PYTEST_ARGS="-k name" selects)
+test: $(TOOLS) build core-tests  ## run the C++ and the Python tests (PYTEST_ARGS="-k name" selects)
 	$(PYTEST) --extent quick $(PYTEST_ARGS)
 
 test-all: test  ## run what `make test` leaves out as well: long tests, every combination

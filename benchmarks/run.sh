@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures, and makes the records and plots of README and docs; as root on Linux, about an hour.
+# Measures, and makes the records and plots of README and docs; as root on Linux, about an hour and a half.
 #
 #     benchmarks/run.sh [NAME...]       # everything, or what these records hold
 #
@@ -17,12 +17,23 @@ wanted=" $* "
 mkdir -p "$out"
 under=
 
+is_wanted() { case "$wanted" in "  " | *" $1 "*) ;; *) return 1 ;; esac }
+
+# program NAME SCRIPT...: runs one of this folder that adds a row, or several, to record NAME itself.
+program() {
+    name=$1 script=$2
+    shift 2
+    is_wanted "$name" || return 0
+    echo "== $name: $script $*"
+    python "benchmarks/$script" "$@" --record
+}
+
 # measure NAME COMMAND...: leaves NAME.json, NAME.command and, of what draws one, NAME.png. The
 # command runs under $under where that is set.
 measure() {
     name=$1
     shift
-    case "$wanted" in "  " | *" $name "*) ;; *) return 0 ;; esac
+    is_wanted "$name" || return 0
     python -c 'import shlex, sys; print(shlex.join(sys.argv[1:]))' $under sparsewire "$@" \
         >"$out/$name.command"
     echo "== $name: $(cat "$out/$name.command")"
@@ -77,9 +88,9 @@ for transport in udp xdp; do
     slots4="$reduce --hosts 4 --link 500mbit $engine"
     measure "slots-$transport-4" $slots4 $few --density 1,0.1,0.01
     measure "slots-$transport-8" $reduce --hosts 8 --link 250mbit $engine $few --density 1,0.01
-    # Without offloads in both; gloo would take minutes with losses.
+    # Without offloads in both; gloo would take minutes with losses. A way has two links: 1% of it.
     lone="$slots4 --iterations 5 --warmup 1 --density 1"
-    measure "slots-$transport-loss" $lone --loss 0.01
+    measure "slots-$transport-loss" $lone --loss 0.005
     measure "slots-$transport-no-loss" $lone --loss 0
 done
 for hosts in 2 4 6 8; do
@@ -89,6 +100,19 @@ done
 racks="$reduce --hosts 4 --link 500mbit --racks 2 --trunk 250mbit $inside --transport udp"
 measure racks-flat $racks $few --density 1
 measure racks-hierarchy $racks --hierarchy $few --density 1
+
+for engine in udp xdp; do
+    program slots-kill slots_kill.py --transport "$engine" --kills 20
+    program slots-attack slots_attack.py --transport "$engine" --seconds 120
+    program slots-tcp slots_beside_tcp.py --transport "$engine" --congestion cubic
+done
+program slots-tcp slots_beside_tcp.py --transport udp --congestion bbr
+# What the same sums keep that go over connections.
+program slots-tcp slots_beside_tcp.py --transport tcp --congestion cubic
+
+program slots-losses slots_losses.py
+program slots-training slots_training.py --steps 200
+program slots-cpu aggregator_cpu.py
 
 # Sparse input: positions are known, and nothing is scanned.
 sparse="--input sparse --pattern random"

@@ -77,14 +77,16 @@ void bind_aggregator(nb::module_& m) {
       .def(
           "__init__",
           [](comm::Aggregator* self, std::size_t memory, std::size_t job_memory,
-             std::uint32_t window, double grace, int datagrams, const std::string& disturb) {
+             std::uint32_t window, double grace, int datagrams, const std::string& disturb,
+             bool offload) {
             const auto patience =
                 std::chrono::floor<std::chrono::milliseconds>(nanoseconds_of(grace));
-            new (self) comm::Aggregator({memory, job_memory, window, patience}, datagrams,
-                                        disturbance_of(disturb));
+            new (self) comm::Aggregator(
+                {memory, job_memory, window, patience}, datagrams, disturbance_of(disturb),
+                offload ? net::Offload::where_possible : net::Offload::none);
           },
           nb::kw_only(), "memory"_a, "job_memory"_a, "window"_a, "grace"_a, "datagrams"_a = -1,
-          "disturb"_a = "")
+          "disturb"_a = "", "offload"_a = true)
       .def(
           "add_worker",
           [](comm::Aggregator& self, std::uint64_t job, std::uint32_t world_size, Rank rank,

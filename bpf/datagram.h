@@ -9,7 +9,7 @@
 #endif
 
 enum { DATAGRAM_VERSION = 1 };
-enum kind { CONTRIBUTION = 1, RESULT, RECALL };
+enum kind { CONTRIBUTION = 1, RESULT, RECALL, WELCOME = 5 };
 enum { INT32 = 4, SUM = 0 };  // DType and ReduceOp, core/base/types.hpp
 
 // Values come in steps, so that loops over them are short.

@@ -13,6 +13,9 @@
 #include "job.h"
 
 enum { FRAGMENT = 0x3fff, VLAN_TAG = 4, HOPS = 64 };
+enum {
+  MOST_HEADERS = ETH_HLEN + VLAN_TAG + sizeof(struct ipv6hdr) + sizeof(struct udphdr),
+};
 
 // The aggregator's, in network order; written before the programs are loaded.
 const volatile __u16 port = 0;
@@ -63,9 +66,9 @@ static __always_inline bool is_udp(const struct frame* frame) {
          v4->protocol == IPPROTO_UDP && !(v4->frag_off & bpf_htons(FRAGMENT));
 }
 
-static __always_inline bool is_contribution(const struct frame* frame) {
-  return is_udp(frame) && frame->udp->dest == port &&
-         frame->datagram->version == DATAGRAM_VERSION && frame->datagram->kind == CONTRIBUTION;
+// Whether it is a datagram for the aggregator.
+static __always_inline bool is_ours(const struct frame* frame) {
+  return is_udp(frame) && frame->udp->dest == port && frame->datagram->version == DATAGRAM_VERSION;
 }
 
 // Whether all headers say that so many bytes are behind that of UDP, and they are there.

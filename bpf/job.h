@@ -36,8 +36,14 @@ struct worker {
   struct ends ends;      // between which interfaces
 };
 
+// The aggregator above, where this one is a rack's. Port 0: there is none.
+struct parent {
+  struct worker at;
+  __u16 rack, racks;  // which of its workers this aggregator is, and of how many
+};
+
 struct counters {
-  __u64 contributions, duplicates, stale, rejected, results, resent, recalls;
+  __u64 contributions, duplicates, stale, rejected, results, resent, recalls, passed, passed_again;
 };
 
 // Number of a job -> its place in the other maps.
@@ -62,6 +68,13 @@ struct {
   __type(key, __u32);
   __type(value, struct worker);
 } workers SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, MAX_JOBS);
+  __type(key, __u32);
+  __type(value, struct parent);
+} parents SEC(".maps");
 
 // The last one counts what is of no known job.
 struct {
@@ -89,6 +102,10 @@ struct {
 static __always_inline struct worker* worker_of(__u32 job, __u32 worker) {
   const __u32 index = job * MAX_WORKERS + worker;
   return worker < MAX_WORKERS ? bpf_map_lookup_elem(&workers, &index) : 0;
+}
+
+static __always_inline struct parent* parent_of(__u32 job) {
+  return bpf_map_lookup_elem(&parents, &job);
 }
 
 static __always_inline struct counters* counters_of(__u32 job) {

@@ -1,4 +1,4 @@
-// What goes back: the result of a round, or the one before it as a recall.
+// What goes out: the result of a round, the one before it as a recall, or a rack's sums.
 #pragma once
 
 #include "headers.h"
@@ -25,21 +25,38 @@ struct reply {
   __u32 round;
   __u16 block;  // of what called for it
   __u8 kind;
-  __u8 to;  // one worker, or EVERYONE
+  __u8 to;  // one worker, EVERYONE or PARENT
 };
-enum { EVERYONE = 255 };
+enum { PARENT = 254, EVERYONE = 255 };
+
+static __always_inline __u8 addressee(const struct datagram* in, struct verdict verdict) {
+  switch (verdict.fate) {
+    case RECALLED:
+      return lowest_bit(verdict.missing);
+    case COMPLETED:
+      return EVERYONE;
+    case PASSED:
+    case URGED:
+      return PARENT;
+    default:
+      return in->worker;
+  }
+}
 
 static __always_inline struct reply reply_to(const struct datagram* in, __u32 job,
                                              struct verdict verdict) {
   const bool recalls = verdict.fate == RECALLED;
-  const __u32 round = in->round - recalls;
+  // A recall is of the round before the one that is meant.
+  const __u32 meant = in->round + (in->kind == RECALL && verdict.fate != COMPLETED);
+  const __u32 round = meant - recalls;
+  const __u8 to = addressee(in, verdict);
   return (struct reply){.place = (job * MAX_SLOTS + in->slot) * 2 + (round & 1),
                         .round = round,
                         .block = in->block,
-                        .kind = recalls ? RECALL : RESULT,
-                        .to = recalls                     ? lowest_bit(verdict.missing)
-                              : verdict.fate == COMPLETED ? EVERYONE
-                                                          : in->worker};
+                        .kind = recalls        ? RECALL
+                                : to == PARENT ? CONTRIBUTION
+                                               : RESULT,
+                        .to = to};
 }
 
 static __always_inline __u32 reply_steps(const struct version* version) {
@@ -47,13 +64,25 @@ static __always_inline __u32 reply_steps(const struct version* version) {
   return steps <= MAX_STEPS ? steps : 0;
 }
 
-// Over the contribution that called for it, whose other fields stay.
+static __always_inline struct worker* receiver(__u32 job, __u32 number) {
+  struct parent* parent = parent_of(job);
+  return number != PARENT ? worker_of(job, number) : parent ? &parent->at : 0;
+}
+
+// In whose name it goes: whose contribution was the last, or the rack's.
+static __always_inline __u16 sender_of(const struct reply* reply, const struct version* version) {
+  if (reply->to != PARENT) return hidden(version->last);
+  const struct parent* parent = parent_of(job_index_of(reply->place));
+  return parent ? hidden(parent->rack) : 0;
+}
+
+// Over the datagram that called for it, whose other fields stay.
 static __always_inline void write_reply(const struct frame* frame, const struct reply* reply,
                                         const struct version* version, __u32 steps,
                                         const struct tag_key* key) {
   struct datagram* out = frame->datagram;
   out->kind = reply->kind;
-  out->worker = version->last;
+  out->worker = sender_of(reply, version);
   out->present = version->present;
   out->round = reply->round;
   out->block = version->block ?: reply->block;

@@ -11,14 +11,16 @@ enum { MAX_SLOTS = 128 };
 
 struct version {
   __u32 turn;     // how many rounds have begun here, modulo 2^31
-  __u32 missing;  // bit w: the contribution of worker w has not come; 0: the round is complete
+  __u32 missing;  // bit w: the contribution of worker w has not come
   __u32 reach;    // complement of the least next block, so that 0 is "none"
   __u16 block;    // 0: no round has begun
   __u8 exponent;  // the largest of those who announced the least next block
   __u8 present;
   __u16 last;  // whose contribution was the last
   __u16 told;  // copies of the result that have been addressed
-  __u32 zero;
+  __u8 waits;  // The sums are with the parent, and what comes of them is not known.
+  __u8 urged;  // 1 + who had them sent there again, by repeating what is its own
+  __u16 zero;
   __u32 sums[MAX_BLOCK];
 };
 
@@ -49,6 +51,8 @@ enum fate {
   COMPLETED,  // it was the last one of the round
   RESENT,     // the round is complete, and its result got lost
   RECALLED,   // the round is not complete, and the sender cannot wait
+  PASSED,     // it was the last one of a rack's: the sums go to the parent
+  URGED,      // they are with the parent, and go there again
 };
 
 static __always_inline __u32 turn_of(__u32 round) { return ((round >> 1) + 1) & 0x7fffffff; }
@@ -61,6 +65,7 @@ static __always_inline void begin(struct version* own, const struct datagram* in
   own->exponent = 0;
   own->present = 0;
   own->told = 0;
+  own->urged = 0;
 }
 
 // The least next block, and the largest exponent of those who have that.
@@ -86,16 +91,22 @@ static __always_inline void take_values(struct version* own, const struct datagr
   }
 }
 
+// Of a round that has its result, or none to wait for, as nothing has begun.
+static __always_inline bool has_ended(const struct version* version) {
+  return !version->missing && !version->waits;
+}
+
 static __always_inline enum fate judge(const struct version* own, const struct version* other,
                                        const struct datagram* in, __u32 bit) {
   if (own->turn == turn_of(in->round)) {
+    if (own->waits) return URGED;
     if (!own->missing) return own->block ? RESENT : STALE;
     if (!(own->missing & bit)) return RECALLED;
     return own->block == in->block ? TAKEN : REJECTED;
   }
   const bool follows =
       ((own->turn + 1) & 0x7fffffff) == turn_of(in->round) && other->turn == turn_of(in->round - 1);
-  return follows && !own->missing && !other->missing ? BEGINS : STALE;
+  return follows && has_ended(own) && has_ended(other) ? BEGINS : STALE;
 }
 
 struct verdict {
@@ -104,7 +115,8 @@ struct verdict {
 };
 
 static __always_inline struct verdict take(struct slot* slot, const struct datagram* in,
-                                           const void* end, __u32 steps, __u32 all) {
+                                           const void* end, __u32 steps, __u32 all,
+                                           bool has_parent) {
   struct version* own = &slot->version[in->round & 1];
   const __u32 bit = 1u << (in->worker % MAX_WORKERS);
   bpf_spin_lock(&slot->lock);
@@ -115,8 +127,10 @@ static __always_inline struct verdict take(struct slot* slot, const struct datag
     take_values(own, in, end, steps);
     own->missing &= ~bit;
     own->last = in->worker;
-    fate = own->missing ? TAKEN : COMPLETED;
+    own->waits = has_parent && !own->missing;
+    fate = own->missing ? TAKEN : has_parent ? PASSED : COMPLETED;
   }
+  if (fate == URGED) own->urged = in->worker + 1;
   const __u32 missing = own->missing;
   bpf_spin_unlock(&slot->lock);
   return (struct verdict){fate, missing};

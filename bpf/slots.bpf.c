@@ -1,70 +1,13 @@
 // The aggregator in the kernel's data plane. `contribute` takes the contributions that arrive at an
 // interface, and passes on everything else. `copy` addresses the copies of a result. `grow` sends
-// results for which the driver's frame had no room.
+// results for which the driver's frame had no room. `contribute_slowly` does all of that by itself
+// where a driver takes no XDP.
 #include <linux/pkt_cls.h>
-#include <stddef.h>
 
-#include "reply.h"
+#include "decide.h"
+#include "letter.h"
 
 const char programs_license[] SEC("license") = "Dual BSD/GPL";
-
-// What has been looked up for a contribution.
-struct sender {
-  __u32 job_index;
-  const struct job* job;
-  struct worker* worker;
-};
-
-static __always_inline bool is_known(const struct frame* frame, struct sender* sender) {
-  const struct datagram* in = frame->datagram;
-  const __u32* index = bpf_map_lookup_elem(&places, &in->job);
-  sender->job_index = index ? *index : MAX_JOBS;
-  if (!index) return false;
-  sender->job = bpf_map_lookup_elem(&jobs, index);
-  sender->worker = worker_of(*index, in->worker);
-  return sender->job && sender->worker && in->epoch == sender->job->epoch &&
-         in->worker < sender->job->workers && came_from(frame, sender->worker);
-}
-
-// Whether it is one that these slots add up, and as long as it says.
-static __always_inline bool is_whole(const struct frame* frame) {
-  const struct datagram* in = frame->datagram;
-  return in->slot < MAX_SLOTS && in->columns == 1 && in->present <= 1 && in->dtype == INT32 &&
-         in->op == SUM && in->zero == 0 && in->block && in->block % STEP == 0 &&
-         in->block <= MAX_BLOCK && has_bytes(frame, bytes_of(steps_of(in->present, in->block)));
-}
-
-static __always_inline bool is_sealed(const struct frame* frame, const struct sender* sender,
-                                      __u32 steps) {
-  const struct datagram* in = frame->datagram;
-  const struct tag_key* key = &sender->job->key;
-  const __u64 nh = nh_values((const __u32*)(in + 1), frame->end, steps, key);
-  return in->tag == tag_of(in, nh, steps, key);
-}
-
-// So that it need not be asked for who wants an answer. Of contributions that are new alone:
-// anybody can send old ones again, from elsewhere.
-static __always_inline void learn_path(const struct frame* frame, struct worker* worker) {
-  const struct ends now = *frame->ends, old = worker->ends;
-  const __u32 differs =
-      (now.word[0] ^ old.word[0]) | (now.word[1] ^ old.word[1]) | (now.word[2] ^ old.word[2]);
-  if (!differs && is_same(frame->to, &worker->local, frame->is_v6)) return;
-  worker->ends = now;
-  worker->local = address_at(frame->to, frame->is_v6);
-  worker->is_known = 1;
-}
-
-static __always_inline void count(__u32 job, enum fate fate) {
-  struct counters* counters = counters_of(job);
-  if (!counters) return;
-  counters->contributions += fate == TAKEN || fate == COMPLETED;
-  counters->results += fate == COMPLETED;
-  counters->duplicates += fate == RESENT || fate == RECALLED;
-  counters->resent += fate == RESENT;
-  counters->recalls += fate == RECALLED;
-  counters->stale += fate == STALE;
-  counters->rejected += fate == REJECTED;
-}
 
 // For `grow`, in front of the packet, where nothing that comes from outside can stand.
 static __always_inline int hand_over(struct xdp_md* ctx, const struct reply* reply) {
@@ -100,94 +43,37 @@ static __always_inline int answer(struct xdp_md* ctx, __u32 headers, const struc
   return send(&frame, reply);
 }
 
-SEC("xdp")
+SEC("xdp.frags")
 int contribute(struct xdp_md* ctx) {
   struct frame frame;
-  struct sender sender = {};
-  if (!look_at(&frame, ctx->data, ctx->data_end) || !is_contribution(&frame)) return XDP_PASS;
-  const struct datagram* in = frame.datagram;
-  const __u32 steps = steps_of(in->present, in->block);
-  if (!is_known(&frame, &sender) || !is_whole(&frame) || steps > MAX_STEPS ||
-      !is_sealed(&frame, &sender, steps)) {
-    count(sender.job_index, REJECTED);
-    return XDP_DROP;
+  struct speaker speaker = {};
+  struct reply reply;
+  if (!look_at(&frame, ctx->data, ctx->data_end) || !is_ours(&frame)) return XDP_PASS;
+  switch (decide(&frame, &speaker, &reply)) {
+    case LEFT_ALONE:
+      return XDP_PASS;
+    case DROPPED:
+      return XDP_DROP;
+    case ANSWERED:
+      return answer(ctx, frame.headers, &reply, &speaker.job->key);
   }
-  struct slot* slot = slot_of(sender.job_index, in->slot);
-  if (!slot) return XDP_DROP;
-  const struct verdict verdict = take(slot, in, frame.end, steps, everyone(sender.job));
-  count(sender.job_index, verdict.fate);
-  if (verdict.fate == TAKEN || verdict.fate == COMPLETED) learn_path(&frame, sender.worker);
-  if (verdict.fate < COMPLETED) return XDP_DROP;
-  const struct reply reply = reply_to(in, sender.job_index, verdict);
-  return answer(ctx, frame.headers, &reply, &sender.job->key);
+  return XDP_DROP;
 }
 
-SEC("xdp/devmap")
+SEC("xdp.frags/devmap")
 int copy(struct xdp_md* ctx) {
   struct frame frame;
   if (!look_at(&frame, ctx->data, ctx->data_end)) return XDP_DROP;
   const place place = *frame.to >> 8;
   struct version* version = version_at(place);
   if (!version) return XDP_DROP;
-  __u32 worker = *frame.to % 256;
+  __u32 number = *frame.to % 256;
   // All copies of one result pass here one by one, on one processor.
-  if (worker == EVERYONE) worker = version->told++;
-  const struct worker* to = worker_of(job_index_of(place), worker);
+  if (number == EVERYONE) number = version->told++;
+  const struct worker* to = receiver(job_index_of(place), number);
   if (!to || !to->is_known) return XDP_DROP;
   address_to(&frame, to, *checksum_of(&frame));
   return XDP_PASS;
-}
-
-// Whether the checksum of UDP is completed further on, as it is of what never left this machine.
-static __always_inline bool completes_checksum(struct __sk_buff* skb, __u32 offset) {
-  __u16 check = 0;
-  bpf_skb_store_bytes(skb, offset, &check, sizeof(check), 0);
-  // Changes a checksum of 0, unless it is one of those.
-  bpf_l4_csum_replace(skb, offset, 0, 1, sizeof(__u16));
-  check = 1;
-  bpf_skb_load_bytes(skb, offset, &check, sizeof(check));
-  return check == 0;
-}
-
-struct letter {
-  struct __sk_buff* skb;
-  struct reply reply;
-  __u32 headers;
-  __u16 sum;  // of write_headers
-  bool completes_checksum;
-};
-
-static long post(__u32 worker, void* context) {
-  const struct letter* letter = context;
-  struct __sk_buff* skb = letter->skb;
-  struct frame frame;
-  if (letter->reply.to != EVERYONE && letter->reply.to != worker) return 0;
-  const struct worker* to = worker_of(job_index_of(letter->reply.place), worker);
-  if (!to || !to->is_known) return 0;
-  // Those that went before share the bytes.
-  if (bpf_skb_pull_data(skb, letter->headers + sizeof(struct datagram))) return 0;
-  if (!look_at(&frame, skb->data, skb->data_end)) return 0;
-  frame.udp->check = 0;
-  address_to(&frame, to, letter->sum);
-  if (letter->completes_checksum) frame.udp->check = sum_for_udp(&frame, to);
-  bpf_clone_redirect(skb, skb->ifindex, 0);
-  return 0;
-}
-
-static __always_inline bool write_letter(struct letter* letter, const struct tag_key* key) {
-  struct __sk_buff* skb = letter->skb;
-  struct frame frame;
-  const struct version* version = version_at(letter->reply.place);
-  if (!version || !look_at(&frame, skb->data, skb->data_end)) return false;
-  const __u32 steps = reply_steps(version);
-  letter->headers = frame.headers;
-  if (bpf_skb_change_tail(skb, letter->headers + bytes_of(steps), 0)) return false;
-  if (!look_at(&frame, skb->data, skb->data_end)) return false;
-  write_reply(&frame, &letter->reply, version, steps, key);
-  letter->sum = *checksum_of(&frame);
-  const __u32 offset = letter->headers - sizeof(struct udphdr) + offsetof(struct udphdr, check);
-  letter->completes_checksum = completes_checksum(skb, offset);
-  return true;
 }
 
 SEC("tc")
@@ -195,7 +81,31 @@ int grow(struct __sk_buff* skb) {
   const struct reply* meta = (void*)(long)skb->data_meta;
   if ((void*)(meta + 1) > (void*)(long)skb->data) return TC_ACT_UNSPEC;
   struct letter letter = {.skb = skb, .reply = *meta};
-  const struct job* job = job_at(letter.reply.place);
-  if (job && write_letter(&letter, &job->key)) bpf_loop(job->workers, post, &letter, 0);
+  deliver(&letter);
+  return TC_ACT_SHOT;
+}
+
+// Has so many bytes where they can be looked at, or all that there are.
+static __always_inline bool pull(struct __sk_buff* skb, struct frame* frame, __u32 bytes) {
+  return !bpf_skb_pull_data(skb, bytes < skb->len ? bytes : skb->len) &&
+         look_at(frame, skb->data, skb->data_end);
+}
+
+// Several datagrams that travel as one are left to the process, which says so.
+SEC("tc")
+int contribute_slowly(struct __sk_buff* skb) {
+  struct frame frame;
+  struct speaker speaker = {};
+  struct letter letter = {.skb = skb};
+  if (!pull(skb, &frame, MOST_HEADERS + bytes_of(0)) || !is_ours(&frame)) return TC_ACT_UNSPEC;
+  if (skb->gso_size || !pull(skb, &frame, MOST_HEADERS + bytes_of(MAX_STEPS))) return TC_ACT_UNSPEC;
+  switch (decide(&frame, &speaker, &letter.reply)) {
+    case LEFT_ALONE:
+      return TC_ACT_UNSPEC;
+    case DROPPED:
+      return TC_ACT_SHOT;
+    case ANSWERED:
+      deliver(&letter);
+  }
   return TC_ACT_SHOT;
 }

@@ -14,8 +14,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import sparsewire.torch  # noqa: F401
-
 TAGS = 20_000
 WIDTH = 256
 BATCH = 64

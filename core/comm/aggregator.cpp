@@ -24,11 +24,13 @@ proto::Microseconds microseconds_of(Clock::time_point now) {
 }  // namespace
 
 Aggregator::Aggregator(const AggregatorLimits& limits, int datagrams,
-                       const std::optional<net::Disturbance>& disturbance)
+                       const std::optional<net::Disturbance>& disturbance, net::Offload offload)
     : budget_(limits), thread_(*this) {
   if (datagrams >= 0) {
     datagrams_.emplace(datagrams, net::UdpOptions{.datagram_bytes = kLargestDatagram,
                                                   .most_queued = kDatagramsQueued,
+                                                  .sending = offload,
+                                                  .receiving = offload,
                                                   .disturbance = disturbance});
     thread_.watch(*datagrams_);
   }

@@ -30,7 +30,8 @@ class Aggregator final : private ProgressClient {
 
   // Takes over a bound socket for datagrams, if there is one.
   explicit Aggregator(const AggregatorLimits& limits = {}, int datagrams = -1,
-                      const std::optional<net::Disturbance>& disturbance = {});
+                      const std::optional<net::Disturbance>& disturbance = {},
+                      net::Offload offload = net::Offload::where_possible);
   ~Aggregator() override { close(); }
 
   // Serves a connected, authenticated socket, which it takes over, whatever happens. By the seal it

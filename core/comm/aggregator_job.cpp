@@ -198,6 +198,7 @@ Status AggregatorJob::on_hello(WorkerChannel& channel, const wire::Message& mess
   channel.greeted = true;
   const proto::Milliseconds patience = patience_of(hello->topology);
   channel.connection.expect_answers_within(patience);
+  if (hello->topology.datagram_bytes != 0) channel.connection.expect_losses();
   if (!metronome_) metronome_.emplace(patience);
   if (hello->lane == 0) channel.pulse.emplace(patience);  // It speaks for its rank.
   return {};

@@ -24,6 +24,7 @@ Communicator::Communicator(const wire::Topology& topology, Rank rank, bool dedic
           MeshPlace{.peers = topology.owners,
                     .rank = rank,
                     .dedicated = dedicated,
+                    .has_losses = datagrams != nullptr,
                     .patience = proto::Milliseconds{topology.peer_timeout_ms}},
           std::move(sockets))),
       mesh_(*own_mesh_) {

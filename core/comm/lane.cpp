@@ -119,6 +119,7 @@ void Lane::connect(PeerChannel& channel, int fd) {
   channels_.adopt(channel);
   ++connections_;
   channel.connection.expect_answers_within(place_.patience);
+  if (place_.has_losses) channel.connection.expect_losses();
   if (has_pulse() && !channel.pulse) channel.pulse.emplace(place_.patience, place_.peers);
   thread_.watch(channel.connection);
 }

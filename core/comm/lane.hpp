@@ -21,6 +21,7 @@ struct MeshPlace {
   std::uint32_t peers = 1;                      // ranks, this one among them, or aggregators
   Rank rank = 0;                                // among ranks
   bool dedicated = false;                       // the peers are aggregators
+  bool has_losses = false;                      // datagrams go beside, where packets may be lost
   proto::Milliseconds patience{30'000};         // without a sign of life, until a peer is lost
   proto::Milliseconds start_patience{300'000};  // until a group must be here that others have
   MemoryShare share{};

@@ -99,6 +99,7 @@ class Connection final : public Ready {
   void expect_answers_within(std::chrono::milliseconds patience) {
     pipe_->expect_answers_within(patience);
   }
+  void expect_losses() { pipe_->expect_losses(); }
 
   // In a forked child: lets go of this process's copy, of which the peer learns nothing.
   void disown() {

@@ -41,6 +41,8 @@ class Pipe {
 
   // Gives the peer up where its host answers nothing for so long.
   virtual void expect_answers_within(std::chrono::milliseconds) {}
+  // The way there drops packets: what is written has to come through soon all the same.
+  virtual void expect_losses() {}
 
   virtual void close() = 0;
   // In a forked child: lets go of this process's copy, of which the peer learns nothing.

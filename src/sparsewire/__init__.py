@@ -1,29 +1,30 @@
-"""Sparse collective communication for distributed training: send only what is not zero."""
+"""Sparse collective communication for distributed training: send only what is not zero.
 
-from importlib.metadata import PackageNotFoundError, version
+What it hands out is imported at its first use, because `import torch` comes by here (autoload.py).
+"""
 
-from sparsewire.communicator import Communicator
-from sparsewire.errors import (
-    AuthenticationError,
-    Error,
-    InputError,
-    MismatchError,
-    PeerLost,
-    ProtocolError,
-    ResourceError,
-    Timeout,
-)
-from sparsewire.meeting.connect import init
-from sparsewire.meeting.store_place import FileStore, Store
-from sparsewire.meeting.tcp_place import TcpStore
-from sparsewire.sparse_vector import SparseVector
-from sparsewire.work import Work
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-try:
-    __version__ = version("sparsewire")
-except PackageNotFoundError:
-    # Used from a source tree that is not installed.
-    __version__ = "unknown"
+if TYPE_CHECKING:
+    from sparsewire.communicator import Communicator
+    from sparsewire.errors import (
+        AuthenticationError,
+        Error,
+        InputError,
+        MismatchError,
+        PeerLost,
+        ProtocolError,
+        ResourceError,
+        Timeout,
+    )
+    from sparsewire.meeting.connect import init
+    from sparsewire.meeting.store_place import FileStore, Store
+    from sparsewire.meeting.tcp_place import TcpStore
+    from sparsewire.sparse_vector import SparseVector
+    from sparsewire.work import Work
+
+    __version__: str
 
 __all__ = [
     "AuthenticationError",
@@ -43,3 +44,39 @@ __all__ = [
     "__version__",
     "init",
 ]
+
+_HOMES = {
+    "Communicator": "communicator",
+    "FileStore": "meeting.store_place",
+    "SparseVector": "sparse_vector",
+    "Store": "meeting.store_place",
+    "TcpStore": "meeting.tcp_place",
+    "Work": "work",
+    "init": "meeting.connect",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = _version() if name == "__version__" else _imported(name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _imported(name: str) -> Any:
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("sparsewire")
+    except PackageNotFoundError:
+        # Used from a source tree that is not installed.
+        return "unknown"

@@ -430,11 +430,13 @@ class Aggregator:
         grace: float,
         datagrams: int = -1,
         disturb: str = "",
+        offload: bool = True,
     ) -> None:
         """Limits in bytes: of all jobs, of one, of a window; seconds that a hello may take.
 
         Owns `datagrams`, a bound socket, and does `disturb` to what crosses it (ValueError for what
-        is no disturbance).
+        is no disturbance). Where it can `offload`, the system cuts messages into datagrams, and
+        puts them together.
         """
     def add_worker(
         self,

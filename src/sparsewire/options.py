@@ -216,9 +216,9 @@ class Options:
 
     def _check_rack(self) -> None:
         _require(
-            not self.rack or self.transport == "udp",
-            f"SPARSEWIRE_RACK={self.rack} is for sums by datagrams in user space: set "
-            "SPARSEWIRE_TRANSPORT=udp, or leave it out",
+            not self.rack or self.transport != "tcp",
+            f"SPARSEWIRE_RACK={self.rack} is for sums by datagrams: set SPARSEWIRE_TRANSPORT=udp "
+            "or xdp, or leave it out",
         )
         _require(
             not self.rack or len(self.aggregators) <= 1,

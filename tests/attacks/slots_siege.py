@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import socket
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,16 +19,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import slots_job
+
 from sparsewire.errors import Error
 from sparsewire.lab import Lab
 from sparsewire.lab.aggregators import Aggregation
 from sparsewire.meeting.observation import AggregatorStatus, ask
+from sparsewire.options import Address
 
 HERE = Path(__file__).parent
 RANKS = 2
 ELEMENTS = 500_000
 STRIKES_PER_S = 10_000.0
 WINDOW_S = 2.0
+PATIENCE_S = 60.0
+ETH_P_ALL = 3
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,10 @@ class Outcome:
     counters: dict[str, int]
     strange: int
     """Datagrams of no job."""
+    rejected_by_rank: int
+    """By the one whose results were forged."""
+    rate: float
+    """Strikes per second, within windows of attack."""
 
     @property
     def change(self) -> float:
@@ -54,10 +61,11 @@ class Outcome:
 
     def __str__(self) -> str:
         return (
-            f"{self.steps} steps, {self.strikes} strikes; step {1000 * self.quiet_s:.2f} ms quiet, "
+            f"{self.steps} steps, {self.strikes} strikes, {self.rate:.0f}/s; "
+            f"step {1000 * self.quiet_s:.2f} ms quiet, "
             f"{1000 * self.attacked_s:.2f} ms under attack ({100 * self.change:+.1f}%); "
             f"{self.sent} datagrams of ranks; the aggregator counted {self.counters}, and "
-            f"{self.strange} of no job"
+            f"{self.strange} of no job; a rank rejected {self.rejected_by_rank}"
         )
 
 
@@ -66,40 +74,54 @@ def besiege(
     seconds: float,
     window: float = WINDOW_S,
     rate: float = STRIKES_PER_S,
+    ranks: int = RANKS,
     link: str | None = None,
+    aggregator_link: str | None = None,
 ) -> Outcome:
-    """Attack for about half of `seconds`. Raises where the job fails."""
-    with Lab(RANKS + 1, link, aggregators=1, aggregator_link=link, transport=transport) as lab:
-        aggregation = Aggregation.of(lab)
-        ((place, argv),) = aggregation.commands()
-        lab.popen(place, argv, _variables(aggregation.settings()), stdout=subprocess.DEVNULL)
-        address = aggregation.services[0].address
-        decoy = lab.addresses[RANKS]
-        sink = lab.namespace(RANKS).call(_sink, decoy, address.port)
-        target = [lab.interface, *map(str, (*address, decoy, rate, window))]
+    """Attack for about half of `seconds`, from a host of its own. Raises where the job fails."""
+    with Lab(
+        ranks + 2, link, aggregators=1, aggregator_link=aggregator_link, transport=transport
+    ) as lab:
+        aggregation = slots_job.start_aggregators(lab)
+        ((place, address, _),) = aggregation.services
         # Before the ranks, so that it sees them greet.
-        spy = _python(lab, 0, "datagrams.py", *target, stdin=subprocess.PIPE)
-        ranks = [
-            _python(
-                lab, rank, "attacked_rank.py", str(seconds), str(ELEMENTS),
-                env={**aggregation.environment(rank), **lab.environment(rank, world_size=RANKS)},
-            )
-            for rank in range(RANKS)
-        ]  # fmt: skip
-        with ThreadPoolExecutor() as pool:  # They have more to say than a pipe holds.
-            said = [pool.submit(rank.communicate) for rank in ranks]
-            last = _watch(lab, place, aggregation, ranks)
-            told = [each.result(timeout=60)[0] for each in said]
-        windows, _ = spy.communicate("enough\n", timeout=60)
-        sink.close()
-        failed = [rank for rank, process in enumerate(ranks) if process.returncode]
-        assert not failed, f"ranks {failed} failed"
+        with _attack(lab, ranks, address, rate, window) as windows:
+            arguments = slots_job.STEPS, seconds, ELEMENTS
+            job = slots_job.start_ranks(lab, aggregation, ranks, *arguments)
+            with ThreadPoolExecutor() as pool:
+                watch = pool.submit(_watch, lab, place, aggregation, job)
+                told = slots_job.what_they_say(job, seconds + PATIENCE_S)
+    return _judge(told, windows, watch.result())
+
+
+@contextlib.contextmanager
+def _attack(
+    lab: Lab, ranks: int, target: Address, rate: float, window: float
+) -> Iterator[list[tuple[float, float, int]]]:
+    """From the host behind those of the ranks, or, in quiet windows, to the one behind that.
+
+    The windows are there when it has ended.
+    """
+    decoy = ranks + 1
+    windows: list[tuple[float, float, int]] = []
+    with (
+        lab.namespace(0).call(_tap, lab.interface) as tap,
+        lab.namespace(decoy).call(_sink, lab.addresses[decoy], target.port),
+    ):
+        told = tap.fileno(), lab.interface, *target, lab.addresses[decoy], rate, window
+        argv = slots_job.python(HERE / "datagrams.py", *told)
+        pipes = {"stdin": subprocess.PIPE, "pass_fds": [tap.fileno()]}
+        spy = slots_job.start(lab, ranks, argv, {}, **pipes)
+        yield windows
+        said, _ = spy.communicate("enough\n", timeout=PATIENCE_S)
         assert spy.returncode == 0, "the attack failed"
-    return _judge(
-        [json.loads(line) for line in told],
-        [tuple(json.loads(line)) for line in windows.splitlines()],
-        last,
-    )
+        windows += [tuple(json.loads(line)) for line in said.splitlines()]
+
+
+def _tap(interface: str) -> socket.socket:
+    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+    opened.bind((interface, ETH_P_ALL))
+    return opened
 
 
 def _sink(host: str, port: int) -> socket.socket:
@@ -109,24 +131,8 @@ def _sink(host: str, port: int) -> socket.socket:
     return opened
 
 
-def _variables(more: dict[str, str]) -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", **more}
-
-
-def _python(
-    lab: Lab,
-    place: int,
-    script: str,
-    *arguments: str,
-    env: dict[str, str] | None = None,
-    **how: Any,
-) -> subprocess.Popen[str]:
-    argv = [sys.executable, str(HERE / script), *arguments]
-    return lab.popen(place, argv, _variables(env or {}), stdout=subprocess.PIPE, text=True, **how)
-
-
 def _watch(
-    lab: Lab, place: int, aggregation: Aggregation, ranks: list[subprocess.Popen[str]]
+    lab: Lab, place: int, aggregation: Aggregation, ranks: list[slots_job.Process]
 ) -> AggregatorStatus:
     """What the aggregator told last, while the job was there."""
     last = None
@@ -152,14 +158,17 @@ def _judge(
         )
 
     steps = steps[len(steps) // 20 :]  # The first ones warm up.
+    strikes = sum(sent for _, _, sent in windows)
     return Outcome(
-        _median(took for at, took in steps if share(at, took) == 0),
-        _median(took for at, took in steps if share(at, took) > 0.99),
+        _median(took for at, took, _ in steps if share(at, took) == 0),
+        _median(took for at, took, _ in steps if share(at, took) > 0.99),
         len(told[0]["steps"]),
-        sum(sent for _, _, sent in windows),
+        strikes,
         sum(rank["stats"]["datagrams_sent"] for rank in told),
         dict(last.jobs[0].slots),
         last.totals["datagrams_strange"],
+        told[0]["stats"]["datagrams_rejected"],
+        strikes / sum(end - begin for begin, end, _ in windows),
     )
 
 

@@ -24,6 +24,7 @@ def test_job_takes_nothing_from_strangers(transport: str) -> None:
     counters = outcome.counters
     assert counters["rejected"] > 100, outcome
     assert outcome.strange > 10, outcome
+    assert outcome.rejected_by_rank > 100, outcome
     # All rounds had a contribution of each rank, and no other; the last ones may be unfinished.
     unfinished = counters["contributions"] - siege.RANKS * counters["results"]
     assert 0 <= unfinished <= siege.RANKS * 128, outcome

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 from support import run_ranks, serving
 from test_aggregator import COMMAND, WORD, run_job, wait_until_empty
 
@@ -98,7 +99,8 @@ def test_idle_aggregator_tells_that_it_is_idle() -> None:
     with serving() as server:
         told = told_by(server)
         assert told.keys() == {
-            *("address", "transport", "interface", "seconds", "totals", "jobs", "jobs_left_out")
+            *("address", "transport", "interface", "hook", "seconds", "totals"),
+            *("jobs", "jobs_left_out"),
         }
         assert told["address"] == str(server.address)
         assert (told["transport"], told["interface"], told["jobs"]) == ("tcp", "", [])
@@ -182,10 +184,9 @@ def test_prometheus_reads_all_figures() -> None:
 
 
 def test_prometheus_text_is_what_its_own_parser_takes() -> None:
-    parser = pytest.importorskip("prometheus_client.parser")
     jobs = (JobStatus("f" * 16, 2, 2, 2, dict.fromkeys(SLOTS, 3)),)
     told = AggregatorStatus("h:1", "udp", "", 1.5, {"jobs": 1}, jobs)
-    families = list(parser.text_string_to_metric_families(prometheus_text(told)))
+    families = list(text_string_to_metric_families(prometheus_text(told)))
     assert len(families) == 4 + len(SLOTS)
     assert all(family.documentation for family in families)
 
@@ -338,21 +339,23 @@ def test_observer_takes_no_place_and_disturbs_no_job() -> None:
 class Plane:
     """A data plane in the kernel, by its face, which has counted this."""
 
+    hook = "tc"
+
     def __init__(self, interface: str, receiver: socket.socket) -> None:
         receiver.close()
         self._jobs: set[int] = set()
 
-    def add_job(self, job: int, epoch: int, workers: int, key: bytes) -> None:
+    def add_job(self, job: int, world_size: int, epoch: int, key: bytes) -> None:
         self._jobs.add(job)
 
     def keep(self, jobs: Mapping[int, object]) -> None:
         self._jobs &= jobs.keys()
 
-    def stats(self) -> dict[int, dict[str, int]]:
+    def slots(self) -> dict[int, dict[str, int]]:
         return {job: {name: 100 + n for n, name in enumerate(SLOTS)} for job in self._jobs}
 
-    def strays(self) -> int:
-        return 77
+    def stats(self) -> dict[str, int]:
+        return {"datagrams_strange": 77}
 
     def close(self) -> None:
         self._jobs.clear()
@@ -367,7 +370,7 @@ def test_counters_of_the_kernel_are_told(tmp_path: Path, monkeypatch: pytest.Mon
                 if told.jobs:
                     break
                 threading.Event().wait(0.1)
-        assert (told.transport, told.interface) == ("xdp", "eth0")
+        assert (told.transport, told.interface, told.hook) == ("xdp", "eth0", "tc")
         assert [job.slots for job in told.jobs] == [{name: 100 + n for n, name in enumerate(SLOTS)}]
         assert told.totals["datagrams_strange"] == 77
         assert "datagrams_sent" not in told.totals

@@ -285,10 +285,6 @@ def test_ranks_without_a_rack_are_named() -> None:
     [
         ({"SPARSEWIRE_AGGREGATORS": "127.0.0.1:1"}, "SPARSEWIRE_TRANSPORT=udp"),
         (
-            {"SPARSEWIRE_AGGREGATORS": "127.0.0.1:1", "SPARSEWIRE_TRANSPORT": "xdp"},
-            "SPARSEWIRE_TRANSPORT=udp",
-        ),
-        (
             {
                 "SPARSEWIRE_AGGREGATORS": "127.0.0.1:1,127.0.0.1:2",
                 "SPARSEWIRE_TRANSPORT": "udp",

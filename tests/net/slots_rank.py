@@ -10,8 +10,12 @@ import json
 import math
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).parents[1]))
+
 from rank_order import BLOCK, Array, bits, block_sparse, reduce_in_rank_order
 
 import sparsewire

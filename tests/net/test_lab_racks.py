@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 
 import pytest
+from support import no_xdp
 from test_lab import invoke, lab_test, seconds_to_send
 
 from sparsewire.errors import ExperimentError
@@ -29,6 +33,21 @@ with sparsewire.init(timeout=60) as comm:
     print(f"in all {x[-1]}")
 """
 
+LOSE_ONE = """
+import os, signal
+import numpy as np, sparsewire
+with sparsewire.init(timeout=20) as comm:
+    x = np.ones(300_000, np.float32)
+    if comm.rank == 1:
+        comm.all_reduce(x)
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        while True:
+            comm.all_reduce(x)
+    except sparsewire.PeerLost as lost:
+        print(f"lost {lost.rank}")
+"""
+
 
 def test_hosts_stand_in_racks_in_order() -> None:
     lab = Lab(5, ranks=2, racks=2, aggregators=1)
@@ -47,6 +66,9 @@ def test_with_two_levels_each_rack_has_an_aggregator_below_the_first() -> None:
     listening = [argv[argv.index("--bind") + 1] for argv in (root, *leaves)]
     assert "--parent" not in root
     assert [argv[argv.index("--parent") + 1] for argv in leaves] == [listening[0]] * 2
+    in_kernel = Aggregation.of(Lab(4, racks=2, aggregators=3, levels=2, transport="xdp"))
+    engines = [argv[argv.index("--transport") + 1] for _, argv in in_kernel.commands()]
+    assert engines == ["udp", "xdp", "xdp"]
     found = [aggregation.environment(rank)["SPARSEWIRE_AGGREGATORS"] for rank in range(4)]
     assert found == [listening[1]] * 2 + [listening[2]] * 2
     racks = [aggregation.environment(rank)["SPARSEWIRE_RACK"] for rank in range(4)]
@@ -67,7 +89,7 @@ def test_a_cluster_tells_of_its_racks_and_knows_no_limit() -> None:
     assert str(with_own).endswith(
         "2 racks with an aggregator each below the first and with a trunk of 1gbit"
     )
-    with pytest.raises(ExperimentError, match="--transport udp"):
+    with pytest.raises(ExperimentError, match="--transport udp or xdp"):
         Cluster(4, 3, True, racks=2, levels=2)
     with pytest.raises(ExperimentError, match="--hosts"):
         Cluster(4, 3, levels=2, transport="udp")
@@ -95,8 +117,44 @@ def test_ranks_of_all_racks_reach_the_aggregator() -> None:
 
 
 @lab_test
-def test_racks_with_an_aggregator_each_sum_at_a_trunk() -> None:
-    options = ("--racks", "2", "--trunk", "250mbit", "--transport", "udp", "--hierarchy")
+@pytest.mark.parametrize("transport", ["udp", "xdp"])
+def test_racks_with_an_aggregator_each_sum_at_a_trunk(transport: str) -> None:
+    if transport == "xdp" and (reason := no_xdp()):
+        pytest.skip(reason)
+    options = ("--racks", "2", "--trunk", "250mbit", "--transport", transport, "--hierarchy")
     result = invoke("--hosts", "4", *options, "--", sys.executable, "-c", SUM)
     assert result.exit_code == 0, result.output
     assert result.output.count("in all 10.0") == 4
+
+
+def run_job(lab: Lab, aggregation: Aggregation, script: str) -> list[tuple[int, str]]:
+    """How each rank ended, and what it said."""
+    ranks = [
+        lab.popen(
+            rank,
+            [sys.executable, "-c", script],
+            {**os.environ, **lab.environment(rank), **aggregation.environment(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(4)
+    ]
+    said = [rank.communicate(timeout=60)[0].strip() for rank in ranks]
+    return [(rank.returncode, text) for rank, text in zip(ranks, said, strict=True)]
+
+
+@lab_test
+@pytest.mark.chaos
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("transport", ["udp", "xdp"])
+def test_racks_outlive_a_killed_rank(transport: str) -> None:
+    if transport == "xdp" and (reason := no_xdp()):
+        pytest.skip(reason)
+    with Lab(4, racks=2, aggregators=3, levels=2, transport=transport) as lab:
+        aggregation = Aggregation.of(lab)
+        for place, argv in aggregation.commands():
+            lab.popen(place, argv, {**os.environ, **aggregation.settings()})
+        told = run_job(lab, aggregation, LOSE_ONE)
+        assert told.pop(1) == (-signal.SIGKILL, "")
+        assert told == [(0, "lost 1")] * 3
+        assert run_job(lab, aggregation, SUM) == [(0, "in all 10.0")] * 4

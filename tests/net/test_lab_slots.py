@@ -1,49 +1,31 @@
 """Sums by datagrams between the lab's hosts, whose links lose real packets: exact on all ranks, by
-both engines, with few retransmissions."""
+both engines."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import slots_job
 from support import no_xdp
 from test_lab import lab_test
+from xdp_variant import WITHOUT_FRAGMENTS, needs_clang, variant
 
 from sparsewire.lab import Lab
-from sparsewire.lab.aggregators import Aggregation
 
-TESTS = Path(__file__).parents[1]
-RANK = str(Path(__file__).with_name("slots_rank.py"))
+RANK = Path(__file__).with_name("slots_rank.py")
 RANKS = 4
 ENGINES = [("udp", "exact"), ("udp", "fixed"), ("xdp", "fixed")]
 
 
 def run_ranks(lab: Lab, given: dict[str, Any]) -> list[dict[str, Any]]:
     """What each rank prints."""
-    aggregation = Aggregation.of(lab)
-    shared = {**os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{TESTS}"}
-    for place, argv in aggregation.commands():
-        lab.popen(place, argv, {**shared, **aggregation.settings()})
-    ranks = [
-        lab.popen(
-            rank,
-            [sys.executable, RANK, json.dumps(given)],
-            {**shared, **lab.environment(rank), **aggregation.environment(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(RANKS)
-    ]
-    said = [rank.communicate(timeout=200) for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0] * RANKS, said
-    return [json.loads(printed) for printed, _ in said]
+    aggregation = slots_job.start_aggregators(lab)
+    ranks = slots_job.start_ranks(lab, aggregation, RANKS, RANK, json.dumps(given))
+    return slots_job.what_they_say(ranks, 200)
 
 
 def check(transport: str, arithmetic: str, loss: float, elements: int) -> None:
@@ -60,8 +42,10 @@ def check(transport: str, arithmetic: str, loss: float, elements: int) -> None:
     again = sum(rank["retransmissions"] for rank in told)
     print(f"{loss:g} over {transport}: {sent} datagrams, {again} of them again; {lost} lost")
     assert sent >= RANKS * elements // 256, "datagrams carried the sums"
-    assert again <= 2 * lost + sent / 100
     assert lost > sent * loss / 2
+    # Not fewer than lost contributions and results. How many more is a matter of timers, so of
+    # processors: benchmarks/slots_losses.py measures it, and slots_loss_test bounds it.
+    assert again > lost / 2
 
 
 @lab_test
@@ -70,6 +54,48 @@ def check(transport: str, arithmetic: str, loss: float, elements: int) -> None:
 @pytest.mark.parametrize("loss", [0.01, 0.05])
 def test_sums_are_exact_over_lossy_links(transport: str, arithmetic: str, loss: float) -> None:
     check(transport, arithmetic, loss, 300_000)
+
+
+def check_racks(transport: str, racks: int, **links: Any) -> int:
+    """Sums that must be exact, by an aggregator of this kind in each rack; returns packets lost."""
+    levels = 2 if racks > 1 else 1
+    aggregators = racks + 1 if racks > 1 else 1
+    site = {"transport": transport, "racks": racks, "levels": levels, "aggregators": aggregators}
+    given = {"arithmetic": "fixed", "elements": 100_000, "densities": [1.0, 0.2]}
+    with Lab(RANKS, **site, **links) as lab:
+        told = run_ranks(lab, given)
+        lost = lab.lost()
+    assert len({rank["digest"] for rank in told}) == 1
+    assert sum(rank["datagrams_sent"] for rank in told) >= RANKS * 100_000 // 256
+    return lost
+
+
+@lab_test
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("transport", ["udp", "xdp"])
+@pytest.mark.parametrize(("ipv6", "loss"), [(False, None), (False, 0.05), (True, 0.01)])
+def test_sums_of_racks_are_exact(transport: str, ipv6: bool, loss: float | None) -> None:
+    if transport == "xdp" and (reason := no_xdp()):
+        pytest.skip(reason)
+    lost = check_racks(transport, 2, ipv6=ipv6, loss=loss)
+    assert lost > 20 if loss else lost == 0
+
+
+@lab_test
+@needs_clang
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("loss", [None, 0.05])
+@pytest.mark.parametrize("racks", [1, 2])
+@pytest.mark.parametrize("hook", ["xdp", "tc"])
+def test_sums_are_exact_over_jumbo_frames(
+    hook: str, racks: int, loss: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offloads are on where nothing is lost on purpose."""
+    if reason := no_xdp():
+        pytest.skip(reason)
+    if hook == "tc":
+        monkeypatch.setenv("SPARSEWIRE_BPF", str(variant(tmp_path, *WITHOUT_FRAGMENTS)))
+    check_racks("xdp", racks, mtu=9000, loss=loss)
 
 
 @lab_test

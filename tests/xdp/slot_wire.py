@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-CONTRIBUTION, RESULT, RECALL, HELLO = 1, 2, 3, 4
+CONTRIBUTION, RESULT, RECALL, HELLO, WELCOME = 1, 2, 3, 4, 5
 NO_BLOCK = 0xFFFFFFFF
 INT32, SUM = 4, 0
 HEAD = "<BBHHBBQIIBBHIQ"

@@ -2,49 +2,41 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 from xdp_kernel import Kernel, kernel, needs_kernel
 from xdp_play import play
+from xdp_variant import needs_clang, variant
 
-BPF = Path(__file__).parents[2] / "bpf"
-CLANG = next(filter(None, map(shutil.which, ["clang", "clang-14"])), None)
 FAULTS = {
     "duplicates are taken": ("slot.h", "if (!(own->missing & bit)) return RECALLED;", ""),
     "late ones are not recalled": ("reply.h", "lowest_bit(verdict.missing)", "in->worker"),
-    "a round may be left": ("slot.h", "&& !own->missing && !other->missing", "&& !own->missing"),
+    "a round may be left": ("slot.h", "&& has_ended(other) ? BEGINS", "? BEGINS"),
+}
+FAULTS_OF_RACKS = {
+    "sums are not sent up again": ("slot.h", "if (own->waits) return URGED;", ""),
+    "the root recalls in vain": ("parent.h", "if (next->waits) return URGED;", ""),
+    "results are taken twice": ("parent.h", "own->waits = 0;", ""),
+    "the last is who it was not": ("parent.h", "in->worker == rack && own->urged", "own->urged"),
+    "a rack's sums are its result": (
+        "slot.h",
+        "own->waits = has_parent &&",
+        "own->waits = 0 &&",
+    ),
 }
 
-pytestmark = [
-    *needs_kernel,
-    pytest.mark.skipif(CLANG is None and "CI" not in os.environ, reason="clang is not installed"),
-]
+pytestmark = [*needs_kernel, needs_clang]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", [*FAULTS, *FAULTS_OF_RACKS])
 def test_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sources = shutil.copytree(BPF, tmp_path / "bpf")
-    name, right, wrong = FAULTS[fault]
-    text = (sources / name).read_text()
-    assert text.count(right) == 1
-    (sources / name).write_text(text.replace(right, wrong))
-    monkeypatch.setenv("SPARSEWIRE_BPF", str(compiled(sources)))
+    changed = variant(tmp_path, *(FAULTS | FAULTS_OF_RACKS)[fault])
+    monkeypatch.setenv("SPARSEWIRE_BPF", str(changed))
     with kernel() as programs, pytest.raises(AssertionError):
-        play_often(programs)
+        play_often(programs, in_rack=fault in FAULTS_OF_RACKS)
 
 
-def play_often(programs: Kernel) -> None:
+def play_often(programs: Kernel, *, in_rack: bool) -> None:
     for seed in range(20):
-        play(programs, seed, workers=3)
-
-
-def compiled(sources: Path) -> Path:
-    out = sources / "slots.bpf.o"
-    headers = f"/usr/include/{os.uname().machine}-linux-gnu"
-    flags = ["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-isystem", headers]
-    subprocess.run([f"{CLANG}", *flags, "-c", sources / "slots.bpf.c", "-o", out], check=True)
-    return out
+        play(programs, seed, workers=3, in_rack=in_rack)

@@ -40,6 +40,11 @@ def test_same_as_the_model(programs: Kernel, seed: int, workers: int) -> None:
     play(programs, seed, workers)
 
 
+@given(seed=st.integers(0, 1 << 64), workers=st.sampled_from([1, 2, 3, 32]))
+def test_same_as_the_model_of_a_rack(programs: Kernel, seed: int, workers: int) -> None:
+    play(programs, seed, workers, in_rack=True)
+
+
 @pytest.fixture
 def job(programs: Kernel) -> Iterator[Kernel]:
     programs.add_job(JOB, 2, KEY)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from slot_wire import HELLO, Slotted, decoded
 from slot_worker import BLOCK, SlotWorker
 from xdp_kernel import NEAR, connect, needs_kernel
 from xdp_rack import TX_CHECKSUM, Rack, rack, run, turn
+from xdp_variant import WITHOUT_FRAGMENTS, needs_clang, variant
 
 from sparsewire.lab.namespace import Namespace, interface_name
 from sparsewire.xdp.libbpf import library
@@ -74,6 +76,43 @@ def test_ipv6(loss: float) -> None:
 
 def test_a_program_opens_the_far_end_as_well() -> None:
     with rack(2, opener="pass") as hosts:
+        add_up(hosts, vectors(2, 0, 0.5), 0.0)
+
+
+JUMBO = 9000
+
+
+@pytest.fixture
+def in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a driver that has no room for jumbo frames."""
+    monkeypatch.setenv("SPARSEWIRE_BPF", str(variant(tmp_path, *WITHOUT_FRAGMENTS)))
+
+
+def test_jumbo_frames_may_pass_by_in_fragments() -> None:
+    with rack(3, mtu=JUMBO) as hosts:
+        assert hosts.plane.hook == "xdp"
+        add_up(hosts, vectors(3, 0, 0.5), 0.05)
+
+
+@needs_clang
+@pytest.mark.usefixtures("in_pages")
+@pytest.mark.parametrize("is_v6", [False, True])
+@pytest.mark.parametrize("loss", [0.0, 0.01, 0.2])
+def test_behind_drivers_that_have_no_room(loss: float, is_v6: bool) -> None:
+    values = vectors(4, round(100 * loss), 0.5)
+    with rack(4, mtu=JUMBO, is_v6=is_v6) as hosts:
+        assert hosts.plane.hook == "tc"
+        add_up(hosts, values, loss)
+        counts = hosts.plane.stats(JOB)
+        assert counts["rejected"] == 0
+        assert counts["contributions"] == 4 * counts["results"]
+
+
+@needs_clang
+@pytest.mark.usefixtures("in_pages")
+def test_where_frames_have_room_the_driver_adds_up() -> None:
+    with rack(2) as hosts:
+        assert hosts.plane.hook == "xdp"
         add_up(hosts, vectors(2, 0, 0.5), 0.0)
 
 

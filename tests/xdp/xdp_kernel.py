@@ -18,7 +18,7 @@ from sparsewire.lab.namespace import Namespace
 from sparsewire.xdp import XdpPlane, libbpf
 from sparsewire.xdp.libbpf import library
 from sparsewire.xdp.loader import object_path
-from sparsewire.xdp.maps import SLOTS, WORKERS_MAX, Map, Slot, Worker
+from sparsewire.xdp.maps import SLOTS, WORKERS_MAX, Map, Parent, Slot, Worker
 
 DROP, PASS, REDIRECT = 1, 2, 4
 PORT = 9999
@@ -49,6 +49,8 @@ needs_kernel = [
 ]
 
 
+ROOT = End(b"\x02\x00\x00\x00\x02\x01", "10.0.9.1", 4000)
+RACK, RACKS = 1, 3
 AGGREGATOR_V6 = replace(AGGREGATOR, host="fd00::fe")
 
 
@@ -67,12 +69,22 @@ class Kernel:
         programs = self.plane.programs
         self._slots = Map(programs.map("slots"), Slot)
         self._workers = Map(programs.map("workers"), Worker)
+        self._parents = Map(programs.map("parents"), Parent)
         self._places = Map(programs.map("places"), ctypes.c_uint32, ctypes.c_uint64)
 
     def add_job(
-        self, job: int, workers: int, key: bytes, *, epoch: int = 1, is_v6: bool = False
+        self,
+        job: int,
+        workers: int,
+        key: bytes,
+        *,
+        epoch: int = 1,
+        is_v6: bool = False,
+        root: End | None = None,
     ) -> None:
-        self._namespace.call(self.plane.add_job, job, epoch, workers, key)
+        """Of a rack, where there is a root."""
+        upstream = (root.host, root.port, RACK, RACKS) if root else None
+        self._namespace.call(self.plane.add_job, job, epoch, workers, key, upstream)
         for worker in range(workers):
             end = worker_end(worker, is_v6=is_v6)
             self.plane.bind_worker(job, worker, end.host, end.port)
@@ -93,7 +105,10 @@ class Kernel:
         return options.result, out.raw[: options.data_size_out]
 
     def addressee(self, job: int, data: bytes) -> tuple[int, int, int]:
-        """Slot, version and worker (255: everyone) that stand in place of an answer's address."""
+        """Slot, version and worker that stand in place of an answer's address.
+
+        Of workers, 254 is the root, and 255 everyone.
+        """
         ticket = int.from_bytes(data[30:34], "little")
         assert ticket >> 16 == self._places[job].value
         return ticket >> 9 & 127, ticket >> 8 & 1, ticket & 255
@@ -108,12 +123,20 @@ class Kernel:
             version.turn = ((number >> 1) + 1) % (1 << 31)
         self._slots[self._slot_place(job, slot)] = state
 
+    def path_up(self, job: int) -> bytes:
+        """The Ethernet addresses between which the root's datagrams come."""
+        return bytes(self._parents[self._places[job].value].at.ends)
+
     def path(self, job: int, worker: int) -> bytes:
         """The Ethernet addresses between which a worker's contributions come."""
         return bytes(self._workers[self._places[job].value * WORKERS_MAX + worker].ends)
 
     def _slot_place(self, job: int, slot: int) -> int:
         return self._places[job].value * SLOTS + slot
+
+    def send_down(self, payload: bytes) -> tuple[int, bytes]:
+        """As the root."""
+        return self.run(frame(ROOT, AGGREGATOR, payload))
 
     def send(self, worker: int, payload: bytes) -> tuple[int, bytes]:
         return self.run(frame(worker_end(worker), AGGREGATOR, payload))

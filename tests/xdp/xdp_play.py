@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from slot_model import Round, SlotModel
-from slot_wire import NO_BLOCK, Slotted, decoded
-from xdp_kernel import DROP, REDIRECT, Kernel
+from slot_model import Answer, Round, SlotModel
+from slot_wire import NO_BLOCK, RECALL, RESULT, Slotted, decoded
+from xdp_kernel import DROP, RACK, RACKS, REDIRECT, ROOT, Kernel
 
 from sparsewire.xdp.maps import SLOTS, Version
 
@@ -14,15 +14,26 @@ JOB, KEY = 0x1122334455667788, bytes(range(32))
 EVENTS = 150
 
 NO_COUNTS = dict.fromkeys(
-    ["contributions", "duplicates", "stale", "rejected", "results", "resent", "recalls"], 0
+    (
+        "contributions",
+        "duplicates",
+        "stale",
+        "rejected",
+        "results",
+        "resent",
+        "recalls",
+        "passed",
+        "passed_again",
+    ),
+    0,
 )
 
 
-def play(programs: Kernel, seed: int, workers: int) -> None:
+def play(programs: Kernel, seed: int, workers: int, *, in_rack: bool = False) -> None:
     """One play, with a job of its own; raises AssertionError where the two differ."""
-    programs.add_job(JOB, workers, KEY)
+    programs.add_job(JOB, workers, KEY, root=ROOT if in_rack else None)
     try:
-        playing = Play(programs, workers, random.Random(seed))
+        playing = (RackPlay if in_rack else Play)(programs, workers, random.Random(seed))
         for _ in range(EVENTS):
             playing.step()
         playing.check_state()
@@ -35,12 +46,16 @@ class Play:
 
     def __init__(self, programs: Kernel, workers: int, draw: random.Random) -> None:
         self._programs, self._workers, self._draw = programs, workers, draw
-        self._model = SlotModel(workers)
+        self._model = self._model_of(workers)
         self._last: dict[tuple[int, int], Slotted] = {}
         self._sent: list[Slotted] = []
         self._slots = draw.sample(range(SLOTS), 2)
         # Alike on all workers, as the operations are.
         self._blocks = {slot: draw.choice([16, 32, 240, 256]) for slot in self._slots}
+
+    @staticmethod
+    def _model_of(workers: int) -> SlotModel:
+        return SlotModel(workers)
 
     def step(self) -> None:
         """One datagram: mostly the one that the protocol asks for, or any that was sent before."""
@@ -54,7 +69,9 @@ class Play:
 
     def deliver(self, sent: Slotted) -> None:
         answer = self._model.take(sent)
-        verdict, data = self._programs.send(sent.worker, sent.encoded())
+        self._check_answer(sent, answer, *self._programs.send(sent.worker, sent.encoded()))
+
+    def _check_answer(self, sent: Slotted, answer: Answer, verdict: int, data: bytes) -> None:
         if answer.datagram is None:
             assert verdict == DROP
             return
@@ -99,11 +116,51 @@ class Play:
         return tuple(self._draw.randrange(-(1 << 31), 1 << 31) for _ in range(block))
 
 
+class RackPlay(Play):
+    """With a root, which answers what was passed to it, says so again, and recalls in vain."""
+
+    @staticmethod
+    def _model_of(workers: int) -> SlotModel:
+        return SlotModel(workers, RACK)
+
+    def step(self) -> None:
+        if self._draw.random() < 0.35:
+            self._hear(self._result_in(self._draw.choice(self._slots)))
+        else:
+            super().step()
+
+    def _hear(self, told: Slotted) -> None:
+        answer = self._model.hear(told)
+        self._check_answer(told, answer, *self._programs.send_down(told.encoded()))
+
+    def _result_in(self, slot: int) -> Slotted:
+        """Mostly of the round that waits, or of one nearby."""
+        rounds = self._model.slots.get(slot, [Round((1 << 32) - 1)])
+        waiting = [r.number for r in rounds if r.waits]
+        number = self._draw.choice(waiting or [r.number for r in rounds])
+        if self._draw.random() < 0.2:
+            number += self._draw.choice([-2, -1, 1])
+        block = self._blocks[slot] if self._draw.random() < 0.95 else 48
+        return Slotted(
+            JOB,
+            self._draw.randrange(RACKS),
+            slot,
+            number % (1 << 32),
+            next=self._draw.choice([0, 5, NO_BLOCK]),
+            exponent=self._draw.choice([0, 127, 255]),
+            values=self._values(block),
+            kind=self._draw.choice([RESULT, RESULT, RECALL]),
+            block=block,
+            key=KEY,
+        )
+
+
 def check_round(ours: Round, its: Version, workers: int) -> None:
     missing = set(range(workers)) - ours.contributions.keys() if ours.block else set()
     assert its.turn == ((ours.number >> 1) + 1) % (1 << 31)
     assert its.missing == sum(1 << worker for worker in missing)
     assert ~its.reach & 0xFFFFFFFF == ours.next
     assert its.exponent == ours.exponent
+    assert (its.waits, its.urged - 1) == (ours.waits, ours.urged)
     assert bool(its.present) == bool(ours.sums)
     assert [value & 0xFFFFFFFF for value in ours.sums] == list(its.sums)[: len(ours.sums)]

@@ -44,7 +44,9 @@ class Rack:
 
 
 @contextmanager
-def rack(workers: int, *, opener: str = "gro", is_v6: bool = False) -> Iterator[Rack]:
+def rack(
+    workers: int, *, opener: str = "gro", is_v6: bool = False, mtu: int = 1500
+) -> Iterator[Rack]:
     """A rack of so many hosts; `opener` says how the switch comes to take what programs send."""
     network = "fd77::" if is_v6 else "10.77.0."
     addresses = [f"{network}{number + 1}" for number in range(workers + 1)]
@@ -54,7 +56,7 @@ def rack(workers: int, *, opener: str = "gro", is_v6: bool = False) -> Iterator[
             for number in range(workers + 2)
         ]
         switch, near, *far = spaces
-        link = Link(None, 1500)
+        link = Link(None, mtu)
         hosts = [Host(*each, link) for each in zip(far, ([a] for a in addresses[1:]), strict=True)]
         aggregator = Host(near, addresses[:1], link)
         build(switch, hosts, [aggregator], use_xdp=opener == "pass")

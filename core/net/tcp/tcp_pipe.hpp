@@ -19,12 +19,16 @@ class TcpPipe final : public Pipe {
   Result<std::size_t> read(std::span<const iovec> into) override;
   std::size_t undelivered() const override;
   void expect_answers_within(std::chrono::milliseconds patience) override;
+  void expect_losses() override { ends_apart_ = true; }
   void close() override;
   void disown() override;
 
  private:
+  Result<std::size_t> send(std::span<const iovec> from);
+
   int fd_;
   std::string peer_;
+  bool ends_apart_ = false;  // The last byte of a small message is a packet of its own.
 };
 
 }  // namespace sparsewire::net

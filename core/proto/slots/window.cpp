@@ -14,6 +14,7 @@ constexpr Microseconds kFirstTimeout{100'000};
 
 constexpr Microseconds kMostBelieved{10'000};
 constexpr int kLeastTimesBelieved = 8;
+constexpr int kSamplesOfStretch = 16;
 
 constexpr double kFirstWindow = 32;
 constexpr double kLeastWindow = 4;
@@ -36,9 +37,18 @@ void RoundTrip::add(Microseconds sample) {
     return;
   }
   least_ = std::clamp(sample, Microseconds{1}, least_);
-  const Exact exact(std::min(sample, std::max(kMostBelieved, kLeastTimesBelieved * least_)));
+  const Exact exact(std::min(sample, most_believed(sample)));
   variation_ = 0.75 * variation_ + 0.25 * Exact(std::chrono::abs(smoothed_ - exact));
   smoothed_ = 0.875 * smoothed_ + 0.125 * exact;
+}
+
+Microseconds RoundTrip::most_believed(Microseconds sample) {
+  current_least_ = std::min(current_least_, sample);
+  if (--samples_left_ <= 0) {
+    recent_least_ = std::exchange(current_least_, Microseconds::max());
+    samples_left_ = kSamplesOfStretch;
+  }
+  return std::max({kMostBelieved, kLeastTimesBelieved * least_, 2 * recent_least_});
 }
 
 Microseconds RoundTrip::timeout() const { return std::max(timeout_of_overtaken(), kLeastTimeout); }

@@ -15,7 +15,8 @@ class RoundTrip {
  public:
   // Of a contribution that was sent once, until its result came. Where another worker's was lost,
   // it holds the time until somebody's timer ran out, so that timeouts would grow with what they
-  // delay themselves: more than 10 ms, and 8 times the least round trip, are not believed.
+  // delay themselves: more than 10 ms, and 8 times the least round trip, are not believed, unless
+  // all take so long. Then a queue stands.
   void add(Microseconds sample);
 
   // How long to wait for a result: within 2 ms and 1 s, and 100 ms as long as nothing is known.
@@ -31,7 +32,13 @@ class RoundTrip {
   using Exact = std::chrono::duration<double, std::micro>;
   static Microseconds rounded(Exact time) { return std::chrono::round<Microseconds>(time); }
 
+  Microseconds most_believed(Microseconds sample);
+
   Microseconds least_{0};  // zero: no sample yet
+  // The least of a stretch of samples, and of the one before.
+  Microseconds current_least_ = Microseconds::max();
+  Microseconds recent_least_{0};
+  int samples_left_ = 0;  // of the stretch
   Exact smoothed_{0};
   Exact variation_{0};
 };
@@ -67,7 +74,7 @@ class CongestionWindow {
   void measure_rate(Microseconds now);
 
   static constexpr Microseconds kNone = Microseconds::max() / 4;
-  static constexpr Microseconds kJitter{50};
+  static constexpr Microseconds kJitter{100};
 
   double most_;
   double size_;

@@ -13,6 +13,7 @@ from sparsewire import SparseVector
 from sparsewire.bench.fixed_point import FixedPointSum, fixed_point_sum
 from sparsewire.bench.job import Case, Job
 from sparsewire.bench.patterns import Array, Contribution, Pattern, contribute, numpy_dtype
+from sparsewire.bench.traced import replay
 
 # Where the sum names this share of the elements, it is smaller as a dense array.
 _DENSE_RESULT = 1 / 3
@@ -50,9 +51,12 @@ def prepare(job: Job, case: Case, rank: int, groups: list[range]) -> CaseData:
     `groups` are of ranks that are added up before others.
     """
     ranks = groups[-1].stop
-    pattern, dtype = Pattern.parse(case.pattern), numpy_dtype(job.dtype)
+    dtype = numpy_dtype(job.dtype)
 
     def part(of: int) -> Contribution:
+        if job.trace is not None:
+            return replay(job.trace, case.pattern, dtype, job.seed, of)
+        pattern = Pattern.parse(case.pattern)
         return contribute(pattern, case.elements, case.density, dtype, job.seed, of)
 
     dense = part(rank).dense().reshape(-1)[: case.elements]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from sparsewire._core import ALGORITHMS, DTYPES
 from sparsewire.arguments import codecs
 from sparsewire.bench.fixed_point import TYPES
 from sparsewire.bench.patterns import Pattern, numpy_dtype
+from sparsewire.bench.traced import traces_in
 from sparsewire.errors import ExperimentError
 from sparsewire.measure.conditions import proc_entry
 from sparsewire.measure.sizes import parse_density, parse_elements, split_list
@@ -82,6 +83,7 @@ class Settings:
     precision: str | None = None
     lanes: int | None = None
     arithmetic: str | None = None
+    trace: str | None = None
     seed: int = 1
     timeout: float = 300.0
 
@@ -142,13 +144,19 @@ class BenchOptions(Settings):
 
     def job(self, ranks: int, case_s: float | None = None) -> Job:
         """Read and check everything; ExperimentError says what does not fit."""
+        if self.trace is not None and (own := traces_in(self.trace).dtype) not in (
+            None,
+            self.dtype,
+        ):
+            return replace(self, dtype=own).job(ranks, case_s)
         dtype = numpy_dtype(self.dtype)
         if self.op == "avg" and dtype.kind == "i":
             raise ExperimentError(f"an average of {self.dtype} is no {self.dtype}; use --op sum")
         self._check_sparse()
         self._check_precision()
         self._check_arithmetic()
-        cases = list(self._cases(dtype.itemsize))
+        make = self._cases if self.trace is None else self._traced_cases
+        cases = list(make(dtype.itemsize))
         _check_memory(max(case.elements for case in cases) * dtype.itemsize, ranks)
         settings = {field.name: getattr(self, field.name) for field in fields(Settings)}
         return Job(cases=cases, backends=self._backends(), case_s=case_s, **settings)
@@ -168,6 +176,14 @@ class BenchOptions(Settings):
             Pattern.parse(pattern)
             iterations, warmup, burst = self._calls(elements * item_bytes)
             yield Case(pattern, elements, density, iterations, warmup, burst)
+
+    def _traced_cases(self, item_bytes: int) -> Iterator[Case]:
+        """Every bucket of every step that was recorded."""
+        if self.elements or self.bytes:
+            raise ExperimentError("a trace has its own sizes: leave --elements and --bytes away")
+        assert self.trace is not None
+        for name, elements, density in traces_in(self.trace).cases():
+            yield Case(name, elements, density, *self._calls(elements * item_bytes))
 
     def _calls(self, payload: int) -> tuple[int, int, int]:
         """Measured calls, calls before them, and calls in a burst, for buffers of so many bytes."""

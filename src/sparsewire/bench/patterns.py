@@ -54,6 +54,11 @@ class Pattern:
         return f"{kind}, the same on every rank" if self.same else kind
 
 
+def in_words(pattern: str) -> str:
+    """What legends call a case's pattern, which may be a recorded one."""
+    return Pattern.parse(pattern).in_words if _PATTERN.fullmatch(pattern) else pattern
+
+
 @dataclass(frozen=True)
 class Contribution:
     """The non-zero units of one rank, of `total`: row i of `values` lies at unit `units[i]`."""
@@ -91,7 +96,7 @@ def contribute(
     units: npt.NDArray[np.int64] | slice = slice(None)
     if count < total:
         units = _choose(place, total, count, pattern.exponent)
-    values = _values(np.random.default_rng([seed, rank, 1]), count, pattern.unit, dtype)
+    values = random_values(np.random.default_rng([seed, rank, 1]), count, pattern.unit, dtype)
     return Contribution(units, values, total)
 
 
@@ -112,7 +117,8 @@ def _choose(
     return np.flatnonzero(keys <= largest)
 
 
-def _values(rng: np.random.Generator, count: int, unit: int, dtype: np.dtype[Any]) -> Array:
+def random_values(rng: np.random.Generator, count: int, unit: int, dtype: np.dtype[Any]) -> Array:
+    """Values that are not zero but by a chance in millions, shape (count, unit)."""
     if np.issubdtype(dtype, np.integer):
         return rng.integers(1, 100, (count, unit), dtype=dtype)
     # Both signs and full mantissas, so that sums in another order give other bits.

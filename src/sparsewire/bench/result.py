@@ -14,7 +14,7 @@ import numpy as np
 from rich.table import Table
 
 from sparsewire.bench.job import OTHERS, Case, Sample, in_words
-from sparsewire.bench.patterns import Pattern
+from sparsewire.bench.patterns import in_words as pattern_in_words
 from sparsewire.experiment.cluster import Cluster
 from sparsewire.experiment.report import Column, new_figure, number, table
 from sparsewire.measure.wire_limit import DENSE, Share, ring_bytes, sparse_bytes
@@ -243,7 +243,7 @@ def _draw(axes: Axes, results: Sequence[CaseResult]) -> None:
             # Where the zeros of a dense tensor lie makes no difference, so one line will do.
             if not is_dense or pattern == patterns[0]:
                 if not is_dense and len(patterns) > 1:
-                    label = f"{label}, {Pattern.parse(pattern).in_words}"
+                    label = f"{label}, {pattern_in_words(pattern)}"
                 _draw_backend(axes, of_pattern, backend, label)
     axes.set(xscale="log", yscale="log", xlabel="density", ylabel="time [ms]")
     if results[0].gloo_limit_s is not None:

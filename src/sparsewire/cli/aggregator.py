@@ -50,8 +50,8 @@ def aggregator(
     ),
     parent: str | None = typer.Option(
         None,
-        help="With `--transport udp`: the aggregator above, HOST:PORT or [IPv6]:PORT, where this "
-        "one takes part as one worker, with the sums of its own, which are a rack's.",
+        help="With `--transport udp` or `xdp`: the aggregator above, HOST:PORT or [IPv6]:PORT, "
+        "where this one takes part as one worker, with the sums of its own, which are a rack's.",
     ),
     verbose: bool = typer.Option(
         False, "--verbose", "-v", help="Log workers that come and jobs that end."
@@ -121,5 +121,5 @@ def _check_transport(transport: str, interface: str, parent: str | None) -> None
             "--transport xdp and --interface go together: name the network interface to which the "
             "workers' datagrams come, such as --interface eth0"
         )
-    if parent and transport != "udp":
-        raise ValueError(f"--parent goes with --transport udp, not with {transport}")
+    if parent and transport == "tcp":
+        raise ValueError("--parent goes with --transport udp or xdp, not with tcp")

@@ -67,6 +67,11 @@ def all_reduce(
         help="Where the non-zeros lie: blocks:256, blocks:256,same (on every rank alike), "
         "random (single elements), zipf:1.1 (by a power law); several separated by |.",
     ),
+    trace: Path | None = typer.Option(
+        None,
+        help="Replay what `sparsewire profile --trace` saved, a directory or a rank's file, in "
+        "place of --elements, --density, --pattern and --dtype; by as many ranks as recorded.",
+    ),
     dtype: Literal["float32", "float64", "float16", "bfloat16", "int32", "int64"] = typer.Option(
         "float32", help="Element type."
     ),
@@ -134,7 +139,7 @@ def all_reduce(
     hierarchy: bool = typer.Option(
         False,
         "--hierarchy",
-        help="An aggregator in each rack, below one for all, with --transport udp.",
+        help="An aggregator in each rack, below one for all, with --transport udp or xdp.",
     ),
     lanes: int | None = typer.Option(
         None,
@@ -168,6 +173,9 @@ def all_reduce(
         from sparsewire.lab import parse_loss
         from sparsewire.lab.aggregators import needed
 
+        if trace is not None:
+            given["trace"] = str(trace.absolute())
+            ranks = _recorded_ranks(given["trace"], hosts, ranks)
         cluster = _cluster(
             hosts,
             ranks,
@@ -239,6 +247,14 @@ def operators(
         files = ResultFiles(json_file).checked()
         names = split_list(operator) if operator else OPERATORS
         operators_report(names, parse_elements(elements, 4), repetitions, seed).present(files)
+
+
+def _recorded_ranks(trace: str, hosts: int | None, ranks: int | None) -> int | None:
+    """On loopback as many ranks as recorded, unless somebody says how many."""
+    from sparsewire.bench.traced import traces_in
+
+    recorded = traces_in(trace).ranks
+    return recorded if hosts is None and ranks is None and recorded > 1 else ranks
 
 
 def _cluster(

@@ -64,8 +64,8 @@ def lab(
     hierarchy: bool = typer.Option(
         False,
         "--hierarchy",
-        help="An aggregator in each rack, below one for all, with --transport udp. Ranks find "
-        "SPARSEWIRE_RACK in their environment, too.",
+        help="An aggregator in each rack, below one for all, with --transport udp or xdp. Ranks "
+        "find SPARSEWIRE_RACK in their environment, too.",
     ),
     grace: float = typer.Option(
         30.0, min=0.0, help="Seconds that the other ranks are given once one has failed."

@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 import typer
 
-from sparsewire.cli import aggregator, bench, doctor, lab, optimize, training
+from sparsewire.cli import advise, aggregator, bench, doctor, lab, optimize, profile, training
 
 app = typer.Typer(
     help="Sparse collective communication for distributed training: send only what is not zero.",
@@ -36,10 +36,12 @@ def main(
 
 
 app.command()(training.demo)
-# Options after the command's name belong to the command that the hosts run.
+# Options after the command's name belong to the command that is run.
 app.command(context_settings={"allow_interspersed_args": False})(lab.lab)
+app.command(context_settings={"allow_interspersed_args": False})(profile.profile)
 bench.app.command()(training.training)
 app.add_typer(bench.app, name="bench")
 app.command()(optimize.optimize)
+app.command()(advise.advise)
 app.command()(doctor.doctor)
 app.add_typer(aggregator.app, name="aggregator")

@@ -51,6 +51,8 @@ SLOTS = (
     Metric("results", "Rounds completed."),
     Metric("resent", "Results sent again to one worker."),
     Metric("recalls", "Datagrams that ask for a contribution that is missing."),
+    Metric("passed", "Of a rack's aggregator: contributions to the root."),
+    Metric("passed_again", "Repeats of contributions to the root."),
 )
 UPTIME = Metric("uptime_seconds", "Seconds since the aggregator started.", False)
 
@@ -96,7 +98,8 @@ def tables(status: AggregatorStatus, before: AggregatorStatus | None = None) -> 
 
 
 def _headline(status: AggregatorStatus) -> str:
-    where = f" at {status.interface}" if status.interface else ""
+    by = f" by {status.hook}" if status.hook not in ("", status.transport) else ""
+    where = f"{by} at {status.interface}" if status.interface else ""
     return f"aggregator {status.address}, {status.transport}{where}, up {status.seconds:.0f} s"
 
 

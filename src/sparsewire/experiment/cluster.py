@@ -49,8 +49,8 @@ class Cluster:
             raise ExperimentError(f"{self.ranks} ranks do not fill hosts of {self.ranks_per_host}")
         if self.trunk and self.racks == 1:
             raise ExperimentError("--trunk is between racks; give --racks too")
-        if self.levels > 1 and self.transport != UDP:
-            raise ExperimentError("--hierarchy needs --transport udp")
+        if self.levels > 1 and self.transport not in (UDP, XDP):
+            raise ExperimentError("--hierarchy needs --transport udp or xdp")
         for link in filter(None, (self.link, self.aggregator_link, self.trunk)):
             parse_link(link)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sparsewire.lab.site import TCP, XDP, Site, free_ports
+from sparsewire.lab.site import TCP, UDP, XDP, Site, free_ports
 from sparsewire.options import Address
 
 # As the command `sparsewire` itself does, wherever it is installed.
@@ -47,10 +47,12 @@ class Aggregation:
         """The place and the command line of each aggregator."""
         for place, address, parent in self.services:
             above = [] if parent is None else ["--parent", str(parent)]
-            yield place, [*_COMMAND, "--bind", str(address), *self._engine(), *above]
+            yield place, [*_COMMAND, "--bind", str(address), *self._engine(parent), *above]
 
-    def _engine(self) -> list[str]:
+    def _engine(self, parent: Address | None) -> list[str]:
         transport = self.site.transport
+        if transport == XDP and self.site.levels == 2 and parent is None:
+            transport = UDP  # Of two levels, the kernel's is the lower one.
         if transport is None or transport == TCP:
             return []
         if transport != XDP:

@@ -1,5 +1,6 @@
 """A cable of the lab: a veth pair whose two ends limit what they send, and may lose some of it."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pyroute2 import IPRoute
@@ -16,12 +17,13 @@ _BURST_BYTES = 80 * 1024
 _QUEUE_BYTES = 4 * 1024 * 1024
 
 # What a device may do for the system, in the kernel's words.
+UDP_SEGMENTING = ("tx-udp-segmentation",)
 _SEGMENTING = (
     "tx-tcp-segmentation",
     "tx-tcp-ecn-segmentation",
     "tx-tcp-mangleid-segmentation",
     "tx-tcp6-segmentation",
-    "tx-udp-segmentation",
+    *UDP_SEGMENTING,
 )
 
 
@@ -59,12 +61,12 @@ def _condition(name: str, link: Link) -> None:
     with IPRoute() as route:
         _shape(route, route.link_lookup(ifname=name)[0], link.bits_per_second)
     if link.loss is not None:
-        _segment_here(name)
+        segment_here(name)
     if link.loss:
         lose(name, link.loss)
 
 
-def _segment_here(name: str) -> None:
+def segment_here(name: str, features: Sequence[str] = _SEGMENTING) -> None:
     """Have the system cut what TCP and UDP give it in one before it leaves, not the other end.
 
     So that a drop is that of one packet. TCP knows nothing of it: where it makes single packets
@@ -72,10 +74,10 @@ def _segment_here(name: str) -> None:
     """
     device = IoctlEthtool(name)
     try:
-        features = device.get_features()
-        for feature in _SEGMENTING:
-            features[feature] = False
-        device.set_features(features)
+        told = device.get_features()
+        for feature in features:
+            told[feature] = False
+        device.set_features(told)
     finally:
         device.close()
 

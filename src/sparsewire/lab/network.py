@@ -38,7 +38,8 @@ def build(
     """Connect all hosts to bridges in `switch`, one for each of their links in each rack.
 
     Where there are several racks, `trunk` connects them. With `use_xdp`, what XDP programs at
-    aggregators send arrives. Raises OSError where the kernel refuses.
+    aggregators send arrives, and datagrams come to them one by one. Raises OSError where the kernel
+    refuses.
     """
     try:
         for number in range(len(hosts[0].addresses)):
@@ -53,6 +54,7 @@ def build(
                 edge = _connect_aggregator(switch, host, number, place)
                 if use_xdp:
                     switch.call(xdp.accept, edge)
+                    switch.call(cable.segment_here, edge, cable.UDP_SEGMENTING)
     except (NetlinkError, EthtoolError) as error:
         raise OSError(f"cannot build the network: {error!r}") from error
 

@@ -48,7 +48,7 @@ def nonzero_blocks(vector: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return np.logical_or.reduceat(vector != 0, np.arange(0, len(vector), BLOCK))
 
 
-def colocated_bytes(payload: int, ranks: int, share: Share) -> float:
+def colocated_bytes(payload: float, ranks: int, share: Share) -> float:
     """Bytes that each host sends, and receives, where every rank owns 1/n of the positions.
 
     It sends its non-zero blocks to the other owners and its share of the union to all others.

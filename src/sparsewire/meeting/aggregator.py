@@ -158,7 +158,7 @@ class AggregatorServer:
         ask for a window of `window_max`. One that says nothing for `grace` seconds is let go.
 
         With `transport` "udp" it also adds up what comes by datagrams to the same port; with "xdp"
-        the kernel does, for what comes in by `interface`. With "udp" and a `parent`, the
+        the kernel does, for what comes in by `interface`. With one of them and a `parent`, the
         aggregator is that of a rack, and takes part there as one worker. `disturb` is what is to
         happen to datagrams, for tests: see `Options`.
         """
@@ -179,6 +179,7 @@ class AggregatorServer:
                     has_secret=bool(secret),
                     memory=memory,
                     job_memory=job_memory,
+                    interface=interface,
                     disturb=disturb,
                 )
                 opened.callback(self._rack.close)
@@ -242,12 +243,12 @@ class AggregatorServer:
         stats = self._core.stats()
         if self._plane:
             stats = {name: n for name, n in stats.items() if not name.startswith("datagrams_")}
-            stats["datagrams_strange"] = self._plane.strays()
+            stats["datagrams_strange"] = self._plane.stats()["datagrams_strange"]
         return stats
 
     def status(self) -> AggregatorStatus:
         """What an observer is told; from the thread that serves."""
-        slots = self._plane.stats() if self._plane else self._core.slots()
+        slots = (self._plane or self._core).slots()
         jobs = [
             JobStatus(f"{number:016x}", job.epoch, job.world_size, job.here, slots.get(number, {}))
             for number, job in self._guard.jobs.items()
@@ -259,6 +260,7 @@ class AggregatorServer:
             self.stats(),
             tuple(jobs[:JOBS_TOLD]),
             len(jobs[JOBS_TOLD:]),
+            below.hook if (below := self._plane or self._rack) else "",
         )
 
     def close(self) -> None:
@@ -287,7 +289,7 @@ class AggregatorServer:
             return
         key = datagram_key(job.key, job.epoch)
         if self._plane:
-            self._plane.add_job(hello.job, job.epoch, job.world_size, key)
+            self._plane.add_job(hello.job, job.world_size, job.epoch, key)
         place = hello.job, hello.world_size, hello.rank, hello.lane
         self._core.add_worker(*place, connection.detach(), job.epoch, key)
 

@@ -19,7 +19,7 @@ from sparsewire.meeting.place import Place
 from sparsewire.meeting.racks import RackPlace
 from sparsewire.options import DATAGRAM_MAX, DATAGRAM_MIN, Address, Options
 
-HELLO, WELCOME = 4, 5
+CONTRIBUTION, HELLO, WELCOME = 1, 4, 5
 TRY_S = 5.0
 _PAUSE_S = 0.02
 _PAUSE_MAX_S = 0.2

@@ -65,6 +65,8 @@ class AggregatorStatus:
     totals: dict[str, int]
     jobs: tuple[JobStatus, ...]
     jobs_left_out: int = 0
+    hook: str = ""
+    """Where the kernel adds up: "xdp", in the driver, or "tc", behind it; "": nowhere."""
 
     def encode(self) -> bytes:
         document = json.dumps(asdict(self), separators=(",", ":")).encode()
@@ -78,7 +80,7 @@ class AggregatorStatus:
             jobs = tuple(map(_job, told.pop("jobs")))
             status = cls(**told, jobs=jobs)
             _check_counts(status.totals, status.jobs_left_out)
-            texts = (status.address, status.transport, status.interface)
+            texts = (status.address, status.transport, status.interface, status.hook)
             if not all(text.isprintable() for text in texts) or status.seconds < 0:
                 raise ValueError
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

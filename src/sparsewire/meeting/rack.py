@@ -11,6 +11,7 @@ from sparsewire._core import RackAggregator
 from sparsewire.errors import Error
 from sparsewire.meeting.datagrams import connect_datagrams, datagram_key
 from sparsewire.meeting.handshake import Hello
+from sparsewire.meeting.kernel_plane import KernelPlane
 from sparsewire.meeting.relay import Relay
 from sparsewire.options import Address
 
@@ -28,25 +29,39 @@ class Rack:
         has_secret: bool,
         memory: int,
         job_memory: int,
+        interface: str = "",
         disturb: str = "",
     ) -> None:
-        """Take over `workers`, bound for their datagrams. Raises Error for no address."""
+        """Take over `workers`, bound for their datagrams. Raises Error for no address.
+
+        With an `interface`, the kernel adds up what comes in there.
+        """
         try:
             above = connect_datagrams(parent)
         except (Error, OSError) as error:
             workers.close()
             raise Error(f"the parent {parent} cannot be reached: {error}") from None
-        host, port = above.getpeername()[:2]
-        self._core = RackAggregator(
-            memory=memory,
-            job_memory=job_memory,
-            workers=workers.detach(),
-            parent=above.detach(),
-            disturb=disturb,
-        )
-        self._relay = Relay(Address(host, port), may_register=not has_secret)
+        address = Address(*above.getpeername()[:2])
+        self._core: RackAggregator | KernelPlane
+        if interface:
+            above.close()
+            self._core = KernelPlane(interface, workers, address)
+        else:
+            self._core = RackAggregator(
+                memory=memory,
+                job_memory=job_memory,
+                workers=workers.detach(),
+                parent=above.detach(),
+                disturb=disturb,
+            )
+        self._relay = Relay(address, may_register=not has_secret)
         self._jobs: set[int] = set()
         self._refused = 0
+
+    @property
+    def hook(self) -> str:
+        """Where the kernel adds up: "xdp" or "tc"; "" where it does not."""
+        return self._core.hook if isinstance(self._core, KernelPlane) else ""
 
     @property
     def reaches_parent(self) -> bool:
@@ -69,7 +84,7 @@ class Rack:
         for job in self._jobs - jobs.keys():
             self._core.remove_job(job)
             self._jobs.discard(job)
-        refused = self._core.stats()["jobs_refused"]
+        refused = self._core.stats().get("jobs_refused", 0)
         if refused > self._refused:
             _log.warning("a job needs more memory than --memory and --job-memory leave")
         self._refused = refused

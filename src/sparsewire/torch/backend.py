@@ -1,6 +1,7 @@
 """Registers the backend with torch.distributed, makes what torch asks it for, and finds it again.
 
-Torch 2.14 and newer find `register` through the entry point in pyproject.toml: no import is needed.
+No import is needed: torch 2.14 and newer find `register` through the entry point in pyproject.toml,
+older ones through `sparsewire.autoload`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 from torch.torch_version import TorchVersion
 
+from sparsewire.autoload import NAME
 from sparsewire.communicator import Communicator
 from sparsewire.errors import Error
 from sparsewire.torch.backed_group import BackedGroup, EngineBackend, Group
 from sparsewire.torch.dispatch import bring_all_tensors
-from sparsewire.torch.member import NAME, Member
+from sparsewire.torch.lives import of_this_life
+from sparsewire.torch.member import Member
 
 # Older ones lose works of Python that C++ waits for, or compute FSDP2 on the CPU wrongly.
 OLDEST = "2.9.0"
@@ -38,7 +41,8 @@ def register() -> None:
         raise ImportError(
             f"sparsewire needs torch {OLDEST} or newer, and this is {torch.__version__}: upgrade it"
         )
-    if NAME.upper() not in dist.Backend._plugins:
+    # Asked whether it contains us, the table of autoload.py would come here again.
+    if dist.Backend._plugins.get(NAME.upper()) is None:
         if TAKES_BACKENDS:
             bring_all_tensors()
         dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
@@ -55,7 +59,8 @@ def _create(settings: Any, options: object) -> Any:
             f'backend "{NAME}" cannot change its members: leave out enable_reconfigure, and make '
             "a new group instead"
         )
-    member = join(settings.store, settings.group_rank, settings.group_size, settings.timeout)
+    rank, size, timeout = settings.group_rank, settings.group_size, settings.timeout
+    member = join(of_this_life(settings.store, rank, size, timeout), rank, size, timeout)
     return _wrapped(settings, member) if TAKES_BACKENDS else member
 
 
@@ -79,6 +84,16 @@ def join(store: Store, rank: int, size: int, timeout: timedelta) -> Member:
     """Make this rank's end of a group; all ranks make theirs together."""
     kind = EngineBackend if TAKES_BACKENDS else Group
     return kind(store, rank, size, timeout)
+
+
+def group_of(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
+    """A group of these ranks that torch does not keep books about; all ranks make it together."""
+    member: Any = join(store, rank, size, timeout)
+    if not TAKES_BACKENDS:
+        return member
+    group = BackedGroup(store, member)
+    _members[group] = member
+    return group
 
 
 def member_of(group: dist.ProcessGroup | None) -> Member | None:

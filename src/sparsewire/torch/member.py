@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import AllgatherOptions, PrefixStore, ReduceOptions, Store
 
 import sparsewire
+from sparsewire.autoload import NAME
 from sparsewire.device.accelerator import ACCELERATORS, is_on_device
 from sparsewire.errors import Error
 from sparsewire.lifetime import close_at_exit, closes_now, disown_in_child, never_free
@@ -31,7 +32,6 @@ from sparsewire.torch.forwarding import Forwarding, InnerBackends, untraced
 from sparsewire.torch.futures import Callbacks, current_level
 from sparsewire.torch.work import EngineWork, Health
 
-NAME = "sparsewire"
 Options = TypeVar("Options")
 Start = Callable[[sparsewire.Communicator, float], sparsewire.Work]
 DeviceStart = Callable[..., Handle | None]

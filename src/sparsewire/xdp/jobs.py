@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from sparsewire.errors import Error
 from sparsewire.lifetime import disown_in_child
 from sparsewire.xdp import libbpf
 from sparsewire.xdp.libbpf import library
-from sparsewire.xdp.loader import Programs, interface_index, object_path
+from sparsewire.xdp.loader import NoXdpError, Programs, interface_index, object_path
 from sparsewire.xdp.maps import (
     JOBS_MAX,
     SLOTS,
@@ -22,9 +23,15 @@ from sparsewire.xdp.maps import (
     Counters,
     Job,
     Map,
+    Parent,
     Slot,
     Worker,
 )
+
+_log = logging.getLogger(__name__)
+
+Upstream = tuple[str, int, int, int]
+"""Host and port of the aggregator above; which of its workers this one is, and of how many."""
 
 
 @dataclass(frozen=True)
@@ -43,23 +50,28 @@ class XdpPlane:
     """
 
     def __init__(self, interface: str, port: int) -> None:
-        """Load the programs, and attach them. Raises Error, which says what is missing."""
+        """Load the programs, and attach them. Raises Error, which says what is missing.
+
+        Afterwards `hook` says where they are: "xdp", in the driver, or "tc", behind it.
+        """
         self._interface = interface_index(interface)
         self.programs = Programs(object_path(), port.to_bytes(2, "big"))
         disown_in_child(self, "close")
         self._seats: dict[int, _Seat] = {}
         try:
             self._open_maps()
-            self.programs.attach("grow", interface, libbpf.ATTACH_TC_INGRESS)
-            self.programs.attach("contribute", interface, libbpf.ATTACH_XDP)
+            self.hook = self._attach(interface)
         except BaseException:
             self.close()
             raise
 
-    def add_job(self, job: int, epoch: int, workers: int, key: bytes) -> None:
+    def add_job(
+        self, job: int, epoch: int, workers: int, key: bytes, upstream: Upstream | None = None
+    ) -> None:
         """Take contributions of a job from now on, whose key has 32 bytes.
 
-        Raises Error where it has too many workers, or there are too many jobs.
+        With `upstream` they are those of a rack: its sums go on to there, and what comes of them is
+        the result. Raises Error where it has too many workers, or there are too many jobs.
         """
         if not 1 <= workers <= WORKERS_MAX:
             raise Error(
@@ -70,6 +82,7 @@ class XdpPlane:
             raise Error(f"the aggregator in the kernel has job {job:016x} already")
         place = self._free_place()
         self._jobs[place] = Job.of(epoch, workers, key)
+        self._parents[place] = Parent.at_root(*upstream) if upstream else Parent()
         self._make_copies(place, workers)
         self._seats[job] = _Seat(place, workers)
         self._places[job] = c_uint32(place)
@@ -85,12 +98,22 @@ class XdpPlane:
         place = seat.place * WORKERS_MAX + worker
         bound, known = Worker.at(host, port), self._workers[place]
         if any(other.is_v6 != bound.is_v6 for other in self._bound(seat)):
-            raise Error("all workers of a job must come by IPv4, or all by IPv6")
+            raise Error("all who send for a job must come by IPv4, or all by IPv6")
         # Bound again, it keeps what the programs have learned of its path.
         if not known.is_bound:
             self._workers[place] = bound
         elif (bytes(bound.address), bytes(bound.port)) != (bytes(known.address), bytes(known.port)):
             raise Error(f"worker {worker} of job {job:016x} has greeted from elsewhere")
+
+    def has_job(self, job: int) -> bool:
+        return job in self._seats
+
+    def knows_parent(self, job: int) -> bool:
+        """Whether the programs have learned the way to the parent, by its answer to a greeting.
+
+        Raises KeyError.
+        """
+        return bool(self._parents[self._seats[job].place].at.is_known)
 
     def remove_job(self, job: int) -> None:
         """Take no more contributions of a job, and forget its sums. Raises KeyError."""
@@ -108,7 +131,8 @@ class XdpPlane:
         """What has been counted of a job; raises KeyError.
 
         Contributions taken; duplicates of them; stale ones of rounds that are over; rejected ones
-        of a wrong tag, address or form; results; results resent; recalls.
+        of a wrong tag, address or form; results; results resent; recalls; what was passed to the
+        parent, and passed again.
         """
         return self._counted(self._seats[job].place)
 
@@ -120,21 +144,34 @@ class XdpPlane:
         """Take the programs from the interface. May be called again."""
         self.programs.close()
 
+    def _attach(self, interface: str) -> str:
+        try:
+            self.programs.attach("contribute", interface, libbpf.ATTACH_XDP)
+        except NoXdpError as error:
+            self.programs.attach("contribute_slowly", interface, libbpf.ATTACH_TC_INGRESS)
+            _log.warning("adding up behind the driver, by tc: %s", error)
+            return "tc"
+        self.programs.attach("grow", interface, libbpf.ATTACH_TC_INGRESS)
+        _log.info("adding up in the driver of %s, by XDP", interface)
+        return "xdp"
+
     def _open_maps(self) -> None:
         of = self.programs.map
         self._processors = int(library().libbpf_num_possible_cpus())
         self._places = Map(of("places"), c_uint32, c_uint64)
         self._jobs = Map(of("jobs"), Job)
         self._workers = Map(of("workers"), Worker)
+        self._parents = Map(of("parents"), Parent)
         self._slots = Map(of("slots"), Slot)
         self._copies = Map(of("copies"), c_uint32)
         self._counts = Map(of("counts"), Counters * self._processors)
 
     def _bound(self, seat: _Seat) -> Iterator[Worker]:
-        """The workers of a job whose addresses are known."""
+        """The workers of a job whose addresses are known, and its parent."""
         first = seat.place * WORKERS_MAX
         workers = (self._workers[first + number] for number in range(seat.workers))
-        return (worker for worker in workers if worker.is_bound)
+        everybody = (self._parents[seat.place].at, *workers)
+        return (each for each in everybody if each.is_bound)
 
     def _free_place(self) -> int:
         free = set(range(JOBS_MAX)) - {seat.place for seat in self._seats.values()}

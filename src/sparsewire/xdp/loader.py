@@ -17,6 +17,10 @@ from sparsewire.xdp.libbpf import LinkOptions, library
 _OBJECT = "slots.bpf.o"
 
 
+class NoXdpError(Error):
+    """The driver of an interface takes no XDP, or not as the interface is set up."""
+
+
 def object_path() -> Path:
     """The compiled programs: $SPARSEWIRE_BPF, or beside this module. Raises Error if missing."""
     named = os.environ.get("SPARSEWIRE_BPF")
@@ -91,12 +95,12 @@ def _opened(path: Path) -> int:
 def _load(programs: int) -> None:
     try:
         library().bpf_object__load(programs)
-    except PermissionError as error:
-        raise Error(
-            "no right to load programs into the kernel: it takes CAP_BPF and CAP_NET_ADMIN, which "
-            "root has, as well as containers that are given them"
-        ) from error
     except OSError as error:
+        if error.errno == errno.EPERM:  # The verifier refuses with EACCES, or others.
+            raise Error(
+                "no right to load programs into the kernel: it takes CAP_BPF and CAP_NET_ADMIN, "
+                "which root has, as well as containers that are given them"
+            ) from error
         raise Error(
             f"the kernel ({os.uname().release}) does not take the programs ({error}): they need "
             "Linux 6.6 or newer"
@@ -107,9 +111,10 @@ _ADVICE = {
     errno.EPERM: "it takes CAP_NET_ADMIN there, which root has",
     errno.EBUSY: "another program is there: `ip link show` names it",
     errno.EOPNOTSUPP: "its driver has no native XDP",
-    errno.ERANGE: "the MTU of it or of its peer is too large for XDP, which takes up to 3,506",
+    errno.ERANGE: "the MTU of it or of its peer is too large for XDP",
     errno.ENOSPC: "it has fewer receive queues than its peer has transmit queues",
 }
+_NOT_THE_DRIVERS = (errno.EPERM, errno.EBUSY)
 
 
 def link(program: int, interface: str, place: int) -> int:
@@ -121,4 +126,6 @@ def link(program: int, interface: str, place: int) -> int:
         return int(library().bpf_link_create(program, index, place, ctypes.byref(options)))
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, "is it native XDP that its driver lacks?")
-        raise Error(f"{interface} takes no program ({error}): {advice}") from error
+        is_drivers = place == libbpf.ATTACH_XDP and error.errno not in _NOT_THE_DRIVERS
+        kind = NoXdpError if is_drivers else Error
+        raise kind(f"{interface} takes no program ({error}): {advice}") from error

@@ -55,6 +55,17 @@ class Worker(ctypes.Structure):
         return not bytes(self.address).startswith(_MAPPED)
 
 
+class Parent(ctypes.Structure):
+    """struct parent: the aggregator above, and which of its workers this one is."""
+
+    _fields_ = (("at", Worker), ("rack", c_uint16), ("racks", c_uint16))
+
+    @classmethod
+    def at_root(cls, host: str, port: int, rack: int, racks: int) -> Parent:
+        """One that listens there; raises Error for what is no address."""
+        return cls(Worker.at(host, port), rack, racks)
+
+
 class Counters(ctypes.Structure):
     """struct counters: what one processor has counted of one job."""
 
@@ -68,6 +79,8 @@ class Counters(ctypes.Structure):
             "results",
             "resent",
             "recalls",
+            "passed",
+            "passed_again",
         )
     )
 
@@ -87,7 +100,9 @@ class Version(ctypes.Structure):
         ("present", c_uint8),
         ("last", c_uint16),
         ("told", c_uint16),
-        ("zero", c_uint32),
+        ("waits", c_uint8),
+        ("urged", c_uint8),
+        ("zero", c_uint16),
         ("sums", c_uint32 * BLOCK_MAX),
     )
 

@@ -319,6 +319,34 @@ TEST_CASE("what is to be sent before there is a pipe is kept for it") {
   CHECK_FALSE(from.has_output());
 }
 
+TEST_CASE("where packets are lost, a small message is two, and a large one what it was") {
+  const auto packets = [](std::size_t bytes, bool has_losses) {
+    Random random(7);
+    SocketPair sockets = connected_pair();
+    const Socket copy = sockets.a.duplicate();
+    Connection from(std::make_unique<net::TcpPipe>(sockets.a.release()));
+    Connection to(std::make_unique<net::TcpPipe>(sockets.b.release()));
+    if (has_losses) from.expect_losses();
+    const Frame frame = frame_of(1, bytes, random);
+    from.send(frame.lent());
+    CHECK_FALSE(from.flush());
+    CHECK_FALSE(from.has_output());
+    Recorder recorder;
+    while (recorder.frames.empty()) {
+      wait_readable(to);
+      CHECK_FALSE(receive_all(to, recorder));
+    }
+    CHECK((recorder.frames == std::vector{frame}));
+    std::array<std::uint32_t, 64> info{};  // longer than the library's tcp_info
+    socklen_t size = sizeof info;
+    REQUIRE(::getsockopt(copy.fd(), IPPROTO_TCP, TCP_INFO, info.data(), &size) == 0);
+    constexpr std::size_t kDataSegmentsOut = 39;
+    return info[kDataSegmentsOut];
+  };
+  CHECK(packets(100, true) == packets(100, false) + 1);
+  CHECK(packets(10'000, true) == packets(10'000, false));
+}
+
 TEST_CASE("rings of any size carry frames of any size") {
   Random random(8);
   SocketPair sockets = local_pair();

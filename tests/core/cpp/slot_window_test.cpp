@@ -35,12 +35,20 @@ TEST_CASE("a round trip is smoothed as RFC 6298 says") {
 TEST_CASE("what a timer has delayed is not believed") {
   RoundTrip round_trip;
   for (int i = 0; i < 50; ++i) round_trip.add(Microseconds{200});
-  for (int i = 0; i < 500; ++i) round_trip.add(Microseconds{900'000});
+  for (int i = 0; i < 500; ++i) round_trip.add(Microseconds{i % 8 == 0 ? 200 : 900'000});
   CHECK(round_trip.smoothed() <= Microseconds{10'000});
   CHECK(round_trip.timeout() <= Microseconds{30'000});
   RoundTrip far;
   for (int i = 0; i < 50; ++i) far.add(Microseconds{i % 2 == 0 ? 100'000 : 300'000});
   CHECK(far.smoothed() > Microseconds{150'000});
+}
+
+TEST_CASE("a queue that stands is believed") {
+  RoundTrip round_trip;
+  for (int i = 0; i < 50; ++i) round_trip.add(Microseconds{200});
+  for (int i = 0; i < 100; ++i) round_trip.add(Microseconds{70'000});
+  CHECK(round_trip.smoothed() > Microseconds{60'000});
+  CHECK(round_trip.timeout() > Microseconds{65'000});
 }
 
 TEST_CASE("a timeout keeps its bounds") {
@@ -113,19 +121,19 @@ TEST_CASE("where a queue stands, a loss takes half, and growth ends at half of t
   Microseconds now{0};
   for (int i = 0; i < 200; ++i) pass_round(window, now, Microseconds{200});
   CHECK(window.size() == 128);
-  for (int i = 0; i < 20; ++i) pass_round(window, now, Microseconds{500});
+  for (int i = 0; i < 20; ++i) pass_round(window, now, Microseconds{600});
   window.on_loss(now, now);
   CHECK(window.size() == 64);
-  for (int i = 0; i < 10; ++i) pass_round(window, now, Microseconds{500});
-  CHECK(window.size() > 64);  // 64 in 500 us are less than half of 128 in 200 us.
+  for (int i = 0; i < 10; ++i) pass_round(window, now, Microseconds{600});
+  CHECK(window.size() > 64);  // 64 in 600 us are less than half of 128 in 200 us.
   CHECK(window.size() <= 74);
   for (int i = 0; i < 100; ++i) {
-    pass_round(window, now, Microseconds{200}, Microseconds{500});
+    pass_round(window, now, Microseconds{200}, Microseconds{600});
   }
   window.on_loss(now, now);
   CHECK(window.size() == 64);
   for (int i = 0; i < 1000; ++i) {
-    pass_round(window, now, Microseconds{200}, Microseconds{500});
+    pass_round(window, now, Microseconds{200}, Microseconds{600});
   }
   CHECK(window.size() == 64);
 }

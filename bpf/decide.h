@@ -1,0 +1,60 @@
+// What is to become of a datagram: it is added up, answered, or left to the process.
+#pragma once
+
+#include "parent.h"
+#include "reply.h"
+#include "speaker.h"
+
+static __always_inline void count(__u32 job, enum fate fate, bool is_of_worker) {
+  struct counters* counters = counters_of(job);
+  if (!counters) return;
+  counters->contributions += is_of_worker && (fate == TAKEN || fate == COMPLETED || fate == PASSED);
+  counters->duplicates += is_of_worker && (fate == RESENT || fate == RECALLED || fate == URGED);
+  counters->results += fate == COMPLETED;
+  counters->resent += fate == RESENT;
+  counters->recalls += fate == RECALLED;
+  counters->stale += fate == STALE;
+  counters->rejected += fate == REJECTED;
+  counters->passed += fate == PASSED;
+  counters->passed_again += fate == URGED;
+}
+
+static __always_inline bool is_new(enum fate fate) {
+  return fate == TAKEN || fate == COMPLETED || fate == PASSED;
+}
+
+enum decision { LEFT_ALONE, DROPPED, ANSWERED };
+
+static __always_inline struct verdict judge_all(struct slot* slot, const struct frame* frame,
+                                                const struct speaker* speaker, __u32 steps) {
+  const struct datagram* in = frame->datagram;
+  const __u32 all = everyone(speaker->job);
+  if (is_of_worker(in)) return take(slot, in, frame->end, steps, all, speaker->parent);
+  if (!speaker->parent) return (struct verdict){REJECTED, 0};
+  return hear(slot, in, frame->end, steps, all, speaker->parent->rack);
+}
+
+// With the reply, where it is to be answered.
+static __always_inline enum decision decide(const struct frame* frame, struct speaker* speaker,
+                                            struct reply* reply) {
+  const struct datagram* in = frame->datagram;
+  look_up(in, speaker);
+  if (!is_of_worker(in) && !(speaker->parent && is_of_parent(in))) return LEFT_ALONE;
+  const __u32 steps = steps_in(frame);
+  const bool right = is_right(frame, speaker, steps);
+  if (in->kind == WELCOME) {
+    if (right && !speaker->who->is_known) learn_path(frame, speaker->who);
+    return LEFT_ALONE;
+  }
+  struct slot* slot = right ? slot_of(speaker->job_index, in->slot) : 0;
+  if (!slot || steps > MAX_STEPS) {
+    count(speaker->job_index, REJECTED, is_of_worker(in));
+    return DROPPED;
+  }
+  const struct verdict verdict = judge_all(slot, frame, speaker, steps);
+  count(speaker->job_index, verdict.fate, is_of_worker(in));
+  if (is_new(verdict.fate)) learn_path(frame, speaker->who);
+  if (verdict.fate < COMPLETED) return DROPPED;
+  *reply = reply_to(in, speaker->job_index, verdict);
+  return ANSWERED;
+}

@@ -1,0 +1,50 @@
+// What becomes of a rack's slot by the words of its parent. Nothing here keeps time: what the
+// rack's workers repeat is sent to the parent again, and what that repeats is answered.
+#pragma once
+
+#include "slot.h"
+
+// The workers go by whose contribution was the last, to know whose datagrams get lost: in their
+// rack, unless it was on the way to the parent that one got lost.
+static __always_inline void keep_result(struct version* own, const struct datagram* in,
+                                        const void* end, __u32 steps, __u16 rack) {
+  start_values(own->sums, (const __u32*)(in + 1), end, steps);
+  own->present = steps > 0;
+  own->reach = ~in->next;
+  own->exponent = in->exponent;
+  if (in->worker == rack && own->urged) own->last = own->urged - 1;
+  own->waits = 0;
+}
+
+// A recall says that the rack's contribution to the round behind it has not come, although another
+// rack's came twice.
+static __always_inline enum fate judge_recall(const struct version* own, const struct version* next,
+                                              const struct datagram* in) {
+  if (next->turn == turn_of(in->round + 1)) {
+    if (next->waits) return URGED;
+    return next->missing ? RECALLED : STALE;
+  }
+  const bool is_last =
+      own->turn == turn_of(in->round) && next->turn == turn_of(in->round - 1) && has_ended(own);
+  return is_last ? RECALLED : STALE;
+}
+
+static __always_inline enum fate judge_parent(const struct version* own, const struct version* next,
+                                              const struct datagram* in) {
+  const bool is_awaited = own->turn == turn_of(in->round) && own->waits;
+  if (is_awaited) return own->block == in->block ? COMPLETED : REJECTED;
+  return in->kind == RECALL ? judge_recall(own, next, in) : STALE;
+}
+
+// The verdict on a result or a recall; `all` are the rack's workers.
+static __always_inline struct verdict hear(struct slot* slot, const struct datagram* in,
+                                           const void* end, __u32 steps, __u32 all, __u16 rack) {
+  struct version* own = &slot->version[in->round & 1];
+  struct version* next = &slot->version[~in->round & 1];
+  bpf_spin_lock(&slot->lock);
+  const enum fate fate = judge_parent(own, next, in);
+  if (fate == COMPLETED) keep_result(own, in, end, steps, rack);
+  const __u32 missing = next->missing ?: all;
+  bpf_spin_unlock(&slot->lock);
+  return (struct verdict){fate, missing};
+}

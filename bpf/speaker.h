@@ -1,0 +1,84 @@
+// Who a datagram is from, and whether it is rightly so: the first thing to know of it.
+#pragma once
+
+#include "frame.h"
+#include "slot.h"
+#include "steps.h"
+
+// What has been looked up for a datagram.
+struct speaker {
+  __u32 job_index;
+  const struct job* job;
+  struct worker* who;           // the worker, or the parent
+  const struct parent* parent;  // if the job has one
+};
+
+static __always_inline bool is_of_worker(const struct datagram* in) {
+  return in->kind == CONTRIBUTION;
+}
+
+static __always_inline bool is_of_parent(const struct datagram* in) {
+  return in->kind == RESULT || in->kind == RECALL || in->kind == WELCOME;
+}
+
+static __always_inline void look_up(const struct datagram* in, struct speaker* speaker) {
+  const __u32* index = bpf_map_lookup_elem(&places, &in->job);
+  speaker->job_index = index ? *index : MAX_JOBS;
+  if (!index) return;
+  struct parent* parent = parent_of(*index);
+  speaker->job = bpf_map_lookup_elem(&jobs, index);
+  speaker->parent = parent && parent->at.port ? parent : 0;
+  speaker->who = is_of_worker(in) ? worker_of(*index, in->worker) : parent ? &parent->at : 0;
+}
+
+static __always_inline bool is_known(const struct frame* frame, const struct speaker* speaker) {
+  const struct datagram* in = frame->datagram;
+  if (!speaker->job || !speaker->who || in->epoch != speaker->job->epoch) return false;
+  const __u32 workers = is_of_worker(in)  ? speaker->job->workers
+                        : speaker->parent ? speaker->parent->racks
+                                          : 0;
+  return in->worker < workers && came_from(frame, speaker->who);
+}
+
+// Greetings are as long as they like; of those whose length a block could have, the tag is known.
+static __always_inline __u32 steps_in(const struct frame* frame) {
+  const struct datagram* in = frame->datagram;
+  const __u32 bytes = bpf_ntohs(frame->udp->len) - sizeof(struct udphdr);
+  return in->kind == WELCOME ? (bytes - bytes_of(0)) / (STEP * sizeof(__u32))
+                             : steps_of(in->present, in->block);
+}
+
+// Whether it is one that these slots add up.
+static __always_inline bool is_fit(const struct datagram* in) {
+  return in->slot < MAX_SLOTS && in->columns == 1 && in->present <= 1 && in->dtype == INT32 &&
+         in->op == SUM && in->zero == 0 && in->block && in->block % STEP == 0 &&
+         in->block <= MAX_BLOCK;
+}
+
+static __always_inline bool is_sealed(const struct frame* frame, const struct speaker* speaker,
+                                      __u32 steps) {
+  const struct datagram* in = frame->datagram;
+  const struct tag_key* key = &speaker->job->key;
+  const __u64 nh = nh_values((const __u32*)(in + 1), frame->end, steps, key);
+  return in->tag == tag_of(in, nh, steps, key);
+}
+
+// As long as it says, and from whom it says.
+static __always_inline bool is_right(const struct frame* frame, const struct speaker* speaker,
+                                     __u32 steps) {
+  return is_known(frame, speaker) && steps <= MAX_STEPS && has_bytes(frame, bytes_of(steps)) &&
+         (frame->datagram->kind == WELCOME || is_fit(frame->datagram)) &&
+         is_sealed(frame, speaker, steps);
+}
+
+// So that it need not be asked for who wants an answer. Of datagrams that are new alone: anybody
+// can send old ones again, from elsewhere.
+static __always_inline void learn_path(const struct frame* frame, struct worker* worker) {
+  const struct ends now = *frame->ends, old = worker->ends;
+  const __u32 differs =
+      (now.word[0] ^ old.word[0]) | (now.word[1] ^ old.word[1]) | (now.word[2] ^ old.word[2]);
+  if (!differs && is_same(frame->to, &worker->local, frame->is_v6)) return;
+  worker->ends = now;
+  worker->local = address_at(frame->to, frame->is_v6);
+  worker->is_known = 1;
+}

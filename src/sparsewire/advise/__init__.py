@@ -1,0 +1,1 @@
+"""Whether sparsewire pays for a training, from its recorded profile: predictions and advice."""

@@ -1,0 +1,205 @@
+"""The answer: for every link and method the predicted step, with a range; and what it comes to."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sparsewire.advise.methods import Method, methods
+from sparsewire.advise.network import Network
+from sparsewire.advise.parameters import Seen, seen_parameters
+from sparsewire.advise.replay import step_s
+from sparsewire.advise.tables import with_sparse_tables
+from sparsewire.advise.timeline import Timeline, timeline_of
+from sparsewire.advise.transfers import Transfer
+from sparsewire.errors import InputError
+from sparsewire.profile.recorded import Recorded
+
+PAYS = 1.05
+"""From this speed-up on a change is worth it."""
+
+LOSS_PAYS = 1.2
+"""From this speed-up over the best of those that lose nothing, one that does is worth naming."""
+
+_UNSURE = 0.15
+"""Of a transfer's time, either way; and of how unions grow with the number of ranks."""
+
+_SLOWEST, _FASTEST = 1e7, 1e11
+_POINTS = 51
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method on one link; `bytes` leave each host in a step."""
+
+    method: Method
+    step_s: float
+    low_s: float
+    high_s: float
+    bytes: float
+    speedup: float
+
+
+@dataclass(frozen=True)
+class OnLink:
+    """All methods on one link, the plain one first."""
+
+    link_bits_s: float
+    rows: list[Row]
+
+    @property
+    def plain(self) -> Row:
+        return self.rows[0]
+
+    @property
+    def fastest(self) -> Row:
+        """By prediction; where it makes no difference, the plainest."""
+        return min(self.rows, key=lambda row: row.step_s)
+
+    @property
+    def lossless(self) -> Row:
+        """Of those that lose nothing the plainest that is about as fast as the fastest."""
+        rows = [row for row in self.rows if row.method.is_lossless]
+        least_s = min(row.step_s for row in rows)
+        return next(row for row in rows if row.step_s <= PAYS * least_s)
+
+    @property
+    def lossy(self) -> Row | None:
+        """The fastest of the others, where it is much faster than that."""
+        best = min((r for r in self.rows if not r.method.is_lossless), key=lambda row: row.step_s)
+        return best if self.lossless.step_s >= LOSS_PAYS * best.step_s else None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Speed-ups of a method over links of `bits_s`; from `break_even` on it does not pay.
+
+    None where it pays on the fastest of them, 0 where it does on none.
+    """
+
+    method: Method
+    bits_s: list[float]
+    speedups: list[float]
+    break_even: float | None
+
+
+class Model:
+    """Predicts steps of a recorded training; raises InputError as `timeline_of` does."""
+
+    def __init__(self, recorded: Recorded, network: Network) -> None:
+        first = recorded.ranks[0]
+        self.network = replace(network, on_device="nccl" in first.backend)
+        self.timeline = timeline_of(recorded)
+        self.parameters = seen_parameters(recorded)
+        self.tables: list[Seen] = [seen for seen in self.parameters if seen.looks_like_table]
+        self.methods = methods(first.backend, bool(self.tables))
+        self._split = with_sparse_tables(self.timeline, self.tables)
+        self._unsure = _unsure_of_growth(len(recorded.ranks), self.network.all_ranks)
+
+    @property
+    def computed_s(self) -> float:
+        """The median step if nothing had to be sent: no network makes it shorter."""
+        return statistics.median(each.end for each in self.timeline.passes)
+
+    def timeline_for(self, method: Method) -> Timeline:
+        """The recorded timeline, with sparse tables where the method has them."""
+        return self._split if method.splits else self.timeline
+
+    def transfers(self, method: Method, link_bits_s: float, grown: float = 0.0) -> list[Transfer]:
+        """What each bucket takes on a link, where unions grow by so much more than recorded."""
+        network = replace(self.network, link_bits_s=link_bits_s)
+        gradients = self.timeline_for(method).gradients
+        return [method.way(gradient.grown(grown), network) for gradient in gradients]
+
+    def median_s(self, method: Method, link_bits_s: float) -> float:
+        """The median step on a link."""
+        return statistics.median(self._steps(method, self.transfers(method, link_bits_s)))
+
+    def on_link(self, link_bits_s: float) -> OnLink:
+        """All methods on a link."""
+        plain_s = self.median_s(self.methods[0], link_bits_s)
+        return OnLink(link_bits_s, [self._row(m, link_bits_s, plain_s) for m in self.methods])
+
+    def curve(self, method: Method) -> Curve:
+        """Its speed-up from 10 Mbit/s to 100 Gbit/s."""
+        ratio = _FASTEST / _SLOWEST
+        links = [_SLOWEST * ratio ** (at / (_POINTS - 1)) for at in range(_POINTS)]
+        speedups = [self.speedup(method, link) for link in links]
+        return Curve(method, links, speedups, self._break_even(method, links, speedups))
+
+    def speedup(self, method: Method, link_bits_s: float) -> float:
+        """Over the plain one."""
+        return self.median_s(self.methods[0], link_bits_s) / self.median_s(method, link_bits_s)
+
+    def _break_even(
+        self, method: Method, links: Sequence[float], speedups: Sequence[float]
+    ) -> float | None:
+        paying = [at for at, speedup in enumerate(speedups) if speedup >= PAYS]
+        if not paying:
+            return 0.0
+        if paying[-1] == len(links) - 1:
+            return None
+        low, high = links[paying[-1]], links[paying[-1] + 1]
+        while high / low > 1.01:
+            middle = math.sqrt(low * high)
+            pays = self.speedup(method, middle) >= PAYS
+            low, high = (middle, high) if pays else (low, middle)
+        return low
+
+    def _steps(self, method: Method, transfers: Sequence[Transfer]) -> list[float]:
+        return [step_s(each, transfers) for each in self.timeline_for(method).passes]
+
+    def _row(self, method: Method, link_bits_s: float, plain_s: float) -> Row:
+        transfers = self.transfers(method, link_bits_s)
+        median = statistics.median(self._steps(method, transfers))
+        low, high = (
+            self._bound(method, link_bits_s, sign, share) for sign, share in ((-1, 0.1), (1, 0.9))
+        )
+        sent = sum(transfer.bytes for transfer in transfers)
+        return Row(method, median, min(low, median), max(high, median), sent, plain_s / median)
+
+    def _bound(self, method: Method, link_bits_s: float, sign: int, share: float) -> float:
+        """A step that is short or long for its kind, whose transfers are as well."""
+        transfers = [
+            _scaled(transfer, 1 + sign * _UNSURE)
+            for transfer in self.transfers(method, link_bits_s, sign * self._unsure)
+        ]
+        return _quantile(self._steps(method, transfers), share)
+
+
+def _unsure_of_growth(recorded_ranks: int, asked_ranks: int) -> float:
+    if recorded_ranks == asked_ranks:
+        return 0.0
+    return 1.0 if recorded_ranks == 1 else _UNSURE
+
+
+def _scaled(transfer: Transfer, factor: float) -> Transfer:
+    return replace(transfer, seconds=transfer.seconds * factor, hook_s=transfer.hook_s * factor)
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[round(share * (len(values) - 1))]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is said of a training: the model, its links as they were asked for, and the curves."""
+
+    recorded: Recorded
+    model: Model
+    links: list[OnLink]
+    curves: list[Curve]
+
+
+def answer(recorded: Recorded, network: Network, links_bits_s: Sequence[float]) -> Answer:
+    """Predict for every link; that of `network` does not matter.
+
+    Raises InputError where the profile does not say enough.
+    """
+    if not links_bits_s:
+        raise InputError("no link is known: give one with --link, such as --link 10gbit")
+    model = Model(recorded, network)
+    links = [model.on_link(link) for link in links_bits_s]
+    return Answer(recorded, model, links, [model.curve(method) for method in model.methods[1:]])

@@ -1,0 +1,28 @@
+"""What a prediction is asked for; what is not said is as it was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparsewire.advise.network import Network
+from sparsewire.lab.quantities import parse_speed
+from sparsewire.profile.recorded import Recorded
+
+_DEFAULT_LINKS = ("1gbit", "10gbit", "100gbit")
+
+
+def asked_network(
+    recorded: Recorded, hosts: int | None, ranks: int | None, cores: int | None
+) -> Network:
+    """So many hosts with so many ranks each; the link is not said here."""
+    per_host = ranks or max(1, recorded.ranks[0].local_world_size)
+    recorded_hosts = max(1, round(len(recorded.ranks) / per_host))
+    return Network(1.0, hosts or recorded_hosts, per_host, cores)
+
+
+def asked_links(recorded: Recorded, links: Sequence[str]) -> list[float]:
+    """In bits per second; raises ValueError for what is no speed."""
+    measured = recorded.ranks[0].link_bits_per_s
+    if not links and measured:
+        return [measured]
+    return [float(parse_speed(link)) for link in links or _DEFAULT_LINKS]

@@ -1,0 +1,85 @@
+"""What communication takes of a processor: the constants of the model, and where they come from.
+
+Fitted to benchmarks/records (all_reduce of 100 MB on an Intel Xeon with AVX-512, 2 cores, 4 and 8
+hosts at 100 Mbit/s and 1 Gbit/s, loopback); `benchmarks/advise_costs.py` compares them with these
+records. Where a processor is another one, they are that much off: they matter where links are fast.
+"""
+
+HEADERS = 1.045
+"""Bytes on the wire per byte of payload: 1514 for 1448, with acknowledgements' share."""
+
+CHUNK_ELEMENTS = 65_536
+"""The engine's chunk."""
+
+DENSE_BLOCKS = 0.95
+"""From so many blocks that are not zero on, the engine does not scan,"""
+
+DENSE_ELEMENTS = 0.5
+"""if so many elements are not zero, either."""
+
+SCAN_BYTE_S = 0.036e-9
+"""To find what is not zero in a byte of the tensor."""
+
+PICK_BYTE_S = 0.22e-9
+"""To pick single elements out of a byte of blocks that are not zero."""
+
+CHUNK_S = 23e-6
+"""What every rank does for a chunk, whatever it holds."""
+
+SENT_BYTE_S = 1.0e-9
+"""One byte sent over TCP, and one received and added meanwhile, by sparsewire."""
+
+NEAR_BYTE_S = 0.4e-9
+"""The same through a host's memory."""
+
+GLOO_BYTE_S = 1.0e-9
+"""The same by gloo."""
+
+CALL_S = 0.2e-3
+"""A call of sparsewire that moves next to nothing."""
+
+GLOO_HOP_S = 60e-6
+"""A step of gloo's ring that moves next to nothing; there are 2 (n - 1)."""
+
+RING_NEAR_BYTE_S = 0.63e-9
+"""The same where all ranks are on one host."""
+
+NCCL_HOP_S = 15e-6
+"""A step of NCCL's ring; its bytes cost the processor nothing. Not measured here."""
+
+COPY_BYTE_S = 0.05e-9
+"""One byte between a GPU and pinned memory, 20 GB/s: PCIe 4.0 with 16 lanes. Not measured here."""
+
+FEEDBACK_BITS = 0.321
+"""Of block-top-k:0.01, per element of a parameter; of the record `operators`."""
+
+FEEDBACK_ENCODE_BYTE_S = 0.45e-9
+"""Error feedback, per byte of gradient: add what is owed, and choose blocks. The times of both
+hooks are a thread's processor time in a training by 4 ranks."""
+
+FEEDBACK_SETTLE_BYTE_S = 0.75e-9
+"""Put the mean in place of the gradient, and remember what was not sent."""
+
+DIANA_BITS = 1.1
+"""Of qsgd:7, per normally distributed element: an entropy code of 15 levels, so below 4 bits."""
+
+DIANA_ENCODE_BYTE_S = 1.0e-9
+"""DIANA, per byte of gradient: subtract the shift, quantise, code."""
+
+DIANA_SETTLE_BYTE_S = 0.5e-9
+"""Add the mean to the shifts, and move these,"""
+
+DIANA_DECODE_BYTE_S = 0.5e-9
+"""and this for what each rank has sent."""
+
+EXACT_ELEMENTS = 4096
+"""Smaller parameters are sent as they are by both hooks."""
+
+EXACT_ITEM_BYTES = 4
+"""By element: hooks work in float32."""
+
+INDEX_BYTES = 8
+"""Of a row's position in a sparse tensor of torch, as gloo sends it."""
+
+ROW_BYTES = 4
+"""Of a row's position as sparsewire sends it, at most."""

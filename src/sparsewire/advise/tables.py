@@ -1,0 +1,62 @@
+"""Parameters that look like embeddings: what becomes of a timeline if they go as sparse tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from sparsewire.advise.density import Overlap
+from sparsewire.advise.gradient import Gradient
+from sparsewire.advise.parameters import Seen
+from sparsewire.advise.timeline import Pass, Timeline
+
+
+def with_sparse_tables(timeline: Timeline, tables: Sequence[Seen]) -> Timeline:
+    """Each table goes by itself when its bucket would have gone."""
+    parts: list[list[Gradient]] = []
+    for gradient, numbers in zip(timeline.gradients, timeline.members, strict=True):
+        inside = [table for table in tables if table.number in numbers]
+        parts.append(list(_parts(gradient, inside)) if inside else [gradient])
+    passes = tuple(_spread(each, parts) for each in timeline.passes)
+    gradients = tuple(part for of_bucket in parts for part in of_bucket)
+    return replace(timeline, passes=passes, gradients=gradients, members=())
+
+
+def _spread(recorded: Pass, parts: Sequence[Sequence[Gradient]]) -> Pass:
+    pairs = zip(recorded.ready, parts, strict=True)
+    return replace(recorded, ready=tuple(at for at, of_bucket in pairs for _ in of_bucket))
+
+
+def _parts(gradient: Gradient, tables: Sequence[Seen]) -> Iterator[Gradient]:
+    for table in tables:
+        yield replace(
+            gradient,
+            payload=table.size * gradient.item_bytes,
+            blocks=gradient.blocks.of_density(table.blocks, 0.0),
+            elements=gradient.elements.of_density(table.elements, 0.0),
+            parameters=(table.size,),
+            row_bytes=table.shape[1] * gradient.item_bytes,
+        )
+    left = gradient.count - sum(table.size for table in tables)
+    if left > 0:
+        yield _rest(gradient, tables, left)
+
+
+def _rest(gradient: Gradient, tables: Sequence[Seen], left: float) -> Gradient:
+    """What a bucket has beside its tables: as dense as it takes to make the whole."""
+
+    def without(overlap: Overlap, in_tables: float) -> Overlap:
+        density = (overlap.union(1) * gradient.count - in_tables) / left
+        density = min(max(density, 0.0), 1.0)
+        return overlap.of_density(density, min(1.0, overlap.full * gradient.count / left))
+
+    sizes = list(gradient.parameters)
+    for table in tables:
+        sizes.remove(table.size)
+    return replace(
+        gradient,
+        payload=left * gradient.item_bytes,
+        blocks=without(gradient.blocks, sum(t.size * t.blocks for t in tables)),
+        elements=without(gradient.elements, sum(t.size * t.elements for t in tables)),
+        parameters=tuple(sizes),
+    )

@@ -1,0 +1,117 @@
+"""What a bucket takes by each way of averaging: bytes on the link, and the processor's time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sparsewire.advise import costs
+from sparsewire.advise.gradient import Gradient
+from sparsewire.advise.network import Network
+from sparsewire.measure.wire_limit import Share, colocated_bytes
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """`bytes` leave each host, and as many come; it takes `seconds`, and nothing else goes on then.
+
+    For `hook_s` before them the backward pass stands still.
+    """
+
+    bytes: float
+    seconds: float
+    hook_s: float = 0.0
+
+
+Way = Callable[[Gradient, Network], Transfer]
+
+
+def ring(gradient: Gradient, network: Network) -> Transfer:
+    """Gloo's and NCCL's: a ring over all ranks; sparse tensors go whole from each to each."""
+    n = network.all_ranks
+    if gradient.row_bytes is None:
+        moved, hops = 2 * (n - 1) / n * gradient.payload, 2 * (n - 1)
+    else:
+        rows = gradient.payload * gradient.elements.union(1) / gradient.row_bytes
+        moved, hops = (n - 1) * rows * (costs.INDEX_BYTES + gradient.row_bytes), n - 1
+    is_far = network.hosts > 1
+    if network.on_device:
+        hop_s, byte_s = costs.NCCL_HOP_S, 0.0
+    else:
+        hop_s = costs.GLOO_HOP_S
+        byte_s = costs.GLOO_BYTE_S if is_far else costs.RING_NEAR_BYTE_S
+    far = moved if is_far else 0.0
+    busy = moved * byte_s * network.crowd
+    return Transfer(far, hops * hop_s + max(network.wire_s(far), busy))
+
+
+def engine(gradient: Gradient, network: Network) -> Transfer:
+    """Sparsewire's, through owners; ranks of a host are added up before anything leaves it."""
+    if network.all_ranks == 1:
+        return Transfer(0.0, 0.0)
+    formats = (_by_format(gradient, network, by_element) for by_element in (False, True))
+    return min(formats, key=lambda transfer: transfer.seconds)
+
+
+def _by_format(gradient: Gradient, network: Network, by_element: bool) -> Transfer:
+    """The engine weighs a byte saved against the time of picking single elements."""
+    one, host, all_hosts = (
+        gradient.sent_share(ranks, by_element) for ranks in (1, network.ranks, network.all_ranks)
+    )
+    far = colocated_bytes(gradient.payload, network.hosts, Share(host, all_hosts))
+    near = colocated_bytes(gradient.payload, network.ranks, Share(one, all_hosts))
+    busy = far / network.ranks * costs.SENT_BYTE_S + near * costs.NEAR_BYTE_S
+    copied = network.copy_s(gradient.payload * (one + all_hosts))
+    before = costs.CALL_S + _looking_s(gradient, by_element) * network.crowd + copied
+    return Transfer(far, before + max(network.wire_s(far), busy * network.crowd))
+
+
+def _looking_s(gradient: Gradient, by_element: bool) -> float:
+    """To find what is not zero, chunk by chunk."""
+    if not gradient.is_scanned:
+        return 0.0
+    seconds = gradient.payload * costs.SCAN_BYTE_S
+    if by_element:
+        seconds += gradient.payload * gradient.blocks.union(1) * costs.PICK_BYTE_S
+    return seconds + gradient.count / costs.CHUNK_ELEMENTS * costs.CHUNK_S
+
+
+def feedback(gradient: Gradient, network: Network) -> Transfer:
+    """Error feedback: every rank gives 1% of its blocks to every other."""
+    return _hooked(
+        gradient,
+        network,
+        _message(gradient, costs.FEEDBACK_BITS),
+        costs.FEEDBACK_ENCODE_BYTE_S,
+        costs.FEEDBACK_SETTLE_BYTE_S,
+    )
+
+
+def diana(gradient: Gradient, network: Network) -> Transfer:
+    """DIANA: every rank gives quantised differences to every other."""
+    settle = costs.DIANA_SETTLE_BYTE_S + network.all_ranks * costs.DIANA_DECODE_BYTE_S
+    message = _message(gradient, costs.DIANA_BITS)
+    return _hooked(gradient, network, message, costs.DIANA_ENCODE_BYTE_S, settle)
+
+
+def _message(gradient: Gradient, bits: float) -> float:
+    """Bytes that a rank sends where an element takes so many bits; small parameters go whole."""
+    large = sum(size for size in gradient.parameters if size >= costs.EXACT_ELEMENTS)
+    small = sum(gradient.parameters) - large
+    return large * bits / 8 + small * costs.EXACT_ITEM_BYTES
+
+
+def _hooked(
+    gradient: Gradient, network: Network, message: float, encode_byte_s: float, settle_byte_s: float
+) -> Transfer:
+    """Coded in the backward pass, given by each rank to each, and settled behind it."""
+    if gradient.row_bytes is not None:
+        return engine(gradient, network)
+    n, ranks = network.all_ranks, network.ranks
+    worked = gradient.count * costs.EXACT_ITEM_BYTES
+    hook_s = worked * encode_byte_s * network.crowd + network.copy_s(gradient.payload)
+    settle_s = worked * settle_byte_s * network.crowd + network.copy_s(gradient.payload)
+    far, near = (n - ranks) * message, (ranks - 1) * message
+    busy = (far * costs.SENT_BYTE_S + near * costs.NEAR_BYTE_S) * network.crowd
+    sent_s = max(network.wire_s(far * ranks), busy) + (costs.CALL_S if n > 1 else 0.0)
+    return Transfer(far * ranks, sent_s + settle_s, hook_s)

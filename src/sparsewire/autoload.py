@@ -1,0 +1,65 @@
+"""What `import torch` runs where sparsewire is installed: torch learns the backend's name.
+
+Torch 2.5 and newer call `load` through the entry point `torch.backends`. Nothing else of sparsewire
+is imported until a process group asks for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from importlib import import_module
+from typing import Any
+
+NAME = "sparsewire"
+
+# What else to do, where a variable of the environment asks for it: a module's `attach`.
+_ON_REQUEST = {
+    "SPARSEWIRE_INSTEAD_OF": "sparsewire.instead_of",
+    "SPARSEWIRE_PROFILE": "sparsewire.profile",
+}
+
+_log = logging.getLogger(__name__)
+
+
+class _Plugins(dict[str, Any]):
+    """Torch's table of backends, where ours appears once it is asked for.
+
+    Torch before 2.14 takes less care of groups with several backends once the table has any entry.
+    """
+
+    def __contains__(self, name: object) -> bool:
+        if name == NAME.upper() and not super().__contains__(name):
+            import_module("sparsewire.torch.backend").register()
+        return super().__contains__(name)
+
+
+def load() -> None:
+    """Make `init_process_group("sparsewire")` work without an import, and do what is asked for.
+
+    Never raises: `import torch` must not fail for our sake. What fails is logged.
+    """
+    try:
+        _make_known()
+        for variable, module in _ON_REQUEST.items():
+            if os.environ.get(variable):
+                import_module(module).attach()
+    except Exception:
+        _log.warning("sparsewire could not attach itself to torch; torch works", exc_info=True)
+
+
+def _make_known() -> None:
+    """Tell torch what it wants to know of a backend before it makes one.
+
+    From 2.14 on torch looks for backends by itself.
+    """
+    dist: Any = import_module("torch.distributed")
+    if not dist.is_available() or hasattr(dist.Backend, "_ensure_backend_registered"):
+        return
+    backend = dist.Backend
+    if NAME not in backend.backend_list:
+        backend.SPARSEWIRE = NAME
+        backend.backend_list.append(NAME)
+        backend.backend_type_map[NAME] = dist.ProcessGroup.BackendType.CUSTOM
+        backend.backend_capability[NAME] = ["cpu", "cuda"]
+        backend._plugins = _Plugins(backend._plugins)

@@ -1,0 +1,63 @@
+"""`sparsewire advise`: predicts from a recorded profile what would make a training faster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+from sparsewire.cli.failure import exit_on_error
+
+
+def advise(
+    directory: Path = typer.Argument(
+        ..., metavar="DIR", help="What `sparsewire profile` recorded: rank-0.json and so on."
+    ),
+    link: list[str] = typer.Option(
+        [],
+        help="Speed of a host's link, each way, like 10gbit; several times for several. "
+        "Default: the recorded one, or 1gbit, 10gbit and 100gbit.",
+    ),
+    hosts: int | None = typer.Option(None, min=1, help="Hosts. Default: as many as recorded."),
+    ranks: int | None = typer.Option(
+        None, min=1, help="Ranks on each host. Default: as many as recorded."
+    ),
+    cores: int | None = typer.Option(
+        None,
+        min=1,
+        help="Processors that all ranks of all hosts share, as in the lab. Default: each rank has "
+        "its own.",
+    ),
+    report: Path | None = typer.Option(
+        None, help="Write everything, with plots, into this HTML file, which needs no network."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print everything as JSON instead."),
+) -> None:
+    """Predict a training's steps over gloo or NCCL and over sparsewire, and say what to change.
+
+    From the recorded gradients and backward passes, for any network: exact sums, sparse
+    embeddings, error feedback and DIANA. It says so where nothing pays.
+
+    Example: sparsewire advise sparsewire-profile --link 10gbit --hosts 8 --report report.html
+    """
+    with exit_on_error():
+        from sparsewire.advise.answer import answer
+        from sparsewire.advise.asked import asked_links, asked_network
+        from sparsewire.advise.page import write_page
+        from sparsewire.advise.printed import as_json as plain_data
+        from sparsewire.advise.printed import printed
+        from sparsewire.experiment.report import report_console
+        from sparsewire.profile.recorded import load
+
+        recorded = load(directory)
+        network = asked_network(recorded, hosts, ranks, cores)
+        found = answer(recorded, network, asked_links(recorded, link))
+        if report is not None:
+            write_page(found, report)
+        if as_json:
+            typer.echo(json.dumps(plain_data(found), indent=1))
+            return
+        console = report_console()
+        for part in printed(found):
+            console.print(part, markup=False, soft_wrap=isinstance(part, str))

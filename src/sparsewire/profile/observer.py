@@ -1,0 +1,243 @@
+"""Follows one model from backward pass to backward pass, and records some of them.
+
+Whatever fails here is logged and ends the profile, on all ranks; the training goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any
+
+import torch
+from torch.nn.parallel.distributed import _find_tensors
+
+from sparsewire.profile.clock import Moment, clock_of
+from sparsewire.profile.company import Company
+from sparsewire.profile.guard import Guard
+from sparsewire.profile.output import Output
+from sparsewire.profile.plan import Plan
+from sparsewire.profile.schedule import Phase, Schedule
+from sparsewire.profile.step_record import Noted, StepRecord, Vector
+from sparsewire.profile.taps import Tap
+
+_logger = logging.getLogger(__name__)
+
+
+class State(Enum):
+    waiting = "for its first step that is recorded"
+    recording = "steps"
+    failed = "and has yet to tell the other ranks"
+    over = "nothing is observed any more"
+
+
+class Observer:
+    """`company` is None for a model that is on one rank alone."""
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        parameters: Sequence[torch.Tensor],
+        plan: Plan,
+        output: Output,
+        company: Company | None,
+    ) -> None:
+        self._schedule, self._output, self._company = Schedule(plan), output, company
+        self._sizes = [parameter.numel() for parameter in parameters]
+        self._device = parameters[0].device
+        self._clock = clock_of(self._device)
+        self._state = State.waiting
+        self._taps: list[Tap] = []
+        self._number, self._in_backward = -1, False
+        self._record: StepRecord | None = None
+        self._costs: list[float] = []
+        self._durations: list[float] = []
+        untraced: Any = torch.compiler.disable
+        self._handle = module.register_forward_hook(untraced(self._forward))
+
+    def observe(self, tap: Tap) -> None:
+        """Have a tap tell this observer; before the first step."""
+        self._taps.append(tap)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is observed any more."""
+        return self._state is State.over
+
+    def guarded(self) -> Guard:
+        """What fails inside ends the profile, and not the training."""
+        return Guard(self.fail)
+
+    def fail(self, error: Exception) -> None:
+        """End the profile for a reason, at the next sample where others have to be told."""
+        _logger.warning(
+            "the profile ends, and the training goes on without it: %s: %s",
+            type(error).__name__,
+            error,
+            exc_info=_logger.isEnabledFor(logging.DEBUG),
+        )
+        self._record = None
+        if self._state is not State.over:
+            self._state = State.failed
+            self._end_if_alone()
+
+    def close(self) -> None:
+        """Observe no more, and write what there is. Idempotent."""
+        if self._state is State.over:
+            return
+        failed, self._state = self._state is State.failed, State.over
+        self._record = None
+        self._handle.remove()
+        with self.guarded():
+            for tap in self._taps:
+                tap.remove()
+            if not failed:
+                self._output.save()
+
+    # What the model tells.
+
+    def _forward(self, module: Any, inputs: Any, output: Any) -> None:
+        # Without its own synchronisation a backward pass only adds to gradients.
+        if torch.is_grad_enabled() and getattr(module, "require_backward_grad_sync", True):
+            self._in_backward = False
+            joining = getattr(module, "_join_config", None)
+            if joining is not None and joining.enable:
+                # Ranks without input take part in DDP's own sums, and in no others.
+                self._company = None
+            find: Any = _find_tensors
+            for tensor in find(output):
+                if tensor.requires_grad:
+                    tensor.register_hook(self._begin)
+
+    def _begin(self, gradient: torch.Tensor) -> None:
+        if self._in_backward or self._state is State.over:
+            return
+        self._in_backward = True
+        self._number += 1
+        with self.guarded():
+            _when_done(self._end_of_graph)
+            self._finish_step()
+            self._begin_step(self._schedule.phase(self._number))
+
+    def _finish_step(self) -> None:
+        record, self._record = self._record, None
+        if record is None:
+            return
+        step = record.finished(self._clock.now())
+        self._output.add(step)
+        if not step.sampled:
+            self._durations.append(step.duration_s)
+
+    def _begin_step(self, phase: Phase) -> None:
+        if phase is Phase.over:
+            self.close()
+            return
+        if self._schedule.is_first(self._number):
+            self._start()
+        if self._state is State.recording:
+            for tap in self._taps:
+                tap.begin()
+            sampled = phase is Phase.sampled
+            self._record = StepRecord(self._number, self._clock, self._sizes, sampled=sampled)
+
+    def _start(self) -> None:
+        # All ranks have summed gradients since they made their models, so each has joined by now.
+        if self._company is not None and not self._company.is_complete():
+            _logger.warning(
+                "not all ranks record a profile of the same steps: densities are of each rank alone"
+            )
+            self._company = None
+        if self._state is State.failed:
+            self._end_if_alone()
+            return
+        for tap in self._taps:
+            tap.install()
+        self._state = State.recording
+
+    def _end_if_alone(self) -> None:
+        if self._company is None:
+            self.close()
+
+    def _end_of_graph(self) -> None:
+        # DDP's own callback is behind this one, and waits for its buckets.
+        with self.guarded():
+            _when_done(self._end)
+
+    def _end(self) -> None:
+        self._in_backward = False
+        if self._state is State.over:
+            return
+        with self.guarded():
+            if self._record is not None:
+                self._record.end = self._clock.now()
+                for tap in self._taps:
+                    tap.end()
+        if self._schedule.phase(self._number) is Phase.sampled:
+            with self.guarded():
+                self._sample()
+
+    def _sample(self) -> None:
+        """Bring together what the step's buckets were found to hold. Collective."""
+        self._clock.settle()
+        begin, record = time.perf_counter(), self._record
+        looking = record.looking_s() if record else 0.0
+        interval = self._schedule.interval([*self._costs, looking], self._durations)
+        if self._company is not None:
+            agreed = self._unite(self._company, record, interval)
+            if agreed is None:
+                self.close()
+                return
+            interval = agreed
+        self._schedule.sampled(self._number, interval)
+        if record is not None:
+            self._output.sample(record)
+            record.read()
+        self._costs.append(looking + time.perf_counter() - begin)
+
+    def _unite(self, company: Company, record: StepRecord | None, interval: int) -> int | None:
+        """Note what all ranks' blocks unite to; the agreed interval, None where a rank failed."""
+        masks = record.block_masks() if record else []
+        sizes = [len(mask) for mask in masks]
+        vector = company.vector(masks, interval, self._device)
+        # Nothing that may fail stands between the two, for the others wait.
+        if not company.all_well(record is not None, vector):
+            if record is not None:
+                _logger.warning("the profile ends, for it has failed on another rank: see its log")
+            return None
+        sums = company.sums(vector, sizes)
+        if record is not None:
+            for noted, counts in zip(record.buckets, sums.blocks, strict=True):
+                noted.unite(counts)
+        return sums.interval
+
+    # What taps tell.
+
+    def now(self) -> Moment:
+        return self._clock.now()
+
+    def ready(
+        self, vector: Vector, parameters: Sequence[int], ready: Moment | None = None
+    ) -> Noted | None:
+        record = self._record
+        if record is None:
+            return None
+        with self.guarded():
+            return record.ready(vector, parameters, self._clock.now() if ready is None else ready)
+        return None
+
+    def sent(self, noted: Noted | None, future: Callable[[], Any]) -> None:
+        if noted is not None:
+            with self.guarded():
+                future().add_done_callback(lambda _: self._note_end(noted))
+
+    def _note_end(self, noted: Noted) -> None:
+        with self.guarded():
+            noted.end = self._clock.now()
+
+
+def _when_done(callback: Callable[[], None]) -> None:
+    """Have the autograd engine call back at the end of the backward pass that runs."""
+    engine: Any = torch.autograd.Variable._execution_engine
+    engine.queue_callback(callback)

@@ -1,0 +1,159 @@
+"""A recorded profile: one JSON file a rank, as `sparsewire profile` writes and others read them.
+
+Times are seconds, densities shares from 0 to 1. Unknown fields are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from sparsewire.errors import InputError
+from sparsewire.profile.fields import FieldError, read_fields
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One of the model's; `sparse` where its gradients are sparse tensors."""
+
+    name: str
+    shape: list[int]
+    dtype: str
+    sparse: bool
+
+
+@dataclass(frozen=True)
+class ParameterDensity:
+    """What of the gradient of the parameter with this index is not zero, on this rank."""
+
+    parameter: int
+    element_density: float | None = None
+    block_density: float | None = None
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Gradients that go together; times count from the beginning of the step's backward pass.
+
+    Densities are this rank's and, of the union, all ranks'; None where they were not looked at.
+    """
+
+    bucket: int
+    parameters: list[int]
+    elements: int
+    bytes: int
+    dtype: str
+    ready_s: float
+    communication_begin_s: float
+    communication_end_s: float
+    element_density: float | None = None
+    block_density: float | None = None
+    union_block_density: float | None = None
+    union_element_density: float | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """From the beginning of one backward pass to that of the next.
+
+    `backward_s` ends with the backward pass or the last bucket's communication, the later one.
+    """
+
+    step: int
+    duration_s: float
+    backward_s: float
+    sampled: bool
+    buckets: list[Bucket]
+    parameters: list[ParameterDensity]
+
+
+@dataclass(frozen=True)
+class RankProfile:
+    """What one rank recorded; `block` is how many elements a block has."""
+
+    rank: int
+    world_size: int
+    host: str
+    local_world_size: int
+    backend: str
+    torch: str
+    block: int
+    parameters: list[Parameter]
+    steps: list[Step]
+    link_bits_per_s: float | None = None
+    version: int = VERSION
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The profiles of all ranks, in their order."""
+
+    ranks: list[RankProfile]
+
+
+def path_of(directory: Path | str, rank: int) -> Path:
+    """The file of a rank."""
+    return Path(directory) / f"rank-{rank}.json"
+
+
+def save(profile: RankProfile, directory: Path | str) -> Path:
+    """Write a rank's file, whole or not at all, and make the directory where it is missing."""
+    path = path_of(directory, profile.rank)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(f".json.{os.getpid()}")
+    unfinished.write_text(json.dumps(asdict(profile), allow_nan=False), encoding="utf-8")
+    unfinished.replace(path)
+    return path
+
+
+def load(directory: Path | str) -> Recorded:
+    """Read the files of all ranks; raises InputError, which names one that is odd or missing."""
+    first = _load_rank(directory, 0)
+    others = [_load_rank(directory, rank) for rank in range(1, first.world_size)]
+    for profile in others:
+        if profile.world_size != first.world_size or profile.parameters != first.parameters:
+            path = path_of(directory, profile.rank)
+            raise InputError(f"{path} is of another run than rank 0's: record all ranks again")
+    return Recorded([first, *others])
+
+
+def _load_rank(directory: Path | str, rank: int) -> RankProfile:
+    path = path_of(directory, rank)
+    try:
+        profile = read_fields(RankProfile, json.loads(path.read_text(encoding="utf-8")))
+        _check(profile, rank)
+    except OSError as error:
+        what = error.strerror
+        raise InputError(f"cannot read {path} ({what}): record with `sparsewire profile`") from None
+    except (FieldError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not a profile: {error}") from None
+    return profile
+
+
+def _check(profile: RankProfile, rank: int) -> None:
+    """Raise FieldError where fields do not fit together."""
+    if profile.version != VERSION:
+        raise FieldError(f"it has version {profile.version}, this reads {VERSION}")
+    if profile.rank != rank or not 0 <= rank < profile.world_size:
+        raise FieldError(f"it says rank {profile.rank} of {profile.world_size}")
+    if any(index not in range(len(profile.parameters)) for index in _indices(profile)):
+        raise FieldError("it names a parameter that it does not list")
+    if any(bucket.elements < 1 or bucket.bytes < 1 for bucket in _buckets(profile)):
+        raise FieldError("it has an empty bucket")
+
+
+def _buckets(profile: RankProfile) -> Iterator[Bucket]:
+    for step in profile.steps:
+        yield from step.buckets
+
+
+def _indices(profile: RankProfile) -> Iterator[int]:
+    for step in profile.steps:
+        yield from (density.parameter for density in step.parameters)
+    for bucket in _buckets(profile):
+        yield from bucket.parameters

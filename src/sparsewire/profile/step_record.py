@@ -1,0 +1,142 @@
+"""One step while it is recorded: what taps note of its buckets, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+
+from sparsewire.profile.clock import Clock, Moment
+from sparsewire.profile.marks import Counted, Density, Marks
+from sparsewire.profile.recorded import Bucket, ParameterDensity, Step
+
+
+class Vector(NamedTuple):
+    """A gradient that is only made where somebody looks at it."""
+
+    elements: int
+    dtype: torch.dtype
+    gradient: Callable[[], torch.Tensor]
+
+    @classmethod
+    def of(cls, gradient: torch.Tensor) -> Vector:
+        return cls(gradient.numel(), gradient.dtype, lambda: gradient)
+
+
+@dataclass
+class Noted:
+    """One bucket. `result` is where its sum will be, where that is known."""
+
+    index: int
+    parameters: Sequence[int]
+    elements: int
+    bytes: int
+    dtype: str
+    ready: Moment
+    begin: Moment
+    end: Moment | None = None
+    result: torch.Tensor | None = None
+    marks: Marks | None = None
+    counted: list[Counted] = field(default_factory=list)
+    """Of the bucket, and of each parameter in it, until they are read."""
+    densities: list[Density] = field(default_factory=list)
+    union_elements: float | None = None
+    union_blocks: float | None = None
+
+    def unite(self, counts: torch.Tensor) -> None:
+        """Note the union's densities: of ranks that have something in each block, and the sum."""
+        self.union_blocks = counts.gt(0).float().mean().item()
+        if self.result is not None:
+            non_zeros = Marks.of(self.result).counts().sum().item()
+            self.union_elements = non_zeros / max(1, self.elements)
+
+
+class StepRecord:
+    """`sizes` are the elements of all parameters; densities are looked at where it is sampled."""
+
+    def __init__(self, number: int, clock: Clock, sizes: Sequence[int], *, sampled: bool) -> None:
+        self.number, self.sampled = number, sampled
+        self.buckets: list[Noted] = []
+        self._clock, self._sizes = clock, sizes
+        self.begin = clock.now()
+        self.end: Moment | None = None
+        self._looking: list[tuple[Moment, Moment]] = []
+
+    def ready(self, vector: Vector, parameters: Sequence[int], ready: Moment) -> Noted:
+        """Note that the next bucket is complete, and look at it if this is a sample."""
+        dtype = str(vector.dtype).removeprefix("torch.")
+        size = vector.elements * vector.dtype.itemsize
+        number = len(self.buckets)
+        noted = Noted(number, parameters, vector.elements, size, dtype, ready, ready)
+        self.buckets.append(noted)
+        if self.sampled:
+            begin = self._clock.now()
+            self._look(noted, vector.gradient())
+            noted.begin = self._clock.now()
+            self._looking.append((begin, noted.begin))
+        return noted
+
+    def _look(self, noted: Noted, gradient: torch.Tensor) -> None:
+        marks = noted.marks = Marks.of(gradient)
+        noted.counted = [Counted(marks)]
+        begin = 0
+        for parameter in noted.parameters:
+            part = marks.part(begin, begin + self._sizes[parameter])
+            noted.counted.append(noted.counted[0] if part is marks else Counted(part))
+            begin += self._sizes[parameter]
+
+    def block_masks(self) -> list[torch.Tensor]:
+        """Which blocks of each bucket are not zero on this rank, bool."""
+        return [each.counted[0].blocks for each in self.buckets]
+
+    def read(self) -> None:
+        """Wait for the device, and keep the densities alone."""
+        for each in self.buckets:
+            each.densities = [counted.density() for counted in each.counted]
+            each.counted, each.marks, each.result = [], None, None
+
+    def looking_s(self) -> float:
+        """What looking at gradients took; waits for the device."""
+        return sum(self._clock.seconds(*each) for each in self._looking)
+
+    def finished(self, next_begin: Moment) -> Step:
+        """What is recorded of it, once the next one has begun; waits for the device."""
+        buckets = [self._bucket(each) for each in self.buckets]
+        ends = [bucket.communication_end_s for bucket in buckets]
+        backward = [] if self.end is None else [self._since_begin(self.end)]
+        return Step(
+            self.number,
+            self._since_begin(next_begin),
+            max([*ends, *backward], default=0.0),
+            self.sampled,
+            buckets,
+            [density for each in self.buckets for density in _densities(each)],
+        )
+
+    def _bucket(self, noted: Noted) -> Bucket:
+        begin = self._since_begin(noted.begin)
+        elements, blocks = noted.densities[0] if noted.densities else (None, None)
+        return Bucket(
+            noted.index,
+            list(noted.parameters),
+            noted.elements,
+            noted.bytes,
+            noted.dtype,
+            self._since_begin(noted.ready),
+            begin,
+            begin if noted.end is None else self._since_begin(noted.end),
+            elements,
+            blocks,
+            noted.union_blocks,
+            noted.union_elements,
+        )
+
+    def _since_begin(self, moment: Moment) -> float:
+        return max(0.0, self._clock.seconds(self.begin, moment))
+
+
+def _densities(noted: Noted) -> list[ParameterDensity]:
+    of_parameters = zip(noted.parameters, noted.densities[1:], strict=False)
+    return [ParameterDensity(parameter, *density) for parameter, density in of_parameters]
