@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 SETUP := $(VENV)/.setup-done
 TOOLS := $(VENV)/.tools-done
 BUILD := $(VENV)/.build-done
+DOCS_VENV := build/site/venv
+DOCS_TOOLS := $(DOCS_VENV)/.tools-done
 # Tests wait more than they compute.
 PYTEST := $(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal
 PINNED := python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -32,7 +34,7 @@ KERNEL_PROGRAMS := $(if $(BPF_CLANG),$(and $(wildcard /usr/include/bpf),$(PROGRA
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build bpf test test-all test-integrations core-tests torch-matrix gpu-test lint format sanitize demo clean
+.PHONY: help setup build bpf test test-all test-integrations core-tests torch-matrix gpu-test wheel docs lint format sanitize demo clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
@@ -61,6 +63,12 @@ torch-matrix: $(TOOLS) build  ## run tests/torch on several versions of torch, s
 
 gpu-test: $(TOOLS) build  ## run the tests that need a GPU, under compute-sanitizer too where it is on PATH
 	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/gpu-test $(PYTEST_ARGS)
+
+wheel: $(TOOLS) $(if $(BPF_CLANG),$(and $(wildcard /usr/include/bpf),$(PROGRAMS)))  ## make an sdist and a wheel for every Python that is here, and try them
+	$(BIN)/python .ci/wheels
+
+docs: $(DOCS_TOOLS)  ## make the site of the docs, build/site/html; any warning fails
+	$(DOCS_VENV)/bin/python .ci/docs
 
 lint: $(TOOLS)  ## check style and types, Python and C++, and that docs quote what was measured
 	$(BIN)/ruff check .
@@ -104,6 +112,13 @@ $(TRAINERS): pyproject.toml constraints.txt tests/integrations/constraints.txt $
 # What testing and checking need as well; the demo does without.
 $(TOOLS): $(SETUP)
 	$(PIP_INSTALL) --no-build-isolation --editable ".[torch,mpi,dev]"
+	@touch $@
+
+# Pages and docstrings are read, and nothing is imported, so that this needs no build.
+$(DOCS_TOOLS): constraints.txt
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  mkdocs-material mkdocstrings-python ruff
 	@touch $@
 
 $(PROGRAMS): $(wildcard bpf/*.[ch])

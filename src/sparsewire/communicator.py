@@ -64,10 +64,12 @@ class Communicator:
 
     @property
     def rank(self) -> int:
+        """This rank's number, from 0."""
         return self._options.rank
 
     @property
     def world_size(self) -> int:
+        """How many ranks there are."""
         return self._options.world_size
 
     @property
