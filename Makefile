@@ -10,9 +10,16 @@ BIN := $(VENV)/bin
 SETUP := $(VENV)/.setup-done
 TOOLS := $(VENV)/.tools-done
 BUILD := $(VENV)/.build-done
+DOCS_VENV := build/site/venv
+DOCS_TOOLS := $(DOCS_VENV)/.tools-done
 # Tests wait more than they compute.
 PYTEST := $(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PINNED := python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP_INSTALL := $(BIN)/$(PINNED)
+
+# Trainers bring packages that nothing else here needs.
+INTEGRATIONS := build/integrations
+TRAINERS := $(INTEGRATIONS)/.trainers-done
 
 NATIVE_SOURCES := CMakeLists.txt $(shell find core bindings -name '*.[ch]pp' -o -name CMakeLists.txt)
 CXX_SOURCES := $(shell find core bindings tests/core -name '*.[ch]pp') $(wildcard bpf/*.[ch] benchmarks/*.bpf.c)
@@ -27,10 +34,10 @@ KERNEL_PROGRAMS := $(if $(BPF_CLANG),$(and $(wildcard /usr/include/bpf),$(PROGRA
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build bpf test test-all core-tests torch-matrix gpu-test lint format sanitize demo clean
+.PHONY: help setup build bpf test test-all test-integrations core-tests torch-matrix gpu-test wheel docs lint format sanitize demo clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
 
 setup: $(TOOLS) build  ## make .venv with all that building and checking need, and compile everything
 	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/core-tests --build-only build/core-tests
@@ -45,6 +52,9 @@ test: $(TOOLS) build core-tests  ## run the C++ and the Python tests (PYTEST_ARG
 test-all: test  ## run what `make test` leaves out as well: long tests, every combination
 	$(PYTEST) --extent rest $(PYTEST_ARGS)
 
+test-integrations: $(TRAINERS)  ## run the examples of trainers in an environment of their own, 2 GB
+	$(INTEGRATIONS)/bin/python -m pytest tests/integrations $(PYTEST_ARGS)
+
 core-tests: $(TOOLS)  ## run the C++ tests alone
 	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/core-tests build/core-tests
 
@@ -53,6 +63,12 @@ torch-matrix: $(TOOLS) build  ## run tests/torch on several versions of torch, s
 
 gpu-test: $(TOOLS) build  ## run the tests that need a GPU, under compute-sanitizer too where it is on PATH
 	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/gpu-test $(PYTEST_ARGS)
+
+wheel: $(TOOLS) $(if $(BPF_CLANG),$(and $(wildcard /usr/include/bpf),$(PROGRAMS)))  ## make an sdist and a wheel for every Python that is here, and try them
+	$(BIN)/python .ci/wheels
+
+docs: $(DOCS_TOOLS)  ## make the site of the docs, build/site/html; any warning fails
+	$(DOCS_VENV)/bin/python .ci/docs
 
 lint: $(TOOLS)  ## check style and types, Python and C++, and that docs quote what was measured
 	$(BIN)/ruff check .
@@ -85,9 +101,24 @@ $(SETUP): pyproject.toml constraints.txt
 	$(PIP_INSTALL) --no-build-isolation --editable ".[torch]"
 	@touch $@ $(BUILD)
 
+$(TRAINERS): pyproject.toml constraints.txt tests/integrations/constraints.txt $(NATIVE_SOURCES)
+	$(PYTHON) -m venv $(INTEGRATIONS)
+	$(INTEGRATIONS)/bin/$(PINNED) -c tests/integrations/constraints.txt torch scikit-build-core nanobind \
+	  cmake ninja pytest pytest-timeout hypothesis lightning accelerate transformers "ray[train]" torchft
+	PATH="$(CURDIR)/$(INTEGRATIONS)/bin:$$PATH" \
+	  $(INTEGRATIONS)/bin/$(PINNED) --no-build-isolation -C build-dir=$(INTEGRATIONS)/ext --editable ".[torch]"
+	@touch $@
+
 # What testing and checking need as well; the demo does without.
 $(TOOLS): $(SETUP)
 	$(PIP_INSTALL) --no-build-isolation --editable ".[torch,mpi,dev]"
+	@touch $@
+
+# Pages and docstrings are read, and nothing is imported, so that this needs no build.
+$(DOCS_TOOLS): constraints.txt
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  mkdocs-material mkdocstrings-python ruff
 	@touch $@
 
 $(PROGRAMS): $(wildcard bpf/*.[ch])

@@ -2,8 +2,8 @@
 
 python benchmarks/profile_cost.py [--turns 5] [--backend gloo] [--trace] [--keep]
 
-Two ranks on loopback train the demo's language model. With --keep, the figures go into
-records/profile-cost.json.
+Two ranks on loopback train the demo's language model. Processor time is rank 0's, and says more
+where others use the machine. With --keep, the figures go into records/profile-cost.json.
 """
 
 from __future__ import annotations
@@ -46,23 +46,24 @@ def train(rank: int, given: argparse.Namespace, folder: str) -> None:
     trainee = LstmTrainee(np.load(f"{folder}/tokens.npy"), 0, WIDTH)
     steps = iter(range(1_000_000))
 
-    def mean_s(count: int) -> float:
+    def mean(count: int, name: str) -> dict[str, float]:
         dist.barrier()
-        begin = time.perf_counter()
+        begin, cpu = time.perf_counter(), time.process_time()
         for _ in range(count):
             trainee.step(next(steps))
-        return (time.perf_counter() - begin) / count
+        seconds, cpu_s = time.perf_counter() - begin, time.process_time() - cpu
+        return {f"{name}_s": seconds / count, f"{name}_cpu_s": cpu_s / count}
 
-    mean_s(STEPS)
+    mean(STEPS, "first")
     turns = []
     for turn in range(given.turns):
-        without = mean_s(STEPS)
+        without = mean(STEPS, "without")
         directory = f"{folder}/profile-{turn}"
         profile = sparsewire.torch.profile(trainee.ddp, directory, trace=given.trace)
         # It ends as the step behind its last one begins.
-        during = mean_s(5 + 50 + 1)
+        during = mean(5 + 50 + 1, "during")
         assert profile.is_over
-        turns.append({"without_s": without, "during_s": during, "after_s": mean_s(STEPS)})
+        turns.append({**without, **during, **mean(STEPS, "after")})
     if rank == 0:
         Path(folder, "turns.json").write_text(json.dumps(turns))
     dist.destroy_process_group()
@@ -75,15 +76,15 @@ def figures_of(turns: list[dict[str, float]], folder: Path) -> dict[str, Any]:
     def median(values: list[float]) -> float:
         return statistics.median(values)
 
-    def cost(name: str) -> float:
-        return median([turn[name] / turn["without_s"] - 1 for turn in turns])
+    def more(name: str, unit: str) -> float:
+        return median([turn[name + unit] / turn["without" + unit] - 1 for turn in turns])
 
     profiles = [load(folder / f"profile-{turn}").ranks[0] for turn in range(len(turns))]
     samples = [sum(step.sampled for step in profile.steps) for profile in profiles]
     return {
         **{name: median([turn[name] for turn in turns]) for name in turns[0]},
-        "during_share": cost("during_s"),
-        "after_share": cost("after_s"),
+        **{f"{name}_more_share": more(name, "_s") for name in ("during", "after")},
+        **{f"{name}_more_cpu_share": more(name, "_cpu_s") for name in ("during", "after")},
         "samples": median([float(count) for count in samples]),
         "steps": len(profiles[0].steps),
         "turns": len(turns),

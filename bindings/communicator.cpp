@@ -147,7 +147,8 @@ void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_
                        std::vector<int> datagrams, std::uint32_t datagram_bytes,
                        const nb::bytes& datagram_key, std::uint64_t job, std::uint32_t epoch,
                        bool fixed_point, const std::string& disturb,
-                       std::pair<std::uint16_t, std::uint16_t> worker) {
+                       std::pair<std::uint16_t, std::uint16_t> worker,
+                       std::shared_ptr<comm::Timeline> timeline) {
   net::Sockets owned(std::move(sockets));
   std::shared_ptr<comm::DatagramPlace> place;
   if (!datagrams.empty()) {
@@ -174,13 +175,15 @@ void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_
   if (!hosts.empty() && hosts.size() != world_size) {
     throw std::invalid_argument("hosts: not one for each rank");
   }
-  new (self) comm::Communicator(topology, rank, dedicated, std::move(owned),
-                                proto::Hosts(std::move(hosts)), std::move(place));
+  new (self)
+      comm::Communicator(topology, rank, dedicated, std::move(owned),
+                         proto::Hosts(std::move(hosts)), std::move(place), std::move(timeline));
 }
 
 void init_group(comm::Communicator* self, comm::Mesh& mesh, std::uint32_t number,
                 std::vector<std::uint32_t> members, Rank rank, std::uint32_t block,
-                std::uint32_t window, std::vector<std::uint32_t> hosts) {
+                std::uint32_t window, std::vector<std::uint32_t> hosts,
+                std::shared_ptr<comm::Timeline> timeline) {
   const auto ranks = static_cast<std::uint32_t>(members.size());
   const wire::Topology topology{
       .world_size = ranks,
@@ -192,7 +195,7 @@ void init_group(comm::Communicator* self, comm::Mesh& mesh, std::uint32_t number
   if (const Status error = wire::check(topology)) throw std::invalid_argument(error->message);
   new (self)
       comm::Communicator(topology, rank, mesh, {.number = number, .members = std::move(members)},
-                         proto::Hosts(std::move(hosts)));
+                         proto::Hosts(std::move(hosts)), std::move(timeline));
 }
 
 void disown(nb::handle_t<comm::Communicator> self) {
@@ -210,6 +213,8 @@ nb::dict stats_dict(const comm::Communicator& self) {
   dict["segments_sent"] = stats.segments_sent;
   dict["results_received"] = stats.results_received;
   dict["chunks_empty"] = stats.chunks_empty;
+  dict["elements"] = stats.elements;
+  dict["elements_sent"] = stats.elements_sent;
   for (std::size_t i = 0; i < stats.slots.size(); ++i) {
     const std::string_view name = name_of(static_cast<comm::SlotFigure>(i));
     dict[nb::str(name.data(), name.size())] = stats.slots[i];
@@ -234,6 +239,44 @@ nb::dict activity_dict(const comm::Communicator& self) {
   dict["silent"] = silent;
   dict["failure"] = activity.failure ? nb::object(text_of(activity.failure->message)) : nb::none();
   return dict;
+}
+
+nb::list awaited_of(const comm::Awaited& awaited) {
+  nb::list list;
+  for (const Rank rank : awaited.ranks) list.append(rank);
+  for (const std::string& address : awaited.aggregators) {
+    list.append(text_of("aggregator " + address));
+  }
+  return list;
+}
+
+nb::object lane_of(const std::optional<comm::LaneSurvey>& lane) {
+  if (!lane) return nb::none();
+  nb::dict awaited;
+  for (const auto& [seq, whom] : lane->awaited) awaited[nb::cast(seq)] = awaited_of(whom);
+  nb::list peers;
+  for (const comm::PeerSurvey& peer : lane->peers) {
+    const nb::object quiet =
+        peer.quiet ? nb::object(nb::float_(seconds_of(*peer.quiet))) : nb::none();
+    peers.append(nb::make_tuple(text_of(peer.name), peer.rank, peer.is_connected, quiet,
+                                peer.bytes_sent, peer.bytes_received, peer.queued));
+  }
+  return nb::make_tuple(awaited, peers);
+}
+
+nb::tuple survey_of(const comm::Communicator& self, double patience) {
+  const comm::Survey survey = [&] {
+    const GilRelease release;
+    return self.survey(nanoseconds_of(patience));
+  }();
+  nb::list operations;
+  for (const auto& each : survey.operations) {
+    operations.append(nb::make_tuple(each.current.op, each.current.seq,
+                                     seconds_of(each.current.age), each.bytes, each.is_agreeing));
+  }
+  nb::list lanes;
+  for (const auto& lane : survey.lanes) lanes.append(lane_of(lane));
+  return nb::make_tuple(operations, lanes);
 }
 
 nb::object next_notice(comm::Communicator& self) {
@@ -279,8 +322,17 @@ void bind_operation(nb::module_& m) {
 
 }  // namespace
 
+void bind_timeline(nb::module_& m) {
+  constexpr nb::call_guard<GilRelease> unlocked{};
+  nb::class_<comm::Timeline>(m, "Timeline")
+      .def(nb::init<int, Rank, const std::string&>(), "fd"_a, "rank"_a, "title"_a)
+      .def("refused", &comm::Timeline::refused)
+      .def("flush", &comm::Timeline::flush, unlocked);
+}
+
 void bind_communicator(nb::module_& m) {
   bind_operation(m);
+  bind_timeline(m);
 
   constexpr nb::call_guard<GilRelease> unlocked{};
   nb::class_<comm::Communicator>(m, "Communicator")
@@ -289,10 +341,10 @@ void bind_communicator(nb::module_& m) {
            "hosts"_a = std::vector<std::uint32_t>{}, "datagrams"_a = std::vector<int>{},
            "datagram_bytes"_a = 0, "datagram_key"_a = nb::bytes("", 0), "job"_a = 0, "epoch"_a = 0,
            "fixed_point"_a = false, "disturb"_a = "",
-           "worker"_a = std::pair<std::uint16_t, std::uint16_t>())
+           "worker"_a = std::pair<std::uint16_t, std::uint16_t>(), "timeline"_a.none() = nb::none())
       .def("__init__", &init_group, "mesh"_a, "group"_a, "members"_a, "rank"_a, nb::kw_only(),
            "block"_a = 256, "window"_a = 0, "hosts"_a = std::vector<std::uint32_t>{},
-           nb::keep_alive<1, 2>())
+           "timeline"_a.none() = nb::none(), nb::keep_alive<1, 2>())
       .def("submit", &submit_dense, "source"_a, "out"_a, "count"_a, "dtype"_a, "op"_a, "timeout"_a,
            "segment_codec"_a = 0, "result_codec"_a = 0, "seed"_a = 0, "awaited"_a = false)
       .def("submit_sparse", &submit_sparse, nb::kw_only(), "indices"_a, "is_wide"_a, "named"_a,
@@ -322,6 +374,7 @@ void bind_communicator(nb::module_& m) {
       .def("abort", &comm::Communicator::abort, "message"_a, unlocked)
       .def("stats", &stats_dict)
       .def("activity", &activity_dict)
+      .def("survey", &survey_of, "patience"_a)
       .def("next_notice", &next_notice)
       .def("disown", &disown)
       .def(

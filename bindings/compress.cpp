@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "base/bitmap.hpp"
@@ -46,17 +47,13 @@ auto for_type_of(const Memory& values, F f) {
   return f(table.of<double>(), values.as<double>(0, ""));
 }
 
-// What f writes to memory of `room` bytes, without the GIL; it returns how many these are.
+// What f writes to memory of `room` bytes, without the GIL; it returns how many these are. The
+// stable ABI has no way to shorten bytes, so they are copied.
 template <typename F>
 nb::bytes written(std::size_t room, F f) {
-  auto code =
-      nb::steal<nb::bytes>(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(room)));
-  if (!code.is_valid()) nb::raise_python_error();
-  auto* const out = reinterpret_cast<std::byte*>(PyBytes_AsString(code.ptr()));
-  const std::size_t size = unlocked([&] { return f(out); });
-  PyObject* resized = code.release().ptr();
-  if (_PyBytes_Resize(&resized, static_cast<Py_ssize_t>(size)) != 0) nb::raise_python_error();
-  return nb::steal<nb::bytes>(resized);
+  const auto code = std::make_unique_for_overwrite<std::byte[]>(room);
+  const std::size_t size = unlocked([&] { return f(code.get()); });
+  return nb::bytes(code.get(), size);
 }
 
 std::size_t blocks_of(std::size_t count, std::size_t block) {

@@ -134,7 +134,7 @@ def picture(root: Path) -> str:
     """What ARCHITECTURE.md has between its marks: the floors, and how many there are."""
     uses = rooms(root)
     stack, modules = floors(uses), len(list((root / "src" / "sparsewire").glob("*.py")))
-    lines = ["```", *drawn(stack), "```"]
+    lines = ["```text", *drawn(stack), "```"]
     counts = f"{len(uses)} rooms on {len(stack)} floors; {modules} modules in the root folder."
     return "\n".join(["<!--floors-->", *lines, "", counts, "<!--end-->"])
 

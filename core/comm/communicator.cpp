@@ -16,7 +16,8 @@ constexpr std::size_t kNoticesKept = 256;
 
 Communicator::Communicator(const wire::Topology& topology, Rank rank, bool dedicated,
                            net::Sockets sockets, const proto::Hosts& hosts,
-                           std::shared_ptr<DatagramPlace> datagrams)
+                           std::shared_ptr<DatagramPlace> datagrams,
+                           std::shared_ptr<Timeline> timeline)
     : topology_(topology),
       rank_(rank),
       dedicated_(dedicated),
@@ -27,15 +28,21 @@ Communicator::Communicator(const wire::Topology& topology, Rank rank, bool dedic
                     .has_losses = datagrams != nullptr,
                     .patience = proto::Milliseconds{topology.peer_timeout_ms}},
           std::move(sockets))),
-      mesh_(*own_mesh_) {
+      mesh_(*own_mesh_),
+      timeline_(std::move(timeline)) {
   std::vector<std::uint32_t> everybody(topology.owners);
   std::iota(everybody.begin(), everybody.end(), 0u);
   join({.number = 0, .members = std::move(everybody)}, hosts, datagrams);
 }
 
 Communicator::Communicator(const wire::Topology& topology, Rank rank, Mesh& mesh,
-                           const Group& group, const proto::Hosts& hosts)
-    : topology_(topology), rank_(rank), dedicated_(false), mesh_(mesh) {
+                           const Group& group, const proto::Hosts& hosts,
+                           std::shared_ptr<Timeline> timeline)
+    : topology_(topology),
+      rank_(rank),
+      dedicated_(false),
+      mesh_(mesh),
+      timeline_(std::move(timeline)) {
   join(group, hosts, nullptr);
 }
 
@@ -43,10 +50,12 @@ Communicator::Communicator(const wire::Topology& topology, Rank rank, Mesh& mesh
 void Communicator::join(const Group& group, const proto::Hosts& hosts,
                         const std::shared_ptr<DatagramPlace>& datagrams) {
   hosts_ = hosts.count(topology_.world_size);
+  number_ = group.number;
   for (std::uint32_t number = 0; number < mesh_.lanes(); ++number) {
-    lanes_.push_back(std::make_shared<LaneGroup>(
-        LanePlace{topology_, number, rank_, dedicated_, hosts, number == 0 ? datagrams : nullptr},
-        group.number, group.members, mesh_.lane(number), *this));
+    lanes_.push_back(
+        std::make_shared<LaneGroup>(LanePlace{topology_, number, rank_, dedicated_, hosts,
+                                              number == 0 ? datagrams : nullptr, timeline_},
+                                    group.number, group.members, mesh_.lane(number), *this));
   }
   std::size_t joined = 0;
   try {
@@ -72,6 +81,7 @@ std::shared_ptr<Operation> Communicator::submit(const Operation::Arguments& argu
   }
   InFlight& in_flight = in_flight_.emplace(next_seq_, InFlight{operation}).first->second;
   ++next_seq_;
+  if (timeline_) tell_begin(in_flight);
   try {
     issue_locked(in_flight);
   } catch (const std::exception& exception) {
@@ -199,6 +209,7 @@ void Communicator::close(Clock::duration linger) {
   }
   for (const auto& lane : lanes_) lane->await_end();
   if (own_mesh_) own_mesh_->close();
+  if (timeline_) timeline_->flush();
   const std::lock_guard lock(mutex_);
   closed_ = true;
   completed_changed_.notify_all();
@@ -226,26 +237,9 @@ Stats Communicator::stats() const {
   const std::lock_guard lock(mutex_);
   stats.operations = next_seq_;
   stats.operations_failed = failed_;
+  stats.elements = elements_;
+  stats.elements_sent = elements_sent_;
   return stats;
-}
-
-Activity Communicator::activity() const {
-  const std::lock_guard lock(mutex_);
-  Activity activity{.in_flight = in_flight_.size(), .oldest = oldest_locked(), .failure = broken_};
-  for (const auto& [peer, entry] : silent_) {
-    const auto& [silence, since] = entry;
-    activity.silent.push_back(silence);
-    activity.silent.back().lasted = milliseconds_of(Clock::now()) - milliseconds_of(since);
-  }
-  return activity;
-}
-
-std::optional<Activity::Current> Communicator::oldest_locked() const {
-  if (in_flight_.empty()) return {};
-  const auto& [seq, oldest] = *in_flight_.begin();
-  const auto collective = oldest.operation->arguments().call.collective;
-  return Activity::Current{std::string(wire::name_of(collective)), seq,
-                           Clock::now() - oldest.issued};
 }
 
 void Communicator::peer_silent(const Silence& silence) {
@@ -282,6 +276,11 @@ void Communicator::end_in_order_locked() {
     auto entry = in_flight_.extract(in_flight_.begin());
     InFlight& done = entry.mapped();
     failed_ += done.failure.has_value();
+    if (const auto named = done.operation->named(); named && !done.failure) {
+      elements_ += done.operation->arguments().call.descriptor.count;
+      elements_sent_ += *named;
+    }
+    if (timeline_) tell_end(done);
     done.operation->end(std::move(done.failure));
     // Another lane than the one at which a caller works may have had the last word.
     if (lanes_.size() > 1) lanes_[done.operation->main_lane()]->wake();

@@ -24,6 +24,9 @@ struct Stats {
   std::uint64_t segments_sent = 0;
   std::uint64_t results_received = 0;
   std::uint64_t chunks_empty = 0;
+  std::uint64_t elements = 0;  // of operations that have ended well, without those by datagrams
+  std::uint64_t elements_sent =
+      0;  // of this rank's input to them: whole blocks where these are sent
   std::array<std::uint64_t, kSlotFigureCount> slots{};
 };
 
@@ -38,6 +41,17 @@ struct Activity {
   std::optional<Current> oldest;  // of those in flight
   std::vector<Silence> silent;    // the peers from which nothing comes at the moment
   Status failure;
+};
+
+// More of that, as all lanes tell it.
+struct Survey {
+  struct InFlight {
+    Activity::Current current;
+    std::uint64_t bytes;  // of the tensor, as it is dense
+    bool is_agreeing;     // all ranks must agree on it first
+  };
+  std::vector<InFlight> operations;              // the oldest
+  std::vector<std::optional<LaneSurvey>> lanes;  // none of one that did not answer
 };
 
 // A peer fell silent, or was heard again; and the operation that was the oldest in flight then.
@@ -59,10 +73,11 @@ class Communicator final : public LaneListener {
   // first lane, where the owners are aggregators that take them.
   Communicator(const wire::Topology& topology, Rank rank, bool dedicated, net::Sockets sockets,
                const proto::Hosts& hosts = proto::Hosts{},
-               std::shared_ptr<DatagramPlace> datagrams = {});
+               std::shared_ptr<DatagramPlace> datagrams = {},
+               std::shared_ptr<Timeline> timeline = {});
   // Shares a mesh, which must stay until this is gone.
   Communicator(const wire::Topology& topology, Rank rank, Mesh& mesh, const Group& group,
-               const proto::Hosts& hosts = proto::Hosts{});
+               const proto::Hosts& hosts = proto::Hosts{}, std::shared_ptr<Timeline> timeline = {});
   ~Communicator() override;
 
   // Queues a collective. Its memory must stay valid until the operation has ended, which it
@@ -100,6 +115,8 @@ class Communicator final : public LaneListener {
 
   Stats stats() const;
   Activity activity() const;
+  // Asks the lanes, and waits for so long for their answers. From any thread but the lanes' own.
+  Survey survey(Clock::duration patience) const;
 
   // Blocks for the next notice; none once the communicator is closed.
   std::optional<Notice> next_notice();
@@ -123,12 +140,17 @@ class Communicator final : public LaneListener {
     std::list<std::shared_ptr<Operation>> watched = {};  // itself, if it is to be reported
     Clock::time_point issued = Clock::now();
 
+    bool is_told = false;  // the timeline has its beginning
+
     bool has_ended() const { return state == State::running && lanes_left == 0; }
   };
 
   void join(const Group& group, const proto::Hosts& hosts,
             const std::shared_ptr<DatagramPlace>& datagrams);
   std::optional<Activity::Current> oldest_locked() const;
+  std::vector<Survey::InFlight> operations_locked() const;
+  void tell_begin(InFlight& in_flight) const;
+  void tell_end(const InFlight& in_flight) const;
   void issue_locked(InFlight& in_flight);
   using Wake = ProgressThread::Wake;
   void run_waiting_locked(Wake when = Wake::now);
@@ -144,6 +166,8 @@ class Communicator final : public LaneListener {
   std::uint64_t hosts_ = 1;
   const std::unique_ptr<Mesh> own_mesh_;  // null where it is shared
   Mesh& mesh_;
+  const std::shared_ptr<Timeline> timeline_;
+  std::uint32_t number_ = 0;
   std::vector<std::shared_ptr<LaneGroup>> lanes_;  // this group's part of each
 
   std::mutex closing_;  // held through close(), so that a second caller waits for the first
@@ -161,6 +185,8 @@ class Communicator final : public LaneListener {
   Status broken_;
   bool closed_ = false;
   std::uint64_t failed_ = 0;
+  std::uint64_t elements_ = 0;
+  std::uint64_t elements_sent_ = 0;
 };
 
 }  // namespace sparsewire::comm

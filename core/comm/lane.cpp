@@ -182,6 +182,7 @@ void Lane::progress(Clock::time_point now) {
   flush();
   for (const auto& group : groups_) {
     group->check_deadlines(now);
+    group->note_waiting(now);
     group->finish_leaving(now);
   }
   forget_finished();

@@ -73,6 +73,32 @@ LaneBook::Late LaneBook::late_for(std::uint64_t seq, const LaneProtocol& protoco
   return late;
 }
 
+Awaited LaneBook::awaited(std::uint64_t seq, const LaneProtocol& protocol) const {
+  Awaited awaited{late_for(seq, protocol).ranks};
+  std::erase(awaited.ranks, place_.rank);
+  if (!awaited.ranks.empty()) return awaited;
+  for (const std::uint32_t owner : protocol.waiting_for(seq)) {
+    if (place_.dedicated) {
+      awaited.aggregators.push_back(peers_.address_of(owner));
+      continue;
+    }
+    const std::uint32_t taker = place_.is_deputy(owner) ? owner : place_.taker(owner);
+    if (!place_.is_self(taker)) awaited.ranks.push_back(static_cast<Rank>(taker));
+  }
+  std::ranges::sort(awaited.ranks);
+  awaited.ranks.erase(std::ranges::unique(awaited.ranks).begin(), awaited.ranks.end());
+  return awaited;
+}
+
+std::map<std::uint64_t, Awaited> LaneBook::all_awaited(std::size_t most,
+                                                       const LaneProtocol& protocol) const {
+  std::map<std::uint64_t, Awaited> all;
+  for (auto at = operations_.begin(); at != operations_.end() && all.size() < most; ++at) {
+    all.emplace(at->first, awaited(at->first, protocol));
+  }
+  return all;
+}
+
 // Of the operation, or of the first that others must join before it.
 bool LaneBook::ask_who_is_late(std::uint64_t seq, LaneProtocol& protocol) const {
   for (auto at = operations_.begin(); at != operations_.end() && at->first <= seq; ++at) {

@@ -8,6 +8,7 @@
 #include "comm/lane_place.hpp"
 #include "comm/operation.hpp"
 #include "comm/peer_channels.hpp"
+#include "comm/survey.hpp"
 
 namespace sparsewire::comm {
 
@@ -27,6 +28,12 @@ class LaneBook {
   void note_departure(Rank rank, std::uint64_t issued) { departed_[rank] = issued; }
   // The error of an operation that a rank cannot contribute to any more, because it has left.
   Status abandoned() const;
+
+  // Whom an operation waits for, as far as this rank knows, without asking.
+  Awaited awaited(std::uint64_t seq, const LaneProtocol& protocol) const;
+  // The same of each operation, from the oldest on, up to so many.
+  std::map<std::uint64_t, Awaited> all_awaited(std::size_t most,
+                                               const LaneProtocol& protocol) const;
 
   // The first moment at which some deadline may have passed.
   Clock::time_point next_deadline() const { return next_deadline_; }

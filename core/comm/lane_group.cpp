@@ -68,6 +68,13 @@ void LaneGroup::set_link(const proto::LinkFigures& link) {
   post([this, link] { protocol_.set_link(link); });
 }
 
+void LaneGroup::survey(std::size_t most_operations,
+                       const std::shared_ptr<std::promise<LaneSurvey>>& answer) {
+  post([this, most_operations, answer] {
+    answer->set_value({book_.all_awaited(most_operations, protocol_), peers_.survey(Clock::now())});
+  });
+}
+
 void LaneGroup::fail(std::uint64_t seq) {
   post([this, seq] { protocol_.fail(seq); });
 }
@@ -118,7 +125,10 @@ void LaneGroup::begin() {
 // From here on the lane ends the operation, whatever happens. False where it has ended at once.
 bool LaneGroup::take_on(const std::shared_ptr<Operation>& operation) {
   try {
-    if (!is_broken()) book_.add(operation);
+    if (!is_broken()) {
+      book_.add(operation);
+      if (peers_.log) peers_.log->note_begun(operation->seq());
+    }
   } catch (const std::exception& exception) {
     on_exception(exception);
   }
@@ -133,6 +143,13 @@ bool LaneGroup::take_on(const std::shared_ptr<Operation>& operation) {
 bool LaneGroup::produce() { return protocol_.produce() || protocol_.can_produce(); }
 
 void LaneGroup::check_deadlines(Clock::time_point now) { break_on(book_.overdue(now, protocol_)); }
+
+void LaneGroup::note_waiting(Clock::time_point now) {
+  if (!peers_.log) return;
+  if (book_.empty() || protocol_.has_work(now)) return peers_.log->note_busy(now);
+  const std::uint64_t oldest = book_.oldest();
+  peers_.log->note_waiting(oldest, book_.awaited(oldest, protocol_), now);
+}
 
 void LaneGroup::break_on(const Status& error) {
   if (error) listener_.broken(*error);
@@ -171,7 +188,7 @@ std::byte* LaneGroup::place(const PeerChannel& from, const wire::FrameHeader& he
 
 Status LaneGroup::on_message(PeerChannel& from, wire::Message message) {
   if (is_broken()) return {};
-  peers_.counters.count_received(message.header);
+  peers_.count_received(message.header);
   switch (message.header.kind) {
     case wire::FrameKind::abort:
       return wire::take_fault(message, [this](const Error& error) { listener_.broken(error); });

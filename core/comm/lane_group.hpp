@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -37,6 +38,8 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
   // Carries this lane's parts of an operation that all ranks have joined on the first.
   void exchange(std::shared_ptr<Operation> operation, LaneListener::Order order);
   void set_link(const proto::LinkFigures& link);
+  // Answers in one of the lane's next turns; never, once the group has left.
+  void survey(std::size_t most_operations, const std::shared_ptr<std::promise<LaneSurvey>>& answer);
   void fail(std::uint64_t seq);
   // These two take no memory, which may be what is lacking.
   void break_off(Error error) noexcept;
@@ -69,9 +72,12 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
   bool is_finished() const { return is_finished_; }
   // The first deadline or timer.
   Clock::time_point next_due() const {
-    return std::min(book_.next_deadline(), protocol_.next_due());
+    const auto due = std::min(book_.next_deadline(), protocol_.next_due());
+    return peers_.log ? std::min(due, peers_.log->next_due()) : due;
   }
   void check_deadlines(Clock::time_point now);
+  // Tells the timeline whom the oldest operation waits for, where nothing else is to be done.
+  void note_waiting(Clock::time_point now);
   void finish_leaving(Clock::time_point now);
   // Has those connected, who hold up the oldest operation for a while now.
   void look_for_missing();

@@ -5,6 +5,7 @@
 
 #include "comm/channel.hpp"
 #include "comm/datagram_place.hpp"
+#include "comm/timeline.hpp"
 #include "proto/exchange/choice.hpp"
 #include "proto/exchange/exchange_share.hpp"
 #include "proto/stream/hosts.hpp"
@@ -18,6 +19,7 @@ struct LanePlace {
   bool dedicated;  // owners are aggregators, and not the ranks
   proto::Hosts hosts{};
   std::shared_ptr<DatagramPlace> datagrams{};  // null where nothing goes by them
+  std::shared_ptr<Timeline> timeline{};        // null where nobody wants one
 
   bool is_self(std::uint32_t owner) const { return !dedicated && static_cast<Rank>(owner) == rank; }
   // Who takes what this rank has for an owner: the owner's deputy on this host, or the owner.

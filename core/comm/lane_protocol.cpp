@@ -68,7 +68,13 @@ LaneProtocol::LaneProtocol(const LanePlace& place, PeerChannels& peers, LaneBook
 // an operation on which ranks disagree.
 void LaneProtocol::submit(Operation& operation) {
   const bool by_slots = slots_ && slots_->carries(operation);
-  if (by_slots) slots_->expect(operation);
+  if (by_slots) {
+    slots_->expect(operation);
+    operation.leave_uncounted();
+  }
+  if (peers_.log && !operation.needs_agreement()) {
+    peers_.log->note_chosen(operation.seq(), by_slots ? "datagrams" : "stream");
+  }
   const bool is_here = by_slots ? streams_.submit_gate(operation) : streams_.submit(operation);
   if (!is_here) end(operation.seq());
 }
@@ -138,6 +144,7 @@ void LaneProtocol::end_all() noexcept {
 
 void LaneProtocol::end(std::uint64_t seq) {
   book_.erase(seq);
+  if (peers_.log) peers_.log->note_ended(seq);
   if (peer_) peer_->drop(seq);
   peers_.counters.chunks_empty.store(streams_.chunks_empty(), std::memory_order_relaxed);
   listener_.operation_left(seq);
@@ -283,6 +290,7 @@ void LaneProtocol::apply(proto::Peer::Effects effects) {
     if (event.kind == Kind::failed) listener_.operation_failed(event.seq, event.error);
     if (event.kind == Kind::ended) end(event.seq);
     if (event.kind == Kind::chosen) {
+      if (peers_.log) peers_.log->note_chosen(event.seq, wire::name_of(event.algorithm));
       listener_.operation_chosen(event.seq, event.route, event.order);
     }
   }

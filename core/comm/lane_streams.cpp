@@ -47,7 +47,7 @@ void LaneStreams::make_deputies() {
 }
 
 bool LaneStreams::submit(Operation& operation) {
-  auto source = operation.source(place_.lane, costs_);
+  auto source = operation.source(place_.lane, costs_, peers_.log.get());
   // What stays on the host is not rounded; its deputy rounds what crosses the network.
   if (!place_.hosts.has_deputies(place_.rank)) {
     source = operation.encoded(std::move(source), place_.rank);

@@ -51,15 +51,23 @@ void Operation::open_stream() {
   }
 }
 
-std::unique_ptr<proto::Source> Operation::source(std::uint32_t lane, const proto::Costs& costs) {
+std::unique_ptr<proto::Source> Operation::source(std::uint32_t lane, const proto::Costs& costs,
+                                                 LaneLog* log) {
   if (!descriptor_.is_sparse) {
-    return std::make_unique<proto::DenseSource>(dense(), leaves_out_zeros_,
-                                                proto::costs_for(descriptor_, costs));
+    auto source = std::make_unique<proto::DenseSource>(dense(), leaves_out_zeros_,
+                                                       proto::costs_for(descriptor_, costs));
+    return std::make_unique<CountedSource>(std::move(source), grid_, seq_, named_, log);
   }
   const auto is_mine = [this, lane](std::uint64_t chunk) {
     return proto::lane_of(chunk, seq_, topology_) == lane;
   };
   return std::make_unique<proto::SparseSource>(arguments_.tensor, grid_, is_mine);
+}
+
+std::optional<std::uint64_t> Operation::named() const {
+  if (!is_counted_) return {};
+  const proto::SparseTensor& tensor = arguments_.tensor;
+  return descriptor_.is_sparse ? tensor.named * tensor.descriptor.row : named_.load();
 }
 
 std::unique_ptr<proto::Source> Operation::encoded(std::unique_ptr<proto::Source> source,

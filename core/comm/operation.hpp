@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "comm/counted_source.hpp"
 #include "comm/progress_thread.hpp"
 #include "comm/shared_output.hpp"
 #include "proto/slots/pool.hpp"
@@ -66,10 +67,16 @@ class Operation {
   void open_stream();
   const std::shared_ptr<proto::Sink>& sink() const { return sink_; }
   // What one lane of this rank sends, in the codec that was asked for, or raw.
-  std::unique_ptr<proto::Source> source(std::uint32_t lane, const proto::Costs& costs);
+  std::unique_ptr<proto::Source> source(std::uint32_t lane, const proto::Costs& costs,
+                                        LaneLog* log = nullptr);
   // A dense one, as slots see it.
   proto::SlotTensor slot_tensor(proto::Arithmetic arithmetic) const;
   std::unique_ptr<proto::Source> encoded(std::unique_ptr<proto::Source> source, Rank rank) const;
+
+  // Elements of this rank's input that were given to send so far, whole blocks of them where these
+  // are sent; none where it goes by datagrams, which nobody counts.
+  std::optional<std::uint64_t> named() const;
+  void leave_uncounted() { is_counted_ = false; }
 
   // Blocks until the end, or for so long; true where it has ended.
   bool wait(std::optional<std::chrono::nanoseconds> patience) const;
@@ -92,6 +99,8 @@ class Operation {
   proto::ChunkGrid grid_;
   Status bad_input_;
   bool leaves_out_zeros_ = false;
+  std::atomic<std::uint64_t> named_ = 0;
+  std::atomic<bool> is_counted_ = true;
   std::vector<std::unique_ptr<SharedOutput>> shared_;
   proto::Outputs outputs_;
   std::shared_ptr<proto::Sink> sink_;

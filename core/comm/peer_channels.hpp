@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/lane_channels.hpp"
+#include "comm/lane_log.hpp"
 #include "comm/lane_place.hpp"
 #include "comm/slot_figures.hpp"
 
@@ -46,6 +47,7 @@ class PeerChannels {
       : place_(place), channels_(channels), group_(group), members_(members) {
     owners_.assign(channels.peers(), kNoOwner);
     for (std::uint32_t owner = 0; owner < members.size(); ++owner) owners_[members[owner]] = owner;
+    if (place.timeline) log = std::make_unique<LaneLog>(place.timeline, group, place.lane);
   }
 
   std::uint32_t group() const { return group_; }
@@ -68,6 +70,7 @@ class PeerChannels {
   void send(std::uint32_t owner, wire::Message message) {
     message.header.group = group_;
     counters.count_sent(message.header);
+    if (log) log->note_sent(message.header);
     channels_.send(members_[owner], std::move(message));
   }
   void send_to_all(const wire::Message& message) {
@@ -85,6 +88,15 @@ class PeerChannels {
     for (PeerChannel* channel : channels_.active()) channel->connection.detach(group_);
   }
 
+  // How each peer of the group is.
+  std::vector<PeerSurvey> survey(Clock::time_point now) const {
+    std::vector<PeerSurvey> peers;
+    for (const PeerChannel* channel : channels_.active()) {
+      if (has(*channel)) peers.push_back(survey(*channel, now));
+    }
+    return peers;
+  }
+
   bool is_any_behind() const { return channels_.is_any_behind(); }
 
   // Ranks from which nothing comes at the moment.
@@ -98,9 +110,30 @@ class PeerChannels {
     return ranks;
   }
 
+  void count_received(const wire::FrameHeader& header) {
+    counters.count_received(header);
+    if (log) log->note_received(header);
+  }
+
   LaneCounters counters;
+  std::unique_ptr<LaneLog> log;  // null where there is no timeline
 
  private:
+  PeerSurvey survey(const PeerChannel& channel, Clock::time_point now) const {
+    const net::Connection& connection = channel.connection;
+    std::optional<proto::Milliseconds> quiet;
+    if (channel.pulse && !channel.has_left) {
+      quiet = channel.pulse->quiet(milliseconds_of(now), connection.bytes_received());
+    }
+    return {.name = name_of(channel),
+            .rank = rank_of(channel),
+            .is_connected = channel.dial() == Dial::connected,
+            .quiet = quiet,
+            .bytes_sent = connection.bytes_sent(),
+            .bytes_received = connection.bytes_received(),
+            .queued = connection.queued_bytes()};
+  }
+
   static constexpr std::uint32_t kNoOwner = UINT32_MAX;
 
   const LanePlace& place_;

@@ -256,6 +256,16 @@ class Mesh:
     def close(self) -> None:
         """Close all connections and end the threads, once all communicators have left."""
 
+class Timeline:
+    """What operations did and when, in a file for trace viewers, written by its own thread."""
+
+    def __init__(self, fd: int, rank: int, title: str) -> None:
+        """Take over an empty file, of this rank's process; readers see its `title`."""
+    def refused(self) -> int:
+        """Events that were left out, as they came faster than they could be written."""
+    def flush(self) -> None:
+        """Return once all that was noted before is in the file."""
+
 class Communicator:
     """The engine of one rank: its part of lanes, and the colocated owner."""
 
@@ -270,6 +280,7 @@ class Communicator:
         block: int = 256,
         window: int = 0,
         hosts: Sequence[int] = (),
+        timeline: Timeline | None = None,
     ) -> None:
         """A group of the ranks `members` of a mesh, under a number that no other has there."""
 
@@ -293,6 +304,7 @@ class Communicator:
         fixed_point: bool = False,
         disturb: str = "",
         worker: tuple[int, int] = (0, 0),
+        timeline: Timeline | None = None,
     ) -> None:
         """Take over connected, authenticated `sockets[lane][peer]`, also where it raises.
 
@@ -380,6 +392,19 @@ class Communicator:
     def activity(self) -> dict[str, Any]:
         """`in_flight`; `oldest`, the oldest of them, as (name, number, seconds) or None; `silent`,
         a list of (peer, rank or -1, seconds); `failure`, a text or None.
+        """
+
+    def survey(
+        self, patience: float
+    ) -> tuple[
+        list[tuple[str, int, float, int, bool]],
+        list[tuple[dict[int, list[int | str]], list[tuple[Any, ...]]] | None],
+    ]:
+        """Operations in flight, 64 at most: name, number, seconds, bytes, and whether ranks agree.
+
+        And of each lane, None where it does not answer within `patience` seconds: whom it waits for
+        by operation, and its peers: (name, rank or -1, whether it is connected, seconds since
+        something came or None, bytes sent, bytes received, bytes queued).
         """
 
     def next_notice(self) -> tuple[str, float, bool, tuple[str, int, float] | None] | None:

@@ -32,6 +32,7 @@ from sparsewire.sparse_collectives import (
     is_sparse,
     read,
 )
+from sparsewire.status import Intervals, survey
 from sparsewire.work import AbandonedMemory, CallbackPool, NoticeLog, Work
 
 if TYPE_CHECKING:  # It imports torch.
@@ -55,6 +56,7 @@ class Communicator:
         self._abandoned = AbandonedMemory()
         self._closing = threading.Lock()
         self._uncounted = dict.fromkeys(core.stats(), 0)
+        self._intervals = Intervals(self._uncounted)
         self._notices = NoticeLog(core, options.peer_timeout)
         self._notices.start()
         close_at_exit(self.close)
@@ -62,10 +64,12 @@ class Communicator:
 
     @property
     def rank(self) -> int:
+        """This rank's number, from 0."""
         return self._options.rank
 
     @property
     def world_size(self) -> int:
+        """How many ranks there are."""
         return self._options.world_size
 
     @property
@@ -321,6 +325,9 @@ class Communicator:
     def stats(self) -> dict[str, int]:
         """Counters since the start: operations, bytes and segments sent and received, chunks.
 
+        `elements_sent` of the `elements` of this rank's input were sent, by operations that ended
+        well and did not go by datagrams.
+
         `bytes_sent` and `bytes_received` are those of the frames of collectives, with their 32-byte
         headers, but without TCP's and IP's. A frame counts as sent once it is queued for its
         connection, and as received once it is whole. All that belongs to a collective is counted
@@ -335,25 +342,35 @@ class Communicator:
         """What the communicator is at: for whoever asks why a collective takes so long.
 
         `in_flight` counts collectives; `op`, `seq` and `seconds` tell of the oldest of them (None
-        without any). `silent` maps each rank that has given no sign of life of late to the seconds
-        since the last one; dedicated aggregators are named by "aggregator host:port". `failure` is
-        the text of what broke the communicator, or None.
+        without any), and `operations` of up to 64: `bytes` of the tensor as it is dense, whether
+        ranks are `agreeing` on it first, and whom it `waits_for`: ranks that are late, or, where
+        only others can tell, those who owe an answer, dedicated aggregators as "aggregator
+        host:port" among them; nobody where this rank is at work. `silent` maps
+        each rank that has given no sign of life of late to the seconds since the last one.
+        `failure` is the text of what broke the communicator, or None.
+
+        `peers` maps those that it ever needed to whether they are `connected`, the seconds since
+        something came (`quiet_s`; None where nothing is expected yet), the bytes of their
+        connections in all, and those that wait to be sent. `lanes` tells of each lane whether it
+        `answers` within a second, of operations and of bytes that wait. `memory` is in bytes, and
+        `resident_bytes` is the process's. `rates` are those since the last call: bytes and
+        operations a second, and the `density` of what was sent: the share of the elements of this
+        rank's input that it sent, whole blocks where it sends these; None where nothing was
+        counted, as of what goes by datagrams.
         """
-        activity = self._core.activity()
-        op, seq, seconds = activity["oldest"] or (None, None, None)
-        silent = {peer if rank < 0 else rank: seconds for peer, rank, seconds in activity["silent"]}
-        return {
-            "in_flight": activity["in_flight"],
-            "op": op,
-            "seq": None if seq is None else seq - self.first_operation,
-            "seconds": seconds,
-            "silent": silent,
-            "failure": activity["failure"],
-        }
+        told = self.survey()
+        return {**told, "rates": self._intervals.until_now(told["totals"])}
+
+    def survey(self) -> dict[str, Any]:
+        """As `status`, for `sparsewire top`: `totals`, as `stats` counts, in the place of rates."""
+        told = survey(self._core, self.first_operation)
+        identity = {"rank": self.rank, "world_size": self.world_size}
+        return {**identity, **told, "totals": self.stats()}
 
     def start_counting(self) -> None:
         """Leave what was done so far, to set up, out of `stats` and of the numbers in errors."""
         self._uncounted = self._core.stats()
+        self._intervals = Intervals(self.stats())
         self._notices.first_operation = self.first_operation
 
     @property

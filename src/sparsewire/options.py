@@ -128,6 +128,10 @@ class Options:
     """Bytes of the largest datagram; 0: what the path to the aggregators takes."""
     rack: str = ""
     """Name of the rack, whose aggregator is a worker of another one; "": there are none."""
+    timeline: str = ""
+    """File to write to what operations did and when; "": none."""
+    is_shown: bool = True
+    """Whether `sparsewire top` sees this process."""
     disturb: str = ""
     """What is to happen to datagrams, for tests: such as "loss=0.01,seed=1"."""
 
@@ -282,6 +286,8 @@ def resolve(
         arithmetic=environment.get("SPARSEWIRE_ARITHMETIC") or "",
         datagram=setting(None, "SPARSEWIRE_DATAGRAM", int, 0),
         rack=environment.get("SPARSEWIRE_RACK") or "",
+        timeline=environment.get("SPARSEWIRE_TIMELINE") or "",
+        is_shown=setting(None, "SPARSEWIRE_TOP", int, 1) != 0,
         disturb=environment.get("SPARSEWIRE_DISTURB") or "",
         shared_memory=setting(None, "SPARSEWIRE_SHARED_MEMORY", int, 1) != 0,
     )

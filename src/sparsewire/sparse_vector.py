@@ -78,6 +78,7 @@ class SparseVector:
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """The dtype of the values."""
         return self.values.dtype
 
     @property

@@ -28,6 +28,10 @@ def test_more_ranks_never_have_less(rank: float, more: float, recorded: int, ask
     assert 0 <= overlap.union(asked) <= 1
 
 
+def test_unions_that_no_ranks_can_have_grow_with_the_ranks_at_most() -> None:
+    assert Overlap.of(1e-300, 1.0, 2).union(1000) < 1e-290
+
+
 @given(st.floats(0, 0.999), ranks)
 def test_independent_and_equal_ranks_are_exact(rank: float, asked: int) -> None:
     independent = Overlap.of(rank, 1 - (1 - rank) ** 4, 4)

@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "integrations"
 BIN = Path(sys.executable).parent
 LIMIT_S = 280
 
-LINE = re.compile(r"rank (\d): (\d+) by the engine, parameters (\w+)")
+LINE = re.compile(r"rank (\d): (\d+) by the engine, parameters ([0-9a-f]{16})")
 
 
 class Said(NamedTuple):

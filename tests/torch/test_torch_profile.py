@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from sparsewire.errors import InputError
 from sparsewire.profile import trace
+from sparsewire.profile.company import Company
 from sparsewire.profile.marks import Marks
 from sparsewire.profile.recorded import Bucket, Recorded, Step, load
+from sparsewire.profile.step_record import StepRecord
 from sparsewire.profile.taps import GroupTap, ObservedGroup
 from sparsewire.torch import profile
 
@@ -264,7 +267,7 @@ def trains_on(directories: list[Path | None], break_it: Callable[[], None]) -> l
 
     def prepare(model: Any, group: Any) -> Any:
         if directory is not None:
-            profile(model, directory, **PLAN)
+            profile(model, directory, trace=True, **PLAN)
         return model
 
     expected = train(Plain, dist.group.WORLD, **options)
@@ -288,6 +291,24 @@ def installing_fails() -> None:
         GroupTap.install = None  # type: ignore[assignment, method-assign]
 
 
+def uniting_fails() -> None:
+    if dist.get_rank() == 1:
+        StepRecord.unite = None  # type: ignore[assignment, method-assign]
+
+
+def telling_fails() -> None:
+    if dist.get_rank() == 1:
+        Company.message = None  # type: ignore[assignment, method-assign]
+
+
+def saving_masks_fails() -> None:
+    if dist.get_rank() == 1:
+        trace.append = None  # type: ignore[assignment]
+
+
+BREAKING = [marking_fails, installing_fails, uniting_fails, telling_fails, saving_masks_fails]
+
+
 def test_a_directory_that_nobody_can_write_to(two: Ranks, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     broken = tmp_path / "file" / "profile"
@@ -298,7 +319,7 @@ def test_a_directory_that_nobody_can_write_to(two: Ranks, tmp_path: Path) -> Non
     assert first == ["the profile ends, for it has failed on another rank: see its log"]
 
 
-@pytest.mark.parametrize("break_it", [marking_fails, installing_fails])
+@pytest.mark.parametrize("break_it", BREAKING)
 def test_a_rank_whose_profile_fails(
     two: Ranks, tmp_path: Path, break_it: Callable[[], None]
 ) -> None:
@@ -360,6 +381,26 @@ def test_a_plain_model_on_one_rank(tmp_path: Path) -> None:
         assert bucket.block_density == bucket.element_density == expected
     assert not model._forward_hooks
     assert all(not p._post_accumulate_grad_hooks for p in model.parameters())
+
+
+@dataclass
+class Output:
+    """What a model may return, beside tensors."""
+
+    parts: list[Any]
+
+
+class Wrapping(Table):
+    def forward(self, rows: torch.Tensor) -> Any:
+        return {"found": Output([None, 3, super().forward(rows)]), "text": "more"}
+
+
+def test_a_model_that_returns_objects(tmp_path: Path) -> None:
+    model = Wrapping()
+    with profile(model, tmp_path, **PLAN):
+        for _ in range(LAST + 1):
+            model(own_rows())["found"].parts[2].sum().backward()
+    assert [step.step for step in load(tmp_path).ranks[0].steps] == [2, 3, 4, 5]
 
 
 def test_an_earlier_profile_is_replaced(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 // The headers of recvmmsg, and what stands in them afterwards.
 #include "net/udp/inbox.hpp"
 
-#include <netinet/udp.h>
-
 #include <cstring>
+
+#include "net/udp/offload_options.hpp"
 
 namespace sparsewire::net {
 namespace {

@@ -1,12 +1,12 @@
 // Cells of one size, lines of those that wait, and the system's form of a batch.
 #include "net/udp/outbox.hpp"
 
-#include <netinet/udp.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <numeric>
+
+#include "net/udp/offload_options.hpp"
 
 namespace sparsewire::net {
 namespace {

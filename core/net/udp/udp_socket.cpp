@@ -1,7 +1,6 @@
 // System calls on the socket, and what to do where they are refused.
 #include "net/udp/udp_socket.hpp"
 
-#include <netinet/udp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -9,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+
+#include "net/udp/offload_options.hpp"
 
 namespace sparsewire::net {
 namespace {

@@ -166,7 +166,7 @@ void Peer::start(std::uint64_t seq, Operation& operation, const Agreement& agree
                  Effects& effects) {
   if (runs_as_stream(agreement.algorithm)) {
     const Route route = agreement.is_even ? Route::stream : Route::striped_stream;
-    effects.events.push_back({PeerEvent::Kind::chosen, seq, {}, route});
+    effects.events.push_back({PeerEvent::Kind::chosen, seq, {}, route, agreement.algorithm});
     operations_.erase(seq);
     return;
   }
@@ -177,7 +177,7 @@ void Peer::start(std::uint64_t seq, Operation& operation, const Agreement& agree
                             costs_for(operation.call.descriptor, costs_of(link_))};
   operation.parts.begin(order, share_);
   has_work_ = true;
-  PeerEvent chosen{.kind = PeerEvent::Kind::chosen, .seq = seq};
+  PeerEvent chosen{.kind = PeerEvent::Kind::chosen, .seq = seq, .algorithm = agreement.algorithm};
   if (plan.is_shared_by(share_.lanes)) chosen.order = std::make_shared<ExchangeOrder>(order);
   effects.events.push_back(std::move(chosen));
 }

@@ -45,6 +45,7 @@ struct PeerEvent {
   std::uint64_t seq;
   Error error = {};
   Route route = Route::exchange;
+  wire::Algorithm algorithm = wire::Algorithm::automatic;  // of one that was chosen
   // Where other lanes carry parts, too: what they need for it.
   std::shared_ptr<const ExchangeOrder> order = {};
 };

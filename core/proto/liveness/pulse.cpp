@@ -49,6 +49,12 @@ std::optional<Pulse::News> Pulse::listen(Milliseconds now, std::uint64_t receive
   return News{state_, lasted};
 }
 
+std::optional<Milliseconds> Pulse::quiet(Milliseconds now, std::uint64_t received) const {
+  if (received != received_) return Milliseconds{0};
+  if (state_ == State::unheard) return {};
+  return std::max(now - heard_, Milliseconds{0});
+}
+
 Pulse::State Pulse::judge(Milliseconds silence) const {
   if (silence >= patience_) return State::lost;
   return silence >= noted_after_ ? State::silent : State::alive;

@@ -38,6 +38,9 @@ class Pulse {
   // Takes how many bytes have come so far.
   std::optional<News> listen(Milliseconds now, std::uint64_t received);
 
+  // For how long nothing has come, as far as listening tells; none where nothing is expected yet.
+  std::optional<Milliseconds> quiet(Milliseconds now, std::uint64_t received) const;
+
   // Takes how many bytes have left so far; true where none has since the last call.
   bool owes_beat(std::uint64_t sent);
 

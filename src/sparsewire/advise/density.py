@@ -31,7 +31,8 @@ class Overlap:
         one = _depth((rank - full) / (1 - full)) if full < _FULL else 0.0
         if union is None or ranks < 2 or not one:
             return cls(one, 1.0, full)
-        joined = _depth(max(0.0, union - full) / (1 - full))
+        # A union has no more than all ranks together.
+        joined = _depth(min(union - full, ranks * (rank - full)) / (1 - full))
         growth = math.log(max(joined / one, 1.0)) / math.log(ranks)
         return cls(one, growth, full)
 

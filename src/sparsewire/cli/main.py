@@ -12,6 +12,7 @@ from sparsewire.cli import (
     lab,
     optimize,
     profile,
+    top,
     training,
     workload,
 )
@@ -55,4 +56,5 @@ app.add_typer(bench.app, name="bench")
 app.command()(optimize.optimize)
 app.command()(advise.advise)
 app.command()(doctor.doctor)
+app.command()(top.top)
 app.add_typer(aggregator.app, name="aggregator")

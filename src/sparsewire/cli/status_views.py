@@ -4,28 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter
-from typing import NamedTuple
 
 from rich.columns import Columns
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from sparsewire.cli.metrics import Metric, samples
 from sparsewire.experiment.report import Column, number, table
 from sparsewire.meeting.observation import AggregatorStatus, JobStatus
 
 _PREFIX = "sparsewire_aggregator"
-
-
-class Metric(NamedTuple):
-    """A figure of all jobs, or of each."""
-
-    name: str
-    help: str
-    is_counter: bool = True
-
-    @property
-    def full_name(self) -> str:
-        return f"{_PREFIX}_{self.name}{'_total' if self.is_counter else ''}"
 
 
 TOTALS = (
@@ -63,24 +51,17 @@ def prometheus_text(status: AggregatorStatus) -> str:
 
 
 def _lines(status: AggregatorStatus) -> Iterator[str]:
-    yield from _samples(UPTIME, {"": status.seconds})
+    yield from samples(_PREFIX, UPTIME, {"": status.seconds})
     for metric in TOTALS:
         if metric.name in status.totals:
-            yield from _samples(metric, {"": status.totals[metric.name]})
-    yield from _samples(RANKS, {_label(job): job.ranks for job in status.jobs})
-    yield from _samples(HERE, {_label(job): job.here for job in status.jobs})
+            yield from samples(_PREFIX, metric, {"": status.totals[metric.name]})
+    yield from samples(_PREFIX, RANKS, {_label(job): job.ranks for job in status.jobs})
+    yield from samples(_PREFIX, HERE, {_label(job): job.here for job in status.jobs})
     for metric in SLOTS:
         of_jobs = {_label(job): job.slots.get(metric.name) for job in status.jobs}
-        yield from _samples(metric, {label: n for label, n in of_jobs.items() if n is not None})
-
-
-def _samples(metric: Metric, values: Mapping[str, float]) -> Iterator[str]:
-    if not values:
-        return
-    yield f"# HELP {metric.full_name} {metric.help}"
-    yield f"# TYPE {metric.full_name} {'counter' if metric.is_counter else 'gauge'}"
-    for labels, value in values.items():
-        yield f"{metric.full_name}{labels} {value}"
+        yield from samples(
+            _PREFIX, metric, {label: n for label, n in of_jobs.items() if n is not None}
+        )
 
 
 def _label(job: JobStatus) -> str:

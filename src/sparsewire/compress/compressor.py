@@ -62,6 +62,7 @@ class Compressor(ABC):
 
     @property
     def is_biased(self) -> bool:
+        """Whether the mean of what is drawn may differ from the vector."""
         return math.isinf(self.omega)
 
     def follow(self, parameters: Any) -> None:
@@ -121,7 +122,8 @@ class Compressor(ABC):
         """The code of `x`, shape (dimension,), `dtype`, all finite."""
 
     @abstractmethod
-    def pack(self, code: Any) -> bytes: ...
+    def pack(self, code: Any) -> bytes:
+        """The message of a code."""
 
     @abstractmethod
     def unpack(self, reader: Reader) -> Any:

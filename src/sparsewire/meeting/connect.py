@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
 from importlib.util import find_spec
@@ -23,7 +23,9 @@ from sparsewire.meeting.sampled_link import measure
 from sparsewire.meeting.startup import Joined, connect_aggregators, join_group
 from sparsewire.meeting.store_place import FileStore, Store, StorePlace
 from sparsewire.meeting.tcp_place import TcpStore, tcp_place
+from sparsewire.meeting.window import Shown
 from sparsewire.options import RANK_NAMES, Address, Options, resolve
+from sparsewire.timeline import timeline_of
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -73,6 +75,7 @@ def init(
         lanes=lanes,
         aggregators=aggregators,
     )
+    timeline_of(options.timeline, options.rank)  # Raises before others have waited.
     if options.world_size > 1 and not options.aggregators:
         return _among_ranks(store, options)
     return _alone_or_dedicated(store, options)
@@ -83,7 +86,7 @@ def _among_ranks(store: object, options: Options) -> Communicator:
     with closing(open_place(store, options, os.environ, deadline)) as place:
         joined = join_group(options, place, os.environ)
         core = _core_of(joined, options)
-        communicator = Communicator(core, options, joined.mesh.release)
+        communicator = _shown(core, options, joined.mesh.release)
         try:
             core.set_link(*(options.link or measure(communicator, joined, place, options)))
             communicator.start_counting()
@@ -91,6 +94,22 @@ def _among_ranks(store: object, options: Options) -> Communicator:
             communicator.close()
             raise
         return communicator
+
+
+def _shown(
+    core: Core, options: Options, release: Callable[[], object] = lambda: None
+) -> Communicator:
+    """A communicator that `sparsewire top` sees until it is closed."""
+    shown = Shown()
+
+    def leave() -> None:
+        shown.hide()
+        release()
+
+    communicator = Communicator(core, options, leave)
+    if options.is_shown:
+        shown.show(communicator.survey)
+    return communicator
 
 
 def _core_of(joined: Joined, options: Options) -> Core:
@@ -102,6 +121,7 @@ def _core_of(joined: Joined, options: Options) -> Core:
             options.rank,
             block=options.block,
             window=options.window,
+            timeline=timeline_of(options.timeline, options.rank),
             hosts=[] if options.hosts == "flat" else joined.hosts,
         )
     except BaseException:
@@ -125,9 +145,10 @@ def _alone_or_dedicated(store: object, options: Options) -> Communicator:
         block=options.block,
         window=options.window,
         peer_timeout=options.peer_timeout,
+        timeline=timeline_of(options.timeline, options.rank),
         **_slots_of(datagrams, options),
     )
-    return Communicator(core, options)
+    return _shown(core, options)
 
 
 def _slots_of(datagrams: Datagrams | None, options: Options) -> dict[str, Any]:

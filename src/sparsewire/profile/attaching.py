@@ -43,7 +43,7 @@ class Profile:
         return self._observer.is_over
 
     def close(self) -> None:
-        """Record no more, and write the files. Idempotent."""
+        """Record no more, and write the files: on all ranks behind the same step. Idempotent."""
         self._observer.close()
 
     def __enter__(self) -> Profile:

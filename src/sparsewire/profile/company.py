@@ -24,6 +24,13 @@ class Sums(NamedTuple):
     interval: int
 
 
+class Message(NamedTuple):
+    """What a rank tells in a sample, int32: parts of these sizes, one behind the other."""
+
+    vector: torch.Tensor
+    sizes: list[int]
+
+
 class Company:
     """The ranks of a process group; `number` is that of the profile in this process."""
 
@@ -47,24 +54,23 @@ class Company:
     def _count(self, more: int) -> int:
         return int(distributed_c10d._get_default_store().add(self._key, more))
 
-    def all_well(self, well: bool, vector: torch.Tensor) -> bool:
-        """Whether all ranks are well, and have vectors of one size to add up. Collective."""
-        size = vector.numel()
-        told = torch.tensor([not well, size, -size], dtype=torch.int32, device=vector.device)
-        dist.all_reduce(told, dist.ReduceOp.MAX, group=self._group)
-        failed, largest, smallest = told.tolist()
-        return not failed and largest == -smallest
-
-    def vector(
-        self, masks: list[torch.Tensor], interval: int, device: torch.device
-    ) -> torch.Tensor:
-        """What `sums` adds up: masks of blocks, bool, and behind them rank 0's proposal."""
+    def message(self, masks: list[torch.Tensor], interval: int, device: torch.device) -> Message:
+        """What a rank tells: which blocks are not zero, bool, and what rank 0 proposes."""
         proposal = torch.tensor([interval if self.rank == 0 else 0])
         parts = [part.to(device, torch.int32) for part in (*masks, proposal)]
-        return torch.cat(parts)
+        return Message(torch.cat(parts), [len(part) for part in parts])
 
-    def sums(self, vector: torch.Tensor, sizes: list[int]) -> Sums:
-        """Add up vectors of masks of these sizes. Collective."""
-        dist.all_reduce(vector, group=self._group)
-        *blocks, proposal = torch.split(vector, [*sizes, 1])
+    def sums(self, message: Message | None, device: torch.device) -> Sums | None:
+        """Add up what all ranks tell; None, on all, where one has failed and brings nothing.
+
+        Collective.
+        """
+        size = 0 if message is None else message.vector.numel()
+        told = torch.tensor([size, -size], dtype=torch.int32, device=device)
+        dist.all_reduce(told, dist.ReduceOp.MAX, group=self._group)
+        largest, smallest = told.tolist()
+        if message is None or largest != -smallest:
+            return None
+        dist.all_reduce(message.vector, group=self._group)
+        *blocks, proposal = torch.split(message.vector, message.sizes)
         return Sums(blocks, int(proposal.item()))

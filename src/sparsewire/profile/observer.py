@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
 import torch
-from torch.nn.parallel.distributed import _find_tensors
 
 from sparsewire.profile.clock import Moment, clock_of
-from sparsewire.profile.company import Company
+from sparsewire.profile.company import Company, Message
 from sparsewire.profile.guard import Guard
 from sparsewire.profile.output import Output
 from sparsewire.profile.plan import Plan
@@ -102,14 +102,18 @@ class Observer:
         # Without its own synchronisation a backward pass only adds to gradients.
         if torch.is_grad_enabled() and getattr(module, "require_backward_grad_sync", True):
             self._in_backward = False
-            joining = getattr(module, "_join_config", None)
-            if joining is not None and joining.enable:
-                # Ranks without input take part in DDP's own sums, and in no others.
-                self._company = None
-            find: Any = _find_tensors
-            for tensor in find(output):
-                if tensor.requires_grad:
-                    tensor.register_hook(self._begin)
+            with self.guarded():
+                self._expect_backward(module, output)
+
+    def _expect_backward(self, module: Any, output: Any) -> None:
+        joining = getattr(module, "_join_config", None)
+        if joining is not None and joining.enable:
+            # Ranks without input take part in DDP's own sums, and in no others.
+            self._company = None
+        for tensor in _tensors_in(output):
+            if tensor.requires_grad:
+                register: Any = tensor.register_hook
+                register(self._begin)
 
     def _begin(self, gradient: torch.Tensor) -> None:
         if self._in_backward or self._state is State.over:
@@ -180,37 +184,42 @@ class Observer:
 
     def _sample(self) -> None:
         """Bring together what the step's buckets were found to hold. Collective."""
-        self._clock.settle()
-        begin, record = time.perf_counter(), self._record
-        looking = record.looking_s() if record else 0.0
-        interval = self._schedule.interval([*self._costs, looking], self._durations)
+        message, looking = None, 0.0
+        begin = time.perf_counter()
+        with self.guarded():
+            self._clock.settle()
+            begin = time.perf_counter()
+            looking = self._record.looking_s() if self._record else 0.0
+            message = self._message(looking)
+        sums = None
         if self._company is not None:
-            agreed = self._unite(self._company, record, interval)
-            if agreed is None:
-                self.close()
+            sums = self._company.sums(message, self._device)
+            if sums is None:
+                self._end_for_others()
                 return
-            interval = agreed
-        self._schedule.sampled(self._number, interval)
-        if record is not None:
-            self._output.sample(record)
-            record.read()
+        # Before anything else can fail: the others now expect this rank at the next sample.
+        self._schedule.sampled(self._number, sums.interval if sums else self._interval(looking))
+        if self._record is not None:
+            if sums is not None:
+                self._record.unite(sums.blocks)
+            self._output.sample(self._record)
+            self._record.read()
         self._costs.append(looking + time.perf_counter() - begin)
 
-    def _unite(self, company: Company, record: StepRecord | None, interval: int) -> int | None:
-        """Note what all ranks' blocks unite to; the agreed interval, None where a rank failed."""
-        masks = record.block_masks() if record else []
-        sizes = [len(mask) for mask in masks]
-        vector = company.vector(masks, interval, self._device)
-        # Nothing that may fail stands between the two, for the others wait.
-        if not company.all_well(record is not None, vector):
-            if record is not None:
-                _logger.warning("the profile ends, for it has failed on another rank: see its log")
+    def _message(self, looking: float) -> Message | None:
+        """What this rank has to tell the others, None where it has failed."""
+        if self._record is None or self._company is None:
             return None
-        sums = company.sums(vector, sizes)
-        if record is not None:
-            for noted, counts in zip(record.buckets, sums.blocks, strict=True):
-                noted.unite(counts)
-        return sums.interval
+        masks = self._record.block_masks()
+        return self._company.message(masks, self._interval(looking), self._device)
+
+    def _interval(self, looking: float) -> int:
+        return self._schedule.interval([*self._costs, looking], self._durations)
+
+    def _end_for_others(self) -> None:
+        if self._state is not State.failed:
+            _logger.warning("the profile ends, for it has failed on another rank: see its log")
+        self.close()
 
     # What taps tell.
 
@@ -235,6 +244,19 @@ class Observer:
     def _note_end(self, noted: Noted) -> None:
         with self.guarded():
             noted.end = self._clock.now()
+
+
+def _tensors_in(output: Any) -> Iterator[torch.Tensor]:
+    """Those of what a model returns: a tensor, or lists, dictionaries or dataclasses of some."""
+    if isinstance(output, torch.Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        yield from _tensors_in(list(output.values()))
+    elif is_dataclass(output):
+        yield from _tensors_in([getattr(output, field.name) for field in fields(output)])
+    elif isinstance(output, list | tuple):
+        for part in output:
+            yield from _tensors_in(part)
 
 
 def _when_done(callback: Callable[[], None]) -> None:

@@ -97,6 +97,11 @@ class StepRecord:
             each.densities = [counted.density() for counted in each.counted]
             each.counted, each.marks, each.result = [], None, None
 
+    def unite(self, blocks: Sequence[torch.Tensor]) -> None:
+        """Note in how many ranks there is something in each block of each bucket."""
+        for noted, counts in zip(self.buckets, blocks, strict=True):
+            noted.unite(counts)
+
     def looking_s(self) -> float:
         """What looking at gradients took; waits for the device."""
         return sum(self._clock.seconds(*each) for each in self._looking)

@@ -117,13 +117,19 @@ class Cluster {
       if (static_cast<Rank>(rank) == absent) continue;
       communicators_[rank] = std::make_unique<comm::Communicator>(
           topology_, static_cast<Rank>(rank), dedicated_, released(mesh_[rank]), hosts_,
-          rank < datagrams_.size() ? datagrams_[rank] : nullptr);
+          rank < datagrams_.size() ? datagrams_[rank] : nullptr,
+          rank < timelines_.size() ? timelines_[rank] : nullptr);
     }
   }
 
   // Where each rank's datagrams go; before it starts.
   void send_datagrams(std::vector<std::shared_ptr<comm::DatagramPlace>> places) {
     datagrams_ = std::move(places);
+  }
+
+  // Where each rank notes what it does; before it starts.
+  void note_in(std::vector<std::shared_ptr<comm::Timeline>> timelines) {
+    timelines_ = std::move(timelines);
   }
 
   comm::Communicator& operator[](std::size_t rank) { return *communicators_[rank]; }
@@ -159,6 +165,7 @@ class Cluster {
   proto::Hosts hosts_;
   std::vector<Sockets> mesh_;
   std::vector<std::shared_ptr<comm::DatagramPlace>> datagrams_;  // by rank, or none
+  std::vector<std::shared_ptr<comm::Timeline>> timelines_;       // by rank, or none
   std::vector<std::unique_ptr<comm::Communicator>> communicators_;
 };
 

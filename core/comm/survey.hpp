@@ -1,0 +1,43 @@
+// What a lane can tell at one moment: whom its operations wait for, and how its peers are. Asked
+// for by people, and taken in the lane's own turn.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/channel.hpp"
+
+namespace sparsewire::comm {
+
+// Ranks, or aggregators by their addresses.
+struct Awaited {
+  std::vector<Rank> ranks;
+  std::vector<std::string> aggregators = {};
+
+  bool operator==(const Awaited&) const = default;
+  std::string names() const {
+    std::string text;
+    for (const std::string& address : aggregators) text += (text.empty() ? "" : ", ") + address;
+    return text;
+  }
+};
+
+struct PeerSurvey {
+  std::string name;
+  Rank rank;
+  bool is_connected;
+  std::optional<proto::Milliseconds> quiet;  // since something came; where this lane listens
+  std::uint64_t bytes_sent;                  // on the connection, of all groups
+  std::uint64_t bytes_received;
+  std::size_t queued;  // bytes that wait to be sent
+};
+
+struct LaneSurvey {
+  std::map<std::uint64_t, Awaited> awaited;  // by operation
+  std::vector<PeerSurvey> peers;
+};
+
+}  // namespace sparsewire::comm

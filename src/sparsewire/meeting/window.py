@@ -1,0 +1,221 @@
+"""A window into this process for `sparsewire top`: a Unix socket that tells what it does.
+
+Whoever looks in must be the same user, or root. Its own thread sleeps until then: lanes and the
+porter must not wait for each other, as an answer waits for the lanes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sparsewire.errors import ProtocolError
+from sparsewire.lifetime import disown_in_child
+
+_log = logging.getLogger(__name__)
+
+_PREFIX = "sparsewire-top-"
+"""Begins names in the abstract namespace: nothing is left of them, and a container has its own."""
+_LISTENING = 0x10000
+_CREDENTIALS = struct.Struct("3i")
+_PATIENCE_S = 3.0
+DOCUMENT_MAX = 1 << 20
+
+Tell = Callable[[], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class ProcessStatus:
+    """What one process tells: of each of its communicators, as `Communicator.status` does."""
+
+    pid: int
+    program: str
+    seconds: float
+    """A clock of the process, to tell rates by."""
+    communicators: tuple[dict[str, Any], ...]
+    """Each with a `number`, which no other of the process ever has, and its `totals`."""
+    answers: bool = True
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, document: bytes) -> ProcessStatus:
+        """Raises ProtocolError for what `encode` has not made."""
+        try:
+            told = json.loads(document)
+            status = cls(**{**told, "communicators": tuple(told["communicators"])})
+            if not (type(status.pid) is int and status.program.isprintable()):
+                raise ValueError
+            for each in status.communicators:
+                _ = each["number"], each["rank"], each["world_size"], each["totals"].items()
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise ProtocolError("a process told what no status is") from None
+        return status
+
+
+class Shown:
+    """A communicator's place in the window: seen from `show` to `hide`, which may come alone."""
+
+    def show(self, tell: Tell) -> None:
+        _window.add(self, tell)
+
+    def hide(self) -> None:
+        _window.remove(self)
+
+
+class _Window:
+    """Open while there is something to be seen."""
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._shown: dict[Shown, tuple[int, Tell]] = {}
+        self._listener: socket.socket | None = None
+        self._count = 0
+
+    def add(self, shown: Shown, tell: Tell) -> None:
+        with self._changing:
+            self._shown[shown] = self._count, tell
+            self._count += 1
+            if self._listener is None:
+                self._open()
+
+    def remove(self, shown: Shown) -> None:
+        with self._changing:
+            self._shown.pop(shown, None)
+            if not self._shown and self._listener is not None:
+                # Ends the thread, which closes it.
+                with contextlib.suppress(OSError):
+                    self._listener.shutdown(socket.SHUT_RDWR)
+                self._listener = None
+
+    def _open(self) -> None:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listener.bind(f"\0{_PREFIX}{os.getpid()}-{self._count}")
+            listener.listen()
+        except OSError as error:
+            listener.close()
+            _log.info("sparsewire top will not see this process: %s", error)
+            return
+        disown_in_child(listener, "close")
+        # A daemon, so that a program that forgets to close its communicator still ends.
+        thread = threading.Thread(
+            target=self._serve, args=(listener,), name="sparsewire-window", daemon=True
+        )
+        thread.start()
+        self._listener = listener
+
+    def _serve(self, listener: socket.socket) -> None:
+        with closing(listener):
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with closing(connection):
+                    self._answer(connection)
+
+    def _answer(self, connection: socket.socket) -> None:
+        try:
+            connection.settimeout(_PATIENCE_S)
+            if _user_of(connection) in (os.geteuid(), 0):
+                connection.sendall(self._status().encode())
+        except OSError:
+            pass  # Who has asked is gone.
+        except Exception:
+            _log.exception("sparsewire top gets no answer")
+
+    def _status(self) -> ProcessStatus:
+        with self._changing:
+            shown = list(self._shown.values())
+        communicators = tuple({"number": number, **tell()} for number, tell in shown)
+        program = Path(sys.argv[0]).name if sys.argv else ""
+        return ProcessStatus(os.getpid(), program, time.monotonic(), communicators)
+
+
+_window = _Window()
+
+
+def _forget() -> None:
+    """In a forked child, which has nothing to show."""
+    global _window
+    _window = _Window()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _user_of(connection: socket.socket) -> int:
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(data)
+    return int(user)
+
+
+def look(limit: float = _PATIENCE_S) -> list[ProcessStatus]:
+    """What all processes of this user on this machine tell; root sees those of everybody.
+
+    One that does not answer within `limit` seconds, as it is stopped or keeps Python's lock, is
+    there without communicators.
+    """
+    deadline = time.monotonic() + limit
+    asked = [(pid, connection) for name, pid in _windows() for connection in _knock(name)]
+    told = []
+    for pid, connection in asked:
+        with closing(connection):
+            told += _hear(pid, connection, deadline)
+    return sorted(told, key=lambda status: status.pid)
+
+
+def _windows() -> Iterator[tuple[str, int]]:
+    """Names of windows that are open here, and the processes that they say they are of."""
+    for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
+        fields = line.split(maxsplit=7)
+        is_listening = len(fields) == 8 and int(fields[3], 16) & _LISTENING
+        named = is_listening and re.fullmatch(rf"@({_PREFIX}(\d+)-\d+)", fields[7])
+        if named:
+            yield named[1], int(named[2])
+
+
+def _knock(name: str) -> Iterator[socket.socket]:
+    """A connection; none where the process has just gone, or is another user's."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.setblocking(False)
+        connection.connect(f"\0{name}")
+        if os.geteuid() in (_user_of(connection), 0):
+            yield connection
+            return
+    except OSError:
+        pass
+    connection.close()
+
+
+def _hear(pid: int, connection: socket.socket, deadline: float) -> list[ProcessStatus]:
+    document = b""
+    try:
+        while True:
+            connection.settimeout(max(0.01, deadline - time.monotonic()))
+            data = connection.recv(1 << 16)
+            if not data:
+                break
+            document += data
+            if len(document) > DOCUMENT_MAX:
+                raise ProtocolError("too long for a status")
+        # It may have closed the window meanwhile.
+        return [ProcessStatus.decode(document)] if document else []
+    except (OSError, ProtocolError):
+        return [ProcessStatus(pid, "", 0.0, (), answers=False)]

@@ -1,0 +1,57 @@
+"""The timeline of this process: one file, which all of its communicators write to."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+from sparsewire._core import Timeline
+from sparsewire.lifetime import never_free
+
+_open: list[Timeline] = []
+
+
+def timeline_of(name: str, rank: int) -> Timeline | None:
+    """The process's timeline; made, as that of `rank`, by the first call. None for no name.
+
+    Raises ValueError where the file cannot be written.
+    """
+    if name and not _open:
+        path = timeline_path(name, rank)
+        _open.append(Timeline(_create(path), rank, _title(rank)))
+    return _open[0] if name else None
+
+
+def timeline_path(name: str, rank: int) -> Path:
+    """The file of a rank: `%r` in the name is the rank, and `%p` the process.
+
+    A name without `%r` gets the rank in front of its suffix: run.json is run.3.json.
+    """
+    if "%r" not in name:
+        given = Path(name)
+        name = str(given.with_name(f"{given.stem}.%r{given.suffix}"))
+    return Path(name.replace("%r", str(rank)).replace("%p", str(os.getpid())))
+
+
+def _create(path: Path) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise ValueError(f"SPARSEWIRE_TIMELINE: cannot write {path}: {error.strerror}") from None
+
+
+def _title(rank: int) -> str:
+    program = Path(sys.argv[0]).name if sys.argv else "python"
+    return f"rank {rank}: {program}, process {os.getpid()} on {socket.gethostname()}"
+
+
+def _disown() -> None:
+    """In a forked child, where the writing thread is not: the file is the parent's."""
+    for timeline in _open:
+        never_free(timeline)
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_disown)

@@ -1,0 +1,310 @@
+"""`comm.status()` and `sparsewire top`: what they show of ranks that work, wait or are stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from meeting import meet, tell, wait_for
+from prometheus_client.parser import text_string_to_metric_families
+from support import run_ranks, serving
+
+import sparsewire
+from sparsewire.cli.top_views import Row, held_up, prometheus_text, rows_of, tables
+from sparsewire.errors import ProtocolError
+from sparsewire.experiment.report import report_console
+from sparsewire.meeting.window import ProcessStatus, look
+from sparsewire.status import Sample, rates
+
+COMMAND = [sys.executable, "-c", "from sparsewire.cli.main import app; app()", "top"]
+SETTLES_S = 20
+
+
+def until(tells: Any) -> Any:
+    """What it tells once that is true."""
+    deadline = time.monotonic() + SETTLES_S
+    while not (told := tells()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return told
+
+
+# --- status ---
+
+
+def tell_of_the_late(awaited: list[int | str]) -> dict[str, Any] | None:
+    with sparsewire.init() as comm:
+        comm.barrier()
+        meet("connected")
+        if comm.rank == 1:
+            wait_for("seen", {0, 2})
+            comm.all_reduce(np.ones(300_000, np.float32))
+            return None
+        work = comm.all_reduce(np.ones(300_000, np.float32), async_op=True)
+
+        def waits() -> dict[str, Any] | None:
+            status = comm.status()
+            (operation,) = status["operations"]
+            return status if operation["waits_for"] == awaited else None
+
+        status = until(waits)
+        tell("seen")
+        work.wait()
+        assert comm.status()["operations"] == []
+        return dict(status)
+
+
+@pytest.mark.parametrize("lanes", ["1", "2"])
+def test_late_rank_is_the_one_that_others_wait_for(lanes: str) -> None:
+    told = run_ranks(3, tell_of_the_late, [1], environment={"SPARSEWIRE_LANES": lanes})
+    for status in (told[0], told[2]):
+        (operation,) = status["operations"]
+        assert (operation["op"], operation["seq"]) == ("all_reduce", 1)
+        assert operation["bytes"] == 1_200_000
+        assert status["in_flight"] == 1
+        assert [lane["answers"] for lane in status["lanes"]] == [True] * int(lanes)
+
+
+def test_ranks_of_an_aggregator_wait_for_it() -> None:
+    with serving() as server:
+        environment = {"SPARSEWIRE_AGGREGATORS": str(server.address)}
+        name = f"aggregator {server.address}"
+        told = run_ranks(3, tell_of_the_late, [name], environment=environment)
+    assert set(told[0]["peers"]) == {name}
+
+
+def tell_of_peers() -> dict[str, Any]:
+    with sparsewire.init() as comm:
+        x = np.zeros(256 * 1000, np.float32)
+        x[: 256 * 250] = 1
+        comm.status()
+        for _ in range(4):
+            comm.all_reduce(x)
+        status = comm.status()
+        meet("told")
+        return status
+
+
+def test_status_tells_of_peers_rates_and_density() -> None:
+    for rank, status in enumerate(run_ranks(2, tell_of_peers)):
+        assert (status["rank"], status["world_size"]) == (rank, 2)
+        assert status["failure"] is None
+        (peer,) = status["peers"].values()
+        assert set(status["peers"]) == {1 - rank}
+        assert peer["connected"]
+        assert 0 <= peer["quiet_s"] < SETTLES_S
+        assert min(peer["bytes_sent"], peer["bytes_received"]) > 0
+        assert status["rates"]["density"] == 0.25
+        assert status["rates"]["bytes_sent_per_s"] > 0
+        made = status["rates"]["operations_per_s"] * status["rates"]["interval_s"]
+        assert made == pytest.approx(4)
+        assert status["memory"]["resident_bytes"] > 1 << 20
+
+
+def test_rates_are_between_two_samples() -> None:
+    names = ("operations", "bytes_sent", "bytes_received", "elements", "elements_sent")
+    names = (*names, "datagram_bytes_sent", "datagram_bytes_received")
+    before = Sample(10.0, dict.fromkeys(names, 100))
+    now = Sample(12.0, dict(zip(names, (104, 300, 500, 1100, 200, 100, 100), strict=True)))
+    assert rates(before, now) == {
+        "interval_s": 2.0,
+        "operations_per_s": 2.0,
+        "bytes_sent_per_s": 100.0,
+        "bytes_received_per_s": 200.0,
+        "density": 0.1,
+    }
+    assert rates(before, before)["density"] is None
+
+
+def ask_while_working() -> int:
+    with sparsewire.init() as comm:
+        ends = threading.Event()
+        answers = 0
+
+        def ask() -> int:
+            times = 0
+            while not ends.is_set():
+                assert comm.status()["failure"] is None
+                times += 1
+            return times
+
+        with ThreadPoolExecutor() as pool:
+            asking = [pool.submit(ask) for _ in range(3)]
+            x = np.ones(100_000, np.float32)
+            for _ in range(50):
+                comm.all_reduce(x)
+            ends.set()
+            answers = sum(each.result() for each in asking)
+        meet("asked")
+    assert comm.status()["lanes"] == [{"answers": False, "in_flight": None, "queued_bytes": None}]
+    return answers
+
+
+def test_status_may_be_asked_while_operations_run() -> None:
+    assert min(run_ranks(2, ask_while_working)) > 0
+
+
+# --- top ---
+
+
+def wait_for_each_other(end: str) -> int:
+    """Rank 0 waits for rank 1, until somebody makes the file."""
+    with sparsewire.init() as comm:
+        comm.barrier()
+        meet("connected")
+        if comm.rank == 1:
+            until(Path(end).exists)
+        comm.all_reduce(np.ones(1000, np.float32))
+    return os.getpid()
+
+
+@contextmanager
+def waiting_ranks(folder: Path, **environment: str) -> Iterator[None]:
+    end = folder / "end"
+    with ThreadPoolExecutor() as pool:
+        job = pool.submit(run_ranks, 2, wait_for_each_other, str(end), environment=environment)
+        try:
+            yield
+        finally:
+            end.touch()
+            job.result()
+
+
+def of_this_job() -> list[Row]:
+    """Other tests may run on this machine, too: ours descend from this process."""
+    ours = [row for row in rows_of(look()) if is_descendant(row.pid)]
+    return sorted(ours, key=lambda row: row.status["rank"] if row.status else -1)
+
+
+def is_descendant(pid: int) -> bool:
+    while pid > 1:
+        if pid == os.getpid():
+            return True
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            return False
+        pid = int(stat.rpartition(")")[2].split()[1])
+    return False
+
+
+def both_wait() -> list[Row]:
+    rows = of_this_job()
+    return rows if [row.waits_for for row in rows] == [[1], []] else []
+
+
+def test_top_prints_who_waits_for_whom(tmp_path: Path) -> None:
+    with waiting_ranks(tmp_path):
+        pids = {row.pid for row in until(both_wait)}
+        done = subprocess.run(
+            [*COMMAND, "--once", "--json", "--interval", "0.1"],
+            capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+    rows = [row for row in json.loads(done.stdout) if row["pid"] in pids]
+    assert len(rows) == 2
+    first, second = sorted(rows, key=lambda row: row["status"]["rank"])
+    assert first["status"]["operations"][0]["waits_for"] == [1]
+    assert second["status"]["operations"] == []
+    for row in (first, second):
+        assert row["status"]["world_size"] == 2
+        assert row["rates"]["operations_per_s"] == 0.0
+        assert row["rates"]["interval_s"] >= 0.1
+    assert not [row for row in of_this_job() if row.pid in pids]
+
+
+def test_tables_and_metrics_of_ranks(tmp_path: Path) -> None:
+    with waiting_ranks(tmp_path):
+        rows = until(both_wait)
+    console = report_console()
+    with console.capture() as capture:
+        console.print(tables(rows))
+    text = capture.get()
+    assert re.search(r"0/2 .* all_reduce 1, \d+\.\d s +1 ", text)
+    assert re.search(r"rank 1 holds up rank 0 \(\d+\.\d s\)", text)
+    families = {each.name: each for each in text_string_to_metric_families(prometheus_text(rows))}
+    (wait,) = families["sparsewire_rank_waits_for"].samples
+    assert (wait.labels["rank"], wait.labels["peer"], wait.value) == ("0", "1", 1)
+    assert len(families["sparsewire_rank_bytes_sent"].samples) == 2
+    assert all(family.documentation for family in families.values())
+
+
+def test_several_that_wait_are_told_in_one_sentence() -> None:
+    def row(rank: int, waits_for: list[int | str]) -> Row:
+        status = {"rank": rank, "seconds": 1.5, "operations": [{"waits_for": waits_for}]}
+        return Row(rank, "train.py", 0, status, None)
+
+    told = list(held_up([row(0, [1]), row(2, [1]), row(1, [])]))
+    assert told == ["train.py: rank 1 holds up ranks 0 (1.5 s), 2 (1.5 s)"]
+    # The owner that rank 0 waits for waits itself.
+    assert list(held_up([row(0, [2]), row(2, [1]), row(1, [])])) == told
+    assert list(held_up([row(0, [1]), row(1, [0])])) == []
+    (by_another,) = held_up([row(0, ["aggregator a:1"])])
+    assert by_another == "train.py: aggregator a:1 holds up rank 0 (1.5 s)"
+
+
+@pytest.mark.chaos
+def test_process_that_is_stopped_is_shown_as_such(tmp_path: Path) -> None:
+    with waiting_ranks(tmp_path):
+        victim = until(both_wait)[1].pid
+        os.kill(victim, signal.SIGSTOP)
+        try:
+            seen = {process.pid: process for process in look(limit=1.0)}
+        finally:
+            os.kill(victim, signal.SIGCONT)
+        assert not seen[victim].answers
+        (row,) = [row for row in rows_of([seen[victim]])]
+        assert row.status is None
+
+
+def test_process_that_hides_is_not_seen(tmp_path: Path) -> None:
+    with waiting_ranks(tmp_path, SPARSEWIRE_TOP="0"):
+        time.sleep(0.5)
+        assert of_this_job() == []
+
+
+def fork_and_look() -> tuple[bool, bool]:
+    with sparsewire.init() as comm:
+        here = os.getpid() in {process.pid for process in look()}
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if not [each for each in look(1.0) if each.pid == os.getpid()] else 1)
+        _, status = os.waitpid(child, 0)
+        comm.barrier()
+    gone = os.getpid() not in {process.pid for process in look()}
+    return here and status == 0, gone
+
+
+def test_processes_are_seen_while_they_have_communicators() -> None:
+    assert run_ranks(1, fork_and_look) == [(True, True)]
+
+
+@pytest.mark.parametrize("document", [b"", b"[]", b"{}", b'{"pid":1}', b"\xff", b"[" * 5000])
+def test_what_is_no_status_is_refused(document: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        ProcessStatus.decode(document)
+
+
+def test_nobody_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from typer.testing import CliRunner
+
+    from sparsewire.cli import top
+    from sparsewire.cli.main import app
+
+    monkeypatch.setattr(top, "_look", lambda: [])
+    for option in ("--once", "--prometheus"):
+        done = CliRunner().invoke(app, ["top", option])
+        assert done.exit_code == 1
+        assert "no ranks of this user run here" in done.output
