@@ -20,6 +20,7 @@ PIP_INSTALL := $(BIN)/$(PINNED)
 # Trainers bring packages that nothing else here needs.
 INTEGRATIONS := build/integrations
 TRAINERS := $(INTEGRATIONS)/.trainers-done
+TRAINER_PINS := -c tests/integrations/constraints.txt
 
 NATIVE_SOURCES := CMakeLists.txt $(shell find core bindings -name '*.[ch]pp' -o -name CMakeLists.txt)
 CXX_SOURCES := $(shell find core bindings tests/core -name '*.[ch]pp') $(wildcard bpf/*.[ch] benchmarks/*.bpf.c)
@@ -103,10 +104,10 @@ $(SETUP): pyproject.toml constraints.txt
 
 $(TRAINERS): pyproject.toml constraints.txt tests/integrations/constraints.txt $(NATIVE_SOURCES)
 	$(PYTHON) -m venv $(INTEGRATIONS)
-	$(INTEGRATIONS)/bin/$(PINNED) -c tests/integrations/constraints.txt torch scikit-build-core nanobind \
+	$(INTEGRATIONS)/bin/$(PINNED) $(TRAINER_PINS) torch scikit-build-core nanobind \
 	  cmake ninja pytest pytest-timeout hypothesis lightning accelerate transformers "ray[train]" torchft
 	PATH="$(CURDIR)/$(INTEGRATIONS)/bin:$$PATH" \
-	  $(INTEGRATIONS)/bin/$(PINNED) --no-build-isolation -C build-dir=$(INTEGRATIONS)/ext --editable ".[torch]"
+	  $(INTEGRATIONS)/bin/$(PINNED) $(TRAINER_PINS) --no-build-isolation -C build-dir=$(INTEGRATIONS)/ext --editable ".[torch]"
 	@touch $@
 
 # What testing and checking need as well; the demo does without.
