@@ -197,11 +197,11 @@ def leave_no_file(folder: str) -> None:
         ("run.json", "run.3.json"),
         ("some.folder/run", "some.folder/run.3"),
         ("run-%r.json", "run-3.json"),
-        ("%r/run-%p.json", f"3/run-{os.getpid()}.json"),
+        ("%r/run-%p.json", "3/run-{process}.json"),
     ],
 )
 def test_each_rank_has_a_file_of_its_own(name: str, expected: str) -> None:
-    assert timeline_path(name, 3) == Path(expected)
+    assert timeline_path(name, 3) == Path(expected.format(process=os.getpid()))
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
