@@ -134,13 +134,13 @@ def _sink(host: str, port: int) -> socket.socket:
 def _watch(
     lab: Lab, place: int, aggregation: Aggregation, ranks: list[slots_job.Process]
 ) -> AggregatorStatus:
-    """What the aggregator told last, while the job was there."""
+    """What the aggregator told last, while the job had slots there."""
     last = None
     address, secret = aggregation.services[0].address, aggregation.secret.encode()
     while all(rank.poll() is None for rank in ranks):
         with contextlib.suppress(Error):
             status = lab.namespace(place).call(ask, address, secret)
-            last = status if status.jobs else last
+            last = status if any(job.slots for job in status.jobs) else last
         time.sleep(0.3)
     assert last, "there was no job"
     return last

@@ -84,6 +84,7 @@ class _Window:
         self._changing = threading.Lock()
         self._shown: dict[Shown, tuple[int, Tell]] = {}
         self._listener: socket.socket | None = None
+        self._thread: threading.Thread | None = None
         self._count = 0
 
     def add(self, shown: Shown, tell: Tell) -> None:
@@ -96,11 +97,18 @@ class _Window:
     def remove(self, shown: Shown) -> None:
         with self._changing:
             self._shown.pop(shown, None)
-            if not self._shown and self._listener is not None:
-                # Ends the thread, which closes it.
-                with contextlib.suppress(OSError):
-                    self._listener.shutdown(socket.SHUT_RDWR)
-                self._listener = None
+            thread = None if self._shown else self._close()
+        # Whom it answers may keep it, but not for long.
+        if thread is not None:
+            thread.join(_PATIENCE_S)
+
+    def _close(self) -> threading.Thread | None:
+        """The thread that closes the listener, as it has to end."""
+        if self._listener is not None:
+            with contextlib.suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)
+        thread, self._thread, self._listener = self._thread, None, None
+        return thread
 
     def _open(self) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -113,10 +121,10 @@ class _Window:
             return
         disown_in_child(listener, "close")
         # A daemon, so that a program that forgets to close its communicator still ends.
-        thread = threading.Thread(
+        self._thread = threading.Thread(
             target=self._serve, args=(listener,), name="sparsewire-window", daemon=True
         )
-        thread.start()
+        self._thread.start()
         self._listener = listener
 
     def _serve(self, listener: socket.socket) -> None:
