@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -171,21 +171,26 @@ def wait_for_each_other(end: str) -> int:
     return os.getpid()
 
 
+Look = Callable[[], list[Row]]
+
+
 @contextmanager
-def waiting_ranks(folder: Path, **environment: str) -> Iterator[None]:
-    end = folder / "end"
+def waiting_ranks(folder: Path, **environment: str) -> Iterator[Look]:
+    """Two, of which rank 0 waits for rank 1; yields what finds them."""
+    end, others = folder / "end", {process.pid for process in look()}
     with ThreadPoolExecutor() as pool:
         job = pool.submit(run_ranks, 2, wait_for_each_other, str(end), environment=environment)
         try:
-            yield
+            yield lambda: of_this_job(others)
         finally:
             end.touch()
             job.result()
 
 
-def of_this_job() -> list[Row]:
-    """Other tests may run on this machine, too: ours descend from this process."""
-    ours = [row for row in rows_of(look()) if is_descendant(row.pid)]
+def of_this_job(others: set[int]) -> list[Row]:
+    """Other tests may run on this machine, too, and may have left ranks in this process: ours
+    descend from it, and were not there before."""
+    ours = [row for row in rows_of(look()) if row.pid not in others and is_descendant(row.pid)]
     return sorted(ours, key=lambda row: row.status["rank"] if row.status else -1)
 
 
@@ -201,14 +206,20 @@ def is_descendant(pid: int) -> bool:
     return False
 
 
-def both_wait() -> list[Row]:
-    rows = of_this_job()
-    return rows if [row.waits_for for row in rows] == [[1], []] else []
+def both_waiting(ours: Look) -> list[Row]:
+    """Once rank 0 waits, and rank 1 does nothing."""
+
+    def found() -> list[Row]:
+        rows = ours()
+        return rows if [row.waits_for for row in rows] == [[1], []] else []
+
+    rows: list[Row] = until(found)
+    return rows
 
 
 def test_top_prints_who_waits_for_whom(tmp_path: Path) -> None:
-    with waiting_ranks(tmp_path):
-        pids = {row.pid for row in until(both_wait)}
+    with waiting_ranks(tmp_path) as ours:
+        pids = {row.pid for row in both_waiting(ours)}
         done = subprocess.run(
             [*COMMAND, "--once", "--json", "--interval", "0.1"],
             capture_output=True, text=True, timeout=60, check=True,
@@ -222,12 +233,12 @@ def test_top_prints_who_waits_for_whom(tmp_path: Path) -> None:
         assert row["status"]["world_size"] == 2
         assert row["rates"]["operations_per_s"] == 0.0
         assert row["rates"]["interval_s"] >= 0.1
-    assert not [row for row in of_this_job() if row.pid in pids]
+    assert not [row for row in ours() if row.pid in pids]
 
 
 def test_tables_and_metrics_of_ranks(tmp_path: Path) -> None:
-    with waiting_ranks(tmp_path):
-        rows = until(both_wait)
+    with waiting_ranks(tmp_path) as ours:
+        rows = both_waiting(ours)
     console = report_console()
     with console.capture() as capture:
         console.print(tables(rows))
@@ -257,8 +268,8 @@ def test_several_that_wait_are_told_in_one_sentence() -> None:
 
 @pytest.mark.chaos
 def test_process_that_is_stopped_is_shown_as_such(tmp_path: Path) -> None:
-    with waiting_ranks(tmp_path):
-        victim = until(both_wait)[1].pid
+    with waiting_ranks(tmp_path) as ours:
+        victim = both_waiting(ours)[1].pid
         os.kill(victim, signal.SIGSTOP)
         try:
             seen = {process.pid: process for process in look(limit=1.0)}
@@ -270,9 +281,9 @@ def test_process_that_is_stopped_is_shown_as_such(tmp_path: Path) -> None:
 
 
 def test_process_that_hides_is_not_seen(tmp_path: Path) -> None:
-    with waiting_ranks(tmp_path, SPARSEWIRE_TOP="0"):
+    with waiting_ranks(tmp_path, SPARSEWIRE_TOP="0") as ours:
         time.sleep(0.5)
-        assert of_this_job() == []
+        assert ours() == []
 
 
 def fork_and_look() -> tuple[bool, bool]:
