@@ -51,7 +51,7 @@ test: $(TOOLS) build core-tests  ## run the C++ and the Python tests (PYTEST_ARG
 	$(PYTEST) --extent quick $(PYTEST_ARGS)
 
 test-all: test  ## run what `make test` leaves out as well: long tests, every combination
-	$(PYTEST) --extent rest $(PYTEST_ARGS)
+	$(PYTEST) --extent rest --timeout 300 $(PYTEST_ARGS)
 
 test-integrations: $(TRAINERS)  ## run the examples of trainers in an environment of their own, 2 GB
 	$(INTEGRATIONS)/bin/python -m pytest tests/integrations $(PYTEST_ARGS)

@@ -1,32 +1,19 @@
-"""Checks `sparsewire advise` against the lab: predicted and measured steps of trainings.
+"""Checks `sparsewire advise` against the lab: predicted and measured steps of six workloads.
 
-    python benchmarks/advise_check.py --link 100mbit --link 1gbit \
-        "words=python benchmarks/advise_workload.py"
+    benchmarks/run.sh workload-training-100mbit workload-training-1gbit advise
 
-Each workload is NAME=COMMAND. The command gets a method as its last argument, gloo, sparsewire or
-feedback; trains by it, under the lab's launcher; and rank 0 prints a line of JSON with "step_s",
-the median step. It is recorded over gloo on each link, then run with each method there. Rows of a
-record, WORKLOAD/LINK/METHOD, have what was predicted and what was measured.
-
-Other work on the machine makes processors slower for all ranks. So the model is told how many
-processors there were, right before, for as many processes as ranks that work for a few
-milliseconds now and then, as transfers do. Where others are busy, that varies: trust such rows
-little.
+Measured is what the first two have left in their records. Here each workload is recorded by
+`sparsewire profile` over gloo, on a link that is none of those, and asked what it would take on
+them. Rows of the record, WORKLOAD/LINK/METHOD, have what was predicted and what was measured; those
+of WORKLOAD/LINK have the method that was predicted to be the fastest.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import multiprocessing
 import os
-import shlex
-import statistics
 import subprocess
 import tempfile
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,121 +25,99 @@ from sparsewire.lab import parse_speed
 from sparsewire.profile.recorded import load
 
 METHODS = ("gloo", "sparsewire", "feedback")
+LINKS = ("100mbit", "1gbit")
+MEASURED = "workload-training-{}"
+RECORDED_ON = "10gbit"
+HOSTS, STEPS, WARMUP = 4, 8, 2
 CLOSE = 0.2
+# Methods that differ by less are the same choice.
+ALIKE = 1.05
 DEADLINE_S = 1200
-BURSTS, BURST_S, PAUSE_S = 60, 0.004, 0.02
 
 
-def processors(processes: int) -> float:
-    """How many processors so many processes get at this moment, that work now and then."""
-    with multiprocessing.Pool(processes) as pool:
-        slow = statistics.fmean(pool.map(slowness, range(processes)))
-    return processes / max(slow, processes / (os.cpu_count() or 1))
+def recorded(name: str, directory: Path) -> Model:
+    """The model of a profile of the workload, recorded here and now."""
+    lab = ["sparsewire", "lab", "--no-prefix", "--hosts", str(HOSTS), "--link", RECORDED_ON]
+    profile = ["sparsewire", "profile", "--output", str(directory)]
+    profile += ["--steps", str(STEPS), "--warmup", str(WARMUP)]
+    script = ["python", "-m", "sparsewire.training.workloads", name, "--backend", METHODS[0]]
+    script += ["--steps", str(STEPS + WARMUP + 1)]
+    command = [*lab, "--", *profile, "--", *script]
+    subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)
+    # All ranks share this machine's processors.
+    return Model(load(directory), Network(1.0, HOSTS, cores=os.cpu_count()))
 
 
-def slowness(_: int) -> float:
-    """How much longer a short piece of work takes than a processor alone would take for it."""
-    taken = 0.0
-    for _ in range(BURSTS):
-        begin, before = time.perf_counter(), time.process_time()
-        while time.process_time() - before < BURST_S:
-            pass
-        taken += time.perf_counter() - begin
-        time.sleep(PAUSE_S)
-    return taken / (BURSTS * BURST_S)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A workload on emulated hosts; `steps` of it are recorded."""
-
-    name: str
-    command: list[str]
-    hosts: int
-    link: str
-    steps: int
-
-    def measured(self, method: str) -> dict[str, Any]:
-        """What rank 0 says of a run with the method."""
-        return self._run([*self.command, method])
-
-    def recorded(self, directory: Path) -> Model:
-        """The model of a profile recorded over gloo here and now."""
-        profile = ["sparsewire", "profile", "--output", str(directory), "--steps", str(self.steps)]
-        self._run([*profile, "--", *self.command, METHODS[0]])
-        return Model(load(directory), Network(1.0, self.hosts, cores=processors(self.hosts)))
-
-    def _run(self, command: list[str]) -> dict[str, Any]:
-        lab = ["sparsewire", "lab", "--no-prefix", "--hosts", str(self.hosts), "--link", self.link]
-        done = subprocess.run(
-            [*lab, "--", *command], check=True, capture_output=True, text=True, timeout=DEADLINE_S
-        )
-        lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-        told: dict[str, Any] = json.loads(lines[-1])
-        return told
-
-
-def rows(setting: Setting, methods: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """For each method what was predicted, and what was measured right before."""
-    with tempfile.TemporaryDirectory() as directory:
-        model = setting.recorded(Path(directory))
-        predicted = {
-            row.method.name: row for row in model.on_link(float(parse_speed(setting.link))).rows
+def rows(model: Model, name: str, link: str, measured: dict[str, Any]) -> dict[str, Any]:
+    """For each method what was predicted for the link, and what was measured there."""
+    predicted = {row.method.name: row for row in model.on_link(float(parse_speed(link))).rows}
+    found = {}
+    for method in METHODS:
+        step_s, row = measured[f"{name}/{method}"]["step_s"], predicted[method]
+        found[method] = {
+            "measured_s": step_s,
+            "predicted_s": row.step_s,
+            "low_s": row.low_s,
+            "high_s": row.high_s,
+            "ratio": row.step_s / step_s,
+            "is_close": abs(row.step_s / step_s - 1) <= CLOSE,
         }
-        for method in methods:
-            row, found = predicted[method], setting.measured(method)
-            yield (
-                method,
-                {
-                    "measured_s": found["step_s"],
-                    "predicted_s": row.step_s,
-                    "low_s": row.low_s,
-                    "high_s": row.high_s,
-                    "ratio": row.step_s / found["step_s"],
-                    "is_close": abs(row.step_s / found["step_s"] - 1) <= CLOSE,
-                    "processors": model.network.cores,
-                },
-            )
+    return found
 
 
-def right_choice(found: dict[str, dict[str, Any]]) -> bool:
-    """Whether the method that was predicted to be the fastest is one of the fastest, within 5%."""
+def choice(found: dict[str, Any]) -> dict[str, Any]:
+    """The method that was predicted to be the fastest, and whether it was."""
     chosen = min(found, key=lambda method: found[method]["predicted_s"])
-    least: float = min(figures["measured_s"] for figures in found.values())
-    return bool(found[chosen]["measured_s"] <= 1.05 * least)
+    least_s = min(figures["measured_s"] for figures in found.values())
+    return {"chosen": chosen, "is_right": found[chosen]["measured_s"] <= ALIKE * least_s}
 
 
-def check(setting: Setting, methods: list[str], record: str | None) -> None:
-    """Print what came of a setting, and keep it where a record is named."""
-    found = dict(rows(setting, methods))
-    for method, figures in found.items():
-        name = f"{setting.name}/{setting.link}/{method}"
-        print(
-            f"{name:40} measured {figures['measured_s']:.4g} s, predicted "
-            f"{figures['predicted_s']:.4g} s: {figures['ratio']:.2f}; {figures['processors']:.2g} "
-            "processors",
-            flush=True,
-        )
-        if record:
-            records.keep(record, name, figures, hosts=setting.hosts)
-    print("the choice is", "right" if right_choice(found) else "wrong", flush=True)
+def checked(name: str, known: dict[str, Any]) -> dict[str, Any]:
+    """The rows of a workload, which are printed, too."""
+    with tempfile.TemporaryDirectory() as directory:
+        model = recorded(name, Path(directory))
+    kept = {}
+    for link in LINKS:
+        found = rows(model, name, link, known[MEASURED.format(link)]["figures"])
+        kept |= {f"{name}/{link}/{method}": figures for method, figures in found.items()}
+        kept[f"{name}/{link}"] = choice(found)
+    for row, figures in kept.items():
+        print(f"{row:32}", *(f"{key} {told(value)}" for key, value in figures.items()), flush=True)
+    return kept
+
+
+def told(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def summary(figures: dict[str, Any]) -> dict[str, int]:
+    """How many predictions are close, and how many choices right."""
+    close = [row["is_close"] for row in figures.values() if "is_close" in row]
+    right = [row["is_right"] for row in figures.values() if "is_right" in row]
+    return {
+        "close": sum(close),
+        "predictions": len(close),
+        "right": sum(right),
+        "choices": len(right),
+    }
 
 
 def main() -> None:
-    """Check all workloads on all links."""
+    """Check the workloads that were measured on all links."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("workloads", nargs="+", metavar="NAME=COMMAND")
-    parser.add_argument("--link", action="append", required=True)
-    parser.add_argument("--hosts", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=20, help="steps to record")
-    parser.add_argument("--method", action="append", choices=METHODS)
-    parser.add_argument("--record", help="a record in benchmarks/records to keep rows in")
+    parser.add_argument("--name", action="append", help="a workload; by default all measured ones")
+    parser.add_argument("--record", action="store_true", help="keep the rows in record advise")
     given = parser.parse_args()
-    for workload in given.workloads:
-        name, _, command = workload.partition("=")
-        for link in given.link:
-            setting = Setting(name, shlex.split(command), given.hosts, link, given.steps)
-            check(setting, given.method or list(METHODS), given.record)
+    known = records.load()
+    measured = known[MEASURED.format(LINKS[0])]["figures"]
+    names = given.name or [row for row in measured if "/" not in row]
+    kept: dict[str, Any] = {}
+    for name in names:
+        kept |= checked(name, known)
+    kept["all"] = summary(kept)
+    print(kept["all"])
+    for row, figures in kept.items() if given.record else ():
+        records.keep("advise", row, figures, hosts=HOSTS)
 
 
 if __name__ == "__main__":

@@ -141,9 +141,12 @@ measure training bench training --link 100mbit --method gloo,sparsewire,feedback
 for link in 100mbit 1gbit 10gbit; do
     measure "workload-$link" bench workload --hosts 4 --link "$link" --mode gradients --steps 3
 done
-measure workload-training bench workload --hosts 4 --link 100mbit --mode training --steps 3
+for link in 100mbit 1gbit; do
+    measure "workload-training-$link" bench workload --hosts 4 --link "$link" --steps 3
+done
 measure workload-sparse bench workload --hosts 4 --link 1gbit --mode gradients --steps 3 \
     --name deeplight,lstm,ncf --method gloo,sparsewire --sparse
+program advise advise_check.py
 
 # The plots that the pages show.
 show() { if [ -e "$out/$1" ]; then cp "$out/$1" "docs/$2"; fi; }

@@ -12,6 +12,9 @@ from sparsewire.lab.site import free_ports
 # A shell's background jobs ignore Ctrl-C, and so would every process that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# As torchrun sets it: threads that wait for each other by spinning stand still on a busy machine.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 # No deadline: a busy machine is no bug. CI draws the same examples every time, so that its verdict
 # depends on the commit alone; elsewhere each run draws new ones and prints how to repeat a failure.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from recordings import recorded
@@ -17,18 +16,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import advise_check
 
 
-class Measured(advise_check.Setting):
-    """A setting whose runs all take 0.1 s."""
-
-    def measured(self, method: str) -> dict[str, Any]:
-        return {"step_s": 0.1}
-
-    def recorded(self, directory: Path) -> Model:
-        return Model(recorded(), Network(1.0, self.hosts))
-
-
 def test_rows_have_both_times() -> None:
-    found = dict(advise_check.rows(Measured("words", [], 4, "1gbit", 5), ["gloo", "sparsewire"]))
+    model = Model(recorded(), Network(1.0, 4))
+    measured = {f"words/{method}": {"step_s": 0.1} for method in advise_check.METHODS}
+    found = advise_check.rows(model, "words", "1gbit", measured)
     gloo = found["gloo"]
     assert gloo["predicted_s"] == pytest.approx(0.1 * gloo["ratio"])
     assert gloo["is_close"] == (0.8 <= gloo["ratio"] <= 1.2)
@@ -41,8 +32,14 @@ def test_a_choice_is_right_if_it_is_about_the_fastest(ours: float, is_right: boo
         "gloo": {"predicted_s": 2.0, "measured_s": 1.0},
         "sparsewire": {"predicted_s": 1.0, "measured_s": ours},
     }
-    assert advise_check.right_choice(found) is is_right
+    assert advise_check.choice(found) == {"chosen": "sparsewire", "is_right": is_right}
 
 
-def test_processors_are_no_more_than_there_are() -> None:
-    assert 0 < advise_check.processors(2) <= advise_check.os.cpu_count()
+def test_the_summary_counts_rows_of_both_kinds() -> None:
+    rows = {
+        "words/1gbit": {"is_right": True},
+        "words/1gbit/gloo": {"is_close": True},
+        "words/1gbit/feedback": {"is_close": False},
+    }
+    counts = {"close": 1, "predictions": 2, "right": 1, "choices": 1}
+    assert advise_check.summary(rows) == counts
