@@ -138,7 +138,7 @@ measure demo-2x2 demo --hosts 2
 measure training bench training --link 100mbit --method gloo,sparsewire,feedback,diana
 
 # OmniReduce's workloads: gradients replayed, so that a step is communication; and real steps.
-for link in 100mbit 1gbit 10gbit; do
+for link in 1gbit 10gbit; do
     measure "workload-$link" bench workload --hosts 4 --link "$link" --mode gradients --steps 3
 done
 for link in 100mbit 1gbit; do

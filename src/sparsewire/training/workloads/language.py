@@ -20,7 +20,8 @@ from sparsewire.training.workloads.skew import power_law
 from sparsewire.training.workloads.workload import Batch, Job, Size
 
 _LAYERS = 2
-_RATE = 0.05
+# Adagrad begins with steps of this size: a tenth of what the tables begin with.
+_RATE = 0.005
 
 
 @dataclass(frozen=True)
