@@ -157,7 +157,9 @@ def written_as(value: float, number: str) -> str:
     if 0 < abs(value) < SMALL:
         return f"{value:.{digits - 1}e}".replace("e-0", "e-")
     # Of the rounded value: 99.98 with three digits is 100.
-    magnitude = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}")))) if value else digits - 1
+    magnitude = (
+        math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}")))) if value else digits - 1
+    )
     places = max(0, digits - 1 - magnitude)
     return f"{value:{',' if ',' in number else ''}.{places}f}"
 
