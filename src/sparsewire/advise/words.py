@@ -16,20 +16,20 @@ def about(answer: Answer) -> Iterator[str]:
     first, gradients = ranks[0], model.timeline.gradients
     payload = sum(gradient.payload for gradient in gradients)
     yield (
-        f"Recorded: {_ranks(len(ranks))} over {first.backend}, {len(model.timeline.passes)} steps; "
-        f"{traffic_text(8 * payload)} of gradients in {len(gradients)} buckets. "
-        f"{_density_text(answer)}"
+        f"Recorded: {_counted(len(ranks), 'rank')} over {first.backend}, "
+        f"{len(model.timeline.passes)} steps; {traffic_text(8 * payload)} of gradients in "
+        f"{_counted(len(gradients), 'bucket')}. {_density_text(answer)}"
     )
     network = model.network
     shared = f", on {network.cores} processors in all" if network.cores else ""
     yield (
-        f"Asked for: {network.hosts} hosts with {_ranks(network.ranks)} each{shared}. Computing "
-        f"takes {seconds_text(model.computed_s)} of a step: no network makes it shorter."
+        f"Asked for: {network.hosts} hosts with {_counted(network.ranks, 'rank')} each{shared}. "
+        f"Computing takes {seconds_text(model.computed_s)} of a step: no network makes it shorter."
     )
 
 
-def _ranks(count: int) -> str:
-    return "1 rank" if count == 1 else f"{count} ranks"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _density_text(answer: Answer) -> str:
