@@ -31,10 +31,9 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> None:
+def train(given: argparse.Namespace) -> None:
     """Train, and print each step's loss."""
-    given, workload = options(), WORKLOADS[options().name]
-    dist.init_process_group(given.backend)
+    workload = WORKLOADS[given.name]
     torch.manual_seed(given.seed)
     job = workload.make(workload.sizes[given.size], given.sparse)
     model = DistributedDataParallel(job.model, gradient_as_bucket_view=True)
@@ -49,6 +48,14 @@ def main() -> None:
         if dist.get_rank() == 0:
             took = time.perf_counter() - start
             print(f"step {step + 1}: loss {mean:.6f}, {took * 1e3:.0f} ms", flush=True)
+
+
+def main() -> None:
+    """Train over the backend that the command line names."""
+    given = options()
+    dist.init_process_group(given.backend)
+    # The model is gone before its group: what DDP lets go of last, it may wait for without end.
+    train(given)
     dist.destroy_process_group()
 
 
