@@ -90,7 +90,8 @@ void AggregatorJob::receive() {
 
 void AggregatorJob::flush() {
   for (const auto& channel : channels_) {
-    if (Status error = channel->connection.flush()) lose(*channel, *error);
+    const auto send = [&] { return comm::flush(*channel); };
+    if (Status error = guarded(send)) lose(*channel, *error);
   }
 }
 

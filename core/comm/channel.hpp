@@ -37,6 +37,10 @@ class Channel : public net::FrameHandler {
   bool has_left = false;              // it said goodbye
 };
 
+// Sends what is queued. Where the other end is gone, hears what it said before it went, which names
+// the cause better than a broken pipe does.
+Status flush(Channel& channel);
+
 inline proto::Milliseconds patience_of(const wire::Topology& topology) {
   return proto::Milliseconds{topology.peer_timeout_ms};
 }

@@ -233,12 +233,7 @@ void Lane::produce() {
 
 void Lane::flush() {
   channels_.for_each_writable([this](PeerChannel& channel) {
-    const Status error = channel.connection.flush();
-    if (!error) return;
-    // What the peer has said before it went names the cause better than a broken pipe does.
-    channel.connection.note_ready(true, false);
-    if (channel.connection.is_open()) (void)channel.connection.receive(channel);
-    lose(channel, *error);
+    if (Status error = comm::flush(channel)) lose(channel, *error);
   });
 }
 

@@ -82,7 +82,7 @@ std::vector<std::uint32_t> LaneStreams::owners_to_cancel_at(std::uint64_t seq) c
 void LaneStreams::break_off() noexcept {
   owner_.reset();
   deputies_.clear();
-  deputies_due_ = deputies_paused_ = {};
+  deputies_due_ = deputies_paused_ = IndexSet();
 }
 
 void LaneStreams::set_costs(const proto::Costs& costs) {

@@ -4,11 +4,14 @@
 #include <doctest/doctest.h>
 
 #include "cluster.hpp"
+#include "comm/aggregator_job.hpp"
+#include "sockets.hpp"
 
 namespace {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
+using comm::AggregatorJob;
 
 constexpr wire::Descriptor kLarge{DType::float32, ReduceOp::sum, 100'000};
 
@@ -108,6 +111,65 @@ TEST_CASE("a worker that dies is named to the others, and other jobs go on") {
     for (const std::size_t rank : cluster.present()) cluster.destroy(rank);
     wait_until_idle(aggregators);
   }
+}
+
+// A worker of a job of two, and the job's end of its connection, which can be written at once.
+struct Connected {
+  Connected(AggregatorJob& job, Rank rank) {
+    SocketPair pair = connected_pair();
+    const AggregatorJob::Identity identity{.job = 1, .world_size = 2, .rank = rank, .lane = 0};
+    job.add(std::make_unique<AggregatorJob::WorkerChannel>(identity, pair.a.release()));
+    at_job = &job.channels().back()->connection;
+    at_job->note_ready(false, true);
+    worker = std::move(pair.b);
+  }
+
+  net::Connection* at_job;
+  Socket worker;
+};
+
+void write_all(const Socket& socket, const wire::Message& message) {
+  std::array<std::byte, wire::kHeaderBytes> header;
+  wire::encode(message.header, header);
+  const auto payload = message.payload.view();
+  REQUIRE(::write(socket.fd(), header.data(), header.size()) ==
+          static_cast<ssize_t>(wire::kHeaderBytes));
+  REQUIRE(::write(socket.fd(), payload.data(), payload.size()) ==
+          static_cast<ssize_t>(payload.size()));
+}
+
+Error read_fault(const Socket& socket) {
+  std::array<std::byte, 4096> data;
+  const ssize_t got = ::read(socket.fd(), data.data(), data.size());
+  REQUIRE(got > static_cast<ssize_t>(wire::kHeaderBytes));
+  const auto all = std::span(data).first(static_cast<std::size_t>(got));
+  const auto header = wire::decode_header(all.first<wire::kHeaderBytes>());
+  REQUIRE(header);
+  Status fault;
+  const Bytes payload = Bytes::borrowed(all.subspan(wire::kHeaderBytes));
+  REQUIRE(!wire::take_fault({*header, payload}, [&](const Error& error) { fault = error; }));
+  return *fault;
+}
+
+// Results find the connection broken before its last words are read.
+TEST_CASE("a worker that says why it goes is not called lost") {
+  comm::Budget budget({});
+  AggregatorJob job(budget);
+  Connected going(job, 0);
+  Connected other(job, 1);
+  const wire::Message result{{.kind = wire::FrameKind::heartbeat}, {}};
+  write_all(going.worker,
+            wire::fault_message(wire::FrameKind::abort, {ErrorCode::aborted, 0, "enough"}));
+  going.worker.close();
+  going.at_job->send(result);  // The first finds a kernel that takes it, and is answered.
+  REQUIRE(!going.at_job->flush());
+  going.at_job->note_ready(false, true);
+  going.at_job->send(result);
+  job.serve(comm::Clock::now(), false);
+  const Error told = read_fault(other.worker);
+  CAPTURE(told.message);
+  CHECK(told.code == ErrorCode::aborted);
+  CHECK(told.rank == 0);
 }
 
 TEST_CASE("a worker that has left is named by later operations") {
