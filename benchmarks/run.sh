@@ -118,7 +118,9 @@ program slots-cpu aggregator_cpu.py
 sparse="--input sparse --pattern random"
 measure sparse-loopback $reduce --density 1,0.4,0.2,0.1,0.05,0.01,0.001 $sparse $few
 measure sparse-lab $lab4 --density 0.4,0.1,0.01 $sparse
-measure sparse-1x4 $reduce --hosts 1 --ranks 4 --density 0.1,0.05,0.01,0.001 $sparse $few
+sparse4="$reduce --hosts 1 --ranks 4 --density 0.1,0.05,0.01,0.001 $sparse"
+measure sparse-1x4 $sparse4 $few
+measure sparse-1x4-burst $sparse4 --iterations 100 --burst 10 --warmup 10
 measure sparse-eight-hosts $lab8 --density 0.2,0.05 $sparse
 measure sparse-zipf $lab4 --density 0.1,0.01 --input sparse --pattern zipf:1.1
 measure against-gloo-sparse $lab4,gloo-sparse --density 0.01 $sparse

@@ -36,6 +36,19 @@ def test_small_buffers_are_called_often_and_in_bursts() -> None:
     assert (large.iterations, large.burst) == (10, 1)
 
 
+def test_bursts_are_as_long_as_asked() -> None:
+    small, large = BenchOptions(elements="4KiB,25e6", burst=4, iterations=10).job(ranks=2).cases
+    assert (small.burst, large.burst) == (4, 4)
+    assert small.iterations == 12
+    (few,) = BenchOptions(elements="4KiB", burst=4, iterations=3).job(ranks=2).cases
+    assert (few.burst, few.iterations) == (3, 3)
+
+
+def test_bursts_that_do_not_fit_into_memory_are_refused() -> None:
+    with pytest.raises(ExperimentError, match="or a shorter --burst"):
+        BenchOptions(elements="25e6", burst=10**6, iterations=10**6).job(ranks=2)
+
+
 @pytest.mark.parametrize(
     "fields",
     [{"dtype": "int32", "op": "avg"}, {"elements": "1e15"}, {"elements": "1,"}, {"density": "2"}],

@@ -24,8 +24,8 @@ _SMALL_BURST = 20
 _SMALL_ITERATIONS = 400
 _BYTES_TO_REDUCE = 1_000_000_000
 
-# Input, expected result, working buffer, and two more while data is made.
-_COPIES = 5
+# Input, expected result, and two more while data is made; beside the buffers of a burst.
+_COPIES = 4
 
 OTHERS = ("gloo", "gloo-sparse")
 """What sparsewire is compared with: dense, and gloo's own all_reduce of sparse tensors."""
@@ -141,6 +141,7 @@ class BenchOptions(Settings):
     through: str = "numpy"
     iterations: int | None = None
     warmup: int | None = None
+    burst: int | None = None
 
     def job(self, ranks: int, case_s: float | None = None) -> Job:
         """Read and check everything; ExperimentError says what does not fit."""
@@ -157,7 +158,7 @@ class BenchOptions(Settings):
         self._check_arithmetic()
         make = self._cases if self.trace is None else self._traced_cases
         cases = list(make(dtype.itemsize))
-        _check_memory(max(case.elements for case in cases) * dtype.itemsize, ranks)
+        _check_memory(max(map(_buffered, cases)) * dtype.itemsize, ranks)
         settings = {field.name: getattr(self, field.name) for field in fields(Settings)}
         return Job(cases=cases, backends=self._backends(), case_s=case_s, **settings)
 
@@ -190,7 +191,7 @@ class BenchOptions(Settings):
         is_small = payload <= _SMALL_BYTES
         by_size = max(10, min(100, _BYTES_TO_REDUCE // payload))
         wanted = self.iterations or (_SMALL_ITERATIONS if is_small else by_size)
-        burst = min(_SMALL_BURST, wanted) if is_small else 1
+        burst = min(self.burst or (_SMALL_BURST if is_small else 1), wanted)
         warmup = max(2, burst) if self.warmup is None else self.warmup
         return -(-wanted // burst) * burst, warmup, burst
 
@@ -246,14 +247,19 @@ class BenchOptions(Settings):
             )
 
 
-def _check_memory(payload: int, ranks: int) -> None:
+def _buffered(case: Case) -> int:
+    """Elements that a rank has in memory."""
+    return case.elements * (_COPIES + case.burst)
+
+
+def _check_memory(buffered: int, ranks: int) -> None:
     """Raise ExperimentError where so large buffers would not fit into this machine's memory."""
     available = proc_entry("meminfo", "MemAvailable")
     if available is None:
         raise ExperimentError("cannot read the free memory from /proc/meminfo; bench needs Linux")
-    needed, free = payload * ranks * _COPIES, int(available.split()[0]) * 1024
+    needed, free = buffered * ranks, int(available.split()[0]) * 1024
     if needed > free:
         raise ExperimentError(
             f"{ranks} ranks need about {needed / 1e9:.1f} GB for this size, {free / 1e9:.1f} GB "
-            "are free; use fewer ranks or elements"
+            "are free; use fewer ranks or elements, or a shorter --burst"
         )

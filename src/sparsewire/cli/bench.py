@@ -106,6 +106,12 @@ def all_reduce(
     warmup: int | None = typer.Option(
         None, min=0, help="Calls before measuring. Default: by size."
     ),
+    burst: int | None = typer.Option(
+        None,
+        min=1,
+        help="Calls one right after the other, with a buffer each, before results are checked, "
+        "which leaves caches and processors cold. Default: 1, and 20 up to 64 KiB.",
+    ),
     aggregators: int = typer.Option(
         0, min=0, help="Dedicated aggregators, in the lab on hosts of their own."
     ),
