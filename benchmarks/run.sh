@@ -81,18 +81,25 @@ wide="$reduce --hosts 2 --link 500mbit --density 1 $few"
 measure one-link $wide
 measure two-links $wide --links 2
 
-# Inside the network: an aggregator on a fast link adds up datagrams, in user space and in XDP.
+# Inside the network: an aggregator on a fast link adds up datagrams, in user space and in XDP. Then
+# as if each rank had a processor whenever it has something to do.
 inside="--aggregators 1 --aggregator-link 2gbit"
-for transport in udp xdp; do
-    engine="$inside --transport $transport"
-    slots4="$reduce --hosts 4 --link 500mbit $engine"
-    measure "slots-$transport-4" $slots4 $few --density 1,0.1,0.01
-    measure "slots-$transport-8" $reduce --hosts 8 --link 250mbit $engine $few --density 1,0.01
-    # Without offloads in both; gloo would take minutes with losses. A way has two links: 1% of it.
-    lone="$slots4 --iterations 5 --warmup 1 --density 1"
-    measure "slots-$transport-loss" $lone --loss 0.005
-    measure "slots-$transport-no-loss" $lone --loss 0
-done
+measure_slots() {
+    for transport in udp xdp; do
+        engine="$inside --transport $transport"
+        slots4="$reduce --hosts 4 --link 500mbit $engine"
+        measure "slots-$transport-4$1" $slots4 $few --density 1,0.1,0.01
+        measure "slots-$transport-8$1" $reduce --hosts 8 --link 250mbit $engine $few --density 1,0.01
+        # Without offloads in both; gloo would take minutes with losses. A way has two links: 1% of it.
+        lone="$slots4 --iterations 5 --warmup 1 --density 1"
+        measure "slots-$transport-loss$1" $lone --loss 0.005
+        measure "slots-$transport-no-loss$1" $lone --loss 0
+    done
+}
+measure_slots ""
+under="chrt --rr 5"
+measure_slots -realtime
+under=
 for hosts in 2 4 6 8; do
     measure "slots-scale-$hosts" $reduce --hosts "$hosts" --link 250mbit $inside --transport udp \
         $few --density 1
