@@ -5,7 +5,6 @@
 #include <fstream>
 
 #include "cluster.hpp"
-#include "wire/frame.hpp"
 
 namespace {
 
@@ -51,15 +50,6 @@ class Besieged {
   std::optional<Cluster> bystanders_;
   Random random_{1};
 };
-
-void send(const Socket& socket, const wire::Message& message) {
-  Buffer bytes(wire::kHeaderBytes);
-  wire::encode(message.header, std::span(bytes).first<wire::kHeaderBytes>());
-  const auto payload = message.payload.view();
-  bytes.insert(bytes.end(), payload.begin(), payload.end());
-  REQUIRE(::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
-          static_cast<ssize_t>(bytes.size()));
-}
 
 void greet(const Socket& socket, const wire::Topology& topology) {
   send(socket, {{.kind = wire::FrameKind::hello, .payload = wire::kTopologyBytes},

@@ -5,7 +5,6 @@
 
 #include "cluster.hpp"
 #include "comm/aggregator_job.hpp"
-#include "sockets.hpp"
 
 namespace {
 
@@ -128,16 +127,6 @@ struct Connected {
   Socket worker;
 };
 
-void write_all(const Socket& socket, const wire::Message& message) {
-  std::array<std::byte, wire::kHeaderBytes> header;
-  wire::encode(message.header, header);
-  const auto payload = message.payload.view();
-  REQUIRE(::write(socket.fd(), header.data(), header.size()) ==
-          static_cast<ssize_t>(wire::kHeaderBytes));
-  REQUIRE(::write(socket.fd(), payload.data(), payload.size()) ==
-          static_cast<ssize_t>(payload.size()));
-}
-
 Error read_fault(const Socket& socket) {
   std::array<std::byte, 4096> data;
   const ssize_t got = ::read(socket.fd(), data.data(), data.size());
@@ -158,8 +147,8 @@ TEST_CASE("a worker that says why it goes is not called lost") {
   Connected going(job, 0);
   Connected other(job, 1);
   const wire::Message result{{.kind = wire::FrameKind::heartbeat}, {}};
-  write_all(going.worker,
-            wire::fault_message(wire::FrameKind::abort, {ErrorCode::aborted, 0, "enough"}));
+  send(going.worker,
+       wire::fault_message(wire::FrameKind::abort, {ErrorCode::aborted, 0, "enough"}));
   going.worker.close();
   going.at_job->send(result);  // The first finds a kernel that takes it, and is answered.
   REQUIRE(!going.at_job->flush());

@@ -235,6 +235,18 @@ void wait_until(Condition holds) {
   }
 }
 
+// --- Frames ---
+
+// As raw bytes, of a peer that is none of ours.
+inline void send(const Socket& socket, const wire::Message& message) {
+  Buffer bytes(wire::kHeaderBytes);
+  wire::encode(message.header, std::span(bytes).first<wire::kHeaderBytes>());
+  const auto payload = message.payload.view();
+  bytes.insert(bytes.end(), payload.begin(), payload.end());
+  REQUIRE(::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+          static_cast<ssize_t>(bytes.size()));
+}
+
 // --- Operations ---
 
 inline comm::Operation::Arguments arguments_of(Collective& collective, std::size_t rank) {
