@@ -1,5 +1,6 @@
 #!/bin/sh
-# Measures, and makes the records and plots of README and docs; as root on Linux, about two hours.
+# Measures, and makes the records and plots of README and docs; as root on Linux, in two hours
+# and a half.
 #
 #     benchmarks/run.sh [NAME...]       # everything, or what these records hold
 #
