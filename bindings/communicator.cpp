@@ -222,23 +222,26 @@ nb::dict stats_dict(const comm::Communicator& self) {
   return dict;
 }
 
-nb::object current_of(const std::optional<comm::Activity::Current>& current) {
+nb::object current_of(const std::optional<comm::Current>& current) {
   if (!current) return nb::none();
   return nb::make_tuple(current->op, current->seq, seconds_of(current->age));
 }
 
-nb::dict activity_dict(const comm::Communicator& self) {
-  const comm::Activity activity = self.activity();
-  nb::list silent;
-  for (const comm::Silence& silence : activity.silent) {
-    silent.append(nb::make_tuple(text_of(silence.peer), silence.rank, seconds_of(silence.lasted)));
+nb::list operations_of(const std::vector<comm::Survey::InFlight>& operations) {
+  nb::list list;
+  for (const auto& each : operations) {
+    list.append(nb::make_tuple(each.current.op, each.current.seq, seconds_of(each.current.age),
+                               each.bytes, each.is_agreeing));
   }
-  nb::dict dict;
-  dict["in_flight"] = activity.in_flight;
-  dict["oldest"] = current_of(activity.oldest);
-  dict["silent"] = silent;
-  dict["failure"] = activity.failure ? nb::object(text_of(activity.failure->message)) : nb::none();
-  return dict;
+  return list;
+}
+
+nb::list silent_of(const std::vector<comm::Silence>& silent) {
+  nb::list list;
+  for (const comm::Silence& silence : silent) {
+    list.append(nb::make_tuple(text_of(silence.peer), silence.rank, seconds_of(silence.lasted)));
+  }
+  return list;
 }
 
 nb::list awaited_of(const comm::Awaited& awaited) {
@@ -264,19 +267,20 @@ nb::object lane_of(const std::optional<comm::LaneSurvey>& lane) {
   return nb::make_tuple(awaited, peers);
 }
 
-nb::tuple survey_of(const comm::Communicator& self, double patience) {
+nb::dict survey_of(const comm::Communicator& self, double patience) {
   const comm::Survey survey = [&] {
     const GilRelease release;
     return self.survey(nanoseconds_of(patience));
   }();
-  nb::list operations;
-  for (const auto& each : survey.operations) {
-    operations.append(nb::make_tuple(each.current.op, each.current.seq,
-                                     seconds_of(each.current.age), each.bytes, each.is_agreeing));
-  }
   nb::list lanes;
   for (const auto& lane : survey.lanes) lanes.append(lane_of(lane));
-  return nb::make_tuple(operations, lanes);
+  nb::dict dict;
+  dict["in_flight"] = survey.in_flight;
+  dict["operations"] = operations_of(survey.operations);
+  dict["silent"] = silent_of(survey.silent);
+  dict["failure"] = survey.failure ? nb::object(text_of(survey.failure->message)) : nb::none();
+  dict["lanes"] = lanes;
+  return dict;
 }
 
 nb::object next_notice(comm::Communicator& self) {
@@ -373,7 +377,6 @@ void bind_communicator(nb::module_& m) {
       .def("next_completed", &comm::Communicator::next_completed, unlocked)
       .def("abort", &comm::Communicator::abort, "message"_a, unlocked)
       .def("stats", &stats_dict)
-      .def("activity", &activity_dict)
       .def("survey", &survey_of, "patience"_a)
       .def("next_notice", &next_notice)
       .def("disown", &disown)

@@ -30,34 +30,32 @@ struct Stats {
   std::array<std::uint64_t, kSlotFigureCount> slots{};
 };
 
-// What a communicator is at: for people who ask why it takes so long.
-struct Activity {
-  struct Current {
-    std::string op;
-    std::uint64_t seq;
-    Clock::duration age;
-  };
-  std::size_t in_flight = 0;
-  std::optional<Current> oldest;  // of those in flight
-  std::vector<Silence> silent;    // the peers from which nothing comes at the moment
-  Status failure;
+// An operation in flight.
+struct Current {
+  std::string op;
+  std::uint64_t seq;
+  Clock::duration age;
 };
 
-// More of that, as all lanes tell it.
+// What a communicator is at: for people who ask why it takes so long. All of one moment, but for
+// what each lane tells after it.
 struct Survey {
   struct InFlight {
-    Activity::Current current;
+    Current current;
     std::uint64_t bytes;  // of the tensor, as it is dense
     bool is_agreeing;     // all ranks must agree on it first
   };
-  std::vector<InFlight> operations;              // the oldest
+  std::size_t in_flight = 0;
+  std::vector<InFlight> operations;  // the oldest of them
+  std::vector<Silence> silent;       // the peers from which nothing comes at the moment
+  Status failure;
   std::vector<std::optional<LaneSurvey>> lanes;  // none of one that did not answer
 };
 
 // A peer fell silent, or was heard again; and the operation that was the oldest in flight then.
 struct Notice {
   Silence silence;
-  std::optional<Activity::Current> oldest;
+  std::optional<Current> oldest;
 };
 
 // A group of ranks of a mesh: its number there, which none of the mesh's other groups has ever had,
@@ -114,7 +112,6 @@ class Communicator final : public LaneListener {
   void disown();
 
   Stats stats() const;
-  Activity activity() const;
   // Asks the lanes, and waits for so long for their answers. From any thread but the lanes' own.
   Survey survey(Clock::duration patience) const;
 
@@ -147,8 +144,8 @@ class Communicator final : public LaneListener {
 
   void join(const Group& group, const proto::Hosts& hosts,
             const std::shared_ptr<DatagramPlace>& datagrams);
-  std::optional<Activity::Current> oldest_locked() const;
-  std::vector<Survey::InFlight> operations_locked() const;
+  std::optional<Current> oldest_locked() const;
+  Survey survey_locked() const;
   void tell_begin(InFlight& in_flight) const;
   void tell_end(const InFlight& in_flight) const;
   void issue_locked(InFlight& in_flight);

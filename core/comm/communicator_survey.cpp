@@ -10,7 +10,7 @@ namespace {
 // Operations of which a survey tells, where there are so many.
 constexpr std::size_t kOperationsTold = 64;
 
-Activity::Current current_of(const Operation& operation, Clock::time_point issued) {
+Current current_of(const Operation& operation, Clock::time_point issued) {
   return {std::string(wire::name_of(operation.arguments().call.collective)), operation.seq(),
           Clock::now() - issued};
 }
@@ -21,32 +21,29 @@ std::uint64_t bytes_of(const wire::Descriptor& descriptor) {
 
 }  // namespace
 
-Activity Communicator::activity() const {
-  const std::lock_guard lock(mutex_);
-  Activity activity{.in_flight = in_flight_.size(), .oldest = oldest_locked(), .failure = broken_};
-  for (const auto& [peer, entry] : silent_) {
-    const auto& [silence, since] = entry;
-    activity.silent.push_back(silence);
-    activity.silent.back().lasted = milliseconds_of(Clock::now()) - milliseconds_of(since);
-  }
-  return activity;
-}
-
-std::optional<Activity::Current> Communicator::oldest_locked() const {
+std::optional<Current> Communicator::oldest_locked() const {
   if (in_flight_.empty()) return {};
   const InFlight& oldest = in_flight_.begin()->second;
   return current_of(*oldest.operation, oldest.issued);
 }
 
-std::vector<Survey::InFlight> Communicator::operations_locked() const {
-  std::vector<Survey::InFlight> operations;
+// All but what the lanes tell.
+Survey Communicator::survey_locked() const {
+  Survey survey{.in_flight = in_flight_.size(), .failure = broken_};
   for (const auto& [seq, in_flight] : in_flight_) {
-    if (operations.size() == kOperationsTold) break;
+    if (survey.operations.size() == kOperationsTold) break;
     const wire::Descriptor& descriptor = in_flight.operation->arguments().call.descriptor;
-    operations.push_back({current_of(*in_flight.operation, in_flight.issued), bytes_of(descriptor),
-                          in_flight.state == InFlight::State::agreeing});
+    survey.operations.push_back({current_of(*in_flight.operation, in_flight.issued),
+                                 bytes_of(descriptor),
+                                 in_flight.state == InFlight::State::agreeing});
   }
-  return operations;
+  for (const auto& [peer, entry] : silent_) {
+    const auto& [silence, since] = entry;
+    survey.silent.push_back(silence);
+    survey.silent.back().lasted = milliseconds_of(Clock::now()) - milliseconds_of(since);
+  }
+  survey.lanes.resize(lanes_.size());
+  return survey;
 }
 
 // Lanes that have ended, or are in one turn for too long, do not answer.
@@ -54,8 +51,7 @@ Survey Communicator::survey(Clock::duration patience) const {
   Survey survey;
   {
     const std::lock_guard lock(mutex_);
-    survey.operations = operations_locked();
-    survey.lanes.resize(lanes_.size());
+    survey = survey_locked();
     if (closed_) return survey;
   }
   std::vector<std::future<LaneSurvey>> answers;

@@ -389,22 +389,14 @@ class Communicator:
         """Fail all operations in flight and to come, here and on every peer."""
 
     def stats(self) -> dict[str, int]: ...
-    def activity(self) -> dict[str, Any]:
-        """`in_flight`; `oldest`, the oldest of them, as (name, number, seconds) or None; `silent`,
-        a list of (peer, rank or -1, seconds); `failure`, a text or None.
-        """
+    def survey(self, patience: float) -> dict[str, Any]:
+        """Of one moment: `in_flight`, how many operations; `operations`, the oldest 64 of them:
+        (name, number, seconds, bytes, whether ranks agree); `silent`, a list of (peer, rank or -1,
+        seconds); `failure`, a text or None.
 
-    def survey(
-        self, patience: float
-    ) -> tuple[
-        list[tuple[str, int, float, int, bool]],
-        list[tuple[dict[int, list[int | str]], list[tuple[Any, ...]]] | None],
-    ]:
-        """Operations in flight, 64 at most: name, number, seconds, bytes, and whether ranks agree.
-
-        And of each lane, None where it does not answer within `patience` seconds: whom it waits for
-        by operation, and its peers: (name, rank or -1, whether it is connected, seconds since
-        something came or None, bytes sent, bytes received, bytes queued).
+        And `lanes`, each a moment later, None where it does not answer within `patience` seconds:
+        whom it waits for by operation, and its peers: (name, rank or -1, whether it is connected,
+        seconds since something came or None, bytes sent, bytes received, bytes queued).
         """
 
     def next_notice(self) -> tuple[str, float, bool, tuple[str, int, float] | None] | None:

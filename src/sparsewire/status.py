@@ -23,27 +23,26 @@ def survey(core: Core, first_operation: int) -> Status:
 
     Operations are numbered from `first_operation` on; those before are no user's.
     """
-    activity = core.activity()
-    op, seq, seconds = activity["oldest"] or (None, None, None)
-    told, lanes = core.survey(_PATIENCE_S)
+    told = core.survey(_PATIENCE_S)
+    lanes = told["lanes"]
+    operations = [
+        {
+            "op": op,
+            "seq": seq - first_operation,
+            "seconds": seconds,
+            "bytes": size,
+            "agreeing": is_agreeing,
+            "waits_for": _awaited(seq, lanes),
+        }
+        for op, seq, seconds, size, is_agreeing in told["operations"]
+    ]
+    oldest = operations[0] if operations else {}
     return {
-        "in_flight": activity["in_flight"],
-        "op": op,
-        "seq": None if seq is None else seq - first_operation,
-        "seconds": seconds,
-        "silent": {_name(peer, rank): quiet for peer, rank, quiet in activity["silent"]},
-        "failure": activity["failure"],
-        "operations": [
-            {
-                "op": op,
-                "seq": seq - first_operation,
-                "seconds": seconds,
-                "bytes": size,
-                "agreeing": is_agreeing,
-                "waits_for": _awaited(seq, lanes),
-            }
-            for op, seq, seconds, size, is_agreeing in told
-        ],
+        "in_flight": told["in_flight"],
+        **{name: oldest.get(name) for name in ("op", "seq", "seconds")},
+        "silent": {_name(peer, rank): quiet for peer, rank, quiet in told["silent"]},
+        "failure": told["failure"],
+        "operations": operations,
         "peers": _peers(lanes),
         "lanes": [_lane(lane) for lane in lanes],
         "memory": {

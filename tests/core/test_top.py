@@ -137,7 +137,11 @@ def ask_while_working() -> int:
         def ask() -> int:
             times = 0
             while not ends.is_set():
-                assert comm.status()["failure"] is None
+                status = comm.status()
+                assert status["failure"] is None
+                # Of one moment: what is counted is what is listed.
+                assert status["in_flight"] == len(status["operations"])
+                assert (status["seconds"] is None) == (not status["operations"])
                 times += 1
             return times
 
@@ -207,11 +211,12 @@ def is_descendant(pid: int) -> bool:
 
 
 def both_waiting(ours: Look) -> list[Row]:
-    """Once rank 0 waits, and rank 1 does nothing."""
+    """Once rank 0 waits in the reduction, and rank 1 does nothing."""
 
     def found() -> list[Row]:
         rows = ours()
-        return rows if [row.waits_for for row in rows] == [[1], []] else []
+        waits = [row.waits_for for row in rows] == [[1], []]
+        return rows if waits and rows[0].status["op"] == "all_reduce" else []
 
     rows: list[Row] = until(found)
     return rows

@@ -98,10 +98,12 @@ TEST_CASE("whoever asks while operations run is answered, and disturbs nothing")
     Cluster cluster = Cluster::colocated(3, lanes);
     std::atomic<bool> ends = false;
     std::atomic<int> answers = 0;
+    std::atomic<bool> torn = false;
     std::thread asker([&] {
       for (std::size_t rank = 0; !ends; rank = (rank + 1) % 3) {
-        answers += cluster[rank].survey(kAnswer).lanes.front().has_value();
-        (void)cluster[rank].activity();
+        const comm::Survey survey = cluster[rank].survey(kAnswer);
+        answers += survey.lanes.front().has_value();
+        if (survey.in_flight != survey.operations.size()) torn = true;
         (void)cluster[rank].stats();
       }
     });
@@ -110,6 +112,7 @@ TEST_CASE("whoever asks while operations run is answered, and disturbs nothing")
     }
     ends = true;
     asker.join();
+    CHECK_FALSE(torn);
     cluster.close();
   }
 }
