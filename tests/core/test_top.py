@@ -169,6 +169,7 @@ def wait_for_each_other(end: str) -> int:
     with sparsewire.init() as comm:
         comm.barrier()
         meet("connected")
+        Path(f"{end}-{comm.rank}").touch()
         if comm.rank == 1:
             until(Path(end).exists)
         comm.all_reduce(np.ones(1000, np.float32))
@@ -287,7 +288,7 @@ def test_process_that_is_stopped_is_shown_as_such(tmp_path: Path) -> None:
 
 def test_process_that_hides_is_not_seen(tmp_path: Path) -> None:
     with waiting_ranks(tmp_path, SPARSEWIRE_TOP="0") as ours:
-        time.sleep(0.5)
+        until(lambda: len(list(tmp_path.glob("end-*"))) == 2)
         assert ours() == []
 
 
