@@ -26,6 +26,7 @@ import sparsewire
 from sparsewire.cli.top_views import Row, held_up, prometheus_text, rows_of, tables
 from sparsewire.errors import ProtocolError
 from sparsewire.experiment.report import report_console
+from sparsewire.meeting import connect
 from sparsewire.meeting.window import ProcessStatus, look
 from sparsewire.status import Sample, rates
 
@@ -290,6 +291,28 @@ def test_process_that_hides_is_not_seen(tmp_path: Path) -> None:
     with waiting_ranks(tmp_path, SPARSEWIRE_TOP="0") as ours:
         until(lambda: len(list(tmp_path.glob("end-*"))) == 2)
         assert ours() == []
+
+
+def look_during_set_up() -> tuple[bool, bool]:
+    def sees() -> bool:
+        return os.getpid() in {process.pid for process in look()}
+
+    seen = []
+    measure = connect.measure
+
+    def measure_seen(*args: Any) -> Any:
+        seen.append(sees())
+        return measure(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connect, "measure", measure_seen)
+        with sparsewire.init():
+            return seen.pop(), sees()
+
+
+def test_rank_is_seen_once_it_is_set_up() -> None:
+    """What it measures before is no operation of the program's, and counts for no rate."""
+    assert run_ranks(2, look_during_set_up) == [(False, True)] * 2
 
 
 def fork_and_look() -> tuple[bool, bool]:

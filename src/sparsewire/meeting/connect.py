@@ -86,20 +86,21 @@ def _among_ranks(store: object, options: Options) -> Communicator:
     with closing(open_place(store, options, os.environ, deadline)) as place:
         joined = join_group(options, place, os.environ)
         core = _core_of(joined, options)
-        communicator = _shown(core, options, joined.mesh.release)
-        try:
+
+        def set_up(communicator: Communicator) -> None:
             core.set_link(*(options.link or measure(communicator, joined, place, options)))
             communicator.start_counting()
-        except BaseException:
-            communicator.close()
-            raise
-        return communicator
+
+        return _communicator(core, options, joined.mesh.release, set_up)
 
 
-def _shown(
-    core: Core, options: Options, release: Callable[[], object] = lambda: None
+def _communicator(
+    core: Core,
+    options: Options,
+    release: Callable[[], object] = lambda: None,
+    set_up: Callable[[Communicator], None] = lambda communicator: None,
 ) -> Communicator:
-    """A communicator that `sparsewire top` sees until it is closed."""
+    """One that `sparsewire top` sees from when it is set up until it is closed."""
     shown = Shown()
 
     def leave() -> None:
@@ -107,6 +108,11 @@ def _shown(
         release()
 
     communicator = Communicator(core, options, leave)
+    try:
+        set_up(communicator)
+    except BaseException:
+        communicator.close()
+        raise
     if options.is_shown:
         shown.show(communicator.survey)
     return communicator
@@ -148,7 +154,7 @@ def _alone_or_dedicated(store: object, options: Options) -> Communicator:
         timeline=timeline_of(options.timeline, options.rank),
         **_slots_of(datagrams, options),
     )
-    return _shown(core, options)
+    return _communicator(core, options)
 
 
 def _slots_of(datagrams: Datagrams | None, options: Options) -> dict[str, Any]:
