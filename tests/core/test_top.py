@@ -293,21 +293,22 @@ def test_process_that_hides_is_not_seen(tmp_path: Path) -> None:
         assert ours() == []
 
 
-def look_during_set_up() -> tuple[bool, bool]:
-    def sees() -> bool:
-        return os.getpid() in {process.pid for process in look()}
+def is_seen() -> bool:
+    return os.getpid() in {process.pid for process in look()}
 
+
+def look_during_set_up() -> tuple[bool, bool]:
     seen = []
     measure = connect.measure
 
     def measure_seen(*args: Any) -> Any:
-        seen.append(sees())
+        seen.append(is_seen())
         return measure(*args)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connect, "measure", measure_seen)
         with sparsewire.init():
-            return seen.pop(), sees()
+            return seen.pop(), is_seen()
 
 
 def test_rank_is_seen_once_it_is_set_up() -> None:
@@ -317,7 +318,7 @@ def test_rank_is_seen_once_it_is_set_up() -> None:
 
 def fork_and_look() -> tuple[bool, bool]:
     with sparsewire.init() as comm:
-        here = os.getpid() in {process.pid for process in look()}
+        here = is_seen()
         child = os.fork()
         if child == 0:
             os._exit(0 if not [each for each in look(1.0) if each.pid == os.getpid()] else 1)
