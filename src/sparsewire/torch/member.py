@@ -30,7 +30,7 @@ from sparsewire.torch.device_work import DeviceWork
 from sparsewire.torch.first_calls import FirstCalls
 from sparsewire.torch.forwarding import Forwarding, InnerBackends, untraced
 from sparsewire.torch.futures import Callbacks, current_level
-from sparsewire.torch.profiling import in_flight
+from sparsewire.torch.profiling import event
 from sparsewire.torch.work import EngineWork, Health
 
 Options = TypeVar("Options")
@@ -279,8 +279,8 @@ class Member(Forwarding):
     ) -> dist.Work:
         """Have the engine write `tensors`; a limit below zero is the group's, and zero is none."""
         seconds = self._seconds(timeout)
-        with in_flight(_name_of(starts[0])) as handles:
-            handles += [start(self.communicator, seconds) for start in starts]
+        with event(_name_of(starts[0])):
+            handles = [start(self.communicator, seconds) for start in starts]
         return self._issued(EngineWork(handles, tensors, self._callbacks, self._health))
 
     def _serve_on_device(

@@ -22,6 +22,7 @@ from torch.autograd import Variable
 import sparsewire
 from sparsewire.errors import Error, InputError, MismatchError
 from sparsewire.torch.futures import Callbacks, Future
+from sparsewire.torch.profiling import event
 
 _logger = logging.getLogger(__name__)
 _last = threading.local()
@@ -125,7 +126,8 @@ class EngineWork(Together):
 
         After the timeout the collectives are still in flight, and still write into the tensors.
         """
-        error = self._end(self._works, timeout.total_seconds() if timeout > _NO_LIMIT else inf)
+        with event("wait"):
+            error = self._end(self._works, timeout.total_seconds() if timeout > _NO_LIMIT else inf)
         if error is not None:
             raise error
         return True
