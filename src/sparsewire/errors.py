@@ -88,7 +88,7 @@ class CompressError(Error, ValueError):
 
 _SEE_LOG = "Its own log has the first error; restart the job."
 _BY_CODE: dict[str, tuple[type[Error], str]] = {
-    "timeout": (Timeout, "Find out what they wait for, or allow more time with timeout=."),
+    "timeout": (Timeout, "Find out what they wait for, or allow a longer timeout with timeout=."),
     "protocol": (ProtocolError, "Do all ranks run the same version of sparsewire?"),
     "mismatch": (MismatchError, "All ranks must make the same calls in the same order."),
     "input": (InputError, "Correct it on that rank; the communicator goes on."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -133,6 +134,51 @@ def debugging_calls() -> None:
 
 def test_monitored_barrier(ranks: Ranks) -> None:
     ranks.run(debugging_calls)
+
+
+def one_rank_passes_by() -> None:
+    group: Any = dist.new_group(timeout=timedelta(seconds=40))
+    if dist.get_rank() != 1:
+        limit = timedelta(seconds=1 if dist.get_rank() == 0 else 20)
+        expected = "Rank 1 failed to pass" if dist.get_rank() == 0 else "successfully reached"
+        with pytest.raises(sparsewire.Timeout, match=expected):
+            group.monitored_barrier(limit)
+    dist.destroy_process_group(group)
+
+
+def test_a_monitored_barrier_names_a_rank_that_never_connected(ranks: Ranks) -> None:
+    """Though gloo would wait for the connection until the group's timeout."""
+    ranks.run(one_rank_passes_by)
+
+
+def rank_0_is_late() -> None:
+    group: Any = dist.new_group(timeout=timedelta(seconds=40))
+    if dist.get_rank() == 0:
+        time.sleep(1)
+    group.monitored_barrier(timedelta(seconds=0.3))
+    dist.destroy_process_group(group)
+
+
+def test_ranks_wait_for_a_late_rank_0_at_a_monitored_barrier(ranks: Ranks) -> None:
+    """All of them pass: it is rank 0 that minds the limit."""
+    ranks.run(rank_0_is_late)
+
+
+def barrier_beside_the_stores_users() -> None:
+    """Rank 0 comes to the barrier behind a gather that connects over the store."""
+    tensor, outputs = torch.ones(1), [torch.empty(1) for _ in range(dist.get_world_size())]
+    group: Any = dist.new_group(timeout=timedelta(seconds=20))
+    gather = dist.all_gather(outputs, tensor, group=group, async_op=True)
+    if dist.get_rank() == 0:
+        gather.wait()
+    group.monitored_barrier()
+    gather.wait()
+    assert [output.item() for output in outputs] == [1.0] * dist.get_world_size()
+    dist.destroy_process_group(group)
+
+
+def test_a_monitored_barrier_leaves_the_store_to_others(ranks: Ranks) -> None:
+    ranks.run(barrier_beside_the_stores_users)
 
 
 def destroy_and_start_again() -> None:

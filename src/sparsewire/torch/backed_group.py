@@ -31,7 +31,7 @@ DIRECT = ("_start_coalescing", "_end_coalescing", "gather_single", "gather_into_
 # What it does. The old names of some are not here: torch looks for an override by these as well,
 # and would call it where it should end.
 PASSED_ON = {*SAME, *RENAMED, "allreduce", "allreduce_coalesced", "barrier", "broadcast"}
-PASSED_ON -= {*DIRECT, "monitored_barrier"}
+PASSED_ON -= {*DIRECT}
 
 
 class Group(Member, dist.ProcessGroup):  # type: ignore[misc]
@@ -102,13 +102,6 @@ class EngineBackend(Member, _Backend):  # type: ignore[misc]
 
     def end_coalescing(self) -> Any:
         return self._end_coalescing(torch.device("cpu"))
-
-    def monitored_barrier(self, options: Any = None, wait_all_ranks: bool = False) -> None:
-        """Wait for all ranks; takes torch's options, or a timeout as gloo's own method does."""
-        timeout: timedelta | None = getattr(options, "timeout", options)
-        is_set = timeout is not None and timeout >= timedelta(0)
-        limit = timeout if is_set else self._timeout
-        self._serving()._inner("cpu").monitored_barrier(limit, wait_all_ranks)
 
 
 class BackedGroup(dist.ProcessGroup):

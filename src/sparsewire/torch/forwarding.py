@@ -38,7 +38,6 @@ SAME = (
     "gather",
     "gather_into_tensor",
     "gather_single",
-    "monitored_barrier",
     "recv",
     "recv_anysource",
     "reduce",

@@ -30,6 +30,7 @@ from sparsewire.torch.device_work import DeviceWork
 from sparsewire.torch.first_calls import FirstCalls
 from sparsewire.torch.forwarding import Forwarding, InnerBackends, untraced
 from sparsewire.torch.futures import Callbacks, current_level
+from sparsewire.torch.monitored_barrier import MonitoredBarrier
 from sparsewire.torch.profiling import event
 from sparsewire.torch.work import EngineWork, Health
 
@@ -60,6 +61,7 @@ class Member(Forwarding):
         self._nesting = threading.Lock()
         self._callbacks = Callbacks(level + 1)
         self._first_calls = FirstCalls(self._callbacks)
+        self._monitored_barrier = MonitoredBarrier(store, rank, size)
         self._health = Health()
         # The engine first: it finds out at once where ranks cannot reach each other.
         self.communicator = sparsewire.init(
@@ -226,6 +228,15 @@ class Member(Forwarding):
         if group.communicator.cuda == "engine" and opts.device.type in ACCELERATORS:
             return self.allreduce(torch.zeros(1, dtype=torch.int32, device=opts.device))
         return group._record(group._inner(opts.device.type).barrier(opts))
+
+    @untraced
+    def monitored_barrier(self, options: Any = None, wait_all_ranks: bool = False) -> None:
+        """Wait for all ranks; takes torch's options, or a timeout as gloo's own method does."""
+        timeout: timedelta | None = getattr(options, "timeout", options)
+        group = self._serving()
+        if timeout is None or timeout < timedelta(0):
+            timeout = group._timeout
+        group._monitored_barrier.wait(timeout, group._timeout, wait_all_ranks)
 
     @untraced
     def allgather(self, *args: Any, **kwargs: Any) -> Any:
