@@ -29,6 +29,11 @@ void init_mesh(comm::Mesh* self, Rank rank, std::uint32_t world_size, std::uint3
                         std::move(none_yet));
 }
 
+void fail_group(comm::Mesh& self, std::uint32_t number, std::vector<std::uint32_t> members,
+                Rank rank, const std::string& why) {
+  self.fail_group({.number = number, .members = std::move(members)}, rank, why);
+}
+
 void disown(nb::handle_t<comm::Mesh> self) {
   nb::cast<comm::Mesh&>(self).disown();
   nb::inst_set_state(self, /* ready = */ true, /* destruct = */ false);
@@ -46,6 +51,7 @@ void bind_mesh(nb::module_& m) {
       .def("note_call", &comm::Mesh::note_call, "peer"_a)
       .def("adopt", &comm::Mesh::adopt, "lane"_a, "peer"_a, "fd"_a)
       .def("give_up", &comm::Mesh::give_up, "peer"_a, "why"_a)
+      .def("fail_group", &fail_group, "group"_a, "members"_a, "rank"_a, "why"_a, unlocked)
       .def("connections", &comm::Mesh::connections)
       .def("is_whole", &comm::Mesh::is_whole)
       .def("disown", &disown)

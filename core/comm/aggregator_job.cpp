@@ -223,7 +223,7 @@ Status AggregatorJob::on_goodbye(WorkerChannel& channel, const wire::Message& me
   if (message.header.chunk != static_cast<std::uint64_t>(channel.rank)) {
     return protocol_error("goodbye: of another rank");
   }
-  channel.has_left = true;
+  channel.is_excused = true;
   send_to_lane(channel.identity.lane, message, &channel);
   return {};
 }
@@ -267,9 +267,9 @@ void AggregatorJob::on_news(const WorkerChannel& channel, const proto::Pulse::Ne
 
 void AggregatorJob::lose(WorkerChannel& channel, const Error& error) {
   if (error.code == ErrorCode::resources) return break_off(error);
-  const bool is_told = error.code == ErrorCode::protocol && !channel.has_left;
+  const bool is_told = error.code == ErrorCode::protocol && !channel.is_excused;
   is_told ? channel.connection.ignore_input() : channel.connection.close();
-  if (channel.has_left) return;
+  if (channel.is_excused) return;
   break_off({error.code, channel.rank, "lost " + channel.name() + ": " + error.message});
 }
 

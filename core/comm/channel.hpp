@@ -34,7 +34,8 @@ class Channel : public net::FrameHandler {
   const Rank rank;  // of the other end; kNoRank for an aggregator
   net::Connection connection;
   std::optional<proto::Pulse> pulse;  // where this end listens
-  bool has_left = false;              // it said goodbye
+  // It said goodbye in all that it is in here: so it owes no sign of life, and may go.
+  bool is_excused = false;
 };
 
 // Sends what is queued. Where the other end is gone, hears what it said before it went, which names
@@ -51,7 +52,7 @@ inline proto::Milliseconds milliseconds_of(Clock::time_point now) {
 
 // Once it is time, says on every channel that this end is alive, where it has said nothing else of
 // late (what is queued would get there first), and calls on_news(channel, news) where the other end
-// fell silent, is back or is lost. Whoever has left owes no sign. Whether it was time.
+// fell silent, is back or is lost. Peers that are excused owe none. Whether it was time.
 template <typename Channels, typename OnNews>
 bool check_pulses(proto::Metronome& metronome, Clock::time_point now, const Channels& channels,
                   OnNews&& on_news) {
@@ -68,7 +69,7 @@ bool check_pulses(proto::Metronome& metronome, Clock::time_point now, const Chan
     // It may have said a lot that this end does not read yet.
     const bool is_unread = connection.reading() == net::Reading::waiting;
     if (is_unread) channel->pulse->begin(milliseconds_of(now));
-    if (channel->has_left || is_unread) continue;
+    if (channel->is_excused || is_unread) continue;
     const auto news = channel->pulse->listen(milliseconds_of(now), connection.bytes_received());
     if (news) on_news(*channel, *news);
   }

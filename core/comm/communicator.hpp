@@ -58,13 +58,6 @@ struct Notice {
   std::optional<Current> oldest;
 };
 
-// A group of ranks of a mesh: its number there, which none of the mesh's other groups has ever had,
-// and the mesh's ranks that are its members, in the order of their ranks in the group.
-struct Group {
-  std::uint32_t number = 0;
-  std::vector<std::uint32_t> members;
-};
-
 class Communicator final : public LaneListener {
  public:
   // Has a mesh of its own, from sockets[lane][owner], which it takes over; and datagrams, on the

@@ -1,4 +1,4 @@
-// The rounds of a lane's thread: connections and frames in and out, each group's turn, signs of
+// The turns of a lane: connections and frames in and out, each group's turn, signs of
 // life.
 #include "comm/lane.hpp"
 
@@ -45,10 +45,10 @@ void Lane::start() {
 
 // Whoever joins finds the memory for it.
 void Lane::join(const std::shared_ptr<LaneGroup>& group) {
-  std::list<std::shared_ptr<LaneGroup>> one{group};
+  Groups one{{group->number(), group}};
   {
     const std::lock_guard lock(mutex_);
-    arrivals_.splice(arrivals_.end(), one);
+    arrivals_.merge(one);
     has_arrivals_ = true;
   }
   wake();
@@ -56,34 +56,52 @@ void Lane::join(const std::shared_ptr<LaneGroup>& group) {
 
 void Lane::welcome() {
   if (!has_arrivals_) return;
-  std::list<std::shared_ptr<LaneGroup>> arrivals;
+  Groups arrivals;
   {
     const std::lock_guard lock(mutex_);
     arrivals.swap(arrivals_);
     has_arrivals_ = false;
   }
   while (!arrivals.empty()) {
-    groups_.splice(groups_.end(), arrivals, arrivals.begin());
-    try {
-      take_in(groups_.back());
-    } catch (const std::exception& exception) {
-      groups_.back()->on_exception(exception);
-    }
+    LaneGroup& group = *groups_.insert(arrivals.extract(arrivals.begin())).position->second;
+    make_busy(group);
+    group.contain([&] { take_in(group); });
+    has_orders_ = true;  // It may have got some before it was here.
   }
 }
 
-void Lane::take_in(const std::shared_ptr<LaneGroup>& group) {
-  unknown_.erase(group->number());
+void Lane::take_in(LaneGroup& group) {
+  unknown_.erase(group.number());
+  farewells_.expect(group.number());
   for (PeerChannel* channel : channels_.active()) {
-    if (!group->has(*channel)) continue;
-    channel->has_left = false;
+    if (!group.has(*channel)) continue;
+    channel->is_excused = false;
     if (channel->dial() == Dial::lost) {
-      group->on_lost(*channel, {ErrorCode::peer_lost, kNoRank, "its connection was lost before"});
+      group.on_lost(*channel, {ErrorCode::peer_lost, kNoRank, "its connection was lost before"});
     }
   }
-  group->begin();
-  group->watch_slots(thread_);
+  group.begin();
+  group.watch_slots(thread_);
   resume_reading();
+}
+
+void Lane::fail_group(std::uint32_t number, const std::vector<std::uint32_t>& members,
+                      Error error) {
+  post([this, number, members, error = std::move(error)] {
+    welcome();
+    if (!find(number) && !farewells_.has_ended(number)) end_unknown(number, members, error);
+  });
+}
+
+void Lane::end_unknown(std::uint32_t number, const std::vector<std::uint32_t>& members,
+                       const Error& error) {
+  Farewell farewell = farewell_of(number, error);
+  for (const std::uint32_t peer : members) {
+    if (!place_.is_self(peer)) farewell.untold.insert(peer);
+  }
+  for (PeerChannel* channel : channels_.active()) farewell.tell(*channel);
+  farewells_.leave(number, std::move(farewell));
+  forget_unknown(number);
 }
 
 void Lane::resume_reading() {
@@ -151,10 +169,8 @@ void Lane::give_up(std::uint32_t peer, Error error) {
 
 // Peers that had no connection when a group here came to its end.
 void Lane::tell_farewells(PeerChannel& channel) {
-  for (const auto& group : groups_) group->on_active(channel);
-  for (auto& [number, farewell] : ended_) {
-    if (std::erase(farewell.untold, channel.peer) != 0) channel.connection.send(farewell.words);
-  }
+  for (const auto& [number, group] : groups_) group->on_active(channel);
+  farewells_.tell(channel);
 }
 
 void Lane::stop() noexcept {
@@ -164,38 +180,56 @@ void Lane::stop() noexcept {
 
 void Lane::disown() {
   for (PeerChannel* channel : channels_.active()) channel->connection.disown();
-  for (const auto& group : groups_) group->disown();
+  for (const auto& [number, group] : groups_) group->disown();
   thread_.disown();
 }
 
 // --- Rounds ---
 
+// What a group's part of it throws ends that group alone.
+template <typename Call>
+void Lane::for_each_busy(Call&& call) {
+  for (LaneGroup* const group : busy_) group->contain([&] { call(*group); });
+}
+
 void Lane::progress(Clock::time_point now) {
   welcome();
-  for (const auto& group : groups_) group->take_orders(now);
+  take_orders(now);
   receive();
   look_around(now);
-  for (const auto& group : groups_) group->run_slots(now);
-  for (const auto& group : groups_) group->run_exchanges();
+  for_each_busy([now](LaneGroup& group) {
+    group.run_slots(now);
+    group.run_exchanges();
+  });
   produce();
-  for (const auto& group : groups_) group->pace();
+  for_each_busy([](LaneGroup& group) { group.pace(); });
   flush();
-  for (const auto& group : groups_) {
-    group->check_deadlines(now);
-    group->note_waiting(now);
-    group->finish_leaving(now);
-  }
+  for_each_busy([now](LaneGroup& group) {
+    group.check_deadlines(now);
+    group.note_waiting(now);
+    group.finish_leaving(now);
+  });
   forget_finished();
+  rest_idle();
   if (!stops_ || !groups_.empty()) return;
   close_all();
   is_finished_ = true;
+}
+
+// Rare, and so not worth a list of their own.
+void Lane::take_orders(Clock::time_point now) {
+  if (!has_orders_.exchange(false)) return;
+  for (const auto& [number, group] : groups_) {
+    make_busy(*group);
+    group->contain([&] { group->take_orders(now); });
+  }
 }
 
 std::optional<std::chrono::milliseconds> Lane::patience(Clock::time_point now) {
   if (channels_.is_any_readable()) return std::chrono::milliseconds{0};
   Clock::time_point deadline = Clock::time_point::max();
   bool is_leaving = false;
-  for (const auto& group : groups_) {
+  for (LaneGroup* const group : busy_) {
     if (group->has_work(now)) return std::chrono::milliseconds{0};
     is_leaving |= group->is_leaving();
     deadline = std::min(deadline, group->next_due());
@@ -207,13 +241,14 @@ std::optional<std::chrono::milliseconds> Lane::patience(Clock::time_point now) {
                     std::chrono::milliseconds{std::chrono::hours{1}});
 }
 
-// The first time all ranks are told; where even that cannot be done, the ends of the connections
-// tell them.
+// It is the lane's own: memory for what it reads, for signs of life or for what was posted, or the
+// system call by which it waits. The first time all ranks of all groups are told; where even that
+// cannot be done, the ends of the connections tell them.
 void Lane::on_exception(const std::exception& exception) noexcept {
   const bool is_told =
-      std::ranges::all_of(groups_, [](const auto& one) { return one->is_broken(); });
+      std::ranges::all_of(groups_, [](const auto& one) { return one.second->is_broken(); });
   if (is_told) return close_all();
-  for (const auto& group : groups_) group->on_exception(exception);
+  for (const auto& [number, group] : groups_) group->on_exception(exception);
 }
 
 void Lane::receive() {
@@ -225,7 +260,7 @@ void Lane::receive() {
 void Lane::produce() {
   for (int round = 0; round < kRoundsToSend; ++round) {
     bool has_more = false;
-    for (const auto& group : groups_) has_more |= group->produce();
+    for_each_busy([&](LaneGroup& group) { has_more |= group.produce(); });
     flush();
     if (!has_more) return;
   }
@@ -244,90 +279,123 @@ void Lane::look_around(Clock::time_point now) {
       });
   if (!is_time || place_.is_alone()) return;
   give_up_unknown(now);
-  for (const auto& group : groups_) group->look_for_missing();
+  for_each_busy([](LaneGroup& group) { group.look_for_missing(); });
 }
 
 void Lane::forget_finished() {
-  const auto is_finished = [this](const std::shared_ptr<LaneGroup>& group) {
-    if (!group->is_finished()) return false;
-    if (recent_ == group.get()) recent_ = nullptr;
-    // Where no memory is left for it, nobody hears of the end any more.
-    (void)guarded([&]() -> Status {
-      ended_.emplace(group->number(), Farewell{});
-      return {};
-    });
-    const auto at = ended_.find(group->number());
-    Farewell farewell = group->end();
-    if (at != ended_.end()) at->second = std::move(farewell);
-    return true;
-  };
-  std::erase_if(groups_, is_finished);
+  for (auto at = busy_.begin(); at != busy_.end();) {
+    const auto current = at++;
+    LaneGroup& group = **current;
+    if (!group.is_finished()) continue;
+    group.idle_entry().splice(group.idle_entry().end(), busy_, current);
+    bury(group);
+  }
+}
+
+void Lane::bury(LaneGroup& group) {
+  if (recent_ == &group) recent_ = nullptr;
+  // Where no memory is left for it, nobody else hears of the end any more.
+  (void)guarded([&]() -> Status {
+    farewells_.note_end(group.number());
+    farewells_.leave(group.number(), group.take_farewell());
+    return {};
+  });
+  const auto last = groups_.extract(group.number());
+  group.end();
+}
+
+void Lane::rest_idle() {
+  for (auto at = busy_.begin(); at != busy_.end();) {
+    const auto current = at++;
+    LaneGroup& group = **current;
+    if (group.is_idle()) group.idle_entry().splice(group.idle_entry().end(), busy_, current);
+  }
+  busy_count_ = busy_.size();
 }
 
 // --- Frames ---
 
 LaneGroup* Lane::find(std::uint32_t number) {
   if (recent_ && recent_->number() == number) return recent_;
-  const auto at = std::ranges::find_if(
-      groups_, [number](const auto& group) { return group->number() == number; });
-  if (at != groups_.end()) recent_ = at->get();
-  return at == groups_.end() ? nullptr : at->get();
+  const auto at = groups_.find(number);
+  if (at == groups_.end()) return nullptr;
+  return recent_ = at->second.get();
 }
 
 // Others may be through with the meeting of a group earlier than this rank.
 bool Lane::is_ready_for(const wire::FrameHeader& header) {
   if (header.kind == wire::FrameKind::heartbeat || find(header.group)) return true;
-  if (ended_.contains(header.group)) return true;
+  if (farewells_.has_ended(header.group)) return true;
   unknown_.try_emplace(header.group, Clock::now());
   return false;
 }
 
-// A group that never comes is one that has failed here before it began.
+// A group that never comes is one that has failed here before it began, and nobody has said so.
+// Whoever waits for it has sent a frame of it, and is answered.
 void Lane::give_up_unknown(Clock::time_point now) {
   std::vector<std::uint32_t> late;
   for (const auto& [number, since] : unknown_) {
     if (now - since >= place_.start_patience) late.push_back(number);
   }
   for (const std::uint32_t number : late) {
-    Farewell farewell;
-    farewell.words = wire::fault_message(
-        wire::FrameKind::abort,
+    Farewell farewell = farewell_of(
+        number,
         {ErrorCode::peer_lost, kNoRank, "a rank has not joined the group that it was to be in"});
-    farewell.words.header.group = number;
-    for (PeerChannel* channel : channels_.active()) {
-      if (channel->connection.is_open()) channel->connection.send(farewell.words);
-    }
-    ended_.emplace(number, std::move(farewell));
-    unknown_.erase(number);
+    for (std::uint32_t peer = 0; peer < place_.peers; ++peer) farewell.untold.insert(peer);
+    farewells_.leave_to_askers(number, std::move(farewell));
+    forget_unknown(number);
   }
-  if (!late.empty()) resume_reading();
+}
+
+Farewell Lane::farewell_of(std::uint32_t number, const Error& error) const {
+  Farewell farewell{wire::fault_message(wire::FrameKind::abort, error), IndexSet(place_.peers)};
+  farewell.words.header.group = number;
+  return farewell;
+}
+
+// It has ended, though it was never here.
+void Lane::forget_unknown(std::uint32_t number) {
+  farewells_.expect(number);
+  farewells_.note_end(number);
+  unknown_.erase(number);
+  resume_reading();
 }
 
 Status Lane::accepts(const PeerChannel& from, const wire::FrameHeader& header) {
   LaneGroup* const group = find(header.group);
-  return group && group->has(from) ? group->accepts(from, header) : Status{};
+  Status error;
+  if (group && group->has(from)) group->contain([&] { error = group->accepts(from, header); });
+  return error;
 }
 
 std::byte* Lane::place(const PeerChannel& from, const wire::FrameHeader& header) {
   LaneGroup* const group = find(header.group);
-  return group && group->has(from) ? group->place(from, header) : nullptr;
+  std::byte* place = nullptr;
+  if (group && group->has(from)) group->contain([&] { place = group->place(from, header); });
+  return place;
 }
 
 Status Lane::on_message(PeerChannel& from, wire::Message message) {
   if (message.header.kind == wire::FrameKind::heartbeat) return {};
   LaneGroup* const group = find(message.header.group);
-  if (!group) return {};
+  if (!group) {
+    if (!wire::is_control(message.header.kind)) farewells_.answer(from, message.header.group);
+    return {};
+  }
   if (!group->has(from)) return protocol_error("frame: of a group that it is no member of");
   const bool may_be_last = message.header.kind == wire::FrameKind::goodbye;
-  Status error = group->on_message(from, std::move(message));
-  if (may_be_last) from.has_left = may_go(from);
+  make_busy(*group);
+  Status error;
+  group->contain([&] { error = group->on_message(from, std::move(message)); });
+  if (may_be_last) from.is_excused = may_go(from);
   return error;
 }
 
 // Whether no group minds the end of the connection.
 bool Lane::may_go(const PeerChannel& channel) const {
-  return std::ranges::all_of(
-      groups_, [&](const auto& group) { return !group->has(channel) || group->may_go(channel); });
+  return std::ranges::all_of(groups_, [&](const auto& one) {
+    return !one.second->has(channel) || one.second->may_go(channel);
+  });
 }
 
 // --- Peers that are silent or lost ---
@@ -335,13 +403,13 @@ bool Lane::may_go(const PeerChannel& channel) const {
 // One that is lost is told, too, in case that it thaws one day.
 void Lane::on_news(PeerChannel& channel, const proto::Pulse::News& news) {
   if (news.state != proto::Pulse::State::lost) {
-    for (const auto& group : groups_) {
+    for (const auto& [number, group] : groups_) {
       if (group->has(channel)) group->on_silence(channel, news);
     }
     return;
   }
   const Error error{ErrorCode::peer_lost, kNoRank, describe_silence(news.silence)};
-  for (const auto& group : groups_) {
+  for (const auto& [number, group] : groups_) {
     if (group->has(channel)) group->say_lost(channel, error);
   }
   (void)channel.connection.flush();
@@ -355,7 +423,7 @@ void Lane::lose(PeerChannel& channel, const Error& error) {
   channel.move(DialStep::lose);
   is_whole_ = false;
   is_told ? channel.connection.ignore_input() : channel.connection.close();
-  for (const auto& group : groups_) {
+  for (const auto& [number, group] : groups_) {
     if (group->has(channel)) group->on_lost(channel, error);
   }
 }

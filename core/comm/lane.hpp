@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "comm/farewells.hpp"
 #include "comm/lane_channels.hpp"
 #include "comm/lane_group.hpp"
 #include "comm/progress_thread.hpp"
@@ -32,7 +33,7 @@ struct MeshPlace {
   std::string who() const { return "rank " + std::to_string(rank); }
 };
 
-// Called from the lane's thread, or where the lane is made.
+// Called by whoever has the lane's turn, or where the lane is made.
 class LaneHost {
  public:
   virtual ~LaneHost() = default;
@@ -51,6 +52,8 @@ class Lane final : private ProgressClient, private FrameTaker {
   void start();
   // From here on the group must leave before it can go.
   void join(const std::shared_ptr<LaneGroup>& group);
+  // Ends a group that this process has not joined, and tells its members; nothing where it is here.
+  void fail_group(std::uint32_t number, const std::vector<std::uint32_t>& members, Error error);
   // Takes over the socket of a peer that was dialled, or has come.
   void adopt(std::uint32_t peer, int fd);
   // A peer is being called, and has to answer from now on.
@@ -85,14 +88,27 @@ class Lane final : private ProgressClient, private FrameTaker {
   // In a forked child, where the lane's thread is not.
   void disown();
 
-  // --- From its groups, in its thread ---
+  // Groups with something to do, as of the last turn.
+  std::size_t busy() const { return busy_count_; }
+
+  // Has orders taken, which may be about memory that is lacking: takes none.
+  void note_order() noexcept {
+    has_orders_ = true;
+    wake();
+  }
+
+  // --- From its groups, in its turn ---
 
   LaneChannels& channels() { return channels_; }
   // Takes in the groups that have come, before anything that is theirs.
   void welcome();
+  // The group has its part of each turn, until it is idle.
+  void make_busy(LaneGroup& group) { busy_.splice(busy_.end(), group.idle_entry()); }
   void close_all() noexcept;
 
  private:
+  using Groups = std::map<std::uint32_t, std::shared_ptr<LaneGroup>>;  // by number
+
   void progress(Clock::time_point now) override;
   std::optional<std::chrono::milliseconds> patience(Clock::time_point now) override;
   bool finished() const override { return is_finished_; }
@@ -107,32 +123,44 @@ class Lane final : private ProgressClient, private FrameTaker {
   bool has_pulse() const { return number_ == 0 && !place_.is_alone(); }
   LaneGroup* find(std::uint32_t number);
   bool may_go(const PeerChannel& channel) const;
-  void take_in(const std::shared_ptr<LaneGroup>& group);
+  template <typename Call>
+  void for_each_busy(Call&& call);
+  void take_orders(Clock::time_point now);
+  void take_in(LaneGroup& group);
   void connect(PeerChannel& channel, int fd);
   void tell_farewells(PeerChannel& channel);
+  void end_unknown(std::uint32_t number, const std::vector<std::uint32_t>& members,
+                   const Error& error);
   void resume_reading();
   void receive();
   void produce();
   void flush();
   void look_around(Clock::time_point now);
   void give_up_unknown(Clock::time_point now);
+  Farewell farewell_of(std::uint32_t number, const Error& error) const;
+  void forget_unknown(std::uint32_t number);
   void on_news(PeerChannel& channel, const proto::Pulse::News& news);
   void lose(PeerChannel& channel, const Error& error);
+  void rest_idle();
   void forget_finished();
+  void bury(LaneGroup& group);
 
   const MeshPlace place_;
   const std::uint32_t number_;
   LaneHost& host_;
   LaneChannels channels_;
-  std::list<std::shared_ptr<LaneGroup>> groups_;
+  Groups groups_;
+  std::list<LaneGroup*> busy_;                          // of these; all others have nothing to do
   LaneGroup* recent_ = nullptr;                         // of a frame
-  std::map<std::uint32_t, Farewell> ended_;             // groups that were here
+  Farewells farewells_;                                 // of groups that were here
   std::map<std::uint32_t, Clock::time_point> unknown_;  // not here yet, and since when others are
   proto::Metronome metronome_;
 
   std::mutex mutex_;  // guards those that have come
-  std::list<std::shared_ptr<LaneGroup>> arrivals_;
+  Groups arrivals_;
   std::atomic<bool> has_arrivals_ = false;
+  std::atomic<bool> has_orders_ = false;
+  std::atomic<std::size_t> busy_count_ = 0;
   std::atomic<std::size_t> connections_ = 0;
   std::atomic<bool> is_whole_ = true;
   std::atomic<bool> stops_ = false;

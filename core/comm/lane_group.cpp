@@ -26,7 +26,9 @@ void LaneGroup::post(Call&& call, ProgressThread::Wake when) {
   lane_.post(
       [self = shared_from_this(), call = std::forward<Call>(call)] {
         self->lane_.welcome();
-        if (!self->has_ended_) call();
+        if (self->has_ended_) return;
+        self->lane_.make_busy(*self);
+        self->contain(call);
       },
       when);
 }
@@ -91,7 +93,7 @@ void LaneGroup::order(Give&& give) noexcept {
     const std::lock_guard lock(mutex_);
     give();
   }
-  lane_.wake();
+  lane_.note_order();
 }
 
 void LaneGroup::break_off(Error error) noexcept {
@@ -163,7 +165,7 @@ void LaneGroup::look_for_missing() {
   for (const std::uint32_t owner : protocol_.awaited(*oldest)) peers_.ask(owner);
 }
 
-// The first time all ranks are told; where even that cannot be done, the lane closes.
+// The first time all ranks are told; where even that cannot be done, the connections to them close.
 void LaneGroup::on_exception(const std::exception& exception) noexcept {
   if (is_broken()) return;
   const Error error = error_of(exception, place_.rank);
@@ -275,8 +277,15 @@ void LaneGroup::do_break_off(const Error& error) noexcept {
     prepare_farewell(wire::fault_message(wire::FrameKind::abort, error));
     return {};
   };
-  if (guarded(say)) lane_.close_all();
+  if (guarded(say)) close_channels();
   protocol_.end_all();
+}
+
+// Other groups lose these peers, too: there is no memory for a better way.
+void LaneGroup::close_channels() noexcept {
+  for (PeerChannel* channel : lane_.channels().active()) {
+    if (has(*channel)) channel->connection.close();
+  }
 }
 
 void LaneGroup::begin_leaving(const Leave& order, Clock::time_point now) {
@@ -291,7 +300,10 @@ void LaneGroup::begin_leaving(const Leave& order, Clock::time_point now) {
 // Says it to all that are connected; others hear it if they ever are.
 void LaneGroup::prepare_farewell(wire::Message words) {
   words.header.group = number();
-  farewell_ = Farewell{std::move(words), members_};
+  farewell_ = Farewell{std::move(words), IndexSet(lane_.channels().peers())};
+  for (std::uint32_t owner = 0; owner < members_.size(); ++owner) {
+    if (!place_.is_self(owner)) farewell_->untold.insert(members_[owner]);
+  }
   for (PeerChannel* channel : lane_.channels().active()) {
     if (has(*channel)) tell(*channel);
   }
@@ -299,7 +311,7 @@ void LaneGroup::prepare_farewell(wire::Message words) {
 
 void LaneGroup::tell(PeerChannel& channel) noexcept {
   const auto say = [&]() -> Status {
-    if (std::erase(farewell_->untold, channel.peer) != 0) channel.connection.send(farewell_->words);
+    farewell_->tell(channel);
     return {};
   };
   if (guarded(say)) channel.connection.close();
@@ -310,7 +322,11 @@ void LaneGroup::finish_leaving(Clock::time_point now) {
   if (!leaving_) return;
   // What was posted before the order may have come behind this turn's calls.
   if (!std::exchange(leaving_->has_all_calls, true)) return lane_.wake();
-  const std::size_t left = undelivered();
+  std::size_t left = leaving_->undelivered;  // where there is no memory to find out
+  (void)guarded([&]() -> Status {
+    left = undelivered();
+    return {};
+  });
   if (left < leaving_->undelivered) {
     leaving_->undelivered = left;
     leaving_->until = now + leaving_->linger;
@@ -336,11 +352,13 @@ std::size_t LaneGroup::undelivered() {
   return total;
 }
 
-Farewell LaneGroup::end() {
-  Farewell farewell = farewell_ ? *std::exchange(farewell_, {}) : Farewell{};
+Farewell LaneGroup::take_farewell() {
+  return farewell_ ? *std::exchange(farewell_, {}) : Farewell{};
+}
+
+void LaneGroup::end() {
   has_ended_ = true;
   has_ended_.notify_all();
-  return farewell;
 }
 
 }  // namespace sparsewire::comm

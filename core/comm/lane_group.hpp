@@ -3,24 +3,21 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <future>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 
+#include "comm/farewells.hpp"
 #include "comm/lane_protocol.hpp"
 #include "comm/progress_thread.hpp"
 
 namespace sparsewire::comm {
 
 class Lane;
-
-// What a group has to say at its end, and the peers that have not been told.
-struct Farewell {
-  wire::Message words;
-  std::vector<std::uint32_t> untold;
-};
 
 class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
  public:
@@ -54,7 +51,7 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
 
   const LaneCounters& counters() const { return peers_.counters; }
 
-  // --- From the lane, in its thread ---
+  // --- From the lane, in its turn ---
 
   std::uint32_t number() const { return peers_.group(); }
   void begin();
@@ -82,6 +79,19 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
   // Has those connected, who hold up the oldest operation for a while now.
   void look_for_missing();
   void on_exception(const std::exception& exception) noexcept;
+  // Makes a call that is the group's own; what it throws ends the group, and no other.
+  template <typename Call>
+  void contain(Call&& call) noexcept {
+    try {
+      call();
+    } catch (const std::exception& exception) {
+      on_exception(exception);
+    }
+  }
+  // Whether turns do nothing here until a frame, a call or an order comes.
+  bool is_idle() { return book_.empty() && !leaving_ && protocol_.is_idle(); }
+  // Its entry in the lane's list of the busy, while it is not there: so no memory is needed for it.
+  std::list<LaneGroup*>& idle_entry() { return idle_entry_; }
 
   bool has(const PeerChannel& channel) const { return peers_.has(channel); }
   // A connection that was asked for, or has come.
@@ -95,8 +105,10 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
   void on_lost(PeerChannel& channel, const Error& error);
   // Tells a peer that it was given up.
   void say_lost(PeerChannel& channel, const Error& error);
-  // Once it is finished: what is left to say. From then on it does nothing.
-  Farewell end();
+  // Once it is finished: what is left to say.
+  Farewell take_farewell();
+  // From then on it does nothing.
+  void end();
 
  private:
   // What to do as soon as may be: why to break off; and after how many operations to leave, once
@@ -120,11 +132,13 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
   Status on_goodbye(PeerChannel& from, const wire::FrameHeader& header);
   Status on_others_silence(const wire::FrameHeader& header);
   void do_break_off(const Error& error) noexcept;
+  void close_channels() noexcept;
   void begin_leaving(const Leave& order, Clock::time_point now);
   void prepare_farewell(wire::Message words);
   void tell(PeerChannel& channel) noexcept;
   std::size_t undelivered();
 
+  std::list<LaneGroup*> idle_entry_{this};
   const LanePlace place_;
   Lane& lane_;
   LaneListener& listener_;

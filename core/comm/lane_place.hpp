@@ -35,7 +35,7 @@ struct LanePlace {
   std::string who() const { return "rank " + std::to_string(rank); }
 };
 
-// Called from the lane's thread.
+// Called by whoever has the lane's turn.
 class LaneListener {
  public:
   virtual ~LaneListener() = default;

@@ -1,4 +1,4 @@
-// Carries the exchanges' messages, in the lane's own thread, and gives the streams theirs.
+// Carries the exchanges' messages, in the lane's turn, and gives the streams theirs.
 #include "comm/lane_protocol.hpp"
 
 #include <algorithm>
@@ -252,6 +252,10 @@ bool LaneProtocol::has_work(Clock::time_point now) {
          (slots_ && slots_->has_work(now));
 }
 
+bool LaneProtocol::is_idle() {
+  return !slots_ && !has_exchange() && !streams_.is_paused() && !can_produce();
+}
+
 void LaneProtocol::poll_peer() {
   proto::Peer::Effects effects;
   const auto worked = peer_->poll(effects);
@@ -268,10 +272,11 @@ void LaneProtocol::poll_exchanges() {
   if (ended) end(*ended);
 }
 
-bool LaneProtocol::can_exchange() const {
-  const bool has_work = (peer_ && peer_->has_work()) || (exchanges_ && exchanges_->has_work());
-  return has_work && !peers_.is_any_behind();
+bool LaneProtocol::has_exchange() const {
+  return (peer_ && peer_->has_work()) || (exchanges_ && exchanges_->has_work());
 }
+
+bool LaneProtocol::can_exchange() const { return has_exchange() && !peers_.is_any_behind(); }
 
 void LaneProtocol::send(proto::Outgoings messages) {
   for (proto::Outgoing& outgoing : messages) {

@@ -54,6 +54,8 @@ class LaneProtocol {
   void pace_owners() { streams_.pace(); }
   // Whether any of these has something to do, without a frame coming first.
   bool has_work(Clock::time_point now);
+  // Whether only a frame or a call gives it something to do.
+  bool is_idle();
 
   // The ranks that an operation waits for, and the owners that have not answered for it.
   std::vector<Rank> missing(std::uint64_t seq) const;
@@ -75,6 +77,7 @@ class LaneProtocol {
   void apply(proto::Peer::Effects effects);
   void send(proto::Outgoings messages);
   bool takes(wire::FrameKind kind) const;
+  bool has_exchange() const;
   bool can_exchange() const;
   void on_stream_end(std::uint64_t seq);
   void on_slots_end(std::uint64_t seq, const Status& failure);

@@ -1,4 +1,4 @@
-// Carries messages between the stream's halves and the channels, in the lane's own thread.
+// Carries messages between the stream's halves and the channels, in the lane's turn.
 #include "comm/lane_streams.hpp"
 
 #include <algorithm>
@@ -338,10 +338,11 @@ void LaneStreams::pause_deputy(std::uint32_t owner, bool pauses) {
   break_on(pass_on(owner, std::move(outbox)));
 }
 
-bool LaneStreams::can_resume() const {
-  const bool is_paused = (owner_ && owner_->is_paused()) || !deputies_paused_.empty();
-  return is_paused && !peers_.is_any_behind();
+bool LaneStreams::is_paused() const {
+  return (owner_ && owner_->is_paused()) || !deputies_paused_.empty();
 }
+
+bool LaneStreams::can_resume() const { return is_paused() && !peers_.is_any_behind(); }
 
 void LaneStreams::break_on(const Status& error) {
   if (error) listener_.broken(*error);

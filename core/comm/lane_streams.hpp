@@ -48,6 +48,8 @@ class LaneStreams {
   void pace();
   // Whether pacing would let some owner go on.
   bool can_resume() const;
+  // Whether some owner waits for that, here or a deputy.
+  bool is_paused() const;
 
   // The ranks that an operation waits for, and the owners that have not answered for it.
   std::vector<Rank> missing(std::uint64_t seq) const;

@@ -54,6 +54,12 @@ void Mesh::give_up(std::uint32_t peer, const std::string& why) {
   for (const auto& lane : lanes_) lane->give_up(peer, {ErrorCode::peer_lost, kNoRank, why});
 }
 
+void Mesh::fail_group(const Group& group, Rank rank, const std::string& why) {
+  const Error error{ErrorCode::peer_lost, rank,
+                    "rank " + std::to_string(rank) + " could not join the group: " + why};
+  for (const auto& lane : lanes_) lane->fail_group(group.number, group.members, error);
+}
+
 std::size_t Mesh::connections() const {
   std::size_t most = 0;
   for (const auto& lane : lanes_) most = std::max(most, lane->connections());

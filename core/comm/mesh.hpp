@@ -12,6 +12,13 @@
 
 namespace sparsewire::comm {
 
+// A group of ranks of a mesh: its number there, which none of the mesh's other groups has ever had,
+// and the mesh's ranks that are its members, in the order of their ranks in the group.
+struct Group {
+  std::uint32_t number = 0;
+  std::vector<std::uint32_t> members;
+};
+
 class Mesh final : private LaneHost {
  public:
   // Takes over sockets[lane][peer], -1 where there is none yet.
@@ -34,6 +41,9 @@ class Mesh final : private LaneHost {
   void adopt(std::uint32_t lane, std::uint32_t peer, int fd);
   // A peer cannot be reached.
   void give_up(std::uint32_t peer, const std::string& why);
+
+  // Ends a group that this process, which is `rank` there, failed to join, and tells its members.
+  void fail_group(const Group& group, Rank rank, const std::string& why);
 
   // Peers that are connected, in the lane that has the most of them.
   std::size_t connections() const;

@@ -26,7 +26,7 @@ struct LaneCounters {
   void count_sent(const wire::FrameHeader& header) { count(bytes_sent, header); }
   void count_received(const wire::FrameHeader& header) { count(bytes_received, header); }
 
-  // Only the lane's own thread counts, so this need not be one step.
+  // Only whoever has the lane's turn counts, so this need not be one step.
   static void add(std::atomic<std::uint64_t>& counter, std::uint64_t count) {
     counter.store(counter.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
   }
@@ -122,7 +122,7 @@ class PeerChannels {
   PeerSurvey survey(const PeerChannel& channel, Clock::time_point now) const {
     const net::Connection& connection = channel.connection;
     std::optional<proto::Milliseconds> quiet;
-    if (channel.pulse && !channel.has_left) {
+    if (channel.pulse && !channel.is_excused) {
       quiet = channel.pulse->quiet(milliseconds_of(now), connection.bytes_received());
     }
     return {.name = name_of(channel),

@@ -244,6 +244,13 @@ class Mesh:
     def give_up(self, peer: int, why: str) -> None:
         """A peer that is not connected is lost, and with it every group that it is in."""
 
+    def fail_group(self, group: int, members: Sequence[int], rank: int, why: str) -> None:
+        """End the group number `group`, which this process failed to join as `rank` of it.
+
+        `members` are the mesh's ranks in it; each is told as soon as it is connected. Nothing
+        happens where the group is here, or has ended.
+        """
+
     def connections(self) -> int:
         """Peers that are connected."""
 

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from meeting import MEETING_PLACE, meet
 from support import run_ranks
 
 import sparsewire
-from sparsewire.meeting import shared_mesh
+from sparsewire.meeting import connect, shared_mesh
 from sparsewire.meeting.store_place import FileStore
 
 # Nothing is measured with these, so that nobody is connected before the first collective.
@@ -161,6 +162,39 @@ def test_a_communicator_that_aborts_leaves_the_others_alone() -> None:
     for message, value in run_ranks(3, abort_one):
         assert "rank 1 aborted: enough" in message
         assert value == 3.0
+
+
+def fail_to_join() -> tuple[str, list[float]]:
+    with sparsewire.init(timeout=30) as everybody:
+        total(everybody)
+        meet("connected")
+        if everybody.rank == 0:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(connect, "Core", refuse_to_start)
+                with pytest.raises(MemoryError):
+                    group("two", [0, 1])
+        message = ""
+        if everybody.rank == 1:
+            with pytest.raises(sparsewire.PeerLost) as lost:
+                total(cast(sparsewire.Communicator, group("two", [0, 1])))
+            message = str(lost.value)
+        meet("tried")
+        return message, [total(everybody) for _ in range(3)]
+
+
+def refuse_to_start(*_: object, **__: object) -> None:
+    raise MemoryError("no thread was left")
+
+
+# The members would wait for it until the time to start is over, and rank 2 would, too.
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("settings", [{}, LAZY])
+def test_a_rank_that_fails_to_join_is_named_by_members_and_harms_nobody_else(
+    settings: dict[str, str],
+) -> None:
+    found = run_ranks(3, fail_to_join, environment=settings)
+    assert "rank 0 could not join the group: MemoryError: no thread was left" in found[1][0]
+    assert [sums for _, sums in found] == [[3.0] * 3] * 3
 
 
 def die_before_anything() -> tuple[str, float] | None:

@@ -5,6 +5,7 @@ The ranks meet in the place that the caller passes, or that the launcher's envir
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -130,9 +131,17 @@ def _core_of(joined: Joined, options: Options) -> Core:
             timeline=timeline_of(options.timeline, options.rank),
             hosts=[] if options.hosts == "flat" else joined.hosts,
         )
-    except BaseException:
+    except BaseException as error:
+        _tell_members(joined, options, error)
         joined.mesh.release()
         raise
+
+
+def _tell_members(joined: Joined, options: Options, error: BaseException) -> None:
+    """They would wait for this rank, as long as it may take to start."""
+    why = f"{type(error).__name__}: {error}"
+    with contextlib.suppress(MemoryError):
+        joined.mesh.core.fail_group(joined.number, joined.members, options.rank, why)
 
 
 def _alone_or_dedicated(store: object, options: Options) -> Communicator:

@@ -165,6 +165,58 @@ TEST_CASE("a group that a rank never joins fails on the others, and no other gro
   check_works(first, kLarge, random);
 }
 
+// Everybody else would wait five minutes before it gave up what it does not know.
+TEST_CASE("a group that a rank never joins is no business of ranks that are not in it") {
+  Random random(15);
+  MeshCluster mesh(3, {.start_patience = std::chrono::milliseconds{300}, .impatient = {0}});
+  const Group all = mesh.join_all(1, {0, 1, 2});
+  check_works(all, kLarge, random);
+  Collective collective = random_collective(kLarge, 2, 256, {0.5}, random);
+  const auto alone = mesh.join(2, {0, 1}, 1);
+  const Status failure = outcome(alone->submit(arguments_of(collective, 1)));
+  REQUIRE(failure);
+  CHECK(failure->message.find("has not joined the group") != std::string::npos);
+  for (int i = 0; i < 3; ++i) check_works(all, kLarge, random);
+}
+
+TEST_CASE("who comes to a group after a rank has given it up is told, too") {
+  Random random(16);
+  MeshCluster mesh(3, {.start_patience = std::chrono::milliseconds{300}, .impatient = {0}});
+  const Group all = mesh.join_all(1, {0, 1, 2});
+  check_works(all, kLarge, random);
+  Collective collective = random_collective(kLarge, 2, 256, {0.5}, random);
+  const auto first = mesh.join(2, {0, 1}, 1);
+  REQUIRE(outcome(first->submit(arguments_of(collective, 1))));
+  const auto second = mesh.join(2, {0, 2}, 1);
+  const Status failure = outcome(second->submit(arguments_of(collective, 1)));
+  REQUIRE(failure);
+  CHECK(failure->message.find("has not joined the group") != std::string::npos);
+  check_works(all, kLarge, random);
+}
+
+TEST_CASE("a rank that fails to join a group tells its members at once, and nobody else") {
+  for (const bool is_first : {false, true}) {
+    for (const bool is_connected : {false, true}) {
+      CAPTURE(is_first);
+      CAPTURE(is_connected);
+      Random random(17);
+      MeshCluster mesh(3, {.lanes = 2});
+      const Group all = mesh.join_all(1, {0, 1, 2});
+      if (is_connected) check_works(all, kLarge, random);
+      Collective collective = random_collective(kLarge, 2, 256, {0.5}, random);
+      const auto fail = [&] { mesh[0].fail_group({2, {0, 1}}, 0, "no thread was left"); };
+      if (is_first) fail();
+      const auto member = mesh.join(2, {0, 1}, 1);
+      const OperationPtr operation = member->submit(arguments_of(collective, 1));
+      if (!is_first) fail();
+      const Status failure = outcome(operation);
+      check_failed(failure, ErrorCode::peer_lost, 0);
+      CHECK(failure->message == "rank 0 could not join the group: no thread was left");
+      for (int i = 0; i < 3; ++i) check_works(all, kLarge, random);
+    }
+  }
+}
+
 TEST_CASE("a group that aborts or leaves harms no other") {
   Random random(7);
   MeshCluster mesh(3);
@@ -228,6 +280,19 @@ TEST_CASE("what was submitted ends though its group leaves at once") {
   }
 }
 
+// Its lane may be between welcoming groups and looking at their orders.
+TEST_CASE("a group ends that leaves as soon as it has joined") {
+  Random random(17);
+  MeshCluster mesh(2);
+  const auto staying = mesh.join(1, {0, 1}, 0);
+  for (std::uint32_t number = 2; number <= 3'000; ++number) {
+    const auto passing = mesh.join(number, {0, 1}, 0);
+    for (std::uint64_t left = below(200, random); left != 0; --left) std::this_thread::yield();
+    passing->close(std::chrono::seconds{0});
+  }
+  CHECK(mesh[0].connections() == 0);
+}
+
 TEST_CASE("what a group has sent reaches the others though it leaves at once") {
   Random random(9);
   for (int round = 0; round < 20; ++round) {
@@ -248,6 +313,42 @@ TEST_CASE("what a group has sent reaches the others though it leaves at once") {
     for (std::thread& rank : ranks) rank.join();
     for (const Status& failure : failures) CHECK_FALSE(failure);
   }
+}
+
+TEST_CASE("groups that have ended leave nothing in memory, and those with nothing to do no work") {
+  Random random(18);
+  const std::vector<std::uint32_t> members{0, 1, 2};
+  MeshCluster mesh(3, {.lanes = 2});
+  const Group staying = mesh.join_all(0, members);
+  check_works(staying, kLarge, random);
+  std::vector<Group> idle;
+  for (std::uint32_t number = 1; number <= 100; ++number) {
+    idle.push_back(mesh.join_all(number, members));
+    check_works(idle.back(), kSmall, random);
+  }
+  const auto busy_on = [&](std::uint32_t rank) {
+    return mesh[rank].lane(0).busy() + mesh[rank].lane(1).busy();
+  };
+  wait_until([&] { return busy_on(0) + busy_on(1) + busy_on(2) == 0; });
+  Collective collective = random_collective(kSmall, 3, 256, {0.5}, random);
+  const OperationPtr waiting = idle[50][0]->submit(arguments_of(collective, 0));
+  wait_until([&] { return busy_on(0) == 1; });
+  const OperationPtr last[] = {idle[50][1]->submit(arguments_of(collective, 1)),
+                               idle[50][2]->submit(arguments_of(collective, 2))};
+  check_done(waiting, collective, 0);
+  for (const OperationPtr& operation : last) CHECK_FALSE(outcome(operation));
+  idle.clear();
+
+  std::size_t held = 0;
+  for (std::uint32_t epoch = 0; epoch < 120; ++epoch) {
+    Group passing = mesh.join_all(1u << 20 | 2 * epoch, members);
+    check_works(passing, kSmall, random);
+    for (auto& member : passing) member->close(std::chrono::seconds{0});
+    passing.clear();
+    check_works(staying, kSmall, random);
+    if (epoch == 19) held = Allocations::held();
+  }
+  wait_until([&] { return Allocations::held() < held + 8 * 1024; });
 }
 
 // --- Ranks that are not there ---

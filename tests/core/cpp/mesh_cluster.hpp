@@ -17,18 +17,21 @@ class MeshCluster {
     std::uint32_t lanes = 1;
     std::chrono::milliseconds patience{30'000};
     std::chrono::milliseconds start_patience{300'000};
-    std::set<std::uint32_t> dead{};    // nobody listens there
-    std::set<std::uint32_t> frozen{};  // nobody answers there
+    std::set<std::uint32_t> impatient{};  // ranks for which start_patience holds; none for all
+    std::set<std::uint32_t> dead{};       // nobody listens there
+    std::set<std::uint32_t> frozen{};     // nobody answers there
   };
 
   explicit MeshCluster(std::uint32_t ranks) : MeshCluster(ranks, Settings{}) {}
   MeshCluster(std::uint32_t ranks, Settings settings) : settings_(std::move(settings)) {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      const bool is_patient = !settings_.impatient.empty() && !settings_.impatient.contains(rank);
       meshes_.push_back(std::make_unique<comm::Mesh>(
-          comm::MeshPlace{.peers = ranks,
-                          .rank = static_cast<Rank>(rank),
-                          .patience = settings_.patience,
-                          .start_patience = settings_.start_patience},
+          comm::MeshPlace{
+              .peers = ranks,
+              .rank = static_cast<Rank>(rank),
+              .patience = settings_.patience,
+              .start_patience = is_patient ? std::chrono::minutes{5} : settings_.start_patience},
           net::Sockets(std::vector(settings_.lanes, std::vector<int>(ranks, -1)))));
     }
     calls_ = std::thread([this] {
