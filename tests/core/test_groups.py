@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import threading
 import time
@@ -128,6 +129,28 @@ def close_in_any_order() -> tuple[int, int]:
 
 def test_the_last_communicator_closes_the_connections() -> None:
     assert run_ranks(3, close_in_any_order) == [(1, 0)] * 3
+
+
+def come_and_go() -> tuple[list[int], float]:
+    with sparsewire.init(timeout=30) as everybody:
+        total(everybody)
+        place = Path(os.environ[MEETING_PLACE], "passing")
+        store, left = FileStore(place), []
+        for number in range(200):
+            with sparsewire.init(
+                store, rank=everybody.rank, world_size=everybody.world_size, timeout=30
+            ) as passing:
+                assert total(passing, 10) == everybody.world_size
+            if number in (0, 99, 199):
+                meet(f"after {number}")
+                left.append(len(list(place.iterdir())))
+                meet(f"counted after {number}")
+        return left, total(everybody)
+
+
+@pytest.mark.timeout(120)
+def test_two_hundred_groups_that_came_and_went_leave_one_record_in_the_store() -> None:
+    assert run_ranks(3, come_and_go, environment=LAZY, deadline_s=90) == [([1, 1, 1], 3.0)] * 3
 
 
 def with_two_lanes() -> list[int]:
@@ -282,3 +305,42 @@ def test_many_ranks_meet_and_agree(ranks: int) -> None:
     patient = {"SPARSEWIRE_PEER_TIMEOUT": "240"}
     found = run_ranks(ranks, agree, deadline_s=250, environment=patient)
     assert found == [(float(ranks), found[0][1])] * ranks
+
+
+def same_meshes_in_another_order() -> tuple[float, int]:
+    """Ranks 0 and 1 have two meshes in common; rank 1 came to have them the other way round."""
+    with (
+        sparsewire.init(timeout=30) as everybody,
+        sparsewire.init(FileStore(place("lanes")), lanes=2, timeout=30) as other,
+    ):
+        meshes = shared_mesh._open
+        # As if both had been asked for the same number of lanes, in threads.
+        meshes[1]._terms = meshes[0]._terms
+        if everybody.rank == 1:
+            meshes.reverse()
+        group = sparsewire.init(FileStore(place("group")), timeout=10)
+        found = total(group), len(shared_mesh.connections())
+        total(other)
+        group.close()
+    return found
+
+
+def place(name: str) -> Path:
+    return Path(os.environ[MEETING_PLACE], name)
+
+
+def test_ranks_choose_the_same_mesh_of_several_in_common() -> None:
+    assert run_ranks(2, same_meshes_in_another_order, environment=LAZY) == [(2.0, 2)] * 2
+
+
+def limit_of_descriptors() -> tuple[int, int]:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, 4096))
+    with sparsewire.init(timeout=30, lanes=8):
+        one = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        with sparsewire.init(FileStore(place("lanes")), timeout=30, lanes=4):
+            return one, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def test_the_limit_of_descriptors_counts_the_meshes_that_are_open() -> None:
+    for one, both in run_ranks(3, limit_of_descriptors, environment=LAZY):
+        assert both - one == 3 * 4

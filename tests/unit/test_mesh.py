@@ -96,9 +96,10 @@ def test_one_wrong_world_size_is_named_on_all_ranks(
         assert f"world size: {sizes[rank]} on rank {rank}" in str(error)
 
 
-def test_a_rank_too_many_is_told_so(tmp_path: Path) -> None:
-    """The others are all that they expect, and meet."""
-    *groups, error = join_all(tmp_path, Options(0, 2), Options(1, 2), Options(2, 4))
+@pytest.mark.parametrize("late", [None, 2])
+def test_a_rank_too_many_is_told_so(late: int | None, tmp_path: Path) -> None:
+    """The others are all that they expect, and meet, perhaps long before it comes."""
+    *groups, error = join_all(tmp_path, Options(0, 2), Options(1, 2), Options(2, 4), late=late)
     with released(groups):
         assert isinstance(error, MismatchError)
         assert "world size: 4 on rank 2, 2 on rank 0" in str(error)

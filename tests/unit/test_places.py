@@ -22,10 +22,13 @@ from hypothesis import strategies as st
 
 import sparsewire
 from sparsewire.errors import AuthenticationError, Error, ProtocolError, Timeout
-from sparsewire.meeting import listener, tcp_place
+from sparsewire.meeting import listener, sockets, tcp_place
 from sparsewire.meeting.connect import named_store, open_place
+from sparsewire.meeting.handshake import Hello, Reason, Role, introduce, meeting_key, new_nonce
 from sparsewire.meeting.listener import STRANGERS_MAX
-from sparsewire.meeting.place import Place
+from sparsewire.meeting.mesh import converse
+from sparsewire.meeting.place import Place, split_records
+from sparsewire.meeting.sockets import receive_exactly
 from sparsewire.meeting.store_place import FileStore, StorePlace, next_use
 from sparsewire.options import Address, Options
 
@@ -258,6 +261,64 @@ def test_strangers_take_no_place_of_a_rank(free_port: int) -> None:
         assert len(os.listdir("/proc/self/fd")) < 2 * STRANGERS_MAX + STRANGERS_MAX + 100
 
 
+class Newcomer:
+    """A rank that takes each step of its way in when it is told to."""
+
+    def __init__(self, port: int, rank: int, world_size: int) -> None:
+        self.connection = socket.create_connection(("127.0.0.1", port), 10)
+        hello = Hello(Role.NEWCOMER, 0, 0, rank, 0, 0, world_size, new_nonce())
+        self._handshake = introduce(hello, meeting_key(b""))
+        self._reply, self._size = next(self._handshake)
+        self._rank = rank
+
+    def speak(self) -> None:
+        self.connection.sendall(self._reply)
+
+    def listen(self) -> None:
+        self._reply, self._size = self._handshake.send(receive_exactly(self.connection, self._size))
+
+    def bring_record(self) -> None:
+        assert receive_exactly(self.connection, self._size) == bytes([Reason.ACCEPTED])
+        self.connection.sendall(tcp_place._frame(b"%d" % self._rank, 60))
+
+    def hear_records(self) -> list[bytes]:
+        own = converse(self.connection, tcp_place._next_record())[1]
+        return [own, *split_records(converse(self.connection, tcp_place._next_record(1 << 20))[1])]
+
+
+def test_hundreds_that_come_at_once_are_let_in(free_port: int) -> None:
+    """All have connected before the first says a word, and none has to come again."""
+    count = 512
+    sockets.raise_descriptor_limit(3 * count)
+    with ThreadPoolExecutor() as pool, ExitStack() as connections:
+        options = Options(0, count)
+        rank_0 = connections.enter_context(closing(at(free_port)(options, 60)))
+        gathered = pool.submit(lambda: list(rank_0.all_gather(b"0")))
+        crowd = [Newcomer(free_port, rank, count) for rank in range(1, count)]
+        for one in crowd:
+            connections.enter_context(one.connection)
+        for step in (Newcomer.speak, Newcomer.listen, Newcomer.speak, Newcomer.bring_record):
+            for one in crowd:
+                step(one)
+        expected = [b"%d" % rank for rank in range(count)]
+        assert all(one.hear_records() == expected for one in crowd)
+        assert gathered.result(30) == expected
+
+
+def test_strangers_at_rank_0_are_bounded_by_the_ranks_that_may_come(free_port: int) -> None:
+    count = 100
+    with closing(at(free_port)(Options(0, count), 60)) as rank_0, ExitStack() as connections:
+        assert isinstance(rank_0, tcp_place.Host)
+        crowd = [connections.enter_context(call(free_port)) for _ in range(2 * count + 20)]
+        for _ in range(50):
+            rank_0._listener.poll(0)
+        for early in crowd[:20]:
+            assert early.recv(1) == b""
+        crowd[20].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            crowd[20].recv(1)
+
+
 def call(port: int) -> socket.socket:
     """A connection with rank 0, which may be about to listen."""
     for _ in range(200):
@@ -336,6 +397,43 @@ def test_file_store(tmp_path: Path) -> None:
     assert store.check(["a/../b"])
     assert not store.check(["c"])
     assert [path.stat().st_mode & 0o077 for path in tmp_path.iterdir()] == [0]
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_ranks_that_have_met_leave_one_record_in_the_directory(rounds: int, tmp_path: Path) -> None:
+    """Rank 0's last one, for a rank too many."""
+    found = meet(in_files(tmp_path), [0, 1, 2, 3], 4, rounds)
+    assert found == [found[0]] * 4
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_ranks_that_have_met_leave_one_record_in_a_store_of_torch() -> None:
+    store = pytest.importorskip("torch.distributed").HashStore()
+
+    def open_one(options: Options, limit: float) -> Place:
+        place = StorePlace(store, options, time.monotonic() + limit)
+        place._prefix = "here"
+        return place
+
+    for _ in range(3):
+        meet(open_one, [0, 1, 2], 3, rounds=2)
+        assert store.num_keys() == 1
+        assert store.check(["here/record 1/0"])
+
+
+def test_a_store_that_cannot_forget_does_no_harm(tmp_path: Path) -> None:
+    class Keeping(FileStore):
+        def delete_key(self, key: str) -> bool:
+            raise NotImplementedError(key)
+
+    stores = [Keeping(tmp_path) for _ in range(3)]
+
+    def open_one(options: Options, limit: float) -> Place:
+        return StorePlace(stores[options.rank], options, time.monotonic() + limit)
+
+    found = meet(open_one, [0, 1, 2], 3, rounds=2)
+    assert found == [found[0]] * 3
+    assert len(found[0]) == 2
 
 
 def test_file_store_gives_up(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ class SharedMesh:
         self,
         identity: str,
         rank: int,
+        world_size: int,
         lanes: int,
         terms: Terms,
         core: Core,
@@ -53,6 +54,7 @@ class SharedMesh:
         self.identity = identity
         self.rank = rank
         self.lanes = lanes
+        self.connections_most = world_size * lanes
         self.core = core
         self._terms = terms
         self._holders = 1
@@ -103,6 +105,12 @@ def fitting(terms: Terms) -> Iterator[list[SharedMesh]]:
     finally:
         for mesh in meshes:
             mesh.release()
+
+
+def connections_most() -> int:
+    """How many the meshes of this process may have, once each rank is connected on each lane."""
+    with _lock:
+        return sum(mesh.connections_most for mesh in _open)
 
 
 def connections() -> list[int]:

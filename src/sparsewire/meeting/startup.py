@@ -228,7 +228,8 @@ def join_group(options: Options, place: Place, environment: Mapping[str, str]) -
         _check_reachable(records)
         _check_secrets(records, options)
         hosts = _hosts(records)
-        for mesh in meshes:
+        # All ranks take the same one, in whatever order each has come to have them.
+        for mesh in sorted(meshes, key=lambda mesh: mesh.identity):
             if (members := _members(mesh.identity, records)) is not None:
                 number = _group_number(members[0], records[0].epoch)
                 return Joined(mesh.hold(), number, members, hosts)
@@ -270,7 +271,7 @@ def _make_mesh(
     mine: Record,
     doors: list[socket.socket],
 ) -> SharedMesh:
-    raise_descriptor_limit(len(records) * lanes)
+    raise_descriptor_limit(shared_mesh.connections_most() + len(records) * lanes)
     member = _membership(records[0], options, lanes)
     near = _neighbours(records, mine)
     routes = _routes(records, mine, near)
@@ -286,7 +287,7 @@ def _make_mesh(
     )
     make_porter = partial(Porter, core, member, doors, routes, options.peer_timeout)
     identity = f"{member.job:016x}.{member.epoch}"
-    return SharedMesh(identity, options.rank, lanes, terms, core, make_porter)
+    return SharedMesh(identity, options.rank, options.world_size, lanes, terms, core, make_porter)
 
 
 def _processors(options: Options, lanes: int, records: list[Record]) -> list[int]:

@@ -31,6 +31,9 @@ class Store(Protocol):
     def get(self, key: str) -> bytes:
         """Wait for `key`, as long as the store's own timeout says, and return its value."""
 
+    # A store may also have `wait`, `check` and `delete_key`, as those of torch.distributed: with
+    # them ranks that are missing are named, and nothing is left behind.
+
 
 class FileStore:
     """A store in a directory that all ranks see. Each job needs a fresh, empty directory."""
@@ -75,6 +78,14 @@ class FileStore:
         """Whether all `keys` are there."""
         return all(self._path(key).exists() for key in keys)
 
+    def delete_key(self, key: str) -> bool:
+        """Forget `key`; False where it is not there."""
+        try:
+            self._path(key).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
     def _check_directory(self) -> None:
         if not self._directory.is_dir():
             raise lost(f"{self._directory} is gone")
@@ -84,6 +95,9 @@ class FileStore:
 
 
 _uses: weakref.WeakKeyDictionary[Store, int] = weakref.WeakKeyDictionary()
+
+# The one key that meetings in a store leave there, as rank 0 knows it.
+_left: weakref.WeakKeyDictionary[Store, str] = weakref.WeakKeyDictionary()
 
 
 def next_use(store: Store) -> int:
@@ -127,6 +141,9 @@ class StorePlace:
         # Rank 0 may host the store.
         for rank in range(1, self._world_size):
             self._get(f"read {number}", rank)
+            self._delete(f"read {number}", rank)
+        self._delete(f"all {number}", 0)
+        self._replace_left(self._key(f"record {number}", 0))
 
     def _read_all(self, number: int) -> Generator[bytes]:
         # Rank 0 may wait for more ranks than there are, which its record tells.
@@ -135,6 +152,7 @@ class StorePlace:
         yield from records[1:]
         if len(records) < self._world_size:
             raise lost(f"rank 0 found no use for the record of rank {len(records) - 1}")
+        self._delete(f"record {number}", self._rank)
         self._set(f"read {number}", b"1")
 
     def close(self) -> None:
@@ -161,6 +179,22 @@ class StorePlace:
             is_all = what.startswith("all")
             missing = self._missing(f"record {number}" if is_all else what, 0 if is_all else rank)
             raise absent(missing or [rank], error) from error
+
+    def _replace_left(self, key: str) -> None:
+        """Leave rank 0's last record, which tells a rank too many, that is late, of its mistake."""
+        if former := _left.get(self._store):
+            self._forget(former)
+        _left[self._store] = key
+
+    def _delete(self, what: str, rank: int) -> None:
+        """Leave nothing behind of what all have read."""
+        self._forget(self._key(what, rank))
+
+    def _forget(self, key: str) -> None:
+        """Not every store can."""
+        if delete := getattr(self._store, "delete_key", None):
+            with contextlib.suppress(Exception):
+                delete(key)
 
     def _missing(self, what: str, first: int) -> list[int]:
         missing = []

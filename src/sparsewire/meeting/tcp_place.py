@@ -20,6 +20,7 @@ from collections.abc import Generator, Iterator
 from functools import partial
 
 from sparsewire.errors import Error, ProtocolError, Timeout
+from sparsewire.meeting import shared_mesh
 from sparsewire.meeting.handshake import (
     Guard,
     Handshake,
@@ -31,10 +32,10 @@ from sparsewire.meeting.handshake import (
     new_nonce,
     receive,
 )
-from sparsewire.meeting.listener import Listener
+from sparsewire.meeting.listener import STRANGERS_MAX, Listener
 from sparsewire.meeting.mesh import converse, dial, name_ranks
 from sparsewire.meeting.place import Place, absent, join_records, lost, split_records
-from sparsewire.meeting.sockets import bind, prepare
+from sparsewire.meeting.sockets import bind, prepare, raise_descriptor_limit
 from sparsewire.options import Address, Options, check_secret
 
 RECORD_MAX = 64 * 1024
@@ -199,7 +200,14 @@ class Host:
 
     def __init__(self, address: Address, key: bytes, options: Options, deadline: float) -> None:
         self._guests: dict[int, socket.socket] = {}
-        self._listener = Listener(partial(_receive_newcomer, key, self._guests), bind(*address))
+        strangers_max = max(STRANGERS_MAX, 2 * options.world_size)
+        needed = options.world_size + strangers_max
+        raise_descriptor_limit(shared_mesh.connections_most() + needed)
+        self._listener = Listener(
+            partial(_receive_newcomer, key, self._guests),
+            bind(*address),
+            strangers_max=strangers_max,
+        )
         self._world_size = options.world_size
         self._deadline = deadline
         self._records: dict[int, bytes] = {}
