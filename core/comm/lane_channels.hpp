@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "comm/peer_channel.hpp"
@@ -17,7 +18,7 @@ class LaneChannels {
         share_(share),
         staging_(std::make_shared<net::Staging>(share.staging)),
         taker_(taker),
-        agenda_(peers, kMaxQueuedBytes),
+        agenda_(peers, {.each = kMaxQueuedBytes, .all = share.queued}),
         by_peer_(peers) {
     active_.reserve(peers);  // It may grow while somebody walks through it.
   }
@@ -70,8 +71,11 @@ class LaneChannels {
     agenda_.to_write().for_each([&](std::size_t peer) { visit(*by_peer_[peer]); });
   }
   bool is_any_readable() const { return !agenda_.to_read().empty(); }
-  // Whether some peer reads more slowly than this rank sends, or all of them do.
-  bool is_any_behind() const { return agenda_.is_any_behind() || agenda_.queued() > share_.queued; }
+  // Whether some of these peers read more slowly than this rank sends to them.
+  bool is_any_behind(std::span<const std::uint32_t> peers) const {
+    return agenda_.is_any_behind(peers);
+  }
+  const MemoryShare& share() const { return share_; }
 
  private:
   const bool are_ranks_;

@@ -32,7 +32,8 @@ LaneStreams::LaneStreams(const LanePlace& place, PeerChannels& peers, LaneListen
   owner_ = std::make_unique<proto::Owner>(
       place.topology, place.lane, own,
       proto::OwnerDuty{.speakers = place.hosts.speakers(own, place.topology.world_size),
-                       .all_cancel = false});
+                       .all_cancel = false,
+                       .burst = peers.burst()});
   make_deputies();
 }
 

@@ -97,7 +97,7 @@ class LaneStreams {
   std::vector<std::unique_ptr<proto::Deputy>> deputies_;
   IndexSet deputies_due_;     // by owner: others have nothing to send
   IndexSet deputies_paused_;  // by themselves, or with the owner
-  bool is_pausing_ = false;   // as some rank is behind
+  bool is_pausing_ = false;   // as some member of the group is behind
 };
 
 }  // namespace sparsewire::comm

@@ -8,21 +8,29 @@
 
 #include "net/shm/ring.hpp"
 #include "net/staging.hpp"
+#include "proto/stream/owner.hpp"
 
 namespace sparsewire::comm {
 
 inline constexpr std::size_t kDefaultMemory = std::size_t{64} << 20;
 
-// Results that may wait for one rank before its owner pauses; and the same at a dedicated
+// Bytes that may wait for one rank before what sends to it pauses; and the same at a dedicated
 // aggregator, where many jobs share the memory.
 inline constexpr std::size_t kMaxQueuedBytes = 8u << 20;
 inline constexpr std::size_t kMaxQueuedForWorker = 2u << 20;
+
+inline constexpr std::size_t kLeastBurstBytes = 256u << 10;
 
 struct MemoryShare {
   std::size_t ring = net::kMaxRingBytes;  // of each ring that is made
   std::size_t staging =
       net::kMaxStagingBytes;                // of each connection that is in the middle of a frame
-  std::size_t queued = kDefaultMemory / 2;  // by all connections of a lane together
+  std::size_t queued = kDefaultMemory / 2;  // by all connections of a lane together: see Agenda
+
+  // Of results for so many ranks alike: half of what may be queued for them, but a chunk at least.
+  std::size_t burst(std::size_t ranks) const {
+    return std::clamp(queued / (2 * ranks), kLeastBurstBytes, proto::kBurstBytes);
+  }
 
   // Of `memory` bytes for so many lanes, each with so many peers, of which so many share memory
   // with this process: half is for what waits, a quarter for rings, and an eighth for staging. The

@@ -97,7 +97,10 @@ class PeerChannels {
     return peers;
   }
 
-  bool is_any_behind() const { return channels_.is_any_behind(); }
+  // Whether some of them read more slowly than this rank sends.
+  bool is_any_behind() const { return channels_.is_any_behind(members_); }
+  // Bytes of results that an owner here may make before it looks whether somebody is behind.
+  std::size_t burst() const { return channels_.share().burst(members_.size()); }
 
   // Ranks from which nothing comes at the moment.
   std::vector<Rank> silent() const {

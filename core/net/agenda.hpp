@@ -2,41 +2,57 @@
 // write, and how much waits in all. They keep it themselves, so that nobody has to look at each.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
 
 #include "base/index_set.hpp"
 
 namespace sparsewire::net {
 
+// Bytes that may wait to be sent before somebody is behind.
+struct QueueLimits {
+  std::size_t each;  // on one connection
+  std::size_t all;
+};
+
 class Agenda {
  public:
-  // Of connections with numbers below `size`, which are behind with more than `most_queued` bytes.
-  Agenda(std::size_t size, std::size_t most_queued)
-      : most_queued_(most_queued), to_read_(size), to_write_(size) {}
+  // Of connections with numbers below `size`.
+  Agenda(std::size_t size, const QueueLimits& limits)
+      : limits_(limits), to_read_(size), to_write_(size), queued_on_(size) {}
 
   const IndexSet& to_read() const { return to_read_; }
   const IndexSet& to_write() const { return to_write_; }
-  // Bytes that wait to be sent; and whether some connection is behind with them.
+  // Bytes that wait to be sent.
   std::size_t queued() const { return queued_; }
-  bool is_any_behind() const { return behind_ != 0; }
+  // Whether one of these connections is behind: more waits there than is left for all. So those
+  // that stand still share what there is and leave as much again, whatever is sent to others.
+  bool is_any_behind(std::span<const std::uint32_t> numbers) const {
+    const std::size_t most = std::min(limits_.each, limits_.all - std::min(limits_.all, queued_));
+    if (queued_ <= most) return false;
+    return std::ranges::any_of(
+        numbers, [this, most](std::uint32_t number) { return queued_on_[number] > most; });
+  }
 
   // From a connection, once it has changed.
   void note(std::size_t number, bool reads, bool writes) {
     reads ? to_read_.insert(number) : to_read_.erase(number);
     writes ? to_write_.insert(number) : to_write_.erase(number);
   }
-  void note_queued(std::size_t before, std::size_t now) {
-    queued_ += now - before;
-    if (before > most_queued_) --behind_;
-    if (now > most_queued_) ++behind_;
+  void note_queued(std::size_t number, std::size_t bytes) {
+    queued_ += bytes - queued_on_[number];
+    queued_on_[number] = bytes;
   }
 
  private:
-  const std::size_t most_queued_;
+  const QueueLimits limits_;
   IndexSet to_read_;
   IndexSet to_write_;
   std::size_t queued_ = 0;
-  std::size_t behind_ = 0;  // connections
+  std::vector<std::size_t> queued_on_;  // each connection
 };
 
 // A connection's place in an agenda, or in none.

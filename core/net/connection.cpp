@@ -42,7 +42,7 @@ void Connection::close() {
 void Connection::keep_agenda() {
   if (!entry_.agenda) return;
   entry_.agenda->note(entry_.number, is_readable(), is_writable());
-  entry_.agenda->note_queued(std::exchange(queued_in_agenda_, queued_bytes_), queued_bytes_);
+  entry_.agenda->note_queued(entry_.number, queued_bytes_);
 }
 
 void Connection::watch(const std::shared_ptr<Poller>& poller) {

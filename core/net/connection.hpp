@@ -185,7 +185,6 @@ class Connection final : public Ready {
   std::span<const std::byte> staged() const;
 
   AgendaEntry entry_;
-  std::size_t queued_in_agenda_ = 0;  // bytes
   std::unique_ptr<Pipe> pipe_;
   std::weak_ptr<Poller> poller_;
   bool is_closed_ = false;

@@ -9,14 +9,6 @@
 #include "wire/frame.hpp"
 
 namespace sparsewire::proto {
-namespace {
-
-// Of results between two calls to pause(), when the connections get their turn: a few bytes of
-// every rank may make the result of a whole chunk.
-constexpr std::size_t kBurstBytes = 2u << 20;
-
-}  // namespace
-
 Owner::Owner(const wire::Topology& topology, std::uint32_t lane, std::uint32_t owner,
              OwnerDuty duty)
     : topology_(topology),
@@ -25,6 +17,7 @@ Owner::Owner(const wire::Topology& topology, std::uint32_t lane, std::uint32_t o
       role_(duty.role),
       reach_(duty.reach + topology.streams()),
       all_cancel_(duty.all_cancel),
+      burst_(duty.burst),
       speakers_(std::move(duty.speakers)) {
   if (speakers_.empty()) {
     speakers_.resize(topology.world_size);
@@ -184,7 +177,7 @@ void Owner::emit_complete(std::uint64_t seq, Operation& operation, Outbox& outbo
     outbox.push_back(sum_message(seq, wire::kNoChunk, wire::kNoChunk, {}));
   }
   while (!pending.empty() && pending.begin()->first < announced) {
-    paused_ = made_ > kBurstBytes;
+    paused_ = made_ > burst_;
     if (paused_) return;
     outbox.push_back(reduce_first(seq, operation, announced));
     made_ += outbox.back().payload.size();

@@ -46,6 +46,10 @@ enum class OwnerRole : std::uint8_t {
   deputy,  // they are its speakers' share, and go to an owner above in open and segment frames
 };
 
+// Of results between two calls to pause(), when the connections get their turn: a few bytes of
+// every rank may make the result of a whole chunk.
+inline constexpr std::size_t kBurstBytes = 2u << 20;
+
 struct OwnerDuty {
   OwnerRole role = OwnerRole::root;
   std::vector<Rank> speakers = {};  // in the order of the sums; none for all ranks
@@ -54,6 +58,7 @@ struct OwnerDuty {
   std::uint64_t reach = wire::kMaxSequence;
   // Whether every rank cancels here what has failed, and not only those that have opened it.
   bool all_cancel = true;
+  std::size_t burst = kBurstBytes;
 };
 
 class Owner {
@@ -171,6 +176,7 @@ class Owner {
   OwnerRole role_;
   std::uint64_t reach_;
   bool all_cancel_;
+  std::size_t burst_;
   std::vector<Rank> speakers_;
   bool paused_ = false;
   std::size_t made_ = 0;  // bytes of results, since it last resumed
