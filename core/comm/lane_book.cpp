@@ -50,13 +50,19 @@ Status LaneBook::overdue(Clock::time_point now, LaneProtocol& protocol) {
     if (due <= now) {
       const Late late = late_for(seq, protocol);
       const bool asks = late.ranks.empty() && ask_who_is_late(seq, protocol);
-      due += asks ? kAnswerGrace : kTimeoutGrace;
+      due += asks ? kAnswerGrace : grace_of(seq, protocol);
       if (!late.ranks.empty() || due <= now) return timeout_error(seq, late, protocol);
       if (asks) due = now + kAnswerLook;
     }
     next_deadline_ = std::min(next_deadline_, due);
   }
   return {};
+}
+
+// Whoever waits for a host hears from it first, and is heard itself by those that know nothing.
+Clock::duration LaneBook::grace_of(std::uint64_t seq, const LaneProtocol& protocol) const {
+  const bool may_hear = !place_.hosts.is_flat() && protocol.late_hosts(seq).empty();
+  return may_hear ? 2 * kTimeoutGrace : kTimeoutGrace;
 }
 
 LaneBook::Late LaneBook::late_for(std::uint64_t seq, const LaneProtocol& protocol) const {
@@ -76,6 +82,7 @@ LaneBook::Late LaneBook::late_for(std::uint64_t seq, const LaneProtocol& protoco
 Awaited LaneBook::awaited(std::uint64_t seq, const LaneProtocol& protocol) const {
   Awaited awaited{late_for(seq, protocol).ranks};
   std::erase(awaited.ranks, place_.rank);
+  if (awaited.ranks.empty()) awaited.ranks = protocol.late_hosts(seq);
   if (!awaited.ranks.empty()) return awaited;
   for (const std::uint32_t owner : protocol.waiting_for(seq)) {
     if (place_.dedicated) {
@@ -110,11 +117,16 @@ bool LaneBook::ask_who_is_late(std::uint64_t seq, LaneProtocol& protocol) const 
 Error LaneBook::timeout_error(std::uint64_t seq, const Late& late,
                               const LaneProtocol& protocol) const {
   const std::string text = place_.who() + " gave up waiting: ";
+  const auto number_of = [](Rank rank) { return std::to_string(rank); };
   if (!late.ranks.empty()) {
     const std::string where = late.seq == seq ? "" : ", in a collective that must come first";
-    const std::string ranks = list_of(late.ranks, [](Rank rank) { return std::to_string(rank); });
+    const std::string ranks = list_of(late.ranks, number_of);
     return {ErrorCode::timeout, late.ranks.front(),
             text + "nothing more came from rank(s) " + ranks + where};
+  }
+  if (const auto hosts = protocol.late_hosts(seq); !hosts.empty()) {
+    return {ErrorCode::timeout, hosts.front(),
+            text + "nothing more came from the host(s) of rank(s) " + list_of(hosts, number_of)};
   }
   const auto waiting_for = protocol.waiting_for(seq);
   if (waiting_for.empty()) {

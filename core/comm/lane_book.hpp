@@ -48,6 +48,7 @@ class LaneBook {
     std::vector<Rank> ranks;
   };
   Late late_for(std::uint64_t seq, const LaneProtocol& protocol) const;
+  Clock::duration grace_of(std::uint64_t seq, const LaneProtocol& protocol) const;
   bool ask_who_is_late(std::uint64_t seq, LaneProtocol& protocol) const;
   Error timeout_error(std::uint64_t seq, const Late& late, const LaneProtocol& protocol) const;
 

@@ -59,6 +59,7 @@ class LaneProtocol {
 
   // The ranks that an operation waits for, and the owners that have not answered for it.
   std::vector<Rank> missing(std::uint64_t seq) const;
+  std::vector<Rank> late_hosts(std::uint64_t seq) const { return streams_.late_hosts(seq); }
   // Asks other ranks who has not joined an operation; false where nobody has to any more.
   bool ask(std::uint64_t seq);
   std::vector<std::uint32_t> waiting_for(std::uint64_t seq) const {

@@ -106,6 +106,15 @@ std::vector<Rank> LaneStreams::missing(std::uint64_t seq) const {
   return missing;
 }
 
+std::vector<Rank> LaneStreams::late_hosts(std::uint64_t seq) const {
+  if (!owner_) return {};
+  auto speakers = owner_->missing(seq);
+  std::erase_if(speakers, [this](Rank rank) {
+    return !place_.hosts.has_deputies(rank) || place_.hosts.share(rank, place_.rank);
+  });
+  return speakers;
+}
+
 std::vector<std::uint32_t> LaneStreams::awaited(std::uint64_t seq) const {
   std::vector<std::uint32_t> awaited = worker_.waiting_for(seq);
   for (std::uint32_t& owner : awaited) owner = place_.taker(owner);

@@ -53,6 +53,9 @@ class LaneStreams {
 
   // The ranks that an operation waits for, and the owners that have not answered for it.
   std::vector<Rank> missing(std::uint64_t seq) const;
+  // The speakers of other hosts that an operation waits for here, where only these hosts can tell
+  // whom they wait for themselves.
+  std::vector<Rank> late_hosts(std::uint64_t seq) const;
   std::vector<std::uint32_t> waiting_for(std::uint64_t seq) const {
     return worker_.waiting_for(seq);
   }

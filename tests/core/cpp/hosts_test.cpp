@@ -218,4 +218,27 @@ TEST_CASE("a rank that comes late is named by its own host") {
   }
 }
 
+// Neither rank of the other host has called it, so that nobody there can tell who is late.
+TEST_CASE("a host that is late is named, and not the owners that wait for it") {
+  Random random(6);
+  Cluster cluster = Cluster::on_hosts({0, 0, 1, 1}, 1);
+  check_works(cluster, {DType::int32, ReduceOp::sum, 200'000}, random);
+  Collective collective =
+      random_collective({DType::int32, ReduceOp::sum, 200'000}, 4, 256, {0.5}, random);
+  std::vector<OperationPtr> operations;
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    auto arguments = arguments_of(collective, rank);
+    arguments.deadline = comm::Clock::now() + std::chrono::milliseconds{300};
+    operations.push_back(cluster[rank].submit(arguments));
+  }
+  for (const OperationPtr& operation : operations) {
+    const Status failure = outcome(operation);
+    REQUIRE(failure);
+    CAPTURE(failure->message);
+    CHECK(failure->code == ErrorCode::timeout);
+    CHECK((failure->rank == 2 || failure->rank == 3));
+    CHECK(failure->message.find("from the host(s) of rank(s)") != std::string::npos);
+  }
+}
+
 }  // namespace
