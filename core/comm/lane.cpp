@@ -278,8 +278,16 @@ void Lane::look_around(Clock::time_point now) {
         on_news(static_cast<PeerChannel&>(channel), news);
       });
   if (!is_time || place_.is_alone()) return;
+  settle();
   give_up_unknown(now);
   for_each_busy([](LaneGroup& group) { group.look_for_missing(); });
+}
+
+// What the system has refused when peers were connected.
+void Lane::settle() {
+  for (PeerChannel* channel : channels_.active()) {
+    if (Status error = channel->connection.settle()) lose(*channel, *error);
+  }
 }
 
 void Lane::forget_finished() {

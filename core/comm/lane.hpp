@@ -136,6 +136,7 @@ class Lane final : private ProgressClient, private FrameTaker {
   void produce();
   void flush();
   void look_around(Clock::time_point now);
+  void settle();
   void give_up_unknown(Clock::time_point now);
   Farewell farewell_of(std::uint32_t number, const Error& error) const;
   void forget_unknown(std::uint32_t number);

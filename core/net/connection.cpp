@@ -46,7 +46,9 @@ void Connection::keep_agenda() {
 }
 
 void Connection::watch(const std::shared_ptr<Poller>& poller) {
-  poller->add(pipe_->fd(), *this);
+  // A shared bell never asks for room on its socket, and shall not wake who rings it.
+  const bool is_shared = pipe_->bell() == Bell::shared;
+  poller->add(pipe_->fd(), *this, is_shared ? Interest::reading : Interest::both);
   poller_ = poller;
 }
 
@@ -105,6 +107,7 @@ Status Connection::write_some() {
   const auto sent = pipe_->write(std::span(vectors).first(gather(vectors)));
   if (!sent) return sent.error();
   writable_ = *sent != 0;
+  readable_ |= pipe_->heard_bell();
   drop_sent(*sent);
   return {};
 }
@@ -121,6 +124,7 @@ Result<std::size_t> Connection::read_some() {
   if (!got) return got;
   const std::size_t bytes = *got;
   readable_ = bytes != 0;
+  writable_ |= pipe_->heard_bell();
   const std::size_t to_large = std::min(bytes, large);
   incoming_.filled += to_large;
   staged_end_ += bytes - to_large;

@@ -101,6 +101,9 @@ class Connection final : public Ready {
   }
   void expect_losses() { pipe_->expect_losses(); }
 
+  // See Pipe.
+  Status settle() { return is_open() ? pipe_->settle() : Status{}; }
+
   // In a forked child: lets go of this process's copy, of which the peer learns nothing.
   void disown() {
     if (pipe_) pipe_->disown();

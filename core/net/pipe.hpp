@@ -36,6 +36,14 @@ class Pipe {
   virtual Result<std::size_t> write(std::span<const iovec> from) = 0;
   virtual Result<std::size_t> read(std::span<const iovec> into) = 0;
 
+  // Whether the bell has rung since this was last asked: what had to wait in the other direction
+  // may go on by now.
+  virtual bool heard_bell() { return false; }
+
+  // To be called now and then: does what the system has refused so far. An error where it refuses
+  // it for good.
+  virtual Status settle() { return {}; }
+
   // Of what was written, what has not reached the peer's side yet.
   virtual std::size_t undelivered() const = 0;
 

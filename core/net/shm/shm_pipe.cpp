@@ -37,7 +37,26 @@ RingMemory* mapped(int fd, std::size_t size) {
   return static_cast<RingMemory*>(memory);
 }
 
-// One byte, and room for one descriptor beside it.
+// Of passing descriptors: what may be well in a moment, when others have taken theirs.
+bool may_pass(int refusal) {
+  return refusal == ETOOMANYREFS || refusal == ENOMEM || refusal == ENOBUFS || refusal == EAGAIN;
+}
+
+Error not_handed_over(int refusal) {
+  const char* const advice =
+      refusal == ETOOMANYREFS ? "raise the limit of descriptors (ulimit -n) on this host, or " : "";
+  return {ErrorCode::resources, kNoRank,
+          std::string("shared memory: it cannot be handed over: ") + std::strerror(refusal) + ": " +
+              advice + "set SPARSEWIRE_SHARED_MEMORY=0 on all ranks to use TCP"};
+}
+
+Error no_room_for_descriptor() {
+  return {ErrorCode::resources, kNoRank,
+          "shared memory: this process has no descriptor left for it: raise the limit of "
+          "descriptors (ulimit -n)"};
+}
+
+// One byte, and room for one descriptor beside it, and for no second one.
 struct Parcel {
   std::array<std::byte, 64> bytes{};
   iovec vector{bytes.data(), bytes.size()};
@@ -48,7 +67,7 @@ struct Parcel {
     header.msg_iov = &vector;
     header.msg_iovlen = 1;
     header.msg_control = control.data();
-    header.msg_controllen = control.size();
+    header.msg_controllen = CMSG_LEN(sizeof(int));
   }
 };
 
@@ -101,30 +120,50 @@ void SharedRing::unmap() {
   if (memory_) ::munmap(std::exchange(memory_, nullptr), sizeof(RingMemory) + size_);
 }
 
-ShmPipe::ShmPipe(int fd, std::size_t ring) : fd_(fd) {
-  const int memory = to_peer_.create(ring);
-  hand_over(memory);
-  ::close(memory);
+ShmPipe::ShmPipe(int fd, std::size_t ring)
+    : fd_(fd), memory_(to_peer_.create(ring)), since_(std::chrono::steady_clock::now()) {
   writer_ = RingWriter(to_peer_.memory(), to_peer_.size());
+  refusal_ = hand_over();
 }
 
-// The socket is fresh, so there is room. Where the peer is gone, the first read tells.
-void ShmPipe::hand_over(int memory) {
+// 0, or why the system refuses it. Where the peer is gone, the first read tells.
+int ShmPipe::hand_over() {
   Parcel parcel;
   parcel.vector.iov_len = 1;
   cmsghdr* const one = CMSG_FIRSTHDR(&parcel.header);
   one->cmsg_level = SOL_SOCKET;
   one->cmsg_type = SCM_RIGHTS;
-  one->cmsg_len = CMSG_LEN(sizeof memory);
-  std::memcpy(CMSG_DATA(one), &memory, sizeof memory);
-  (void)::sendmsg(fd_, &parcel.header, MSG_NOSIGNAL);
+  one->cmsg_len = CMSG_LEN(sizeof memory_);
+  std::memcpy(CMSG_DATA(one), &memory_, sizeof memory_);
+  ssize_t sent;
+  do {
+    sent = ::sendmsg(fd_, &parcel.header, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  if (sent < 0 && errno != EPIPE && errno != ECONNRESET) return errno;
+  let_go_of_memory();
+  return 0;
+}
+
+void ShmPipe::let_go_of_memory() {
+  if (const int memory = std::exchange(memory_, -1); memory >= 0) ::close(memory);
+}
+
+Status ShmPipe::settle() {
+  if (memory_ < 0) return {};
+  if (may_pass(refusal_)) refusal_ = hand_over();
+  const bool may_wait = std::chrono::steady_clock::now() - since_ < patience_;
+  if (refusal_ == 0 || (may_pass(refusal_) && may_wait)) return {};
+  return not_handed_over(refusal_);
 }
 
 Result<std::size_t> ShmPipe::write(std::span<const iovec> from) {
   if (is_peer_gone_) return peer_gone("send", "the connection was closed");
   const auto moved = writer_.write(from);
   if (!moved) return broken_ring();
-  if (*moved == 0 && !writer_.sleep()) return write(from);
+  if (*moved == 0) {
+    if (Status error = listen()) return *std::move(error);
+    if (!writer_.sleep()) return write(from);
+  }
   if (*moved != 0 && writer_.owes_bell()) ring();
   return *moved;
 }
@@ -147,24 +186,28 @@ Result<std::size_t> ShmPipe::read(std::span<const iovec> into) {
   }
 }
 
-// Takes what is on the socket: that the bell rang is known, and counts no more.
+// Takes what is on the socket, before either direction goes to sleep: a bell that rings later is
+// a change that the poller tells.
 Status ShmPipe::listen() {
   while (true) {
     Parcel parcel;
     const ssize_t got = ::recvmsg(fd_, &parcel.header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {};
+    heard_bell_ = true;
     is_peer_gone_ = got <= 0;
     if (is_peer_gone_) return {};
-    if (const int memory = descriptor_in(parcel.header); memory >= 0) {
-      if (Status error = take_over(memory)) return error;
-    }
+    const bool was_cut = parcel.header.msg_flags & MSG_CTRUNC;
+    const int memory = descriptor_in(parcel.header);
+    if (memory < 0 && was_cut) return no_room_for_descriptor();
+    if (memory < 0) continue;
+    if (Status error = take_over(memory, was_cut)) return error;
   }
 }
 
-Status ShmPipe::take_over(int memory) {
+Status ShmPipe::take_over(int memory, bool has_more) {
   Status error;
-  if (from_peer_.memory()) {
+  if (from_peer_.memory() || has_more) {
     error = protocol_error("shared memory: handed over twice");
   } else {
     error = from_peer_.map(memory);
@@ -174,7 +217,8 @@ Status ShmPipe::take_over(int memory) {
   return error;
 }
 
-// A socket that takes no more has rings that the peer has not heard yet.
+// Each bell answers one that has listened and then lain down, so few are ever unheard, and there is
+// room for one more.
 void ShmPipe::ring() {
   const std::byte bell{};
   (void)::send(fd_, &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -183,12 +227,14 @@ void ShmPipe::ring() {
 void ShmPipe::close() {
   if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
   if (const int fd = std::exchange(fd_, -1); fd >= 0) ::close(fd);
+  let_go_of_memory();
   to_peer_.unmap();
   from_peer_.unmap();
 }
 
 void ShmPipe::disown() {
   if (const int fd = std::exchange(fd_, -1); fd >= 0) ::close(fd);
+  let_go_of_memory();
   to_peer_.disown();
   from_peer_.disown();
 }

@@ -3,6 +3,9 @@
 // so nothing is left behind.
 #pragma once
 
+#include <chrono>
+#include <utility>
+
 #include "net/pipe.hpp"
 #include "net/shm/ring.hpp"
 
@@ -47,23 +50,37 @@ class ShmPipe final : public Pipe {
   const std::string& peer() const override { return peer_; }
   Result<std::size_t> write(std::span<const iovec> from) override;
   Result<std::size_t> read(std::span<const iovec> into) override;
+  bool heard_bell() override { return std::exchange(heard_bell_, false); }
+  // Hands the memory over, where that was refused before.
+  Status settle() override;
+  // The memory may be refused for half as long, so that the peer, which hears nothing meanwhile,
+  // does not give up first.
+  void expect_answers_within(std::chrono::milliseconds patience) override {
+    patience_ = patience / 2;
+  }
   std::size_t undelivered() const override { return writer_.unread(); }
   void close() override;
   void disown() override;
 
  private:
-  void hand_over(int memory);
+  int hand_over();
+  void let_go_of_memory();
   Status listen();
-  Status take_over(int memory);
+  Status take_over(int memory, bool has_more);
   void ring();
 
   int fd_;
   std::string peer_ = "this host";
   SharedRing to_peer_;
+  int memory_;       // the descriptor of that ring; -1 once the peer has it
+  int refusal_ = 0;  // why it has not
+  std::chrono::steady_clock::time_point since_;
+  std::chrono::milliseconds patience_{15'000};
   SharedRing from_peer_;  // none until the peer has handed it over
   RingWriter writer_;
   RingReader reader_;
   bool is_peer_gone_ = false;
+  bool heard_bell_ = false;
 };
 
 }  // namespace sparsewire::net

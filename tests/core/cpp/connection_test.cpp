@@ -662,6 +662,90 @@ TEST_CASE_TEMPLATE("a closed connection takes nothing and has nothing", Carrier,
   CHECK_FALSE(connection.receive(recorder));
 }
 
+// --- Bells of shared memory ---
+
+// More than a ring holds, of which the rest waits.
+void fill(Connection& connection, const Frame& frame) {
+  while (!connection.has_output() || connection.is_writable()) {
+    if (!connection.has_output()) connection.send(frame.lent());
+    REQUIRE_FALSE(connection.flush());
+  }
+}
+
+TEST_CASE("a bell that is heard while reading lets go on what waits to be written") {
+  Random random(12);
+  PipePair pair = OverMemory::pair();
+  Connection from(std::move(pair.a));
+  Recorder recorder;
+  const Frame frame = frame_of(1, wire::kMaxPayload, random);
+  from.note_ready(true, true);  // as where a turn ended before all was read
+  fill(from, frame);
+  read_all(*pair.b);
+  CHECK_FALSE(from.receive(recorder));
+  CHECK(from.is_writable());
+}
+
+TEST_CASE("a bell that is heard while writing has read what came") {
+  Random random(13);
+  PipePair pair = OverMemory::pair();
+  Connection from(std::move(pair.a));
+  Recorder recorder;
+  note(from);
+  CHECK_FALSE(receive_all(from, recorder));
+  const Frame frame = frame_of(2, 1000, random);
+  write_all(*pair.b, frame.bytes());
+  fill(from, frame_of(1, wire::kMaxPayload, random));
+  CHECK(from.is_readable());
+  CHECK_FALSE(from.receive(recorder));
+  CHECK((recorder.frames == std::vector{frame}));
+}
+
+// It does not read meanwhile, as where its handler is not ready.
+TEST_CASE("a writer that only writes is told of room however often it waits for it") {
+  Random random(14);
+  PipePair pair = OverMemory::pair();
+  const auto poller = std::make_shared<net::Poller>();
+  Connection from(std::move(pair.a));
+  from.watch(poller);
+  const Frame frame = frame_of(1, wire::kMaxPayload, random);
+  for (int round = 0; round < 1000; ++round) {
+    CAPTURE(round);
+    fill(from, frame);
+    read_all(*pair.b);
+    const auto events = poller->wait(std::chrono::milliseconds{0});
+    REQUIRE(events.size() == 1);
+    events[0].ready->note_ready(events[0].readable, events[0].writable);
+    REQUIRE(from.is_writable());
+  }
+}
+
+TEST_CASE("who rings the bell is not woken by that it is heard") {
+  Random random(15);
+  PipePair pair = OverMemory::pair();
+  const auto at_a = std::make_shared<net::Poller>();
+  const auto at_b = std::make_shared<net::Poller>();
+  Connection a(std::move(pair.a));
+  Connection b(std::move(pair.b));
+  a.watch(at_a);
+  b.watch(at_b);
+  Recorder recorder;
+  for (Connection* one : {&a, &b}) CHECK_FALSE(receive_all(*one, recorder));
+  for (const auto& poller : {at_a, at_b}) (void)poller->wait(std::chrono::milliseconds{0});
+  const Frame frame = frame_of(1, 1000, random);
+  std::size_t heard = 0;
+  std::size_t for_nothing = 0;
+  for (int round = 0; round < 100; ++round) {
+    a.send(frame.lent());
+    CHECK_FALSE(a.flush());
+    heard += at_b->wait(std::chrono::milliseconds{0}).size();
+    CHECK_FALSE(receive_all(b, recorder));
+    for_nothing += at_a->wait(std::chrono::milliseconds{0}).size();
+  }
+  CHECK(recorder.frames.size() == 100);
+  CHECK(heard == 100);
+  CHECK(for_nothing == 0);
+}
+
 bool is_closed(net::Pipe& pipe) {
   std::byte byte;
   const iovec vector{&byte, 1};
