@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -178,16 +179,22 @@ def be_rank(
 def parts(ranks: int) -> dict[str, float]:
     """What one rank does to meet so many others: seconds and bytes of each record."""
     from sparsewire.meeting.place import join_records, split_records
-    from sparsewire.meeting.startup import Record, Settings
+    from sparsewire.meeting.startup import Record, record_of
+    from sparsewire.options import Options
 
-    settings = Settings(5, ranks, 1, 256, 0, 30.0, "", "levels", "")
+    own = record_of(Options(1, ranks))
     records = [
-        Record(settings, f"host-{rank // 8}" + 80 * "x", "10.0.0.1", rank, 32 * "d", proof=97 * "p")
+        replace(
+            own,
+            identity=f"host-{rank // 8}" + 80 * "x",
+            addresses=[["10.0.0.1", 1024 + rank]],
+            door=32 * "d",
+        )
         for rank in range(ranks)
     ]
     joined = join_records([record.encode() for record in records])
     start = time.perf_counter()
-    read = [Record.decode(one, settings) for one in split_records(joined)]
+    read = [Record.decode(one, own.settings) for one in split_records(joined)]
     spent = time.perf_counter() - start
     assert read == records
     return {"decode_s": spent / ranks, "record_bytes": len(joined) / ranks}

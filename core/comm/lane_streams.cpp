@@ -33,7 +33,8 @@ LaneStreams::LaneStreams(const LanePlace& place, PeerChannels& peers, LaneListen
       place.topology, place.lane, own,
       proto::OwnerDuty{.speakers = place.hosts.speakers(own, place.topology.world_size),
                        .all_cancel = false,
-                       .burst = peers.burst()});
+                       .burst = peers.burst(),
+                       .scratch = scratch_});
   make_deputies();
 }
 
@@ -42,8 +43,8 @@ void LaneStreams::make_deputies() {
   deputies_due_ = deputies_paused_ = IndexSet(deputies_.size());
   for (std::uint32_t owner = 0; owner < deputies_.size(); ++owner) {
     if (!place_.is_deputy(owner)) continue;
-    deputies_[owner] = std::make_unique<proto::Deputy>(place_.topology, place_.lane, owner,
-                                                       place_.hosts.ranks_beside(place_.rank));
+    deputies_[owner] = std::make_unique<proto::Deputy>(
+        place_.topology, place_.lane, owner, place_.hosts.ranks_beside(place_.rank), scratch_);
   }
 }
 

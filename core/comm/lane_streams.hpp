@@ -95,6 +95,7 @@ class LaneStreams {
   OnEnd on_end_;
   proto::Costs costs_;
   proto::Worker worker_;
+  std::shared_ptr<proto::Scratch> scratch_ = std::make_shared<proto::Scratch>();
   std::unique_ptr<proto::Owner> owner_;  // null where the owners are dedicated
   // By owner; null where this rank is not the one that speaks for its host.
   std::vector<std::unique_ptr<proto::Deputy>> deputies_;

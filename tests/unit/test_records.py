@@ -25,6 +25,7 @@ from sparsewire.training.workloads.measure import Steps
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import records
+import scale
 import tables
 
 ROOT = Path(__file__).parents[2]
@@ -244,3 +245,9 @@ def trained(backend: str, step_s: list[float]) -> Trained:
         density_rank=None,
         density_sum={},
     )
+
+
+def test_what_a_rank_does_to_meet_others_is_measured_with_real_records() -> None:
+    found = scale.parts(16)
+    assert 400 < found["record_bytes"] < 2000
+    assert found["decode_s"] > 0

@@ -40,11 +40,14 @@ class Onward final : public Sink {
 }  // namespace
 
 Deputy::Deputy(const wire::Topology& topology, std::uint32_t lane, std::uint32_t owner,
-               const std::vector<Rank>& ranks)
+               const std::vector<Rank>& ranks, std::shared_ptr<Scratch> scratch)
     : topology_(topology),
       owner_(owner),
       below_(topology, lane, owner,
-             {.role = OwnerRole::deputy, .speakers = ranks, .all_cancel = false}),
+             {.role = OwnerRole::deputy,
+              .speakers = ranks,
+              .all_cancel = false,
+              .scratch = std::move(scratch)}),
       above_(topology, lane, owner) {}
 
 Status Deputy::on_message(Rank rank, wire::Message message, Outbox& outbox) {

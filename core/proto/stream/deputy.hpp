@@ -19,9 +19,9 @@ class Deputy {
     std::vector<wire::Message> up;    // for the owner
   };
 
-  // Of `owner`, for the ranks of one host, in ascending order.
+  // Of `owner`, for the ranks of one host, in ascending order. `scratch` is its lane's.
   Deputy(const wire::Topology& topology, std::uint32_t lane, std::uint32_t owner,
-         const std::vector<Rank>& ranks);
+         const std::vector<Rank>& ranks, std::shared_ptr<Scratch> scratch);
 
   const std::vector<Rank>& ranks() const { return below_.speakers(); }
 

@@ -18,7 +18,8 @@ Owner::Owner(const wire::Topology& topology, std::uint32_t lane, std::uint32_t o
       reach_(duty.reach + topology.streams()),
       all_cancel_(duty.all_cancel),
       burst_(duty.burst),
-      speakers_(std::move(duty.speakers)) {
+      speakers_(std::move(duty.speakers)),
+      scratch_(duty.scratch ? std::move(duty.scratch) : std::make_shared<Scratch>()) {
   if (speakers_.empty()) {
     speakers_.resize(topology.world_size);
     std::iota(speakers_.begin(), speakers_.end(), 0);
@@ -204,7 +205,7 @@ wire::Message Owner::reduce_first(std::uint64_t seq, Operation& operation,
 
   const wire::Descriptor& descriptor = operation.descriptor;
   const BlockLayout layout = operation.grid.layout(chunk);
-  const Segment sum = reduce(contributions, reduction_of(descriptor), layout, scratch_);
+  const Segment sum = reduce(contributions, reduction_of(descriptor), layout, *scratch_);
   give_back(contributions);
   const std::uint64_t next = first_announced(operation, announced);
   if (role_ == OwnerRole::deputy) return sum_message(seq, chunk, next, sum);

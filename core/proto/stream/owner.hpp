@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -59,6 +60,8 @@ struct OwnerDuty {
   // Whether every rank cancels here what has failed, and not only those that have opened it.
   bool all_cancel = true;
   std::size_t burst = kBurstBytes;
+  // Of all owners and deputies of one lane, of which one adds at a time; null for its own.
+  std::shared_ptr<Scratch> scratch = {};
 };
 
 class Owner {
@@ -181,7 +184,7 @@ class Owner {
   bool paused_ = false;
   std::size_t made_ = 0;  // bytes of results, since it last resumed
   Costs costs_;
-  Scratch scratch_;
+  std::shared_ptr<Scratch> scratch_;
   std::map<std::uint64_t, Operation> operations_;
   std::vector<Account> accounts_;    // per speaker
   std::uint64_t settled_up_to_ = 0;  // behind the newest operation that all ranks are done with

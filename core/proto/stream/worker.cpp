@@ -140,18 +140,26 @@ Worker::Worker(const wire::Topology& topology, std::uint32_t lane,
     : topology_(topology),
       lane_(lane),
       only_owner_(owner),
-      owners_(topology.owners),
-      due_(topology.owners) {}
+      first_(owner.value_or(0)),
+      owners_(owner ? 1 : topology.owners),
+      due_(owners_.size()) {}
+
+// One that talks to a single owner asks for that one's chunks only: a rank may have a hundred such.
+std::vector<std::uint32_t> Worker::owners_with_chunks(std::uint64_t seq,
+                                                      const ChunkGrid& grid) const {
+  if (!only_owner_) return owners_of(lane_, seq, grid, topology_);
+  const bool is_empty = chunks_of(lane_, first_, seq, grid, topology_).empty();
+  return std::vector<std::uint32_t>(is_empty ? 0 : 1, first_);
+}
 
 bool Worker::submit(std::uint64_t seq, const wire::Descriptor& descriptor, const ChunkGrid& grid,
                     std::unique_ptr<Source> source, std::shared_ptr<Sink> sink) {
   Operation operation{.source = std::move(source), .sink = std::move(sink), .streams = {}};
-  for (const std::uint32_t owner : owners_of(lane_, seq, grid, topology_)) {
-    if (owner != only_owner_.value_or(owner)) continue;
+  for (const std::uint32_t owner : owners_with_chunks(seq, grid)) {
     operation.streams.try_emplace(owner, seq, descriptor,
                                   chunks_of(lane_, owner, seq, grid, topology_),
                                   topology_.window_bytes, *operation.source, *operation.sink);
-    due_.insert(owner);
+    due_.insert(owner - first_);
   }
   if (operation.streams.empty()) return false;
   operation.unfinished = operation.streams.size();
@@ -160,7 +168,7 @@ bool Worker::submit(std::uint64_t seq, const wire::Descriptor& descriptor, const
 }
 
 WorkerStream* Worker::next_to_send(std::uint32_t owner) {
-  Sending& sending = owners_[owner];
+  Sending& sending = sending_to(owner);
   for (auto at = operations_.lower_bound(sending.next); at != operations_.end(); ++at) {
     WorkerStream* const stream = at->second.to(owner);
     if (stream && !stream->sent_all()) return stream;
@@ -170,18 +178,19 @@ WorkerStream* Worker::next_to_send(std::uint32_t owner) {
 }
 
 bool Worker::has_work(std::uint32_t owner) {
-  if (!due_.contains(owner)) return false;
-  const bool has_room = owners_[owner].in_flight < topology_.window_bytes;
+  if (!due_.contains(owner - first_)) return false;
+  const bool has_room = sending_to(owner).in_flight < topology_.window_bytes;
   const WorkerStream* const stream = has_room ? next_to_send(owner) : nullptr;
-  if (!stream) due_.erase(owner);
+  if (!stream) due_.erase(owner - first_);
   return stream && !stream->waits();
 }
 
 std::uint32_t Worker::next_with_work(std::uint32_t from) {
-  auto owner = static_cast<std::uint32_t>(due_.next(from));
-  while (owner < topology_.owners && !has_work(owner)) {
-    owner = static_cast<std::uint32_t>(due_.next(owner + 1));
-  }
+  const auto next = [this](std::uint32_t owner) {
+    return first_ + static_cast<std::uint32_t>(due_.next(owner - first_));
+  };
+  std::uint32_t owner = next(from);
+  while (owner < first_ + owners_.size() && !has_work(owner)) owner = next(owner + 1);
   return owner;
 }
 
@@ -190,7 +199,7 @@ std::optional<wire::Message> Worker::poll(std::uint32_t owner) {
   WorkerStream* stream = next_to_send(owner);
   const std::size_t before = stream->bytes_in_flight();
   auto message = stream->poll();
-  owners_[owner].in_flight += stream->bytes_in_flight() - before;
+  sending_to(owner).in_flight += stream->bytes_in_flight() - before;
   if (message) message->header.owner = static_cast<std::uint16_t>(owner);
   return message;
 }
@@ -203,8 +212,8 @@ Result<bool> Worker::on_result(std::uint32_t owner, const wire::FrameHeader& hea
   if (!stream) return false;
   const auto released = stream->on_result(header, payload);
   if (!released) return released.error();
-  owners_[owner].in_flight -= *released;
-  due_.insert(owner);
+  sending_to(owner).in_flight -= *released;
+  due_.insert(owner - first_);
   if (!stream->finished()) return false;
 
   chunks_empty_ += stream->chunks_empty();
@@ -224,8 +233,8 @@ bool Worker::drop(std::uint64_t seq) {
   const auto at = operations_.find(seq);
   if (at == operations_.end()) return false;
   for (const auto& [owner, stream] : at->second.streams) {
-    owners_[owner].in_flight -= stream.bytes_in_flight();
-    due_.insert(owner);
+    sending_to(owner).in_flight -= stream.bytes_in_flight();
+    due_.insert(owner - first_);
   }
   operations_.erase(at);
   return true;

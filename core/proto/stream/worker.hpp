@@ -120,7 +120,9 @@ class Worker {
   std::vector<std::uint32_t> opened(std::uint64_t seq) const;
 
   // What of an owner's window is in use.
-  std::size_t bytes_in_flight(std::uint32_t owner) const { return owners_[owner].in_flight; }
+  std::size_t bytes_in_flight(std::uint32_t owner) const {
+    return owners_[owner - first_].in_flight;
+  }
 
   std::uint64_t chunks_empty() const { return chunks_empty_; }
 
@@ -141,12 +143,15 @@ class Worker {
     std::size_t in_flight = 0;  // bytes
   };
 
+  Sending& sending_to(std::uint32_t owner) { return owners_[owner - first_]; }
+  std::vector<std::uint32_t> owners_with_chunks(std::uint64_t seq, const ChunkGrid& grid) const;
   WorkerStream* next_to_send(std::uint32_t owner);
 
   wire::Topology topology_;
   std::uint32_t lane_;
   std::optional<std::uint32_t> only_owner_;
   std::map<std::uint64_t, Operation> operations_;
+  std::uint32_t first_;  // of the owners that it talks to
   std::vector<Sending> owners_;
   IndexSet due_;  // of owners: others have no room in their windows, or all is sent to them
   std::uint64_t chunks_empty_ = 0;

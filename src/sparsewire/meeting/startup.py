@@ -184,7 +184,7 @@ def connect_aggregators(
 
     The datagrams are None where none are sent.
     """
-    records = _meet(options, place, _record(options))
+    records = _meet(options, place, record_of(options))
     racks = [record.rack for record in records]
     check_racks(racks, [record.aggregator for record in records])
     member = _membership(records[0], options, options.lanes or 1)
@@ -214,7 +214,7 @@ def join_group(options: Options, place: Place, environment: Mapping[str, str]) -
     with shared_mesh.fitting(terms) as meshes, ExitStack() as doors:
         interfaces = local_addresses(environment)
         means = own_means(interfaces)
-        mine = _record(options, means.interfaces)
+        mine = record_of(options, means.interfaces)
         mine = replace(
             mine,
             meshes=[[mesh.identity, mesh.rank] for mesh in meshes],
@@ -340,7 +340,7 @@ def _compare(mine: Record, other: Record, my_rank: int, rank: int, name: str) ->
         )
 
 
-def _record(options: Options, interfaces: int = 1) -> Record:
+def record_of(options: Options, interfaces: int = 1) -> Record:
     """What this rank publishes; rank 0 starts a job with it."""
     named = ",".join(map(str, options.aggregators))
     settings = Settings(
