@@ -48,9 +48,8 @@ LaneProtocol::LaneProtocol(const LanePlace& place, PeerChannels& peers, LaneBook
       listener_(listener),
       streams_(place, peers, listener, [this](std::uint64_t seq) { on_stream_end(seq); }) {
   if (place.datagrams) {
-    slots_ = std::make_unique<LaneSlots>(
-        place, peers.counters,
-        [this](std::uint64_t seq, const Status& failure) { on_slots_end(seq, failure); });
+    slots_ =
+        std::make_unique<LaneSlots>(place, peers.counters, [this](std::uint64_t seq) { end(seq); });
   }
   if (place.dedicated) return;
   const proto::LaneShare share{place.lane, place.topology.lanes};
@@ -84,11 +83,6 @@ void LaneProtocol::on_stream_end(std::uint64_t seq) {
   is_gate ? slots_->open_gate(seq, Clock::now()) : end(seq);
 }
 
-void LaneProtocol::on_slots_end(std::uint64_t seq, const Status& failure) {
-  if (failure) listener_.operation_failed(seq, *failure);
-  end(seq);
-}
-
 void LaneProtocol::introduce(Operation& operation) {
   const std::uint64_t seq = operation.seq();
   const Operation::Arguments& arguments = operation.arguments();
@@ -117,8 +111,7 @@ void LaneProtocol::refuse(std::uint64_t seq, const Error& bad_input,
 }
 
 void LaneProtocol::fail(std::uint64_t seq) {
-  // What has failed by datagrams has ended for its owners, and here.
-  if (is_broken_ || (slots_ && !book_.has(seq))) return;
+  if (is_broken_) return;
   peers_.detach();
   streams_.cancel(seq);
   if (slots_) slots_->drop(seq, Clock::now());

@@ -81,7 +81,6 @@ class LaneProtocol {
   bool has_exchange() const;
   bool can_exchange() const;
   void on_stream_end(std::uint64_t seq);
-  void on_slots_end(std::uint64_t seq, const Status& failure);
   void end(std::uint64_t seq);
 
   const LanePlace& place_;

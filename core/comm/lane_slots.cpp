@@ -143,13 +143,11 @@ void LaneSlots::send(Aggregator& aggregator, proto::Microseconds now) {
 }
 
 void LaneSlots::take_ended(Aggregator& aggregator) {
-  for (auto& end : aggregator.worker.take_ended()) {
-    const auto at = operations_.find(end.seq);
-    if (at == operations_.end()) continue;
-    if (end.failure) at->second.failure = std::move(end.failure);
-    if (--at->second.unfinished != 0) continue;
-    const Current ended = std::move(operations_.extract(at).mapped());
-    on_end_(end.seq, ended.failure);
+  for (const std::uint64_t seq : aggregator.worker.take_ended()) {
+    const auto at = operations_.find(seq);
+    if (at == operations_.end() || --at->second.unfinished != 0) continue;
+    operations_.erase(at);
+    on_end_(seq);
   }
 }
 

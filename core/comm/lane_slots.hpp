@@ -18,8 +18,8 @@ namespace sparsewire::comm {
 
 class LaneSlots {
  public:
-  // Called where this rank has all results of an operation, or it has failed on every rank.
-  using OnEnd = std::function<void(std::uint64_t seq, const Status& failure)>;
+  // Called where this rank has all results of an operation.
+  using OnEnd = std::function<void(std::uint64_t seq)>;
 
   LaneSlots(const LanePlace& place, LaneCounters& counters, OnEnd on_end);
 
@@ -61,7 +61,6 @@ class LaneSlots {
     const Operation* operation;
     Stage stage = Stage::at_gate;
     std::size_t unfinished = 0;  // aggregators
-    Status failure = {};
   };
 
   proto::SlotTensor tensor_of(const Operation& operation) const;

@@ -12,7 +12,7 @@ namespace {
 bool can_be(const Greeting& greeting) {
   return greeting.workers >= 1 && greeting.workers <= greeting.world_size &&
          greeting.rack < greeting.racks && greeting.racks <= greeting.world_size &&
-         greeting.world_size < UINT16_MAX - 1 && greeting.datagram_bytes >= kMinDatagram &&
+         greeting.world_size <= kMostRanks && greeting.datagram_bytes >= kMinDatagram &&
          greeting.datagram_bytes <= kMaxDatagram;
 }
 

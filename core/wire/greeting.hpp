@@ -16,6 +16,9 @@ struct Greeting {
   bool operator==(const Greeting&) const = default;
 };
 inline constexpr std::size_t kGreetingBytes = 20;
+
+inline constexpr std::uint32_t kMostRanks = UINT16_MAX - 2;
+
 inline constexpr std::uint32_t kMinDatagram = 576;
 inline constexpr std::uint32_t kMaxDatagram = 8972;
 

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "kernels/kernels.hpp"
+#include "proto/slots/marks.hpp"
 
 namespace sparsewire::proto {
 
@@ -24,16 +26,21 @@ std::size_t Columns::length(std::uint32_t block) const {
   return std::min<std::uint64_t>(layout_.block, tensor_.count - offset(block));
 }
 
+const std::byte* Columns::source(std::uint32_t block) const {
+  return tensor_.source + offset(block) * element_size(tensor_.dtype);
+}
+
+std::byte* Columns::out(std::uint32_t block) const {
+  return tensor_.out + offset(block) * element_size(tensor_.dtype);
+}
+
 bool Columns::is_zero(std::uint32_t block) const {
-  const std::size_t size = element_size(tensor_.dtype);
-  const std::size_t at = offset(block) * size;
   const std::size_t count = length(block);
   std::uint64_t mark;
-  const ScanResult scan =
-      kernels().scan(tensor_.source + at, count, tensor_.dtype, layout_.block, &mark);
+  const ScanResult scan = kernels().scan(source(block), count, tensor_.dtype, layout_.block, &mark);
   if (scan.nonzero != 0) return false;
   if (scan.negative_zeros || tensor_.source != tensor_.out) {
-    std::memset(tensor_.out + at, 0, count * size);
+    std::memset(out(block), 0, count * element_size(tensor_.dtype));
   }
   return true;
 }
@@ -43,34 +50,62 @@ wire::ColumnRecord Columns::find(std::uint32_t block) const {
     while (block != wire::kNoBlock && is_zero(block)) block = layout_.below(block);
   }
   if (block == wire::kNoBlock || !has_exponents_) return {.next = block};
-  const std::byte* const values = tensor_.source + offset(block) * element_size(tensor_.dtype);
-  return {.next = block, .exponent = shared_exponent(values, length(block), tensor_.dtype)};
+  return {.next = block, .exponent = shared_exponent(source(block), length(block), tensor_.dtype)};
 }
 
-void Columns::read(std::uint32_t block, std::uint8_t exponent, std::byte* values) const {
-  const std::size_t size = element_size(tensor_.dtype);
-  const std::size_t count = length(block);
-  const std::byte* const from = tensor_.source + offset(block) * size;
-  if (has_exponents_) {
-    fixed_point_.encode(values, from, count, tensor_.dtype, exponent);
+wire::ColumnRecord Columns::after(const wire::ColumnRecord& asked) const {
+  const std::uint32_t block = asked.next;
+  if (!has_marks(asked)) return find(layout_.below(block));
+  return {.next = block, .exponent = finite_exponent(source(block), length(block), tensor_.dtype)};
+}
+
+void Columns::read(const wire::ColumnRecord& asked, std::byte* values) const {
+  const std::byte* const from = source(asked.next);
+  const std::size_t count = length(asked.next);
+  if (has_marks(asked)) {
+    encode_marks(values, from, count, tensor_.dtype);
+  } else if (has_exponents_) {
+    fixed_point_.encode(values, from, count, tensor_.dtype, asked.exponent);
   } else {
-    std::memcpy(values, from, count * size);
+    std::memcpy(values, from, count * element_size(tensor_.dtype));
   }
   const std::size_t written = count * element_size(layout_.wire);
   std::memset(values + written, 0, layout_.block_bytes() - written);
 }
 
-void Columns::write(std::uint32_t block, std::uint8_t exponent, const std::byte* values) const {
-  const std::size_t size = element_size(tensor_.dtype);
-  const std::size_t count = length(block);
-  std::byte* const to = tensor_.out + offset(block) * size;
-  if (has_exponents_) {
-    fixed_point_.decode(to, values, count, tensor_.dtype, tensor_.op, exponent);
+void Columns::write(const wire::ColumnRecord& asked, const std::byte* values,
+                    bool is_marked) const {
+  std::byte* const to = out(asked.next);
+  const std::size_t count = length(asked.next);
+  if (has_marks(asked)) {
+    write_marks(asked.next, values);
+  } else if (has_exponents_) {
+    write_fixed(asked, values, is_marked);
   } else if (tensor_.op != layout_.wire_op) {  // The aggregator has only added.
     kernels().finish(to, values, count, tensor_.dtype, tensor_.op, ranks_);
   } else {
-    std::memcpy(to, values, count * size);
+    std::memcpy(to, values, count * element_size(tensor_.dtype));
   }
+}
+
+// Leaves this rank's values between the marks, all of them finite: so what is not finite is marked.
+void Columns::write_marks(std::uint32_t block, const std::byte* sums) const {
+  const std::size_t count = length(block);
+  std::memmove(out(block), source(block), count * element_size(tensor_.dtype));
+  place_marks(out(block), sums, count, tensor_.dtype);
+}
+
+void Columns::write_fixed(const wire::ColumnRecord& asked, const std::byte* sums,
+                          bool is_marked) const {
+  std::byte* const to = out(asked.next);
+  const std::size_t count = length(asked.next);
+  const auto decode = [&](std::byte* values) {
+    fixed_point_.decode(values, sums, count, tensor_.dtype, tensor_.op, asked.exponent);
+  };
+  if (!is_marked) return decode(to);
+  std::vector<std::byte> values(count * element_size(tensor_.dtype));
+  decode(values.data());
+  copy_between_marks(to, values.data(), count, tensor_.dtype);
 }
 
 }  // namespace sparsewire::proto

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 
 #include "kernels/elements.hpp"
 #include "kernels/kernels.hpp"
@@ -37,14 +36,29 @@ void for_each_widened(const std::byte* values, std::size_t count, DType dtype, V
   }
 }
 
+constexpr std::int32_t kLargestBits = 0x7fff'ffff;
+constexpr std::int32_t kLargestFinite = 0x7f7f'ffff;
+
+// Of those up to the limit.
+template <std::int32_t kLimit>
 std::uint32_t largest_magnitude(const std::byte* floats, std::size_t count) {
   const auto* const bits = reinterpret_cast<const Unaligned<std::int32_t>*>(floats);
   std::int32_t largest = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    const std::int32_t magnitude = bits[i].value & 0x7fffffff;
-    largest = magnitude > largest ? magnitude : largest;
+    const std::int32_t magnitude = bits[i].value & kLargestBits;
+    largest = magnitude > largest && magnitude <= kLimit ? magnitude : largest;
   }
   return static_cast<std::uint32_t>(largest);
+}
+
+template <std::int32_t kLimit>
+std::uint8_t exponent_up_to(const std::byte* values, std::size_t count, DType dtype) {
+  std::uint32_t largest = 0;
+  for_each_widened(values, count, dtype,
+                   [&](const std::byte* floats, std::size_t, std::size_t length) {
+                     largest = std::max(largest, largest_magnitude<kLimit>(floats, length));
+                   });
+  return std::max(static_cast<std::uint8_t>(largest >> 23), wire::kLeastExponent);
 }
 
 void scale_up(std::byte* __restrict integers, const std::byte* __restrict floats, std::size_t count,
@@ -94,12 +108,11 @@ void scale_down(std::byte* floats, const std::byte* sums, std::size_t count, dou
 }  // namespace
 
 std::uint8_t shared_exponent(const std::byte* values, std::size_t count, DType dtype) {
-  std::uint32_t largest = 0;
-  for_each_widened(values, count, dtype,
-                   [&](const std::byte* floats, std::size_t, std::size_t length) {
-                     largest = std::max(largest, largest_magnitude(floats, length));
-                   });
-  return std::max(static_cast<std::uint8_t>(largest >> 23), wire::kLeastExponent);
+  return exponent_up_to<kLargestBits>(values, count, dtype);
+}
+
+std::uint8_t finite_exponent(const std::byte* values, std::size_t count, DType dtype) {
+  return exponent_up_to<kLargestFinite>(values, count, dtype);
 }
 
 FixedPoint::FixedPoint(std::uint32_t workers)
@@ -107,10 +120,6 @@ FixedPoint::FixedPoint(std::uint32_t workers)
 
 void FixedPoint::encode(std::byte* integers, const std::byte* values, std::size_t count,
                         DType dtype, std::uint8_t exponent) const {
-  if (exponent == wire::kNotFinite) {
-    std::memset(integers, 0, count * sizeof(std::int32_t));
-    return;
-  }
   const double scale = power_of_two(bits_ - (exponent - kBias + 1));
   for_each_widened(values, count, dtype,
                    [&](const std::byte* floats, std::size_t first, std::size_t length) {

@@ -15,6 +15,8 @@ namespace sparsewire::proto {
 // The biased float32 exponent of the largest magnitude: at least wire::kLeastExponent, and
 // wire::kNotFinite where a value is infinite or NaN.
 std::uint8_t shared_exponent(const std::byte* values, std::size_t count, DType dtype);
+// The same of the finite values alone.
+std::uint8_t finite_exponent(const std::byte* values, std::size_t count, DType dtype);
 
 class FixedPoint {
  public:
@@ -25,7 +27,7 @@ class FixedPoint {
   int bits() const { return bits_; }
 
   // Writes value * 2^(bits - (E + 1)), rounded to nearest even, where E = exponent - 127. The
-  // exponent is no less than that of the values; with kNotFinite all integers are 0.
+  // exponent is no less than that of the finite values; others become any integers.
   void encode(std::byte* integers, const std::byte* values, std::size_t count, DType dtype,
               std::uint8_t exponent) const;
 

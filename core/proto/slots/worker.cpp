@@ -2,7 +2,6 @@
 #include "proto/slots/worker.hpp"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 namespace sparsewire::proto {
@@ -17,13 +16,6 @@ constexpr std::uint32_t kMostDoublings = 2;
 // Timeouts from one worker's turn to the next: what the first one asks for takes two round trips to
 // come.
 constexpr std::uint32_t kTurn = 3;
-
-Error not_finite(DType dtype) {
-  std::string text(name_of(dtype));
-  text += " values that are infinite or NaN cannot be added in fixed point: clip them, or set ";
-  text += "SPARSEWIRE_ARITHMETIC=exact";
-  return {ErrorCode::input, kNoRank, std::move(text)};
-}
 
 }  // namespace
 
@@ -58,14 +50,12 @@ void SlotWorker::open_next(std::uint16_t slot, std::uint64_t operation) {
 // They end in their order, as ranks may have more than one on their way.
 void SlotWorker::end_operations() {
   for (; !operations_.empty() && operations_.front().slots_left == 0; ++first_) {
-    const Operation& operation = operations_.front();
-    ended_.push_back({operation.seq, {}});
-    if (operation.has_non_finite) ended_.back().failure = not_finite(operation.columns.dtype());
+    ended_.push_back(operations_.front().seq);
     operations_.pop_front();
   }
 }
 
-std::vector<SlotWorker::End> SlotWorker::take_ended() { return std::exchange(ended_, {}); }
+std::vector<std::uint64_t> SlotWorker::take_ended() { return std::exchange(ended_, {}); }
 
 void SlotWorker::drop_all() {
   states_ = SlotStates(pool_.slots);
@@ -156,7 +146,7 @@ void SlotWorker::look_ahead(std::uint16_t number) {
       column = {.asked = {}, .own = columns.find(layout.first(layout.column(number, c)))};
     } else if (column.asked.next != wire::kNoBlock && column.own.next == column.asked.next) {
       slot.columns_present |= static_cast<std::uint8_t>(1 << c);
-      column.own = columns.find(layout.below(column.asked.next));
+      column.own = columns.after(column.asked);
     }
   }
 }
@@ -171,7 +161,7 @@ std::size_t SlotWorker::write(std::uint16_t number, std::span<std::byte> out) {
     const Column& column = slot.columns[c];
     records[c] = column.own;
     if ((slot.columns_present >> c & 1) == 0) continue;
-    columns.read(column.asked.next, column.asked.exponent, values);
+    columns.read(column.asked, values);
     values += layout.block_bytes();
   }
   const wire::DatagramHeader header{.kind = wire::DatagramKind::contribution,

@@ -9,7 +9,6 @@
 #include <span>
 #include <vector>
 
-#include "base/error.hpp"
 #include "proto/slots/columns.hpp"
 #include "proto/slots/pool.hpp"
 #include "proto/slots/slot_states.hpp"
@@ -54,12 +53,8 @@ class SlotWorker {
   // When poll() may have something by itself: some timer runs out then.
   std::optional<Microseconds> next_timer() const;
 
-  // ErrorCode::input where a value was not finite, in fixed point: alike on all ranks.
-  struct End {
-    std::uint64_t seq;
-    Status failure;
-  };
-  std::vector<End> take_ended();
+  // The operations that have ended since.
+  std::vector<std::uint64_t> take_ended();
 
   // Lets go of all tensors; nothing is sent any more.
   void drop_all();
@@ -71,6 +66,7 @@ class SlotWorker {
   struct Column {
     wire::ColumnRecord asked;  // the block that the last result asks for
     wire::ColumnRecord own;    // the next one that this worker has, that one or a later
+    bool is_marked = false;    // The one asked for was asked for before: its marks are known.
   };
   struct Slot {
     std::uint32_t round = 0;  // the next that it contributes to, or whose result it awaits
@@ -91,12 +87,11 @@ class SlotWorker {
     std::uint64_t seq;
     Columns columns;
     std::uint32_t slots_left;
-    bool has_non_finite = false;
   };
 
   Operation& operation_of(const Slot& slot) { return operations_[slot.operation - first_]; }
-  const SlotLayout& layout_of(const Slot& slot) const {
-    return operations_[slot.operation - first_].columns.layout();
+  const Columns& columns_of(const Slot& slot) const {
+    return operations_[slot.operation - first_].columns;
   }
   void open_next(std::uint16_t slot, std::uint64_t operation);
   void end_operations();
@@ -128,7 +123,7 @@ class SlotWorker {
   SlotStates states_;
   std::deque<Operation> operations_;  // in flight, and behind the first of them
   std::uint64_t first_ = 0;           // operations that are gone
-  std::vector<End> ended_;
+  std::vector<std::uint64_t> ended_;
   RoundTrip round_trip_;
   CongestionWindow window_;
   Overtaking overtaking_;

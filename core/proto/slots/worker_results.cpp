@@ -68,7 +68,7 @@ void SlotWorker::on_result(const wire::Datagram& result, Microseconds now) {
 // The aggregator is believed as far as it does no harm: it asks for what some worker may have.
 bool SlotWorker::makes_sense(std::uint16_t number, const wire::Datagram& result) const {
   const Slot& slot = slots_[number];
-  const SlotLayout& layout = layout_of(slot);
+  const SlotLayout& layout = columns_of(slot).layout();
   const wire::DatagramHeader& header = result.header;
   if (header.columns != layout.columns || header.block != layout.block ||
       header.dtype != layout.wire || header.op != layout.wire_op ||
@@ -88,14 +88,15 @@ bool SlotWorker::may_ask(std::uint16_t number, std::size_t at,
   const Column& column = slot.columns[at];
   if (asked.next > column.own.next) return false;  // That one would be left out.
   if (asked.next == wire::kNoBlock) return true;
-  const SlotLayout& layout = layout_of(slot);
+  const SlotLayout& layout = columns_of(slot).layout();
   const std::uint32_t first = layout.column(number, static_cast<std::uint32_t>(at));
   const bool is_further = slot.opens || (column.asked.next != wire::kNoBlock &&  //
                                          asked.next > column.asked.next);
   const bool has_exponent = asked.next != column.own.next ||  //
                             asked.exponent >= column.own.exponent;
-  return is_further && asked.next < layout.blocks && asked.next % layout.stride == first &&
-         has_exponent;
+  const bool is_again = columns_of(slot).is_again(column.asked, asked);
+  return (is_further || is_again) && asked.next < layout.blocks &&
+         asked.next % layout.stride == first && has_exponent;
 }
 
 // A time is taken only of what was sent once (Karn), and not of a recall: it is not the answer.
@@ -121,26 +122,27 @@ void SlotWorker::measure(const Slot& slot, const wire::Datagram& result, Microse
 }
 
 void SlotWorker::take_values(const Slot& slot, const wire::Datagram& result) {
-  const Columns& columns = operation_of(slot).columns;
+  const Columns& columns = columns_of(slot);
   const std::size_t block_bytes = columns.layout().block_bytes();
   const std::byte* values = result.values.data();
   for (std::size_t c = 0; c < result.header.columns; ++c) {
     if (!result.has(c)) continue;
-    const wire::ColumnRecord& asked = slot.columns[c].asked;
-    columns.write(asked.next, asked.exponent, values);
+    const Column& column = slot.columns[c];
+    columns.write(column.asked, values, column.is_marked);
     values += block_bytes;
   }
 }
 
 // True where the result asks for nothing more.
 bool SlotWorker::take_questions(Slot& slot, const wire::Datagram& result) {
-  Operation& operation = operation_of(slot);
+  const Columns& columns = columns_of(slot);
   bool is_done = true;
   for (std::size_t c = 0; c < result.header.columns; ++c) {
-    slot.columns[c].asked = result.columns[c];
-    is_done &= result.columns[c].next == wire::kNoBlock;
-    operation.has_non_finite |=
-        operation.columns.has_exponents() && result.columns[c].exponent == wire::kNotFinite;
+    Column& column = slot.columns[c];
+    const wire::ColumnRecord& asked = result.columns[c];
+    column.is_marked = columns.is_again(column.asked, asked);
+    column.asked = asked;
+    is_done &= asked.next == wire::kNoBlock;
   }
   return is_done;
 }

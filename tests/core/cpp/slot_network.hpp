@@ -86,13 +86,10 @@ class SlotNetwork {
   // Until all is done, or for so long.
   void run(Nanoseconds patience = std::chrono::minutes{10}) { time_.run(time_.now() + patience); }
 
-  // How the operation ended at this worker: once at each aggregator, and everywhere alike.
+  // How often the operation ended at this worker: once at each aggregator.
   std::size_t ends(std::size_t worker, std::uint64_t seq) const {
     const auto at = hosts_[worker].ended.find(seq);
-    return at == hosts_[worker].ended.end() ? 0 : at->second.size();
-  }
-  const std::vector<Status>& failures(std::size_t worker, std::uint64_t seq) const {
-    return hosts_[worker].ended.at(seq);
+    return at == hosts_[worker].ended.end() ? 0 : at->second;
   }
   Nanoseconds ended_at(std::size_t worker) const { return hosts_[worker].last_end; }
 
@@ -119,7 +116,7 @@ class SlotNetwork {
     std::size_t rack;
     std::uint16_t number;  // of the worker, where its aggregator is
     std::vector<std::unique_ptr<End>> ends = {};
-    std::map<std::uint64_t, std::vector<Status>> ended = {};
+    std::map<std::uint64_t, std::size_t> ended = {};
     Nanoseconds last_end{0};
   };
 
@@ -275,8 +272,8 @@ class SlotNetwork {
       end.worker.on_datagram(*datagram, now());
       end.inbox.pop_front();
     }
-    for (auto& [seq, failure] : end.worker.take_ended()) {
-      host.ended[seq].push_back(failure);
+    for (const std::uint64_t seq : end.worker.take_ended()) {
+      ++host.ended[seq];
       host.last_end = time_.now();
     }
     out_.resize(shape_.pool.datagram_bytes);

@@ -192,33 +192,63 @@ TEST_CASE("only blocks that are not zero are sent, and no round is without one")
   }
 }
 
-TEST_CASE("values that are not finite fail on every rank, in fixed point alone") {
-  Random random(7);
+// --- What is not finite ---
+
+// Some elements become infinite or NaN.
+void spoil(Buffer& input, std::size_t count, DType dtype, std::uint64_t one_of, Random& random) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const double value = pick({HUGE_VAL, -HUGE_VAL, std::nan("")}, random);
+    if (one_in(one_of, random)) put_rounded(input, i, dtype, value);
+  }
+}
+
+SlotOperation spoilt_operation(const SlotPool& pool, const wire::Descriptor& descriptor,
+                               std::uint64_t one_of, Random& random) {
+  std::vector<Buffer> inputs;
+  for (std::size_t rank = 0; rank < pool.workers; ++rank) {
+    inputs.push_back(random_tensor(descriptor, pool.block, pick(kDensities, random), random));
+    make_finite(inputs.back(), descriptor.count, descriptor.dtype);
+    if (one_in(2, random)) spoil(inputs.back(), descriptor.count, descriptor.dtype, one_of, random);
+  }
+  return operation_of(pool, descriptor, Arithmetic::fixed, std::move(inputs), random);
+}
+
+TEST_CASE("what is not finite stays so in fixed point, and all else is added up") {
+  std::uint64_t seed = 0;
   for (const DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
-    for (const double value : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {
-      const SlotPool pool = small_pool(3, 2, 2);
-      std::vector<SlotOperation> operations;
-      for (int i = 0; i < 2; ++i) {
-        operations.push_back(
-            random_operation(pool, {dtype, ReduceOp::sum, 300}, Arithmetic::fixed, {0.3}, random));
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg}) {
+      for (const std::uint64_t one_of : {1, 2, 20, 500}) {
+        for (int repeat = 0; repeat < 10; ++repeat) {
+          Random random(++seed);
+          const SlotPool pool =
+              small_pool(static_cast<std::uint16_t>(1 + below(5, random)), 2, 1 + below(3, random));
+          check_operation(pool, 1 + static_cast<std::uint32_t>(below(2, random)),
+                          spoilt_operation(pool, {dtype, op, 501}, one_of, random), seed);
+        }
       }
-      Buffer input = operations[0].collective.ranks[1].input();
-      put_rounded(input, below(300, random), dtype, value);
-      operations[0].collective.ranks[1] = RankTensor(input, false);
-      SlotNetwork<> network({.pool = pool}, 7);
-      for (std::uint64_t seq = 0; seq < 2; ++seq) {
-        begin_everywhere(network, 3, operations[seq], seq);
-      }
-      network.run();
-      for (std::size_t rank = 0; rank < 3; ++rank) {
-        REQUIRE(network.ends(rank, 0) == 1);
-        REQUIRE(network.failures(rank, 0)[0]);
-        CHECK(network.failures(rank, 0)[0]->code == ErrorCode::input);
-        CHECK(network.failures(rank, 0)[0]->message.starts_with(name_of(dtype)));
-      }
-      check_result(network, operations[1], 1, 1);
     }
   }
+}
+
+TEST_CASE("a block with what is not finite takes one round more, and no other block does") {
+  Random random(7);
+  const SlotPool pool = small_pool(2, 2);
+  constexpr std::size_t kBlocks = 20;
+  std::vector<Buffer> inputs;
+  for (int rank = 0; rank < 2; ++rank) {
+    inputs.push_back(random_elements(16 * kBlocks, DType::float32, random));
+    make_finite(inputs.back(), 16 * kBlocks, DType::float32);
+  }
+  for (const std::size_t block : {3, 4, 11}) {
+    put_rounded(inputs[block % 2], 16 * block + 5, DType::float32, HUGE_VAL);
+  }
+  SlotOperation operation = operation_of(pool, {DType::float32, ReduceOp::sum, 16 * kBlocks},
+                                         Arithmetic::fixed, std::move(inputs), random);
+  SlotNetwork<> network({.pool = pool}, 7);
+  begin_everywhere(network, 2, operation, 0);
+  network.run();
+  check_result(network, operation, 0, 1);
+  CHECK(network.aggregator().counters().results == pool.slots + kBlocks + 3);
 }
 
 // --- Geometry ---

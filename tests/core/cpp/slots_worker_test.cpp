@@ -82,10 +82,7 @@ TEST_CASE("a worker opens every slot, and answers every result") {
   bench.take(result_of(1, 1, 1), {.next = 3}, kStart + Microseconds{400});
   bench.sent(kStart + Microseconds{400});
   bench.take(result_of(1, 2, 1), {}, kStart + Microseconds{500});
-  const auto ended = bench.worker.take_ended();
-  REQUIRE(ended.size() == 1);
-  CHECK(ended[0].seq == 9);
-  CHECK_FALSE(ended[0].failure);
+  CHECK(bench.worker.take_ended() == std::vector<std::uint64_t>{9});
   CHECK_FALSE(bench.worker.next_timer());
   CHECK(bench.values == std::vector<float>(4 * kBlock, 5.0f));
   CHECK(bench.worker.counters().srtt > Microseconds{0});
@@ -136,6 +133,40 @@ TEST_CASE("results that make no sense are ignored") {
   CHECK(is_rejected({.next = 2}, [](auto& header) { header.kind = DatagramKind::contribution; }));
   CHECK_FALSE(is_rejected({.next = 2}, as_it_is));
   CHECK(bench.values[0] == 5.0f);
+}
+
+TEST_CASE("a block is asked for again behind its marks alone, and once") {
+  std::vector<float> values(4 * kBlock, 1.0f);
+  values[3] = INFINITY;
+  SlotWorker worker(kPool, 1);
+  auto* const memory = reinterpret_cast<std::byte*>(values.data());
+  worker.begin(0, {.source = memory,
+                   .out = memory,
+                   .count = values.size(),
+                   .arithmetic = proto::Arithmetic::fixed});
+  const auto sent = [&] {
+    Letter letter{Buffer(kPool.datagram_bytes)};
+    letter.bytes.resize(worker.poll(letter.bytes, kStart));
+    return letter;
+  };
+  const auto is_taken = [&](std::uint64_t round, std::uint8_t present, ColumnRecord column) {
+    DatagramHeader header = result_of(0, round, present);
+    header.dtype = DType::int32;
+    const std::uint64_t results = worker.counters().results;
+    worker.on_datagram(letter_of(header, column, 0.0f).datagram(), kStart);
+    return worker.counters().results == results + 1;
+  };
+  CHECK(sent().column() == ColumnRecord{.next = 0, .exponent = wire::kNotFinite});
+  CHECK_FALSE(is_taken(0, 0, {.next = 0, .exponent = 127}));
+  CHECK(is_taken(0, 0, {.next = 0, .exponent = wire::kNotFinite}));
+  sent();  // The other slot opens.
+  CHECK(sent().column() == ColumnRecord{.next = 0, .exponent = 127});
+  CHECK_FALSE(is_taken(1, 1, {.next = 0, .exponent = wire::kNotFinite}));
+  CHECK_FALSE(is_taken(1, 1, {.next = 2, .exponent = 127}));  // leaves out the finite values
+  CHECK(is_taken(1, 1, {.next = 0, .exponent = 128}));
+  CHECK(sent().column() == ColumnRecord{.next = 2, .exponent = 127});
+  CHECK_FALSE(is_taken(2, 1, {.next = 0, .exponent = 128}));
+  CHECK(is_taken(2, 1, {.next = 2, .exponent = 127}));
 }
 
 TEST_CASE("no result has a block that was not asked for") {
@@ -251,10 +282,7 @@ TEST_CASE("an operation without blocks here ends at once") {
   SlotWorker worker(kPool, 0);
   worker.begin(3, {.count = 0});
   worker.begin(4, {.count = kBlock, .owners = 2, .owner = 1});
-  const auto ended = worker.take_ended();
-  REQUIRE(ended.size() == 2);
-  CHECK(ended[0].seq == 3);
-  CHECK(ended[1].seq == 4);
+  CHECK(worker.take_ended() == std::vector<std::uint64_t>{3, 4});
 }
 
 }  // namespace

@@ -86,13 +86,14 @@ inline Buffer reference_all_reduce(const wire::Descriptor& descriptor,
   return expected;
 }
 
-// One rank's tensor in an operation, in place or apart, on heap memory of exactly its size.
+// One rank's tensor in an operation, in place or apart, on heap memory of exactly its size. An
+// output apart is NaN before it is written.
 class RankTensor {
  public:
   RankTensor(Buffer input, bool in_place)
       : input_(std::move(input)),
         source_(input_),
-        out_(in_place ? Buffer{} : Buffer(input_.size(), std::byte{0xcd})),
+        out_(in_place ? Buffer{} : Buffer(input_.size(), std::byte{0xff})),
         in_place_(in_place) {}
 
   const std::byte* source() const { return source_.data(); }
