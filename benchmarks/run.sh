@@ -110,6 +110,7 @@ measure racks-flat $racks $few --density 1
 measure racks-hierarchy $racks --hierarchy $few --density 1
 
 for engine in udp xdp; do
+    program slots-frozen slots_frozen.py --transport "$engine"
     program slots-kill slots_kill.py --transport "$engine" --kills 20
     program slots-attack slots_attack.py --transport "$engine" --seconds 120
     program slots-tcp slots_beside_tcp.py --transport "$engine" --congestion cubic

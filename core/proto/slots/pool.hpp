@@ -28,6 +28,15 @@ struct SlotPool {
   constexpr std::uint32_t ranks() const { return world_size != 0 ? world_size : workers; }
 };
 
+// Datagrams that a worker sends before it has heard anything: no more than TCP (RFC 6928), and what
+// all workers send at once fits into a receive buffer of 208 KiB, twice that as Linux counts.
+constexpr std::size_t first_window(const SlotPool& pool) {
+  constexpr std::size_t kOfAll = 128, kOfOne = 10, kOrdinaryBytes = 1472;
+  const std::size_t of_all =
+      kOfAll * kOrdinaryBytes / std::max(kOrdinaryBytes, pool.datagram_bytes);
+  return std::clamp(of_all / pool.workers, std::size_t{1}, kOfOne);
+}
+
 enum class Arithmetic : std::uint8_t {
   exact,  // in the tensor's dtype, in rank order: the bits of the stream
   fixed,  // integers of 32 bits, with an exponent for each block

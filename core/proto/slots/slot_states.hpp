@@ -16,16 +16,19 @@ enum class SlotState : std::uint8_t {
   waiting,  // its contribution waits for room in the window
   flying,   // sent, and counted in the window
   overdue,  // sent, and taken for lost
-  urgent,   // goes out as soon as possible, whatever the window
+  lost,     // its timer has run out: it waits for room in the window, before all others
+  urgent,   // recalled: goes out as soon as possible, whatever the window
 };
-inline constexpr std::size_t kSlotStates = 5;
+inline constexpr std::size_t kSlotStates = 6;
 
 enum class SlotStep : std::uint8_t {
   ask,  // there is something to contribute: an operation opens, or a result asks for more
   send,
-  give_up,  // later ones have overtaken it
-  hurry,    // its timer ran out, or it is recalled
-  end,      // it is done with the operation
+  give_up,   // later ones have overtaken it, or nothing comes at all
+  trust,     // it was given up for nothing
+  time_out,  // its timer ran out
+  hurry,     // it is recalled
+  end,       // it is done with the operation
 };
 
 inline constexpr Transition<SlotState, SlotStep> kSlotTransitions[] = {
@@ -36,9 +39,17 @@ inline constexpr Transition<SlotState, SlotStep> kSlotTransitions[] = {
     {SlotState::flying, SlotStep::give_up, SlotState::overdue},
     {SlotState::flying, SlotStep::hurry, SlotState::urgent},
     {SlotState::waiting, SlotStep::hurry, SlotState::urgent},
+    {SlotState::overdue, SlotStep::time_out, SlotState::lost},
+    {SlotState::overdue, SlotStep::send, SlotState::flying},
+    {SlotState::overdue, SlotStep::trust, SlotState::flying},
     {SlotState::overdue, SlotStep::hurry, SlotState::urgent},
     {SlotState::overdue, SlotStep::ask, SlotState::waiting},
     {SlotState::overdue, SlotStep::end, SlotState::idle},
+    {SlotState::lost, SlotStep::send, SlotState::flying},
+    {SlotState::lost, SlotStep::ask, SlotState::waiting},
+    {SlotState::lost, SlotStep::trust, SlotState::flying},
+    {SlotState::lost, SlotStep::hurry, SlotState::urgent},
+    {SlotState::lost, SlotStep::end, SlotState::idle},
     {SlotState::urgent, SlotStep::send, SlotState::flying},
     {SlotState::urgent, SlotStep::ask, SlotState::waiting},
     {SlotState::urgent, SlotStep::end, SlotState::idle},

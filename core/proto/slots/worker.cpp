@@ -7,21 +7,22 @@
 namespace sparsewire::proto {
 namespace {
 
-// One worker repeats what is late, and makes the aggregator recall the others. All others wait
-// longer, for the case that it cannot.
-constexpr int kPatienceOfOthers = 4;
-constexpr Microseconds kLeastPatienceOfOthers{20'000};
-constexpr Microseconds kMostPatience{1'000'000};
-constexpr std::uint32_t kMostDoublings = 2;
-// Timeouts from one worker's turn to the next: what the first one asks for takes two round trips to
-// come.
+constexpr Microseconds kMostPatience{4'000'000};
+constexpr std::uint32_t kMostDoublings = 12;
+// One worker repeats what is overdue, and makes the aggregator recall the others. All others wait
+// longer, for the case that it cannot. Timeouts from one worker's turn to the next: what the first
+// one asks for takes two round trips to come.
 constexpr std::uint32_t kTurn = 3;
 
 }  // namespace
 
 SlotWorker::SlotWorker(const SlotPool& pool, std::uint16_t worker)
-    : slots_(pool.slots), pool_(pool), worker_(worker), states_(pool.slots), window_(pool.slots) {
-  counters_.window = static_cast<std::uint32_t>(window_.size());
+    : slots_(pool.slots),
+      pool_(pool),
+      worker_(worker),
+      states_(pool.slots),
+      window_(pool.slots, first_window(pool)) {
+  note_window();
 }
 
 // --- Operations ---
@@ -61,58 +62,92 @@ void SlotWorker::drop_all() {
   states_ = SlotStates(pool_.slots);
   operations_.clear();
   ended_.clear();
+  silence_ = {};
 }
 
 // --- Sending ---
 
 bool SlotWorker::awaits_result(std::uint16_t slot) const {
   const SlotState state = states_.of(slot);
-  return state == SlotState::flying || state == SlotState::overdue;
+  return state == SlotState::flying || state == SlotState::overdue || state == SlotState::lost;
 }
 
-// How long a contribution may be on its way. It doubles each time that it was in vain. Workers take
-// turns, which differ from round to round. Where later results have come, each comes in a while
-// after the one before. Where none come, all but the first wait: some worker may just be slow.
+bool SlotWorker::awaits_any() const {
+  return states_.has(SlotState::flying) || states_.has(SlotState::overdue) ||
+         states_.has(SlotState::lost);
+}
+
+// How long a contribution may be on its way while results of others come. It doubles each time that
+// it was in vain. Workers take turns, which differ from round to round.
 Microseconds SlotWorker::patience(std::uint16_t number) const {
   const Slot& slot = slots_[number];
-  const std::uint32_t first = (number + slot.round) % pool_.workers;
+  const auto first = static_cast<std::uint32_t>((number + slot.round) % pool_.workers);
   const std::uint32_t turn = (worker_ + pool_.workers - first) % pool_.workers;
-  Microseconds patience = round_trip_.timeout();
-  if (states_.of(number) == SlotState::overdue) {
-    patience = (1 + kTurn * turn) * round_trip_.timeout_of_overtaken();
-  } else if (turn != 0) {
-    patience = std::max(kPatienceOfOthers * patience, kLeastPatienceOfOthers);
-  }
+  const Microseconds patience = (1 + kTurn * turn) * round_trip_.timeout_of_overtaken();
   return std::min(patience * (1 << std::min(slot.timeouts, kMostDoublings)), kMostPatience);
 }
 
-// As long as nothing has overtaken it, a contribution may wait in a queue: every result that comes
-// gives it more time, as every acknowledgement does in TCP (RFC 6298).
 Microseconds SlotWorker::due(std::uint16_t slot) const {
-  const Microseconds sent = slots_[slot].sent;
-  const bool is_overtaken = states_.of(slot) == SlotState::overdue;
-  return (is_overtaken ? sent : std::max(sent, last_result_)) + patience(slot);
+  return std::max(slots_[slot].sent, trusted_) + patience(slot);
 }
 
+// As long as nothing has overtaken it, a contribution may wait in a queue: every result that comes
+// gives all of them more time, as every acknowledgement does in TCP (RFC 6298).
 void SlotWorker::expire(Microseconds now) {
   look_at_timers_ = Microseconds::max();
+  if (!awaits_any()) return;
+  const Microseconds timeout = round_trip_.timeout();
+  if (silence_.due(timeout) <= now) fall_silent(now);
+  look_at_timers_ = silence_.due(timeout);
+  if (!silence_.is_silent()) expire_overdue(now);
+}
+
+// Some worker may just be slow; or nothing passes any more. The probe tells, and all that was on
+// its way leaves the window.
+void SlotWorker::fall_silent(Microseconds now) {
+  ++counters_.timeouts;
+  if (!silence_.is_silent()) window_.on_silence(now);
+  note_window();
+  silence_.time_out(now, round_trip_.timeout());
+  while (const auto slot = states_.first(SlotState::flying)) states_.move(*slot, SlotStep::give_up);
+}
+
+void SlotWorker::expire_overdue(Microseconds now) {
   for (std::uint16_t slot = 0; slot < pool_.slots; ++slot) {
-    if (!awaits_result(slot)) continue;
+    if (states_.of(slot) != SlotState::overdue) continue;
     const Microseconds due = this->due(slot);
-    if (due > now) {
-      look_at_timers_ = std::min(look_at_timers_, due);
-      continue;
-    }
-    ++counters_.timeouts;
-    ++slots_[slot].timeouts;
-    states_.move(slot, SlotStep::hurry);
+    due > now ? void(look_at_timers_ = std::min(look_at_timers_, due)) : time_out(slot, now);
   }
+}
+
+// What a silence has taken from the window is not taken twice.
+void SlotWorker::time_out(std::uint16_t slot, Microseconds now) {
+  ++counters_.timeouts;
+  ++slots_[slot].timeouts;
+  states_.move(slot, SlotStep::time_out);
+  const bool is_of_silence = silence_.is_doubting() && slots_[slot].first_sent < silence_.since();
+  if (!is_of_silence) on_loss(slots_[slot], now);
 }
 
 std::optional<std::uint16_t> SlotWorker::next_to_send() const {
   if (states_.has(SlotState::urgent)) return states_.first(SlotState::urgent);
-  if (!window_.has_room(states_.size(SlotState::flying))) return {};
+  if (silence_.is_silent()) return probe();
+  const std::size_t in_flight = states_.size(SlotState::flying);
+  if (states_.has(SlotState::lost) && window_.may_repeat(in_flight)) {
+    return states_.first(SlotState::lost);
+  }
+  if (!window_.has_room(in_flight)) return {};
   return states_.first(SlotState::waiting);
+}
+
+// The first, as other workers' is, and the same one until something comes: where it has arrived,
+// to repeat it has the aggregator recall those who are missing.
+std::optional<std::uint16_t> SlotWorker::probe() const {
+  if (silence_.state() != SilenceState::probing) return {};
+  for (std::uint16_t slot = 0; slot < pool_.slots; ++slot) {
+    if (awaits_result(slot)) return slot;
+  }
+  return {};
 }
 
 bool SlotWorker::has_work(Microseconds now) const {
@@ -120,7 +155,7 @@ bool SlotWorker::has_work(Microseconds now) const {
 }
 
 std::optional<Microseconds> SlotWorker::next_timer() const {
-  if (!states_.has(SlotState::flying) && !states_.has(SlotState::overdue)) return {};
+  if (!awaits_any()) return {};
   return look_at_timers_;
 }
 
@@ -182,13 +217,26 @@ std::size_t SlotWorker::write(std::uint16_t number, std::span<std::byte> out) {
 }
 
 void SlotWorker::note_sent(std::uint16_t number, Microseconds now) {
+  if (!awaits_any()) begin_to_wait(now);
   Slot& slot = slots_[number];
+  if (states_.of(number) == SlotState::lost) window_.on_repeat();
   states_.move(number, SlotStep::send);
   slot.sent = now;
   slot.number = ++counters_.datagrams;
   if (slot.sendings == 0) slot.first_sent = now;
   if (slot.sendings++ != 0) ++counters_.retransmissions;
-  look_at_timers_ = std::min(look_at_timers_, now + patience(number));
+  silence_.on_sent(now);
+  look_at_timers_ = std::min(look_at_timers_, silence_.due(round_trip_.timeout()));
+}
+
+// After a while, nobody knows what the path has room for (RFC 5681, 4.1). Where nothing was awaited
+// any more, nothing is left that could deny that a silence was one of losses.
+void SlotWorker::begin_to_wait(Microseconds now) {
+  silence_.confirm();
+  window_.accept_silence();
+  if (now - silence_.heard() > round_trip_.timeout()) window_.restart();
+  note_window();
+  silence_.hear(now);
 }
 
 }  // namespace sparsewire::proto

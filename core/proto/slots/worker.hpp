@@ -1,6 +1,6 @@
 // The worker's half of the slots: every operation of one rank in flight at one aggregator. It
 // answers every result with its own block or with an empty acknowledgement (OmniReduce's Algorithm
-// 2), repeats what may be lost, and keeps to a window.
+// 2), repeats what may be lost, keeps to a window, and falls silent where nothing comes back.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 
 #include "proto/slots/columns.hpp"
 #include "proto/slots/pool.hpp"
+#include "proto/slots/silence.hpp"
 #include "proto/slots/slot_states.hpp"
 #include "proto/slots/window.hpp"
 #include "wire/datagram.hpp"
@@ -55,6 +56,8 @@ class SlotWorker {
 
   // The operations that have ended since.
   std::vector<std::uint64_t> take_ended();
+  // Whether some operation has not ended.
+  bool is_busy() const { return !operations_.empty(); }
 
   // Lets go of all tensors; nothing is sent any more.
   void drop_all();
@@ -73,7 +76,7 @@ class SlotWorker {
     bool opens = false;       // This is its first round of the operation: nothing is asked for.
     std::uint8_t columns_present = 0;  // bit c: its own block is the one asked for
     std::uint32_t sendings = 0;        // in this round
-    std::uint32_t timeouts = 0;        // in this round
+    std::uint32_t timeouts = 0;        // in this round, while results of others came
     std::uint64_t operation = 0;       // as operations are counted
     std::uint64_t number = 0;          // of its last datagram
     Microseconds first_sent{0};        // in this round
@@ -98,10 +101,16 @@ class SlotWorker {
 
   // Sending.
   void expire(Microseconds now);
+  void fall_silent(Microseconds now);
+  void expire_overdue(Microseconds now);
+  void time_out(std::uint16_t slot, Microseconds now);
   bool awaits_result(std::uint16_t slot) const;
+  bool awaits_any() const;
   Microseconds patience(std::uint16_t slot) const;
   Microseconds due(std::uint16_t slot) const;
   std::optional<std::uint16_t> next_to_send() const;
+  std::optional<std::uint16_t> probe() const;
+  void begin_to_wait(Microseconds now);
   void look_ahead(std::uint16_t slot);
   std::size_t write(std::uint16_t slot, std::span<std::byte> out);
   void note_sent(std::uint16_t slot, Microseconds now);
@@ -112,11 +121,16 @@ class SlotWorker {
   bool may_ask(std::uint16_t slot, std::size_t column, const wire::ColumnRecord& asked) const;
   void on_result(const wire::Datagram& result, Microseconds now);
   void on_recall(std::uint16_t slot, Microseconds now);
+  void hear(Microseconds now);
   void measure(const Slot& slot, const wire::Datagram& result, Microseconds now);
+  void on_only_sending(const Slot& slot, bool was_last, Microseconds now);
+  void give_up_overtaken();
+  void on_false_alarm(Microseconds now);
   void take_values(const Slot& slot, const wire::Datagram& result);
   bool take_questions(Slot& slot, const wire::Datagram& result);
   void end(std::uint16_t slot);
   void on_loss(const Slot& slot, Microseconds now);
+  void note_window() { counters_.window = static_cast<std::uint32_t>(window_.size()); }
 
   SlotPool pool_;
   std::uint16_t worker_;
@@ -127,7 +141,8 @@ class SlotWorker {
   RoundTrip round_trip_;
   CongestionWindow window_;
   Overtaking overtaking_;
-  Microseconds last_result_{0};
+  Silence silence_;
+  Microseconds trusted_{0};  // the last time that nothing was lost, although nothing came
   Microseconds look_at_timers_ = Microseconds::max();  // none runs out before
   SlotCounters counters_;
 };

@@ -18,8 +18,14 @@ void SlotWorker::on_datagram(const wire::Datagram& datagram, Microseconds now) {
   const std::uint32_t behind = slot.round - header.round;
   const bool is_idle = states_.of(header.slot) == SlotState::idle;
   if (behind == 0 && !is_idle && slot.sendings != 0) return on_result(datagram, now);
-  if (behind == 1 && is_recall) return on_recall(header.slot, now);
-  ++(behind == 1 ? counters_.duplicates : counters_.stale);
+  if (behind != 1) return void(++counters_.stale);
+  hear(now);
+  is_recall ? on_recall(header.slot, now) : void(++counters_.duplicates);
+}
+
+void SlotWorker::hear(Microseconds now) {
+  if (silence_.is_silent()) look_at_timers_ = now;  // They have stood still.
+  silence_.hear(now);
 }
 
 bool SlotWorker::is_ours(const wire::DatagramHeader& header) const {
@@ -32,16 +38,16 @@ bool SlotWorker::is_ours(const wire::DatagramHeader& header) const {
 // The contribution has not come, although another worker's came twice. If it is on its way, it was
 // sent just now.
 void SlotWorker::on_recall(std::uint16_t number, Microseconds now) {
-  const SlotState state = states_.of(number);
-  if (state == SlotState::waiting) return states_.move(number, SlotStep::hurry);
+  if (states_.of(number) == SlotState::waiting) return states_.move(number, SlotStep::hurry);
   if (!awaits_result(number) || now - slots_[number].sent < round_trip_.timeout() / 2) return;
   states_.move(number, SlotStep::hurry);
   on_loss(slots_[number], now);
 }
 
 void SlotWorker::on_loss(const Slot& slot, Microseconds now) {
+  silence_.confirm();
   window_.on_loss(slot.first_sent, now);
-  counters_.window = static_cast<std::uint32_t>(window_.size());
+  note_window();
 }
 
 // --- Results ---
@@ -53,6 +59,7 @@ void SlotWorker::on_result(const wire::Datagram& result, Microseconds now) {
     return;
   }
   ++counters_.results;
+  hear(now);
   Slot& slot = slots_[number];
   measure(slot, result, now);
   take_values(slot, result);
@@ -99,25 +106,46 @@ bool SlotWorker::may_ask(std::uint16_t number, std::size_t at,
          asked.next % layout.stride == first && has_exponent;
 }
 
-// A time is taken only of what was sent once (Karn), and not of a recall: it is not the answer.
 void SlotWorker::measure(const Slot& slot, const wire::Datagram& result, Microseconds now) {
   const bool is_recall = result.header.kind == wire::DatagramKind::recall;
-  if (slot.sendings == 1 && !is_recall) {
-    round_trip_.add(now - slot.sent);
-    window_.on_sample(now - slot.sent);
-  }
-  counters_.srtt = round_trip_.smoothed();
-  counters_.rttvar = round_trip_.variation();
-  const bool came_late = slot.sendings > 1 && result.header.worker == worker_;
+  const bool was_last = result.header.worker == worker_;
+  if (slot.sendings == 1 && !is_recall) on_only_sending(slot, was_last, now);
   window_.on_result(now);
-  if (is_recall || came_late) on_loss(slot, now);
-  counters_.window = static_cast<std::uint32_t>(window_.size());
-  last_result_ = now;
+  if (is_recall || (slot.sendings > 1 && was_last)) on_loss(slot, now);
+  note_window();
   overtaking_.on_result(slot.number);
+  give_up_overtaken();
+}
+
+// A time is taken only of what was sent once (Karn). Where others were last, and it was given up,
+// the result has waited for them, and tells nothing of the path.
+void SlotWorker::on_only_sending(const Slot& slot, bool was_last, Microseconds now) {
+  const auto number = static_cast<std::uint16_t>(&slot - slots_.data());
+  if (was_last || states_.of(number) == SlotState::flying) {
+    round_trip_.add(now - slot.sent, was_last);
+    window_.on_sample(now - slot.sent, now);
+    counters_.srtt = round_trip_.smoothed();
+    counters_.rttvar = round_trip_.variation();
+  }
+  if (silence_.is_doubting() && slot.sent < silence_.since()) on_false_alarm(now);
+}
+
+void SlotWorker::give_up_overtaken() {
   while (const auto first = states_.first(SlotState::flying)) {
     if (!overtaking_.has_overtaken(slots_[*first].number)) break;
     states_.move(*first, SlotStep::give_up);
     look_at_timers_ = std::min(look_at_timers_, due(*first));
+  }
+}
+
+// What was sent before the silence, and not again, has got there: so nothing was lost (F-RTO,
+// RFC 5682), and all is as it was (Eifel, RFC 4015).
+void SlotWorker::on_false_alarm(Microseconds now) {
+  silence_.deny();
+  window_.restore();
+  trusted_ = now;
+  for (const SlotState given_up : {SlotState::lost, SlotState::overdue}) {
+    while (const auto slot = states_.first(given_up)) states_.move(*slot, SlotStep::trust);
   }
 }
 

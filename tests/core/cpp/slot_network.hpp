@@ -37,6 +37,7 @@ class SlotNetwork {
   struct Counts {
     std::uint64_t datagrams = 0;  // given to a link
     std::uint64_t lost = 0;       // those that did not arrive, or not whole
+    std::uint64_t bytes_up = 0;   // from workers, on the wire
   };
 
   SlotNetwork(const NetworkShape& shape, std::uint64_t seed)
@@ -83,6 +84,14 @@ class SlotNetwork {
     }
   }
 
+  // From then on it does nothing; what comes for it stays in its receive buffer.
+  void freeze(std::size_t worker) { hosts_[worker].is_frozen = true; }
+  void thaw(std::size_t worker) {
+    hosts_[worker].is_frozen = false;
+    for (std::uint32_t i = 0; i < shape_.aggregators; ++i) wake(worker, i);
+  }
+  void set_faults(const Faults& faults) { shape_.faults = faults; }
+
   // Until all is done, or for so long.
   void run(Nanoseconds patience = std::chrono::minutes{10}) { time_.run(time_.now() + patience); }
 
@@ -118,6 +127,7 @@ class SlotNetwork {
     std::vector<std::unique_ptr<End>> ends = {};
     std::map<std::uint64_t, std::size_t> ended = {};
     Nanoseconds last_end{0};
+    bool is_frozen = false;
   };
 
   struct Rack {
@@ -178,6 +188,7 @@ class SlotNetwork {
   void send_up(std::size_t worker, std::size_t aggregator, std::span<std::byte> datagram) {
     key_.seal(datagram);
     Host& host = hosts_[worker];
+    counts_.bytes_up += datagram.size() + kDatagramOverhead;
     cross(host.up, Buffer(datagram.begin(), datagram.end()),
           [=, this, &host](Buffer arrived) { at_aggregator(host.rack, aggregator, arrived); });
   }
@@ -265,6 +276,7 @@ class SlotNetwork {
 
   void act(std::size_t number, std::size_t aggregator) {
     Host& host = hosts_[number];
+    if (host.is_frozen) return;
     End& end = *host.ends[aggregator];
     while (!end.inbox.empty()) {
       const auto datagram = wire::decode_datagram(end.inbox.front());
