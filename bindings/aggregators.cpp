@@ -52,6 +52,10 @@ nb::dict aggregator_stats_dict(const comm::Aggregator& self) {
   dict["datagrams_sent"] = stats.datagrams.datagrams_sent;
   dict["datagrams_received"] = stats.datagrams.datagrams_received;
   dict["datagrams_dropped"] = stats.datagrams.dropped;
+  dict["datagrams_overrun"] = stats.datagrams.overruns;
+  dict["datagram_errors"] = stats.datagrams.errors;
+  dict["datagram_last_error"] = stats.datagrams.last_error;
+  dict["datagram_buffer"] = stats.receive_buffer;
   dict["datagrams_strange"] = stats.strange_datagrams;
   return dict;
 }
@@ -66,6 +70,10 @@ nb::dict rack_stats_dict(const comm::RackAggregator& self) {
   dict["datagrams_sent"] = stats.below.datagrams_sent + stats.above.datagrams_sent;
   dict["datagrams_received"] = stats.below.datagrams_received + stats.above.datagrams_received;
   dict["datagrams_dropped"] = stats.below.dropped + stats.above.dropped;
+  dict["datagrams_overrun"] = stats.below.overruns + stats.above.overruns;
+  dict["datagram_errors"] = stats.below.errors + stats.above.errors;
+  dict["datagram_last_error"] = stats.last_error;
+  dict["datagram_buffer"] = stats.receive_buffer;
   dict["datagrams_strange"] = stats.strange_datagrams;
   dict["datagrams_sent_up"] = stats.above.datagrams_sent;
   dict["datagrams_received_from_above"] = stats.above.datagrams_received;

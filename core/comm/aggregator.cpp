@@ -34,6 +34,7 @@ Aggregator::Aggregator(const AggregatorLimits& limits, int datagrams,
                                                   .disturbance = disturbance});
     thread_.watch(*datagrams_);
   }
+  publish_stats();
   thread_.start();
 }
 
@@ -99,16 +100,26 @@ void Aggregator::progress(Clock::time_point now) {
   }
   if (reaps) next_reaping_ = now + kReapingInterval;
   forget_closed();
-  publish_stats();
+  // Figures that find no memory are told the next time.
+  (void)guarded([this]() -> Status {
+    publish_stats();
+    return {};
+  });
 }
 
-// A turn is bounded, so garbage cannot keep connections waiting.
+// A turn is bounded, so garbage cannot keep connections waiting. Where there is no memory, the one
+// job ends that it hits.
 void Aggregator::receive_datagrams(Clock::time_point now) {
   const auto take = [this](std::span<std::byte> data, const net::Address& from) {
-    const auto job = wire::job_of(data);
-    const auto at = job ? jobs_.find(*job) : jobs_.end();
-    if (at == jobs_.end()) return void(++strange_datagrams_);
-    at->second.on_datagram(data, from, *datagrams_);
+    auto at = jobs_.end();
+    const auto handed = [&]() -> Status {
+      const auto job = wire::job_of(data);
+      if (job) at = jobs_.find(*job);
+      at == jobs_.end() ? void(++strange_datagrams_)
+                        : at->second.on_datagram(data, from, *datagrams_);
+      return {};
+    };
+    if (guarded(handed) && at != jobs_.end()) at->second.drop();
   };
   const proto::Microseconds time = microseconds_of(now);
   datagrams_->receive(time, take);
@@ -161,7 +172,10 @@ void Aggregator::publish_stats() {
   stats_.bytes_received = bytes_received_closed_;
   stats_.memory = 0;
   stats_.memory_reserved = budget_.reserved();
-  if (datagrams_) stats_.datagrams = datagrams_->counters();
+  if (datagrams_) {
+    stats_.datagrams = datagrams_->counters();
+    stats_.receive_buffer = datagrams_->receive_buffer();
+  }
   stats_.strange_datagrams = strange_datagrams_;
   stats_.slots.clear();
   for (const auto& [id, job] : jobs_) {

@@ -20,7 +20,8 @@ struct AggregatorStats {
   std::uint64_t memory = 0;           // bytes held for jobs now
   std::uint64_t memory_reserved = 0;  // bytes that the jobs may come to need
   net::UdpCounters datagrams;
-  std::uint64_t strange_datagrams = 0;                           // of no job that is here
+  std::size_t receive_buffer = 0;       // bytes that the system grants to datagrams
+  std::uint64_t strange_datagrams = 0;  // of no job that is here
   std::map<std::uint64_t, proto::SlotAggregatorCounters> slots;  // by job
 };
 

@@ -169,6 +169,8 @@ void LaneSlots::publish() {
     add(SlotFigure::datagram_bytes_sent, socket.bytes_sent);
     add(SlotFigure::datagram_bytes_received, socket.bytes_received);
     add(SlotFigure::datagrams_dropped, socket.dropped);
+    add(SlotFigure::datagrams_overrun, socket.overruns);
+    add(SlotFigure::datagram_errors, socket.errors);
     add(SlotFigure::datagrams_rejected, slots.rejected);
     add(SlotFigure::retransmissions, slots.retransmissions);
     add(SlotFigure::timeouts, slots.timeouts);

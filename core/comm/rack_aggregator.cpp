@@ -85,21 +85,26 @@ void RackAggregator::progress(Clock::time_point now) {
   }
   workers_.flush(time);
   parent_.flush(time);
-  publish_stats();
+  // Figures that find no memory are told the next time.
+  (void)guarded([this]() -> Status {
+    publish_stats();
+    return {};
+  });
 }
 
 // Where there is no memory, the one job ends that it hits: its datagrams find nobody any more.
 void RackAggregator::take(std::span<std::byte> data, const net::Address& from,
                           net::UdpSocket& socket) {
-  const auto job = wire::job_of(data);
-  const auto at = job ? jobs_.find(*job) : jobs_.end();
-  if (at == jobs_.end()) return void(++counts_.strange_datagrams);
-  JobSlots& slots = *at->second.slots;
+  auto at = jobs_.end();
   const auto handed = [&]() -> Status {
+    const auto job = wire::job_of(data);
+    if (job) at = jobs_.find(*job);
+    if (at == jobs_.end()) return void(++counts_.strange_datagrams), Status{};
+    JobSlots& slots = *at->second.slots;
     &socket == &parent_ ? slots.on_parent(data, workers_) : slots.on_datagram(data, from, workers_);
     return {};
   };
-  if (guarded(handed)) forget(*job);
+  if (guarded(handed) && at != jobs_.end()) forget(at->first);
 }
 
 std::optional<std::chrono::milliseconds> RackAggregator::patience(Clock::time_point now) {
@@ -129,6 +134,10 @@ void RackAggregator::publish_stats() {
   counts_.jobs = jobs_.size();
   counts_.below = workers_.counters();
   counts_.above = parent_.counters();
+  counts_.receive_buffer = std::min(workers_.receive_buffer(), parent_.receive_buffer());
+  for (net::UdpSocket* const socket : {&workers_, &parent_}) {
+    if (const auto error = socket->take_error()) counts_.last_error = error.value();
+  }
   const std::lock_guard lock(mutex_);
   stats_ = counts_;
   for (const auto& [id, job] : jobs_) stats_.slots.emplace(id, job.slots->counters());

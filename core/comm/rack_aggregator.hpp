@@ -22,6 +22,8 @@ struct RackStats {
   std::uint64_t memory = 0;        // bytes, of all jobs
   net::UdpCounters below;          // to and from workers
   net::UdpCounters above;          // to and from the parent
+  int last_error = 0;              // of either socket, as errno has it
+  std::size_t receive_buffer = 0;  // bytes that the system grants to each
   std::uint64_t strange_datagrams = 0;
   std::map<std::uint64_t, proto::SlotAggregatorCounters> slots;  // by job
 };

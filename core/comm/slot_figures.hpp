@@ -15,7 +15,9 @@ enum class SlotFigure : std::uint8_t {
   datagram_bytes_sent,
   datagram_bytes_received,
   datagrams_rejected,  // not sealed, of another job, or without sense
-  datagrams_dropped,   // for want of room on this host
+  datagrams_dropped,   // on their way out, for want of room on this host
+  datagrams_overrun,   // on their way in, because the receive buffer was full
+  datagram_errors,     // that the system told of the sockets
   retransmissions,
   timeouts,
   duplicates,
@@ -23,7 +25,7 @@ enum class SlotFigure : std::uint8_t {
   rtt_us,  // smoothed; of the slowest path
   window,  // datagrams; of the narrowest path
 };
-inline constexpr std::size_t kSlotFigureCount = 12;
+inline constexpr std::size_t kSlotFigureCount = 14;
 
 constexpr std::string_view name_of(SlotFigure figure) {
   constexpr std::string_view names[kSlotFigureCount] = {"datagrams_sent",
@@ -32,6 +34,8 @@ constexpr std::string_view name_of(SlotFigure figure) {
                                                         "datagram_bytes_received",
                                                         "datagrams_rejected",
                                                         "datagrams_dropped",
+                                                        "datagrams_overrun",
+                                                        "datagram_errors",
                                                         "retransmissions",
                                                         "timeouts",
                                                         "duplicates",

@@ -2,21 +2,22 @@
 #include "net/udp/inbox.hpp"
 
 #include <cstring>
+#include <optional>
 
 #include "net/udp/offload_options.hpp"
 
 namespace sparsewire::net {
 namespace {
 
-// What the system tells of a message that it has put together; 0 where it has not.
-std::size_t segment_in(msghdr& header) {
+// What the system tells beside a message, of this kind.
+std::optional<std::uint32_t> told_in(msghdr& header, int level, int type) {
   for (cmsghdr* one = CMSG_FIRSTHDR(&header); one; one = CMSG_NXTHDR(&header, one)) {
-    if (one->cmsg_level != SOL_UDP || one->cmsg_type != UDP_GRO) continue;
-    int size;
-    std::memcpy(&size, CMSG_DATA(one), sizeof size);
-    return size > 0 ? static_cast<std::size_t>(size) : 0;
+    if (one->cmsg_level != level || one->cmsg_type != type) continue;
+    std::uint32_t value;
+    std::memcpy(&value, CMSG_DATA(one), sizeof value);
+    return value;
   }
-  return 0;
+  return {};
 }
 
 }  // namespace
@@ -40,7 +41,9 @@ Inbox::Message Inbox::message(std::size_t index) {
   msghdr& header = headers_[index].msg_hdr;
   const std::span data(memory_.get() + index * kMessageBytes, headers_[index].msg_len);
   senders_[index].size = header.msg_namelen;
-  const std::size_t segment = segment_in(header);
+  overruns_ = told_in(header, SOL_SOCKET, SO_RXQ_OVFL).value_or(overruns_);
+  // Of a message that the system has put together.
+  const std::size_t segment = told_in(header, SOL_UDP, UDP_GRO).value_or(0);
   return {data, segment != 0 ? segment : data.size(), Address::of(senders_[index])};
 }
 

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -28,6 +29,8 @@ class Inbox {
     Address from;
   };
   Message message(std::size_t index);
+  // How many datagrams the system has dropped so far, because nobody had received those before.
+  std::uint32_t overruns() const { return overruns_; }
 
  private:
   std::unique_ptr<std::byte[]> memory_ =
@@ -36,9 +39,10 @@ class Inbox {
   std::array<iovec, kMessages> vectors_;
   std::array<SystemAddress, kMessages> senders_;
   struct Control {
-    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> bytes;
+    alignas(cmsghdr) std::array<std::byte, 2 * CMSG_SPACE(sizeof(int))> bytes;
   };
   std::array<Control, kMessages> controls_;
+  std::uint32_t overruns_ = 0;
 };
 
 }  // namespace sparsewire::net

@@ -14,8 +14,6 @@
 namespace sparsewire::net {
 namespace {
 
-constexpr int kSocketBufferBytes = 4 << 20;
-
 // Of one turn, before others get theirs.
 constexpr std::size_t kBytesPerTurn = std::size_t{256} * 1024;
 constexpr std::size_t kMessagesPerTurn = 64;
@@ -32,8 +30,8 @@ std::optional<int> option(int fd, int level, int name) {
 }
 
 void enlarge(int fd, int forced, int granted) {
-  if (!set_option(fd, SOL_SOCKET, forced, kSocketBufferBytes)) {
-    set_option(fd, SOL_SOCKET, granted, kSocketBufferBytes);
+  if (!set_option(fd, SOL_SOCKET, forced, static_cast<int>(kUdpBufferBytes))) {
+    set_option(fd, SOL_SOCKET, granted, static_cast<int>(kUdpBufferBytes));
   }
 }
 
@@ -70,6 +68,8 @@ UdpSocket::UdpSocket(int fd, const UdpOptions& options)
   if (options.disturbance) disturbed_ = std::make_unique<Disturbed>(*options.disturbance);
   enlarge(fd, SO_RCVBUFFORCE, SO_RCVBUF);
   enlarge(fd, SO_SNDBUFFORCE, SO_SNDBUF);
+  receive_buffer_ = static_cast<std::size_t>(option(fd, SOL_SOCKET, SO_RCVBUF).value_or(0)) / 2;
+  set_option(fd, SOL_SOCKET, SO_RXQ_OVFL, 1);
   forbid_fragments(fd);
   if (options.receiving != Offload::none) set_option(fd, SOL_UDP, UDP_GRO, 1);
 }
@@ -107,6 +107,7 @@ void UdpSocket::await_room() {
 
 void UdpSocket::note_error(int error) {
   ++counters_.errors;
+  counters_.last_error = error;
   error_ = std::error_code(error, std::generic_category());
 }
 
@@ -126,6 +127,7 @@ void UdpSocket::receive(Microseconds now, const Visit& visit) {
     for (int i = 0; i < got && is_open(); ++i) {
       hand_out(inbox_.message(static_cast<std::size_t>(i)), now, visit);
     }
+    counters_.overruns = inbox_.overruns();
   }
   if (disturbed_) disturbed_->in.release(now, visit);
 }
@@ -231,6 +233,13 @@ DisturbanceCounters UdpSocket::disturbances() const {
   const DisturbanceCounters& in = disturbed_->in.counters();
   return {out.lost + in.lost, out.duplicated + in.duplicated, out.reordered + in.reordered,
           out.corrupted + in.corrupted};
+}
+
+std::optional<std::string> refused_buffer(const UdpSocket& socket, std::size_t needed) {
+  if (socket.receive_buffer() >= std::min(needed, kUdpBufferBytes)) return {};
+  return "datagrams may be dropped on this host: the system grants a receive buffer of " +
+         std::to_string(socket.receive_buffer()) + " bytes; set the sysctl net.core.rmem_max to " +
+         std::to_string(kUdpBufferBytes);
 }
 
 std::size_t largest_datagram(int fd) {

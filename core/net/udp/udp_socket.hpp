@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <system_error>
 #include <vector>
 
@@ -36,8 +37,10 @@ struct UdpCounters {
   std::uint64_t bytes_received = 0;
   std::uint64_t messages_sent = 0;  // of one or several datagrams
   std::uint64_t messages_received = 0;
-  std::uint64_t dropped = 0;  // datagrams, for want of room, or refused by the system
-  std::uint64_t errors = 0;   // that system calls told
+  std::uint64_t dropped = 0;   // datagrams, for want of room, or refused by the system
+  std::uint64_t overruns = 0;  // that came, and found no room in the receive buffer
+  std::uint64_t errors = 0;    // that system calls told
+  int last_error = 0;          // the last of them, as errno has it
 };
 
 class UdpSocket final : public Ready {
@@ -74,6 +77,8 @@ class UdpSocket final : public Ready {
   // Without an address it goes to whoever the socket is connected to.
   void commit(std::size_t size, const Address& to = {}) { commit(size, {&to, 1}); }
   void commit(std::size_t size, std::span<const Address> to);
+  // Counts datagrams that found no room.
+  void drop(std::size_t datagrams) { counters_.dropped += datagrams; }
 
   // Whether flush() can send something.
   bool is_writable() const { return is_open() && writable_ && has_output(); }
@@ -88,6 +93,8 @@ class UdpSocket final : public Ready {
   // message_size, where a datagram does not fit on the path, or others. None ends anything.
   std::error_code take_error();
   const UdpCounters& counters() const { return counters_; }
+  // Bytes of datagrams that may wait here to be received, as the system grants them.
+  std::size_t receive_buffer() const { return receive_buffer_; }
   // Both ways; none where nothing is disturbed.
   DisturbanceCounters disturbances() const;
 
@@ -118,7 +125,14 @@ class UdpSocket final : public Ready {
   bool writable_ = true;
   std::error_code error_;
   UdpCounters counters_;
+  std::size_t receive_buffer_ = 0;
 };
+
+// What is asked of the system for each direction of a socket, in bytes.
+inline constexpr std::size_t kUdpBufferBytes = 4 << 20;
+
+// Where the system grants less than is needed: what to set.
+std::optional<std::string> refused_buffer(const UdpSocket& socket, std::size_t needed);
 
 // The largest datagram that fits on a connected socket's path in one piece, as far as is known.
 std::size_t largest_datagram(int fd);

@@ -27,6 +27,10 @@ TOTALS = (
     Metric("datagrams_sent", "Datagrams sent by this process."),
     Metric("datagrams_received", "Datagrams received by this process."),
     Metric("datagrams_dropped", "Datagrams not sent for want of room on this host."),
+    Metric("datagrams_overrun", "Datagrams that came and found the receive buffer full."),
+    Metric("datagram_errors", "Errors that the system told of the sockets of datagrams."),
+    Metric("datagram_last_error", "The last of them, as errno has it.", False),
+    Metric("datagram_buffer", "Bytes of the receive buffer that the system grants.", False),
     Metric("datagrams_strange", "Datagrams of no job that is here."),
 )
 RANKS = Metric("job_ranks", "Ranks of a job.", False)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sparsewire._core import Aggregator as Core
+from sparsewire.meeting.datagram_log import DatagramLog
 from sparsewire.meeting.datagrams import bind_datagrams, datagram_key
 from sparsewire.meeting.handshake import (
     ANY_PEER,
@@ -215,7 +216,7 @@ class AggregatorServer:
 
     def serve(self, until: Callable[[], bool] = lambda: False) -> None:
         """Let workers in until `until()`, which is asked about twice a second, is true."""
-        next_look = 0.0
+        next_look, log = 0.0, DatagramLog()
         while not until():
             started = time.thread_time()
             for connection, hello in self._arrivals():
@@ -227,6 +228,7 @@ class AggregatorServer:
                 self._guard.forget_departed(self._core)
                 if below := self._plane or self._rack:
                     below.keep(self._guard.jobs)
+                log.look(self.stats())
                 next_look = time.monotonic() + _POLL_S
             _rest(time.thread_time() - started)
 
@@ -242,7 +244,7 @@ class AggregatorServer:
         which counts the strange ones alone."""
         stats = self._core.stats()
         if self._plane:
-            stats = {name: n for name, n in stats.items() if not name.startswith("datagrams_")}
+            stats = {name: n for name, n in stats.items() if not name.startswith("datagram")}
             stats["datagrams_strange"] = self._plane.stats()["datagrams_strange"]
         return stats
 

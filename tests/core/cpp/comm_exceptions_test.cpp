@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "allocations.hpp"
+#include "slot_cluster.hpp"
 #include "sparse_cluster.hpp"
 
 namespace {
@@ -90,6 +91,31 @@ TEST_CASE("a caller that runs out of memory gets an exception or an error, and n
     if (operation) CHECK(outcome(operation));
   }
   CHECK(thrown > 0);
+}
+
+// Nothing but the aggregator's thread asks for memory meanwhile.
+TEST_CASE("a datagram that finds no memory ends its job, and no other") {
+  const Allocations::Spared spared;
+  const wire::Topology topology = topology_of(2, 1, 1);
+  for (const std::int64_t refused : {1, 50}) {
+    CAPTURE(refused);
+    SlotAggregators aggregators(1);
+    std::vector<std::vector<Sockets>> meshes;
+    for (const std::uint64_t job : {1, 2}) {
+      const auto key = std::make_shared<wire::TagKey>(key_of(job, 1472));
+      meshes.push_back(dedicated_mesh(topology, job, aggregators.all(), {5, key}));
+    }
+    wait_until([&] { return aggregators[0].stats().workers == 4; });
+    Buffer odd(wire::kDatagramHeaderBytes);
+    wire::encode({.columns = 0, .job = 1}, {}, odd);
+    Allocations::refuse(0, refused);
+    send_to(bound_socket(AF_INET), aggregators.address(0), odd);
+    wait_until([&] { return !aggregators[0].serves({1, 2, 0, 0}); });
+    wait_until([&] { return Allocations::asked() >= 1; });
+    Allocations::stop_refusing();
+    CHECK(aggregators[0].serves({2, 2, 0, 0}));
+    CHECK(aggregators[0].serves({2, 2, 1, 0}));
+  }
 }
 
 TEST_CASE("an aggregator that runs out of memory ends its jobs, and goes on") {
