@@ -62,7 +62,7 @@ def connect() -> None:
 def generator(path: Path, workers: int, block: int) -> Programs:
     """The programs at the far end, which know the job."""
     shape = struct.pack(
-        "<2s6xQ4I", PORT.to_bytes(2, "big"), JOB, EPOCH, workers, SLOTS, block // 16
+        "<2s22xQ4I", PORT.to_bytes(2, "big"), JOB, EPOCH, workers, SLOTS, block // 16
     )
     programs = Programs(path, shape)
     Map(programs.map("jobs"), Job)[0] = Job.of(EPOCH, workers, KEY)

@@ -40,6 +40,10 @@ static __always_inline enum decision decide(const struct frame* frame, struct sp
   const struct datagram* in = frame->datagram;
   look_up(in, speaker);
   if (!is_of_worker(in) && !(speaker->parent && is_of_parent(in))) return LEFT_ALONE;
+  if (!speaker->job) {
+    if (in->kind == CONTRIBUTION) count(MAX_JOBS, REJECTED, true);
+    return LEFT_ALONE;
+  }
   const __u32 steps = steps_in(frame);
   const bool right = is_right(frame, speaker, steps);
   if (in->kind == WELCOME) {

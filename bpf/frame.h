@@ -17,8 +17,9 @@ enum {
   MOST_HEADERS = ETH_HLEN + VLAN_TAG + sizeof(struct ipv6hdr) + sizeof(struct udphdr),
 };
 
-// The aggregator's, in network order; written before the programs are loaded.
+// Where the aggregator takes datagrams, in network order; written before the programs are loaded.
 const volatile __u16 port = 0;
+const volatile struct address own_address = {};  // zeros: any
 
 struct frame {
   void* end;
@@ -66,11 +67,6 @@ static __always_inline bool is_udp(const struct frame* frame) {
          v4->protocol == IPPROTO_UDP && !(v4->frag_off & bpf_htons(FRAGMENT));
 }
 
-// Whether it is a datagram for the aggregator.
-static __always_inline bool is_ours(const struct frame* frame) {
-  return is_udp(frame) && frame->udp->dest == port && frame->datagram->version == DATAGRAM_VERSION;
-}
-
 // Whether all headers say that so many bytes are behind that of UDP, and they are there.
 static __always_inline bool has_bytes(const struct frame* frame, __u32 bytes) {
   const __u32 all = sizeof(struct udphdr) + bytes;
@@ -85,6 +81,19 @@ static __always_inline bool is_same(const __be32* last, const struct address* ad
   const __be32* word = address->word;
   if (!is_v6) return *last == word[3] && word[2] == MAPPED;
   return last[0] == word[3] && last[-1] == word[2] && last[-2] == word[1] && last[-3] == word[0];
+}
+
+// Hosts that forward see what is for others, too.
+static __always_inline bool is_to_us(const struct frame* frame) {
+  const struct address own = own_address;
+  const bool is_any = !(own.word[0] | own.word[1] | own.word[2] | own.word[3]);
+  return is_any || is_same(frame->to, &own, frame->is_v6);
+}
+
+// Whether it is a datagram for the aggregator.
+static __always_inline bool is_ours(const struct frame* frame) {
+  return is_udp(frame) && frame->udp->dest == port && is_to_us(frame) &&
+         frame->datagram->version == DATAGRAM_VERSION;
 }
 
 static __always_inline struct address address_at(const __be32* last, bool is_v6) {

@@ -76,6 +76,10 @@ int copy(struct xdp_md* ctx) {
   return XDP_PASS;
 }
 
+// Sends one frame out of the interface that it is said to have come from, to see whether it leaves.
+SEC("xdp")
+int try_way_out(struct xdp_md* ctx) { return bpf_redirect(ctx->ingress_ifindex, 0); }
+
 SEC("tc")
 int grow(struct __sk_buff* skb) {
   const struct reply* meta = (void*)(long)skb->data_meta;

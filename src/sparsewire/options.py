@@ -25,6 +25,8 @@ AFFINITY = ("auto", "off")
 CUDA = ("nccl", "engine", "auto")
 TRITON = ("auto", "off")
 TRANSPORTS = ("tcp", "udp", "xdp")
+# Of an aggregator alone: xdp where it works, and udp where it does not.
+AUTO = "auto"
 ARITHMETICS = ("exact", "fixed")
 DATAGRAM_MIN = 576
 DATAGRAM_MAX = 8972

@@ -341,7 +341,7 @@ class Plane:
 
     hook = "tc"
 
-    def __init__(self, interface: str, receiver: socket.socket) -> None:
+    def __init__(self, interface: str, receiver: socket.socket, tried: None) -> None:
         receiver.close()
         self._jobs: set[int] = set()
 

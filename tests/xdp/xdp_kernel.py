@@ -62,10 +62,10 @@ def worker_end(worker: int, *, is_v6: bool = False) -> End:
 class Kernel:
     """A plane at one end of a veth, and frames run through its program one by one."""
 
-    def __init__(self, namespace: Namespace) -> None:
+    def __init__(self, namespace: Namespace, host: str) -> None:
         self._namespace = namespace
         namespace.call(connect)
-        self.plane = namespace.call(XdpPlane, NEAR, PORT)
+        self.plane = namespace.call(XdpPlane, NEAR, PORT, host)
         programs = self.plane.programs
         self._slots = Map(programs.map("slots"), Slot)
         self._workers = Map(programs.map("workers"), Worker)
@@ -150,8 +150,9 @@ def connect() -> None:
 
 
 @contextmanager
-def kernel() -> Iterator[Kernel]:
+def kernel(host: str = "") -> Iterator[Kernel]:
+    """One that takes what comes to `host`, or to any."""
     with closing(Namespace("xdp-test")) as namespace:
-        running = Kernel(namespace)
+        running = Kernel(namespace, host)
         with closing(running.plane):
             yield running

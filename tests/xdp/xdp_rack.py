@@ -24,6 +24,7 @@ from sparsewire.xdp import XdpPlane
 AGGREGATOR_PORT = "edge0-0"
 _SIOCETHTOOL = 0x8946
 GRO, TX_CHECKSUM = 0x2C, 0x17  # ETHTOOL_SGRO, ETHTOOL_STXCSUM
+SET_FLAGS = 0x26  # ETHTOOL_SFLAGS: taking tags of VLANs off is one of them.
 
 
 @dataclass
@@ -81,7 +82,7 @@ def bound(address: str, port: int) -> socket.socket:
 
 
 def turn(interface: str, feature: int, *, on: bool) -> None:
-    """Turn GRO or TX_CHECKSUM on or off."""
+    """Turn GRO or TX_CHECKSUM on or off; or all of SET_FLAGS off."""
     value = ctypes.create_string_buffer(struct.pack("II", feature, on))
     request = struct.pack("16sP16x", interface.encode(), ctypes.addressof(value))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:

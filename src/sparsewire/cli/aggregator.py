@@ -10,7 +10,7 @@ import typer
 from sparsewire.cli.aggregator_status import status
 from sparsewire.cli.failure import exit_on_error
 from sparsewire.cli.secret import read_secret
-from sparsewire.options import TRANSPORTS
+from sparsewire.options import AUTO, TRANSPORTS
 
 app = typer.Typer()
 app.command()(status)
@@ -43,15 +43,18 @@ def aggregator(
     transport: str = typer.Option(
         "tcp",
         help="What dense sums come by, beside connections: `udp` for datagrams, in fixed point or "
-        "exactly; `xdp` for datagrams that the kernel adds up, in fixed point.",
+        "exactly; `xdp` for datagrams that the kernel adds up, in fixed point; `auto` for `xdp` "
+        "where that works and `udp` where it does not, which the log says. Workers set "
+        "SPARSEWIRE_TRANSPORT=xdp for `auto`, too.",
     ),
     interface: str = typer.Option(
-        "", help="Network interface at which the kernel adds up, with `--transport xdp`."
+        "", help="Network interface at which the kernel adds up, with `--transport xdp` or `auto`."
     ),
     parent: str | None = typer.Option(
         None,
-        help="With `--transport udp` or `xdp`: the aggregator above, HOST:PORT or [IPv6]:PORT, "
-        "where this one takes part as one worker, with the sums of its own, which are a rack's.",
+        help="With `--transport udp`, `xdp` or `auto`: the aggregator above, HOST:PORT or "
+        "[IPv6]:PORT, where this one takes part as one worker, with the sums of its own, which are "
+        "a rack's.",
     ),
     verbose: bool = typer.Option(
         False, "--verbose", "-v", help="Log workers that come and jobs that end."
@@ -114,12 +117,13 @@ def _refuse_options(context: typer.Context) -> None:
 
 
 def _check_transport(transport: str, interface: str, parent: str | None) -> None:
-    if transport not in TRANSPORTS:
-        raise ValueError(f"--transport must be {', '.join(TRANSPORTS)}, not {transport!r}")
-    if (transport == "xdp") != bool(interface):
+    transports = *TRANSPORTS, AUTO
+    if transport not in transports:
+        raise ValueError(f"--transport must be {', '.join(transports)}, not {transport!r}")
+    if (transport in ("xdp", AUTO)) != bool(interface):
         raise ValueError(
-            "--transport xdp and --interface go together: name the network interface to which the "
-            "workers' datagrams come, such as --interface eth0"
+            "--transport xdp or auto and --interface go together: name the network interface to "
+            "which the workers' datagrams come, such as --interface eth0"
         )
     if parent and transport == "tcp":
-        raise ValueError("--parent goes with --transport udp or xdp, not with tcp")
+        raise ValueError("--parent goes with --transport udp, xdp or auto, not with tcp")

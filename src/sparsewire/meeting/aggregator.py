@@ -7,11 +7,13 @@ import logging
 import socket
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from sparsewire._core import Aggregator as Core
+from sparsewire.errors import Error
 from sparsewire.meeting.datagram_log import DatagramLog
 from sparsewire.meeting.datagrams import bind_datagrams, datagram_key
 from sparsewire.meeting.handshake import (
@@ -36,7 +38,10 @@ from sparsewire.meeting.observation import (
 )
 from sparsewire.meeting.rack import Rack
 from sparsewire.meeting.sockets import bind, is_loopback, prepare
-from sparsewire.options import LANES_MAX, TRANSPORTS, Address, check_secret
+from sparsewire.options import AUTO, LANES_MAX, TRANSPORTS, Address, check_secret
+
+if TYPE_CHECKING:
+    from sparsewire.xdp import XdpPlane
 
 _log = logging.getLogger(__name__)
 
@@ -159,12 +164,12 @@ class AggregatorServer:
         ask for a window of `window_max`. One that says nothing for `grace` seconds is let go.
 
         With `transport` "udp" it also adds up what comes by datagrams to the same port; with "xdp"
-        the kernel does, for what comes in by `interface`. With one of them and a `parent`, the
+        the kernel does, for what comes in by `interface`. With "auto" the kernel does where it can,
+        and where it cannot, this process. With one of them and a `parent`, the
         aggregator is that of a rack, and takes part there as one worker. `disturb` is what is to
         happen to datagrams, for tests: see `Options`.
         """
         self._guard = WorkerGuard(check_secret(secret), jobs_max, ranks_max)
-        self._means = transport, interface
         self._started = time.monotonic()
         doors = GuardByRole({Role.WORKER: self._guard, Role.OBSERVER: ObserverGuard(secret)})
         with ExitStack() as opened:
@@ -173,6 +178,13 @@ class AggregatorServer:
             datagrams = -1
             self._plane: KernelPlane | None = None
             self._rack: Rack | None = None
+            tried: XdpPlane | None = None
+            if transport == AUTO:
+                tried = _tried(interface, self.address)
+                transport, interface = ("xdp", interface) if tried else ("udp", "")
+            if tried:
+                opened.callback(tried.close)
+            self._means = transport, interface
             if parent:
                 self._rack = Rack(
                     parent,
@@ -181,13 +193,14 @@ class AggregatorServer:
                     memory=memory,
                     job_memory=job_memory,
                     interface=interface,
+                    tried=tried,
                     disturb=disturb,
                 )
                 opened.callback(self._rack.close)
             elif transport == "udp":
                 datagrams = bind_datagrams(self.address).detach()
             elif transport == "xdp":
-                self._plane = KernelPlane(interface, bind_datagrams(self.address))
+                self._plane = KernelPlane(interface, bind_datagrams(self.address), tried=tried)
                 opened.callback(self._plane.close)
             self._core: Core | Rack = self._rack or Core(
                 memory=memory,
@@ -294,6 +307,21 @@ class AggregatorServer:
             self._plane.add_job(hello.job, job.world_size, job.epoch, key)
         place = hello.job, hello.world_size, hello.rank, hello.lane
         self._core.add_worker(*place, connection.detach(), job.epoch, key)
+
+
+def _tried(interface: str, address: Address) -> XdpPlane | None:
+    """The programs at the interface, if they can be run there, and are heard."""
+    from sparsewire.xdp import XdpPlane  # Only here: it loads libbpf.
+
+    with ExitStack() as stack:
+        try:
+            plane = stack.enter_context(closing(XdpPlane(interface, address.port, address.host)))
+            plane.check_way_out()
+        except (Error, OSError) as error:
+            _log.warning("the kernel cannot add up here, so this process does, by udp: %s", error)
+            return None
+        stack.pop_all()
+        return plane
 
 
 def _rest(worked: float) -> None:

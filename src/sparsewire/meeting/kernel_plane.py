@@ -58,21 +58,31 @@ class KernelPlane:
     """The jobs that the kernel adds up for, and a thread that answers greetings."""
 
     def __init__(
-        self, interface: str, receiver: socket.socket, parent: Address | None = None
+        self,
+        interface: str,
+        receiver: socket.socket,
+        parent: Address | None = None,
+        tried: XdpPlane | None = None,
     ) -> None:
         """Load the programs at `interface`; takes over `receiver`. Raises Error.
 
-        With a `parent`, numeric, the jobs' sums are those of a rack, and go on to there.
+        With a `parent`, numeric, the jobs' sums are those of a rack, and go on to there. Programs
+        that have been `tried` there, for this receiver's address, are taken over instead.
         """
         from sparsewire.xdp import XdpPlane  # Only here: it loads libbpf.
 
         self._receiver, self._interface = receiver, interface
         try:
             self._parent = parent and _as_seen_by(receiver, parent)
-            self._plane: XdpPlane = XdpPlane(interface, receiver.getsockname()[1])
+            host, port = receiver.getsockname()[:2]
+            self._plane: XdpPlane = tried or XdpPlane(interface, port, host)
         except BaseException:
             receiver.close()
             raise
+        try:
+            self._plane.check_way_out()
+        except Error as error:  # It may be mended before workers come.
+            _log.warning("%s", error)
         self._jobs: dict[int, _Job] = {}
         self._served = 0
         self._complaints: set[tuple[int, str]] = set()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from sparsewire._core import RackAggregator
 from sparsewire.errors import Error
@@ -14,6 +15,9 @@ from sparsewire.meeting.handshake import Hello
 from sparsewire.meeting.kernel_plane import KernelPlane
 from sparsewire.meeting.relay import Relay
 from sparsewire.options import Address
+
+if TYPE_CHECKING:
+    from sparsewire.xdp import XdpPlane
 
 _log = logging.getLogger(__name__)
 
@@ -30,11 +34,13 @@ class Rack:
         memory: int,
         job_memory: int,
         interface: str = "",
+        tried: XdpPlane | None = None,
         disturb: str = "",
     ) -> None:
         """Take over `workers`, bound for their datagrams. Raises Error for no address.
 
-        With an `interface`, the kernel adds up what comes in there.
+        With an `interface`, the kernel adds up what comes in there; by the programs that have been
+        `tried`, if they have.
         """
         try:
             above = connect_datagrams(parent)
@@ -45,7 +51,7 @@ class Rack:
         self._core: RackAggregator | KernelPlane
         if interface:
             above.close()
-            self._core = KernelPlane(interface, workers, address)
+            self._core = KernelPlane(interface, workers, address, tried)
         else:
             self._core = RackAggregator(
                 memory=memory,

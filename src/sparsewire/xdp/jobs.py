@@ -17,6 +17,7 @@ from sparsewire.xdp.libbpf import library
 from sparsewire.xdp.loader import NoXdpError, Programs, interface_index, object_path
 from sparsewire.xdp.maps import (
     JOBS_MAX,
+    MAPPED,
     SLOTS,
     WORKERS_MAX,
     Copies,
@@ -26,7 +27,10 @@ from sparsewire.xdp.maps import (
     Parent,
     Slot,
     Worker,
+    packed,
 )
+from sparsewire.xdp.trial import is_heard
+from sparsewire.xdp.vlan import stripped_vlans
 
 _log = logging.getLogger(__name__)
 
@@ -45,17 +49,26 @@ class _Seat:
 class XdpPlane:
     """The programs at one interface, and the jobs that they add up for.
 
-    All datagrams that are not a worker's contribution still reach the socket at the same port.
+    All datagrams that are not of its jobs still reach the socket at the same port.
     Not safe to call from several threads at once.
     """
 
-    def __init__(self, interface: str, port: int) -> None:
+    def __init__(self, interface: str, port: int, host: str = "") -> None:
         """Load the programs, and attach them. Raises Error, which says what is missing.
+
+        They take what comes to this address; without a `host`, or with one that stands for any,
+        what comes to the port by the interface, whoever it is for.
 
         Afterwards `hook` says where they are: "xdp", in the driver, or "tc", behind it.
         """
-        self._interface = interface_index(interface)
-        self.programs = Programs(object_path(), port.to_bytes(2, "big"))
+        self._name, self._interface = interface, interface_index(interface)
+        for vlan in stripped_vlans(interface):
+            _log.warning(
+                "%s takes the tags of %s off before the programs see them, and answers would go "
+                "without: turn that off by `ethtool -K %s rxvlan off`",
+                *(interface, vlan, interface),
+            )
+        self.programs = Programs(object_path(), _constants(port, host))
         disown_in_child(self, "close")
         self._seats: dict[int, _Seat] = {}
         try:
@@ -136,8 +149,24 @@ class XdpPlane:
         """
         return self._counted(self._seats[job].place)
 
+    def check_way_out(self) -> None:
+        """Raise Error where what programs send gets lost right behind the interface.
+
+        That can be told of a veth only: greetings show it of others.
+        """
+        try:
+            heard = self.hook != "xdp" or is_heard(self._name, self.programs)
+        except OSError as error:
+            _log.info("whether %s takes redirected packets cannot be tried: %s", self._name, error)
+            return
+        if not heard:
+            raise Error(
+                f"the other end of {self._name}, a veth, takes no redirected packets: turn GRO on "
+                "there, `ethtool -K DEV gro on`"
+            )
+
     def strays(self) -> int:
-        """Contributions dropped because they were of no known job."""
+        """Contributions that were of no known job, and were left to the system."""
         return self._counted(JOBS_MAX)["rejected"]
 
     def close(self) -> None:
@@ -196,3 +225,10 @@ class XdpPlane:
         for of_processor in self._counts[place]:
             total.update(of_processor.as_dict())
         return dict(total)
+
+
+def _constants(port: int, host: str) -> bytes:
+    """As bpf/frame.h has them, in the order of their addresses."""
+    own = packed(host) if host else bytes(16)
+    is_any = own.removeprefix(MAPPED) == bytes(len(own.removeprefix(MAPPED)))
+    return port.to_bytes(2, "big") + bytes(2) + (bytes(16) if is_any else own)

@@ -13,6 +13,7 @@ from sparsewire.errors import Error
 MAP_DEVMAP = 14
 ATTACH_XDP, ATTACH_TC_INGRESS = 37, 46
 XDP_NATIVE = 1 << 2
+RUN_LIVE = 1 << 1
 
 _PRINT = ctypes.CFUNCTYPE(c_int, c_int, c_char_p, c_void_p)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sparsewire.errors import Error
 from sparsewire.xdp import libbpf
+from sparsewire.xdp.capabilities import NEEDED, missing_capabilities
 from sparsewire.xdp.libbpf import LinkOptions, library
 
 _OBJECT = "slots.bpf.o"
@@ -96,10 +97,13 @@ def _load(programs: int) -> None:
     try:
         library().bpf_object__load(programs)
     except OSError as error:
-        if error.errno == errno.EPERM:  # The verifier refuses with EACCES, or others.
+        # The verifier refuses with EACCES, too, what takes a right that is not there.
+        missing = missing_capabilities()
+        if error.errno == errno.EPERM or (error.errno == errno.EACCES and missing):
+            lacks = f"this process lacks {', '.join(missing)}; " if missing else ""
             raise Error(
-                "no right to load programs into the kernel: it takes CAP_BPF and CAP_NET_ADMIN, "
-                "which root has, as well as containers that are given them"
+                f"no right to load programs into the kernel: {lacks}it takes {NEEDED}, which root "
+                "has, as well as containers that are given them"
             ) from error
         raise Error(
             f"the kernel ({os.uname().release}) does not take the programs ({error}): they need "

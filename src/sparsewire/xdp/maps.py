@@ -11,7 +11,7 @@ from sparsewire.errors import Error
 from sparsewire.xdp.libbpf import library
 from sparsewire.xdp.tag_key import WORDS, tag_key
 
-_MAPPED = bytes(10) + b"\xff\xff"
+MAPPED = bytes(10) + b"\xff\xff"
 
 JOBS_MAX, SLOTS, WORKERS_MAX, BLOCK_MAX = 8, 128, 32, 256
 
@@ -52,7 +52,7 @@ class Worker(ctypes.Structure):
 
     @property
     def is_v6(self) -> bool:
-        return not bytes(self.address).startswith(_MAPPED)
+        return not bytes(self.address).startswith(MAPPED)
 
 
 class Parent(ctypes.Structure):
@@ -125,7 +125,7 @@ def packed(host: str) -> bytes:
         address = ip_address(host.partition("%")[0])
     except ValueError as error:
         raise Error(f"{host} is no address that a worker can be bound to: {error}") from None
-    return _MAPPED + address.packed if address.version == 4 else address.packed
+    return MAPPED + address.packed if address.version == 4 else address.packed
 
 
 def _array(data: bytes) -> ctypes.Array[c_uint8]:
