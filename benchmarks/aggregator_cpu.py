@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import fcntl
+import itertools
 import os
 import socket
 import struct
@@ -30,11 +31,12 @@ from pathlib import Path
 import records
 import xdp_program
 from pyroute2 import IPRoute
-from xdp_program import AGGREGATOR, EPOCH, FAR, HOST, JOB, KEY, NEAR, PORT
+from xdp_program import AGGREGATOR, EPOCH, FAR, HOST, JOB, KEYS, NEAR, PORT
 
 from sparsewire._core import Aggregator, greeting
 from sparsewire.lab.namespace import Namespace
-from sparsewire.meeting.datagrams import HELLO, bind_datagrams
+from sparsewire.meeting.datagrams import bind_datagrams
+from sparsewire.meeting.greetings import HELLO
 from sparsewire.options import Address
 from sparsewire.xdp import XdpPlane
 from sparsewire.xdp.loader import Programs
@@ -123,7 +125,7 @@ def spent(thread: int) -> int:
 def kernel_engine(wire: Wire, workers: int) -> Iterator[list[int]]:
     """An aggregator in the kernel; the threads that work for it."""
     with closing(wire.near.call(XdpPlane, NEAR, PORT)) as plane:
-        wire.near.call(plane.add_job, JOB, EPOCH, workers, KEY)
+        wire.near.call(plane.add_job, JOB, EPOCH, workers, KEYS)
         for worker in range(workers):
             plane.bind_worker(JOB, worker, HOST, FIRST_PORT + worker)
         yield [wire.near.call(_poll_in_thread, NEAR)]
@@ -157,7 +159,7 @@ def _join(core: Aggregator, worker: int, workers: int) -> socket.socket:
         connection = socket.create_connection(listener.getsockname())
         accepted, _ = listener.accept()
     accepted.setblocking(False)
-    core.add_worker(JOB, workers, worker, 0, accepted.detach(), EPOCH, KEY)
+    core.add_worker(JOB, workers, worker, 0, accepted.detach(), EPOCH, KEYS)
     topology = workers, 1, 1, BLOCK, 1 << 16, 3_600_000, DATAGRAM, 0, 0
     payload = struct.pack("<9I", *topology)
     head = struct.pack("<BBBBIQQQ", FRAME_HELLO, 0, 0, 0, len(payload), 0, NONE, NONE)
@@ -169,11 +171,13 @@ def _greet(wire: Wire, core: Aggregator, workers: int) -> None:
     """Have it learn where workers' datagrams come from."""
     party = workers, workers, 0, 1, DATAGRAM
     deadline = time.monotonic() + PATIENCE_S
-    while core.stats()["datagrams_sent"] < workers:
+    for number in itertools.count(1):
+        if core.stats()["datagrams_sent"] >= workers:
+            return
         if time.monotonic() > deadline:
             raise TimeoutError("the aggregator answers no greetings")
         for worker in range(workers):
-            hello = greeting(KEY, HELLO, JOB, EPOCH, worker, 576, party)
+            hello = greeting(KEYS[0], HELLO, JOB, EPOCH, worker, 576, party, number=number)
             wire.far.call(_send_from, FIRST_PORT + worker, hello)
         time.sleep(0.05)
 

@@ -33,7 +33,6 @@ static __always_inline void fill(struct datagram* out, __u64 number) {
   out->epoch = shape.epoch;
   out->dtype = INT32;
   out->op = SUM;
-  out->zero = 0;
   out->next = 7;
   out->exponent = 100;
 }
@@ -48,9 +47,9 @@ int make(struct xdp_md* ctx) {
   if (!look_at(&frame, ctx->data, ctx->data_end) || !made || !job) return XDP_DROP;
   const __u64 number = (*made)++;
   fill(frame.datagram, number);
-  const __u64 nh =
-      nh_values((__u32*)(frame.datagram + 1), frame.end, steps <= MAX_STEPS ? steps : 0, &job->key);
-  frame.datagram->tag = tag_of(frame.datagram, nh, steps, &job->key);
+  const __u64 nh = nh_values((__u32*)(frame.datagram + 1), frame.end,
+                             steps <= MAX_STEPS ? steps : 0, &job->keys.up);
+  frame.datagram->tag = tag_of(frame.datagram, nh, steps, &job->keys.up);
   const struct worker* from = worker_of(0, number % shape.workers);
   if (!from) return XDP_DROP;
   // What a worker sends is an answer with its ends reversed.

@@ -33,7 +33,9 @@ from sparsewire.xdp.maps import Job, Map, Worker
 
 HERE = Path(__file__).parent
 NEAR, FAR = "near0", "far0"
-PORT, JOB, EPOCH, KEY, SLOTS = 9999, 77, 1, bytes(range(32)), 64
+PORT, JOB, EPOCH, SLOTS = 9999, 77, 1, 64
+# Of contributions, and of results.
+KEYS = bytes(range(32)), bytes(range(32, 64))
 HEADERS, HEAD = 42, 48
 LIVE_FRAMES = 1 << 1
 RUN_TIME = 0
@@ -65,7 +67,7 @@ def generator(path: Path, workers: int, block: int) -> Programs:
         "<2s22xQ4I", PORT.to_bytes(2, "big"), JOB, EPOCH, workers, SLOTS, block // 16
     )
     programs = Programs(path, shape)
-    Map(programs.map("jobs"), Job)[0] = Job.of(EPOCH, workers, KEY)
+    Map(programs.map("jobs"), Job)[0] = Job.of(EPOCH, workers, KEYS)
     addresses = Map(programs.map("workers"), Worker)
     for worker in range(workers):
         at = Worker.at(HOST, 5000 + worker)
@@ -111,7 +113,7 @@ def measure(path: Path, workers: int, block: int, packets: int) -> dict[str, flo
             without = make(makes, packets, block)
         Map(makes.map("progress"), c_uint64)[0] = c_uint64(0)
         with closing(XdpPlane(NEAR, PORT)) as plane:
-            plane.add_job(JOB, EPOCH, workers, KEY)
+            plane.add_job(JOB, EPOCH, workers, KEYS)
             for worker in range(workers):
                 plane.bind_worker(JOB, worker, HOST, 5000 + worker)
             seconds = make(makes, packets, block)

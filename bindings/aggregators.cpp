@@ -1,5 +1,7 @@
 // Dedicated aggregators for Python: those that jobs connect to, and those of racks below them.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
 #include "comm/aggregator.hpp"
@@ -12,9 +14,8 @@ using namespace nb::literals;
 namespace sparsewire::bindings {
 namespace {
 
-comm::DatagramSeal seal_of(std::uint32_t epoch, const nb::bytes& key) {
-  if (key.size() == 0) return {};
-  return {epoch, std::make_shared<wire::TagKey>(datagram_key_of(key, wire::kMaxDatagram))};
+std::shared_ptr<const wire::WayKeys> shared_keys_of(const WayKeyBytes& keys) {
+  return std::make_shared<wire::WayKeys>(way_keys_of(keys, wire::kMaxDatagram));
 }
 
 nb::dict slots_dict(const proto::SlotAggregatorCounters& counters) {
@@ -98,11 +99,13 @@ void bind_aggregator(nb::module_& m) {
       .def(
           "add_worker",
           [](comm::Aggregator& self, std::uint64_t job, std::uint32_t world_size, Rank rank,
-             std::uint32_t lane, int fd, std::uint32_t epoch, const nb::bytes& key) {
-            self.add_worker({job, world_size, rank, lane}, fd, seal_of(epoch, key));
+             std::uint32_t lane, int fd, std::uint32_t epoch,
+             const std::optional<WayKeyBytes>& keys) {
+            comm::DatagramSeal seal{epoch};
+            if (keys) seal.keys = shared_keys_of(*keys);
+            self.add_worker({job, world_size, rank, lane}, fd, seal);
           },
-          "job"_a, "world_size"_a, "rank"_a, "lane"_a, "fd"_a, "epoch"_a = 0,
-          "key"_a = nb::bytes("", 0))
+          "job"_a, "world_size"_a, "rank"_a, "lane"_a, "fd"_a, "epoch"_a = 0, "keys"_a = nb::none())
       .def(
           "serves",
           [](const comm::Aggregator& self, std::uint64_t job, std::uint32_t world_size, Rank rank,
@@ -126,9 +129,10 @@ void bind_rack_aggregator(nb::module_& m) {
       .def(
           "add_job",
           [](comm::RackAggregator& self, std::uint64_t job, std::uint32_t world_size,
-             std::uint32_t epoch,
-             const nb::bytes& key) { self.add_job(job, world_size, seal_of(epoch, key)); },
-          "job"_a, "world_size"_a, "epoch"_a, "key"_a)
+             std::uint32_t epoch, const WayKeyBytes& keys, const WayKeyBytes& above) {
+            self.add_job(job, world_size, {epoch, shared_keys_of(keys)}, shared_keys_of(above));
+          },
+          "job"_a, "world_size"_a, "epoch"_a, "keys"_a, "above"_a)
       .def("remove_job", &comm::RackAggregator::remove_job, "job"_a)
       .def("stats", &rack_stats_dict)
       .def("slots", &aggregator_slots_dict<comm::RackAggregator>)

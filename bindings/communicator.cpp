@@ -145,18 +145,24 @@ void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_
                        std::vector<std::vector<int>> sockets, bool dedicated, std::uint32_t block,
                        std::uint32_t window, double peer_timeout, std::vector<std::uint32_t> hosts,
                        std::vector<int> datagrams, std::uint32_t datagram_bytes,
-                       const nb::bytes& datagram_key, std::uint64_t job, std::uint32_t epoch,
-                       bool fixed_point, const std::string& disturb,
+                       const std::vector<WayKeyBytes>& datagram_keys, std::uint64_t job,
+                       std::uint32_t epoch, bool fixed_point, const std::string& disturb,
                        std::pair<std::uint16_t, std::uint16_t> worker,
+                       std::pair<std::uint32_t, std::uint32_t> rack,
+                       std::pair<std::uint64_t, std::uint16_t> greeting,
                        std::shared_ptr<comm::Timeline> timeline) {
   net::Sockets owned(std::move(sockets));
   std::shared_ptr<comm::DatagramPlace> place;
   if (!datagrams.empty()) {
+    require(datagram_keys.size() == datagrams.size(), "datagram_keys: not one for each socket");
     net::Sockets ends(std::vector<std::vector<int>>{std::move(datagrams)});
+    std::vector<wire::WayKeys> keys;
+    for (const auto& each : datagram_keys) keys.push_back(way_keys_of(each, datagram_bytes));
     place = std::make_shared<comm::DatagramPlace>(
-        std::move(ends), job, epoch, datagram_key_of(datagram_key, datagram_bytes),
+        std::move(ends), job, epoch, std::move(keys),
         fixed_point ? proto::Arithmetic::fixed : proto::Arithmetic::exact, disturbance_of(disturb),
-        worker.second, worker.first);
+        worker.second, worker.first, rack.first, rack.second, greeting.first,
+        greeting.second);
     require(worker.first < worker.second && worker.second <= world_size, "worker: out of range");
   }
   if (owned.peers() == 0) throw std::invalid_argument("sockets: none given");
@@ -264,7 +270,12 @@ nb::object lane_of(const std::optional<comm::LaneSurvey>& lane) {
     peers.append(nb::make_tuple(text_of(peer.name), peer.rank, peer.is_connected, quiet,
                                 peer.bytes_sent, peer.bytes_received, peer.queued));
   }
-  return nb::make_tuple(awaited, peers);
+  nb::list paths;
+  for (const comm::PathSurvey& path : lane->paths) {
+    paths.append(nb::make_tuple(text_of(path.name), seconds_of(path.unanswered),
+                                text_of(path.error), path.receive_buffer));
+  }
+  return nb::make_tuple(awaited, peers, paths);
 }
 
 nb::dict survey_of(const comm::Communicator& self, double patience) {
@@ -291,8 +302,8 @@ nb::object next_notice(comm::Communicator& self) {
   }
   if (!notice) return nb::none();
   const comm::Silence& silence = notice->silence;
-  return nb::make_tuple(text_of(silence.peer), seconds_of(silence.lasted), silence.is_over,
-                        current_of(notice->oldest));
+  return nb::make_tuple(text_of(notice->trouble), text_of(silence.peer), seconds_of(silence.lasted),
+                        silence.is_over, current_of(notice->oldest));
 }
 
 void bind_operation(nb::module_& m) {
@@ -343,9 +354,12 @@ void bind_communicator(nb::module_& m) {
       .def("__init__", &init_communicator, "rank"_a, "world_size"_a, "sockets"_a, nb::kw_only(),
            "dedicated"_a = false, "block"_a = 256, "window"_a = 0, "peer_timeout"_a = 30.0,
            "hosts"_a = std::vector<std::uint32_t>{}, "datagrams"_a = std::vector<int>{},
-           "datagram_bytes"_a = 0, "datagram_key"_a = nb::bytes("", 0), "job"_a = 0, "epoch"_a = 0,
-           "fixed_point"_a = false, "disturb"_a = "",
-           "worker"_a = std::pair<std::uint16_t, std::uint16_t>(), "timeline"_a.none() = nb::none())
+           "datagram_bytes"_a = 0, "datagram_keys"_a = std::vector<WayKeyBytes>{}, "job"_a = 0,
+           "epoch"_a = 0, "fixed_point"_a = false, "disturb"_a = "",
+           "worker"_a = std::pair<std::uint16_t, std::uint16_t>(),
+           "rack"_a = std::pair<std::uint32_t, std::uint32_t>(0, 1),
+           "greeting"_a = std::pair<std::uint64_t, std::uint16_t>(0, 0),
+           "timeline"_a.none() = nb::none())
       .def("__init__", &init_group, "mesh"_a, "group"_a, "members"_a, "rank"_a, nb::kw_only(),
            "block"_a = 256, "window"_a = 0, "hosts"_a = std::vector<std::uint32_t>{},
            "timeline"_a.none() = nb::none(), nb::keep_alive<1, 2>())

@@ -15,6 +15,8 @@ using namespace nb::literals;
 namespace sparsewire::bindings {
 namespace {
 
+constexpr std::size_t kLeastGreeting = wire::kDatagramHeaderBytes + wire::kGreetingBytes;
+
 using Party = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;
 
 std::span<const std::byte> bytes_of(const nb::bytes& data) {
@@ -23,24 +25,25 @@ std::span<const std::byte> bytes_of(const nb::bytes& data) {
 
 nb::bytes greeting(const nb::bytes& key, int kind, std::uint64_t job, std::uint32_t epoch,
                    std::uint16_t worker, std::size_t size, const Party& party,
-                   bool adds_only_integers) {
-  const bool is_welcome = kind == static_cast<int>(wire::DatagramKind::welcome);
-  require(is_welcome || kind == static_cast<int>(wire::DatagramKind::hello), "no greeting");
-  require(size >= wire::kMinDatagram && size <= wire::kMaxDatagram, "no size of a datagram");
+                   bool adds_only_integers, std::uint64_t number, std::uint16_t block) {
+  require(wire::is_greeting(static_cast<wire::DatagramKind>(kind)), "no greeting");
+  require(size >= kLeastGreeting && size <= wire::kMaxDatagram, "no size of a datagram");
   std::vector<std::byte> out(size);
   wire::encode_greeting({.kind = static_cast<wire::DatagramKind>(kind),
                          .worker = worker,
                          .columns = 0,
                          .job = job,
                          .epoch = epoch,
-                         .dtype = adds_only_integers ? DType::int32 : DType::float32},
+                         .dtype = adds_only_integers ? DType::int32 : DType::float32,
+                         .block = block,
+                         .round = number},
                         std::make_from_tuple<wire::Greeting>(party), out);
   datagram_key_of(key, size).seal(out);
   return nb::bytes(out.data(), out.size());
 }
 
-// Kind, job, epoch, worker, whether only integers are added, and the party; nothing for what is no
-// greeting under this key.
+// Kind, job, epoch, worker, whether only integers are added, the party, the number and the block;
+// nothing for what is no greeting under this key.
 nb::object read_greeting(const nb::bytes& key, const nb::bytes& data) {
   const auto in = bytes_of(data);
   if (!datagram_key_of(key, in.size()).is_sealed(in)) return nb::none();
@@ -52,7 +55,8 @@ nb::object read_greeting(const nb::bytes& key, const nb::bytes& data) {
   return nb::make_tuple(static_cast<int>(header.kind), header.job, header.epoch, header.worker,
                         header.dtype == DType::int32,
                         Party(greeting->workers, greeting->world_size, greeting->rack,
-                              greeting->racks, greeting->datagram_bytes));
+                              greeting->racks, greeting->datagram_bytes),
+                        header.round, header.block);
 }
 
 nb::object datagram_job(const nb::bytes& data) {
@@ -67,6 +71,11 @@ wire::TagKey datagram_key_of(const nb::bytes& key, std::size_t datagram_bytes) {
   return {bytes_of(key), datagram_bytes};
 }
 
+wire::WayKeys way_keys_of(const WayKeyBytes& keys, std::size_t datagram_bytes) {
+  return {datagram_key_of(keys.first, datagram_bytes),
+          datagram_key_of(keys.second, datagram_bytes)};
+}
+
 std::optional<net::Disturbance> disturbance_of(const std::string& text) {
   if (text.empty()) return {};
   const auto disturbance = net::parse_disturbance(text);
@@ -76,7 +85,7 @@ std::optional<net::Disturbance> disturbance_of(const std::string& text) {
 
 void bind_datagrams(nb::module_& m) {
   m.def("greeting", &greeting, "key"_a, "kind"_a, "job"_a, "epoch"_a, "worker"_a, "size"_a,
-        "party"_a, "adds_only_integers"_a = false);
+        "party"_a, "adds_only_integers"_a = false, "number"_a = 0, "block"_a = 0);
   m.def("read_greeting", &read_greeting, "key"_a, "data"_a);
   m.def("datagram_job", &datagram_job, "data"_a);
 }

@@ -28,6 +28,9 @@ void bind_compress(nanobind::module_& module);
 void bind_datagrams(nanobind::module_& module);
 void bind_aggregators(nanobind::module_& module);
 wire::TagKey datagram_key_of(const nanobind::bytes& key, std::size_t datagram_bytes);
+// Up and down, as wire::WayKeys has them.
+using WayKeyBytes = std::pair<nanobind::bytes, nanobind::bytes>;
+wire::WayKeys way_keys_of(const WayKeyBytes& keys, std::size_t datagram_bytes);
 std::optional<net::Disturbance> disturbance_of(const std::string& text);
 
 // Communicators and their operations.

@@ -8,8 +8,8 @@
 #error "datagrams are little endian, and so must the machine be"
 #endif
 
-enum { DATAGRAM_VERSION = 1 };
-enum kind { CONTRIBUTION = 1, RESULT, RECALL, WELCOME = 5 };
+enum { DATAGRAM_VERSION = 2 };
+enum kind { CONTRIBUTION = 1, RESULT, RECALL, HELLO, WELCOME };
 enum { INT32 = 4, SUM = 0 };  // DType and ReduceOp, core/base/types.hpp
 
 // Values come in steps, so that loops over them are short.
@@ -21,10 +21,10 @@ struct datagram {
   __u16 worker, slot;
   __u8 columns, present;
   __u64 job;
-  __u32 epoch, round;
+  __u32 epoch;
   __u8 dtype, op;
   __u16 block;
-  __u32 zero;
+  __u64 round;
   __u64 tag;
   // The record of the one column.
   __u32 next;
@@ -34,6 +34,11 @@ _Static_assert(sizeof(struct datagram) == 48, "as on the wire");
 
 static inline __attribute__((always_inline)) __u32 bytes_of(__u32 steps) {
   return sizeof(struct datagram) + steps * STEP * sizeof(__u32);
+}
+
+// A block that these slots add up.
+static __always_inline int is_block(__u32 block) {
+  return block && block % STEP == 0 && block <= MAX_BLOCK;
 }
 
 // 0 where the datagram brings no values.

@@ -5,10 +5,14 @@
 #include "reply.h"
 #include "speaker.h"
 
+static __always_inline bool is_new(enum fate fate) {
+  return fate == TAKEN || fate == COMPLETED || fate == PASSED;
+}
+
 static __always_inline void count(__u32 job, enum fate fate, bool is_of_worker) {
   struct counters* counters = counters_of(job);
   if (!counters) return;
-  counters->contributions += is_of_worker && (fate == TAKEN || fate == COMPLETED || fate == PASSED);
+  counters->contributions += is_of_worker && is_new(fate);
   counters->duplicates += is_of_worker && (fate == RESENT || fate == RECALLED || fate == URGED);
   counters->results += fate == COMPLETED;
   counters->resent += fate == RESENT;
@@ -19,8 +23,8 @@ static __always_inline void count(__u32 job, enum fate fate, bool is_of_worker) 
   counters->passed_again += fate == URGED;
 }
 
-static __always_inline bool is_new(enum fate fate) {
-  return fate == TAKEN || fate == COMPLETED || fate == PASSED;
+static __always_inline bool is_answered(enum fate fate) {
+  return fate == COMPLETED || fate == RESENT || fate == RECALLED || fate == PASSED || fate == URGED;
 }
 
 enum decision { LEFT_ALONE, DROPPED, ANSWERED };
@@ -32,6 +36,29 @@ static __always_inline struct verdict judge_all(struct slot* slot, const struct 
   if (is_of_worker(in)) return take(slot, in, frame->end, steps, all, speaker->parent);
   if (!speaker->parent) return (struct verdict){REJECTED, 0};
   return hear(slot, in, frame->end, steps, all, speaker->parent->rack);
+}
+
+// The root is reached by greetings of this length, and so is what answers them.
+static __always_inline void hear_welcome(const struct frame* frame, struct speaker* speaker,
+                                         __u32 steps) {
+  struct parent* parent = speaker->parent;
+  if (!parent || frame->datagram->worker != parent->rack) return;
+  if (!speaker->who->is_known) learn_path(frame, speaker->who);
+  if (bytes_of(steps) > parent->way_up) parent->way_up = bytes_of(steps);
+}
+
+// Of a worker that the process has bound. A hello that names no block is for the process, and so is
+// one that the root has to answer first. Numbers only grow: a hello with an old one is a copy.
+static __always_inline enum decision greet(const struct frame* frame, struct speaker* speaker,
+                                           struct reply* reply) {
+  const struct datagram* in = frame->datagram;
+  if (!is_block(in->block)) return LEFT_ALONE;
+  if (speaker->parent && bytes_of(in->block / STEP) > speaker->parent->way_up) return LEFT_ALONE;
+  if (in->round <= speaker->who->greeted) return LEFT_ALONE;
+  speaker->who->greeted = in->round;
+  if (!speaker->who->is_known) learn_path(frame, speaker->who);
+  *reply = welcome(in, speaker->job_index);
+  return ANSWERED;
 }
 
 // With the reply, where it is to be answered.
@@ -46,8 +73,9 @@ static __always_inline enum decision decide(const struct frame* frame, struct sp
   }
   const __u32 steps = steps_in(frame);
   const bool right = is_right(frame, speaker, steps);
+  if (in->kind == HELLO) return right ? greet(frame, speaker, reply) : LEFT_ALONE;
   if (in->kind == WELCOME) {
-    if (right && !speaker->who->is_known) learn_path(frame, speaker->who);
+    if (right) hear_welcome(frame, speaker, steps);
     return LEFT_ALONE;
   }
   struct slot* slot = right ? slot_of(speaker->job_index, in->slot) : 0;
@@ -58,7 +86,7 @@ static __always_inline enum decision decide(const struct frame* frame, struct sp
   const struct verdict verdict = judge_all(slot, frame, speaker, steps);
   count(speaker->job_index, verdict.fate, is_of_worker(in));
   if (is_new(verdict.fate)) learn_path(frame, speaker->who);
-  if (verdict.fate < COMPLETED) return DROPPED;
+  if (!is_answered(verdict.fate)) return DROPPED;
   *reply = reply_to(in, speaker->job_index, verdict);
   return ANSWERED;
 }

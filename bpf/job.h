@@ -13,7 +13,8 @@ enum { MAX_JOBS = 8, MAX_WORKERS = 32 };
 struct job {
   __u32 epoch;
   __u32 workers;
-  struct tag_key key;
+  struct way_keys keys;
+  struct way_keys above;  // between the parent and its workers, where there is one
 };
 
 // The addresses of an Ethernet header, as three words: to whom, from whom.
@@ -34,12 +35,15 @@ struct worker {
   __u16 is_known;        // how its contributions come:
   struct address local;  // to which address of ours,
   struct ends ends;      // between which interfaces
+  __u64 greeted;         // the number of its last hello that came here, or has moved it
 };
 
 // The aggregator above, where this one is a rack's. Port 0: there is none.
 struct parent {
   struct worker at;
   __u16 rack, racks;  // which of its workers this aggregator is, and of how many
+  __u16 way_up;       // bytes of the longest greeting that it has answered
+  __u16 zero;
 };
 
 struct counters {

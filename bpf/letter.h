@@ -47,7 +47,7 @@ static __always_inline bool write_letter(struct letter* letter, const struct tag
   struct frame frame;
   const struct version* version = version_at(letter->reply.place);
   if (!version || !look_at(&frame, skb->data, skb->data_end)) return false;
-  const __u32 steps = reply_steps(version);
+  const __u32 steps = reply_steps(&letter->reply, version);
   letter->headers = frame.headers;
   if (bpf_skb_change_tail(skb, letter->headers + bytes_of(steps), 0)) return false;
   if (!look_at(&frame, skb->data, skb->data_end)) return false;
@@ -61,5 +61,6 @@ static __always_inline bool write_letter(struct letter* letter, const struct tag
 static __always_inline void deliver(struct letter* letter) {
   const struct job* job = job_at(letter->reply.place);
   const __u32 copies = job && letter->reply.to == EVERYONE ? job->workers : 1;
-  if (job && write_letter(letter, &job->key)) bpf_loop(copies, post, letter, 0);
+  if (job && write_letter(letter, reply_key(job, &letter->reply)))
+    bpf_loop(copies, post, letter, 0);
 }

@@ -1,4 +1,4 @@
-// What goes out: the result of a round, the one before it as a recall, or a rack's sums.
+// What goes out: the result of a round, the one before it as a recall, a rack's sums, or a welcome.
 #pragma once
 
 #include "headers.h"
@@ -21,8 +21,8 @@ static __always_inline struct job* job_at(place place) {
 }
 
 struct reply {
+  __u64 round;
   place place;  // of the result
-  __u32 round;
   __u16 block;  // of what called for it
   __u8 kind;
   __u8 to;  // one worker, EVERYONE or PARENT
@@ -47,8 +47,8 @@ static __always_inline struct reply reply_to(const struct datagram* in, __u32 jo
                                              struct verdict verdict) {
   const bool recalls = verdict.fate == RECALLED;
   // A recall is of the round before the one that is meant.
-  const __u32 meant = in->round + (in->kind == RECALL && verdict.fate != COMPLETED);
-  const __u32 round = meant - recalls;
+  const __u64 meant = in->round + (in->kind == RECALL && verdict.fate != COMPLETED);
+  const __u64 round = meant - recalls;
   const __u8 to = addressee(in, verdict);
   return (struct reply){.place = (job * MAX_SLOTS + in->slot) * 2 + (round & 1),
                         .round = round,
@@ -59,8 +59,24 @@ static __always_inline struct reply reply_to(const struct datagram* in, __u32 jo
                         .to = to};
 }
 
-static __always_inline __u32 reply_steps(const struct version* version) {
-  const __u32 steps = steps_of(version->present, version->block);
+static __always_inline const struct tag_key* reply_key(const struct job* job,
+                                                       const struct reply* reply) {
+  return reply->to == PARENT ? &job->above.up : &job->keys.down;
+}
+
+// A welcome is as long as a result with the block that the hello names. It goes the way of results,
+// so whoever gets it will get those.
+static __always_inline struct reply welcome(const struct datagram* hello, __u32 job) {
+  return (struct reply){.place = job * MAX_SLOTS * 2,
+                        .round = hello->round,
+                        .block = hello->block,
+                        .kind = WELCOME,
+                        .to = hello->worker};
+}
+
+static __always_inline __u32 reply_steps(const struct reply* reply, const struct version* version) {
+  const __u32 steps =
+      reply->kind == WELCOME ? reply->block / STEP : steps_of(version->present, version->block);
   return steps <= MAX_STEPS ? steps : 0;
 }
 
@@ -76,10 +92,18 @@ static __always_inline __u16 sender_of(const struct reply* reply, const struct v
   return parent ? hidden(parent->rack) : 0;
 }
 
-// Over the datagram that called for it, whose other fields stay.
-static __always_inline void write_reply(const struct frame* frame, const struct reply* reply,
-                                        const struct version* version, __u32 steps,
-                                        const struct tag_key* key) {
+// What the hello says stays, and what has become longer are zeros.
+static __always_inline __u64 write_welcome(const struct frame* frame, __u32 steps,
+                                           const struct tag_key* key) {
+  struct datagram* out = frame->datagram;
+  out->kind = WELCOME;
+  out->dtype = INT32;
+  return nh_values((const __u32*)(out + 1), frame->end, steps, key);
+}
+
+static __always_inline __u64 write_round(const struct frame* frame, const struct reply* reply,
+                                         const struct version* version, __u32 steps,
+                                         const struct tag_key* key) {
   struct datagram* out = frame->datagram;
   out->kind = reply->kind;
   out->worker = sender_of(reply, version);
@@ -88,7 +112,15 @@ static __always_inline void write_reply(const struct frame* frame, const struct 
   out->block = version->block ?: reply->block;
   out->next = ~version->reach;
   out->exponent = version->exponent;
-  const __u64 nh = give_values((__u32*)(out + 1), frame->end, version->sums, steps, key);
-  out->tag = tag_of(out, nh, steps, key);
+  return give_values((__u32*)(out + 1), frame->end, version->sums, steps, key);
+}
+
+// Over the datagram that called for it, whose other fields stay.
+static __always_inline void write_reply(const struct frame* frame, const struct reply* reply,
+                                        const struct version* version, __u32 steps,
+                                        const struct tag_key* key) {
+  const __u64 nh = reply->kind == WELCOME ? write_welcome(frame, steps, key)
+                                          : write_round(frame, reply, version, steps, key);
+  frame->datagram->tag = tag_of(frame->datagram, nh, steps, key);
   write_headers(frame, steps);
 }

@@ -10,7 +10,7 @@
 enum { MAX_SLOTS = 128 };
 
 struct version {
-  __u32 turn;     // how many rounds have begun here, modulo 2^31
+  __u64 turn;     // how many rounds have begun here, modulo 2^63
   __u32 missing;  // bit w: the contribution of worker w has not come
   __u32 reach;    // complement of the least next block, so that 0 is "none"
   __u16 block;    // 0: no round has begun
@@ -20,7 +20,7 @@ struct version {
   __u16 told;  // copies of the result that have been addressed
   __u8 waits;  // The sums are with the parent, and what comes of them is not known.
   __u8 urged;  // 1 + who had them sent there again, by repeating what is its own
-  __u16 zero;
+  __u16 zeros[3];
   __u32 sums[MAX_BLOCK];
 };
 
@@ -55,7 +55,9 @@ enum fate {
   URGED,      // they are with the parent, and go there again
 };
 
-static __always_inline __u32 turn_of(__u32 round) { return ((round >> 1) + 1) & 0x7fffffff; }
+enum { TURNS = -1ull >> 1 };  // a mask
+
+static __always_inline __u64 turn_of(__u64 round) { return ((round >> 1) + 1) & TURNS; }
 
 static __always_inline void begin(struct version* own, const struct datagram* in, __u32 all) {
   own->turn = turn_of(in->round);
@@ -105,7 +107,7 @@ static __always_inline enum fate judge(const struct version* own, const struct v
     return own->block == in->block ? TAKEN : REJECTED;
   }
   const bool follows =
-      ((own->turn + 1) & 0x7fffffff) == turn_of(in->round) && other->turn == turn_of(in->round - 1);
+      ((own->turn + 1) & TURNS) == turn_of(in->round) && other->turn == turn_of(in->round - 1);
   return follows && has_ended(own) && has_ended(other) ? BEGINS : STALE;
 }
 

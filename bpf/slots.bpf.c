@@ -34,7 +34,7 @@ static __always_inline int answer(struct xdp_md* ctx, __u32 headers, const struc
   struct frame frame;
   const struct version* version = version_at(reply->place);
   if (!version) return XDP_DROP;
-  const __u32 steps = reply_steps(version);
+  const __u32 steps = reply_steps(reply, version);
   const int length = hidden(ctx->data_end - ctx->data);
   const int more = headers + bytes_of(steps) - length;
   if (more && bpf_xdp_adjust_tail(ctx, more)) return hand_over(ctx, reply);
@@ -55,7 +55,7 @@ int contribute(struct xdp_md* ctx) {
     case DROPPED:
       return XDP_DROP;
     case ANSWERED:
-      return answer(ctx, frame.headers, &reply, &speaker.job->key);
+      return answer(ctx, frame.headers, &reply, reply_key(speaker.job, &reply));
   }
   return XDP_DROP;
 }

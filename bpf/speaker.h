@@ -5,20 +5,30 @@
 #include "slot.h"
 #include "steps.h"
 
+static __always_inline bool is_of_worker(const struct datagram* in) {
+  return in->kind == CONTRIBUTION || in->kind == HELLO;
+}
+
 // What has been looked up for a datagram.
 struct speaker {
   __u32 job_index;
   const struct job* job;
-  struct worker* who;           // the worker, or the parent
-  const struct parent* parent;  // if the job has one
+  struct worker* who;     // the worker, or the parent
+  struct parent* parent;  // if the job has one
 };
 
-static __always_inline bool is_of_worker(const struct datagram* in) {
-  return in->kind == CONTRIBUTION;
+// For what is said by the worker, or by the parent.
+static __always_inline const struct tag_key* key_of(const struct speaker* speaker,
+                                                    const struct datagram* in) {
+  return is_of_worker(in) ? &speaker->job->keys.up : &speaker->job->above.down;
 }
 
 static __always_inline bool is_of_parent(const struct datagram* in) {
   return in->kind == RESULT || in->kind == RECALL || in->kind == WELCOME;
+}
+
+static __always_inline bool is_greeting(const struct datagram* in) {
+  return in->kind == HELLO || in->kind == WELCOME;
 }
 
 static __always_inline void look_up(const struct datagram* in, struct speaker* speaker) {
@@ -44,21 +54,20 @@ static __always_inline bool is_known(const struct frame* frame, const struct spe
 static __always_inline __u32 steps_in(const struct frame* frame) {
   const struct datagram* in = frame->datagram;
   const __u32 bytes = bpf_ntohs(frame->udp->len) - sizeof(struct udphdr);
-  return in->kind == WELCOME ? (bytes - bytes_of(0)) / (STEP * sizeof(__u32))
-                             : steps_of(in->present, in->block);
+  return is_greeting(in) ? (bytes - bytes_of(0)) / (STEP * sizeof(__u32))
+                         : steps_of(in->present, in->block);
 }
 
 // Whether it is one that these slots add up.
 static __always_inline bool is_fit(const struct datagram* in) {
   return in->slot < MAX_SLOTS && in->columns == 1 && in->present <= 1 && in->dtype == INT32 &&
-         in->op == SUM && in->zero == 0 && in->block && in->block % STEP == 0 &&
-         in->block <= MAX_BLOCK;
+         in->op == SUM && is_block(in->block);
 }
 
 static __always_inline bool is_sealed(const struct frame* frame, const struct speaker* speaker,
                                       __u32 steps) {
   const struct datagram* in = frame->datagram;
-  const struct tag_key* key = &speaker->job->key;
+  const struct tag_key* key = key_of(speaker, in);
   const __u64 nh = nh_values((const __u32*)(in + 1), frame->end, steps, key);
   return in->tag == tag_of(in, nh, steps, key);
 }
@@ -67,7 +76,7 @@ static __always_inline bool is_sealed(const struct frame* frame, const struct sp
 static __always_inline bool is_right(const struct frame* frame, const struct speaker* speaker,
                                      __u32 steps) {
   return is_known(frame, speaker) && steps <= MAX_STEPS && has_bytes(frame, bytes_of(steps)) &&
-         (frame->datagram->kind == WELCOME || is_fit(frame->datagram)) &&
+         (is_greeting(frame->datagram) || is_fit(frame->datagram)) &&
          is_sealed(frame, speaker, steps);
 }
 

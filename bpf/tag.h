@@ -11,6 +11,11 @@ struct tag_key {
   __u32 words[TAG_WORDS];  // NH's, for the record and a whole block
 };
 
+// Between an aggregator and its workers: from them, and back.
+struct way_keys {
+  struct tag_key up, down;
+};
+
 struct sip {
   __u64 v0, v1, v2, v3;
 };

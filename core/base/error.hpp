@@ -19,13 +19,15 @@ enum class ErrorCode : std::uint8_t {
   aborted,
   closed,
   input,
-  resources
+  resources,
+  unreachable  // connections live, and datagrams pass no more
 };
-inline constexpr std::uint8_t kErrorCodeCount = 8;
+inline constexpr std::uint8_t kErrorCodeCount = 9;
 
 constexpr std::string_view name_of(ErrorCode code) {
-  constexpr std::string_view names[kErrorCodeCount] = {
-      "peer_lost", "timeout", "protocol", "mismatch", "aborted", "closed", "input", "resources"};
+  constexpr std::string_view names[kErrorCodeCount] = {"peer_lost", "timeout",   "protocol",
+                                                       "mismatch",  "aborted",   "closed",
+                                                       "input",     "resources", "unreachable"};
   return names[static_cast<std::size_t>(code)];
 }
 

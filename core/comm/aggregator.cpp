@@ -62,7 +62,7 @@ void Aggregator::welcome(std::unique_ptr<WorkerChannel>& channel, const Datagram
     thread_.watch(channel->connection);
     const auto [at, is_new] = jobs_.try_emplace(identity.job, budget_);
     at->second.add(std::move(channel));
-    if (datagrams_ && seal.key) at->second.open_slots(identity.job, identity.world_size, seal);
+    if (datagrams_ && seal.keys) at->second.open_slots(identity.job, identity.world_size, seal);
     const std::lock_guard lock(mutex_);
     stats_.jobs_served += is_new;
     return {};

@@ -248,9 +248,17 @@ void Communicator::peer_silent(const Silence& silence) {
       silence.is_over
           ? silent_.erase(silence.peer) != 0
           : silent_.try_emplace(silence.peer, silence, Clock::now() - silence.lasted).second;
-  if (!is_news) return;
+  if (is_news) tell_locked({silence, {}, oldest_locked()});
+}
+
+void Communicator::datagrams_troubled(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  tell_locked({{}, text, oldest_locked()});
+}
+
+void Communicator::tell_locked(Notice notice) {
   if (notices_.size() == kNoticesKept) notices_.pop_front();
-  notices_.push_back({silence, oldest_locked()});
+  notices_.push_back(std::move(notice));
   notices_changed_.notify_one();
 }
 

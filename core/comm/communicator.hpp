@@ -55,6 +55,7 @@ struct Survey {
 // A peer fell silent, or was heard again; and the operation that was the oldest in flight then.
 struct Notice {
   Silence silence;
+  std::string trouble;  // with datagrams, where it is of these
   std::optional<Current> oldest;
 };
 
@@ -115,6 +116,7 @@ class Communicator final : public LaneListener {
   void operation_failed(std::uint64_t seq, Error error) override;
   void operation_chosen(std::uint64_t seq, proto::Route route, const Order& order) override;
   void peer_silent(const Silence& silence) override;
+  void datagrams_troubled(const std::string& text) override;
   void broken(Error error) override;
 
  private:
@@ -138,6 +140,7 @@ class Communicator final : public LaneListener {
   void join(const Group& group, const proto::Hosts& hosts,
             const std::shared_ptr<DatagramPlace>& datagrams);
   std::optional<Current> oldest_locked() const;
+  void tell_locked(Notice notice);
   Survey survey_locked() const;
   void tell_begin(InFlight& in_flight) const;
   void tell_end(const InFlight& in_flight) const;

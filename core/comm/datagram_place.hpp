@@ -3,11 +3,13 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "net/connection.hpp"
 #include "net/udp/disturbance.hpp"
 #include "proto/slots/pool.hpp"
 #include "wire/agreement.hpp"
+#include "wire/greeting.hpp"
 #include "wire/tag.hpp"
 
 namespace sparsewire::comm {
@@ -20,11 +22,23 @@ struct DatagramPlace {
   net::Sockets sockets;  // one lane: connected, by aggregator
   std::uint64_t job;
   std::uint32_t epoch;
-  wire::TagKey key;
+  std::vector<wire::WayKeys> keys;  // by aggregator
   proto::Arithmetic arithmetic;
   std::optional<net::Disturbance> disturbance;
-  std::uint16_t workers;  // at each aggregator: ranks of the job, or of the rack
-  std::uint16_t worker;   // this rank, among them
+  std::uint16_t workers;      // at each aggregator: ranks of the job, or of the rack
+  std::uint16_t worker;       // this rank, among them
+  std::uint32_t rack = 0;     // which of the parent's workers the aggregator is
+  std::uint32_t racks = 1;    // and how many these are
+  std::uint64_t greeted = 0;  // the largest number that a greeting had so far
+  std::uint16_t block = 0;    // of the answer that greetings ask of a kernel; 0: of a process
+
+  wire::Greeting greeting(const wire::Topology& topology) const {
+    return {.workers = workers,
+            .world_size = topology.world_size,
+            .rack = rack,
+            .racks = racks,
+            .datagram_bytes = topology.datagram_bytes};
+  }
 
   proto::SlotPool pool(const wire::Topology& topology) const {
     return {.slots = kSlots,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "comm/datagram_place.hpp"
 
@@ -41,15 +42,15 @@ void JobSlots::begin(const wire::Greeting& greeting) {
 
 // --- What comes ---
 
-bool JobSlots::is_mine(const Result<wire::Datagram>& datagram,
-                       std::span<const std::byte> data) const {
-  return datagram && datagram->header.epoch == seal_.epoch && seal_.key->is_sealed(data);
+bool JobSlots::is_mine(const Result<wire::Datagram>& datagram, std::span<const std::byte> data,
+                       const wire::TagKey& key) const {
+  return datagram && datagram->header.epoch == seal_.epoch && key.is_sealed(data);
 }
 
 void JobSlots::on_datagram(std::span<std::byte> data, const net::Address& from,
                            net::UdpSocket& socket) {
   const auto datagram = wire::decode_datagram(data);
-  if (!is_mine(datagram, data)) return void(++rejected_);
+  if (!is_mine(datagram, data, seal_.keys->up)) return void(++rejected_);
   const wire::DatagramHeader& header = datagram->header;
   if (header.kind == wire::DatagramKind::hello) return greet(*datagram, data.size(), from, socket);
   const bool is_here = header.worker < addresses_.size() && addresses_[header.worker] == from;
@@ -60,9 +61,9 @@ void JobSlots::on_datagram(std::span<std::byte> data, const net::Address& from,
 
 void JobSlots::on_parent(std::span<std::byte> data, net::UdpSocket& socket) {
   const auto datagram = wire::decode_datagram(data);
-  if (!slots_ || !is_mine(datagram, data)) return void(++rejected_);
+  if (!slots_ || !is_mine(datagram, data, parent_->keys->down)) return void(++rejected_);
   if (datagram->header.kind == wire::DatagramKind::welcome) {
-    return on_welcome(datagram->header, data.size());
+    return on_welcome(datagram->header, data.size(), socket);
   }
   slots_->on_parent(*datagram, outbox_);
   send_all(socket);
@@ -70,19 +71,33 @@ void JobSlots::on_parent(std::span<std::byte> data, net::UdpSocket& socket) {
 
 // --- Greetings ---
 
-// Where a worker's first greeting came from, there it stays: who copies one cannot take its place.
 void JobSlots::greet(const wire::Datagram& hello, std::size_t size, const net::Address& from,
                      net::UdpSocket& socket) {
+  const std::uint16_t worker = hello.header.worker;
   const auto greeting = wire::decode_greeting(hello);
   if (!greeting || !agrees(*greeting)) return void(++rejected_);
-  net::Address& address = addresses_[hello.header.worker];
-  if (address == net::Address{}) address = from;
-  if (address != from) return void(++rejected_);
-  if (parent_ && size > way_up_) return greet_parent(size);
-  wire::DatagramHeader welcome = hello.header;
-  welcome.kind = wire::DatagramKind::welcome;
-  welcome.dtype = parent_adds_;
-  say(welcome, *greeting, size, socket, from);
+  if (!seats(worker, hello.header.round, from)) return void(++rejected_);
+  if (!parent_) return answer(worker, size, socket);
+  greeters_[worker].awaits = size;
+  greet_parent(size);
+}
+
+// A worker is where its latest greeting came from, as its address may change on the way. Greetings
+// are numbered, so an old one that somebody sends again moves nothing. Where a copy overtakes the
+// greeting itself, that comes with the same number from where the worker was, and moves it back,
+// once: from then on copies of it move nothing, either.
+bool JobSlots::seats(std::uint16_t worker, std::uint64_t number, const net::Address& from) {
+  Greeter& greeter = greeters_[worker];
+  if (number > greeter.number) {
+    const net::Address before = std::exchange(addresses_[worker], from);
+    greeter.number = number;
+    greeter.before = before == from ? net::Address{} : before;
+    return true;
+  }
+  const bool was_overtaken =
+      number != 0 && number == greeter.number && from == greeter.before && from != net::Address{};
+  if (was_overtaken) addresses_[worker] = std::exchange(greeter.before, {});
+  return was_overtaken;
 }
 
 bool JobSlots::agrees(const wire::Greeting& greeting) {
@@ -95,38 +110,60 @@ bool JobSlots::agrees(const wire::Greeting& greeting) {
   }
   greeting_ = greeting;
   addresses_.resize(greeting.workers);
+  greeters_.resize(greeting.workers);
   return true;
 }
 
-// The way of a rack's workers ends at the root: they are not answered before the root has answered
-// a greeting as long as theirs, and repeat it until then.
-void JobSlots::greet_parent(std::size_t size) const {
+// The way of a rack's workers ends at the root: each of their greetings is passed on, as long as it
+// is, and answered with the parent's answer.
+void JobSlots::greet_parent(std::size_t size) {
   say({.kind = wire::DatagramKind::hello,
        .worker = static_cast<std::uint16_t>(greeting_->rack),
        .columns = 0,
        .job = job_,
-       .epoch = seal_.epoch},
+       .epoch = seal_.epoch,
+       .round = ++said_},
       {.workers = greeting_->racks,
        .world_size = greeting_->world_size,
        .datagram_bytes = greeting_->datagram_bytes},
-      size, *parent_->socket, {});
+      size, parent_->keys->up, *parent_->socket, {});
 }
 
-void JobSlots::on_welcome(const wire::DatagramHeader& welcome, std::size_t size) {
-  if (welcome.worker != greeting_->rack) return void(++rejected_);
-  way_up_ = std::max(way_up_, size);
+void JobSlots::on_welcome(const wire::DatagramHeader& welcome, std::size_t size,
+                          net::UdpSocket& socket) {
+  const bool is_answer = welcome.round > answered_ && welcome.round <= said_;
+  if (welcome.worker != greeting_->rack || !is_answer) return void(++rejected_);
+  answered_ = welcome.round;
   parent_adds_ = welcome.dtype;
+  for (std::uint16_t worker = 0; worker < greeters_.size(); ++worker) {
+    const std::size_t awaited = greeters_[worker].awaits;
+    if (awaited == 0 || awaited > size) continue;
+    greeters_[worker].awaits = 0;
+    answer(worker, awaited, socket);
+  }
+}
+
+void JobSlots::answer(std::uint16_t worker, std::size_t size, net::UdpSocket& socket) const {
+  say({.kind = wire::DatagramKind::welcome,
+       .worker = worker,
+       .columns = 0,
+       .job = job_,
+       .epoch = seal_.epoch,
+       .dtype = parent_adds_,
+       .round = greeters_[worker].number},
+      *greeting_, size, seal_.keys->down, socket, addresses_[worker]);
 }
 
 // --- What goes ---
 
-// What finds no room is lost, and asked for again.
+// What finds no room is lost and counted, and asked for again.
 void JobSlots::say(const wire::DatagramHeader& header, const wire::Greeting& greeting,
-                   std::size_t size, net::UdpSocket& socket, const net::Address& to) const {
-  if (!socket.has_room() || size > socket.room().size()) return;
+                   std::size_t size, const wire::TagKey& key, net::UdpSocket& socket,
+                   const net::Address& to) const {
+  if (!socket.has_room() || size > socket.room().size()) return socket.drop(1);
   const std::span<std::byte> out = socket.room().first(size);
   wire::encode_greeting(header, greeting, out);
-  seal_.key->seal(out);
+  key.seal(out);
   socket.commit(size, to);
 }
 
@@ -139,11 +176,14 @@ void JobSlots::send_all(net::UdpSocket& socket) {
 
 void JobSlots::send(const proto::SlotAggregator::Outgoing& outgoing, net::UdpSocket& socket) const {
   const std::size_t size = outgoing.datagram.size();
-  if (!socket.has_room() || size > socket.room().size()) return;
-  seal_.key->seal(outgoing.datagram);
+  const bool is_up = outgoing.worker == proto::kParent;
+  const bool is_for_all = outgoing.worker == proto::kEveryWorker;
+  const bool has_room = socket.has_room() && size <= socket.room().size();
+  if (!has_room) return socket.drop(is_for_all ? addresses_.size() : 1);
+  (is_up ? parent_->keys->up : seal_.keys->down).seal(outgoing.datagram);
   std::memcpy(socket.room().data(), outgoing.datagram.data(), size);
-  if (outgoing.worker == proto::kParent) return socket.commit(size);
-  if (outgoing.worker == proto::kEveryWorker) return socket.commit(size, addresses_);
+  if (is_up) return socket.commit(size);
+  if (is_for_all) return socket.commit(size, addresses_);
   socket.commit(size, addresses_[outgoing.worker]);
 }
 

@@ -73,7 +73,8 @@ void LaneGroup::set_link(const proto::LinkFigures& link) {
 void LaneGroup::survey(std::size_t most_operations,
                        const std::shared_ptr<std::promise<LaneSurvey>>& answer) {
   post([this, most_operations, answer] {
-    answer->set_value({book_.all_awaited(most_operations, protocol_), peers_.survey(Clock::now())});
+    answer->set_value({book_.all_awaited(most_operations, protocol_), peers_.survey(Clock::now()),
+                       protocol_.survey_paths()});
   });
 }
 

@@ -50,6 +50,8 @@ class LaneListener {
   virtual void operation_chosen(std::uint64_t seq, proto::Route route, const Order& order) = 0;
   // Nothing has come from a peer for a while, or it was heard again.
   virtual void peer_silent(const Silence& silence) = 0;
+  // Datagrams have trouble to pass; what people should know of it.
+  virtual void datagrams_troubled(const std::string& text) = 0;
   // Nothing can go on.
   virtual void broken(Error error) = 0;
 };

@@ -233,7 +233,23 @@ void LaneProtocol::disown() {
 }
 
 void LaneProtocol::run_slots(Clock::time_point now) {
-  if (slots_) slots_->progress(now);
+  if (!slots_ || is_broken_) return;
+  slots_->progress(now);
+  const auto& ends = slots_->ends();
+  for (std::uint32_t owner = 0; owner < ends.size(); ++owner) check_path(*ends[owner], owner);
+}
+
+// An aggregator that stands still answers nothing either, and is found by its connection.
+void LaneProtocol::check_path(SlotEnd& end, std::uint32_t owner) {
+  if (const auto news = end.take_news()) listener_.datagrams_troubled(*news);
+  if (end.is_lost() && !peers_.is_silent(owner)) listener_.broken(end.loss());
+}
+
+std::vector<PathSurvey> LaneProtocol::survey_paths() const {
+  std::vector<PathSurvey> paths;
+  if (!slots_) return paths;
+  for (const auto& end : slots_->ends()) paths.push_back(end->survey());
+  return paths;
 }
 
 Clock::time_point LaneProtocol::next_due() const {

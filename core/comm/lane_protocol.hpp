@@ -49,6 +49,7 @@ class LaneProtocol {
   void watch_slots(ProgressThread& thread);
   void disown();
   void run_slots(Clock::time_point now);
+  std::vector<PathSurvey> survey_paths() const;
   Clock::time_point next_due() const;
   // Lets owners make no results while some rank is behind with reading them.
   void pace_owners() { streams_.pace(); }
@@ -70,6 +71,7 @@ class LaneProtocol {
   std::vector<std::uint32_t> awaited(std::uint64_t seq) const;
 
  private:
+  void check_path(SlotEnd& end, std::uint32_t owner);
   Status on_peer_message(Rank rank, const wire::Message& message);
   Status on_part(Rank rank, const wire::Message& message);
   void poll_peer();

@@ -1,11 +1,9 @@
-// Carries datagrams between the workers' halves of slots and the sockets, in the lane's own thread.
+// Carries datagrams between the workers' halves of slots and the sockets, in the lane's turn.
 #include "comm/lane_slots.hpp"
 
 #include <algorithm>
 #include <array>
 #include <utility>
-
-#include "wire/datagram.hpp"
 
 namespace sparsewire::comm {
 namespace {
@@ -23,11 +21,9 @@ proto::Microseconds microseconds_of(Clock::time_point now) {
 LaneSlots::LaneSlots(const LanePlace& place, LaneCounters& counters, OnEnd on_end)
     : place_(place), datagrams_(*place.datagrams), counters_(counters), on_end_(std::move(on_end)) {
   const std::span<int> sockets = datagrams_.sockets.of_lane(0);
-  const net::UdpOptions options{.datagram_bytes = place.topology.datagram_bytes,
-                                .disturbance = datagrams_.disturbance};
-  for (int& socket : sockets) {
-    aggregators_.push_back(std::make_unique<Aggregator>(
-        datagrams_.pool(place.topology), datagrams_.worker, std::exchange(socket, -1), options));
+  for (std::uint32_t owner = 0; owner < sockets.size(); ++owner) {
+    aggregators_.push_back(
+        std::make_unique<SlotEnd>(place, owner, std::exchange(sockets[owner], -1)));
   }
 }
 
@@ -85,65 +81,40 @@ void LaneSlots::begin(std::uint64_t seq, Current& current) {
   current.unfinished = aggregators_.size();
   proto::SlotTensor tensor = tensor_of(*current.operation);
   for (const auto& aggregator : aggregators_) {
-    aggregator->worker.begin(seq, tensor);
+    aggregator->worker().begin(seq, tensor);
     ++tensor.owner;
   }
 }
 
 void LaneSlots::break_off() noexcept {
   for (const auto& aggregator : aggregators_) {
-    aggregator->worker.drop_all();
-    aggregator->socket.close();
+    aggregator->worker().drop_all();
+    aggregator->socket().close();
   }
   operations_.clear();
 }
 
 void LaneSlots::disown() {
-  for (const auto& aggregator : aggregators_) aggregator->socket.disown();
+  for (const auto& aggregator : aggregators_) aggregator->socket().disown();
 }
 
 void LaneSlots::watch(ProgressThread& thread) {
-  for (const auto& aggregator : aggregators_) thread.watch(aggregator->socket);
+  for (const auto& aggregator : aggregators_) thread.watch(aggregator->socket());
 }
 
 void LaneSlots::progress(Clock::time_point now) {
   const proto::Microseconds time = microseconds_of(now);
   for (const auto& aggregator : aggregators_) {
-    if (!aggregator->socket.is_open()) return;
-    receive(*aggregator, time);
-    send(*aggregator, time);
+    if (!aggregator->socket().is_open()) return;
+    aggregator->receive(time);
+    aggregator->send(time);
   }
   publish();
   for (const auto& aggregator : aggregators_) take_ended(*aggregator);
 }
 
-void LaneSlots::receive(Aggregator& aggregator, proto::Microseconds now) {
-  aggregator.socket.receive(
-      now, [&](std::span<std::byte> data, const net::Address&) { take(aggregator, data, now); });
-}
-
-// What is not sealed by this job, or is of another, is nobody's fault that could be blamed.
-void LaneSlots::take(Aggregator& aggregator, std::span<const std::byte> data,
-                     proto::Microseconds now) {
-  const auto datagram = wire::decode_datagram(data);
-  const bool is_mine = datagram && datagram->header.job == datagrams_.job &&
-                       datagram->header.epoch == datagrams_.epoch && datagrams_.key.is_sealed(data);
-  is_mine ? aggregator.worker.on_datagram(*datagram, now) : void(++rejected_);
-}
-
-void LaneSlots::send(Aggregator& aggregator, proto::Microseconds now) {
-  net::UdpSocket& socket = aggregator.socket;
-  while (socket.has_room()) {
-    const std::size_t size = aggregator.worker.poll(socket.room(), now);
-    if (size == 0) break;
-    datagrams_.key.seal(socket.room().first(size));
-    socket.commit(size);
-  }
-  socket.flush(now);
-}
-
-void LaneSlots::take_ended(Aggregator& aggregator) {
-  for (const std::uint64_t seq : aggregator.worker.take_ended()) {
+void LaneSlots::take_ended(SlotEnd& aggregator) {
+  for (const std::uint64_t seq : aggregator.worker().take_ended()) {
     const auto at = operations_.find(seq);
     if (at == operations_.end() || --at->second.unfinished != 0) continue;
     operations_.erase(at);
@@ -162,8 +133,8 @@ void LaneSlots::publish() {
     most = std::max(most, value);
   };
   for (const auto& aggregator : aggregators_) {
-    const proto::SlotCounters& slots = aggregator->worker.counters();
-    const net::UdpCounters& socket = aggregator->socket.counters();
+    const proto::SlotCounters& slots = aggregator->counters();
+    const net::UdpCounters& socket = aggregator->socket().counters();
     add(SlotFigure::datagrams_sent, socket.datagrams_sent);
     add(SlotFigure::datagrams_received, socket.datagrams_received);
     add(SlotFigure::datagram_bytes_sent, socket.bytes_sent);
@@ -171,7 +142,7 @@ void LaneSlots::publish() {
     add(SlotFigure::datagrams_dropped, socket.dropped);
     add(SlotFigure::datagrams_overrun, socket.overruns);
     add(SlotFigure::datagram_errors, socket.errors);
-    add(SlotFigure::datagrams_rejected, slots.rejected);
+    add(SlotFigure::datagrams_rejected, slots.rejected + aggregator->rejected());
     add(SlotFigure::retransmissions, slots.retransmissions);
     add(SlotFigure::timeouts, slots.timeouts);
     add(SlotFigure::duplicates, slots.duplicates);
@@ -179,7 +150,6 @@ void LaneSlots::publish() {
     raise(SlotFigure::rtt_us, static_cast<std::uint64_t>(slots.srtt.count()));
     raise(SlotFigure::window, slots.window);
   }
-  sums[static_cast<std::size_t>(SlotFigure::datagrams_rejected)] += rejected_;
   for (std::size_t i = 0; i < sums.size(); ++i) {
     counters_.slots.set(static_cast<SlotFigure>(i), sums[i]);
   }
@@ -187,19 +157,15 @@ void LaneSlots::publish() {
 
 bool LaneSlots::has_work(Clock::time_point now) const {
   return std::ranges::any_of(aggregators_, [&](const auto& aggregator) {
-    const net::UdpSocket& socket = aggregator->socket;
-    return socket.is_readable() || socket.is_writable() ||
-           (socket.is_open() && socket.has_room() &&
-            aggregator->worker.has_work(microseconds_of(now)));
+    return aggregator->has_work(microseconds_of(now));
   });
 }
 
 Clock::time_point LaneSlots::next_due() const {
   auto due = proto::Microseconds::max();
   for (const auto& aggregator : aggregators_) {
-    if (!aggregator->socket.is_open()) continue;
-    due = std::min(due, aggregator->worker.next_timer().value_or(due));
-    due = std::min(due, aggregator->socket.next_due().value_or(due));
+    if (!aggregator->socket().is_open()) continue;
+    due = std::min(due, aggregator->next_due().value_or(due));
   }
   return due == proto::Microseconds::max() ? Clock::time_point::max()
                                            : Clock::time_point(Clock::duration(due));

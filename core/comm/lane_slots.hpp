@@ -11,8 +11,7 @@
 #include "comm/lane_place.hpp"
 #include "comm/operation.hpp"
 #include "comm/peer_channels.hpp"
-#include "net/udp/udp_socket.hpp"
-#include "proto/slots/worker.hpp"
+#include "comm/slot_end.hpp"
 
 namespace sparsewire::comm {
 
@@ -47,15 +46,10 @@ class LaneSlots {
   bool has_work(Clock::time_point now) const;
   Clock::time_point next_due() const;
 
- private:
-  struct Aggregator {
-    Aggregator(const proto::SlotPool& pool, std::uint16_t worker, int fd,
-               const net::UdpOptions& options)
-        : worker(pool, worker), socket(fd, options) {}
+  // The ends, by aggregator.
+  const std::vector<std::unique_ptr<SlotEnd>>& ends() const { return aggregators_; }
 
-    proto::SlotWorker worker;
-    net::UdpSocket socket;
-  };
+ private:
   enum class Stage : std::uint8_t { at_gate, through, begun };
   struct Current {
     const Operation* operation;
@@ -66,20 +60,16 @@ class LaneSlots {
   proto::SlotTensor tensor_of(const Operation& operation) const;
   void begin_in_order(Clock::time_point now);
   void begin(std::uint64_t seq, Current& current);
-  void receive(Aggregator& aggregator, proto::Microseconds now);
-  void take(Aggregator& aggregator, std::span<const std::byte> data, proto::Microseconds now);
-  void send(Aggregator& aggregator, proto::Microseconds now);
-  void take_ended(Aggregator& aggregator);
+  void take_ended(SlotEnd& aggregator);
   void publish();
 
   const LanePlace& place_;
   DatagramPlace& datagrams_;
   LaneCounters& counters_;
   OnEnd on_end_;
-  std::vector<std::unique_ptr<Aggregator>> aggregators_;
+  std::vector<std::unique_ptr<SlotEnd>> aggregators_;
   std::map<std::uint64_t, Current> operations_;
   std::uint64_t next_to_begin_ = 0;  // all below it have begun, or never will
-  std::uint64_t rejected_ = 0;
 };
 
 }  // namespace sparsewire::comm

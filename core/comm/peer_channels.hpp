@@ -102,6 +102,9 @@ class PeerChannels {
   // Bytes of results that an owner here may make before it looks whether somebody is behind.
   std::size_t burst() const { return channels_.share().burst(members_.size()); }
 
+  // Whether nothing comes from an owner at the moment.
+  bool is_silent(std::uint32_t owner) const { return channels_.of(members_[owner]).is_silent(); }
+
   // Ranks from which nothing comes at the moment.
   std::vector<Rank> silent() const {
     std::vector<Rank> ranks;

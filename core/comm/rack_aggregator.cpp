@@ -35,11 +35,11 @@ RackAggregator::RackAggregator(const RackLimits& limits, int workers, int parent
   thread_.start();
 }
 
-void RackAggregator::add_job(std::uint64_t job, std::uint32_t world_size,
-                             const DatagramSeal& seal) {
-  thread_.post([this, job, world_size, seal] {
+void RackAggregator::add_job(std::uint64_t job, std::uint32_t world_size, const DatagramSeal& seal,
+                             std::shared_ptr<const wire::WayKeys> above) {
+  thread_.post([this, job, world_size, seal, above = std::move(above)] {
     if (jobs_.contains(job)) return;
-    const JobSlots::Parent parent{&parent_,
+    const JobSlots::Parent parent{&parent_, above,
                                   [this, job](std::size_t bytes) { return reserve(job, bytes); }};
     jobs_[job].slots = std::make_unique<JobSlots>(job, world_size, seal, parent);
     ++counts_.jobs_served;

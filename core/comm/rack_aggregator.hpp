@@ -36,7 +36,9 @@ class RackAggregator final : private ProgressClient {
   ~RackAggregator() override { close(); }
 
   // From any thread. A job that is here already stays as it is.
-  void add_job(std::uint64_t job, std::uint32_t world_size, const DatagramSeal& seal);
+  // The seal is that of the rack's workers, and `above` has the keys of the parent's.
+  void add_job(std::uint64_t job, std::uint32_t world_size, const DatagramSeal& seal,
+               std::shared_ptr<const wire::WayKeys> above);
   void remove_job(std::uint64_t job);
 
   void close();

@@ -35,9 +35,18 @@ struct PeerSurvey {
   std::size_t queued;  // bytes that wait to be sent
 };
 
+// Datagrams to one aggregator.
+struct PathSurvey {
+  std::string name;                      // its address
+  std::chrono::microseconds unanswered;  // what was waited in vain, up to now
+  std::string error;                     // of the socket, since the last result
+  std::size_t receive_buffer;            // bytes that the system grants
+};
+
 struct LaneSurvey {
   std::map<std::uint64_t, Awaited> awaited;  // by operation
   std::vector<PeerSurvey> peers;
+  std::vector<PathSurvey> paths;
 };
 
 }  // namespace sparsewire::comm

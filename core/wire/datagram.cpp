@@ -7,14 +7,10 @@ namespace sparsewire::wire {
 namespace {
 
 constexpr std::size_t kJobOffset = 8;
-constexpr std::uint8_t kKindCount = 6;
-
-bool has_columns(DatagramKind kind) {
-  return kind != DatagramKind::hello && kind != DatagramKind::welcome;
-}
+constexpr std::uint8_t kKindCount = 7;
 
 Status check(const DatagramHeader& header, std::size_t size) {
-  if (!has_columns(header.kind)) {
+  if (is_greeting(header.kind)) {
     if (header.columns != 0) return protocol_error("datagram: a greeting has no columns");
     return {};
   }
@@ -38,8 +34,8 @@ Status check(const DatagramHeader& header, std::size_t size) {
 std::size_t encode(const DatagramHeader& header, std::span<const ColumnRecord> columns,
                    std::span<std::byte> out) {
   store_all(out.first<kDatagramHeaderBytes>(), kDatagramVersion, header.kind, header.worker,
-            header.slot, header.columns, header.present, header.job, header.epoch, header.round,
-            header.dtype, header.op, header.block, std::uint32_t{0}, std::uint64_t{0});
+            header.slot, header.columns, header.present, header.job, header.epoch, header.dtype,
+            header.op, header.block, header.round, std::uint64_t{0});
   std::byte* at = out.data() + kDatagramHeaderBytes;
   for (const ColumnRecord& column : columns) {
     store_all(std::span<std::byte, kColumnBytes>(at, kColumnBytes), column.next, column.exponent,
@@ -51,14 +47,13 @@ std::size_t encode(const DatagramHeader& header, std::span<const ColumnRecord> c
 
 Result<Datagram> decode_datagram(std::span<const std::byte> in) {
   if (in.size() < kDatagramHeaderBytes) return protocol_error("datagram: too short");
-  const auto [version, kind, worker, slot, columns, present, job, epoch, round, dtype, op, block,
-              zero, tag] =
+  const auto [version, kind, worker, slot, columns, present, job, epoch, dtype, op, block, round,
+              tag] =
       load_all<std::uint8_t, std::uint8_t, std::uint16_t, std::uint16_t, std::uint8_t, std::uint8_t,
-               std::uint64_t, std::uint32_t, std::uint32_t, std::uint8_t, std::uint8_t,
-               std::uint16_t, std::uint32_t, std::uint64_t>(in.first<kDatagramHeaderBytes>());
+               std::uint64_t, std::uint32_t, std::uint8_t, std::uint8_t, std::uint16_t,
+               std::uint64_t, std::uint64_t>(in.first<kDatagramHeaderBytes>());
   if (version != kDatagramVersion) return protocol_error("datagram: another version");
-  if (kind == 0 || kind >= kKindCount || dtype >= kDTypeCount || op >= kReduceOpCount ||
-      zero != 0) {
+  if (kind == 0 || kind >= kKindCount || dtype >= kDTypeCount || op >= kReduceOpCount) {
     return protocol_error("datagram: unknown value");
   }
   Datagram datagram{.header = {.kind = static_cast<DatagramKind>(kind),
@@ -68,10 +63,10 @@ Result<Datagram> decode_datagram(std::span<const std::byte> in) {
                                .present = present,
                                .job = job,
                                .epoch = epoch,
-                               .round = round,
                                .dtype = static_cast<DType>(dtype),
                                .op = static_cast<ReduceOp>(op),
-                               .block = block},
+                               .block = block,
+                               .round = round},
                     .columns = {},
                     .values = {}};
   if (Status error = check(datagram.header, in.size())) return *std::move(error);

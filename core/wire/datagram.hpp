@@ -10,15 +10,21 @@
 
 namespace sparsewire::wire {
 
-inline constexpr std::uint8_t kDatagramVersion = 1;
+inline constexpr std::uint8_t kDatagramVersion = 2;
 
 enum class DatagramKind : std::uint8_t {
   contribution = 1,  // of a worker, to a round of a slot
   result,            // of a round, to every worker
   recall,            // the last result again, to a worker whose contribution has not come
   hello,             // of a worker, so that the aggregator learns its address; padded
-  welcome,           // the answer, as long as the hello
+  welcome,           // the answer: as long as the hello, or as a result of the block that it names
+  noted,             // a process has heard the hello, which its kernel is to answer
 };
+
+constexpr bool is_greeting(DatagramKind kind) {
+  return kind == DatagramKind::hello || kind == DatagramKind::welcome ||
+         kind == DatagramKind::noted;
+}
 
 inline constexpr std::uint32_t kNoBlock = UINT32_MAX;  // "no further block in this column"
 inline constexpr std::size_t kMaxColumns = 8;
@@ -28,7 +34,7 @@ inline constexpr std::uint8_t kNotFinite = 255;
 inline constexpr std::uint8_t kLeastExponent = 1;
 
 // Byte layout, little endian: version u8, kind u8, worker u16, slot u16, columns u8, present u8,
-// job u64, epoch u32, round u32, dtype u8, op u8, block u16, zero u32, tag u64.
+// job u64, epoch u32, dtype u8, op u8, block u16, round u64, tag u64.
 struct DatagramHeader {
   DatagramKind kind = DatagramKind::contribution;
   std::uint16_t worker = 0;  // who contributes; of a result, whose contribution was the last
@@ -37,10 +43,10 @@ struct DatagramHeader {
   std::uint8_t present = 0;  // bit c: the block of column c is here
   std::uint64_t job = 0;
   std::uint32_t epoch = 0;
-  std::uint32_t round = 0;       // of the slot, from 0 on, through all operations
   DType dtype = DType::float32;  // of the values; int32 in fixed point
   ReduceOp op = ReduceOp::sum;
   std::uint16_t block = 0;  // elements of a block in a datagram
+  std::uint64_t round = 0;  // of the slot, from 0 on, through all operations; it never comes back
 
   std::size_t block_bytes() const { return block * element_size(dtype); }
   std::size_t values_bytes() const {
@@ -80,8 +86,8 @@ struct Datagram {
 std::size_t encode(const DatagramHeader& header, std::span<const ColumnRecord> columns,
                    std::span<std::byte> out);
 
-// An error for anything but a whole datagram of this version. A hello and a welcome have no
-// columns, and any length.
+// An error for anything but a whole datagram of this version. Greetings have no columns, and
+// any length.
 Result<Datagram> decode_datagram(std::span<const std::byte> in);
 
 // The job that a datagram says it is of, before anything else of it is looked at.

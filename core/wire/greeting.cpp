@@ -27,9 +27,7 @@ void encode_greeting(const DatagramHeader& header, const Greeting& greeting,
 }
 
 Result<Greeting> decode_greeting(const Datagram& datagram) {
-  const DatagramKind kind = datagram.header.kind;
-  const bool is_greeting = kind == DatagramKind::hello || kind == DatagramKind::welcome;
-  if (!is_greeting || datagram.values.size() < kGreetingBytes) {
+  if (!is_greeting(datagram.header.kind) || datagram.values.size() < kGreetingBytes) {
     return protocol_error("datagram: no greeting");
   }
   const auto [workers, world_size, rack, racks, datagram_bytes] =

@@ -1,4 +1,4 @@
-// What a hello and a welcome say behind their headers: how many take part, here and above.
+// What greetings say behind their headers: how many take part, here and above.
 #pragma once
 
 #include "wire/datagram.hpp"
@@ -19,6 +19,11 @@ inline constexpr std::size_t kGreetingBytes = 20;
 
 inline constexpr std::uint32_t kMostRanks = UINT16_MAX - 2;
 
+// Greetings are numbered, in the field of the round: each number is larger than the one before. Its
+// rest by kProbes says what a hello finds out.
+inline constexpr std::uint32_t kProbes = 4;
+inline constexpr std::uint32_t kFullProbe = 0;    // whether datagrams of full size pass
+inline constexpr std::uint32_t kNarrowProbe = 3;  // whether short ones do
 inline constexpr std::uint32_t kMinDatagram = 576;
 inline constexpr std::uint32_t kMaxDatagram = 8972;
 
@@ -26,7 +31,7 @@ inline constexpr std::uint32_t kMaxDatagram = 8972;
 void encode_greeting(const DatagramHeader& header, const Greeting& greeting,
                      std::span<std::byte> out);
 
-// An error for what is no hello or welcome, or cannot be.
+// An error for what is no greeting, or cannot be.
 Result<Greeting> decode_greeting(const Datagram& datagram);
 
 }  // namespace sparsewire::wire

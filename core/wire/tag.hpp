@@ -37,4 +37,11 @@ class TagKey {
   std::vector<std::uint32_t> words_;
 };
 
+// Of the datagrams between one aggregator and its workers. Nothing that is sealed with one of them
+// passes elsewhere, nor the other way.
+struct WayKeys {
+  TagKey up;    // from the workers to the aggregator
+  TagKey down;  // back
+};
+
 }  // namespace sparsewire::wire

@@ -305,12 +305,14 @@ class Communicator:
         hosts: Sequence[int] = (),
         datagrams: Sequence[int] = (),
         datagram_bytes: int = 0,
-        datagram_key: bytes = b"",
+        datagram_keys: Sequence[tuple[bytes, bytes]] = (),
         job: int = 0,
         epoch: int = 0,
         fixed_point: bool = False,
         disturb: str = "",
         worker: tuple[int, int] = (0, 0),
+        rack: tuple[int, int] = (0, 1),
+        greeting: tuple[int, int] = (0, 0),
         timeline: Timeline | None = None,
     ) -> None:
         """Take over connected, authenticated `sockets[lane][peer]`, also where it raises.
@@ -319,7 +321,9 @@ class Communicator:
         The communicator owns the descriptors from here on. `window` is in bytes, 0 chooses it.
         A peer without a sign of life for `peer_timeout` seconds is lost. With `datagrams`,
         sockets to the aggregators, dense sums go by them; `worker` is this rank among the workers
-        that an aggregator has, and their number. ValueError for a wrong `disturb`.
+        that an aggregator has, and their number, `rack` the same of the aggregator at its parent,
+        and `greeting` the number of the last one, and the block that greetings ask of a kernel, or
+        0. ValueError for a wrong `disturb`.
         """
 
     def submit(
@@ -403,13 +407,16 @@ class Communicator:
 
         And `lanes`, each a moment later, None where it does not answer within `patience` seconds:
         whom it waits for by operation, and its peers: (name, rank or -1, whether it is connected,
-        seconds since something came or None, bytes sent, bytes received, bytes queued).
+        seconds since something came or None, bytes sent, bytes received, bytes queued). And its
+        paths of datagrams: (address, seconds waited in vain, the socket's error or "", bytes of
+        the receive buffer).
         """
 
-    def next_notice(self) -> tuple[str, float, bool, tuple[str, int, float] | None] | None:
-        """Block without the GIL until a peer falls silent, or is heard again; None once closed.
+    def next_notice(self) -> tuple[str, str, float, bool, tuple[str, int, float] | None] | None:
+        """Block without the GIL until a peer falls silent, or is heard again, or datagrams have
+        trouble; None once closed.
 
-        (peer, seconds of silence, whether it is over, oldest operation in flight)
+        (trouble or "", peer, seconds of silence, whether it is over, oldest operation in flight)
         """
 
     def close(self, linger: float = 5.0) -> None:
@@ -427,17 +434,22 @@ def greeting(
     size: int,
     party: tuple[int, int, int, int, int],
     adds_only_integers: bool = False,
+    number: int = 0,
+    block: int = 0,
 ) -> bytes:
-    """A sealed datagram of `size` bytes: kind 4 for a hello, 5 for a welcome.
+    """A sealed datagram of `size` bytes: kind 4 for a hello, 5 for a welcome, 6 for a note that a
+    process has heard a hello which its kernel is to answer.
 
     `party`: workers at the aggregator that is greeted, ranks of the job, which of its parent's
-    workers the aggregator is, how many these are, bytes of the job's largest datagram.
+    workers the aggregator is, how many these are, bytes of the job's largest datagram. `number`
+    comes back with the answer; a kernel's is as long as a result with `block` values.
     """
 
 def read_greeting(
     key: bytes, data: bytes
-) -> tuple[int, int, int, int, bool, tuple[int, int, int, int, int]] | None:
-    """Kind, job, epoch, worker, `adds_only_integers`, party; None where the key seals no such."""
+) -> tuple[int, int, int, int, bool, tuple[int, int, int, int, int], int, int] | None:
+    """Kind, job, epoch, worker, `adds_only_integers`, party, number, block; None where the key
+    seals no such."""
 
 def datagram_job(data: bytes) -> int | None:
     """The job that a datagram says it is of; None for what is none."""
@@ -470,11 +482,12 @@ class Aggregator:
         lane: int,
         fd: int,
         epoch: int = 0,
-        key: bytes = b"",
+        keys: tuple[bytes, bytes] | None = None,
     ) -> None:
         """Serve one authenticated connection of job `job` (64-bit id). Owns `fd` from here.
 
-        The job's datagrams are of that epoch, and sealed with the key, of 32 bytes.
+        The job's datagrams are of that epoch, and sealed with the keys, of 32 bytes each: those to
+        the aggregator with the first, and those to the workers with the second.
         """
 
     def serves(self, job: int, world_size: int, rank: int, lane: int) -> bool:
@@ -495,8 +508,19 @@ class RackAggregator:
         Owns both sockets, one bound for the workers' datagrams, one connected to the parent, and
         does `disturb` to what crosses them (ValueError for what is no disturbance).
         """
-    def add_job(self, job: int, world_size: int, epoch: int, key: bytes) -> None:
-        """Take the job's datagrams, sealed with the key of 32 bytes, unless it is here."""
+    def add_job(
+        self,
+        job: int,
+        world_size: int,
+        epoch: int,
+        keys: tuple[bytes, bytes],
+        above: tuple[bytes, bytes],
+    ) -> None:
+        """Take the job's datagrams, unless it is here.
+
+        Those of the rack's workers are sealed with `keys`, and those of the parent's with `above`:
+        each up and down, of 32 bytes.
+        """
     def remove_job(self, job: int) -> None: ...
     def stats(self) -> dict[str, int]: ...
     def slots(self) -> dict[int, dict[str, int]]:

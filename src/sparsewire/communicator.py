@@ -353,7 +353,10 @@ class Communicator:
         something came (`quiet_s`; None where nothing is expected yet), the bytes of their
         connections in all, and those that wait to be sent. `lanes` tells of each lane whether it
         `answers` within a second, of operations and of bytes that wait. `memory` is in bytes, and
-        `resident_bytes` is the process's. `rates` are those since the last call: bytes and
+        `resident_bytes` is the process's. `datagrams` tells of each aggregator that they go to how
+        long nothing was answered that asked for it (`unanswered_s`), the last `error` of the socket
+        since a result came ("": none), and the bytes that the system's `receive_buffer` has for
+        them. `rates` are those since the last call: bytes and
         operations a second, and the `density` of what was sent: the share of the elements of this
         rank's input that it sent, whole blocks where it sends these; None where nothing was
         counted, as of what goes by datagrams.

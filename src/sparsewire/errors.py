@@ -93,6 +93,7 @@ _BY_CODE: dict[str, tuple[type[Error], str]] = {
     "mismatch": (MismatchError, "All ranks must make the same calls in the same order."),
     "input": (InputError, "Correct it on that rank; the communicator goes on."),
     "resources": (ResourceError, "Allow for more there, or ask for less."),
+    "unreachable": (Timeout, "Once they pass, restart the job, or set SPARSEWIRE_TRANSPORT=tcp."),
     "aborted": (Error, "Restart the job."),
     "closed": (Error, "Make a new one with sparsewire.init()."),
 }

@@ -14,7 +14,7 @@ from sparsewire._core import Communicator as Core
 _PATIENCE_S = 1.0
 """For lanes to answer."""
 
-Lane = tuple[dict[int, list[int | str]], list[tuple[Any, ...]]]
+Lane = tuple[dict[int, list[int | str]], list[tuple[Any, ...]], list[tuple[str, float, str, int]]]
 Status = dict[str, Any]
 
 
@@ -44,6 +44,7 @@ def survey(core: Core, first_operation: int) -> Status:
         "failure": told["failure"],
         "operations": operations,
         "peers": _peers(lanes),
+        "datagrams": _datagrams(lanes),
         "lanes": [_lane(lane) for lane in lanes],
         "memory": {
             "queued_bytes": sum(peer[-1] for lane in lanes if lane for peer in lane[1]),
@@ -84,10 +85,19 @@ def _peers(lanes: Sequence[Lane | None]) -> dict[int | str, Status]:
     return peers
 
 
+def _datagrams(lanes: Sequence[Lane | None]) -> dict[str, Status]:
+    """Of each aggregator that datagrams go to."""
+    return {
+        address: {"unanswered_s": seconds, "error": error, "receive_buffer": buffer}
+        for lane in lanes
+        for address, seconds, error, buffer in (lane[2] if lane else [])
+    }
+
+
 def _lane(lane: Lane | None) -> Status:
     if lane is None:
         return {"answers": False, "in_flight": None, "queued_bytes": None}
-    awaited, peers = lane
+    awaited, peers, _ = lane
     return {
         "answers": True,
         "in_flight": len(awaited),

@@ -269,9 +269,11 @@ class NoticeLog(threading.Thread):
 
     def run(self) -> None:
         while (notice := self._core.next_notice()) is not None:
-            peer, seconds, is_over, oldest = notice
+            trouble, peer, seconds, is_over, oldest = notice
             waiting = self._describe(oldest)
-            if is_over:
+            if trouble:
+                _log.warning("%s", trouble)
+            elif is_over:
                 _log.warning("%s is back; %s", peer, waiting)
             else:
                 _log.warning(

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -348,8 +348,8 @@ class Plane:
     def add_job(self, job: int, world_size: int, epoch: int, key: bytes) -> None:
         self._jobs.add(job)
 
-    def keep(self, jobs: Mapping[int, object]) -> None:
-        self._jobs &= jobs.keys()
+    def remove_job(self, job: int) -> None:
+        self._jobs.remove(job)
 
     def slots(self) -> dict[int, dict[str, int]]:
         return {job: {name: 100 + n for n, name in enumerate(SLOTS)} for job in self._jobs}

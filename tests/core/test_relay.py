@@ -19,7 +19,7 @@ from sparsewire.meeting.aggregator import WorkerGuard
 from sparsewire.meeting.handshake import ANY_PEER, Hello, Role, receive
 from sparsewire.meeting.listener import Listener
 from sparsewire.meeting.relay import Relay
-from sparsewire.meeting.sockets import bind
+from sparsewire.meeting.sockets import begin_connect, bind
 from sparsewire.options import Address
 
 KEY = bytes(range(32))
@@ -148,6 +148,21 @@ def test_worker_is_let_go_where_nobody_listens() -> None:
             assert hears_the_end(ours)
             wait_until(lambda: not relay.serves(SEAT))
             assert not relay.reaches_parent
+
+
+def test_parent_that_answers_no_call_is_no_parent_until_it_does() -> None:
+    """Its queue is full, so it neither takes nor refuses a connection."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as parent:
+        address = Address(*parent.getsockname())
+        callers = [begin_connect(address) for _ in range(3)]
+        with closing(Relay(address, may_register=True)) as relay:
+            time.sleep(0.5)
+            assert not relay.reaches_parent
+            for _ in callers[:2]:
+                parent.accept()[0].close()
+            wait_until(lambda: relay.reaches_parent)
+        for caller in callers:
+            caller.close()
 
 
 def test_parent_is_reached_again_once_it_listens() -> None:

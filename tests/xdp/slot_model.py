@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from slot_wire import CONTRIBUTION, NO_BLOCK, RECALL, RESULT, Slotted
 
-ROUNDS = 1 << 32
+ROUNDS = 1 << 64
 NOBODY, PARENT, EVERYONE = -1, 254, 255
 
 
@@ -119,7 +119,7 @@ class SlotModel:
     def _pass(self, came: Slotted, own: Round, what: str) -> Answer:
         self.counts[what] += 1
         told = self._told(came, own, CONTRIBUTION)
-        return Answer(PARENT, told.but(worker=self._rack))
+        return Answer(PARENT, told.but(worker=self._rack, above=True))
 
     def _late(self, own: Round) -> int:
         return min(set(range(self._workers)) - own.contributions.keys())
@@ -162,4 +162,5 @@ class SlotModel:
             exponent=of.exponent,
             values=of.sums,
             block=of.block or came.block,
+            above=False,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from dataclasses import dataclass, field, replace
 
@@ -10,7 +11,7 @@ import numpy as np
 CONTRIBUTION, RESULT, RECALL, HELLO, WELCOME = 1, 2, 3, 4, 5
 NO_BLOCK = 0xFFFFFFFF
 INT32, SUM = 4, 0
-HEAD = "<BBHHBBQIIBBHIQ"
+HEAD = "<BBHHBBQIBBHQQ"
 MASK = 0xFFFFFFFFFFFFFFFF
 # More than a datagram has that the aggregator takes.
 PAIRS = 200
@@ -30,37 +31,50 @@ class Slotted:
     kind: int = CONTRIBUTION
     epoch: int = 1
     block: int = 16
-    version: int = 1
+    version: int = 2
     columns: int = 1
     present: int | None = None
     dtype: int = INT32
     op: int = SUM
-    zero: int = 0
     key: bytes = field(default=bytes(32), repr=False)
+    above: bool = False
+    """Whether it is between a root and its racks."""
 
     def encoded(self) -> bytes:
         body = struct.pack("<IBBH", self.next, self.exponent, 0, 0)
         body += np.array(self.values, dtype="<i4").tobytes()
         present = (1 if self.values else 0) if self.present is None else self.present
         parts = (self.version, self.kind, self.worker, self.slot, self.columns, present, self.job)
-        parts += (self.epoch, self.round, self.dtype, self.op, self.block, self.zero)
-        return struct.pack(HEAD, *parts, tag(self.key, struct.pack(HEAD[:-1], *parts), body)) + body
+        parts += (self.epoch, self.dtype, self.op, self.block, self.round)
+        key = way_key(self.key, self.kind, self.above)
+        return struct.pack(HEAD, *parts, tag(key, struct.pack(HEAD[:-1], *parts), body)) + body
 
     def but(self, **changes: object) -> Slotted:
         return replace(self, **changes)  # type: ignore[arg-type]
 
 
-def decoded(data: bytes, key: bytes) -> Slotted:
+def way_key(key: bytes, kind: int, above: bool) -> bytes:
+    """Of what goes this way: keys of all ways are others, and here drawn from one."""
+    up = kind in (CONTRIBUTION, HELLO)
+    return hashlib.sha256(key + bytes([up, above])).digest()
+
+
+def way_keys(key: bytes, *, above: bool = False) -> tuple[bytes, bytes]:
+    """Up and down."""
+    return way_key(key, HELLO, above), way_key(key, WELCOME, above)
+
+
+def decoded(data: bytes, key: bytes, *, above: bool = False) -> Slotted:
     """Raises AssertionError where the tag is wrong or the length is not what it says."""
     version, kind, worker, slot, columns, present, *rest = struct.unpack_from(HEAD, data)
-    job, epoch, round_, dtype, op, block, zero, its_tag = rest
-    assert its_tag == tag(key, data[:32], data[40:]), "wrong tag"
+    job, epoch, dtype, op, block, round_, its_tag = rest
+    assert its_tag == tag(way_key(key, kind, above), data[:32], data[40:]), "wrong tag"
     assert len(data) == 48 + 4 * block * present
     next_, exponent = struct.unpack_from("<IB", data, 40)
     values = tuple(np.frombuffer(data, "<i4", offset=48).tolist())
     return Slotted(
         job, worker, slot, round_, next_, exponent, values, kind, epoch, block, version, columns,
-        None, dtype, op, zero, key,
+        None, dtype, op, key, above,
     )  # fmt: skip
 
 

@@ -14,9 +14,11 @@ from xdp_rack import GRO, SET_FLAGS, turn
 
 from sparsewire.errors import Error
 from sparsewire.lab.namespace import Namespace
+from sparsewire.meeting.handshake import KERNEL_JOBS_MAX, KERNEL_WORKERS_MAX
 from sparsewire.xdp import XdpPlane, libbpf, loader, vlan
 from sparsewire.xdp.libbpf import Library, library
 from sparsewire.xdp.loader import object_path
+from sparsewire.xdp.maps import JOBS_MAX, WORKERS_MAX
 from sparsewire.xdp.vlan import stripped_vlans
 
 
@@ -42,6 +44,10 @@ def test_no_libbpf(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_such_interface() -> None:
     with pytest.raises(Error, match=r"no interface nowhere0 here, but .*lo"):
         XdpPlane("nowhere0", 9999)
+
+
+def test_limits_told_at_the_door_are_those_of_the_programs() -> None:
+    assert (KERNEL_JOBS_MAX, KERNEL_WORKERS_MAX) == (JOBS_MAX, WORKERS_MAX)
 
 
 class TestInTheKernel:

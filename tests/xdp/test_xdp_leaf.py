@@ -27,9 +27,9 @@ from sparsewire.errors import Error
 pytestmark = [*needs_kernel, pytest.mark.timeout(120)]
 
 FIRST = Slotted(JOB, 0, 3, 0, next=4, exponent=9, values=tuple(range(16)), key=KEY)
-TOLD = FIRST.but(kind=RESULT, worker=RACK, values=tuple(range(100, 116)))
+TOLD = FIRST.but(kind=RESULT, worker=RACK, values=tuple(range(100, 116)), above=True)
 # Its bytes are those of a welcome with a tag that the programs can read.
-WELCOMING = FIRST.but(kind=WELCOME, worker=RACK, columns=0, present=0, values=tuple(range(144)))
+WELCOMING = TOLD.but(kind=WELCOME, worker=RACK, columns=0, present=0, values=tuple(range(144)))
 
 
 @pytest.fixture(scope="module")
@@ -51,16 +51,16 @@ def contribute(job: Kernel) -> Slotted:
     verdict, data = job.send(1, FIRST.but(worker=1).encoded())
     assert verdict == REDIRECT
     assert job.addressee(JOB, data) == (3, 0, 254)
-    return decoded(data[42:], KEY)
+    return decoded(data[42:], KEY, above=True)
 
 
 def test_sums_go_up_and_results_down(job: Kernel) -> None:
     sums = tuple(range(0, 32, 2))
-    assert contribute(job) == FIRST.but(kind=CONTRIBUTION, worker=RACK, values=sums)
+    assert contribute(job) == FIRST.but(kind=CONTRIBUTION, worker=RACK, values=sums, above=True)
     verdict, data = job.send_down(TOLD.encoded())
     assert verdict == REDIRECT
     assert job.addressee(JOB, data) == (3, 0, 255)
-    assert decoded(data[42:], KEY) == TOLD.but(worker=1)
+    assert decoded(data[42:], KEY) == TOLD.but(worker=1, above=False)
     counts = {"contributions": 2, "passed": 1, "results": 1}
     assert job.plane.stats(JOB) == {**NO_COUNTS, **counts}
 
@@ -69,6 +69,7 @@ def test_sums_go_up_and_results_down(job: Kernel) -> None:
     "changes",
     [
         {"key": bytes(32)},
+        {"above": False},
         {"epoch": 2},
         {"worker": RACKS},
         {"slot": 128},
@@ -115,20 +116,20 @@ def test_flipped_bits_of_a_result_are_refused(job: Kernel) -> None:
 
 def test_results_of_other_rounds_are_stale(job: Kernel) -> None:
     contribute(job)
-    for number in (1, 2, (1 << 32) - 1):
+    for number in (1, 2, 1 << 32, (1 << 64) - 1):
         assert job.send_down(TOLD.but(round=number).encoded())[0] == DROP
     assert job.send_down(TOLD.encoded())[0] == REDIRECT
     assert job.send_down(TOLD.encoded())[0] == DROP
-    assert job.plane.stats(JOB)["stale"] == 4
+    assert job.plane.stats(JOB)["stale"] == 5
 
 
 def test_the_way_up_is_learned_from_a_welcome_that_is_sealed(job: Kernel) -> None:
     for welcome in (WELCOMING.but(key=bytes(32)), WELCOMING.but(epoch=2)):
         assert job.send_down(welcome.encoded())[0] == PASS
-    assert not job.plane.knows_parent(JOB)
+    assert job.plane.way_up(JOB) == 0
     came = frame(ROOT, AGGREGATOR, WELCOMING.encoded())
     assert job.run(came) == (PASS, came)
-    assert job.plane.knows_parent(JOB)
+    assert job.plane.way_up(JOB) == len(WELCOMING.encoded())
     assert job.path_up(JOB) == AGGREGATOR.mac + ROOT.mac
 
 

@@ -1,20 +1,69 @@
-"""What reaches the process instead of the programs, and must not, is told once."""
+"""A plane's process by itself: it answers greetings, and outlives all of them; what reaches it
+instead of the programs, and must not, is told once."""
 
 from __future__ import annotations
 
+import errno
+import socket
 import time
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 
 import pytest
+import slot_wire
 from pyroute2 import IPRoute
-from slot_wire import Slotted
+from slot_wire import HELLO, Slotted, way_keys
 from xdp_kernel import NEAR, connect, needs_kernel
 from xdp_rack import bound
 
+from sparsewire._core import greeting, read_greeting
 from sparsewire.lab.namespace import Namespace
+from sparsewire.meeting.greetings import NOTED
 from sparsewire.meeting.kernel_plane import KernelPlane
+from sparsewire.meeting.keys import WayKeys
+from sparsewire.options import DATAGRAM_MAX, Address
 
 pytestmark = [*needs_kernel, pytest.mark.timeout(60)]
+
+JOB, SIZE = 5, 1072
+KEYS, ABOVE = WayKeys(*way_keys(bytes(32))), WayKeys(*way_keys(bytes(32), above=True))
+FLAT, IN_RACK = (2, 2, 0, 1, SIZE), (2, 4, 1, 2, SIZE)
+
+
+@dataclass
+class Beside:
+    """A plane whose greetings come by loopback, past its programs, and who is around it."""
+
+    plane: KernelPlane
+    worker: socket.socket
+    root: socket.socket
+
+    def greet(self, number: int, party: tuple[int, ...], size: int = SIZE, block: int = 0) -> None:
+        words = greeting(KEYS.up, HELLO, JOB, 1, 0, size, party, number=number * 4 + 2, block=block)
+        self.worker.send(words)
+
+    def noted(self) -> int:
+        """The number that is answered next."""
+        read = read_greeting(KEYS.down, received(self.worker))
+        assert read
+        assert read[0] == NOTED
+        return int(read[6]) // 4
+
+    def asked(self) -> tuple[int, int]:
+        """Number and size of the next greeting that comes to the root."""
+        data = received(self.root)
+        read = read_greeting(ABOVE.up, data)
+        assert read
+        return int(read[6]), len(data)
+
+    def asked_for(self, size: int) -> int:
+        """The number of the next one of this size."""
+        return next(number for number, asked in iter(self.asked, None) if asked == size)
+
+    @property
+    def rejected(self) -> int:
+        return self.plane.slots()[JOB]["rejected"]
 
 
 def set_up() -> None:
@@ -23,17 +72,115 @@ def set_up() -> None:
         route.link("set", index=route.link_lookup(ifname="lo")[0], state="up")
 
 
-def test_contributions_that_pass_by_the_programs(caplog: pytest.LogCaptureFixture) -> None:
-    with closing(Namespace("xdp-beside")) as namespace:
+@contextmanager
+def beside(*, in_rack: bool = False) -> Iterator[Beside]:
+    with ExitStack() as stack:
+        namespace = stack.enter_context(closing(Namespace("xdp-beside")))
         namespace.call(set_up)
-        receiver, sender = (namespace.call(bound, "127.0.0.1", 0) for _ in range(2))
-        to = receiver.getsockname()
-        with closing(sender), closing(namespace.call(KernelPlane, NEAR, receiver)) as plane:
-            plane.add_job(5, 2, 1, bytes(32))
-            for job in (6, 5, 5):
-                sender.sendto(Slotted(job, 0, 0, 0).encoded(), to)
-            deadline = time.monotonic() + 10
-            while "pass by" not in caplog.text and time.monotonic() < deadline:
-                time.sleep(0.05)
+        receiver, worker, root = (namespace.call(bound, "127.0.0.1", 0) for _ in range(3))
+        for each in (worker, root):
+            stack.enter_context(closing(each))
+        worker.connect(receiver.getsockname())
+        parent = Address(*root.getsockname()) if in_rack else None
+        plane = stack.enter_context(closing(namespace.call(KernelPlane, NEAR, receiver, parent)))
+        plane.add_job(JOB, 4 if in_rack else 2, 1, KEYS, ABOVE if in_rack else None)
+        yield Beside(plane, worker, root)
+
+
+def received(by: socket.socket) -> bytes:
+    by.settimeout(10)
+    return by.recv(1 << 16)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert holds()
+
+
+def test_contributions_that_pass_by_the_programs(caplog: pytest.LogCaptureFixture) -> None:
+    with beside() as at:
+        for job in (6, 5, 5):
+            at.worker.send(Slotted(job, 0, 0, 0).encoded())
+        wait_until(lambda: "pass by" in caplog.text)
     assert caplog.text.count(f"contributions pass by {NEAR}") == 1
     assert "job 0000000000000005" in caplog.text
+
+
+@pytest.fixture
+def long_tags(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slot_wire, "PAIRS", 1200)
+    monkeypatch.setattr(slot_wire, "_nh_keys", {})
+
+
+@pytest.mark.usefixtures("long_tags")
+def test_a_hello_longer_than_any_datagram_is_rejected() -> None:
+    # The first two numbers of a greeting stand where other datagrams name the next block.
+    values = FLAT[2:] + (0,) * (DATAGRAM_MAX // 4 - 12)
+    says = Slotted(JOB, 0, 0, 6, *FLAT[:2], values, HELLO, block=0, columns=0, present=0, dtype=0)
+    words = says.encoded()
+    assert len(words) > DATAGRAM_MAX
+    with beside() as at:
+        at.worker.send(words)
+        wait_until(lambda: at.rejected == 1)
+        at.greet(2, FLAT)
+        assert at.noted() == 2
+
+
+def test_a_hello_that_asks_for_more_than_a_block_is_rejected() -> None:
+    with beside(in_rack=True) as at:
+        at.greet(1, IN_RACK)
+        first = at.asked_for(SIZE)
+        at.greet(2, IN_RACK, 112, block=65535)
+        wait_until(lambda: at.rejected == 1)
+        at.greet(3, IN_RACK)
+        assert at.asked_for(SIZE) > first
+
+
+def test_a_rack_asks_its_root_for_no_more_than_programs_send() -> None:
+    with beside(in_rack=True) as at:
+        at.greet(1, IN_RACK, DATAGRAM_MAX)
+        assert at.asked_for(SIZE) > 0
+
+
+def test_a_rack_greets_its_root_again_by_itself() -> None:
+    with beside(in_rack=True) as at:
+        at.greet(1, IN_RACK)
+        first = at.asked_for(SIZE)
+        seconds = [at.asked_for(112) for _ in range(2)]
+        assert first < seconds[0] < seconds[1]
+
+
+def test_a_rack_whose_root_cannot_be_reached_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def fail(number: int, *_: object) -> None:
+        tries.append(number)
+        raise OSError(errno.ENETUNREACH, "no way there")
+
+    with beside(in_rack=True) as at:
+        at.greet(1, IN_RACK)
+        at.asked_for(SIZE)
+        with monkeypatch.context() as broken:
+            broken.setattr(at.plane, "_greet_parent", fail)
+            wait_until(lambda: len(tries) == 2)
+        assert at.asked_for(112) > 0
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOMEM, "no memory"), ZeroDivisionError("odd")])
+def test_greetings_that_fail_are_counted_and_told_once(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    with beside() as at:
+        with monkeypatch.context() as broken:
+            broken.setattr(at.plane._plane, "bind_worker", fail)
+            for number in (1, 2):
+                at.greet(number, FLAT)
+            wait_until(lambda: at.rejected == 2)
+        at.greet(3, FLAT)
+        assert at.noted() == 3
+    assert caplog.text.count(f"rank 0 is not taken: {error}") == 1

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slot_wire import HELLO, RESULT, Slotted, decoded
+from slot_wire import HELLO, NO_BLOCK, RESULT, Slotted, decoded
 from xdp_frames import ETHERNET, checksum, frame, headers
 from xdp_kernel import (
     AGGREGATOR,
@@ -55,14 +55,35 @@ def job(programs: Kernel) -> Iterator[Kernel]:
 FIRST = Slotted(JOB, 0, 3, 0, next=4, exponent=9, values=tuple(range(16)), key=KEY)
 
 
-def test_rounds_go_on_behind_the_last_number(job: Kernel) -> None:
+def test_rounds_go_on_behind_32_bits_and_never_come_back(job: Kernel) -> None:
     job.set_rounds(JOB, 3, (1 << 32) - 2)
-    for number in ((1 << 32) - 2, (1 << 32) - 1, 0, 1):
+    for number in range((1 << 32) - 2, (1 << 32) + 2):
+        recorded = FIRST.but(round=number % (1 << 32)).encoded()
+        if number >= 1 << 32:
+            assert job.send(0, recorded)[0] == DROP
         assert job.send(0, FIRST.but(round=number).encoded())[0] == DROP
         verdict, data = job.send(1, FIRST.but(round=number, worker=1).encoded())
         assert verdict == REDIRECT
         assert decoded(data[42:], KEY).values == tuple(range(0, 32, 2))
-    assert job.plane.stats(JOB)["results"] == 4
+    assert job.plane.stats(JOB) == {**NO_COUNTS, "contributions": 8, "results": 4, "stale": 2}
+
+
+INFINITY, NEGATIVE, NAN = 1, 1 << 16, (1 << 16) + 1
+MARKS = (INFINITY, NAN, NEGATIVE, 0) * 4, (INFINITY, 0, INFINITY, 0) * 4
+LEVELS = tuple(range(-8, 8)), (1 << 28,) * 16
+
+
+def test_a_block_is_asked_for_again_behind_its_marks(job: Kernel) -> None:
+    """With what two workers announce, and send, round by round: nothing, marks, levels."""
+    rounds = [(4, (255, 120), ((), ())), (4, (130, 131), MARKS), (NO_BLOCK, (0, 0), LEVELS)]
+    for number, (block, exponents, values) in enumerate(rounds):
+        for worker in range(2):
+            sent = FIRST.but(round=number, worker=worker, next=block, values=values[worker])
+            verdict, data = job.send(worker, sent.but(exponent=exponents[worker]).encoded())
+        assert verdict == REDIRECT
+        result = decoded(data[42:], KEY)
+        assert (result.next, result.exponent) == (block, max(exponents))
+        assert result.values == tuple(map(sum, zip(*values, strict=True)))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +98,6 @@ def test_rounds_go_on_behind_the_last_number(job: Kernel) -> None:
         {"present": 0},
         {"dtype": 0},
         {"op": 1},
-        {"zero": 1},
         {"epoch": 2},
         {"block": 0},
         {"block": 8, "values": tuple(range(8))},
@@ -100,7 +120,7 @@ def test_another_block_than_the_round_has_is_rejected(job: Kernel) -> None:
     assert job.plane.stats(JOB) == {**NO_COUNTS, "contributions": 1, "rejected": 1}
 
 
-@pytest.mark.parametrize("number", [(1 << 32) - 2, (1 << 32) - 1, 1, 2])
+@pytest.mark.parametrize("number", [(1 << 64) - 2, (1 << 64) - 1, 1 << 32, 1, 2])
 def test_nothing_is_before_the_first_round(job: Kernel, number: int) -> None:
     assert job.send(0, FIRST.but(round=number).encoded())[0] == DROP
     assert job.plane.stats(JOB) == {**NO_COUNTS, "stale": 1}
@@ -260,7 +280,7 @@ def test_everything_else_passes(job: Kernel, what: str) -> None:
     elif what == "other port":
         data[36:38] = (9998).to_bytes(2, "big")
     elif what == "other version":
-        data[42] = 2
+        data[42] = 1
     elif what == "short":
         del data[80:]
     elif what == "tcp":

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from pyroute2 import IPRoute
+from slot_wire import way_keys
 from xdp_frames import End, frame
 
 from sparsewire.errors import Error
@@ -83,8 +84,8 @@ class Kernel:
         root: End | None = None,
     ) -> None:
         """Of a rack, where there is a root."""
-        upstream = (root.host, root.port, RACK, RACKS) if root else None
-        self._namespace.call(self.plane.add_job, job, epoch, workers, key, upstream)
+        upstream = (root.host, root.port, RACK, RACKS, way_keys(key, above=True)) if root else None
+        self._namespace.call(self.plane.add_job, job, epoch, workers, way_keys(key), upstream)
         for worker in range(workers):
             end = worker_end(worker, is_v6=is_v6)
             self.plane.bind_worker(job, worker, end.host, end.port)
@@ -120,7 +121,7 @@ class Kernel:
         """Have a slot be as if all rounds before this even one had been."""
         state = Slot()
         for number, version in zip((first - 2, first - 1), state.version, strict=True):
-            version.turn = ((number >> 1) + 1) % (1 << 31)
+            version.turn = ((number >> 1) + 1) % (1 << 63)
         self._slots[self._slot_place(job, slot)] = state
 
     def path_up(self, job: int) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from slot_model import Answer, Round, SlotModel
+from slot_model import PARENT, ROUNDS, Answer, Round, SlotModel
 from slot_wire import NO_BLOCK, RECALL, RESULT, Slotted, decoded
 from xdp_kernel import DROP, RACK, RACKS, REDIRECT, ROOT, Kernel
 
@@ -76,7 +76,7 @@ class Play:
             assert verdict == DROP
             return
         assert verdict == REDIRECT
-        assert answer.datagram == decoded(data[42:], KEY)
+        assert answer.datagram == decoded(data[42:], KEY, above=answer.to == PARENT)
         to = sent.slot, answer.datagram.round & 1, answer.to
         assert self._programs.addressee(JOB, data) == to
 
@@ -135,7 +135,7 @@ class RackPlay(Play):
 
     def _result_in(self, slot: int) -> Slotted:
         """Mostly of the round that waits, or of one nearby."""
-        rounds = self._model.slots.get(slot, [Round((1 << 32) - 1)])
+        rounds = self._model.slots.get(slot, [Round(ROUNDS - 1)])
         waiting = [r.number for r in rounds if r.waits]
         number = self._draw.choice(waiting or [r.number for r in rounds])
         if self._draw.random() < 0.2:
@@ -145,19 +145,20 @@ class RackPlay(Play):
             JOB,
             self._draw.randrange(RACKS),
             slot,
-            number % (1 << 32),
+            number % ROUNDS,
             next=self._draw.choice([0, 5, NO_BLOCK]),
             exponent=self._draw.choice([0, 127, 255]),
             values=self._values(block),
             kind=self._draw.choice([RESULT, RESULT, RECALL]),
             block=block,
             key=KEY,
+            above=True,
         )
 
 
 def check_round(ours: Round, its: Version, workers: int) -> None:
     missing = set(range(workers)) - ours.contributions.keys() if ours.block else set()
-    assert its.turn == ((ours.number >> 1) + 1) % (1 << 31)
+    assert its.turn == ((ours.number >> 1) + 1) % (1 << 63)
     assert its.missing == sum(1 << worker for worker in missing)
     assert ~its.reach & 0xFFFFFFFF == ours.next
     assert its.exponent == ours.exponent

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
+from slot_wire import way_keys
 from slot_worker import SlotWorker
 from xdp_kernel import PORT
 
@@ -39,7 +40,7 @@ class Rack:
     switch: Namespace
 
     def add_job(self, job: int, key: bytes) -> None:
-        self.near.call(self.plane.add_job, job, 1, len(self.workers), key)
+        self.near.call(self.plane.add_job, job, 1, len(self.workers), way_keys(key))
         for number, each in enumerate(self.workers):
             self.plane.bind_worker(job, number, *each.getsockname()[:2])
 

@@ -49,6 +49,13 @@ SystemAddress Address::system() const {
   return made;
 }
 
+Address peer_of(int fd) {
+  SystemAddress address{};
+  address.size = sizeof address.ipv6;
+  const bool is_known = ::getpeername(fd, &address.generic, &address.size) == 0;
+  return is_known ? Address::of(address) : Address{};
+}
+
 std::string to_string(const Address& address) {
   if (address.family == AddressFamily::none) return "the peer";
   const bool is_ipv6 = address.family == AddressFamily::ipv6;

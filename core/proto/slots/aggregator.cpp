@@ -55,8 +55,8 @@ SlotAggregator::SlotAggregator(const SlotPool& pool, std::optional<std::uint16_t
       kept_(std::make_unique_for_overwrite<std::byte[]>(kept_bytes(pool))),
       sums_(sums_count(pool)) {
   for (Slot& slot : slots_) {
-    slot.rounds[0].header.round = UINT32_MAX - 1;
-    slot.rounds[1].header.round = UINT32_MAX;
+    slot.rounds[0].header.round = UINT64_MAX - 1;
+    slot.rounds[1].header.round = UINT64_MAX;
   }
 }
 

@@ -206,10 +206,10 @@ std::size_t SlotWorker::write(std::uint16_t number, std::span<std::byte> out) {
                                     .present = slot.columns_present,
                                     .job = pool_.job,
                                     .epoch = pool_.epoch,
-                                    .round = slot.round,
                                     .dtype = layout.wire,
                                     .op = layout.wire_op,
-                                    .block = layout.block};
+                                    .block = layout.block,
+                                    .round = slot.round};
   const auto present = static_cast<std::size_t>(__builtin_popcount(slot.columns_present));
   counters_.blocks_sent += present;
   counters_.blocks_empty += layout.columns - present;

@@ -72,7 +72,7 @@ class SlotWorker {
     bool is_marked = false;    // The one asked for was asked for before: its marks are known.
   };
   struct Slot {
-    std::uint32_t round = 0;  // the next that it contributes to, or whose result it awaits
+    std::uint64_t round = 0;  // the next that it contributes to, or whose result it awaits
     bool opens = false;       // This is its first round of the operation: nothing is asked for.
     std::uint8_t columns_present = 0;  // bit c: its own block is the one asked for
     std::uint32_t sendings = 0;        // in this round

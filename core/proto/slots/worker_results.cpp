@@ -15,7 +15,7 @@ void SlotWorker::on_datagram(const wire::Datagram& datagram, Microseconds now) {
   const bool is_recall = header.kind == wire::DatagramKind::recall;
   counters_.recalls += is_recall;
   const Slot& slot = slots_[header.slot];
-  const std::uint32_t behind = slot.round - header.round;
+  const std::uint64_t behind = slot.round - header.round;
   const bool is_idle = states_.of(header.slot) == SlotState::idle;
   if (behind == 0 && !is_idle && slot.sendings != 0) return on_result(datagram, now);
   if (behind != 1) return void(++counters_.stale);

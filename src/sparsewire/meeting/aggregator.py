@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from sparsewire._core import Aggregator as Core
 from sparsewire.errors import Error
 from sparsewire.meeting.datagram_log import DatagramLog
-from sparsewire.meeting.datagrams import bind_datagrams, datagram_key
+from sparsewire.meeting.datagrams import bind_datagrams
 from sparsewire.meeting.handshake import (
-    ANY_PEER,
+    KERNEL_JOBS_MAX,
+    KERNEL_WORKERS_MAX,
     Guard,
     GuardByRole,
     Hello,
@@ -28,6 +29,7 @@ from sparsewire.meeting.handshake import (
     worker_key,
 )
 from sparsewire.meeting.kernel_plane import KernelPlane
+from sparsewire.meeting.keys import datagram_keys, is_above_racks
 from sparsewire.meeting.listener import Listener
 from sparsewire.meeting.observation import (
     JOBS_TOLD,
@@ -68,6 +70,8 @@ class Job:
     key: bytes = field(repr=False)
     world_size: int
     epoch: int = 0
+    number: int = 0
+    """By which the workers know this aggregator."""
     workers: set[Place] = field(default_factory=set)
     arriving: set[Place] = field(default_factory=set)
 
@@ -81,18 +85,35 @@ class WorkerGuard(Guard):
     """Knows the jobs. Lets in each rank of a job once per lane.
 
     With a secret, workers prove that. Without, the first worker of a job registers the job's key,
-    and all later ones prove it: whoever comes first is trusted.
+    and all later ones prove it: whoever comes first is trusted. `admit` takes a job that is new, or
+    raises Refused; `forget` hears at once of one that has ended. One `in_rack` lets no other rack's
+    aggregator in; `in_kernel` there is no room for more than the programs take.
     """
 
-    def __init__(self, secret: bytes, jobs_max: int, ranks_max: int) -> None:
+    def __init__(
+        self,
+        secret: bytes,
+        jobs_max: int,
+        ranks_max: int,
+        *,
+        admit: Callable[[int, Job], None] = lambda number, job: None,
+        forget: Callable[[int], None] = lambda number: None,
+        in_rack: bool = False,
+    ) -> None:
         self._secret = secret
+        self._admit, self._forget = admit, forget
+        self._in_rack = in_rack
+        self.in_kernel = False
         self._jobs_max = jobs_max
         self._ranks_max = ranks_max
         self.jobs: dict[int, Job] = {}
 
     def key_for(self, hello: Hello) -> bytes | None:
-        if hello.peer != ANY_PEER:
-            raise Refused(Reason.WRONG_JOB)
+        if self._in_rack and is_above_racks(hello.peer):
+            raise Refused(Reason.NESTED)
+        # How many workers a rack has, its first greeting tells.
+        if self.in_kernel and not self._in_rack and hello.world_size > KERNEL_WORKERS_MAX:
+            raise Refused(Reason.KERNEL_RANKS)
         if not (hello.rank < hello.world_size <= self._ranks_max and hello.lane < LANES_MAX):
             raise Refused(Reason.WRONG_RANK)
         if self._secret:
@@ -103,17 +124,25 @@ class WorkerGuard(Guard):
     def enter(self, hello: Hello, key: bytes) -> None:
         job = self.jobs.get(hello.job)
         if job is None:
-            if len(self.jobs) >= self._jobs_max:
-                raise Refused(Reason.FULL)
-            job = self.jobs[hello.job] = Job(key, hello.world_size, hello.epoch)
+            job = self._new_job(hello, key)
         if not hmac.compare_digest(job.key, key):
             raise Refused(Reason.WRONG_PROOF)
-        if job.world_size != hello.world_size:
+        if (job.world_size, job.number) != (hello.world_size, hello.peer):
             raise Refused(Reason.WRONG_RANK)
         place = (hello.rank, hello.lane)
         if place in job.workers or place in job.arriving:
             raise Refused(Reason.DUPLICATE)
         job.arriving.add(place)
+
+    def _new_job(self, hello: Hello, key: bytes) -> Job:
+        if len(self.jobs) >= self._jobs_max:
+            raise Refused(Reason.FULL)
+        if self.in_kernel and len(self.jobs) >= KERNEL_JOBS_MAX:
+            raise Refused(Reason.KERNEL_FULL)
+        job = Job(key, hello.world_size, hello.epoch, hello.peer)
+        self._admit(hello.job, job)
+        self.jobs[hello.job] = job
+        return job
 
     def leave(self, hello: Hello) -> None:
         self.jobs[hello.job].arriving.discard((hello.rank, hello.lane))
@@ -136,6 +165,7 @@ class WorkerGuard(Guard):
         for number, job in list(self.jobs.items()):
             if not job.workers and not job.arriving:
                 del self.jobs[number]
+                self._forget(number)
                 _log.info("job %016x ended", number)
 
 
@@ -169,7 +199,12 @@ class AggregatorServer:
         aggregator is that of a rack, and takes part there as one worker. `disturb` is what is to
         happen to datagrams, for tests: see `Options`.
         """
-        self._guard = WorkerGuard(check_secret(secret), jobs_max, ranks_max)
+        self._guard = WorkerGuard(
+            *(check_secret(secret), jobs_max, ranks_max),
+            admit=self._admit,
+            forget=self._forget,
+            in_rack=parent is not None,
+        )
         self._started = time.monotonic()
         doors = GuardByRole({Role.WORKER: self._guard, Role.OBSERVER: ObserverGuard(secret)})
         with ExitStack() as opened:
@@ -185,6 +220,7 @@ class AggregatorServer:
             if tried:
                 opened.callback(tried.close)
             self._means = transport, interface
+            self._guard.in_kernel = transport == "xdp"
             if parent:
                 self._rack = Rack(
                     parent,
@@ -239,8 +275,8 @@ class AggregatorServer:
                     self._add(connection, hello)
             if time.monotonic() >= next_look:
                 self._guard.forget_departed(self._core)
-                if below := self._plane or self._rack:
-                    below.keep(self._guard.jobs)
+                if self._rack:
+                    self._rack.look()
                 log.look(self.stats())
                 next_look = time.monotonic() + _POLL_S
             _rest(time.thread_time() - started)
@@ -284,6 +320,22 @@ class AggregatorServer:
             self._plane.close()
         self._core.close()
 
+    def _admit(self, number: int, job: Job) -> None:
+        """Before its first worker is let in, so that this one hears why it cannot be."""
+        if not self._plane:
+            return
+        keys = datagram_keys(job.key, job.epoch, job.number)
+        try:
+            self._plane.add_job(number, job.world_size, job.epoch, keys)
+        except (Error, OSError) as error:
+            _log.error("job %016x cannot be served: %s", number, error)
+            raise Refused(Reason.UNSERVED) from error
+
+    def _forget(self, number: int) -> None:
+        """With the job itself: the next one of its number may have another key."""
+        if below := self._plane or self._rack:
+            below.remove_job(number)
+
     def _add(self, connection: socket.socket, hello: Hello) -> None:
         job = self._guard.jobs[hello.job]
         try:
@@ -302,11 +354,9 @@ class AggregatorServer:
         if isinstance(self._core, Rack):
             self._core.add_worker(connection, hello, job.key)
             return
-        key = datagram_key(job.key, job.epoch)
-        if self._plane:
-            self._plane.add_job(hello.job, job.world_size, job.epoch, key)
+        keys = datagram_keys(job.key, job.epoch, job.number)
         place = hello.job, hello.world_size, hello.rank, hello.lane
-        self._core.add_worker(*place, connection.detach(), job.epoch, key)
+        self._core.add_worker(*place, connection.detach(), job.epoch, keys)
 
 
 def _tried(interface: str, address: Address) -> XdpPlane | None:

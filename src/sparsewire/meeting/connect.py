@@ -172,12 +172,14 @@ def _slots_of(datagrams: Datagrams | None, options: Options) -> dict[str, Any]:
     return {
         "datagrams": datagrams.sockets,
         "datagram_bytes": datagrams.size,
-        "datagram_key": datagrams.key,
+        "datagram_keys": datagrams.keys,
         "job": datagrams.job,
         "epoch": datagrams.epoch,
         "fixed_point": options.adds_in_fixed_point,
         "disturb": options.disturb,
         "worker": datagrams.worker,
+        "rack": datagrams.rack,
+        "greeting": datagrams.greeting,
     }
 
 

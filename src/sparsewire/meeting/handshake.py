@@ -27,6 +27,8 @@ PROOF_SIZE = MAC_SIZE + KEY_SIZE
 VERDICT_SIZE = 1
 NO_KEY = bytes(KEY_SIZE)
 ANY_PEER = 0xFFFFFFFF
+# What the programs in the kernel have room for (bpf/job.h).
+KERNEL_JOBS_MAX, KERNEL_WORKERS_MAX = 8, 32
 HELLO = struct.Struct(f"!4sHBxQIIIHxxI{NONCE_SIZE}s")
 CHALLENGE = struct.Struct(f"!4sBB{NONCE_SIZE}s{MAC_SIZE}s")
 
@@ -54,16 +56,26 @@ class Reason(IntEnum):
     WRONG_PROOF = 5
     FULL = 6
     CROSSED = 7
+    NESTED = 8
+    KERNEL_FULL = 9
+    KERNEL_RANKS = 10
+    UNSERVED = 11
 
 
 _ADVICE = {
     Reason.WRONG_VERSION: "it speaks another wire version: install the same sparsewire everywhere",
     Reason.WRONG_JOB: "it serves another job or another epoch of this job",
-    Reason.WRONG_RANK: "rank, lane or world size do not fit the job",
+    Reason.WRONG_RANK: "rank, lane, world size or the order of aggregators do not fit the job",
     Reason.DUPLICATE: "this rank and lane are connected already: start each rank once",
     Reason.WRONG_PROOF: "the secrets differ: set the same SPARSEWIRE_SECRET everywhere",
     Reason.FULL: "it serves as many jobs as it may: raise --max-jobs or add an aggregator",
     Reason.CROSSED: "the other end calls this one itself",
+    Reason.KERNEL_FULL: f"it adds up for {KERNEL_JOBS_MAX} jobs at most in its kernel, and has as "
+    "many: add an aggregator, or start it with `--transport udp`",
+    Reason.KERNEL_RANKS: f"it adds up for {KERNEL_WORKERS_MAX} ranks of a job at most in its "
+    "kernel: start it with `--transport udp`, or one with `--parent` in each rack",
+    Reason.UNSERVED: "it cannot serve the job, and its log says why",
+    Reason.NESTED: "it is a rack's aggregator itself: `--parent` names the root",
 }
 
 
@@ -79,7 +91,8 @@ class Refused(AuthenticationError):
 
 
 class Hello(NamedTuple):
-    """Who is calling. `peer` is the rank that is called, ANY_PEER for an aggregator."""
+    """Who is calling. `peer` is the rank that is called, or the number of the aggregator, by which
+    workers know it; ANY_PEER where nobody in particular is."""
 
     role: Role
     job: int

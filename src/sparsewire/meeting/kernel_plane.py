@@ -9,14 +9,15 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparsewire._core import datagram_job, greeting, read_greeting
 from sparsewire.errors import Error
-from sparsewire.meeting.datagrams import CONTRIBUTION, HELLO, WELCOME
-from sparsewire.options import Address
+from sparsewire.meeting.datagrams import KERNEL_DATAGRAM
+from sparsewire.meeting.greetings import HELLO, NOTED, bytes_of, readable
+from sparsewire.meeting.keys import WayKeys
+from sparsewire.options import DATAGRAM_MAX, Address
 
 if TYPE_CHECKING:
     from sparsewire.xdp import XdpPlane
@@ -30,8 +31,10 @@ _AT_ONCE = 100
 # Of its time, what answering greetings may take, and copies of them.
 _BUSY_SHARE = 0.1
 _MOST_REST_S = 0.5
-# As long as a contribution might be, so that the programs read the tag of its answer.
-_READABLE_BYTES = 48 + 9 * 64
+# How often a rack greets its parent by itself, and how long a greeting that is.
+_REMINDER_S = 1.0
+_REMINDER_BYTES = bytes_of(16)
+_CONTRIBUTION = 1
 _ADVICE = (
     "they come in elsewhere, or several as one; against that, turn tx-udp-segmentation off at the "
     "other end of its cable, as `ethtool -K` does"
@@ -45,13 +48,41 @@ Party = tuple[int, int, int, int, int]
 class _Job:
     """What greetings of a job must say, and how far its own to the parent have come."""
 
-    key: bytes = field(repr=False)
+    keys: WayKeys
+    above: WayKeys | None
+    """Between the parent and its workers."""
     epoch: int
     world_size: int
     party: Party | None = None
     """As the first greeting of a rack's workers said, which all others must repeat."""
-    way_up: int = 0
-    """Bytes of the longest greeting that the parent has answered."""
+    said: int = 0
+    """The number of the last greeting to the parent."""
+    rejected: int = 0
+    """Greetings that are not taken."""
+
+
+@dataclass(frozen=True)
+class _Hello:
+    """What a worker says of itself."""
+
+    job: int
+    worker: int
+    party: Party
+    size: int
+    """Bytes of the hello itself,"""
+    answer: int
+    """and of the answer that it asks of the programs."""
+    number: int
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether it is no longer than datagrams are, and asks for no more than programs send."""
+        return self.size <= DATAGRAM_MAX and self.answer <= KERNEL_DATAGRAM
+
+    @property
+    def needs(self) -> int:
+        """Bytes of what must pass to the parent first."""
+        return min(readable(max(self.size, self.answer)), KERNEL_DATAGRAM)
 
 
 class KernelPlane:
@@ -87,6 +118,8 @@ class KernelPlane:
         self._served = 0
         self._complaints: set[tuple[int, str]] = set()
         self._mutex = threading.Lock()
+        self._reminds = 0.0
+        """When the parent is greeted again."""
         self._stops = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="greetings", daemon=True)
         self._thread.start()
@@ -96,25 +129,21 @@ class KernelPlane:
         """Where the kernel adds up: "xdp" or "tc"."""
         return self._plane.hook
 
-    def add_job(self, job: int, world_size: int, epoch: int, key: bytes) -> None:
+    def add_job(
+        self, job: int, world_size: int, epoch: int, keys: WayKeys, above: WayKeys | None = None
+    ) -> None:
         """Make room for a job, unless it is there. Raises Error where there is none.
 
-        How many workers a rack has is known, and room made, with the first greeting.
+        How many workers a rack has is known, and room made, with the first greeting; `above` are
+        the keys of the parent and its workers.
         """
         with self._mutex:
             if job in self._jobs:
                 return
             if not self._parent:
-                self._plane.add_job(job, epoch, world_size, key)
-            self._jobs[job] = _Job(key, epoch, world_size)
+                self._plane.add_job(job, epoch, world_size, keys)
+            self._jobs[job] = _Job(keys, above, epoch, world_size)
             self._served += 1
-
-    def keep(self, jobs: Mapping[int, object]) -> None:
-        """Forget all jobs but these."""
-        with self._mutex:
-            gone = self._jobs.keys() - jobs.keys()
-        for job in gone:
-            self.remove_job(job)
 
     def remove_job(self, job: int) -> None:
         """Forget a job that is here."""
@@ -127,7 +156,11 @@ class KernelPlane:
     def slots(self) -> dict[int, dict[str, int]]:
         """Counters of each job."""
         with self._mutex:
-            return {job: self._plane.stats(job) for job in self._jobs if self._plane.has_job(job)}
+            here = {job: each for job, each in self._jobs.items() if self._plane.has_job(job)}
+            counted = {job: self._plane.stats(job) for job in here}
+            for job, counts in counted.items():
+                counts["rejected"] += here[job].rejected
+            return counted
 
     def stats(self) -> dict[str, int]:
         """Of all jobs since the start; strange datagrams are contributions of no known job."""
@@ -152,38 +185,57 @@ class KernelPlane:
                     started = time.thread_time()
                     with contextlib.suppress(OSError):  # Who greets will do so again.
                         for _ in range(_AT_ONCE):
-                            self._answer(*self._receiver.recvfrom(_DATAGRAM_BYTES))
+                            self._hear(*self._receiver.recvfrom(_DATAGRAM_BYTES))
                     _rest(time.thread_time() - started)
+                if self._parent and time.monotonic() >= self._reminds:
+                    self._remind(self._parent)
+                    self._reminds = time.monotonic() + _REMINDER_S
 
-    def _answer(self, data: bytes, sender: tuple[str, int]) -> None:
-        """Hear a greeting out; what is none gets no answer."""
+    def _remind(self, parent: Address) -> None:
+        """Greet the parent for each job, as this one's address may have changed on the way: what
+        its workers ask the programs answer, so that nothing else would tell the parent."""
+        with self._mutex:
+            for number, job in self._jobs.items():
+                with contextlib.suppress(OSError):  # It may be mended by the next time.
+                    if job.party:
+                        self._greet_parent(number, job, parent, _REMINDER_BYTES)
+
+    def _hear(self, data: bytes, sender: tuple[str, int]) -> None:
+        """Hear out what is for a job here."""
         number = datagram_job(data)
         with self._mutex:
             job = self._jobs.get(number) if number is not None else None
-            if number is not None and job and data[1] == CONTRIBUTION:
-                return self._complain(number, f"contributions pass by {self._interface}: {_ADVICE}")
-            read = read_greeting(job.key, data) if job else None
-            if number is None or not job or not read or read[1:3] != (number, job.epoch):
+            if number is None or not job:
                 return
-            kind, worker, party = read[0], read[3], read[5]
-            if kind == HELLO:
-                try:
-                    self._greet(number, job, worker, party, len(data), Address(*sender[:2]))
-                except Error as error:
-                    self._complain(number, f"rank {worker} is not taken: {error}")
-            elif sender[:2] == self._parent and job.party and worker == job.party[2]:
-                job.way_up = max(job.way_up, len(data))
+            if data[1] == _CONTRIBUTION:
+                return self._complain(number, f"contributions pass by {self._interface}: {_ADVICE}")
+            hello = _hello_in(data, number, job)
+            if hello:
+                self._take(job, hello, Address(*sender[:2]))
 
-    def _greet(
-        self, number: int, job: _Job, worker: int, party: Party, size: int, sender: Address
-    ) -> None:
-        """Bind the sender to its rank, and greet back, once the parent has. Raises Error."""
-        self._check_party(number, job, party)
-        self._plane.bind_worker(number, worker, *sender)
-        if self._parent and not (size <= job.way_up and self._plane.knows_parent(number)):
-            return self._greet_parent(number, job, self._parent, size)
+    def _take(self, job: _Job, hello: _Hello, sender: Address) -> None:
+        """Greet who says hello. Whatever fails there, greetings of others are answered on."""
+        try:
+            if not hello.is_fit:
+                raise Error("its greeting is longer than datagrams are, or asks for such an answer")
+            self._greet(job, hello, sender)
+        except Exception as error:
+            job.rejected += 1
+            self._complain(hello.job, f"rank {hello.worker} is not taken: {error}")
+
+    def _greet(self, job: _Job, hello: _Hello, sender: Address) -> None:
+        """Bind the sender to its rank, so that the programs answer its next hello, and tell it so,
+        once they may: not before the parent has answered. Raises Error."""
+        self._check_party(hello.job, job, hello.party)
+        self._plane.bind_worker(hello.job, hello.worker, *sender, hello.number)
+        if self._parent and hello.needs > self._plane.way_up(hello.job):
+            return self._greet_parent(hello.job, job, self._parent, hello.needs)
         words = greeting(
-            job.key, WELCOME, number, job.epoch, worker, size, party, adds_only_integers=True
+            job.keys.down,
+            NOTED,
+            *(hello.job, job.epoch, hello.worker, hello.size, hello.party),
+            adds_only_integers=True,
+            number=hello.number,
         )
         self._receiver.sendto(words, sender)
 
@@ -197,24 +249,35 @@ class KernelPlane:
         if party != (job.party or party) or world_size != job.world_size:
             raise Error("another one of its rack has said otherwise how many they are")
         if not job.party:
-            upstream = (*self._parent, rack, racks)
-            self._plane.add_job(number, job.epoch, workers, job.key, upstream)
+            assert job.above
+            upstream = (*self._parent, rack, racks, job.above)
+            self._plane.add_job(number, job.epoch, workers, job.keys, upstream)
             job.party = party
 
     def _greet_parent(self, number: int, job: _Job, parent: Address, size: int) -> None:
         """From where the programs send, so that the parent knows them, and they the way there."""
         assert job.party
+        assert job.above
         _, world_size, rack, racks, most = job.party
         above = racks, world_size, 0, 1, most
-        for length in {size, _READABLE_BYTES}:
-            words = greeting(job.key, HELLO, number, job.epoch, rack, length, above)
-            self._receiver.sendto(words, parent)
+        job.said += 1
+        words = greeting(job.above.up, HELLO, number, job.epoch, rack, size, above, number=job.said)
+        self._receiver.sendto(words, parent)
 
     def _complain(self, job: int, text: str) -> None:
         """Say so once: whoever copies greetings shall not fill a disk."""
         if (job, text) not in self._complaints:
             self._complaints.add((job, text))
             _log.warning("job %016x: %s", job, text)
+
+
+def _hello_in(data: bytes, number: int, job: _Job) -> _Hello | None:
+    """None for what is no hello of the job under its key."""
+    read = read_greeting(job.keys.up, data)
+    if not read or read[:3] != (HELLO, number, job.epoch):
+        return None
+    worker, party, again, block = read[3], *read[5:]
+    return _Hello(number, worker, party, len(data), bytes_of(block), again)
 
 
 def _as_seen_by(receiver: socket.socket, address: Address) -> Address:

@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from sparsewire.errors import AuthenticationError, ProtocolError, Timeout
 from sparsewire.meeting.handshake import (
-    ANY_PEER,
     MAGIC,
     Handshake,
     Hello,
@@ -20,6 +19,7 @@ from sparsewire.meeting.handshake import (
     introduce,
     new_nonce,
 )
+from sparsewire.meeting.keys import aggregator_number
 from sparsewire.meeting.sockets import CutShort, connect, prepare, receive_exactly
 from sparsewire.options import Address
 
@@ -54,9 +54,14 @@ class Membership:
 
 
 def dial_aggregators(
-    member: Membership, aggregators: Sequence[Address], deadline: float, *, may_register: bool
+    member: Membership,
+    aggregators: Sequence[Address],
+    rack: int,
+    deadline: float,
+    *,
+    may_register: bool,
 ) -> Channels:
-    """Dial every lane of every aggregator; `channels[lane][aggregator]`.
+    """Dial every lane of every aggregator, as a rank of that rack; `channels[lane][aggregator]`.
 
     Raises Timeout at `deadline` on the monotonic clock, or AuthenticationError.
     `member.key` is the key for aggregators. With `may_register` an aggregator that does not know
@@ -65,7 +70,7 @@ def dial_aggregators(
     with _closed_on_error() as table:
         for index, address in enumerate(aggregators):
             for lane in range(member.lanes):
-                hello = member.hello(Role.WORKER, ANY_PEER, lane)
+                hello = member.hello(Role.WORKER, aggregator_number(index, rack), lane)
                 table[index, lane] = dial(
                     "aggregator", address, hello, member.key, deadline, may_register=may_register
                 )

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sparsewire._core import RackAggregator
 from sparsewire.errors import Error
-from sparsewire.meeting.datagrams import connect_datagrams, datagram_key
+from sparsewire.meeting.datagrams import connect_datagrams
 from sparsewire.meeting.handshake import Hello
 from sparsewire.meeting.kernel_plane import KernelPlane
+from sparsewire.meeting.keys import datagram_keys, number_above
 from sparsewire.meeting.relay import Relay
 from sparsewire.options import Address
 
@@ -76,8 +76,9 @@ class Rack:
 
     def add_worker(self, connection: socket.socket, hello: Hello, key: bytes) -> None:
         """Take over a worker's connection, which has proved the job's `key`."""
-        words = datagram_key(key, hello.epoch)
-        self._core.add_job(hello.job, hello.world_size, hello.epoch, words)
+        numbers = hello.peer, number_above(hello.peer)
+        ways = [datagram_keys(key, hello.epoch, number) for number in numbers]
+        self._core.add_job(hello.job, hello.world_size, hello.epoch, *ways)
         self._jobs.add(hello.job)
         self._relay.add(connection, hello, key)
 
@@ -85,11 +86,14 @@ class Rack:
         """Whether this worker's connection is still here."""
         return self._relay.serves((job, rank, lane))
 
-    def keep(self, jobs: Mapping[int, object]) -> None:
-        """Forget all jobs but these."""
-        for job in self._jobs - jobs.keys():
+    def remove_job(self, job: int) -> None:
+        """Forget a job, if it is here: its first worker may have failed to come."""
+        if job in self._jobs:
             self._core.remove_job(job)
             self._jobs.discard(job)
+
+    def look(self) -> None:
+        """Say so if jobs have been refused since the last look."""
         refused = self._core.stats().get("jobs_refused", 0)
         if refused > self._refused:
             _log.warning("a job needs more memory than --memory and --job-memory leave")

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from sparsewire.errors import Error
 from sparsewire.meeting.caller import Call, Caller, Place
 from sparsewire.meeting.handshake import Handshake, Hello, introduce, new_nonce
-from sparsewire.meeting.sockets import connect, prepare
+from sparsewire.meeting.keys import number_above
+from sparsewire.meeting.sockets import begin_connect, prepare, refuse_own_end
 from sparsewire.options import Address
 
 _log = logging.getLogger(__name__)
@@ -26,6 +27,8 @@ _CHUNK = 256 << 10
 _PATIENCE_S = 10.0
 _LOOK_S = 1.0
 _PROBE_LIMIT_S = 1.0
+_PROBE = "probe"
+"""Marks the connection that only tries whether the parent listens."""
 
 Seat = tuple[int, int, int]
 """Job, rank and lane of one connection."""
@@ -79,6 +82,9 @@ class Relay:
         self._stops = False
         self._reaches_parent = False
         self._next_probe = 0.0
+        self._probed: socket.socket | None = None
+        self._probe_expires = 0.0
+        self._has_looked = False
         self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
         self._thread.start()
 
@@ -123,6 +129,8 @@ class Relay:
             end = key.data
             if isinstance(end, _End) and end in self._ends:
                 self._serve(end, events)
+            elif end is _PROBE:
+                self._end_probe(_has_connected(self._probed))
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._bell)
         while self._arrivals:
@@ -136,23 +144,42 @@ class Relay:
             arrival.connection.close()
         for end in list(self._ends):
             end.socket.close()
+        if self._probed:
+            self._probed.close()
         self._caller.close()
         self._selector.close()
         os.close(self._bell)
 
     def _probe(self) -> None:
-        """Try whether the parent listens, as long as no connection shows it."""
+        """Try whether the parent listens, as long as no connection shows it; never waits for it."""
         now = time.monotonic()
-        if self._ends or now < self._next_probe:
-            return
-        reached = False
-        with contextlib.suppress(OSError):
-            connect(self._parent, _PROBE_LIMIT_S).close()
-            reached = True
-        if not reached and (self._reaches_parent or not self._next_probe):
+        if self._probed:
+            if now >= self._probe_expires:
+                self._end_probe(reached=False)
+        elif now >= self._next_probe and not self._ends:
+            self._begin_probe()
+
+    def _begin_probe(self) -> None:
+        try:
+            self._probed = begin_connect(self._parent)
+        except OSError:
+            return self._note_probe(reached=False)
+        self._probe_expires = time.monotonic() + _PROBE_LIMIT_S
+        self._selector.register(self._probed, selectors.EVENT_WRITE, _PROBE)
+
+    def _end_probe(self, reached: bool) -> None:
+        assert self._probed
+        self._selector.unregister(self._probed)
+        self._probed.close()
+        self._probed = None
+        self._note_probe(reached)
+
+    def _note_probe(self, reached: bool) -> None:
+        if not reached and (self._reaches_parent or not self._has_looked):
             _log.warning("waiting for the parent at %s", self._parent)
+        self._has_looked = True
         self._reaches_parent = reached
-        self._next_probe = now + _LOOK_S
+        self._next_probe = time.monotonic() + _LOOK_S
 
     # --- Calls ---
 
@@ -163,7 +190,8 @@ class Relay:
 
     def _introduce(self, place: Place) -> Handshake[None]:
         arrival = self._calls[place]
-        hello = arrival.hello._replace(nonce=new_nonce())
+        above = number_above(arrival.hello.peer)
+        hello = arrival.hello._replace(peer=above, nonce=new_nonce())
         return introduce(hello, arrival.key, may_register=self._may_register)
 
     def _finish(self, call: Call, outcome: socket.socket | Exception) -> None:
@@ -253,3 +281,14 @@ class Relay:
             each.socket.close()
         self._forget(end.seat)
         self._next_probe = 0.0
+
+
+def _has_connected(connection: socket.socket | None) -> bool:
+    """Whether one that has become writable is there, and not connected to itself."""
+    if connection is None or connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        return False
+    try:
+        refuse_own_end(connection)
+    except OSError:
+        return False
+    return True

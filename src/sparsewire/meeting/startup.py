@@ -187,13 +187,15 @@ def connect_aggregators(
     records = _meet(options, place, record_of(options))
     racks = [record.rack for record in records]
     check_racks(racks, [record.aggregator for record in records])
+    at = rack_place(racks, options.rank)
     member = _membership(records[0], options, options.lanes or 1)
     may_register = not options.secret
-    channels = dial_aggregators(member, options.aggregators, deadline, may_register=may_register)
+    aggregators = options.aggregators, at.rack, deadline
+    channels = dial_aggregators(member, *aggregators, may_register=may_register)
     try:
         datagrams = None
         if options.has_datagrams:
-            datagrams = open_datagrams(options, member, rack_place(racks, options.rank), place)
+            datagrams = open_datagrams(options, member, at, place)
         # What an aggregator sends to all ranks must reach all.
         for _ in place.all_gather(b"connected"):
             pass

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from ctypes import c_uint32, c_uint64
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sparsewire.errors import Error
 from sparsewire.lifetime import disown_in_child
 from sparsewire.xdp import libbpf
+from sparsewire.xdp.greeter import Greeter
 from sparsewire.xdp.libbpf import library
 from sparsewire.xdp.loader import NoXdpError, Programs, interface_index, object_path
 from sparsewire.xdp.maps import (
@@ -34,16 +35,21 @@ from sparsewire.xdp.vlan import stripped_vlans
 
 _log = logging.getLogger(__name__)
 
-Upstream = tuple[str, int, int, int]
-"""Host and port of the aggregator above; which of its workers this one is, and of how many."""
+Keys = tuple[bytes, bytes]
+"""Of datagrams from workers to their aggregator, and back; each has 32 bytes."""
+
+Upstream = tuple[str, int, int, int, Keys]
+"""Host and port of the aggregator above; which of its workers this one is, of how many; their keys.
+"""
 
 
 @dataclass(frozen=True)
 class _Seat:
-    """Where a job is in the maps, and how many workers it has."""
+    """Where a job is in the maps, how many workers it has, and what they have said here."""
 
     place: int
     workers: int
+    greeters: defaultdict[int, Greeter] = field(default_factory=lambda: defaultdict(Greeter))
 
 
 class XdpPlane:
@@ -79,9 +85,9 @@ class XdpPlane:
             raise
 
     def add_job(
-        self, job: int, epoch: int, workers: int, key: bytes, upstream: Upstream | None = None
+        self, job: int, epoch: int, workers: int, keys: Keys, upstream: Upstream | None = None
     ) -> None:
-        """Take contributions of a job from now on, whose key has 32 bytes.
+        """Take contributions of a job from now on.
 
         With `upstream` they are those of a rack: its sums go on to there, and what comes of them is
         the result. Raises Error where it has too many workers, or there are too many jobs.
@@ -94,16 +100,17 @@ class XdpPlane:
         if job in self._seats:
             raise Error(f"the aggregator in the kernel has job {job:016x} already")
         place = self._free_place()
-        self._jobs[place] = Job.of(epoch, workers, key)
-        self._parents[place] = Parent.at_root(*upstream) if upstream else Parent()
+        self._jobs[place] = Job.of(epoch, workers, keys, upstream and upstream[4])
+        self._parents[place] = Parent.at_root(*upstream[:4]) if upstream else Parent()
         self._make_copies(place, workers)
-        self._seats[job] = _Seat(place, workers)
         self._places[job] = c_uint32(place)
+        self._seats[job] = _Seat(place, workers)
 
-    def bind_worker(self, job: int, worker: int, host: str, port: int) -> None:
+    def bind_worker(self, job: int, worker: int, host: str, port: int, number: int = 1) -> None:
         """Take contributions of a worker from this address only. Raises Error.
 
-        Where it came from first, there it stays: who copies a greeting cannot take its place.
+        It moves with a greeting whose number is larger than that of any before, whether the
+        programs have heard that or the process: who copies one later cannot take its place.
         """
         seat = self._seats.get(job)
         if seat is None or not 0 <= worker < seat.workers:
@@ -112,21 +119,23 @@ class XdpPlane:
         bound, known = Worker.at(host, port), self._workers[place]
         if any(other.is_v6 != bound.is_v6 for other in self._bound(seat)):
             raise Error("all who send for a job must come by IPv4, or all by IPv6")
-        # Bound again, it keeps what the programs have learned of its path.
-        if not known.is_bound:
-            self._workers[place] = bound
-        elif (bytes(bound.address), bytes(bound.port)) != (bytes(known.address), bytes(known.port)):
-            raise Error(f"worker {worker} of job {job:016x} has greeted from elsewhere")
+        # Bound again, it keeps what the programs have learned of its path; they may be writing it.
+        if known.is_bound and bound.is_at(known):
+            return seat.greeters[worker].stays(number)
+        if not seat.greeters[worker].moves(known, bound, number):
+            raise Error(f"an old greeting of worker {worker} of job {job:016x} came from elsewhere")
+        bound.greeted = number
+        self._workers[place] = bound
 
     def has_job(self, job: int) -> bool:
         return job in self._seats
 
-    def knows_parent(self, job: int) -> bool:
-        """Whether the programs have learned the way to the parent, by its answer to a greeting.
+    def way_up(self, job: int) -> int:
+        """Bytes of the longest greeting that the parent has answered; 0: it has answered none.
 
         Raises KeyError.
         """
-        return bool(self._parents[self._seats[job].place].at.is_known)
+        return int(self._parents[self._seats[job].place].way_up)
 
     def remove_job(self, job: int) -> None:
         """Take no more contributions of a job, and forget its sums. Raises KeyError."""

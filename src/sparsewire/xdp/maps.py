@@ -13,21 +13,31 @@ from sparsewire.xdp.tag_key import WORDS, tag_key
 
 MAPPED = bytes(10) + b"\xff\xff"
 
+KEY_SIZE = 16 + 4 * WORDS
+
 JOBS_MAX, SLOTS, WORKERS_MAX, BLOCK_MAX = 8, 128, 32, 256
 
 
 class Job(ctypes.Structure):
-    """struct job, its tag_key taken apart."""
+    """struct job, its keys as bytes: up and down, and those of the parent."""
 
     _fields_ = (
         ("epoch", c_uint32),
         ("workers", c_uint32),
-        ("tag_key", c_uint8 * (16 + 4 * WORDS)),
+        ("keys", c_uint8 * (2 * KEY_SIZE)),
+        ("above", c_uint8 * (2 * KEY_SIZE)),
     )
 
     @classmethod
-    def of(cls, epoch: int, workers: int, key: bytes) -> Job:
-        return cls(epoch, workers, _array(tag_key(key)))
+    def of(
+        cls,
+        epoch: int,
+        workers: int,
+        keys: tuple[bytes, bytes],
+        above: tuple[bytes, bytes] | None = None,
+    ) -> Job:
+        drawn = (b"".join(map(tag_key, each)) for each in (keys, above or ()))
+        return cls(epoch, workers, *(_array(each.ljust(2 * KEY_SIZE, b"\0")) for each in drawn))
 
 
 class Worker(ctypes.Structure):
@@ -39,12 +49,18 @@ class Worker(ctypes.Structure):
         ("is_known", c_uint16),
         ("local", c_uint8 * 16),
         ("ends", c_uint8 * 12),
+        ("greeted", c_uint64),
     )
 
     @classmethod
     def at(cls, host: str, port: int) -> Worker:
         """A worker that sends from there; raises Error for what is no address."""
         return cls(_array(packed(host)), _array(port.to_bytes(2, "big")))
+
+    def is_at(self, other: Worker) -> bool:
+        """Whether both send from the same address and port."""
+        own, others = ((bytes(each.address), bytes(each.port)) for each in (self, other))
+        return own == others
 
     @property
     def is_bound(self) -> bool:
@@ -58,7 +74,13 @@ class Worker(ctypes.Structure):
 class Parent(ctypes.Structure):
     """struct parent: the aggregator above, and which of its workers this one is."""
 
-    _fields_ = (("at", Worker), ("rack", c_uint16), ("racks", c_uint16))
+    _fields_ = (
+        ("at", Worker),
+        ("rack", c_uint16),
+        ("racks", c_uint16),
+        ("way_up", c_uint16),
+        ("zero", c_uint16),
+    )
 
     @classmethod
     def at_root(cls, host: str, port: int, rack: int, racks: int) -> Parent:
@@ -92,7 +114,7 @@ class Version(ctypes.Structure):
     """struct version: one of the two rounds of a slot."""
 
     _fields_ = (
-        ("turn", c_uint32),
+        ("turn", c_uint64),
         ("missing", c_uint32),
         ("reach", c_uint32),
         ("block", c_uint16),
@@ -102,7 +124,7 @@ class Version(ctypes.Structure):
         ("told", c_uint16),
         ("waits", c_uint8),
         ("urged", c_uint8),
-        ("zero", c_uint16),
+        ("zeros", c_uint16 * 3),
         ("sums", c_uint32 * BLOCK_MAX),
     )
 

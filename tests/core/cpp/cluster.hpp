@@ -62,19 +62,20 @@ inline std::vector<Sockets> colocated_mesh(const wire::Topology& topology,
   return mesh;
 }
 
-// Every rank joined to every aggregator, per lane.
+// Every rank joined to every aggregator, per lane. The seals are by aggregator, or none.
 inline std::vector<Sockets> dedicated_mesh(const wire::Topology& topology, std::uint64_t job,
                                            std::deque<comm::Aggregator>& aggregators,
-                                           const comm::DatagramSeal& seal = {}) {
+                                           const std::vector<comm::DatagramSeal>& seals = {}) {
   std::vector<Sockets> mesh(topology.world_size);
   for (std::uint32_t rank = 0; rank < topology.world_size; ++rank) {
     for (std::uint32_t lane = 0; lane < topology.lanes; ++lane) {
       mesh[rank].emplace_back();
-      for (comm::Aggregator& aggregator : aggregators) {
+      for (std::size_t i = 0; i < aggregators.size(); ++i) {
         SocketPair pair = connected_pair();
         mesh[rank][lane].push_back(std::move(pair.a));
-        aggregator.add_worker({job, topology.world_size, static_cast<Rank>(rank), lane},
-                              pair.b.release(), seal);
+        aggregators[i].add_worker({job, topology.world_size, static_cast<Rank>(rank), lane},
+                                  pair.b.release(),
+                                  seals.empty() ? comm::DatagramSeal{} : seals[i]);
       }
     }
   }
@@ -215,6 +216,7 @@ class MuteRank final : public comm::LaneListener {
   void operation_failed(std::uint64_t, Error) override {}
   void operation_chosen(std::uint64_t, proto::Route, const Order&) override {}
   void peer_silent(const comm::Silence&) override {}
+  void datagrams_troubled(const std::string&) override {}
   void broken(Error) override {}
 
  private:

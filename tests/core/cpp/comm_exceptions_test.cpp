@@ -102,8 +102,8 @@ TEST_CASE("a datagram that finds no memory ends its job, and no other") {
     SlotAggregators aggregators(1);
     std::vector<std::vector<Sockets>> meshes;
     for (const std::uint64_t job : {1, 2}) {
-      const auto key = std::make_shared<wire::TagKey>(key_of(job, 1472));
-      meshes.push_back(dedicated_mesh(topology, job, aggregators.all(), {5, key}));
+      const auto keys = std::make_shared<wire::WayKeys>(keys_of(job, 0, 1472));
+      meshes.push_back(dedicated_mesh(topology, job, aggregators.all(), {{5, keys}}));
     }
     wait_until([&] { return aggregators[0].stats().workers == 4; });
     Buffer odd(wire::kDatagramHeaderBytes);

@@ -15,7 +15,9 @@ Buffer sealed(const SlotJob& job, wire::DatagramHeader header, std::size_t size 
   Buffer datagram(size);
   const wire::ColumnRecord record{0, 0};
   wire::encode(header, std::span(&record, header.columns), datagram);
-  job.key().seal(datagram);
+  const bool is_up =
+      header.kind == wire::DatagramKind::contribution || header.kind == wire::DatagramKind::hello;
+  (is_up ? job.keys().up : job.keys().down).seal(datagram);
   return datagram;
 }
 

@@ -51,12 +51,20 @@ struct SlotSettings {
   proto::Arithmetic arithmetic = proto::Arithmetic::exact;
   std::optional<net::Disturbance> disturbance = {};
   std::uint32_t datagram_bytes = 1472;
+  std::chrono::milliseconds peer_timeout{30'000};
 };
 
-inline wire::TagKey key_of(std::uint64_t job, std::uint32_t datagram_bytes) {
+inline wire::TagKey key_of(std::uint64_t number, std::uint32_t datagram_bytes) {
   Buffer key(wire::kTagKeyBytes);
-  for (std::size_t i = 0; i < key.size(); ++i) key[i] = static_cast<std::byte>(job * 37 + i);
+  for (std::size_t i = 0; i < key.size(); ++i) key[i] = static_cast<std::byte>(number * 37 + i);
   return {key, datagram_bytes};
+}
+
+// Of a job at one of its aggregators.
+inline wire::WayKeys keys_of(std::uint64_t job, std::size_t aggregator,
+                             std::uint32_t datagram_bytes) {
+  const std::uint64_t number = 2 * (job + 16 * aggregator);
+  return {key_of(number, datagram_bytes), key_of(number + 1, datagram_bytes)};
 }
 
 // A job, joined and greeted: its communicators, and what its datagrams are known by.
@@ -66,7 +74,7 @@ class SlotJob {
 
   SlotJob(SlotAggregators& aggregators, std::uint32_t world_size, const SlotSettings& settings = {})
       : settings_(settings),
-        key_(key_of(settings.job, settings.datagram_bytes)),
+        keys_(keys_at(aggregators.size())),
         cluster_(joined(aggregators, world_size)) {
     std::vector<std::shared_ptr<comm::DatagramPlace>> places;
     for (std::uint32_t rank = 0; rank < world_size; ++rank) {
@@ -80,9 +88,15 @@ class SlotJob {
   }
 
   Cluster& cluster() { return cluster_; }
-  const wire::TagKey& key() const { return key_; }
+  const wire::WayKeys& keys(std::size_t aggregator = 0) const { return keys_[aggregator]; }
   // Where a rank's datagrams come from, those to the first aggregator.
   const net::Address& address(std::size_t rank) const { return addresses_[rank].front(); }
+
+  // A greeting of a rank, and the largest number that one had before the job began.
+  Buffer hello(std::uint16_t rank, std::uint64_t number) const {
+    return hello_of(rank, number, keys().up);
+  }
+  std::uint64_t greeted() const { return greeted_; }
 
   // Ends a rank's connections, as its death would; the rank itself goes on.
   void cut(std::size_t rank) {
@@ -102,8 +116,20 @@ class SlotJob {
   Cluster joined(SlotAggregators& aggregators, std::uint32_t world_size) {
     auto topology = topology_of(world_size, 1, static_cast<std::uint32_t>(aggregators.size()));
     topology.datagram_bytes = settings_.datagram_bytes;
-    const comm::DatagramSeal seal{kEpoch, std::make_shared<wire::TagKey>(key_)};
-    return {topology, true, dedicated_mesh(topology, settings_.job, aggregators.all(), seal)};
+    topology.peer_timeout_ms = static_cast<std::uint32_t>(settings_.peer_timeout.count());
+    std::vector<comm::DatagramSeal> seals;
+    for (const wire::WayKeys& keys : keys_) {
+      seals.push_back({kEpoch, std::make_shared<wire::WayKeys>(keys)});
+    }
+    return {topology, true, dedicated_mesh(topology, settings_.job, aggregators.all(), seals)};
+  }
+
+  std::vector<wire::WayKeys> keys_at(std::size_t aggregators) const {
+    std::vector<wire::WayKeys> keys;
+    for (std::size_t i = 0; i < aggregators; ++i) {
+      keys.push_back(keys_of(settings_.job, i, settings_.datagram_bytes));
+    }
+    return keys;
   }
 
   std::shared_ptr<comm::DatagramPlace> place_of(SlotAggregators& aggregators, std::uint32_t rank) {
@@ -112,7 +138,7 @@ class SlotJob {
     for (std::size_t i = 0; i < aggregators.size(); ++i) {
       Socket socket = bound_socket(AF_INET);
       connect_to(socket, aggregators.address(i));
-      greet(socket, rank);
+      greet(socket, rank, keys_[i]);
       addresses_.back().push_back(address_of(socket.fd()));
       sockets[0].push_back(socket.release());
     }
@@ -120,39 +146,48 @@ class SlotJob {
         comm::DatagramPlace{.sockets = net::Sockets(std::move(sockets)),
                             .job = settings_.job,
                             .epoch = kEpoch,
-                            .key = key_,
+                            .keys = keys_,
                             .arithmetic = settings_.arithmetic,
                             .disturbance = settings_.disturbance,
                             .workers = static_cast<std::uint16_t>(ranks()),
-                            .worker = static_cast<std::uint16_t>(rank)});
+                            .worker = static_cast<std::uint16_t>(rank),
+                            .greeted = greeted_});
   }
 
-  // Until the aggregator answers, which may not have heard of the job yet.
-  void greet(const Socket& socket, std::uint32_t rank) {
+  Buffer hello_of(std::uint16_t rank, std::uint64_t number, const wire::TagKey& key) const {
     Buffer hello(64);
     wire::encode_greeting(
         {.kind = wire::DatagramKind::hello,
-         .worker = static_cast<std::uint16_t>(rank),
+         .worker = rank,
          .columns = 0,
          .job = settings_.job,
-         .epoch = kEpoch},
+         .epoch = kEpoch,
+         .round = number},
         {.workers = ranks(), .world_size = ranks(), .datagram_bytes = settings_.datagram_bytes},
         hello);
-    key_.seal(hello);
+    key.seal(hello);
+    return hello;
+  }
+
+  // Until the aggregator answers, which may not have heard of the job yet.
+  void greet(const Socket& socket, std::uint32_t rank, const wire::WayKeys& keys) {
     Buffer answer(64);
     wait_until([&] {
+      const Buffer hello = hello_of(static_cast<std::uint16_t>(rank), ++greeted_, keys.up);
       (void)::send(socket.fd(), hello.data(), hello.size(), 0);
       pollfd end{.fd = socket.fd(), .events = POLLIN, .revents = 0};
       ::poll(&end, 1, 20);
       return ::recv(socket.fd(), answer.data(), answer.size(), 0) == 64;
     });
     REQUIRE(wire::decode_datagram(answer)->header.kind == wire::DatagramKind::welcome);
+    REQUIRE(keys.down.is_sealed(answer));
   }
 
   const SlotSettings settings_;
-  const wire::TagKey key_;
+  const std::vector<wire::WayKeys> keys_;             // by aggregator
   std::vector<std::vector<net::Address>> addresses_;  // by rank and aggregator
   std::vector<Socket> connections_;                   // copies, rank by rank
+  std::uint64_t greeted_ = 0;                         // the number of the last greeting
   Cluster cluster_;
 };
 

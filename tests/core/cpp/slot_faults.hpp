@@ -35,7 +35,7 @@ inline Buffer stranger(const proto::SlotPool& pool, const Buffer& model, wire::D
       header.kind = wire::DatagramKind::contribution;
       break;
     case 3:
-      header.round += pick({0x40000000u, 0x80000000u, 1000u, ~1000u}, random);
+      header.round += pick({1ull << 32, -(1ull << 32), 1ull << 63, 1000ull, ~1000ull}, random);
       break;
     case 4:
       header.job ^= 1 + below(1000, random);

@@ -1,4 +1,4 @@
-// Slots whose rounds are about to wrap around: their numbers have 32 bits.
+// Slots that are about to pass round 2^32. Numbers of rounds have 64 bits, and never come back.
 #pragma once
 
 #include "proto/slots/aggregator.hpp"
@@ -7,7 +7,7 @@
 namespace sparsewire::test {
 
 // Rounds that are left.
-inline constexpr std::uint32_t kAlmostWrapped = UINT32_MAX - 20;
+inline constexpr std::uint64_t kAlmostWrapped = UINT32_MAX - 20;
 
 class LateWorker : public proto::SlotWorker {
  public:
@@ -19,10 +19,14 @@ class LateWorker : public proto::SlotWorker {
 class LateAggregator : public proto::SlotAggregator {
  public:
   explicit LateAggregator(const proto::SlotPool& pool, std::optional<std::uint16_t> of_parent = {})
+      : LateAggregator(kAlmostWrapped, pool, of_parent) {}
+  // The first round that it takes.
+  LateAggregator(std::uint64_t first, const proto::SlotPool& pool,
+                 std::optional<std::uint16_t> of_parent = {})
       : SlotAggregator(pool, of_parent) {
     for (Slot& slot : slots_) {
-      slot.rounds[kAlmostWrapped % 2].header.round = kAlmostWrapped - 2;
-      slot.rounds[(kAlmostWrapped + 1) % 2].header.round = kAlmostWrapped - 1;
+      slot.rounds[first % 2].header.round = first - 2;
+      slot.rounds[(first + 1) % 2].header.round = first - 1;
     }
   }
 };

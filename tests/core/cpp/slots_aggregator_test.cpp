@@ -5,6 +5,7 @@
 
 #include "proto/slots/aggregator.hpp"
 #include "slot_letters.hpp"
+#include "slot_wrapping.hpp"
 #include "state_tables.hpp"
 
 namespace {
@@ -15,15 +16,15 @@ using proto::RoundState;
 using proto::RoundStep;
 using proto::SlotAggregator;
 
-DatagramHeader contribution_of(std::uint16_t worker, std::uint32_t round) {
+DatagramHeader contribution_of(std::uint16_t worker, std::uint64_t round) {
   return {.kind = DatagramKind::contribution,
           .worker = worker,
           .slot = 1,
           .columns = 1,
           .job = 5,
           .epoch = 6,
-          .round = round,
-          .block = kBlock};
+          .block = kBlock,
+          .round = round};
 }
 
 struct Answer {
@@ -33,6 +34,8 @@ struct Answer {
 
 class Desk {
  public:
+  explicit Desk(std::uint64_t first = 0) : aggregator(first, kPool) {}
+
   std::vector<Answer> take(const Letter& letter) {
     std::vector<SlotAggregator::Outgoing> out;
     const wire::Datagram datagram = letter.datagram();
@@ -43,14 +46,14 @@ class Desk {
     }
     return answers;
   }
-  std::vector<Answer> take(std::uint16_t worker, std::uint32_t round, ColumnRecord column = {},
+  std::vector<Answer> take(std::uint16_t worker, std::uint64_t round, ColumnRecord column = {},
                            std::optional<float> value = {}) {
     DatagramHeader header = contribution_of(worker, round);
     header.present = value.has_value();
     return take(letter_of(header, column, value.value_or(0)));
   }
 
-  SlotAggregator aggregator{kPool};
+  LateAggregator aggregator;
 };
 
 TEST_CASE("a round is complete when every worker has contributed, with the least next block") {
@@ -125,7 +128,7 @@ TEST_CASE("before the first result, a recall is of no round") {
   REQUIRE(answers.size() == 2);
   const DatagramHeader header = answers[0].letter.header();
   CHECK(header.kind == DatagramKind::recall);
-  CHECK(header.round == UINT32_MAX);
+  CHECK(header.round == UINT64_MAX);
   CHECK(header.columns == 1);
   CHECK(header.present == 0);
   CHECK(header.block == kBlock);
@@ -135,9 +138,9 @@ TEST_CASE("what is of no round that is on is stale") {
   Desk desk;
   CHECK(desk.take(0, 1).empty());
   CHECK(desk.take(0, 2).empty());
-  CHECK(desk.take(0, UINT32_MAX - 2).empty());
+  CHECK(desk.take(0, UINT64_MAX - 2).empty());
   CHECK(desk.aggregator.counters().stale == 3);
-  for (std::uint32_t round = 0; round < 3; ++round) {
+  for (std::uint64_t round = 0; round < 3; ++round) {
     for (std::uint16_t worker = 0; worker < 3; ++worker) desk.take(worker, round);
   }
   CHECK(desk.aggregator.counters().results == 3);
@@ -147,14 +150,33 @@ TEST_CASE("what is of no round that is on is stale") {
   desk.take(0, 3);
   CHECK(desk.take(1, 4).empty());  // The one before is not complete.
   CHECK(desk.aggregator.counters().stale == 7);
-  CHECK(desk.take(0, UINT32_MAX).empty());
+  CHECK(desk.take(0, UINT64_MAX).empty());
   CHECK(desk.take(0, 3 - 2 * 2).empty());
+}
+
+TEST_CASE("a contribution that was recorded 2^32 rounds ago is stale") {
+  Desk desk(kAlmostWrapped);
+  const Letter recorded = letter_of(contribution_of(0, 2), {}, 1.0f);
+  constexpr std::uint64_t kAgain = (1ull << 32) + 2;
+  for (std::uint64_t round = kAlmostWrapped; round < kAgain; ++round) {
+    for (std::uint16_t worker = 0; worker < 3; ++worker) desk.take(worker, round);
+  }
+  CHECK(desk.aggregator.counters().results == kAgain - kAlmostWrapped);
+  CHECK(desk.take(recorded).empty());
+  CHECK(desk.aggregator.counters().stale == 1);
+  desk.take(1, kAgain, {}, 2.0f);
+  desk.take(2, kAgain, {}, 2.0f);
+  CHECK(desk.take(recorded).empty());
+  const auto sums = desk.take(0, kAgain, {}, 2.0f);
+  REQUIRE(sums.size() == 1);
+  CHECK(sums[0].letter.value() == 6.0f);
+  CHECK(desk.aggregator.counters().stale == 2);
 }
 
 TEST_CASE("a duplicate of a round that never was has no answer") {
   Desk desk;
-  CHECK(desk.take(0, UINT32_MAX).empty());
-  CHECK(desk.take(0, UINT32_MAX - 1).empty());
+  CHECK(desk.take(0, UINT64_MAX).empty());
+  CHECK(desk.take(0, UINT64_MAX - 1).empty());
   CHECK(desk.aggregator.counters().results == 0);
 }
 

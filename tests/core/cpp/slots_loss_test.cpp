@@ -130,7 +130,7 @@ TEST_CASE("a worker that is slow") {
   }
 }
 
-TEST_CASE("rounds that wrap around") {
+TEST_CASE("rounds that pass 2^32") {
   Totals totals;
   for (std::uint64_t seed = 0; seed < seeds(); ++seed) {
     check_scenario<SlotNetwork<LateWorker, LateAggregator>>(

@@ -185,7 +185,7 @@ TEST_CASE("everything at once") {
                 .strangers = 0.05});
 }
 
-TEST_CASE("rounds that wrap around") {
+TEST_CASE("rounds that pass 2^32") {
   check_faults<SlotNetwork<LateWorker, LateAggregator>>(
       {.loss = 0.05, .duplication = 0.05, .strangers = 0.05});
 }

@@ -155,8 +155,8 @@ class Bench {
                                      .present = static_cast<std::uint8_t>(behind != 0),
                                      .job = pool_.job,
                                      .epoch = pool_.epoch,
-                                     .round = static_cast<std::uint32_t>(round),
-                                     .block = kBlock},
+                                     .block = kBlock,
+                                     .round = round},
                                     {.next = next}, 1.0f);
     worker.on_datagram(letter.datagram(), now);
   }

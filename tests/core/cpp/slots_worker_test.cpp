@@ -42,7 +42,7 @@ class Bench {
   SlotWorker worker{kPool, 1};
 };
 
-DatagramHeader result_of(std::uint16_t slot, std::uint32_t round, std::uint8_t present = 0,
+DatagramHeader result_of(std::uint16_t slot, std::uint64_t round, std::uint8_t present = 0,
                          DatagramKind kind = DatagramKind::result) {
   return {.kind = kind,
           .worker = 2,
@@ -51,8 +51,8 @@ DatagramHeader result_of(std::uint16_t slot, std::uint32_t round, std::uint8_t p
           .present = present,
           .job = 5,
           .epoch = 6,
-          .round = round,
-          .block = kBlock};
+          .block = kBlock,
+          .round = round};
 }
 
 TEST_CASE("a worker opens every slot, and answers every result") {
@@ -187,7 +187,7 @@ TEST_CASE("results of other rounds are duplicates or stale") {
   CHECK(bench.worker.counters().duplicates == 1);
   bench.take(result_of(0, 1, 1), {.next = 2}, kStart);  // Its contribution waits.
   bench.take(result_of(0, 2), {.next = 2}, kStart);
-  bench.take(result_of(0, UINT32_MAX), {.next = 2}, kStart);
+  bench.take(result_of(0, UINT64_MAX), {.next = 2}, kStart);
   CHECK(bench.worker.counters().stale == 4);
   CHECK(bench.worker.counters().results == 1);
 }
@@ -195,7 +195,7 @@ TEST_CASE("results of other rounds are duplicates or stale") {
 TEST_CASE("a recall of a contribution that was sent a while ago is obeyed, and not at once again") {
   Bench bench;
   CHECK(bench.sent(kStart).size() == 2);
-  const DatagramHeader recall = result_of(0, UINT32_MAX, 0, DatagramKind::recall);
+  const DatagramHeader recall = result_of(0, UINT64_MAX, 0, DatagramKind::recall);
   bench.take(recall, {}, kStart + Microseconds{49'000});
   CHECK(bench.sent(kStart + Microseconds{49'000}).empty());
   bench.take(recall, {}, kStart + Microseconds{51'000});
@@ -234,7 +234,7 @@ TEST_CASE("a recall does not wait for room in the window") {
   CHECK(sent == worker.counters().window);
   CHECK(sent == proto::first_window(pool));
   CHECK_FALSE(worker.has_work(kStart));
-  const Letter recall = letter_of(result_of(50, UINT32_MAX, 0, DatagramKind::recall), {}, 0);
+  const Letter recall = letter_of(result_of(50, UINT64_MAX, 0, DatagramKind::recall), {}, 0);
   worker.on_datagram(recall.datagram(), kStart);
   CHECK(worker.has_work(kStart));
   const std::size_t size = worker.poll(memory, kStart);
@@ -272,7 +272,7 @@ TEST_CASE("what is dropped is neither sent nor answered") {
   CHECK_FALSE(bench.worker.has_work(kStart + Microseconds{10'000'000}));
   CHECK(bench.sent(kStart + Microseconds{10'000'000}).empty());
   bench.take(result_of(0, 0), {.next = 0}, kStart);
-  bench.take(result_of(0, UINT32_MAX, 0, DatagramKind::recall), {}, kStart);
+  bench.take(result_of(0, UINT64_MAX, 0, DatagramKind::recall), {}, kStart);
   CHECK(bench.sent(kStart + Microseconds{20'000'000}).empty());
   CHECK(bench.worker.take_ended().empty());
   CHECK(bench.worker.counters().stale == 1);

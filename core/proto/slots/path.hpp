@@ -1,0 +1,84 @@
+// Whether datagrams still reach an aggregator and come back. Where results are awaited and none
+// come, another worker may just be late. So the worker greets, which an aggregator answers whatever
+// its slots wait for, and which tells it of an address that has changed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/transitions.hpp"
+#include "proto/slots/pool.hpp"
+
+namespace sparsewire::proto {
+
+enum class PathState : std::uint8_t {
+  resting,  // nothing is awaited, so nothing is known
+  trusted,  // something is awaited, and an answer came not long ago
+  asking,   // a greeting has not been answered
+};
+
+enum class PathStep : std::uint8_t { await, answer, ask, rest };
+
+inline constexpr Transition<PathState, PathStep> kPathTransitions[] = {
+    {PathState::trusted, PathStep::answer, PathState::trusted},
+    {PathState::trusted, PathStep::ask, PathState::asking},
+    {PathState::asking, PathStep::ask, PathState::asking},
+    {PathState::asking, PathStep::answer, PathState::trusted},
+    {PathState::trusted, PathStep::rest, PathState::resting},
+    {PathState::asking, PathStep::rest, PathState::resting},
+    {PathState::resting, PathStep::await, PathState::trusted},
+};
+
+class SlotPath {
+ public:
+  struct Hello {
+    std::uint64_t number;
+    std::size_t bytes;
+  };
+
+  // Lost after `patience` without an answer. Greetings are as long as the largest datagram, so
+  // that an answer shows that these pass; every third one is short, to tell a narrow path. Their
+  // numbers are above `greeted`.
+  SlotPath(Microseconds patience, std::size_t datagram_bytes, std::uint64_t greeted);
+
+  // Whether results are awaited now.
+  void await(bool is_awaited, Microseconds now);
+
+  // A result of a round to which this worker has contributed; so that has arrived.
+  void on_result(Microseconds now);
+  // The answer to one of its greetings.
+  void on_welcome(std::uint64_t number, std::size_t bytes, Microseconds now);
+  // The process has heard one, which says nothing of the way that its kernel's results take.
+  void on_noted(std::uint64_t number, std::size_t bytes);
+
+  // What to say now, if anything.
+  std::optional<Hello> ask(Microseconds now);
+  // When ask() may have something.
+  std::optional<Microseconds> next_due() const;
+
+  // Nothing was answered for the whole patience. Time in which this end did not run, or did not
+  // ask, is not counted. It goes on asking, and an answer makes all good.
+  bool is_lost() const { return silence_ >= patience_; }
+  // Short datagrams were answered meanwhile.
+  bool is_narrow() const { return is_narrow_; }
+  Microseconds silence() const { return silence_; }
+  PathState state() const { return state_; }
+
+ private:
+  void move(PathStep step) { state_ = next_state(kPathTransitions, state_, step); }
+  void trust(PathStep step, Microseconds now);
+  bool is_answer(std::uint64_t number) const;
+
+  const Microseconds patience_;
+  const std::size_t datagram_bytes_;
+  PathState state_ = PathState::resting;
+  std::uint64_t said_;
+  std::uint64_t answered_;
+  std::uint32_t asked_ = 0;  // greetings since the last answer
+  Microseconds silence_{0};  // what has been waited in vain
+  Microseconds pause_{0};    // from the last greeting, or answer, to the next greeting
+  Microseconds next_{0};
+  bool is_narrow_ = false;
+};
+
+}  // namespace sparsewire::proto

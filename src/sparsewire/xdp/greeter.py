@@ -1,0 +1,37 @@
+"""A worker by its greetings: which of them move it to another address, and which are copies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparsewire.xdp.maps import Worker
+
+
+@dataclass
+class Greeter:
+    """As far as its greetings have come to the process; the programs hear others."""
+
+    number: int = 0
+    """The largest."""
+    before: Worker | None = None
+    """Where this number has moved the worker from, until it has moved it back."""
+
+    def stays(self, number: int) -> None:
+        """Hear a greeting from where the worker is."""
+        if number > self.number:
+            self.number, self.before = number, None
+
+    def moves(self, now: Worker, to: Worker, number: int) -> bool:
+        """Whether a greeting moves the worker from `now`, which knows the programs' last number.
+
+        Who copies one may overtake it. Then the same number comes from where the worker was, and
+        moves it back; but once, or the two would take the place from each other without end.
+        """
+        if number > max(self.number, now.greeted):
+            self.number, self.before = number, now if now.is_bound else None
+            return True
+        is_of_now = number == self.number and number >= now.greeted
+        was_overtaken = is_of_now and self.before is not None and to.is_at(self.before)
+        if was_overtaken:
+            self.before = None
+        return was_overtaken
