@@ -59,7 +59,7 @@ int make(struct xdp_md* ctx) {
   ((__u32*)ip)[1] = 0;
   ((__u32*)ip)[2] = bpf_htonl(0x40110000);
   write_headers(&frame, steps);
-  address_to(&frame, from, *checksum_of(&frame));
+  address_to(&frame, from, sums_in(&frame));
   *frame.from = from->address.word[3];
   *frame.to = from->local.word[3];
   frame.udp->source = from->port;

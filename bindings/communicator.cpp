@@ -147,7 +147,7 @@ void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_
                        std::vector<int> datagrams, std::uint32_t datagram_bytes,
                        const std::vector<WayKeyBytes>& datagram_keys, std::uint64_t job,
                        std::uint32_t epoch, bool fixed_point, const std::string& disturb,
-                       std::pair<std::uint16_t, std::uint16_t> worker,
+                       std::pair<std::uint16_t, std::uint16_t> worker, bool in_kernel,
                        std::pair<std::uint32_t, std::uint32_t> rack,
                        std::pair<std::uint64_t, std::uint16_t> greeting,
                        std::shared_ptr<comm::Timeline> timeline) {
@@ -161,7 +161,7 @@ void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_
     place = std::make_shared<comm::DatagramPlace>(
         std::move(ends), job, epoch, std::move(keys),
         fixed_point ? proto::Arithmetic::fixed : proto::Arithmetic::exact, disturbance_of(disturb),
-        worker.second, worker.first, rack.first, rack.second, greeting.first,
+        worker.second, worker.first, in_kernel, rack.first, rack.second, greeting.first,
         greeting.second);
     require(worker.first < worker.second && worker.second <= world_size, "worker: out of range");
   }
@@ -356,7 +356,7 @@ void bind_communicator(nb::module_& m) {
            "hosts"_a = std::vector<std::uint32_t>{}, "datagrams"_a = std::vector<int>{},
            "datagram_bytes"_a = 0, "datagram_keys"_a = std::vector<WayKeyBytes>{}, "job"_a = 0,
            "epoch"_a = 0, "fixed_point"_a = false, "disturb"_a = "",
-           "worker"_a = std::pair<std::uint16_t, std::uint16_t>(),
+           "worker"_a = std::pair<std::uint16_t, std::uint16_t>(), "in_kernel"_a = false,
            "rack"_a = std::pair<std::uint32_t, std::uint32_t>(0, 1),
            "greeting"_a = std::pair<std::uint64_t, std::uint16_t>(0, 0),
            "timeline"_a.none() = nb::none())

@@ -20,7 +20,7 @@ struct letter {
   struct __sk_buff* skb;
   struct reply reply;
   __u32 headers;
-  __u16 sum;  // of write_headers
+  struct sums sums;  // of write_headers
   bool completes_checksum;
 };
 
@@ -35,8 +35,7 @@ static long post(__u32 number, void* context) {
   // Those that went before share the bytes.
   if (bpf_skb_pull_data(skb, letter->headers + sizeof(struct datagram))) return 0;
   if (!look_at(&frame, skb->data, skb->data_end)) return 0;
-  frame.udp->check = 0;
-  address_to(&frame, to, letter->sum);
+  address_to(&frame, to, letter->sums);
   if (letter->completes_checksum) frame.udp->check = sum_for_udp(&frame, to);
   bpf_clone_redirect(skb, skb->ifindex, 0);
   return 0;
@@ -52,7 +51,7 @@ static __always_inline bool write_letter(struct letter* letter, const struct tag
   if (bpf_skb_change_tail(skb, letter->headers + bytes_of(steps), 0)) return false;
   if (!look_at(&frame, skb->data, skb->data_end)) return false;
   write_reply(&frame, &letter->reply, version, steps, key);
-  letter->sum = *checksum_of(&frame);
+  letter->sums = sums_in(&frame);
   const __u32 offset = letter->headers - sizeof(struct udphdr) + offsetof(struct udphdr, check);
   letter->completes_checksum = completes_checksum(skb, offset);
   return true;

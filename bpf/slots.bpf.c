@@ -72,7 +72,7 @@ int copy(struct xdp_md* ctx) {
   if (number == EVERYONE) number = version->told++;
   const struct worker* to = receiver(job_index_of(place), number);
   if (!to || !to->is_known) return XDP_DROP;
-  address_to(&frame, to, *checksum_of(&frame));
+  address_to(&frame, to, sums_in(&frame));
   return XDP_PASS;
 }
 

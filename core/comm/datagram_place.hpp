@@ -7,6 +7,7 @@
 
 #include "net/connection.hpp"
 #include "net/udp/disturbance.hpp"
+#include "net/udp/outbox.hpp"
 #include "proto/slots/pool.hpp"
 #include "wire/agreement.hpp"
 #include "wire/greeting.hpp"
@@ -18,6 +19,11 @@ namespace sparsewire::comm {
 // leave a fast link idle.
 inline constexpr std::uint16_t kSlots = 128;
 
+// Datagrams that leave as one message come as one, and where the aggregator is in the kernel they
+// wait as one, for each other's sums. A long message saves its sender system calls, and costs all
+// workers the time that its last datagram takes.
+inline constexpr std::size_t kMostInMessageToKernel = 8;
+
 struct DatagramPlace {
   net::Sockets sockets;  // one lane: connected, by aggregator
   std::uint64_t job;
@@ -27,6 +33,7 @@ struct DatagramPlace {
   std::optional<net::Disturbance> disturbance;
   std::uint16_t workers;      // at each aggregator: ranks of the job, or of the rack
   std::uint16_t worker;       // this rank, among them
+  bool in_kernel = false;     // Some aggregator adds up in its kernel.
   std::uint32_t rack = 0;     // which of the parent's workers the aggregator is
   std::uint32_t racks = 1;    // and how many these are
   std::uint64_t greeted = 0;  // the largest number that a greeting had so far
@@ -40,6 +47,9 @@ struct DatagramPlace {
             .datagram_bytes = topology.datagram_bytes};
   }
 
+  std::size_t most_in_message() const {
+    return in_kernel ? kMostInMessageToKernel : net::kMostSegments;
+  }
   proto::SlotPool pool(const wire::Topology& topology) const {
     return {.slots = kSlots,
             .workers = workers,

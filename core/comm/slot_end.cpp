@@ -17,6 +17,7 @@ proto::Microseconds patience_in(const wire::Topology& topology) {
 
 net::UdpOptions options_of(const LanePlace& place) {
   return {.datagram_bytes = place.topology.datagram_bytes,
+          .most_segments = place.datagrams->most_in_message(),
           .disturbance = place.datagrams->disturbance};
 }
 

@@ -311,6 +311,7 @@ class Communicator:
         fixed_point: bool = False,
         disturb: str = "",
         worker: tuple[int, int] = (0, 0),
+        in_kernel: bool = False,
         rack: tuple[int, int] = (0, 1),
         greeting: tuple[int, int] = (0, 0),
         timeline: Timeline | None = None,

@@ -64,7 +64,7 @@ UdpSocket::Disturbed::Disturbed(const Disturbance& settings)
 UdpSocket::UdpSocket(int fd, const UdpOptions& options)
     : fd_(fd),
       outbox_(options.datagram_bytes, options.most_queued),
-      most_segments_(options.sending == Offload::none ? 1 : kMostSegments) {
+      most_segments_(options.sending == Offload::none ? 1 : options.most_segments) {
   if (options.disturbance) disturbed_ = std::make_unique<Disturbed>(*options.disturbance);
   enlarge(fd, SO_RCVBUFFORCE, SO_RCVBUF);
   enlarge(fd, SO_SNDBUFFORCE, SO_SNDBUF);

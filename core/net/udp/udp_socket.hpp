@@ -26,6 +26,7 @@ struct UdpOptions {
   std::size_t datagram_bytes = 1472;  // the largest that is sent; what comes may have any size
   std::size_t most_queued = 1024;     // datagrams
   Offload sending = Offload::where_possible;
+  std::size_t most_segments = kMostSegments;  // datagrams that leave as one message
   Offload receiving = Offload::where_possible;
   std::optional<Disturbance> disturbance;
 };

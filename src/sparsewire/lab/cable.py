@@ -17,6 +17,7 @@ _BURST_BYTES = 80 * 1024
 _QUEUE_BYTES = 4 * 1024 * 1024
 
 # What a device may do for the system, in the kernel's words.
+_UDP_MERGING = ("rx-gro", "rx-udp-gro-forwarding")
 UDP_SEGMENTING = ("tx-udp-segmentation",)
 _SEGMENTING = (
     "tx-tcp-segmentation",
@@ -72,11 +73,23 @@ def segment_here(name: str, features: Sequence[str] = _SEGMENTING) -> None:
     So that a drop is that of one packet. TCP knows nothing of it: where it makes single packets
     itself, a connection reaches less than half of a gigabit link.
     """
+    _turn(name, features, on=False)
+
+
+def merge_datagrams(name: str) -> None:
+    """Have what comes in here one by one, and is of one flow, travel on as one packet.
+
+    As a card does that puts segments together (GRO) before a switch in software sees them.
+    """
+    _turn(name, _UDP_MERGING, on=True)
+
+
+def _turn(name: str, features: Sequence[str], *, on: bool) -> None:
     device = IoctlEthtool(name)
     try:
         told = device.get_features()
         for feature in features:
-            told[feature] = False
+            told[feature] = on
         device.set_features(told)
     finally:
         device.close()

@@ -55,6 +55,8 @@ def build(
                 if use_xdp:
                     switch.call(xdp.accept, edge)
                     switch.call(cable.segment_here, edge, cable.UDP_SEGMENTING)
+                    if host.link.loss is None:
+                        switch.call(cable.merge_datagrams, edge)
     except (NetlinkError, EthtoolError) as error:
         raise OSError(f"cannot build the network: {error!r}") from error
 

@@ -178,6 +178,7 @@ def _slots_of(datagrams: Datagrams | None, options: Options) -> dict[str, Any]:
         "fixed_point": options.adds_in_fixed_point,
         "disturb": options.disturb,
         "worker": datagrams.worker,
+        "in_kernel": datagrams.in_kernel,
         "rack": datagrams.rack,
         "greeting": datagrams.greeting,
     }

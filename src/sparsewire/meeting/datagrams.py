@@ -41,6 +41,8 @@ class Datagrams:
     """The largest number that one had, and the block that they ask of a kernel, or 0."""
     keys: list[WayKeys] = field(repr=False)
     """Of each aggregator."""
+    in_kernel: bool
+    """Whether some aggregator adds up in its kernel."""
 
 
 def open_datagrams(options: Options, member: Membership, at: RackPlace, place: Place) -> Datagrams:
@@ -72,7 +74,7 @@ def open_datagrams(options: Options, member: Membership, at: RackPlace, place: P
             [each.detach() for each in sockets],
             *(size, member.job, member.epoch, (at.worker, at.workers), (at.rack, at.racks)),
             (max(each.number for each in met), greetings[0].block),
-            keys,
+            *(keys, any(each.in_kernel for each in met)),
         )
 
 

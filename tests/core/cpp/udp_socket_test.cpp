@@ -38,6 +38,14 @@ TEST_CASE("an address of a link has its interface") {
   CHECK(Address::of(address.system()) == address);
 }
 
+TEST_CASE("a message has no more datagrams than it may") {
+  UdpPair pair(AF_INET, {.most_segments = 8});
+  for (std::uint64_t i = 0; i < 40; ++i) commit(*pair.a, datagram_of(500, i));
+  pair.a->flush(kAnyTime);
+  CHECK(receive_many(*pair.b, 40).size() == 40);
+  CHECK(pair.a->counters().messages_sent == 5);
+}
+
 TEST_CASE_TEMPLATE("datagrams of all sizes arrive whole and in order", Family, Ipv4, Ipv6) {
   for (const auto sending : {Offload::none, Offload::where_possible}) {
     for (const auto receiving : {Offload::none, Offload::where_possible}) {
