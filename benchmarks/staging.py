@@ -21,7 +21,7 @@ from sparsewire.device.accelerator import ACCELERATORS
 from sparsewire.device.block_operations import operations_for
 from sparsewire.device.packing import BLOCK
 from sparsewire.device.staging import staging_of
-from sparsewire.device.transfer import PackedTransfer, Transfer, WholeTransfer, follow_caller
+from sparsewire.device.transfer import PackedTransfer, Transfer, WholeTransfer, called
 
 TURNS = 10
 Kind = Callable[..., Transfer]
@@ -42,7 +42,7 @@ def measure(kind: Kind, tensor: torch.Tensor) -> dict[str, float]:
     staging = staging_of(tensor.device)
     turns = []
     for _ in range(TURNS + 1):  # The first one makes the pinned memory.
-        follow_caller(staging, tensor)
+        called(staging, tensor).synchronize()
         transfer = kind(staging, tensor)
         begin = time.perf_counter()
         on_host = transfer.send()

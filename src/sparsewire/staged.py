@@ -16,16 +16,16 @@ from torch.utils.dlpack import from_dlpack
 
 from sparsewire.arguments import check_gradient, dense_code, torch_code
 from sparsewire.device.accelerator import ACCELERATORS, Event
-from sparsewire.device.choice import SMALLEST, Chooser, Kind, Turn
+from sparsewire.device.choice import SMALLEST, Chooser, Kind, Turn, deciding
 from sparsewire.device.path_cost import Path, Speeds
 from sparsewire.device.speeds import measure_copies
-from sparsewire.device.staging import Staging, staging_of
+from sparsewire.device.staging import Staging, Stagings
 from sparsewire.device.transfer import (
     PackedTransfer,
     SparseTransfer,
     Transfer,
     WholeTransfer,
-    follow_caller,
+    called,
 )
 from sparsewire.work import Work
 
@@ -115,6 +115,7 @@ class StagedCalls:
 
     def __init__(self, make_stager: Callable[[Staging], Stager]) -> None:
         self._make_stager = make_stager
+        self._stagings = Stagings()
         self._stager: Stager | None = None
 
     def dense(
@@ -134,19 +135,20 @@ class StagedCalls:
         tensor = tensor_of(x)
         dense_code(op, torch_code(tensor.dtype))
         target = tensor if out is None else _copied(tensor, tensor_of(out))
-        staging = staging_of(target.device)
+        staging = self._stagings.of(target.device)
         if self._stager is None:
             self._stager = self._make_stager(staging)
         turn = self._stager.take_turn(target, op) if packs else None
-        follow_caller(staging, target)
-        transfer = self._stager.kind(staging, target, turn, timeout)(staging, target)
+        with deciding(turn):
+            called(staging, target).synchronize()
+            transfer = self._stager.kind(staging, target, turn, timeout)(staging, target)
         result = x if out is None else out
         return _begun(start, transfer, lambda: result)
 
     def sparse(self, start: Callable[..., Work], x: torch.Tensor) -> StagedWork:
         """Any collective of a sparse_coo tensor."""
-        staging = staging_of(x.device)
-        follow_caller(staging, x)
+        staging = self._stagings.of(x.device)
+        called(staging, x).synchronize()
         transfer = SparseTransfer(staging, x)
         return _begun(start, transfer, lambda: transfer.result)
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -52,16 +53,13 @@ def staged_group(device: str, mode: str = "engine", **options: Any) -> Iterator[
 @contextlib.contextmanager
 def group_in_mode(mode: str, destroys: bool = True, **options: Any) -> Iterator[Any]:
     """A new group of all ranks, made with SPARSEWIRE_CUDA=`mode`."""
-    os.environ["SPARSEWIRE_CUDA"] = mode
-    try:
+    with patch.dict(os.environ, SPARSEWIRE_CUDA=mode):
         group = dist.new_group(**options)
         try:
             yield group
         finally:
             if destroys:
                 dist.destroy_process_group(group)
-    finally:
-        del os.environ["SPARSEWIRE_CUDA"]
 
 
 def assert_nothing_lent(device: str) -> None:
@@ -71,6 +69,14 @@ def assert_nothing_lent(device: str) -> None:
 
 def staging(device: str) -> Staging:
     return staging_of(torch.empty(0, device=device).device)
+
+
+def synchronize(device: str) -> None:
+    """Wait for all that the device has to do."""
+    if device == "cpu":
+        double().synchronize()
+    else:
+        torch.cuda.synchronize()
 
 
 def double() -> Double:

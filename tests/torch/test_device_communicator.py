@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 import torch
 from device_double import cpu_as_device
-from device_groups import DEVICES, always, assert_nothing_lent, assert_same_bits, needs_gpu, staging
+from device_groups import (
+    DEVICES,
+    always,
+    assert_nothing_lent,
+    assert_same_bits,
+    needs_gpu,
+    synchronize,
+)
 from support import run_ranks
 
 import sparsewire
@@ -85,7 +92,7 @@ def in_flight(device: str, path: Path) -> None:
         comm.barrier()
         comm.close()  # Waits for callbacks.
         assert called == [works[0]]
-        staging(device).up.record().synchronize()
+        synchronize(device)
         assert all(tensor.eq(total).all() for tensor in tensors)
 
 

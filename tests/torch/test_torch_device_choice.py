@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 import torch.distributed as dist
 from device_double import cpu_as_device
-from device_groups import group_in_mode, operations, path_of, staged_group
+from device_groups import double, group_in_mode, operations, path_of, staged_group
 from ranks import Ranks
 
+import sparsewire
 import sparsewire.torch
 from sparsewire.device import choice
-from sparsewire.device.choice import PERIOD, SMALLEST
+from sparsewire.device.choice import PERIOD, SMALLEST, Kind
 from sparsewire.device.path_cost import Path, Sample
 from sparsewire.options import resolve
 from sparsewire.torch.forwarding import InnerBackends
@@ -109,6 +112,42 @@ def shared() -> None:
 
 def test_auto_leaves_nccl_out_where_ranks_share_a_device(ranks: Ranks) -> None:
     ranks.run(shared)
+
+
+def undecided(mode: str) -> None:
+    """The call that is to sample fails before it does; those behind it want its choice."""
+    with gloo_for_nccl(), staged_group("cpu", mode) as group:
+        dist.all_reduce(torch.ones(1), group=group)
+        broken = patch.object(double(), "current", side_effect=MemoryError("no stream"))
+        with broken, pytest.raises(MemoryError):
+            dist.all_reduce(torch.ones(SIZE), group=group)
+        for _ in range(2):
+            work = dist.all_reduce(torch.ones(SIZE), group=group, async_op=True)
+            with pytest.raises(sparsewire.Error, match=r"cannot stage .* no stream"):
+                work.wait()
+
+
+@pytest.mark.parametrize("mode", ["engine", "auto"])
+def test_a_choice_that_fails_before_it_is_made(ranks: Ranks, mode: str) -> None:
+    ranks.run(undecided, mode)
+
+
+def late_choice() -> None:
+    with gloo_for_nccl(), staged_group("cpu", "auto", timeout=timedelta(seconds=2)) as group:
+        dist.all_reduce(torch.ones(1), group=group)
+        path = path_of(group)
+        limited = pytest.raises(sparsewire.Timeout, match=r"not chosen who serves .* after 2 s")
+        with patch.object(path.stager.chooser, "decide"):
+            dist.all_reduce(torch.ones(SIZE), group=group, async_op=True)
+            with limited:
+                dist.all_reduce(torch.ones(SIZE), group=group, async_op=True)
+        # As whoever decides finds out in the end.
+        turn = path.stager.chooser.take_turn(Kind(torch.float32, SIZE))
+        turn.decision.set_exception(sparsewire.Error("too late"))
+
+
+def test_a_choice_that_does_not_come(ranks: Ranks) -> None:
+    ranks.run(late_choice)
 
 
 def inner_only() -> None:

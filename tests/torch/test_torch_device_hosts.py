@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from device_double import cpu_as_device
-from device_groups import always, assert_same_bits, group_in_mode, path_of, staged_group
+from device_groups import always, assert_same_bits, double, group_in_mode, path_of, staged_group
 from lost_rank import SURVIVED, assert_others_survived, await_others
 from ranks import Ranks
+from torch.utils._python_dispatch import _disable_current_modes
 
 import sparsewire
 from sparsewire.device.choice import SMALLEST
@@ -48,13 +50,30 @@ def test_levels_are_cheaper_where_hosts_are_fast() -> None:
     assert predict(Path.DENSE, 100_000_000, 8, Sample(1, 1), slow) > 100
 
 
+def at_once(call: Callable[..., Any], *args: Any) -> Any:
+    double().current(torch.device("cpu")).synchronize()
+    with _disable_current_modes():
+        return call(*args)
+
+
+class InStream:
+    """A backend whose collectives come after what is in the current stream, as NCCL's do."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._backend, name)
+        return partial(at_once, call) if name.startswith("_") else call
+
+
 @contextlib.contextmanager
 def hosts_of_two() -> Iterator[None]:
     """Have every two neighbours take each other for a host, and gloo for NCCL."""
     patched: list[tuple[Any, str, Any]] = [
         (host_level, "host_identity", lambda: f"host {dist.get_rank() // 2}"),
         (InnerBackends, "nccl", lambda self, _: self.gloo),
-        (InnerBackends, "make_nccl", lambda self, *where: _gloo(*where, self.timeout)),
+        (InnerBackends, "make_nccl", lambda self, *where: InStream(_gloo(*where, self.timeout))),
     ]
     former = [getattr(owner, name) for owner, name, _ in patched]
     for owner, name, new in patched:

@@ -75,7 +75,8 @@ class Cuda:
         return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def record(self, stream: Stream) -> Event:
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        # Who waits for it on the host sleeps: the processors are the program's.
+        event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         event.record(stream)
         return event
 

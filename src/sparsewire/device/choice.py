@@ -6,8 +6,9 @@ All ranks add up their samples, and so see the same figures.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -69,6 +70,17 @@ class Turn(NamedTuple):
     samples: bool
 
 
+@contextmanager
+def deciding(turn: Turn | None) -> Iterator[None]:
+    """Have what is raised here before the turn has decided be raised to who waits for it, too."""
+    try:
+        yield
+    except BaseException as error:
+        if turn is not None and turn.samples and not turn.decision.done():
+            turn.decision.set_exception(error)
+        raise
+
+
 class Chooser:
     """Keeps the decisions of one group. Every rank takes its turns in the same order."""
 
@@ -91,12 +103,9 @@ class Chooser:
             return Turn(kind, record.decision, samples)
 
     def decide(self, turn: Turn, mark: Mark, add_up: AddUp) -> None:
-        """Decide for a turn that samples; collective. What is raised here, who waits raises too."""
-        try:
+        """Decide for a turn that samples; collective."""
+        with deciding(turn):
             turn.decision.set_result(self._decision(turn.kind, self._sample(mark, add_up)))
-        except BaseException as error:
-            turn.decision.set_exception(error)
-            raise
 
     def _sample(self, mark: Mark, add_up: AddUp) -> Sample:
         marks = mark(SAMPLED).numpy()

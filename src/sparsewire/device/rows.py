@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import torch
 
-from sparsewire.device.accelerator import Event
 from sparsewire.device.block_operations import bits
 from sparsewire.device.packing import BLOCK, Blocks, Packed
-from sparsewire.device.staging import Way
+from sparsewire.device.pinned import Loan
 
 _INDEX_BYTES = 8
 
@@ -21,8 +20,7 @@ class Rows:
     `values` has shape (count + 1, BLOCK), or (count, BLOCK) without a tail; `indices` as many.
     """
 
-    def __init__(self, way: Way, count: int, blocks: Blocks) -> None:
-        self._way = way
+    def __init__(self, loan: Loan, count: int, blocks: Blocks) -> None:
         self._blocks = blocks
         self.count = count
         self.tails = int(len(blocks.tail) > 0)
@@ -30,9 +28,9 @@ class Rows:
         dtype, size = blocks.flat.dtype, blocks.flat.element_size()
         room = count + self.tails
         end = room * BLOCK * size
-        self._memory = way.pool.take(end + room * _INDEX_BYTES)
-        self.values = self._memory[:end].view(dtype).view(room, BLOCK)
-        self.indices = self._memory[end : end + room * _INDEX_BYTES].view(torch.int64)
+        memory = loan.take(end + room * _INDEX_BYTES)
+        self.values = memory[:end].view(dtype).view(room, BLOCK)
+        self.indices = memory[end : end + room * _INDEX_BYTES].view(torch.int64)
 
     @property
     def tail(self) -> torch.Tensor:
@@ -53,9 +51,6 @@ class Rows:
         self.tail.zero_()
         self.values[: len(values)].copy_(values)
         self.indices[: len(indices)].copy_(indices)
-
-    def give_back(self, after: Event | None = None) -> None:
-        self._way.pool.give_back(self._memory, after)
 
 
 def download(packed: Packed, blocks: Blocks, rows: Rows) -> None:

@@ -24,14 +24,11 @@ class CopySpeeds(NamedTuple):
 def measure_copies(staging: Staging) -> CopySpeeds:
     """The better of a few copies each way, of 4 MiB."""
     on_device = torch.zeros(_BYTES, dtype=torch.uint8, device=staging.device)
-    staging.follow_caller(on_device)
-    memory = staging.down.pool.take(_BYTES)
-    host = memory[:_BYTES]
-    try:
+    staging.called(on_device).synchronize()
+    with staging.down.loan() as loan:
+        host = loan.take_like(on_device)
         down = _seconds(staging.down, lambda: _copy(host, on_device))
         up = _seconds(staging.up, lambda: _copy(on_device, host))
-    finally:
-        staging.down.pool.give_back(memory)
     return CopySpeeds(down / _BYTES, up / _BYTES)
 
 

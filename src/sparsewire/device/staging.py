@@ -1,11 +1,13 @@
 """What one device needs to send from and to receive into: two streams, and pinned memory for each.
 
 Down is from the device to the host, up is back. The two ways share nothing, so that neither waits
-for the other.
+for the other. Nothing in these streams waits for streams of the program, which may be far behind:
+who stages a tensor waits for the program first, on the host.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from functools import cached_property
@@ -13,19 +15,27 @@ from functools import cached_property
 import torch
 
 from sparsewire.device.accelerator import ACCELERATORS, Accelerator, Event, Stream, T
-from sparsewire.device.pinned import PinnedPool
+from sparsewire.device.pinned import Loan, PinnedPool
+
+_logger = logging.getLogger(__name__)
 
 
 class Way:
     """One direction: a stream that the copies run in, and the host memory that they use."""
 
-    def __init__(self, accelerator: Accelerator, device: torch.device) -> None:
+    def __init__(
+        self, accelerator: Accelerator, device: torch.device, pool: PinnedPool | None = None
+    ) -> None:
         self._accelerator = accelerator
         self._stream: Stream = accelerator.make_stream(device)
-        self.pool = PinnedPool(accelerator.pinned)
+        self.pool = PinnedPool(accelerator.pinned) if pool is None else pool
+
+    def loan(self) -> Loan:
+        """Pinned memory for one transfer."""
+        return Loan(self.pool, self)
 
     def follow(self, event: Event) -> None:
-        """Run what comes now after the event."""
+        """Run what comes now after the event, which must be one of our streams."""
         self._accelerator.wait(self._stream, event)
 
     def hold(self, *tensors: torch.Tensor) -> None:
@@ -45,22 +55,39 @@ class Way:
     def record(self) -> Event:
         return self._accelerator.record(self._stream)
 
+    def end(self) -> Event | None:
+        """The same where something has failed already; None where the device has, too."""
+        try:
+            return self.record()
+        except Exception as error:
+            _logger.debug("the device does not say when it is done: %s", error)
+            return None
+
 
 class Staging:
     """Both ways of one device."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(
+        self, device: torch.device, down: PinnedPool | None = None, up: PinnedPool | None = None
+    ) -> None:
+        """Over the pools of another, if any."""
         self.device = device
         self.accelerator = ACCELERATORS[device.type]
-        self.down = Way(self.accelerator, device)
-        self.up = Way(self.accelerator, device)
+        self.down = Way(self.accelerator, device, down)
+        self.up = Way(self.accelerator, device, up)
 
-    def follow_caller(self, *tensors: torch.Tensor) -> None:
-        """Read tensors only after what the caller has enqueued, and free none too early."""
-        event = self.accelerator.record(self.accelerator.current(self.device))
+    def apart(self) -> Staging:
+        """Other streams over the same memory."""
+        return Staging(self.device, self.down.pool, self.up.pool)
+
+    def called(self, *tensors: torch.Tensor) -> Event:
+        """In the caller's thread: when tensors will hold what it has enqueued, to be read then.
+
+        Their memory stays until both ways are done with it.
+        """
         for way in (self.down, self.up):
-            way.follow(event)
             way.hold(*tensors)
+        return self.accelerator.record(self.accelerator.current(self.device))
 
     def lead_caller(self, event: Event, *made: torch.Tensor) -> None:
         """Have what the caller enqueues from now on come after `event`, and use what was `made`."""
@@ -85,3 +112,20 @@ def staging_of(device: torch.device) -> Staging:
         if device not in _stagings:
             _stagings[device] = Staging(device)
         return _stagings[device]
+
+
+class Stagings:
+    """One group's, for each device: streams of its own, so that it waits for no other group.
+
+    Their memory is the process's, of which each borrows for itself.
+    """
+
+    def __init__(self) -> None:
+        self._making = threading.Lock()
+        self._made: dict[torch.device, Staging] = {}
+
+    def of(self, device: torch.device) -> Staging:
+        with self._making:
+            if device not in self._made:
+                self._made[device] = staging_of(device).apart()
+            return self._made[device]

@@ -17,18 +17,18 @@ from sparsewire.device.accelerator import Event
 from sparsewire.device.packing import BLOCK, Blocks
 from sparsewire.device.plain import plain
 from sparsewire.device.rows import Rows, download, upload
-from sparsewire.device.staging import Staging, Way
+from sparsewire.device.staging import Staging
 from sparsewire.device.words import as_words
 
 
-def follow_caller(staging: Staging, tensor: torch.Tensor) -> None:
-    """In the caller's thread, which has enqueued what the tensor will hold: read it after that."""
+def called(staging: Staging, tensor: torch.Tensor) -> Event:
+    """As `Staging.called`, of a tensor of any layout."""
     is_sparse = tensor.layout is torch.sparse_coo
-    staging.follow_caller(*([tensor._indices(), tensor._values()] if is_sparse else [tensor]))
+    return staging.called(*([tensor._indices(), tensor._values()] if is_sparse else [tensor]))
 
 
 class Transfer(ABC):
-    """May be made, and used, in other threads than the caller's, once that is followed."""
+    """May be made, and used, in other threads than the caller's, once what it called is done."""
 
     def __init__(self, staging: Staging, tensor: torch.Tensor) -> None:
         self.staging = staging
@@ -37,6 +37,7 @@ class Transfer(ABC):
         """How an all_reduce is to be called for what was sent."""
         self.made: list[torch.Tensor] = []
         """Memory of our own that the caller has now."""
+        self._sent = staging.down.loan()
 
     @abstractmethod
     def send(self) -> torch.Tensor:
@@ -46,9 +47,9 @@ class Transfer(ABC):
     def receive(self, result: Any) -> Event:
         """Take what the engine gave, and start to bring it to the device; when it will be there."""
 
-    @abstractmethod
     def drop(self) -> None:
         """Let go of host memory, once the engine has."""
+        self._sent.end()
 
     def lead_caller(self, event: Event) -> None:
         """Have what the caller does next see the result."""
@@ -102,7 +103,6 @@ class PackedTransfer(DenseTransfer):
         self._speaks = speaks
         # The stream adds rows in the order in which it adds dense tensors.
         self.arguments = {"algorithm": "stream", "result": "sparse"}
-        self._sent: Rows | None = None
 
     def sample(self, count: int) -> torch.Tensor:
         """Marks of `count` blocks, int32, on the host. Blocks for the device."""
@@ -113,10 +113,15 @@ class PackedTransfer(DenseTransfer):
         blocks, down = self._blocks, self.staging.down
         packed = down.run(blocks.pack) if self._speaks else None
         count = 0 if packed is None else len(packed.indices)
-        self._sent = rows = Rows(down, count, blocks)
-        if packed is not None:
-            down.enqueue(partial(download, packed, blocks, rows)).synchronize()
-            count += rows.end_with_tail()
+        with self._sent as loan:
+            rows = Rows(loan, count, blocks)
+            if packed is not None:
+                down.enqueue(partial(download, packed, blocks, rows)).synchronize()
+                count += rows.end_with_tail()
+            loan.keep()
+        if packed is None:
+            # Nobody has waited for `_look`, which may still copy to where the result goes.
+            self.staging.up.follow(down.record())
         return torch.sparse_coo_tensor(
             rows.indices[None, :count],
             rows.values[:count],
@@ -132,43 +137,29 @@ class PackedTransfer(DenseTransfer):
             return up.record()  # What it sent is what comes back.
         indices, values = result.indices()[0], result.values()
         has_tail = len(indices) > 0 and int(indices[-1]) == len(self._blocks.rows)
-        rows = Rows(up, len(indices) - has_tail, self._blocks)
-        rows.fill(indices, values)
-        there = self._write(partial(upload, rows, self._blocks))
-        rows.give_back(there)
-        return there
-
-    def drop(self) -> None:
-        if self._sent is not None:
-            self._sent.give_back()
-        self._sent = None
+        with up.loan() as loan:
+            rows = Rows(loan, len(indices) - has_tail, self._blocks)
+            rows.fill(indices, values)
+            return self._write(partial(upload, rows, self._blocks))
 
 
 class WholeTransfer(DenseTransfer):
     """All elements, as they are."""
 
-    _host: torch.Tensor | None = None
-
     def send(self) -> torch.Tensor:
-        flat, down = self._blocks.flat, self.staging.down
-        nbytes = flat.numel() * flat.element_size()
-        self._host = down.pool.take(nbytes)
-        self._elements = elements = self._host[:nbytes].view(flat.dtype)
-        down.enqueue(partial(_move, elements, flat)).synchronize()
+        flat = self._blocks.flat
+        with self._sent as loan:
+            elements = loan.take_like(flat)
+            self.staging.down.enqueue(partial(_move, elements, flat)).synchronize()
+            loan.keep()
         return elements
 
     def receive(self, result: torch.Tensor) -> Event:
-        there = self._write(partial(_move, self._blocks.flat, result))
-        self._give_back(there)
-        return there
-
-    def drop(self) -> None:
-        self._give_back(None)
-
-    def _give_back(self, after: Event | None) -> None:
-        if self._host is not None:
-            self.staging.down.pool.give_back(self._host, after)
-        self._host = None
+        try:
+            return self._write(partial(_move, self._blocks.flat, result))
+        finally:
+            # The result is where the elements were.
+            self._sent.end(self.staging.up.end())
 
 
 class SparseTransfer(Transfer):
@@ -182,7 +173,6 @@ class SparseTransfer(Transfer):
     ) -> None:
         super().__init__(staging, tensor)
         self._targets = targets
-        self._sent: list[torch.Tensor] = []
         self.result: Any = None
         """What came back, on the device."""
 
@@ -190,9 +180,10 @@ class SparseTransfer(Transfer):
         down = self.staging.down
         # Positions that repeat are added up on the device.
         found = down.run(lambda: _parts(self.tensor.detach().coalesce()))
-        self._sent = [_room(down, part) for part in found]
-        on_host = [_shaped(memory, part) for memory, part in zip(self._sent, found, strict=True)]
-        down.enqueue(partial(_move_all, on_host, found)).synchronize()
+        with self._sent as loan:
+            on_host = [loan.take_like(part) for part in found]
+            down.enqueue(partial(_move_all, on_host, found)).synchronize()
+            loan.keep()
         return _joined(on_host, self.tensor)
 
     def receive(self, result: Any) -> Event:
@@ -206,21 +197,14 @@ class SparseTransfer(Transfer):
             target.data = new
         return self.staging.up.record()
 
-    def drop(self) -> None:
-        for memory in self._sent:
-            self.staging.down.pool.give_back(memory)
-        self._sent = []
-
     def _bring(self, result: torch.Tensor) -> torch.Tensor:
         """A tensor like it on the device, once the stream has come so far."""
         up, found, device = self.staging.up, _parts(result), self.staging.device
-        memory = [_room(up, part) for part in found]
-        on_host = [_shaped(each, part) for each, part in zip(memory, found, strict=True)]
-        _move_all(on_host, found)
-        made = up.run(lambda: [torch.empty_like(part, device=device) for part in found])
-        there = up.enqueue(partial(_move_all, made, on_host))
-        for each in memory:
-            up.pool.give_back(each, there)
+        with up.loan() as loan:
+            on_host = [loan.take_like(part) for part in found]
+            _move_all(on_host, found)
+            made = up.run(lambda: [torch.empty_like(part, device=device) for part in found])
+            up.enqueue(partial(_move_all, made, on_host))
         self.made += made
         return _joined(made, result)
 
@@ -249,13 +233,3 @@ def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     if tensor.layout is not torch.sparse_coo:
         return [tensor]
     return [tensor._indices(), plain(tensor._values().detach())]
-
-
-def _room(way: Way, part: torch.Tensor) -> torch.Tensor:
-    return way.pool.take(part.numel() * part.element_size())
-
-
-def _shaped(memory: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
-    """The beginning of `memory` with the dtype and shape of `part`."""
-    nbytes = part.numel() * part.element_size()
-    return memory[:nbytes].view(part.dtype).view(part.shape)

@@ -5,17 +5,20 @@ Which of them is decided alike on every rank.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
 import sparsewire
-from sparsewire.device.choice import Turn
+from sparsewire.device.choice import Turn, deciding
 from sparsewire.device.path_cost import Path
 from sparsewire.device.staging import Staging, staging_of
 from sparsewire.device.transfer import PackedTransfer, SparseTransfer, Transfer
+from sparsewire.errors import Timeout
 from sparsewire.staged import Stager
 from sparsewire.torch.device_queue import Call, DeviceQueue, Handle
 from sparsewire.torch.engine_path import require_outputs
@@ -85,7 +88,7 @@ class DevicePath:
         if tensor.layout is torch.sparse_coo:
             return self._sparse(tensor, [tensor], partial(call, result="sparse"))
         turn = self.stager.take_turn(tensor, op)
-        if may_decline and self._has_inner and _is_for_inner(turn):
+        if may_decline and self._has_inner and _is_for_inner(turn, timeout):
             return None
         levels = None if turn is None else self._levels
 
@@ -97,7 +100,8 @@ class DevicePath:
 
         if levels is not None:
             call = partial(levels.peers.all_reduce, op=op, async_op=True, timeout=timeout)
-        return self._queue.submit(tensor, prepare, call)
+        with deciding(turn):
+            return self._queue.submit(tensor, prepare, call)
 
     def broadcast(self, tensor: torch.Tensor, root: int, timeout: float) -> Handle | None:
         """Start to give each rank the tensor of rank `root`, dense as a sum with zeros.
@@ -159,11 +163,27 @@ class DevicePath:
         def prepare(staging: Staging) -> Transfer:
             return SparseTransfer(staging, tensor, targets)
 
-        return self._queue.submit(tensor, prepare, call)
+        return self._queue.submit(tensor, prepare, call, targets)
 
 
-def _is_for_inner(turn: Turn | None) -> bool:
-    """Whether NCCL is to serve a call: known at once, for its calls are in the program's order."""
+def _is_for_inner(turn: Turn | None, timeout: float) -> bool:
+    """Whether NCCL is to serve a call: known at once, for its calls are in the program's order.
+
+    Without a decision, because a rank has failed, it is not: the engine tells why.
+    """
     if turn is None:
         return True
-    return not turn.samples and turn.decision.result().path is Path.INNER
+    if turn.samples or _failure(turn, timeout) is not None:
+        return False
+    return turn.decision.result().path is Path.INNER
+
+
+def _failure(turn: Turn, timeout: float) -> BaseException | None:
+    """Why there is no decision, once that is known; raises Timeout after so many seconds."""
+    try:
+        return turn.decision.exception(None if math.isinf(timeout) else timeout)
+    except FutureTimeout:
+        raise Timeout(
+            f"the ranks have not chosen who serves this tensor after {timeout:g} s: find out which "
+            "rank has not made the calls before this one"
+        ) from None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import TypeAlias
@@ -17,9 +18,10 @@ import torch
 
 import sparsewire
 from sparsewire.device.accelerator import Event
-from sparsewire.device.staging import Staging, staging_of
-from sparsewire.device.transfer import Transfer, follow_caller
+from sparsewire.device.staging import Staging, Stagings
+from sparsewire.device.transfer import Transfer, called
 from sparsewire.errors import Error, Timeout
+from sparsewire.torch.turns import Arrival, Turns
 
 _PATIENCE_S = 5.0
 
@@ -35,48 +37,45 @@ class Handle:
     def __init__(self, staging: Staging) -> None:
         self.staging = staging
         self.transfer: Transfer | None = None
-        self._over = threading.Event()
+        self.arrival = Arrival()
         self._error: Exception | None = None
-        self._there: Event | None = None
-
-    def end(self, there: Event) -> None:
-        """The result is there once the device has come to `there`."""
-        self._there = there
-        self._over.set()
 
     def fail(self, error: Exception) -> None:
         self._error = error
-        self._over.set()
+        self.arrival.end(None)
 
     def wait(self, timeout: float = math.inf) -> None:
         """Block until the way back has begun; the caller's stream then waits for its end.
 
         Raises the error of the collective, or Timeout after `timeout` seconds.
         """
-        if not self._over.wait(None if math.isinf(timeout) else timeout):
+        there = self._begun(timeout)
+        assert self.transfer is not None
+        self.transfer.lead_caller(there)
+
+    def arrive(self, timeout: float = math.inf) -> None:
+        """As `wait`, but block until the result is there; no stream waits for it."""
+        self._begun(timeout).synchronize()
+
+    def is_completed(self) -> bool:
+        """Whether it has ended, well or not; where well, on the device."""
+        return self.arrival.has_come()
+
+    def exception(self) -> Exception | None:
+        """Why it failed; None if it did not, or has not ended."""
+        return self._error
+
+    def _begun(self, timeout: float) -> Event:
+        """The end of the way back, once that has begun."""
+        if not self.arrival.over.wait(None if math.isinf(timeout) else timeout):
             raise Timeout(
                 f"a collective on {self.staging.device} has not ended after {timeout} s: "
                 "wait longer, or find out which rank has not called it"
             )
         if self._error is not None:
             raise self._error
-        assert self._there is not None
-        assert self.transfer is not None
-        self.transfer.lead_caller(self._there)
-
-    def arrive(self) -> None:
-        """As `wait`, but block until the result is there."""
-        self.wait()
-        assert self._there is not None
-        self._there.synchronize()
-
-    def is_completed(self) -> bool:
-        """Whether it has ended, well or not; where well, on the device."""
-        return self._over.is_set() and (self._there is None or self._there.query())
-
-    def exception(self) -> Exception | None:
-        """Why it failed; None if it did not, or has not ended."""
-        return self._error
+        assert self.arrival.there is not None
+        return self.arrival.there
 
 
 class DeviceQueue:
@@ -91,19 +90,28 @@ class DeviceQueue:
         self._rank = rank
         self._abort = abort
         self._in_flight: set[Handle] = set()
+        self._stagings = Stagings()
+        self._turns = Turns()
         self._down = Courier("sparsewire-device-down")
         self._up = Courier("sparsewire-device-up")
 
-    def submit(self, tensor: torch.Tensor, prepare: Prepare, call: Call) -> Handle:
+    def submit(
+        self,
+        tensor: torch.Tensor,
+        prepare: Prepare,
+        call: Call,
+        targets: Sequence[torch.Tensor] = (),
+    ) -> Handle:
         """Have `call` give the engine what the transfer that is prepared brings to the host.
 
-        Both run in the thread that may wait for the device.
+        Both run in the thread that may wait for the device. The result goes to the tensor, or to
+        `targets`.
         """
-        staging = staging_of(tensor.device)
-        follow_caller(staging, tensor)
-        handle = Handle(staging)
+        handle = Handle(self._stagings.of(tensor.device))
+        ready = called(handle.staging, tensor)
+        former = self._turns.take([tensor, *targets], handle.arrival)
         self._in_flight.add(handle)
-        self._down.put(partial(self._send, handle, prepare, call))
+        self._down.put(partial(self._send, handle, former, ready, prepare, call))
         return handle
 
     @property
@@ -121,8 +129,14 @@ class DeviceQueue:
         for handle in list(self._in_flight):
             handle.fail(Error("the process group was destroyed while this was in flight"))
 
-    def _send(self, handle: Handle, prepare: Prepare, call: Call) -> None:
+    def _send(
+        self, handle: Handle, former: list[Arrival], ready: Event, prepare: Prepare, call: Call
+    ) -> None:
         try:
+            # Here, and not in our streams, where other collectives would wait as well.
+            ready.synchronize()
+            for each in former:
+                each.lead(handle.staging.down)
             handle.transfer = prepare(handle.staging)
             work = call(handle.transfer.send(), **handle.transfer.arguments)
         except Exception as error:
@@ -132,18 +146,23 @@ class DeviceQueue:
 
     def _receive(self, handle: Handle, transfer: Transfer, work: sparsewire.Work) -> None:
         try:
-            handle.end(transfer.receive(work.wait()))
+            handle.arrival.end(transfer.receive(work.wait()))
             self._in_flight.discard(handle)
         except Exception as error:
             self._fail(handle, error)
 
     def _fail(self, handle: Handle, error: Exception) -> None:
-        """The others must not wait for what this rank cannot do."""
-        if not isinstance(error, Error):
+        """The others must not wait for what this rank cannot do; nor who waits here."""
+        is_ours = not isinstance(error, Error)
+        if is_ours:
             error = Error(f"rank {self._rank} cannot stage a tensor on its device: {error}")
-            self._abort(str(error))
-        if handle.transfer is not None:
-            handle.transfer.drop()
+        # A device that has failed for good may raise again and again.
+        with suppress(Exception):
+            if is_ours:
+                self._abort(str(error))
+        with suppress(Exception):
+            if handle.transfer is not None:
+                handle.transfer.drop()
         handle.fail(error)
         self._in_flight.discard(handle)
 
@@ -173,7 +192,7 @@ class Courier:
         with self._changing:
             self._closed = True
             self._tasks.put(None)
-        if self._started:
+        if self._started and threading.current_thread() is not self._thread:
             self._thread.join(_PATIENCE_S)
 
     def _start(self) -> None:
@@ -187,3 +206,5 @@ class Courier:
         with torch.no_grad():
             while (task := self._tasks.get()) is not None:
                 task()
+                # Or what the last task has to do with would live until the next one comes.
+                del task

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,17 @@ import torch
 from sparsewire.torch.device_queue import Handle
 from sparsewire.torch.futures import Callbacks
 from sparsewire.torch.work import EngineWork, Health
+
+
+class _OnHost:
+    """A handle that only the host waits for: the callback thread's stream is the program's."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self.exception = handle.exception
+
+    def wait(self, timeout: float = math.inf) -> None:
+        self._handle.arrive(timeout)
 
 
 class DeviceWork(EngineWork):
@@ -28,11 +40,10 @@ class DeviceWork(EngineWork):
     ) -> None:
         ended: Any = handles  # They stand for `sparsewire.Work`.
         super().__init__(ended, tensors, callbacks, health)
-        self._handles = handles
+        arriving: Any = [_OnHost(handle) for handle in handles]
+        self._arriving = EngineWork(arriving, tensors, callbacks, health)
         self._devices = handles[0].staging.future_devices
 
     def _finish(self) -> list[torch.Tensor]:
-        tensors = super()._finish()
-        for handle in self._handles:
-            handle.arrive()
-        return tensors
+        self._arriving.wait()
+        return self._tensors

@@ -82,6 +82,8 @@ class Callbacks:
             task = self._tasks.get()
             if task is not None:
                 task()
+            # Or what the last task has to do with would live until the next one comes.
+            del task
 
 
 class _Failed:
@@ -148,7 +150,17 @@ class Future(torch.futures.Future[T]):
 
     def then(self, callback: Callable[[Any], Any]) -> Future[Any]:
         """Run `callback(self)` after the end, and have what it returns as a future."""
-        return Future.of(lambda: callback(self), self._callbacks, self._devices)
+
+        def call_back() -> Any:
+            self._lend()
+            return callback(self)
+
+        return Future.of(call_back, self._callbacks, self._devices)
+
+    def _lend(self) -> None:
+        """Have the memory of the value kept until this thread's streams are done with it."""
+        if self._devices and self._error is None:
+            super().wait()
 
     def _settle(self, compute: Callable[[], T]) -> None:
         try:
