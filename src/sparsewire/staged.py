@@ -27,6 +27,7 @@ from sparsewire.device.transfer import (
     WholeTransfer,
     called,
 )
+from sparsewire.errors import Error
 from sparsewire.work import Work
 
 _SKIP_ZEROS = {"sum", "avg"}
@@ -70,6 +71,16 @@ class Stager:
             self.chooser.decide(turn, sample, partial(self._all_reduce, timeout=timeout))
         is_packed = turn.decision.result().engine_path is Path.PACKED
         return PackedTransfer if is_packed else WholeTransfer
+
+
+def refuse_capture(device: torch.device) -> None:
+    """Raise Error inside a graph that is being captured: it would not run what the host does."""
+    if ACCELERATORS[device.type].is_capturing(device):
+        raise Error(
+            f"a graph is being captured on {device}, and this call goes through the host, which no "
+            "graph runs again: call it outside of the graph, or have NCCL serve a process group "
+            "(SPARSEWIRE_CUDA=nccl)"
+        )
 
 
 class StagedWork:
@@ -130,9 +141,11 @@ class StagedCalls:
     ) -> StagedWork:
         """An all_reduce that `start`s with what is on the host; the result goes to `x` or `out`.
 
-        Raises TypeError and ValueError for what the engine has no use for.
+        Raises TypeError and ValueError for what the engine has no use for, and Error while a graph
+        is captured.
         """
         tensor = tensor_of(x)
+        refuse_capture(tensor.device)
         dense_code(op, torch_code(tensor.dtype))
         target = tensor if out is None else _copied(tensor, tensor_of(out))
         staging = self._stagings.of(target.device)
@@ -147,6 +160,7 @@ class StagedCalls:
 
     def sparse(self, start: Callable[..., Work], x: torch.Tensor) -> StagedWork:
         """Any collective of a sparse_coo tensor."""
+        refuse_capture(x.device)
         staging = self._stagings.of(x.device)
         called(staging, x).synchronize()
         transfer = SparseTransfer(staging, x)

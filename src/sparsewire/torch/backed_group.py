@@ -42,7 +42,7 @@ class Group(Member, dist.ProcessGroup):  # type: ignore[misc]
     """
 
     def _present(self, timeout: timedelta) -> None:
-        cpu, cuda = self._inner_backends.of("cpu"), self._inner_backends.of("cuda")
+        cpu, cuda = self._inner_backends.gloo, self._inner_backends.of("cuda")
         self._register_backend(torch.device("cpu"), self.BackendType.CUSTOM, cpu)
         self._set_default_backend(self.BackendType.CUSTOM)
         if cuda is not cpu:

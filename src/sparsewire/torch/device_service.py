@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import torch
 from torch._C._distributed_c10d import PrefixStore, Store
 
 import sparsewire
-from sparsewire.device.accelerator import ACCELERATORS
 from sparsewire.lifetime import Inherited, never_free
-from sparsewire.meeting.sockets import host_identity
+from sparsewire.staged import refuse_capture
 from sparsewire.torch import host_level
+from sparsewire.torch.device_identities import DeviceIdentities
 from sparsewire.torch.device_path import DevicePath, Levels
 from sparsewire.torch.forwarding import Backend, InnerBackends
 from sparsewire.torch.host_level import HostLevel
@@ -36,7 +36,9 @@ class DeviceService:
         self._timeout = timeout
         self._making = threading.Lock()
         self._path: DevicePath | None = None
-        self._shared: bool | None = None
+        self._identities = DeviceIdentities(
+            store, communicator.rank, communicator.world_size, timeout
+        )
         self._inherited: Inherited | None = None
 
     @property
@@ -50,23 +52,28 @@ class DeviceService:
         return self._path
 
     def path_for(self, device: torch.device) -> DevicePath | None:
-        """The same, made for tensors on this device; None where the inner backend serves all."""
+        """The same, made for tensors on this device; None where the inner backend serves all.
+
+        Raises Error while a graph is captured.
+        """
         if self._inherited is not None:
             self._inherited.refuse()
         if self.mode == "nccl":
             return None
+        refuse_capture(device)
         with self._making:
             if self._path is None:
                 self._path = self._connect(device)
             return self._path
 
-    def nccl_refuses(self, device: torch.device) -> bool:
-        """Whether two ranks have one device; collective at first. False where nobody may ask."""
-        if self.mode == "nccl":
-            return False
-        if self._shared is None:
-            self._shared = share_devices(self._communicator, device)
-        return self._shared
+    def nccl_refuses(self, device: torch.device, peers: Sequence[int] | None = None) -> bool:
+        """Whether two ranks have one device: of this one and its peers; of all without.
+
+        False where nobody may ask. At first, waits until these have a tensor on a device.
+        """
+        if self._inherited is not None:
+            self._inherited.refuse()
+        return self.mode != "nccl" and self._identities.are_shared(device, peers)
 
     def close(self) -> None:
         """Fail what is in flight. Idempotent."""
@@ -117,10 +124,3 @@ class DeviceService:
             world_size=size,
             timeout=self._timeout().total_seconds(),
         )
-
-
-def share_devices(communicator: sparsewire.Communicator, device: torch.device) -> bool:
-    """Whether two ranks have one device, which NCCL refuses; collective."""
-    name = ACCELERATORS[device.type].identity(device)
-    named = host_level.numbers_of(communicator, f"{host_identity()} {name}")
-    return len(set(named)) < len(named)

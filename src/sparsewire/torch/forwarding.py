@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
@@ -59,14 +59,29 @@ PAIRWISE = {
     "reduce_scatter_tensor_coalesced": "_reduce_scatter_base",
 }
 
+# What concerns two ranks. Gloo takes the addresses of tensors for those of host memory.
+POINT_TO_POINT = ("send", "recv", "recv_anysource")
+
 # All others write the tensors of their first argument.
 ONLY_READ = ("send",)
 
 
-def device_type(arguments: Iterable[Any]) -> str:
-    """Device type of the first tensor among the arguments, however nested; "cpu" without any."""
+def device_of(arguments: Iterable[Any]) -> torch.device:
+    """Device of the first tensor among the arguments, however nested; the CPU without any."""
     tensor = next(_tensors(arguments), None)
-    return "cpu" if tensor is None else tensor.device.type
+    return torch.device("cpu") if tensor is None else tensor.device
+
+
+def peers_of(name: str, arguments: Iterable[Any]) -> tuple[int, ...] | None:
+    """The ranks that a call concerns beside the caller's; None: all.
+
+    Of a receive from any rank nobody knows them. NCCL has none, and says so.
+    """
+    if name == "recv_anysource":
+        return ()
+    if name not in POINT_TO_POINT:
+        return None
+    return (next(argument for argument in arguments if isinstance(argument, int)),)
 
 
 def _tensors(arguments: Iterable[Any]) -> Any:
@@ -90,21 +105,25 @@ class InnerBackends:
         """Make gloo, which connects at its first calls. All ranks make theirs."""
         self._arguments = (store, rank, size)
         self._making = threading.Lock()
-        self._made: dict[str, Backend] = {"cpu": _gloo(store, rank, size, timeout)}
+        self._made: dict[str, Backend] = {"gloo": _gloo(store, rank, size, timeout)}
         self._gone: Backend = None
 
     @property
     def gloo(self) -> Backend:
-        return self._made.get("cpu", self._gone)
+        return self._made.get("gloo", self._gone)
+
+    def has_nccl(self, device_type: str) -> bool:
+        """Whether NCCL is there, and for tensors of this device type."""
+        return device_type == "cuda" and torch.cuda.is_available() and dist.is_nccl_available()
 
     def of(self, device_type: str) -> Backend:
         """The backend for tensors of this device type; gloo on a machine without NCCL."""
-        if device_type != "cuda" or not (torch.cuda.is_available() and dist.is_nccl_available()):
+        if not self.has_nccl(device_type):
             return self.gloo
         with self._making:
-            if "cuda" not in self._made:
-                self._made["cuda"] = _nccl(*self._arguments, self.timeout)
-            return self._made["cuda"]
+            if "nccl" not in self._made:
+                self._made["nccl"] = _nccl(*self._arguments, self.timeout)
+            return self._made["nccl"]
 
     def nccl(self, device_type: str) -> Backend | None:
         """The backend for tensors of this device type, where it does not go through the host."""
@@ -160,7 +179,17 @@ def _nccl(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
     """An NCCL backend, which connects at its first call."""
     options: Any = dist.ProcessGroupNCCL.Options()
     options._timeout = timeout
-    return dist.ProcessGroupNCCL(PrefixStore("nccl", store), rank, size, options)
+    return _undivided(dist.ProcessGroupNCCL)(PrefixStore("nccl", store), rank, size, options)
+
+
+@cache
+def _undivided(kind: Any) -> Any:
+    """The class of NCCL's backends as one that torch does not split.
+
+    What it may split, torch before 2.14 connects as soon as it is told the device: even where the
+    engine is to serve ranks that share a GPU, which NCCL refuses.
+    """
+    return type(kind.__name__, (kind,), {"supports_splitting": property(lambda self: False)})
 
 
 class Forwarding:
@@ -181,21 +210,23 @@ class Forwarding:
         """The group that serves the calling thread."""
         raise NotImplementedError
 
-    def _inner(self, device_type: str) -> Backend:
-        """The inner backend for tensors of this device type."""
-        return self._inner_backends.of(device_type)
+    def _inner(self, device: torch.device, peers: Sequence[int] | None = None) -> Backend:
+        """The inner backend for tensors on this device, in a call with these peers, or with all."""
+        return self._inner_backends.of(device.type)
 
     def _call_inner(self, name: str, *args: Any, **kwargs: Any) -> dist.Work:
         """Have the inner backend serve a call, by the backend's name of it."""
-        inner = self._inner(device_type((*args, *kwargs.values())))
+        values = (*args, *kwargs.values())
+        inner = self._inner(device_of(values), peers_of(name, values))
         if name in PAIRWISE:
             call = partial(_in_pairs, getattr(inner, PAIRWISE[name]), self._callbacks)
         else:
             call = getattr(inner, name)
-        if name in first_calls.CALLS and inner is self._inner_backends.gloo:
+        is_gloo = inner is self._inner_backends.gloo
+        if name in first_calls.CALLS and is_gloo:
             call = partial(self._first_calls.start, call)
-        writes = name not in ONLY_READ
-        return self._record(call_plainly(call, self._callbacks, args, kwargs, writes=writes))
+        takes = {"writes": name not in ONLY_READ, "on_host": is_gloo and name in POINT_TO_POINT}
+        return self._record(call_plainly(call, self._callbacks, args, kwargs, **takes))
 
     def _record(self, work: Any) -> dist.Work:
         """See every work on its way out; None is none."""
@@ -207,7 +238,7 @@ class Forwarding:
 
     def _start_coalescing(self, device: torch.device) -> None:
         group = self._serving()
-        backend = group._inner(device.type)
+        backend = group._inner(device)
         if backend.supports_coalescing:
             backend._start_coalescing()
         group._coalescing = []
@@ -215,7 +246,7 @@ class Forwarding:
     def _end_coalescing(self, device: torch.device) -> dist.Work:
         group = self._serving()
         works, group._coalescing = group._coalescing or [], None
-        backend = group._inner(device.type)
+        backend = group._inner(device)
         if backend.supports_coalescing:
             # The first, as others may copy what it ends.
             works.insert(0, backend._end_coalescing())

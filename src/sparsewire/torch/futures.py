@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from sparsewire.device.accelerator import working_on
+
 T = TypeVar("T")
 Task = Callable[[], None]
 
@@ -164,7 +166,8 @@ class Future(torch.futures.Future[T]):
 
     def _settle(self, compute: Callable[[], T]) -> None:
         try:
-            value: Any = compute()
+            with working_on(self._devices):
+                value: Any = compute()
         except BaseException as error:  # Who waits must hear even of sys.exit() in a callback.
             self._error = error
             value = _Failed(error)

@@ -121,22 +121,21 @@ class Member(Forwarding):
         """How tensors on devices are served; None before the first one."""
         return self._devices.path
 
-    def _inner(self, device_type: str) -> Any:
+    def _inner(self, device: torch.device, peers: Sequence[int] | None = None) -> Any:
         """As ever; but where ranks share a GPU and may use the engine, gloo is for CUDA, too."""
-        if device_type == "cuda" and torch.cuda.is_available():
-            device = torch.device(device_type, torch.cuda.current_device())
-            if self._devices.nccl_refuses(device):
-                return self._inner_backends.gloo
-        return super()._inner(device_type)
+        has_nccl = self._inner_backends.has_nccl(device.type)
+        if has_nccl and self._devices.nccl_refuses(device, peers):
+            return self._inner_backends.gloo
+        return super()._inner(device, peers)
 
     def set_timeout(self, timeout: timedelta) -> None:
         self._inner_backends.set_timeout(timeout)
 
     def _set_sequence_number_for_group(self) -> None:
-        self._inner("cpu")._set_sequence_number_for_group()
+        self._inner_backends.gloo._set_sequence_number_for_group()
 
     def _get_sequence_number_for_group(self) -> int:
-        number: int = self._inner("cpu")._get_sequence_number_for_group()
+        number: int = self._inner_backends.gloo._get_sequence_number_for_group()
         return number
 
     def failure(self) -> Error | None:
@@ -227,7 +226,7 @@ class Member(Forwarding):
         group = self._serving()
         if group.communicator.cuda == "engine" and opts.device.type in ACCELERATORS:
             return self.allreduce(torch.zeros(1, dtype=torch.int32, device=opts.device))
-        return group._record(group._inner(opts.device.type).barrier(opts))
+        return group._record(group._inner(opts.device).barrier(opts))
 
     @untraced
     def monitored_barrier(self, options: Any = None, wait_all_ranks: bool = False) -> None:

@@ -1,6 +1,7 @@
 """Calls of inner backends with tensors that are plain memory, which is all that backends know.
 
-Copies stand in for other tensors. Gloo would take strided or negated ones for what they are not.
+Copies stand in for other tensors. Gloo would take strided or negated ones for what they are not,
+and in sends and receives the address of one on a device for that of host memory.
 """
 
 from __future__ import annotations
@@ -8,11 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
 
+from sparsewire.device.accelerator import ACCELERATORS, is_on_device
 from sparsewire.device.plain import plain
+from sparsewire.staged import refuse_capture
 from sparsewire.torch.futures import Callbacks
 from sparsewire.torch.work import Together
 
@@ -28,31 +32,55 @@ def call_plainly(
     kwargs: dict[str, Any],
     *,
     writes: bool = True,
+    on_host: bool = False,
 ) -> Any:
     """What `call` returns; a work of ours where copies are to be copied back at its end.
 
-    With `writes`, it writes the tensors of its first argument.
+    With `writes`, it writes the tensors of its first argument. With `on_host`, it knows host memory
+    alone.
     """
     pairs: list[Pair] = []
+    replace = partial(_replaced, pairs=pairs, on_host=on_host)
     values = [*args, *kwargs.values()]
-    stand_ins = [_plain(values[0], pairs)] if values else []
+    stand_ins = [replace(values[0])] if values else []
     written = list(pairs) if writes else []
-    stand_ins += [_plain(value, pairs) for value in values[1:]]
+    stand_ins += [replace(value) for value in values[1:]]
     named = dict(zip(kwargs, stand_ins[len(args) :], strict=True))
     work = call(*stand_ins[: len(args)], **named)
     return CopiedBack(work, values[0], written, callbacks) if written else work
 
 
-def _plain(value: Any, pairs: list[Pair]) -> Any:
+def _replaced(value: Any, pairs: list[Pair], on_host: bool) -> Any:
     """The value with plain tensors in it, however nested; what was replaced goes to `pairs`."""
     if isinstance(value, list | tuple):
-        return [_plain(each, pairs) for each in value]
+        return [_replaced(each, pairs, on_host) for each in value]
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return value
-    memory = plain(value)
+    memory = _copied_to_host(value) if on_host and is_on_device(value) else plain(value)
     if memory is not value:
         pairs.append((value, memory))
     return memory
+
+
+def _copied_to_host(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy in host memory of what the caller's stream leaves. Blocks for the device."""
+    refuse_capture(tensor.device)
+    on_host = torch.empty(tensor.shape, dtype=tensor.dtype)
+    _copy(on_host, tensor)
+    accelerator = ACCELERATORS[tensor.device.type]
+    accelerator.record(accelerator.current(tensor.device)).synchronize()
+    return on_host
+
+
+def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Behind what the caller's stream has to do, where one of them is on a device."""
+    copy = partial(target.detach().copy_, source.detach())
+    device = next((each.device for each in (target, source) if is_on_device(each)), None)
+    if device is None:
+        copy()
+    else:
+        accelerator = ACCELERATORS[device.type]
+        accelerator.run(accelerator.current(device), copy)
 
 
 class CopiedBack(Together):
@@ -84,5 +112,5 @@ class CopiedBack(Together):
     def _copy_back(self) -> None:
         with self._copying:
             for tensor, memory in self._written:
-                tensor.detach().copy_(memory)
+                _copy(tensor, memory)
             self._written = []

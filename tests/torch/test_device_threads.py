@@ -1,0 +1,62 @@
+"""Threads of ours work on the tensor's device, and use no other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from cuda_runtime import FakeStream, runtime
+from device_double import cpu_as_device
+
+from sparsewire.device.accelerator import Cuda
+from sparsewire.torch.futures import Callbacks, Future
+
+T = TypeVar("T")
+SECOND = torch.device("cuda", 1)
+
+
+def in_a_thread(work: Callable[[], T]) -> T:
+    """What a new thread returns, which begins on device 0."""
+    results: list[T] = []
+    thread = threading.Thread(target=lambda: results.append(work()))
+    thread.start()
+    thread.join(20)
+    return results[0]
+
+
+def test_a_stream_leaves_no_context_on_device_0() -> None:
+    with runtime() as cuda:
+        stream = FakeStream(SECOND, 7)
+
+        def work() -> tuple[int, FakeStream, int, FakeStream]:
+            inside = Cuda().run(stream, lambda: (cuda.current(), cuda.current_stream()))
+            return *inside, cuda.current(), cuda.current_stream(SECOND)
+
+        assert in_a_thread(work) == (1, stream, 0, FakeStream(SECOND))
+        assert cuda.contexts == {1}
+
+
+def test_a_stream_of_the_threads_own_device() -> None:
+    with runtime() as cuda:
+        cuda.exchange(1)
+        former = FakeStream(SECOND, 3)
+        cuda.set_stream(former)
+        Cuda().enqueue(FakeStream(SECOND, 7), lambda: None)
+        assert (cuda.current(), cuda.current_stream()) == (1, former)
+        assert cuda.contexts == {1}
+
+
+def test_callbacks_work_on_the_device_of_their_future() -> None:
+    devices, callbacks = [torch.device("cpu", 0)], Callbacks(1)
+    with cpu_as_device() as double:
+
+        def device(*_: Any) -> Any:
+            return getattr(double.thread, "device", None)
+
+        future = Future.of(device, callbacks, devices)
+        assert future.wait() == devices[0]
+        assert future.then(device).wait() == devices[0]
+        assert Future.of(device, callbacks).wait() is None
+    callbacks.close()
