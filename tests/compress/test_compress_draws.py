@@ -65,6 +65,15 @@ def test_half_used_words_are_saved_as_well() -> None:
     assert keys(restored) == keys(draws)
 
 
+def test_draws_return_to_where_they_were() -> None:
+    draws = Draws(1)
+    draws.key()
+    place = draws.place()
+    drawn = keys(draws)
+    draws.return_to(place)
+    assert keys(draws) == drawn
+
+
 @pytest.mark.parametrize("state", [{}, {"state": 3}, {"state": {}, "buffer": "x"}])
 def test_what_is_no_state_is_refused(state: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="state"):

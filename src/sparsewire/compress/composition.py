@@ -147,15 +147,15 @@ class KeptComposition(_Pair):
         return KeptCode(self.inner.read_choice(reader), self.outer.unpack(reader))
 
     def reconstruct(self, code: KeptCode) -> NDArray[Any]:
-        return self.inner.reconstruct(self._kept(code))
+        return self.inner.reconstruct(self.kept(code))
 
     def add(self, code: KeptCode, total: NDArray[Any], factor: float = 1.0) -> None:
-        self.inner.add(self._kept(code), total, factor)
+        self.inner.add(self.kept(code), total, factor)
 
     def marked(self, code: KeptCode) -> Marked | None:
-        return self.inner.marked(self._kept(code))
+        return self.inner.marked(self.kept(code))
 
-    def _kept(self, code: KeptCode) -> Kept:
+    def kept(self, code: KeptCode) -> Kept:
         """What the inner operator would have sent, with its elements as the outer one sent them."""
         count = self.inner.blocks.marked_elements(code.choice.marks)
         return Kept(code.choice, self.outer.reconstruct(code.values)[:count])

@@ -184,7 +184,7 @@ class Contractive(Compressor):
         super().__init__(inner.dimension, inner.dtype)
         self.inner = inner
         self.parts = (inner,)
-        self._factor = self.dtype.type(1 if inner.is_biased else inner.contraction)
+        self.factor = self.dtype.type(1 if inner.is_biased else inner.contraction)
 
     @property
     def contraction(self) -> float:
@@ -200,7 +200,7 @@ class Contractive(Compressor):
         return self.inner.unpack(reader)
 
     def reconstruct(self, code: Any) -> NDArray[Any]:
-        scaled: NDArray[Any] = self.inner.reconstruct(code) * self._factor
+        scaled: NDArray[Any] = self.inner.reconstruct(code) * self.factor
         return scaled
 
 

@@ -66,13 +66,17 @@ class NormScaled(Leveled):
     def _fineness(self) -> float:
         """The inverse of the smallest fraction that is not zero."""
 
+    @property
+    def least_scale(self) -> Any:
+        """The least norm, of `dtype`, that makes every level a number; others are its multiples."""
+        return self.dtype.type(self._fineness * float(np.finfo(self.dtype).smallest_subnormal))
+
     def _raised(self, scales: NDArray[Any]) -> NDArray[Any]:
         """The scales with those that are subnormal rounded up, so that levels are numbers."""
-        limits = np.finfo(self.dtype)
-        is_small = (scales > 0) & (scales < limits.smallest_normal)
+        is_small = (scales > 0) & (scales < np.finfo(self.dtype).smallest_normal)
         if not is_small.any():
             return scales
-        least = self.dtype.type(self._fineness * float(limits.smallest_subnormal))
+        least = self.least_scale
         raised: NDArray[Any] = scales.copy()
         raised[is_small] = np.ceil(scales[is_small] / least) * least
         return raised

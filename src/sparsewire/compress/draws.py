@@ -25,6 +25,14 @@ class Draws:
         """A fresh number of 64 bits: for kernels that draw by counter, or a seed to send."""
         return int(self.generator.bit_generator.random_raw())
 
+    def place(self) -> Any:
+        """How far it has come, for `return_to`."""
+        return self.generator.bit_generator.state
+
+    def return_to(self, place: Any) -> None:
+        """Draw again what was drawn from there on."""
+        self.generator.bit_generator.state = place
+
     def state(self) -> dict[str, Any]:
         """All there is to go on from, of plain types that JSON keeps."""
         plain: dict[str, Any] = _plain(self.generator.bit_generator.state)

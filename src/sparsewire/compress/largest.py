@@ -168,7 +168,7 @@ class Threshold(Sparsifier):
         if not (threshold >= 0 and math.isfinite(threshold)):
             raise CompressError(f"the threshold must be a number of at least 0, not {threshold}")
         self.threshold = threshold
-        self._least = self._least_kept()
+        self.least_kept = self._least_kept()
 
     @property
     def error_bound(self) -> float:
@@ -176,7 +176,7 @@ class Threshold(Sparsifier):
         return self.blocks.count * self.threshold**2
 
     def choose(self, x: NDArray[Any], draws: Draws) -> Choice:
-        return Choice(Marks.reaching(self.blocks.sizes(x), self._least))
+        return Choice(Marks.reaching(self.blocks.sizes(x), self.least_kept))
 
     def _least_kept(self) -> float:
         """The least number of `dtype` that is at least the threshold, and not zero."""

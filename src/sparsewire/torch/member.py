@@ -24,12 +24,13 @@ from sparsewire.errors import Error
 from sparsewire.lifetime import close_at_exit, closes_now, disown_in_child, never_free
 from sparsewire.torch import engine_path
 from sparsewire.torch.device_path import DevicePath
-from sparsewire.torch.device_queue import Handle
+from sparsewire.torch.device_queue import Handle, Prepare
 from sparsewire.torch.device_service import DeviceService
 from sparsewire.torch.device_work import DeviceWork
 from sparsewire.torch.first_calls import FirstCalls
 from sparsewire.torch.forwarding import Forwarding, InnerBackends, untraced
 from sparsewire.torch.futures import Callbacks, current_level
+from sparsewire.torch.message_channel import MessageChannel
 from sparsewire.torch.monitored_barrier import MonitoredBarrier
 from sparsewire.torch.profiling import event
 from sparsewire.torch.work import EngineWork, Health
@@ -37,6 +38,7 @@ from sparsewire.torch.work import EngineWork, Health
 Options = TypeVar("Options")
 Start = Callable[[sparsewire.Communicator, float], sparsewire.Work]
 DeviceStart = Callable[..., Handle | None]
+_OF_THE_GROUP = timedelta(seconds=-1)
 
 
 class Member(Forwarding):
@@ -77,6 +79,9 @@ class Member(Forwarding):
             raise
         self._devices = DeviceService(
             self.communicator, store, self._inner_backends, lambda: self._timeout
+        )
+        self._channel = MessageChannel(
+            PrefixStore("messages", store), rank, size, lambda: self._seconds(_OF_THE_GROUP)
         )
         close_at_exit(self.shutdown)
         disown_in_child(self)
@@ -151,6 +156,7 @@ class Member(Forwarding):
             self._nested.shutdown()
         self.communicator.close()
         self._devices.close()
+        self._channel.close()
         self._callbacks.close()
         self._inner_backends.shutdown()
         closes_now(self.shutdown)
@@ -161,6 +167,7 @@ class Member(Forwarding):
         self._callbacks = Callbacks(self._level + 1)
         self._first_calls = FirstCalls(self._callbacks)
         self._devices.disown()
+        self._channel.disown()
         self._inner_backends.disown()
         never_free(self)
 
@@ -173,8 +180,20 @@ class Member(Forwarding):
         message = f"rank {self.rank()} aborted its process group"
         self.communicator.abort(message)
         self._devices.abort(message)
+        self._channel.abort(message)
         self._inner_backends.abort()
         self.shutdown()
+
+    def send_messages(self, tensor: torch.Tensor, prepare: Prepare) -> DeviceWork:
+        """Have all ranks get the messages of transfers, which receive those of all of them.
+
+        `tensor` is one that they read and write, on its device; the work's result.
+        """
+        group = self._serving()
+        handle = group._channel.submit(tensor, prepare)
+        work = DeviceWork([handle], [tensor], group._callbacks, group._health)
+        group._latest = weakref.ref(work)
+        return work
 
     @untraced
     def allreduce(

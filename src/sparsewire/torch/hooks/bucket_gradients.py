@@ -23,11 +23,7 @@ class BucketGradients:
     def __init__(self, bucket: GradBucket) -> None:
         self._buffer: torch.Tensor = bucket.buffer()
         self.dtype = self._buffer.dtype
-        if self.dtype not in _DTYPES:
-            raise TypeError(
-                "gradients of float32, float16 and bfloat16 can be compressed, not of "
-                f"{self.dtype}: convert the model"
-            )
+        check_dtype(self.dtype)
         on_host = to_host(self._buffer) if is_on_device(self._buffer) else self._buffer
         self._flat = on_host.to(torch.float32)
         self.parameters: list[torch.Tensor] = bucket.parameters()
@@ -41,6 +37,15 @@ class BucketGradients:
         elif self._flat is not self._buffer:
             self._buffer.copy_(self._flat)
         return self._buffer
+
+
+def check_dtype(dtype: torch.dtype) -> None:
+    """Raise TypeError for gradients that cannot be compressed."""
+    if dtype not in _DTYPES:
+        raise TypeError(
+            "gradients of float32, float16 and bfloat16 can be compressed, not of "
+            f"{dtype}: convert the model"
+        )
 
 
 def is_zero(gradient: torch.Tensor) -> bool:

@@ -17,7 +17,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from sparsewire.compress import CompressError, Compressor, Draws
 from sparsewire.compress.message import Reader
+from sparsewire.device.accelerator import is_on_device
+from sparsewire.device.staging import Staging
+from sparsewire.torch.device_work import DeviceWork
 from sparsewire.torch.hooks.bucket_gradients import BucketGradients, is_zero
+from sparsewire.torch.hooks.device_channel import channel_of
+from sparsewire.torch.hooks.device_mean import DeviceMean
+from sparsewire.torch.hooks.device_transfer import CodeTransfer, DeviceBucket
 from sparsewire.torch.hooks.means import Mean, Scratch, mean_of
 from sparsewire.torch.hooks.parameter_map import (
     MakeCompressor,
@@ -29,14 +35,16 @@ from sparsewire.torch.hooks.parameter_map import (
 from sparsewire.torch.hooks.saved import Saved, own_state, states_of
 from sparsewire.torch.hooks.sent import Coded, Exact, Record, Sent
 from sparsewire.torch.hooks.transport import Gathering, transport_of
+from sparsewire.torch.operators import TensorOperator, tensor_form
 
 
 class CompressedState(ABC):
     """A hook's settings, and for each parameter an operator, draws and what subclasses add.
 
     A subclass says what is compressed in place of a gradient, and what follows from the mean. All
-    vectors are float32 on the CPU, shape (elements of the parameter,). The first `warmup_steps`
-    steps send everything.
+    vectors are float32, shape (elements of the parameter,), on the CPU; where a gradient is on
+    another device and its operator has a form for tensors, they are there, and `code` and
+    `estimate` are not called. The first `warmup_steps` steps send everything.
     """
 
     owes: ClassVar[bool]
@@ -63,7 +71,11 @@ class CompressedState(ABC):
         self.step = 0
         self.waiting: list[tuple[BucketGradients, Future[Tensor]]] = []
         """Without overlap, the buckets of this step that wait for the last one."""
+        self.waiting_on_device: list[tuple[DeviceBucket, Future[Tensor]]] = []
+        """The same of those whose gradients stay on their device."""
         self.operators = ParameterMap(lambda parameter: operator_for(self._make, parameter))
+        self._forms = ParameterMap(lambda parameter: tensor_form(self.operators.of(parameter)))
+        self._process_group = process_group
         self._draws = ParameterMap(self._new_draws)
         self._draws_made = 0
         self._job = ""
@@ -72,18 +84,25 @@ class CompressedState(ABC):
         self.transport = transport_of(process_group)
 
     @abstractmethod
+    def turn(self, parameter: Tensor, gradient: Tensor) -> None:
+        """Turn a gradient, in place, into what is compressed."""
+
     def code(self, operator: Compressor, parameter: Tensor, gradient: Tensor) -> Any:
-        """Turn a gradient, in place, into what is compressed; the code of that.
+        """The same; the code of that. Overridden where that takes less than two passes.
 
         Raises CompressError, after that, where the operator cannot express it.
         """
+        self.turn(parameter, gradient)
+        return operator.code(gradient, self.draws_of(parameter))
 
     @abstractmethod
-    def estimate(self, parameter: Tensor, mean: Mean, gradient: Tensor) -> None:
+    def estimate(self, parameter: Tensor, mean: Mean | DeviceMean, gradient: Tensor) -> None:
         """Make the gradient for the optimizer from the mean of what the ranks sent."""
 
     @abstractmethod
-    def learn(self, parameter: Tensor, mean: Mean, gradient: Tensor, dtype: torch.dtype) -> None:
+    def learn(
+        self, parameter: Tensor, mean: Mean | DeviceMean, gradient: Tensor, dtype: torch.dtype
+    ) -> None:
         """The same, and remember what was sent; the optimizer gets it rounded to `dtype`."""
 
     @abstractmethod
@@ -117,22 +136,51 @@ class CompressedState(ABC):
         if bucket.index() == 0:
             # A step before may have failed halfway.
             self.waiting.clear()
+            self.waiting_on_device.clear()
         in_full = self.averages_in_full(bucket)
         self.step += bucket.is_last()
+        if not in_full:
+            self._make_draws(bucket)
         if in_full:
             future = self.transport.average(bucket.buffer())
+        elif self._stays_on_device(bucket):
+            future = self._average_on_device(DeviceBucket(bucket))
         elif self.overlap:
             return self._average_now(BucketGradients(bucket))
         else:
             future = Future()
             self.waiting.append((BucketGradients(bucket), future))
-        if bucket.is_last() and self.waiting:
+        if bucket.is_last():
             self._average_waiting()
         return future
 
     def averages_in_full(self, bucket: GradBucket) -> bool:
         """Whether nothing of a bucket is compressed: in the warm-up, or as it is sparse."""
         return self.step < self.warmup_steps or bucket.buffer().layout is torch.sparse_coo
+
+    def _stays_on_device(self, bucket: GradBucket) -> bool:
+        """Whether only codes of a bucket cross: where all its operators have a form for tensors."""
+        compressed = filter(self.is_compressed, bucket.parameters())
+        return is_on_device(bucket.buffer()) and all(map(self._forms.of, compressed))
+
+    def _make_draws(self, bucket: GradBucket) -> None:
+        """In the caller's thread, where buckets come in one order: that may give their names."""
+        for parameter in filter(self.is_compressed, bucket.parameters()):
+            self.draws_of(parameter)
+
+    def _average_on_device(self, bucket: DeviceBucket) -> Future[Tensor]:
+        if self.overlap:
+            work = self._submit([bucket])
+            return work.get_future().then(lambda done: done.value()[0])
+        future: Future[Tensor] = Future()
+        self.waiting_on_device.append((bucket, future))
+        return future
+
+    def _submit(self, buckets: Sequence[DeviceBucket]) -> DeviceWork:
+        def prepare(staging: Staging) -> CodeTransfer:
+            return CodeTransfer(staging, self, buckets)
+
+        return channel_of(self._process_group).send_messages(buckets[-1].buffer, prepare)
 
     def _average_now(self, gradients: BucketGradients) -> Future[Tensor]:
         own, gathering = self._send([gradients])
@@ -144,9 +192,18 @@ class CompressedState(ABC):
         return gathering.then(finish)
 
     def _average_waiting(self) -> None:
+        # The backward pass is over, so that nothing is lost by waiting here.
+        if self.waiting_on_device:
+            self._submit([bucket for bucket, _ in self.waiting_on_device]).get_future().wait()
+            for bucket, future in self.waiting_on_device:
+                future.set_result(bucket.buffer)
+            self.waiting_on_device.clear()
+        if self.waiting:
+            self._average_waiting_on_host()
+
+    def _average_waiting_on_host(self) -> None:
         buckets = [gradients for gradients, _ in self.waiting]
         own, gathering = self._send(buckets)
-        # The backward pass is over, so that nothing is lost by waiting here.
         self._settle(buckets, own, gathering.wait())
         for gradients, future in self.waiting:
             future.set_result(gradients.store())
@@ -171,17 +228,22 @@ class CompressedState(ABC):
 
     def encode(self, parameter: Tensor, gradient: Tensor) -> Sent:
         """What this rank sends of a gradient, which becomes what was compressed."""
-        if not self._is_compressed(parameter):
+        if not self.is_compressed(parameter):
             return Exact(gradient.numpy())
+        self.place(parameter, gradient.device)
         is_idle = is_zero(gradient)
         operator = self.operators.of(parameter)
         # Gradients of parameters that are not finite are not finite either.
         with suppress(CompressError):
             operator.follow(parameter)
+        draws = self.draws_of(parameter)
+        before = draws.place()
         try:
             return Coded(operator, self.code(operator, parameter, gradient), is_idle)
         except CompressError:
             # Not finite: all ranks must see it, as without compression. Or too large for the code.
+            # Operators differ in how much they have drawn before they find out.
+            draws.return_to(before)
             return Exact(gradient.numpy(), is_idle)
 
     def settle(
@@ -197,7 +259,7 @@ class CompressedState(ABC):
         `own` is what `encode` gave; the gradient goes to the optimizer in `dtype`. Raises
         CompressError where a record is malformed.
         """
-        is_compressed = self._is_compressed(parameter)
+        is_compressed = self.is_compressed(parameter)
         if is_compressed and self.owes and all(record.is_idle for record in records):
             gradient.zero_()
             return
@@ -223,7 +285,19 @@ class CompressedState(ABC):
         """What random choices for a parameter are drawn from."""
         return self._draws.of(parameter)
 
-    def _is_compressed(self, parameter: Tensor) -> bool:
+    def form_of(self, parameter: Tensor) -> TensorOperator[Any]:
+        """The operator for a parameter on tensors, which it has."""
+        form = self._forms.of(parameter)
+        assert form is not None, "the bucket stays on its device"
+        return form
+
+    def place(self, parameter: Tensor, device: torch.device) -> None:
+        """Have what is remembered of a parameter on a device."""
+        for vectors in self.vectors().values():
+            vectors.bring(parameter, device)
+
+    def is_compressed(self, parameter: Tensor) -> bool:
+        """Whether it is large enough."""
         return parameter.numel() >= max(self.min_elements, 1)
 
     def _new_draws(self, parameter: Tensor) -> Draws:

@@ -6,7 +6,6 @@ Mishchenko, Gorbunov, Takac, Richtarik, Distributed learning with compressed gra
 
 # Without `from __future__ import annotations`: DDP compares a hook's annotations with the types.
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,6 +14,7 @@ from torch._C._distributed_c10d import GradBucket
 
 from sparsewire.compress import CompressError, Compressor
 from sparsewire.torch.hooks.compressed_state import CompressedState
+from sparsewire.torch.hooks.device_mean import DeviceMean
 from sparsewire.torch.hooks.means import Mean
 from sparsewire.torch.hooks.parameter_map import MakeCompressor, ParameterVectors
 from sparsewire.torch.hooks.saved import Saved, own_state
@@ -62,14 +62,15 @@ class DianaState(CompressedState):
         mean = states[0]["mean_shifts"]
         return {"shifts": own["shifts"] if own else mean, "mean_shifts": mean}
 
-    def code(self, operator: Compressor, parameter: Tensor, gradient: Tensor) -> Any:
+    def turn(self, parameter: Tensor, gradient: Tensor) -> None:
         gradient -= self.shifts.of(parameter)
-        return operator.code(gradient, self.draws_of(parameter))
 
-    def estimate(self, parameter: Tensor, mean: Mean, gradient: Tensor) -> None:
+    def estimate(self, parameter: Tensor, mean: Mean | DeviceMean, gradient: Tensor) -> None:
         mean.add(self.mean_shifts.of(parameter), gradient)
 
-    def learn(self, parameter: Tensor, mean: Mean, gradient: Tensor, dtype: torch.dtype) -> None:
+    def learn(
+        self, parameter: Tensor, mean: Mean | DeviceMean, gradient: Tensor, dtype: torch.dtype
+    ) -> None:
         omega = self.operators.of(parameter).omega
         rate = 1 / (omega + 1) if self.alpha is None else self.alpha
         mean.add_own(self.shifts.of(parameter), rate)

@@ -16,6 +16,7 @@ from torch._C._distributed_c10d import GradBucket
 from sparsewire.compress import Compressor, as_contraction
 from sparsewire.torch.hooks.bucket_gradients import add_lost
 from sparsewire.torch.hooks.compressed_state import CompressedState
+from sparsewire.torch.hooks.device_mean import DeviceMean
 from sparsewire.torch.hooks.means import Mean
 from sparsewire.torch.hooks.parameter_map import MakeCompressor, ParameterVectors
 from sparsewire.torch.hooks.saved import Saved, residuals_of
@@ -60,14 +61,19 @@ class ErrorFeedbackState(CompressedState):
     def dealt(self, states: Sequence[Saved]) -> Mapping[str, Mapping[str, Tensor]]:
         return {"residuals": residuals_of(states, self.transport.rank, self.transport.size)}
 
+    def turn(self, parameter: Tensor, gradient: Tensor) -> None:
+        gradient += self.residuals.of(parameter)
+
     def code(self, operator: Compressor, parameter: Tensor, gradient: Tensor) -> Any:
         owed = self.residuals.of(parameter)
         return operator.code_of_sum(gradient.numpy(), owed.numpy(), self.draws_of(parameter))
 
-    def estimate(self, parameter: Tensor, mean: Mean, gradient: Tensor) -> None:
+    def estimate(self, parameter: Tensor, mean: Mean | DeviceMean, gradient: Tensor) -> None:
         mean.write(gradient)
 
-    def learn(self, parameter: Tensor, mean: Mean, gradient: Tensor, dtype: torch.dtype) -> None:
+    def learn(
+        self, parameter: Tensor, mean: Mean | DeviceMean, gradient: Tensor, dtype: torch.dtype
+    ) -> None:
         residual = self.residuals.of(parameter)
         mean.feed_back(gradient, residual)
         # If every rank owes what rounding takes from the mean, so does their mean.

@@ -56,17 +56,24 @@ class ParameterMap(Generic[T]):
 
 
 class ParameterVectors(ParameterMap[torch.Tensor]):
-    """Float32 tensors on the CPU, one element for each of the parameter, in its order in memory.
+    """Float32 tensors, one element for each of the parameter, in its order in memory.
 
-    They are zeros at first.
+    They are zeros at first, and on the CPU until they are brought elsewhere.
     """
 
     def __init__(self) -> None:
         super().__init__(lambda parameter: torch.zeros(parameter.numel()))
 
+    def bring(self, parameter: torch.Tensor, device: torch.device) -> None:
+        """Have the vector of a parameter on a device."""
+        vector = self.of(parameter)
+        if vector.device != device:
+            self._keep(parameter, vector.to(device))
+
     def named(self, parameters: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Copies of the vectors, by the names of their parameters."""
-        return {name: vector.clone() for name, vector in super().named(parameters).items()}
+        """Copies of the vectors on the CPU, by the names of their parameters."""
+        vectors = super().named(parameters)
+        return {name: vector.to("cpu", copy=True) for name, vector in vectors.items()}
 
     def replace(
         self, values: Mapping[str, torch.Tensor], parameters: Mapping[str, torch.Tensor]

@@ -1,0 +1,71 @@
+"""Which channel takes what hooks make of gradients on a device: a group's own, or one beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary, finalize
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+
+from sparsewire.lifetime import disown_in_child
+from sparsewire.torch.backend import member_of
+from sparsewire.torch.device_queue import Prepare
+from sparsewire.torch.device_work import DeviceWork
+from sparsewire.torch.futures import Callbacks
+from sparsewire.torch.member import Member
+from sparsewire.torch.message_channel import MessageChannel
+from sparsewire.torch.work import Health
+
+_CPU = torch.device("cpu")
+
+
+class ChannelBeside:
+    """Of a group of another backend, which it does not outlive."""
+
+    def __init__(self, group: Any) -> None:
+        self._callbacks = Callbacks(1)
+        self._health = Health()
+        store = PrefixStore("sparsewire_hooks_device", group.get_group_store())
+        limit = _limits_of(group)
+        self._channel = MessageChannel(store, group.rank(), group.size(), limit)
+        # At exit communicators close by themselves.
+        finalize(group, self.close).atexit = False
+        disown_in_child(self)
+
+    def send_messages(self, tensor: torch.Tensor, prepare: Prepare) -> DeviceWork:
+        """As `Member.send_messages`."""
+        handle = self._channel.submit(tensor, prepare)
+        return DeviceWork([handle], [tensor], self._callbacks, self._health)
+
+    def close(self) -> None:
+        """Fail what is in flight, and end the threads."""
+        self._channel.close()
+        self._callbacks.close()
+
+    def disown(self) -> None:
+        """In a forked child: leave all to the parent."""
+        self._callbacks = Callbacks(1)
+        self._channel.disown()
+
+
+_made: WeakKeyDictionary[Any, ChannelBeside] = WeakKeyDictionary()
+
+
+def channel_of(process_group: dist.ProcessGroup | None) -> Member | ChannelBeside:
+    """That of a group, None for the default one."""
+    group: Any = process_group if process_group is not None else dist.group.WORLD
+    member = member_of(group)
+    if member is not None:
+        return member
+    if group not in _made:
+        _made[group] = ChannelBeside(group)
+    return _made[group]
+
+
+def _limits_of(group: Any) -> Any:
+    """What tells the limit of a group's collectives, in seconds; it does not keep the group."""
+    device = _CPU if _CPU in group._device_types else torch.device("cuda")
+    options = group._get_backend(device).options
+    return lambda: options._timeout.total_seconds()

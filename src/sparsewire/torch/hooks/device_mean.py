@@ -1,0 +1,67 @@
+"""Means of what the ranks sent of one parameter, made and used where its gradient is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparsewire.torch.operators import TensorOperator
+from sparsewire.torch.operators.tensor_operator import number
+
+
+class Source(NamedTuple):
+    """What one rank sent: the parts of a code, or without an operator the vector as it is.
+
+    `kept` is what the operator says of how many elements the code tells.
+    """
+
+    operator: TensorOperator[Any] | None
+    parts: Sequence[Tensor]
+    kept: int | None = None
+
+    def add_to(self, total: Tensor, factor: float = 1.0) -> None:
+        """Add `factor` times what it stands for to `total`, float32, on the same device."""
+        if self.operator is not None:
+            self.operator.add(self.parts, total, factor, self.kept)
+        else:
+            total += self.parts[0] if factor == 1 else self.parts[0] * factor
+
+
+class DeviceMean:
+    """As `means.DenseMean`, on a device: shape (elements,). Nothing here waits for it."""
+
+    def __init__(self, sources: Sequence[Source], own: Source, like: Tensor) -> None:
+        self._own = own
+        self._vector = torch.zeros_like(like)
+        for source in sources:
+            source.add_to(self._vector)
+        self._vector.div_(number(len(sources), like))
+
+    def finite(self, dtype: torch.dtype) -> Tensor:
+        """Whether all elements are, once they are rounded to `dtype`; of bool, on the device."""
+        return self._vector.to(dtype).isfinite().all()
+
+    def add(self, base: Tensor, out: Tensor) -> None:
+        """Write `base` plus the mean."""
+        torch.add(base, self._vector, out=out)
+
+    def move(self, vector: Tensor, rate: float) -> None:
+        """Add `rate` times the mean, which is gone then, to a vector."""
+        vector += self._vector.mul_(rate)
+
+    def add_own(self, vector: Tensor, rate: float) -> None:
+        """Add `rate` times what this rank sent to a vector."""
+        self._own.add_to(vector, rate)
+
+    def write(self, out: Tensor) -> None:
+        """Write the mean."""
+        out.copy_(self._vector)
+
+    def feed_back(self, gradient: Tensor, residual: Tensor) -> None:
+        """Have what this rank did not send of a gradient as residual, and the mean as gradient."""
+        residual.copy_(gradient)
+        self._own.add_to(residual, -1.0)
+        self.write(gradient)

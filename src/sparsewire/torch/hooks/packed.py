@@ -1,0 +1,77 @@
+"""Several arrays as one piece of memory, so that a single copy takes them to a device and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+_ALIGNMENT = 8
+
+
+class Place(NamedTuple):
+    """Where one of them is: from byte `begin` on, shape (length,)."""
+
+    begin: int
+    length: int
+    dtype: torch.dtype
+
+    @property
+    def end(self) -> int:
+        """The byte behind it, where another may begin."""
+        nbytes = self.length * self.dtype.itemsize
+        return self.begin + nbytes + -nbytes % _ALIGNMENT
+
+    def of(self, memory: Tensor) -> Tensor:
+        """It, in memory of bytes."""
+        stretch = memory[self.begin : self.begin + self.length * self.dtype.itemsize]
+        return stretch.view(self.dtype)
+
+
+def places_of(sizes: Sequence[tuple[int, torch.dtype]]) -> list[Place]:
+    """Places one behind another, for so many elements of these dtypes each."""
+    places: list[Place] = []
+    for count, dtype in sizes:
+        places.append(Place(places[-1].end if places else 0, count, dtype))
+    return places
+
+
+def joined(tensors: Sequence[Tensor]) -> tuple[Tensor, list[Place]]:
+    """A copy of vectors of one device, as bytes, and where each of them is in it."""
+    places = places_of([(len(tensor), tensor.dtype) for tensor in tensors])
+    pieces = [
+        functional.pad(tensor.view(torch.uint8), (0, -(len(tensor) * tensor.itemsize) % _ALIGNMENT))
+        for tensor in tensors
+    ]
+    return torch.cat(pieces), places
+
+
+def bytes_of(places: Sequence[Place]) -> int:
+    """How much memory they take together."""
+    return places[-1].end if places else 0
+
+
+def fill(memory: Tensor, places: Sequence[Place], arrays: Sequence[NDArray[Any]]) -> None:
+    """Write arrays to their places in memory of the host, which is bytes."""
+    room: NDArray[np.uint8] = memory.numpy()
+    for place, array in zip(places, arrays, strict=True):
+        flat = np.ascontiguousarray(array).view(np.uint8)
+        room[place.begin : place.begin + flat.size] = flat
+
+
+def dtype_of(array: NDArray[Any]) -> torch.dtype:
+    """The dtype of a tensor of such elements."""
+    return _DTYPES[array.dtype.newbyteorder("=")]
+
+
+_DTYPES = {
+    np.dtype(np.float32): torch.float32,
+    np.dtype(np.int32): torch.int32,
+    np.dtype(np.int16): torch.int16,
+    np.dtype(np.uint8): torch.uint8,
+}

@@ -1,0 +1,120 @@
+"""Which operators there are on tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sparsewire.compress import (
+    QSGD,
+    Bernoulli,
+    BlockRandomK,
+    BlockThreshold,
+    BlockTopK,
+    Composition,
+    Compressor,
+    Dithering,
+    Identity,
+    KeptComposition,
+    Natural,
+    NaturalDithering,
+    RandK,
+    Rounded,
+    Sign,
+    SpanTopK,
+    Ternary,
+    Threshold,
+    TopK,
+    Unscaled,
+)
+from sparsewire.compress.compressor import Contractive
+from sparsewire.torch.operators.composed import (
+    TensorComposition,
+    TensorContractive,
+    TensorKeptComposition,
+)
+from sparsewire.torch.operators.kept import (
+    TensorSeeded,
+    TensorSpanTopK,
+    TensorSparsifier,
+    TensorThreshold,
+    TensorTopK,
+)
+from sparsewire.torch.operators.levels import (
+    TensorDithering,
+    TensorNaturalDithering,
+    TensorRounded,
+    TensorSign,
+)
+from sparsewire.torch.operators.norms import has_norms, has_sums
+from sparsewire.torch.operators.powers import TensorNatural
+from sparsewire.torch.operators.tensor_operator import TensorOperator, WholeVector
+
+Form = TensorOperator[Any]
+
+
+def tensor_form(operator: Compressor) -> Form | None:
+    """The operator on tensors of any device, None where there is none.
+
+    Kinds count, and not what is made of them: a class of a user's own may do anything.
+    """
+    if operator.dtype != np.float32:
+        return None
+    if type(operator) in _COMPOSED:
+        return _COMPOSED[type(operator)](operator)
+    form = _SINGLE.get(type(operator))
+    return form(operator) if form is not None and _has_sizes(operator) else None
+
+
+def _has_sizes(operator: Any) -> bool:
+    """Whether the norms or means that it needs can be had."""
+    if isinstance(operator, Dithering | NaturalDithering):
+        return has_norms(operator.blocks, operator.power)
+    if isinstance(operator, TopK | Threshold):
+        return operator.blocks.size == 1 or has_sums(operator.blocks)
+    return not isinstance(operator, Sign) or has_sums(operator.blocks)
+
+
+def _contractive(operator: Contractive) -> Form | None:
+    inner = tensor_form(operator.inner)
+    return None if inner is None else TensorContractive(operator, inner)
+
+
+def _composition(operator: Composition) -> Form | None:
+    outer, inner = tensor_form(operator.outer), tensor_form(operator.inner)
+    return None if outer is None or inner is None else TensorComposition(operator, outer, inner)
+
+
+def _kept_composition(operator: KeptComposition) -> Form | None:
+    outer, inner = tensor_form(operator.outer), tensor_form(operator.inner)
+    if outer is None or not isinstance(inner, TensorSparsifier):
+        return None
+    return TensorKeptComposition(operator, outer, inner)
+
+
+_SINGLE: dict[type[Compressor], Callable[[Any], Form]] = {
+    Identity: WholeVector,
+    TopK: TensorTopK,
+    BlockTopK: TensorTopK,
+    SpanTopK: TensorSpanTopK,
+    Threshold: TensorThreshold,
+    BlockThreshold: TensorThreshold,
+    RandK: TensorSeeded,
+    BlockRandomK: TensorSeeded,
+    Bernoulli: TensorSeeded,
+    Unscaled: TensorSeeded,
+    Rounded: TensorRounded,
+    Sign: TensorSign,
+    Natural: TensorNatural,
+    Dithering: TensorDithering,
+    QSGD: TensorDithering,
+    Ternary: TensorDithering,
+    NaturalDithering: TensorNaturalDithering,
+}
+_COMPOSED: dict[type[Compressor], Callable[[Any], Form | None]] = {
+    Contractive: _contractive,
+    Composition: _composition,
+    KeptComposition: _kept_composition,
+}

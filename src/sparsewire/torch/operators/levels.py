@@ -1,0 +1,145 @@
+"""Operators whose code is a scale per block and a signed level for each element, on tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sparsewire.compress.dithering import NormScaled
+from sparsewire.compress.levels import Leveled, Levels, Rounded
+from sparsewire.torch.operators.floats import (
+    BIAS,
+    LARGEST,
+    MANTISSA,
+    SMALLEST_NORMAL,
+    is_negative,
+    magnitude_bits,
+    power_of_two,
+    rows_of,
+    vector_of,
+)
+from sparsewire.torch.operators.noise import noise, top_bits
+from sparsewire.torch.operators.norms import largest, means, norms
+from sparsewire.torch.operators.tensor_operator import (
+    Arrays,
+    O,
+    TensorCode,
+    TensorOperator,
+    Values,
+    is_not_finite,
+    number,
+)
+
+_FIXED_POINT = 30
+"""A level and the fraction below it together have so many bits."""
+
+
+class TensorLeveled(TensorOperator[O]):
+    """The parts are scales, float32, and symbols, uint8."""
+
+    operator: Any
+
+    def code_of(self, arrays: Arrays, known: Any) -> Levels:
+        return Levels(arrays[0], arrays[1])
+
+    def arrays_of(self, code: Levels) -> list[NDArray[Any]]:
+        return [code.scales, code.symbols]
+
+    def values(self, parts: Sequence[Tensor], kept: int | None = None) -> Values:
+        scales, symbols = parts
+        size = self.operator.blocks.size
+        levels = rows_of(symbols, size).to(torch.int32) - self.operator.levels
+        return Values(None, vector_of(self._undithered(levels, scales[:, None]), len(symbols)))
+
+    def _undithered(self, levels: Tensor, scales: Tensor) -> Tensor:
+        """Levels, int32, times the scales of their rows."""
+        return levels.float() / number(self.operator.levels, scales) * scales
+
+    def _symbols(self, x: Tensor, levels: Tensor) -> Tensor:
+        """Of levels without a sign, int32, in rows: those that the message has."""
+        unsigned = vector_of(levels, len(x))
+        signed = torch.where(is_negative(x) == 1, -unsigned, unsigned)
+        symbols: Tensor = signed + self.operator.levels
+        return symbols.to(torch.uint8)
+
+
+class TensorSign(TensorLeveled[Leveled]):
+    """Of `Sign`."""
+
+    def draw(self, x: Tensor, draws: Any) -> TensorCode:
+        symbols = (x.sign() + 1).to(torch.uint8)
+        return TensorCode([means(x, self.operator.blocks), symbols], is_not_finite(x))
+
+
+class TensorRounded(TensorLeveled[Rounded]):
+    """Of `Rounded`."""
+
+    def draw(self, x: Tensor, draws: Any) -> TensorCode:
+        rows, levels = rows_of(x, self.operator.blocks.size), self.operator.levels
+        steps = self._steps(magnitude_bits(largest(rows)))
+        most = number(LARGEST, steps) / steps
+        top = most.clamp(max=float(levels)).trunc()[:, None]
+        nearest = torch.minimum(torch.maximum(rows / steps[:, None], -top), top).round()
+        symbols = vector_of(nearest, len(x)).to(torch.int32) + levels
+        return TensorCode([steps, symbols.to(torch.uint8)], is_not_finite(x))
+
+    def _steps(self, tops: Tensor) -> Tensor:
+        """The least powers of two, of which the levels hold magnitudes of these bits."""
+        bits = int(self.operator.levels).bit_count()
+        # From half a level below the power above it on, it would be rounded to a level too many.
+        carried = tops + (1 << (MANTISSA - bits))
+        powers = (carried >> MANTISSA) - BIAS + 1 - bits
+        return power_of_two(powers.clamp(1 - BIAS, BIAS))
+
+    def _undithered(self, levels: Tensor, scales: Tensor) -> Tensor:
+        return levels.float() * scales
+
+
+class TensorDithering(TensorLeveled[NormScaled]):
+    """Of `Dithering` and those made of it."""
+
+    def draw(self, x: Tensor, draws: Any) -> TensorCode:
+        operator = self.operator
+        scales = norms(x, operator.blocks, operator.power)
+        is_refused = is_not_finite(x) | is_not_finite(scales)
+        scales = self._raised(scales)
+        rows = rows_of(x, operator.blocks.size)
+        ratios = (rows.abs() / scales[:, None]).clamp(max=1.0)
+        random = rows_of(noise(draws.key(), len(x), x.device), operator.blocks.size)
+        levels = torch.where(scales[:, None] > 0, self._levels(ratios, random), 0)
+        return TensorCode([scales, self._symbols(x, levels)], is_refused)
+
+    def _raised(self, scales: Tensor) -> Tensor:
+        """The scales with those that are subnormal rounded up, so that levels are numbers."""
+        least = number(self.operator.least_scale, scales)
+        raised = (scales / least).ceil() * least
+        return torch.where((scales > 0) & (scales < SMALLEST_NORMAL), raised, scales)
+
+    def _levels(self, ratios: Tensor, random: Tensor) -> Tensor:
+        """Add noise below one level, and drop the fraction."""
+        fraction: int = _FIXED_POINT - (self.operator.levels - 1).bit_length()
+        sizes = (ratios * float(self.operator.levels << fraction)).to(torch.int32)
+        return (sizes + top_bits(random, fraction)) >> fraction
+
+
+class TensorNaturalDithering(TensorDithering):
+    """Of `NaturalDithering`."""
+
+    def _levels(self, ratios: Tensor, random: Tensor) -> Tensor:
+        """Noise below the leading bit carries into the exponent as often as its mantissa says."""
+        top = self.operator.levels
+        carried = magnitude_bits(ratios) + top_bits(random, MANTISSA)
+        powers = (carried >> MANTISSA) - BIAS + top
+        # Below the smallest level that is not zero, levels are at equal distances.
+        scaled = (ratios * 2.0 ** (top - 1)).clamp(max=1.0)
+        parts = (scaled * float(1 << _FIXED_POINT)).to(torch.int32)
+        linear = (parts + top_bits(random, _FIXED_POINT)) >> _FIXED_POINT
+        return torch.where(ratios < 2.0 ** (1 - top), linear, powers)
+
+    def _undithered(self, levels: Tensor, scales: Tensor) -> Tensor:
+        powers = power_of_two(levels.abs() - self.operator.levels)
+        return torch.where(levels == 0, 0.0, torch.where(levels < 0, -powers, powers)) * scales
