@@ -4,6 +4,8 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 TEST_JOBS ?= 3
 VERSIONS ?=
+PARTS ?=
+WHEELS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -35,7 +37,7 @@ KERNEL_PROGRAMS := $(if $(BPF_CLANG),$(and $(wildcard /usr/include/bpf),$(PROGRA
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build bpf test test-all test-integrations core-tests torch-matrix gpu-test wheel docs lint format sanitize demo clean
+.PHONY: help setup build bpf test test-all test-integrations core-tests torch-matrix gpu-test gpu-day wheel docs lint format sanitize demo clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 26
@@ -63,7 +65,10 @@ torch-matrix: $(TOOLS) build  ## run tests/torch on several versions of torch, s
 	$(BIN)/python .ci/torch-matrix $(VERSIONS)
 
 gpu-test: $(TOOLS) build  ## run the tests that need a GPU, under compute-sanitizer too where it is on PATH
-	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/gpu-test $(PYTEST_ARGS)
+	$(BIN)/python .ci/gpu-day --installed --limit inf --out build/gpu-test tests memory $(if $(PYTEST_ARGS),-- $(PYTEST_ARGS))
+
+gpu-day:  ## do all that needs a GPU, without an index: PARTS="build tests" selects, WHEELS=folder has what is missing
+	$(PYTHON) .ci/gpu-day $(PARTS) $(if $(WHEELS),--wheels "$(WHEELS)") $(if $(PYTEST_ARGS),-- $(PYTEST_ARGS))
 
 wheel: $(TOOLS) $(if $(BPF_CLANG),$(and $(wildcard /usr/include/bpf),$(PROGRAMS)))  ## make an sdist and a wheel for every Python that is here, and try them
 	$(BIN)/python .ci/wheels

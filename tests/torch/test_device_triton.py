@@ -25,6 +25,7 @@ from sparsewire.options import resolve
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 GPU = torch.device("cuda", 0)
 MODULE = "sparsewire.device.triton_packing"
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64]
 
 
 @functools.cache
@@ -58,7 +59,7 @@ def test_kernels_compile_for_cuda(kernel: str) -> None:
 
 @needs_triton
 @needs_gpu
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64, torch.int64])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_same_bits_on_cuda(dtype: torch.dtype) -> None:
     from sparsewire.device.triton_packing import TritonOperations
 
