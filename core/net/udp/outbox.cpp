@@ -77,14 +77,18 @@ Outbox::Line& Outbox::line_to(const Address& to) {
 }
 
 void Outbox::put(std::size_t size, std::span<const Address> to) {
-  const std::uint32_t cell = free_.back();
-  for (const Address& address : to) {
-    Line& line = line_to(address);
-    if (line.datagrams.empty()) waiting_.push_back(&line);
-    line.datagrams.push_back({cell, static_cast<std::uint32_t>(size)});
-    ++uses_[cell];
+  const Datagram datagram{free_.back(), static_cast<std::uint32_t>(size)};
+  for (const Address& address : to) append(line_to(address), datagram);
+}
+
+// Where memory is refused, nothing has changed: a line waits only with something in it.
+void Outbox::append(Line& line, Datagram datagram) {
+  if (line.datagrams.empty()) {
+    line.datagrams.reserve(1);
+    waiting_.push_back(&line);
   }
-  if (uses_[cell] != 0) free_.pop_back();
+  line.datagrams.push_back(datagram);
+  if (uses_[datagram.cell]++ == 0) free_.pop_back();
 }
 
 // The cell that was used last is the first to be used again.

@@ -33,7 +33,7 @@ class Outbox {
   std::span<std::byte> room() { return {cell(free_.back()), datagram_bytes_}; }
 
   // Puts in what was written to the room, of 1 byte or more, for each of these; not where it is
-  // full.
+  // full. Where memory is refused, it is in for the first ones of them.
   void put(std::size_t size, std::span<const Address> to);
 
   // What waits first, as messages for one system call; until the next call of put(). Each has
@@ -68,6 +68,7 @@ class Outbox {
 
   std::byte* cell(std::uint32_t index) const { return memory_.get() + index * datagram_bytes_; }
   Line& line_to(const Address& to);
+  void append(Line& line, Datagram datagram);
   void release(std::uint32_t cell);
   bool gather_line(Line& line, std::size_t most_segments);
 

@@ -143,4 +143,48 @@ TEST_CASE("a destination that never gets to its end holds up no other, and does 
   CHECK(Allocations::held() < held + 4096);
 }
 
+// Some destinations have got the datagram by then, and others have not.
+TEST_CASE("where memory is refused nothing dangles, and what was put before leaves") {
+  std::vector<Address> to;
+  for (std::uint16_t number = 1; number <= 200; ++number) to.push_back(destination(number));
+  for (const bool is_used : {false, true}) {
+    bool was_refused = true;
+    for (std::int64_t skipped = 0; was_refused; ++skipped) {
+      CAPTURE(is_used);
+      CAPTURE(skipped);
+      Outbox outbox(1072, 3);
+      if (is_used) put(outbox, 1072, 1, std::span(to).first(70));
+      Allocations::refuse(skipped, 1);
+      try {
+        put(outbox, 1072, 2, to);
+        was_refused = false;
+      } catch (const std::bad_alloc&) {
+      }
+      Allocations::stop_refusing();
+      put(outbox, 700, 3, std::span(to).last(1));
+      std::size_t last_sent = 0;
+      for (int turn = 0; turn < 1000 && !outbox.empty(); ++turn) {
+        const auto batch = outbox.gather(kMostSegments);
+        for (const mmsghdr& message : batch) {
+          REQUIRE(message.msg_hdr.msg_iovlen > 0);
+          const iovec& last = message.msg_hdr.msg_iov[message.msg_hdr.msg_iovlen - 1];
+          last_sent +=
+              last.iov_len == 700 && *static_cast<std::byte*>(last.iov_base) == std::byte{3};
+        }
+        REQUIRE_FALSE(batch.empty());
+        outbox.drop(batch.size());
+      }
+      CHECK(outbox.empty());
+      CHECK(last_sent == 1);
+      for (int i = 0; i < 3; ++i) {
+        CHECK_FALSE(outbox.is_full());
+        put(outbox, 1, 0, std::span(to).first(1));
+      }
+      CHECK(outbox.is_full());
+      outbox.clear();
+      CHECK_FALSE(outbox.is_full());
+    }
+  }
+}
+
 }  // namespace
