@@ -38,25 +38,32 @@ static __always_inline struct verdict judge_all(struct slot* slot, const struct 
   return hear(slot, in, frame->end, steps, all, speaker->parent->rack);
 }
 
+// Numbers only grow: a greeting, or an answer to one, with an old number is a copy.
+static __always_inline bool is_fresh(const struct frame* frame, struct worker* who) {
+  const __u64 number = frame->datagram->round;
+  if (number <= who->greeted) return false;
+  who->greeted = number;
+  learn_path(frame, who);
+  return true;
+}
+
 // The root is reached by greetings of this length, and so is what answers them.
 static __always_inline void hear_welcome(const struct frame* frame, struct speaker* speaker,
                                          __u32 steps) {
   struct parent* parent = speaker->parent;
   if (!parent || frame->datagram->worker != parent->rack) return;
-  if (!speaker->who->is_known) learn_path(frame, speaker->who);
+  if (!is_fresh(frame, speaker->who)) return;
   if (bytes_of(steps) > parent->way_up) parent->way_up = bytes_of(steps);
 }
 
 // Of a worker that the process has bound. A hello that names no block is for the process, and so is
-// one that the root has to answer first. Numbers only grow: a hello with an old one is a copy.
+// one that the root has to answer first.
 static __always_inline enum decision greet(const struct frame* frame, struct speaker* speaker,
                                            struct reply* reply) {
   const struct datagram* in = frame->datagram;
   if (!is_block(in->block)) return LEFT_ALONE;
   if (speaker->parent && bytes_of(in->block / STEP) > speaker->parent->way_up) return LEFT_ALONE;
-  if (in->round <= speaker->who->greeted) return LEFT_ALONE;
-  speaker->who->greeted = in->round;
-  if (!speaker->who->is_known) learn_path(frame, speaker->who);
+  if (!is_fresh(frame, speaker->who)) return LEFT_ALONE;
   *reply = welcome(in, speaker->job_index);
   return ANSWERED;
 }

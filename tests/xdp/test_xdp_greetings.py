@@ -160,6 +160,27 @@ def test_a_copied_hello_draws_no_answers_away(job: Kernel) -> None:
     assert job.path(JOB, 0) == AGGREGATOR.mac + worker_end(0).mac
 
 
+def test_a_new_hello_shows_the_way_while_all_wait(job: Kernel) -> None:
+    """As where the next hop has got another card: no contribution comes that is new."""
+    job.send(0, hello(round=8))
+    job.send(0, Slotted(JOB, 0, 0, 0, next=0, key=KEY).encoded())
+    moved = dataclasses.replace(worker_end(0), mac=b"\x02gatew")
+    assert job.run(frame(moved, AGGREGATOR, hello(round=12)))[0] == REDIRECT
+    assert job.path(JOB, 0) == AGGREGATOR.mac + moved.mac
+
+
+def test_a_new_welcome_shows_the_way_to_the_root_and_a_copy_does_not(programs: Kernel) -> None:
+    programs.add_job(JOB, 2, KEY, root=ROOT)
+    try:
+        ends = [dataclasses.replace(ROOT, mac=bytes([2, 0, 0, 0, 3, last])) for last in range(3)]
+        welcomes = GREETS.but(kind=WELCOME, worker=RACK, values=(0,) * 256, above=True)
+        for number, end, path in ((7, 0, 0), (8, 1, 1), (7, 2, 1), (8, 2, 1)):
+            programs.run(frame(ends[end], AGGREGATOR, welcomes.but(round=number).encoded()))
+            assert programs.path_up(JOB) == AGGREGATOR.mac + ends[path].mac
+    finally:
+        programs.plane.remove_job(JOB)
+
+
 def test_a_rack_welcomes_once_its_root_has(programs: Kernel) -> None:
     programs.add_job(JOB, 2, KEY, root=ROOT)
     try:
@@ -167,7 +188,7 @@ def test_a_rack_welcomes_once_its_root_has(programs: Kernel) -> None:
         for answered, verdict in (
             (welcomes.but(worker=RACK - 1), PASS),
             (welcomes.but(values=(0,) * 240), PASS),
-            (welcomes, REDIRECT),
+            (welcomes.but(round=8), REDIRECT),
         ):
             assert programs.send_down(answered.encoded())[0] == PASS
             assert programs.send(0, hello())[0] == verdict

@@ -29,7 +29,8 @@ pytestmark = [*needs_kernel, pytest.mark.timeout(120)]
 FIRST = Slotted(JOB, 0, 3, 0, next=4, exponent=9, values=tuple(range(16)), key=KEY)
 TOLD = FIRST.but(kind=RESULT, worker=RACK, values=tuple(range(100, 116)), above=True)
 # Its bytes are those of a welcome with a tag that the programs can read.
-WELCOMING = TOLD.but(kind=WELCOME, worker=RACK, columns=0, present=0, values=tuple(range(144)))
+GREETED = {"kind": WELCOME, "worker": RACK, "round": 1, "columns": 0, "present": 0}
+WELCOMING = TOLD.but(values=tuple(range(144)), **GREETED)
 
 
 @pytest.fixture(scope="module")
