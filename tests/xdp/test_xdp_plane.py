@@ -4,6 +4,7 @@ instead of the programs, and must not, is told once."""
 from __future__ import annotations
 
 import errno
+import math
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from xdp_rack import bound
 
 from sparsewire._core import greeting, read_greeting
 from sparsewire.lab.namespace import Namespace
+from sparsewire.meeting import kernel_plane
 from sparsewire.meeting.greetings import NOTED
 from sparsewire.meeting.kernel_plane import KernelPlane
 from sparsewire.meeting.keys import WayKeys
@@ -106,6 +108,27 @@ def test_contributions_that_pass_by_the_programs(caplog: pytest.LogCaptureFixtur
         wait_until(lambda: "pass by" in caplog.text)
     assert caplog.text.count(f"contributions pass by {NEAR}") == 1
     assert "job 0000000000000005" in caplog.text
+
+
+def test_greetings_that_pass_by_the_programs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As with another --interface than the one by which they come."""
+    monkeypatch.setattr(kernel_plane, "_SETTLED_S", math.inf)
+    with beside() as at:
+        for number, block in ((1, 256), (2, 256), (3, 0)):
+            at.greet(number, FLAT, block=block)
+            assert at.noted() == number
+        assert "pass by" not in caplog.text  # Those may have been on their way when it was bound.
+        monkeypatch.setattr(kernel_plane, "_SETTLED_S", 0.0)
+        at.greet(4, FLAT)
+        assert at.noted() == 4
+        assert "pass by" not in caplog.text
+        for number in (5, 6):
+            at.greet(number, FLAT, block=256)
+            assert at.noted() == number
+    assert caplog.text.count(f"greetings pass by {NEAR}") == 1
+    assert "`--interface`" in caplog.text
 
 
 @pytest.fixture

@@ -48,6 +48,8 @@ _OF_KERNEL = (
     *(Probe.PROCESS, Probe.NARROW),
 )
 _OF_PROCESS = (Probe.PROCESS, Probe.PROCESS, Probe.NARROW)
+# A process that has noted greetings so often and so long, whose kernel answers none, is enough.
+_NOTED_ENOUGH, _NOTED_S = 3, 1.5
 
 
 def probe_of(number: int) -> Probe:
@@ -92,7 +94,9 @@ class Greeting:
 
     @property
     def probes(self) -> tuple[Probe, ...]:
-        return _OF_KERNEL if self.asks_kernel else _OF_PROCESS
+        """In their order; what is as short as the shortest anyway cannot tell a narrow path."""
+        all_of = _OF_KERNEL if self.asks_kernel else _OF_PROCESS
+        return tuple(one for one in all_of if one != Probe.NARROW or self.full > DATAGRAM_MIN)
 
     def hello(self, number: int) -> bytes:
         probe = probe_of(number)
@@ -110,7 +114,7 @@ class Greeting:
 
 
 @dataclass
-class _Heard:
+class Heard:
     """What has come back so far."""
 
     full: int
@@ -119,18 +123,41 @@ class _Heard:
     """Probes that were welcomed with a datagram of full size."""
     noted: set[int] = field(default_factory=set)
     """Bytes of what the process has answered where its kernel adds up."""
+    noted_in_full: list[float] = field(default_factory=list)
+    """When it has answered those of full size."""
+    bound_at: int | None = None
+    """The number of the last hello that was said when the process was first heard."""
+    passes_by: bool = False
+    """The process was left hellos that its programs would have answered, had they seen them."""
 
-    def note(self, kind: int, probe: int, length: int, *, in_kernel: bool) -> None:
+    def note(
+        self, kind: int, number: int, length: int, *, in_kernel: bool, said: int, now: float
+    ) -> None:
+        """Take in the answer to this number; the last hello so far had the number `said`."""
         self.adds_in_kernel |= in_kernel
         if kind == NOTED or length != self.full:
-            self.noted.add(length)
+            self._note_process(number, length, said, now)
         else:
-            self.welcomed.add(probe)
+            self.welcomed.add(probe_of(number))
+
+    def _note_process(self, number: int, length: int, said: int, now: float) -> None:
+        self.noted.add(length)
+        if length == self.full:
+            self.noted_in_full.append(now)
+        if self.bound_at is None:
+            self.bound_at = said
+        self.passes_by |= probe_of(number) == Probe.FULL and number > self.bound_at
 
     @property
     def is_enough(self) -> bool:
         needed = {Probe.FULL, Probe.SHORT}
         return needed <= self.welcomed if self.adds_in_kernel else bool(self.welcomed)
+
+    def is_hopeless(self, now: float) -> bool:
+        """Whether the process alone has been heard for long enough."""
+        noted = self.noted_in_full
+        is_long = len(noted) >= _NOTED_ENOUGH and now - noted[0] >= _NOTED_S
+        return is_long and not self.welcomed
 
 
 class Met(NamedTuple):
@@ -143,29 +170,43 @@ class Met(NamedTuple):
 def greet(sender: socket.socket, address: Address, options: Options, says: Greeting) -> Met:
     """Greet, again and again, until datagrams of full size have come back.
 
-    Raises Timeout where none do within 5 s, or Error where the engine there is another one.
+    Raises Timeout where none do within 5 s, or where the process alone was heard for 1.5 s, or
+    Error where the engine there is another one.
     """
-    heard = _Heard(says.full)
+    heard = Heard(says.full)
     for number in _numbers(says.probes):
         for answer in _exchange(sender, says.hello(number)):
             read = read_greeting(says.keys.down, answer)
             if read is None or not says.is_to(read):
                 continue
             _check_engine(address, options, adds_only_integers=read[4])
-            heard.note(read[0], probe_of(read[6]), len(answer), in_kernel=read[4])
+            kind, again, now = read[0], read[6], time.monotonic()
+            heard.note(kind, again, len(answer), in_kernel=read[4], said=number, now=now)
         if heard.is_enough:
             return Met(number, heard.adds_in_kernel)
-    raise Timeout(_trouble(heard, address, options, says))
+        if heard.is_hopeless(time.monotonic()):
+            break
+    raise Timeout(trouble(heard, address, options, says))
 
 
-def _trouble(heard: _Heard, address: Address, options: Options, says: Greeting) -> str:
+_REDIRECTS = (
+    "redirected packets get lost at its interface. If that is a veth, turn GRO on at the other "
+    "end, `ethtool -K DEV gro on`; a card needs a queue to send by for each processor, `ethtool -L "
+    "DEV combined N`, and must leave tags of VLANs where they are, `ethtool -K DEV rxvlan off`"
+)
+_ELSEWHERE = (
+    "datagrams come in by another interface than its `--interface`: start it with the one that "
+    "they come by"
+)
+
+
+def trouble(heard: Heard, address: Address, options: Options, says: Greeting) -> str:
+    """What gets lost, and what to do."""
     if heard.full in heard.noted:
+        why = _ELSEWHERE if heard.passes_by else f"{_REDIRECTS}; or {_ELSEWHERE}"
         return (
             f"the aggregator at {address} hears this rank, and what its kernel sends does not come "
-            "back: redirected packets get lost at its interface. If that is a veth, turn GRO on "
-            "at the other end, `ethtool -K DEV gro on`; a card needs a queue to send by for each "
-            "processor, `ethtool -L DEV combined N`, and must leave tags of VLANs where they are, "
-            "`ethtool -K DEV rxvlan off`; or start the aggregator with `--transport udp`"
+            f"back: {why}; or start the aggregator with `--transport udp`"
         )
     if heard.noted:
         return (

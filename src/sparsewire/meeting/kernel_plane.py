@@ -9,7 +9,7 @@ import selectors
 import socket
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sparsewire._core import datagram_job, greeting, read_greeting
@@ -35,6 +35,8 @@ _MOST_REST_S = 0.5
 _REMINDER_S = 1.0
 _REMINDER_BYTES = bytes_of(16)
 _CONTRIBUTION = 1
+# Behind the first greeting of a worker, what was on its way then has come.
+_SETTLED_S = 1.0
 _ADVICE = (
     "they come in elsewhere, or several as one; against that, turn tx-udp-segmentation off at the "
     "other end of its cable, as `ethtool -K` does"
@@ -59,6 +61,8 @@ class _Job:
     """The number of the last greeting to the parent."""
     rejected: int = 0
     """Greetings that are not taken."""
+    noted: dict[int, float] = field(default_factory=dict)
+    """When the programs could answer each worker for the first time."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,10 @@ class _Hello:
     def is_fit(self) -> bool:
         """Whether it is no longer than datagrams are, and asks for no more than programs send."""
         return self.size <= DATAGRAM_MAX and self.answer <= KERNEL_DATAGRAM
+
+    @property
+    def is_for_programs(self) -> bool:
+        return self.answer > bytes_of(0)
 
     @property
     def needs(self) -> int:
@@ -230,6 +238,7 @@ class KernelPlane:
         self._plane.bind_worker(hello.job, hello.worker, *sender, hello.number)
         if self._parent and hello.needs > self._plane.way_up(hello.job):
             return self._greet_parent(hello.job, job, self._parent, hello.needs)
+        self._check_way_in(job, hello)
         words = greeting(
             job.keys.down,
             NOTED,
@@ -238,6 +247,18 @@ class KernelPlane:
             number=hello.number,
         )
         self._receiver.sendto(words, sender)
+
+    def _check_way_in(self, job: _Job, hello: _Hello) -> None:
+        """Tell where the programs have not seen what they would have answered."""
+        now = time.monotonic()
+        is_settled = now - job.noted.setdefault(hello.worker, now) >= _SETTLED_S
+        is_unseen = hello.number > self._plane.greeted(hello.job, hello.worker)
+        if is_settled and hello.is_for_programs and is_unseen:
+            self._complain(
+                hello.job,
+                f"greetings pass by {self._interface}, and so will contributions: they come in by "
+                "another interface, which `--interface` has to name",
+            )
 
     def _check_party(self, number: int, job: _Job, party: Party) -> None:
         """Raise Error for a greeting of others than this job's workers."""

@@ -130,6 +130,11 @@ class XdpPlane:
     def has_job(self, job: int) -> bool:
         return job in self._seats
 
+    def greeted(self, job: int, worker: int) -> int:
+        """The number of the last hello of a worker that the programs have seen, or that has moved
+        it. Raises KeyError."""
+        return int(self._workers[self._seats[job].place * WORKERS_MAX + worker].greeted)
+
     def way_up(self, job: int) -> int:
         """Bytes of the longest greeting that the parent has answered; 0: it has answered none.
 
