@@ -22,8 +22,9 @@ inline constexpr std::uint32_t kMostRanks = UINT16_MAX - 2;
 // Greetings are numbered, in the field of the round: each number is larger than the one before. Its
 // rest by kProbes says what a hello finds out.
 inline constexpr std::uint32_t kProbes = 4;
-inline constexpr std::uint32_t kFullProbe = 0;    // whether datagrams of full size pass
-inline constexpr std::uint32_t kNarrowProbe = 3;  // whether short ones do
+inline constexpr std::uint32_t kFullProbe = 0;     // whether datagrams of full size pass
+inline constexpr std::uint32_t kProcessProbe = 2;  // whether the process hears them
+inline constexpr std::uint32_t kNarrowProbe = 3;   // whether short ones pass
 inline constexpr std::uint32_t kMinDatagram = 576;
 inline constexpr std::uint32_t kMaxDatagram = 8972;
 

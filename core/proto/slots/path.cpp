@@ -13,7 +13,9 @@ constexpr int kPausesPerPatience = 8;
 constexpr Microseconds kFirstPause{250'000};
 constexpr Microseconds kLongestPause{1'000'000};
 
-constexpr std::uint32_t kShortOnes = 3;
+// Of so many greetings one finds out what is wrong, by turns whether the path is narrow and whether
+// the process hears.
+constexpr std::uint32_t kFindingOut = 3;
 
 }  // namespace
 
@@ -32,7 +34,7 @@ void SlotPath::trust(PathStep step, Microseconds now) {
   move(step);
   asked_ = 0;
   silence_ = Microseconds{0};
-  is_narrow_ = false;
+  is_noted_ = passes_short_ = false;
   pause_ = std::min(kFirstPause, patience_ / kPausesPerPatience);
   next_ = now + pause_;
 }
@@ -53,7 +55,8 @@ void SlotPath::on_welcome(std::uint64_t number, std::size_t bytes, Microseconds 
 }
 
 void SlotPath::on_noted(std::uint64_t number, std::size_t bytes) {
-  is_narrow_ |= is_answer(number) && bytes < datagram_bytes_;
+  if (!is_answer(number)) return;
+  (bytes < datagram_bytes_ ? passes_short_ : is_noted_) = true;
 }
 
 // A pause counts as long as it was meant to be: a thread that was stopped has not listened.
@@ -65,10 +68,16 @@ std::optional<SlotPath::Hello> SlotPath::ask(Microseconds now) {
   if (silence_ < patience_) pause_ = std::min(pause_, patience_ - silence_);
   next_ = now + pause_;
   move(PathStep::ask);
-  const bool is_short = ++asked_ % kShortOnes == 0;
+  return next_hello();
+}
+
+// What is no longer than the shortest datagram cannot tell a narrow path.
+SlotPath::Hello SlotPath::next_hello() {
   said_ += wire::kProbes;
-  if (is_short) return Hello{said_ + wire::kNarrowProbe, wire::kMinDatagram};
-  return Hello{said_ + wire::kFullProbe, datagram_bytes_};
+  if (++asked_ % kFindingOut != 0) return {said_ + wire::kFullProbe, datagram_bytes_};
+  const bool is_short = asked_ % (2 * kFindingOut) != 0 && wire::kMinDatagram < datagram_bytes_;
+  if (is_short) return {said_ + wire::kNarrowProbe, wire::kMinDatagram};
+  return {said_ + wire::kProcessProbe, datagram_bytes_};
 }
 
 std::optional<Microseconds> SlotPath::next_due() const {

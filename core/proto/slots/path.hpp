@@ -37,8 +37,8 @@ class SlotPath {
   };
 
   // Lost after `patience` without an answer. Greetings are as long as the largest datagram, so
-  // that an answer shows that these pass; every third one is short, to tell a narrow path. Their
-  // numbers are above `greeted`.
+  // that an answer shows that these pass. Every third one finds out what is wrong: it is short, to
+  // tell a narrow path, or for the process alone. Their numbers are above `greeted`.
   SlotPath(Microseconds patience, std::size_t datagram_bytes, std::uint64_t greeted);
 
   // Whether results are awaited now.
@@ -59,8 +59,10 @@ class SlotPath {
   // Nothing was answered for the whole patience. Time in which this end did not run, or did not
   // ask, is not counted. It goes on asking, and an answer makes all good.
   bool is_lost() const { return silence_ >= patience_; }
-  // Short datagrams were answered meanwhile.
-  bool is_narrow() const { return is_narrow_; }
+  // The process has noted greetings of full size meanwhile, so these pass both ways.
+  bool is_noted() const { return is_noted_; }
+  // Only short ones were answered.
+  bool is_narrow() const { return passes_short_ && !is_noted_; }
   Microseconds silence() const { return silence_; }
   PathState state() const { return state_; }
 
@@ -68,6 +70,7 @@ class SlotPath {
   void move(PathStep step) { state_ = next_state(kPathTransitions, state_, step); }
   void trust(PathStep step, Microseconds now);
   bool is_answer(std::uint64_t number) const;
+  Hello next_hello();
 
   const Microseconds patience_;
   const std::size_t datagram_bytes_;
@@ -78,7 +81,8 @@ class SlotPath {
   Microseconds silence_{0};  // what has been waited in vain
   Microseconds pause_{0};    // from the last greeting, or answer, to the next greeting
   Microseconds next_{0};
-  bool is_narrow_ = false;
+  bool is_noted_ = false;
+  bool passes_short_ = false;
 };
 
 }  // namespace sparsewire::proto

@@ -66,8 +66,9 @@ TEST_CASE("a path without answers is lost after its patience, and several greeti
     CHECK(lost == patience);
     CHECK(said.size() >= 8);
     for (std::size_t i = 0; i < said.size(); ++i) {
-      CHECK(said[i].number == 4 * (i + 2) + (i % 3 == 2 ? 3 : 0));
-      CHECK(said[i].bytes == (i % 3 == 2 ? wire::kMinDatagram : kFull));
+      const bool is_short = i % 6 == 2;
+      CHECK(said[i].number == 4 * (i + 2) + (is_short ? 3 : i % 6 == 5 ? 2 : 0));
+      CHECK(said[i].bytes == (is_short ? wire::kMinDatagram : kFull));
     }
   }
 }
@@ -104,14 +105,32 @@ TEST_CASE("answers to what was not said, or was answered before, keep no path") 
   CHECK(lost < 2 * kPatience);
 }
 
-TEST_CASE("a process that hears greetings is no way for the results of its kernel") {
-  SlotPath path(kPatience, kFull, 0);
-  const auto lost =
-      ask_until_lost(path, 2 * kPatience, [&](const SlotPath::Hello& hello, Microseconds) {
-        if (hello.bytes == kFull) path.on_noted(hello.number, hello.bytes);
-      });
-  CHECK(lost == kPatience);
-  CHECK_FALSE(path.is_narrow());
+// What is redirected gets lost: those to the programs are answered by nobody who is heard.
+TEST_CASE(
+    "a process that hears greetings is no way for the results of its kernel, and no narrow one") {
+  for (const bool has_programs : {true, false}) {
+    CAPTURE(has_programs);
+    SlotPath path(kPatience, kFull, 0);
+    const auto lost =
+        ask_until_lost(path, 2 * kPatience, [&](const SlotPath::Hello& hello, Microseconds) {
+          const bool is_of_kernel = hello.number % wire::kProbes == wire::kFullProbe;
+          if (!has_programs || !is_of_kernel) path.on_noted(hello.number, hello.bytes);
+        });
+    CHECK(lost == kPatience);
+    CHECK(path.is_noted());
+    CHECK_FALSE(path.is_narrow());
+  }
+}
+
+TEST_CASE("where all greetings are as short as the shortest, nothing tells a narrow path") {
+  for (const std::size_t full : {std::size_t{560}, std::size_t{576}}) {
+    SlotPath path(kPatience, full, 0);
+    ask_until_lost(path, 2 * kPatience, [&](const SlotPath::Hello& hello, Microseconds) {
+      CHECK(hello.bytes == full);
+      CHECK(hello.number % wire::kProbes != wire::kNarrowProbe);
+    });
+    CHECK_FALSE(path.is_narrow());
+  }
 }
 
 TEST_CASE("time in which a worker did not run counts as one pause") {
