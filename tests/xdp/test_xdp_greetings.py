@@ -193,6 +193,12 @@ def test_a_rack_welcomes_once_its_root_has(programs: Kernel) -> None:
             assert programs.send_down(answered.encoded())[0] == PASS
             assert programs.send(0, hello())[0] == verdict
         assert programs.plane.way_up(JOB) == FULL
+        programs.plane.forget_way_up(JOB)
+        assert programs.send(0, hello(round=8))[0] == PASS
+        programs.send_down(welcomes.but(round=8).encoded())
+        assert programs.send(0, hello(round=9))[0] == PASS
+        programs.send_down(welcomes.but(round=9).encoded())
+        assert programs.send(0, hello(round=10))[0] == REDIRECT
     finally:
         programs.plane.remove_job(JOB)
 

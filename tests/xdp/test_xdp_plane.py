@@ -21,10 +21,11 @@ from xdp_rack import bound
 from sparsewire._core import greeting, read_greeting
 from sparsewire.lab.namespace import Namespace
 from sparsewire.meeting import kernel_plane
-from sparsewire.meeting.greetings import NOTED
+from sparsewire.meeting.greetings import NOTED, WELCOME
 from sparsewire.meeting.kernel_plane import KernelPlane
 from sparsewire.meeting.keys import WayKeys
 from sparsewire.options import DATAGRAM_MAX, Address
+from sparsewire.xdp import XdpPlane
 
 pytestmark = [*needs_kernel, pytest.mark.timeout(60)]
 
@@ -62,6 +63,19 @@ class Beside:
     def asked_for(self, size: int) -> int:
         """The number of the next one of this size."""
         return next(number for number, asked in iter(self.asked, None) if asked == size)
+
+    def welcome(self) -> None:
+        """As the root, what comes there next."""
+        number, size = self.asked()
+        above = (2, 4, 0, 1, SIZE)
+        words = greeting(ABOVE.down, WELCOME, JOB, 1, 1, size, above, number=number)
+        self.root.sendto(words, self.worker.getpeername())
+
+    def is_answered(self) -> bool:
+        """Whether the plane has heard the root's answer to what comes there next."""
+        self.welcome()
+        time.sleep(0.01)
+        return self.plane._jobs[JOB].unanswered <= 1
 
     @property
     def rejected(self) -> int:
@@ -173,6 +187,22 @@ def test_a_rack_greets_its_root_again_by_itself() -> None:
         first = at.asked_for(SIZE)
         seconds = [at.asked_for(112) for _ in range(2)]
         assert first < seconds[0] < seconds[1]
+
+
+def test_a_rack_whose_root_answers_no_more_answers_no_workers(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    forgotten: list[int] = []
+    monkeypatch.setattr(kernel_plane, "_REMINDER_S", 0.05)
+    monkeypatch.setattr(XdpPlane, "forget_way_up", lambda _, job: forgotten.append(job))
+    with beside(in_rack=True) as at:
+        at.greet(1, IN_RACK)
+        for _ in range(8):
+            at.welcome()
+        wait_until(lambda: len(forgotten) >= 2)
+        assert set(forgotten) == {JOB}
+        wait_until(at.is_answered)
+    assert caplog.text.count("answers no datagrams") == 1
 
 
 def test_a_rack_whose_root_cannot_be_reached_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

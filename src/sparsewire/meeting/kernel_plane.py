@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from sparsewire._core import datagram_job, greeting, read_greeting
 from sparsewire.errors import Error
 from sparsewire.meeting.datagrams import KERNEL_DATAGRAM
-from sparsewire.meeting.greetings import HELLO, NOTED, bytes_of, readable
+from sparsewire.meeting.greetings import HELLO, NOTED, WELCOME, bytes_of, readable
 from sparsewire.meeting.keys import WayKeys
 from sparsewire.options import DATAGRAM_MAX, Address
 
@@ -34,6 +34,8 @@ _MOST_REST_S = 0.5
 # How often a rack greets its parent by itself, and how long a greeting that is.
 _REMINDER_S = 1.0
 _REMINDER_BYTES = bytes_of(16)
+# So many in a row that were not answered say that the way there is cut.
+_MOST_UNANSWERED = 3
 _CONTRIBUTION = 1
 # Behind the first greeting of a worker, what was on its way then has come.
 _SETTLED_S = 1.0
@@ -58,7 +60,11 @@ class _Job:
     party: Party | None = None
     """As the first greeting of a rack's workers said, which all others must repeat."""
     said: int = 0
-    """The number of the last greeting to the parent."""
+    """The number of the last greeting to the parent,"""
+    answered: int = 0
+    """and of the last one that it has answered."""
+    unanswered: int = 0
+    """Reminders since then."""
     rejected: int = 0
     """Greetings that are not taken."""
     noted: dict[int, float] = field(default_factory=dict)
@@ -206,7 +212,21 @@ class KernelPlane:
             for number, job in self._jobs.items():
                 with contextlib.suppress(OSError):  # It may be mended by the next time.
                     if job.party:
-                        self._greet_parent(number, job, parent, _REMINDER_BYTES)
+                        self._watch(number, job, parent)
+                        size = max(_REMINDER_BYTES, self._plane.way_up(number))
+                        self._greet_parent(number, job, parent, size)
+
+    def _watch(self, number: int, job: _Job, parent: Address) -> None:
+        """Where the parent answers no more, have no worker answered, so that they find it out."""
+        job.unanswered += 1
+        if job.unanswered <= _MOST_UNANSWERED:
+            return
+        self._plane.forget_way_up(number)
+        self._complain(
+            number,
+            f"the parent at {parent} answers no datagrams: look at the firewall (UDP, both ways), "
+            "the route and the MTU",
+        )
 
     def _hear(self, data: bytes, sender: tuple[str, int]) -> None:
         """Hear out what is for a job here."""
@@ -217,6 +237,8 @@ class KernelPlane:
                 return
             if data[1] == _CONTRIBUTION:
                 return self._complain(number, f"contributions pass by {self._interface}: {_ADVICE}")
+            if data[1] == WELCOME:
+                return _hear_parent(data, number, job)
             hello = _hello_in(data, number, job)
             if hello:
                 self._take(job, hello, Address(*sender[:2]))
@@ -290,6 +312,13 @@ class KernelPlane:
         if (job, text) not in self._complaints:
             self._complaints.add((job, text))
             _log.warning("job %016x: %s", job, text)
+
+
+def _hear_parent(data: bytes, number: int, job: _Job) -> None:
+    """It is there, where this is a new answer of its own."""
+    read = read_greeting(job.above.down, data) if job.above else None
+    if read and read[:3] == (WELCOME, number, job.epoch) and job.answered < read[6] <= job.said:
+        job.answered, job.unanswered = read[6], 0
 
 
 def _hello_in(data: bytes, number: int, job: _Job) -> _Hello | None:

@@ -142,6 +142,14 @@ class XdpPlane:
         """
         return int(self._parents[self._seats[job].place].way_up)
 
+    def forget_way_up(self, job: int) -> None:
+        """Answer no workers any more, until the parent has answered again. Raises KeyError."""
+        place = self._seats[job].place
+        parent = self._parents[place]
+        if parent.way_up:
+            parent.way_up = 0
+            self._parents[place] = parent
+
     def remove_job(self, job: int) -> None:
         """Take no more contributions of a job, and forget its sums. Raises KeyError."""
         place = self._seats.pop(job).place
