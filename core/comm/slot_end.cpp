@@ -28,6 +28,14 @@ std::size_t full_size(const LanePlace& place) {
   return wire::datagram_head(1) + block * element_size(DType::int32);
 }
 
+// As sparsewire.meeting.greetings has it.
+constexpr const char* kWayOfKernel =
+    "the aggregator's process hears this rank, and what its kernel sends does not come back: "
+    "redirected packets get lost at its interface, or datagrams come in by another one. If it is a "
+    "veth, turn GRO on at the other end, `ethtool -K DEV gro on`; a card needs a queue to send by "
+    "for each processor, `ethtool -L DEV combined N`, and must leave tags of VLANs where they are, "
+    "`ethtool -K DEV rxvlan off`";
+
 std::string seconds_of(proto::Microseconds time) {
   const auto tenths = time.count() / 100'000;
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
@@ -92,7 +100,9 @@ void SlotEnd::send(proto::Microseconds now) {
   note_errors(now);
 }
 
+// What finds no room is not said, and so its silence says nothing of the path.
 void SlotEnd::greet(proto::Microseconds now) {
+  if (!socket_.has_room()) return;
   const auto hello = path_.ask(now);
   if (!hello) return;
   const std::span<std::byte> out = socket_.room().first(hello->bytes);
@@ -116,7 +126,8 @@ bool SlotEnd::has_work(proto::Microseconds now) const {
 
 std::optional<proto::Microseconds> SlotEnd::next_due() const {
   std::optional<proto::Microseconds> first;
-  for (const auto& due : {worker_.next_timer(), socket_.next_due(), path_.next_due()}) {
+  const auto greeting_due = socket_.has_room() ? path_.next_due() : std::nullopt;
+  for (const auto& due : {worker_.next_timer(), socket_.next_due(), greeting_due}) {
     if (due) first = std::min(first.value_or(*due), *due);
   }
   return first;
@@ -135,7 +146,8 @@ void SlotEnd::note_errors(proto::Microseconds now) {
 }
 
 Error SlotEnd::loss() const {
-  std::string text = place_.who() + ": datagrams to the aggregator at " + address_ +
+  const std::string above = datagrams_.racks > 1 ? ", or from there to its parent," : "";
+  std::string text = place_.who() + ": datagrams to the aggregator at " + address_ + above +
                      " no longer pass, although its connection lives: none was answered for " +
                      seconds_of(path_.silence());
   if (error_) text += ", and the system says: " + error_.message();
@@ -151,6 +163,7 @@ std::string SlotEnd::advice() const {
     return "the MTU has shrunk: they have " + size + " bytes, and the path takes " + fits +
            ". Restore it, or set SPARSEWIRE_DATAGRAM=" + fits + " on all ranks";
   }
+  if (path_.is_noted()) return kWayOfKernel;
   if (path_.is_narrow()) {
     return "short ones pass, so the MTU of the path has shrunk: they have " + size +
            " bytes. Restore it, or set SPARSEWIRE_DATAGRAM lower on all ranks";
