@@ -78,8 +78,11 @@ void JobSlots::greet(const wire::Datagram& hello, std::size_t size, const net::A
   if (!greeting || !agrees(*greeting)) return void(++rejected_);
   if (!seats(worker, hello.header.round, from)) return void(++rejected_);
   if (!parent_) return answer(worker, size, socket);
-  greeters_[worker].awaits = size;
+  Greeter& greeter = greeters_[worker];
   greet_parent(size);
+  if (size <= greeter.awaits) return;
+  greeter.awaits = size;
+  greeter.asked = said_;
 }
 
 // A worker is where its latest greeting came from, as its address may change on the way. Greetings
@@ -129,18 +132,20 @@ void JobSlots::greet_parent(std::size_t size) {
       size, parent_->keys->up, *parent_->socket, {});
 }
 
+// A short one is no answer to a long greeting, which may come yet: it tells of a narrow path.
 void JobSlots::on_welcome(const wire::DatagramHeader& welcome, std::size_t size,
                           net::UdpSocket& socket) {
-  const bool is_answer = welcome.round > answered_ && welcome.round <= said_;
-  if (welcome.worker != greeting_->rack || !is_answer) return void(++rejected_);
-  answered_ = welcome.round;
-  parent_adds_ = welcome.dtype;
-  for (std::uint16_t worker = 0; worker < greeters_.size(); ++worker) {
-    const std::size_t awaited = greeters_[worker].awaits;
-    if (awaited == 0 || awaited > size) continue;
-    greeters_[worker].awaits = 0;
-    answer(worker, awaited, socket);
+  const bool is_mine = welcome.worker == greeting_->rack && welcome.round <= said_;
+  bool is_awaited = false;
+  for (std::uint16_t worker = 0; is_mine && worker < greeters_.size(); ++worker) {
+    Greeter& greeter = greeters_[worker];
+    if (greeter.awaits == 0 || welcome.round < greeter.asked) continue;
+    is_awaited = true;
+    parent_adds_ = welcome.dtype;
+    answer(worker, std::min(greeter.awaits, size), socket);
+    if (size >= greeter.awaits) greeter.awaits = 0;
   }
+  if (!is_awaited) ++rejected_;
 }
 
 void JobSlots::answer(std::uint16_t worker, std::size_t size, net::UdpSocket& socket) const {

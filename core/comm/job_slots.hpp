@@ -59,7 +59,8 @@ class JobSlots {
   struct Greeter {
     std::uint64_t number = 0;  // of the last one that was taken; 0: none so far
     net::Address before = {};  // where that one has moved it from, as long as it may move back
-    std::size_t awaits = 0;    // bytes of the one that is to be answered once the parent answers
+    std::size_t awaits = 0;    // bytes of the longest that is answered once the parent answers,
+    std::uint64_t asked = 0;   // one of this number or a later one
   };
 
   proto::SlotPool pool(const wire::Greeting& greeting) const;
@@ -87,7 +88,6 @@ class JobSlots {
   std::unique_ptr<proto::SlotAggregator> slots_;
   std::vector<proto::SlotAggregator::Outgoing> outbox_;
   std::uint64_t said_ = 0;              // greetings to the parent
-  std::uint64_t answered_ = 0;          // the number of the last one that it answered
   DType parent_adds_ = DType::float32;  // what a welcome says
   std::uint64_t rejected_ = 0;
 };

@@ -41,8 +41,12 @@ void RackAggregator::add_job(std::uint64_t job, std::uint32_t world_size, const 
     if (jobs_.contains(job)) return;
     const JobSlots::Parent parent{&parent_, above,
                                   [this, job](std::size_t bytes) { return reserve(job, bytes); }};
-    jobs_[job].slots = std::make_unique<JobSlots>(job, world_size, seal, parent);
-    ++counts_.jobs_served;
+    const auto add = [&]() -> Status {
+      jobs_[job].slots = std::make_unique<JobSlots>(job, world_size, seal, parent);
+      ++counts_.jobs_served;
+      return {};
+    };
+    if (guarded(add)) forget(job);
   });
 }
 
@@ -78,7 +82,6 @@ void RackAggregator::close() {
 void RackAggregator::progress(Clock::time_point now) {
   const proto::Microseconds time = microseconds_of(now);
   for (net::UdpSocket* const socket : {&parent_, &workers_}) {
-    if (!socket->is_readable()) continue;
     socket->receive(time, [&](std::span<std::byte> data, const net::Address& from) {
       take(data, from, *socket);
     });
