@@ -118,6 +118,60 @@ TEST_CASE("a datagram that finds no memory ends its job, and no other") {
   }
 }
 
+// A job of two workers that has no ranks: nothing but the aggregator's thread asks for memory.
+class Greeters {
+ public:
+  Greeters(SlotAggregators& aggregators, std::uint64_t job)
+      : to_(aggregators.address(0)),
+        job_(job),
+        mesh_(dedicated_mesh(topology_of(2, 1, 1), job, aggregators.all(),
+                             {{5, std::make_shared<wire::WayKeys>(keys_)}})) {}
+
+  void greet(const Socket& from) {
+    Buffer hello(64);
+    wire::encode_greeting({.kind = wire::DatagramKind::hello,
+                           .columns = 0,
+                           .job = job_,
+                           .epoch = 5,
+                           .round = ++number_},
+                          {.workers = 2, .world_size = 2, .datagram_bytes = 1472}, hello);
+    keys_.up.seal(hello);
+    send_to(from, to_, hello);
+  }
+
+ private:
+  const net::Address to_;
+  const std::uint64_t job_;
+  const wire::WayKeys keys_ = keys_of(job_, 0, 1472);
+  std::vector<Sockets> mesh_;
+  std::uint64_t number_ = 0;
+};
+
+// Each greeting comes from elsewhere, so that the answer to it asks for memory.
+TEST_CASE("an answer that finds no memory ends its job, and the others go on") {
+  const Allocations::Spared spared;
+  for (std::int64_t skipped = 0; skipped < 8; ++skipped) {
+    CAPTURE(skipped);
+    SlotAggregators aggregators(1);
+    Greeters hit(aggregators, 1), other(aggregators, 2);
+    wait_until([&] { return aggregators[0].stats().workers == 4; });
+    Allocations::refuse(skipped, 1);
+    std::vector<Socket> from;
+    wait_until([&] {
+      hit.greet(from.emplace_back(bound_socket(AF_INET)));
+      return Allocations::asked() > skipped;
+    });
+    Allocations::stop_refusing();
+    const Socket here = bound_socket(AF_INET);
+    std::array<std::byte, 64> answer;
+    wait_until([&] {
+      other.greet(here);
+      return ::recv(here.fd(), answer.data(), answer.size(), 0) == 64;
+    });
+    aggregators[0].close();
+  }
+}
+
 TEST_CASE("an aggregator that runs out of memory ends its jobs, and goes on") {
   Random random(3);
   Collective collective =
