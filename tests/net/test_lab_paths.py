@@ -22,6 +22,8 @@ VICTIM = 1
 PEER_TIMEOUT_S = 3.0
 # Beyond the peer timeout: what a busy machine takes to see it, and to tell all others.
 SLACK_S = 2.5
+# What a rack's aggregator in the kernel takes to see that its root answers no more.
+RACK_SEES_S = 4.0
 ELEMENTS = 300_000
 NO_DEADLINE_S = 90.0
 RULES = """
@@ -116,7 +118,16 @@ def test_datagrams_of_a_rack_that_pass_no_more_end_the_job(place: int) -> None:
     """Also where it is on the way from the rack's aggregator to the root that they get lost."""
     with lab_of("udp", racks=2, levels=2, aggregators=3) as lab:
         told = change_in_the_middle(lab, lambda: block(lab, place, "out", "in"))
-    check_all_fail(*told, "firewall")
+    check_all_fail(*told, "firewall", "or from there to its parent")
+
+
+@lab_test
+@pytest.mark.timeout(150)
+def test_datagrams_of_the_root_that_pass_no_more_end_the_job_of_racks_in_the_kernel() -> None:
+    """A rack's aggregator takes a few seconds to see it, before its workers can."""
+    with lab_of("xdp", racks=2, levels=2, aggregators=3) as lab:
+        changed, told = change_in_the_middle(lab, lambda: block(lab, RANKS, "out", "in"))
+    check_all_fail(changed + RACK_SEES_S, told, "firewall", "or from there to its parent")
 
 
 @lab_test
