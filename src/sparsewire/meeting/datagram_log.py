@@ -22,7 +22,7 @@ _ADVICE = {
 }
 _LOST = {
     "datagrams_overrun": "found no room in the receive buffer (the sysctl net.core.rmem_max)",
-    "datagrams_dropped": "were not sent for want of room",
+    "datagrams_dropped": "were not sent, for want of room or because the system refused them",
 }
 
 
