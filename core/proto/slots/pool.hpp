@@ -29,7 +29,8 @@ struct SlotPool {
 };
 
 // Datagrams that a worker sends before it has heard anything: no more than TCP (RFC 6928), and what
-// all workers send at once fits into a receive buffer of 208 KiB, twice that as Linux counts.
+// all workers send at once fits into a receive buffer of 208 KiB, twice that as Linux counts, as
+// long as there are no more than 128 of them.
 constexpr std::size_t first_window(const SlotPool& pool) {
   constexpr std::size_t kOfAll = 128, kOfOne = 10, kOrdinaryBytes = 1472;
   const std::size_t of_all =
