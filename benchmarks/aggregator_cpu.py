@@ -169,7 +169,7 @@ def _join(core: Aggregator, worker: int, workers: int) -> socket.socket:
 
 def _greet(wire: Wire, core: Aggregator, workers: int) -> None:
     """Have it learn where workers' datagrams come from."""
-    party = workers, workers, 0, 1, DATAGRAM
+    party = workers, workers, 0, 1, DATAGRAM, 1
     deadline = time.monotonic() + PATIENCE_S
     for number in itertools.count(1):
         if core.stats()["datagrams_sent"] >= workers:

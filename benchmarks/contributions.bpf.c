@@ -50,7 +50,7 @@ int make(struct xdp_md* ctx) {
   const __u64 nh = nh_values((__u32*)(frame.datagram + 1), frame.end,
                              steps <= MAX_STEPS ? steps : 0, &job->keys.up);
   frame.datagram->tag = tag_of(frame.datagram, nh, steps, &job->keys.up);
-  const struct worker* from = worker_of(0, number % shape.workers);
+  const struct worker* from = worker_of(0, number % shape.workers, 0);
   if (!from) return XDP_DROP;
   // What a worker sends is an answer with its ends reversed.
   struct iphdr* ip = frame.ip;

@@ -29,7 +29,7 @@ from sparsewire.lab.namespace import Namespace
 from sparsewire.xdp import XdpPlane, libbpf
 from sparsewire.xdp.libbpf import library
 from sparsewire.xdp.loader import Programs, interface_index, link
-from sparsewire.xdp.maps import Job, Map, Worker
+from sparsewire.xdp.maps import Job, Map, Worker, place_of
 
 HERE = Path(__file__).parent
 NEAR, FAR = "near0", "far0"
@@ -72,7 +72,7 @@ def generator(path: Path, workers: int, block: int) -> Programs:
     for worker in range(workers):
         at = Worker.at(HOST, 5000 + worker)
         at.local = Worker.at(AGGREGATOR, PORT).address
-        addresses[worker] = at
+        addresses[place_of(0, worker, 0)] = at
     programs.attach("drop", FAR, libbpf.ATTACH_XDP)
     return programs
 

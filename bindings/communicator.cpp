@@ -144,7 +144,7 @@ bool wait(const comm::Operation& self, std::optional<double> timeout) {
 void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_size,
                        std::vector<std::vector<int>> sockets, bool dedicated, std::uint32_t block,
                        std::uint32_t window, double peer_timeout, std::vector<std::uint32_t> hosts,
-                       std::vector<int> datagrams, std::uint32_t datagram_bytes,
+                       std::vector<std::vector<int>> datagrams, std::uint32_t datagram_bytes,
                        const std::vector<WayKeyBytes>& datagram_keys, std::uint64_t job,
                        std::uint32_t epoch, bool fixed_point, const std::string& disturb,
                        std::pair<std::uint16_t, std::uint16_t> worker, bool in_kernel,
@@ -154,8 +154,12 @@ void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_
   net::Sockets owned(std::move(sockets));
   std::shared_ptr<comm::DatagramPlace> place;
   if (!datagrams.empty()) {
-    require(datagram_keys.size() == datagrams.size(), "datagram_keys: not one for each socket");
-    net::Sockets ends(std::vector<std::vector<int>>{std::move(datagrams)});
+    net::Sockets ends(std::move(datagrams));
+    for (std::size_t flow = 0; flow < ends.lanes(); ++flow) {
+      require(datagram_keys.size() == ends.of_lane(flow).size(),
+              "datagram_keys: not one for each aggregator");
+    }
+    require(ends.lanes() <= wire::kMostFlows, "datagrams: too many flows");
     std::vector<wire::WayKeys> keys;
     for (const auto& each : datagram_keys) keys.push_back(way_keys_of(each, datagram_bytes));
     place = std::make_shared<comm::DatagramPlace>(
@@ -167,7 +171,7 @@ void init_communicator(comm::Communicator* self, Rank rank, std::uint32_t world_
   }
   if (owned.peers() == 0) throw std::invalid_argument("sockets: none given");
   if (place && place->sockets.peers() != owned.peers()) {
-    throw std::invalid_argument("datagrams: not one socket for each aggregator");
+    throw std::invalid_argument("datagrams: not one socket of a flow for each aggregator");
   }
   const wire::Topology topology{
       .world_size = world_size,
@@ -353,9 +357,10 @@ void bind_communicator(nb::module_& m) {
   nb::class_<comm::Communicator>(m, "Communicator")
       .def("__init__", &init_communicator, "rank"_a, "world_size"_a, "sockets"_a, nb::kw_only(),
            "dedicated"_a = false, "block"_a = 256, "window"_a = 0, "peer_timeout"_a = 30.0,
-           "hosts"_a = std::vector<std::uint32_t>{}, "datagrams"_a = std::vector<int>{},
-           "datagram_bytes"_a = 0, "datagram_keys"_a = std::vector<WayKeyBytes>{}, "job"_a = 0,
-           "epoch"_a = 0, "fixed_point"_a = false, "disturb"_a = "",
+           "hosts"_a = std::vector<std::uint32_t>{},
+           "datagrams"_a = std::vector<std::vector<int>>{}, "datagram_bytes"_a = 0,
+           "datagram_keys"_a = std::vector<WayKeyBytes>{}, "job"_a = 0, "epoch"_a = 0,
+           "fixed_point"_a = false, "disturb"_a = "",
            "worker"_a = std::pair<std::uint16_t, std::uint16_t>(), "in_kernel"_a = false,
            "rack"_a = std::pair<std::uint32_t, std::uint32_t>(0, 1),
            "greeting"_a = std::pair<std::uint64_t, std::uint16_t>(0, 0),

@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::size_t kLeastGreeting = wire::kDatagramHeaderBytes + wire::kGreetingBytes;
 
-using Party = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;
+using Party = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
+                         std::uint32_t>;
 
 std::span<const std::byte> bytes_of(const nb::bytes& data) {
   return {static_cast<const std::byte*>(data.data()), data.size()};
@@ -25,12 +26,14 @@ std::span<const std::byte> bytes_of(const nb::bytes& data) {
 
 nb::bytes greeting(const nb::bytes& key, int kind, std::uint64_t job, std::uint32_t epoch,
                    std::uint16_t worker, std::size_t size, const Party& party,
-                   bool adds_only_integers, std::uint64_t number, std::uint16_t block) {
+                   bool adds_only_integers, std::uint64_t number, std::uint16_t block,
+                   std::uint16_t flow) {
   require(wire::is_greeting(static_cast<wire::DatagramKind>(kind)), "no greeting");
   require(size >= kLeastGreeting && size <= wire::kMaxDatagram, "no size of a datagram");
   std::vector<std::byte> out(size);
   wire::encode_greeting({.kind = static_cast<wire::DatagramKind>(kind),
                          .worker = worker,
+                         .slot = wire::first_slot_of(flow),
                          .columns = 0,
                          .job = job,
                          .epoch = epoch,
@@ -42,8 +45,8 @@ nb::bytes greeting(const nb::bytes& key, int kind, std::uint64_t job, std::uint3
   return nb::bytes(out.data(), out.size());
 }
 
-// Kind, job, epoch, worker, whether only integers are added, the party, the number and the block;
-// nothing for what is no greeting under this key.
+// Kind, job, epoch, worker, whether only integers are added, the party, the number, the block and
+// the flow; nothing for what is no greeting under this key.
 nb::object read_greeting(const nb::bytes& key, const nb::bytes& data) {
   const auto in = bytes_of(data);
   if (!datagram_key_of(key, in.size()).is_sealed(in)) return nb::none();
@@ -55,8 +58,8 @@ nb::object read_greeting(const nb::bytes& key, const nb::bytes& data) {
   return nb::make_tuple(static_cast<int>(header.kind), header.job, header.epoch, header.worker,
                         header.dtype == DType::int32,
                         Party(greeting->workers, greeting->world_size, greeting->rack,
-                              greeting->racks, greeting->datagram_bytes),
-                        header.round, header.block);
+                              greeting->racks, greeting->datagram_bytes, greeting->flows),
+                        header.round, header.block, wire::flow_of(header.slot, greeting->flows));
 }
 
 nb::object datagram_job(const nb::bytes& data) {
@@ -85,7 +88,7 @@ std::optional<net::Disturbance> disturbance_of(const std::string& text) {
 
 void bind_datagrams(nb::module_& m) {
   m.def("greeting", &greeting, "key"_a, "kind"_a, "job"_a, "epoch"_a, "worker"_a, "size"_a,
-        "party"_a, "adds_only_integers"_a = false, "number"_a = 0, "block"_a = 0);
+        "party"_a, "adds_only_integers"_a = false, "number"_a = 0, "block"_a = 0, "flow"_a = 0);
   m.def("read_greeting", &read_greeting, "key"_a, "data"_a);
   m.def("datagram_job", &datagram_job, "data"_a);
 }

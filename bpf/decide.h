@@ -64,7 +64,7 @@ static __always_inline enum decision greet(const struct frame* frame, struct spe
   if (!is_block(in->block)) return LEFT_ALONE;
   if (speaker->parent && bytes_of(in->block / STEP) > speaker->parent->way_up) return LEFT_ALONE;
   if (!is_fresh(frame, speaker->who)) return LEFT_ALONE;
-  *reply = welcome(in, speaker->job_index);
+  *reply = welcome(in, speaker->job_index, speaker->flow);
   return ANSWERED;
 }
 

@@ -8,11 +8,13 @@
 
 #include "tag.h"
 
-enum { MAX_JOBS = 8, MAX_WORKERS = 32 };
+enum { MAX_JOBS = 8, MAX_WORKERS = 32, MAX_FLOWS = 8 };
 
 struct job {
   __u32 epoch;
   __u32 workers;
+  __u32 flows;  // of each worker
+  __u32 zero;
   struct way_keys keys;
   struct way_keys above;  // between the parent and its workers, where there is one
 };
@@ -28,6 +30,7 @@ struct address {
 };
 enum { MAPPED = 0xffff0000 };  // the third word then
 
+// One flow of a worker.
 struct worker {
   // Bound by the process that answers its hello; port 0: nobody.
   struct address address;
@@ -65,10 +68,10 @@ struct {
   __type(value, struct job);
 } jobs SEC(".maps");
 
-// Of job j: 32 j to 32 j + 31.
+// Of worker w of job j: 8 (32 j + w) to 8 (32 j + w) + 7, by flow.
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
-  __uint(max_entries, MAX_JOBS* MAX_WORKERS);
+  __uint(max_entries, MAX_JOBS * MAX_WORKERS * MAX_FLOWS);
   __type(key, __u32);
   __type(value, struct worker);
 } workers SEC(".maps");
@@ -103,9 +106,16 @@ struct {
       });
 } copies SEC(".maps");
 
-static __always_inline struct worker* worker_of(__u32 job, __u32 worker) {
-  const __u32 index = job * MAX_WORKERS + worker;
-  return worker < MAX_WORKERS ? bpf_map_lookup_elem(&workers, &index) : 0;
+// Slots are dealt out to flows in runs. A greeting has the first slot of its flow.
+enum { SLOTS_IN_RUN = 8 };
+
+static __always_inline __u32 flow_of(const struct job* job, __u32 slot) {
+  return slot / SLOTS_IN_RUN % job->flows;
+}
+
+static __always_inline struct worker* worker_of(__u32 job, __u32 worker, __u32 flow) {
+  const __u32 index = (job * MAX_WORKERS + worker) * MAX_FLOWS + flow;
+  return worker < MAX_WORKERS && flow < MAX_FLOWS ? bpf_map_lookup_elem(&workers, &index) : 0;
 }
 
 static __always_inline struct parent* parent_of(__u32 job) {

@@ -29,8 +29,7 @@ static long post(__u32 number, void* context) {
   struct __sk_buff* skb = letter->skb;
   struct frame frame;
   const struct reply* reply = &letter->reply;
-  const struct worker* to =
-      receiver(job_index_of(reply->place), reply->to == EVERYONE ? number : reply->to);
+  const struct worker* to = receiver(reply->place, reply->to == EVERYONE ? number : reply->to);
   if (!to || !to->is_known) return 0;
   // Those that went before share the bytes.
   if (bpf_skb_pull_data(skb, letter->headers + sizeof(struct datagram))) return 0;

@@ -66,8 +66,8 @@ static __always_inline const struct tag_key* reply_key(const struct job* job,
 
 // A welcome is as long as a result with the block that the hello names. It goes the way of results,
 // so whoever gets it will get those.
-static __always_inline struct reply welcome(const struct datagram* hello, __u32 job) {
-  return (struct reply){.place = job * MAX_SLOTS * 2,
+static __always_inline struct reply welcome(const struct datagram* hello, __u32 job, __u32 flow) {
+  return (struct reply){.place = (job * MAX_SLOTS + flow * SLOTS_IN_RUN) * 2,
                         .round = hello->round,
                         .block = hello->block,
                         .kind = WELCOME,
@@ -80,9 +80,13 @@ static __always_inline __u32 reply_steps(const struct reply* reply, const struct
   return steps <= MAX_STEPS ? steps : 0;
 }
 
-static __always_inline struct worker* receiver(__u32 job, __u32 number) {
-  struct parent* parent = parent_of(job);
-  return number != PARENT ? worker_of(job, number) : parent ? &parent->at : 0;
+// A worker gets it by the flow of its slot.
+static __always_inline struct worker* receiver(place place, __u32 number) {
+  const __u32 index = job_index_of(place);
+  struct parent* parent = parent_of(index);
+  const struct job* job = job_at(place);
+  if (number == PARENT) return parent ? &parent->at : 0;
+  return job ? worker_of(index, number, flow_of(job, place / 2 % MAX_SLOTS)) : 0;
 }
 
 // In whose name it goes: whose contribution was the last, or the rack's.

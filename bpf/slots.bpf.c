@@ -70,7 +70,7 @@ int copy(struct xdp_md* ctx) {
   __u32 number = *frame.to % 256;
   // All copies of one result pass here one by one, on one processor.
   if (number == EVERYONE) number = version->told++;
-  const struct worker* to = receiver(job_index_of(place), number);
+  const struct worker* to = receiver(place, number);
   if (!to || !to->is_known) return XDP_DROP;
   address_to(&frame, to, sums_in(&frame));
   return XDP_PASS;

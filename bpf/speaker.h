@@ -13,6 +13,7 @@ static __always_inline bool is_of_worker(const struct datagram* in) {
 struct speaker {
   __u32 job_index;
   const struct job* job;
+  __u32 flow;             // of the worker
   struct worker* who;     // the worker, or the parent
   struct parent* parent;  // if the job has one
 };
@@ -38,7 +39,11 @@ static __always_inline void look_up(const struct datagram* in, struct speaker* s
   struct parent* parent = parent_of(*index);
   speaker->job = bpf_map_lookup_elem(&jobs, index);
   speaker->parent = parent && parent->at.port ? parent : 0;
-  speaker->who = is_of_worker(in) ? worker_of(*index, in->worker) : parent ? &parent->at : 0;
+  if (!speaker->job) return;
+  speaker->flow = flow_of(speaker->job, in->slot);
+  speaker->who = is_of_worker(in) ? worker_of(*index, in->worker, speaker->flow)
+                 : parent         ? &parent->at
+                                  : 0;
 }
 
 static __always_inline bool is_known(const struct frame* frame, const struct speaker* speaker) {

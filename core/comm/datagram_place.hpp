@@ -1,4 +1,4 @@
-// Where a communicator's datagrams go: a socket to each of its aggregators, and what they are
+// Where a communicator's datagrams go: the sockets to each of its aggregators, and what they are
 // sealed with.
 #pragma once
 
@@ -25,7 +25,7 @@ inline constexpr std::uint16_t kSlots = 128;
 inline constexpr std::size_t kMostInMessageToKernel = 8;
 
 struct DatagramPlace {
-  net::Sockets sockets;  // one lane: connected, by aggregator
+  net::Sockets sockets;  // connected, by flow (in place of lanes) and aggregator
   std::uint64_t job;
   std::uint32_t epoch;
   std::vector<wire::WayKeys> keys;  // by aggregator
@@ -39,12 +39,15 @@ struct DatagramPlace {
   std::uint64_t greeted = 0;  // the largest number that a greeting had so far
   std::uint16_t block = 0;    // of the answer that greetings ask of a kernel; 0: of a process
 
+  std::uint32_t flows() const { return static_cast<std::uint32_t>(sockets.lanes()); }
+
   wire::Greeting greeting(const wire::Topology& topology) const {
     return {.workers = workers,
             .world_size = topology.world_size,
             .rack = rack,
             .racks = racks,
-            .datagram_bytes = topology.datagram_bytes};
+            .datagram_bytes = topology.datagram_bytes,
+            .flows = flows()};
   }
 
   std::size_t most_in_message() const {

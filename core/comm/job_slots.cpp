@@ -29,7 +29,7 @@ void JobSlots::begin(const wire::Topology& topology) {
   const wire::Greeting flat{.workers = topology.world_size,
                             .world_size = topology.world_size,
                             .datagram_bytes = topology.datagram_bytes};
-  if (!greeting_) greeting_ = flat;
+  if (!greeting_) settle(flat);
   greeting_->datagram_bytes = topology.datagram_bytes;
   begin(*greeting_);
 }
@@ -53,10 +53,9 @@ void JobSlots::on_datagram(std::span<std::byte> data, const net::Address& from,
   if (!is_mine(datagram, data, seal_.keys->up)) return void(++rejected_);
   const wire::DatagramHeader& header = datagram->header;
   if (header.kind == wire::DatagramKind::hello) return greet(*datagram, data.size(), from, socket);
-  const bool is_here = header.worker < addresses_.size() && addresses_[header.worker] == from;
-  if (!slots_ || !is_here) return void(++rejected_);
+  if (!slots_ || !flows_.is_at(header.worker, header.slot, from)) return void(++rejected_);
   slots_->on_datagram(*datagram, outbox_);
-  send_all(socket);
+  send_all(header.slot, socket);
 }
 
 void JobSlots::on_parent(std::span<std::byte> data, net::UdpSocket& socket) {
@@ -66,59 +65,41 @@ void JobSlots::on_parent(std::span<std::byte> data, net::UdpSocket& socket) {
     return on_welcome(datagram->header, data.size(), socket);
   }
   slots_->on_parent(*datagram, outbox_);
-  send_all(socket);
+  send_all(datagram->header.slot, socket);
 }
 
 // --- Greetings ---
 
 void JobSlots::greet(const wire::Datagram& hello, std::size_t size, const net::Address& from,
                      net::UdpSocket& socket) {
-  const std::uint16_t worker = hello.header.worker;
+  const auto [worker, slot] = std::pair(hello.header.worker, hello.header.slot);
   const auto greeting = wire::decode_greeting(hello);
   if (!greeting || !agrees(*greeting)) return void(++rejected_);
-  if (!seats(worker, hello.header.round, from)) return void(++rejected_);
-  if (!parent_) return answer(worker, size, socket);
-  Greeter& greeter = greeters_[worker];
+  if (!flows_.take(worker, slot, hello.header.round, from)) return void(++rejected_);
+  if (!parent_) return answer({worker, slot, size}, socket);
   greet_parent(size);
-  if (size <= greeter.awaits) return;
-  greeter.awaits = size;
-  greeter.asked = said_;
-}
-
-// A worker is where its latest greeting came from, as its address may change on the way. Greetings
-// are numbered, so an old one that somebody sends again moves nothing. Where a copy overtakes the
-// greeting itself, that comes with the same number from where the worker was, and moves it back,
-// once: from then on copies of it move nothing, either.
-bool JobSlots::seats(std::uint16_t worker, std::uint64_t number, const net::Address& from) {
-  Greeter& greeter = greeters_[worker];
-  if (number > greeter.number) {
-    const net::Address before = std::exchange(addresses_[worker], from);
-    greeter.number = number;
-    greeter.before = before == from ? net::Address{} : before;
-    return true;
-  }
-  const bool was_overtaken =
-      number != 0 && number == greeter.number && from == greeter.before && from != net::Address{};
-  if (was_overtaken) addresses_[worker] = std::exchange(greeter.before, {});
-  return was_overtaken;
+  flows_.wait({worker, slot, size}, said_);
 }
 
 bool JobSlots::agrees(const wire::Greeting& greeting) {
   if (greeting_) return greeting == *greeting_;
   const bool has_place = parent_ || greeting.racks == 1;
-  if (!has_place || greeting.world_size != addresses_.size()) return false;
+  if (!has_place || greeting.world_size != world_size_) return false;
   if (parent_) {
     if (!parent_->reserve(proto::SlotAggregator::memory_needed(pool(greeting)))) return false;
     begin(greeting);
   }
-  greeting_ = greeting;
-  addresses_.resize(greeting.workers);
-  greeters_.resize(greeting.workers);
+  settle(greeting);
   return true;
 }
 
+void JobSlots::settle(const wire::Greeting& greeting) {
+  greeting_ = greeting;
+  flows_ = WorkerFlows(greeting.workers, greeting.flows);
+}
+
 // The way of a rack's workers ends at the root: each of their greetings is passed on, as long as it
-// is, and answered with the parent's answer.
+// is, and answered with the parent's answer. One flow goes up, whatever the workers have.
 void JobSlots::greet_parent(std::size_t size) {
   say({.kind = wire::DatagramKind::hello,
        .worker = static_cast<std::uint16_t>(greeting_->rack),
@@ -132,31 +113,26 @@ void JobSlots::greet_parent(std::size_t size) {
       size, parent_->keys->up, *parent_->socket, {});
 }
 
-// A short one is no answer to a long greeting, which may come yet: it tells of a narrow path.
 void JobSlots::on_welcome(const wire::DatagramHeader& welcome, std::size_t size,
                           net::UdpSocket& socket) {
   const bool is_mine = welcome.worker == greeting_->rack && welcome.round <= said_;
-  bool is_awaited = false;
-  for (std::uint16_t worker = 0; is_mine && worker < greeters_.size(); ++worker) {
-    Greeter& greeter = greeters_[worker];
-    if (greeter.awaits == 0 || welcome.round < greeter.asked) continue;
-    is_awaited = true;
-    parent_adds_ = welcome.dtype;
-    answer(worker, std::min(greeter.awaits, size), socket);
-    if (size >= greeter.awaits) greeter.awaits = 0;
-  }
-  if (!is_awaited) ++rejected_;
+  if (!is_mine) return void(++rejected_);
+  const auto awaited = flows_.take_answered(welcome.round, size);
+  if (awaited.empty()) return void(++rejected_);
+  parent_adds_ = welcome.dtype;
+  for (const auto& hello : awaited) answer(hello, socket);
 }
 
-void JobSlots::answer(std::uint16_t worker, std::size_t size, net::UdpSocket& socket) const {
+void JobSlots::answer(const WorkerFlows::Waiting& hello, net::UdpSocket& socket) const {
   say({.kind = wire::DatagramKind::welcome,
-       .worker = worker,
+       .worker = hello.worker,
+       .slot = hello.slot,
        .columns = 0,
        .job = job_,
        .epoch = seal_.epoch,
        .dtype = parent_adds_,
-       .round = greeters_[worker].number},
-      *greeting_, size, seal_.keys->down, socket, addresses_[worker]);
+       .round = flows_.number(hello.worker, hello.slot)},
+      *greeting_, hello.bytes, seal_.keys->down, socket, flows_.of(hello.worker, hello.slot));
 }
 
 // --- What goes ---
@@ -172,24 +148,26 @@ void JobSlots::say(const wire::DatagramHeader& header, const wire::Greeting& gre
   socket.commit(size, to);
 }
 
-void JobSlots::send_all(net::UdpSocket& socket) {
+// What comes of one datagram is all of its slot.
+void JobSlots::send_all(std::uint16_t slot, net::UdpSocket& socket) {
   for (const auto& outgoing : outbox_) {
-    send(outgoing, outgoing.worker == proto::kParent ? *parent_->socket : socket);
+    send(outgoing, slot, outgoing.worker == proto::kParent ? *parent_->socket : socket);
   }
   outbox_.clear();
 }
 
-void JobSlots::send(const proto::SlotAggregator::Outgoing& outgoing, net::UdpSocket& socket) const {
+void JobSlots::send(const proto::SlotAggregator::Outgoing& outgoing, std::uint16_t slot,
+                    net::UdpSocket& socket) const {
   const std::size_t size = outgoing.datagram.size();
   const bool is_up = outgoing.worker == proto::kParent;
   const bool is_for_all = outgoing.worker == proto::kEveryWorker;
   const bool has_room = socket.has_room() && size <= socket.room().size();
-  if (!has_room) return socket.drop(is_for_all ? addresses_.size() : 1);
+  if (!has_room) return socket.drop(is_for_all ? flows_.workers() : 1);
   (is_up ? parent_->keys->up : seal_.keys->down).seal(outgoing.datagram);
   std::memcpy(socket.room().data(), outgoing.datagram.data(), size);
   if (is_up) return socket.commit(size);
-  if (is_for_all) return socket.commit(size, addresses_);
-  socket.commit(size, addresses_[outgoing.worker]);
+  if (is_for_all) return socket.commit(size, flows_.of_all(slot));
+  socket.commit(size, flows_.of(outgoing.worker, slot));
 }
 
 proto::SlotAggregatorCounters JobSlots::counters() const {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "comm/worker_flows.hpp"
 #include "net/udp/udp_socket.hpp"
 #include "proto/slots/aggregator.hpp"
 #include "wire/agreement.hpp"
@@ -32,11 +33,7 @@ class JobSlots {
 
   JobSlots(std::uint64_t job, std::uint32_t world_size, DatagramSeal seal,
            std::optional<Parent> parent = {})
-      : job_(job),
-        seal_(std::move(seal)),
-        parent_(std::move(parent)),
-        addresses_(world_size),
-        greeters_(world_size) {}
+      : job_(job), world_size_(world_size), seal_(std::move(seal)), parent_(std::move(parent)) {}
 
   // The most that it takes once it has begun.
   std::size_t memory_needed(const wire::Topology& topology) const;
@@ -45,7 +42,7 @@ class JobSlots {
   void begin(const wire::Topology& topology);
 
   // Takes one datagram of the job, and commits the answers to the socket. What is not sealed, of
-  // another epoch, or from elsewhere than its worker last greeted from, is counted and dropped.
+  // another epoch, or from elsewhere than its flow last greeted from, is counted and dropped.
   void on_datagram(std::span<std::byte> data, const net::Address& from, net::UdpSocket& socket);
   // The same of one that came from the parent; the answers for workers go to the socket.
   void on_parent(std::span<std::byte> data, net::UdpSocket& socket);
@@ -55,36 +52,29 @@ class JobSlots {
   proto::SlotAggregatorCounters counters() const;
 
  private:
-  // A worker, as its greetings tell of it.
-  struct Greeter {
-    std::uint64_t number = 0;  // of the last one that was taken; 0: none so far
-    net::Address before = {};  // where that one has moved it from, as long as it may move back
-    std::size_t awaits = 0;    // bytes of the longest that is answered once the parent answers,
-    std::uint64_t asked = 0;   // one of this number or a later one
-  };
-
   proto::SlotPool pool(const wire::Greeting& greeting) const;
   bool is_mine(const Result<wire::Datagram>& datagram, std::span<const std::byte> data,
                const wire::TagKey& key) const;
   void begin(const wire::Greeting& greeting);
   bool agrees(const wire::Greeting& greeting);
+  void settle(const wire::Greeting& greeting);
   void greet(const wire::Datagram& hello, std::size_t size, const net::Address& from,
              net::UdpSocket& socket);
-  bool seats(std::uint16_t worker, std::uint64_t number, const net::Address& from);
   void greet_parent(std::size_t size);
   void on_welcome(const wire::DatagramHeader& welcome, std::size_t size, net::UdpSocket& socket);
-  void answer(std::uint16_t worker, std::size_t size, net::UdpSocket& socket) const;
+  void answer(const WorkerFlows::Waiting& hello, net::UdpSocket& socket) const;
   void say(const wire::DatagramHeader& header, const wire::Greeting& greeting, std::size_t size,
            const wire::TagKey& key, net::UdpSocket& socket, const net::Address& to) const;
-  void send_all(net::UdpSocket& socket);
-  void send(const proto::SlotAggregator::Outgoing& outgoing, net::UdpSocket& socket) const;
+  void send_all(std::uint16_t slot, net::UdpSocket& socket);
+  void send(const proto::SlotAggregator::Outgoing& outgoing, std::uint16_t slot,
+            net::UdpSocket& socket) const;
 
   const std::uint64_t job_;
+  const std::uint32_t world_size_;
   const DatagramSeal seal_;
   const std::optional<Parent> parent_;
   std::optional<wire::Greeting> greeting_;  // the first, which all others must repeat
-  std::vector<net::Address> addresses_;     // by worker; none of a worker that has not greeted
-  std::vector<Greeter> greeters_;           // by worker
+  WorkerFlows flows_;                       // of nobody before the first greeting
   std::unique_ptr<proto::SlotAggregator> slots_;
   std::vector<proto::SlotAggregator::Outgoing> outbox_;
   std::uint64_t said_ = 0;              // greetings to the parent

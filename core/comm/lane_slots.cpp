@@ -20,10 +20,8 @@ proto::Microseconds microseconds_of(Clock::time_point now) {
 
 LaneSlots::LaneSlots(const LanePlace& place, LaneCounters& counters, OnEnd on_end)
     : place_(place), datagrams_(*place.datagrams), counters_(counters), on_end_(std::move(on_end)) {
-  const std::span<int> sockets = datagrams_.sockets.of_lane(0);
-  for (std::uint32_t owner = 0; owner < sockets.size(); ++owner) {
-    aggregators_.push_back(
-        std::make_unique<SlotEnd>(place, owner, std::exchange(sockets[owner], -1)));
+  for (std::uint32_t owner = 0; owner < datagrams_.sockets.peers(); ++owner) {
+    aggregators_.push_back(std::make_unique<SlotEnd>(place, owner));
   }
 }
 
@@ -89,23 +87,27 @@ void LaneSlots::begin(std::uint64_t seq, Current& current) {
 void LaneSlots::break_off() noexcept {
   for (const auto& aggregator : aggregators_) {
     aggregator->worker().drop_all();
-    aggregator->socket().close();
+    for (SlotFlow& flow : aggregator->flows()) flow.socket().close();
   }
   operations_.clear();
 }
 
 void LaneSlots::disown() {
-  for (const auto& aggregator : aggregators_) aggregator->socket().disown();
+  for (const auto& aggregator : aggregators_) {
+    for (SlotFlow& flow : aggregator->flows()) flow.socket().disown();
+  }
 }
 
 void LaneSlots::watch(ProgressThread& thread) {
-  for (const auto& aggregator : aggregators_) thread.watch(aggregator->socket());
+  for (const auto& aggregator : aggregators_) {
+    for (SlotFlow& flow : aggregator->flows()) thread.watch(flow.socket());
+  }
 }
 
 void LaneSlots::progress(Clock::time_point now) {
   const proto::Microseconds time = microseconds_of(now);
   for (const auto& aggregator : aggregators_) {
-    if (!aggregator->socket().is_open()) return;
+    if (!aggregator->is_open()) return;
     aggregator->receive(time);
     aggregator->send(time);
   }
@@ -134,14 +136,16 @@ void LaneSlots::publish() {
   };
   for (const auto& aggregator : aggregators_) {
     const proto::SlotCounters& slots = aggregator->counters();
-    const net::UdpCounters& socket = aggregator->socket().counters();
-    add(SlotFigure::datagrams_sent, socket.datagrams_sent);
-    add(SlotFigure::datagrams_received, socket.datagrams_received);
-    add(SlotFigure::datagram_bytes_sent, socket.bytes_sent);
-    add(SlotFigure::datagram_bytes_received, socket.bytes_received);
-    add(SlotFigure::datagrams_dropped, socket.dropped);
-    add(SlotFigure::datagrams_overrun, socket.overruns);
-    add(SlotFigure::datagram_errors, socket.errors);
+    for (const SlotFlow& flow : aggregator->flows()) {
+      const net::UdpCounters& socket = flow.socket().counters();
+      add(SlotFigure::datagrams_sent, socket.datagrams_sent);
+      add(SlotFigure::datagrams_received, socket.datagrams_received);
+      add(SlotFigure::datagram_bytes_sent, socket.bytes_sent);
+      add(SlotFigure::datagram_bytes_received, socket.bytes_received);
+      add(SlotFigure::datagrams_dropped, socket.dropped);
+      add(SlotFigure::datagrams_overrun, socket.overruns);
+      add(SlotFigure::datagram_errors, socket.errors);
+    }
     add(SlotFigure::datagrams_rejected, slots.rejected + aggregator->rejected());
     add(SlotFigure::retransmissions, slots.retransmissions);
     add(SlotFigure::timeouts, slots.timeouts);
@@ -164,7 +168,7 @@ bool LaneSlots::has_work(Clock::time_point now) const {
 Clock::time_point LaneSlots::next_due() const {
   auto due = proto::Microseconds::max();
   for (const auto& aggregator : aggregators_) {
-    if (!aggregator->socket().is_open()) continue;
+    if (!aggregator->is_open()) continue;
     due = std::min(due, aggregator->next_due().value_or(due));
   }
   return due == proto::Microseconds::max() ? Clock::time_point::max()

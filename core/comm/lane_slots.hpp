@@ -1,4 +1,4 @@
-// The slots' half of one lane: a worker for each aggregator, and the socket to it. It takes dense
+// The slots' half of one lane: a worker for each aggregator, and the flows to it. It takes dense
 // sums, once all ranks are known to have issued the same one.
 #pragma once
 

@@ -38,7 +38,7 @@ inline constexpr std::uint8_t kLeastExponent = 1;
 struct DatagramHeader {
   DatagramKind kind = DatagramKind::contribution;
   std::uint16_t worker = 0;  // who contributes; of a result, whose contribution was the last
-  std::uint16_t slot = 0;
+  std::uint16_t slot = 0;    // of a greeting, the first of its flow
   std::uint8_t columns = 1;
   std::uint8_t present = 0;  // bit c: the block of column c is here
   std::uint64_t job = 0;

@@ -13,7 +13,8 @@ bool can_be(const Greeting& greeting) {
   return greeting.workers >= 1 && greeting.workers <= greeting.world_size &&
          greeting.rack < greeting.racks && greeting.racks <= greeting.world_size &&
          greeting.world_size <= kMostRanks && greeting.datagram_bytes >= kMinDatagram &&
-         greeting.datagram_bytes <= kMaxDatagram;
+         greeting.datagram_bytes <= kMaxDatagram && greeting.flows >= 1 &&
+         greeting.flows <= kMostFlows;
 }
 
 }  // namespace
@@ -23,18 +24,21 @@ void encode_greeting(const DatagramHeader& header, const Greeting& greeting,
   std::ranges::fill(out, std::byte{0});
   encode(header, {}, out);
   store_all(out.subspan<kDatagramHeaderBytes, kGreetingBytes>(), greeting.workers,
-            greeting.world_size, greeting.rack, greeting.racks, greeting.datagram_bytes);
+            greeting.world_size, greeting.rack, greeting.racks, greeting.datagram_bytes,
+            greeting.flows);
 }
 
 Result<Greeting> decode_greeting(const Datagram& datagram) {
   if (!is_greeting(datagram.header.kind) || datagram.values.size() < kGreetingBytes) {
     return protocol_error("datagram: no greeting");
   }
-  const auto [workers, world_size, rack, racks, datagram_bytes] =
-      load_all<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>(
-          datagram.values.first<kGreetingBytes>());
-  const Greeting greeting{workers, world_size, rack, racks, datagram_bytes};
-  const bool has_place = datagram.header.worker < greeting.workers;
+  const auto [workers, world_size, rack, racks, datagram_bytes, flows] =
+      load_all<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
+               std::uint32_t>(datagram.values.first<kGreetingBytes>());
+  const Greeting greeting{workers, world_size, rack, racks, datagram_bytes, flows};
+  const DatagramHeader& header = datagram.header;
+  const bool has_place = header.worker < greeting.workers &&
+                         header.slot == first_slot_of(flow_of(header.slot, greeting.flows));
   if (!can_be(greeting) || !has_place) return protocol_error("datagram: no such workers");
   return greeting;
 }

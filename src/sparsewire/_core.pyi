@@ -303,7 +303,7 @@ class Communicator:
         window: int = 0,
         peer_timeout: float = 30.0,
         hosts: Sequence[int] = (),
-        datagrams: Sequence[int] = (),
+        datagrams: Sequence[Sequence[int]] = (),
         datagram_bytes: int = 0,
         datagram_keys: Sequence[tuple[bytes, bytes]] = (),
         job: int = 0,
@@ -321,10 +321,10 @@ class Communicator:
         Colocated: one entry per rank, -1 at the own rank. Dedicated: one entry per aggregator.
         The communicator owns the descriptors from here on. `window` is in bytes, 0 chooses it.
         A peer without a sign of life for `peer_timeout` seconds is lost. With `datagrams`,
-        sockets to the aggregators, dense sums go by them; `worker` is this rank among the workers
-        that an aggregator has, and their number, `rack` the same of the aggregator at its parent,
-        and `greeting` the number of the last one, and the block that greetings ask of a kernel, or
-        0. ValueError for a wrong `disturb`.
+        sockets by flow and aggregator, dense sums go by them; `worker` is this rank among the
+        workers that an aggregator has, and their number, `rack` the same of the aggregator at its
+        parent, and `greeting` the number of the last one, and the block that greetings ask of a
+        kernel, or 0. ValueError for a wrong `disturb`.
         """
 
     def submit(
@@ -433,24 +433,26 @@ def greeting(
     epoch: int,
     worker: int,
     size: int,
-    party: tuple[int, int, int, int, int],
+    party: tuple[int, int, int, int, int, int],
     adds_only_integers: bool = False,
     number: int = 0,
     block: int = 0,
+    flow: int = 0,
 ) -> bytes:
     """A sealed datagram of `size` bytes: kind 4 for a hello, 5 for a welcome, 6 for a note that a
     process has heard a hello which its kernel is to answer.
 
     `party`: workers at the aggregator that is greeted, ranks of the job, which of its parent's
-    workers the aggregator is, how many these are, bytes of the job's largest datagram. `number`
-    comes back with the answer; a kernel's is as long as a result with `block` values.
+    workers the aggregator is, how many these are, bytes of the job's largest datagram, flows of
+    each worker, of which this is `flow`. `number` comes back with the answer; a kernel's is as
+    long as a result with `block` values.
     """
 
 def read_greeting(
     key: bytes, data: bytes
-) -> tuple[int, int, int, int, bool, tuple[int, int, int, int, int], int, int] | None:
-    """Kind, job, epoch, worker, `adds_only_integers`, party, number, block; None where the key
-    seals no such."""
+) -> tuple[int, int, int, int, bool, tuple[int, int, int, int, int, int], int, int, int] | None:
+    """Kind, job, epoch, worker, `adds_only_integers`, party, number, block, flow; None where the
+    key seals no such."""
 
 def datagram_job(data: bytes) -> int | None:
     """The job that a datagram says it is of; None for what is none."""

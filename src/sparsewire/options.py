@@ -30,6 +30,7 @@ AUTO = "auto"
 ARITHMETICS = ("exact", "fixed")
 DATAGRAM_MIN = 576
 DATAGRAM_MAX = 8972
+FLOWS_MAX = 8
 MEMORY_DEFAULT_MIB = 64
 MEMORY_MIN_MIB = 8
 MEMORY_MAX_MIB = 1 << 20
@@ -128,6 +129,8 @@ class Options:
     """How sums by datagrams are made, exactly or in fixed point; "": as the transport does best."""
     datagram: int = 0
     """Bytes of the largest datagram; 0: what the path to the aggregators takes."""
+    flows: int = 1
+    """Source ports of datagrams to each aggregator, over which its network card spreads them."""
     rack: str = ""
     """Name of the rack, whose aggregator is a worker of another one; "": there are none."""
     timeline: str = ""
@@ -201,6 +204,10 @@ class Options:
             self.datagram == 0 or DATAGRAM_MIN <= self.datagram <= DATAGRAM_MAX,
             f"SPARSEWIRE_DATAGRAM must be {DATAGRAM_MIN} to {DATAGRAM_MAX} bytes, or 0 for what "
             f"the path takes, not {self.datagram}",
+        )
+        _require(
+            1 <= self.flows <= FLOWS_MAX,
+            f"SPARSEWIRE_FLOWS must be 1 to {FLOWS_MAX}, not {self.flows}",
         )
         self._check_rack()
         if not self.has_datagrams:
@@ -287,6 +294,7 @@ def resolve(
         transport=environment.get("SPARSEWIRE_TRANSPORT") or TRANSPORTS[0],
         arithmetic=environment.get("SPARSEWIRE_ARITHMETIC") or "",
         datagram=setting(None, "SPARSEWIRE_DATAGRAM", int, 0),
+        flows=setting(None, "SPARSEWIRE_FLOWS", int, 1),
         rack=environment.get("SPARSEWIRE_RACK") or "",
         timeline=environment.get("SPARSEWIRE_TIMELINE") or "",
         is_shown=setting(None, "SPARSEWIRE_TOP", int, 1) != 0,

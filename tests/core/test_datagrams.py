@@ -162,6 +162,27 @@ def test_many_operations_are_in_flight_at_once() -> None:
             assert stats["window"] >= 1
 
 
+@pytest.mark.parametrize("flows", ["2", "4", "8"])
+def test_any_number_of_flows_carries_sums(flows: str) -> None:
+    with datagrams(SPARSEWIRE_DISTURB=LOSSY, SPARSEWIRE_FLOWS=flows) as environment:
+        for stats in run_ranks(3, reduce_many, 10, environment=environment, deadline_s=60):
+            assert stats["operations_failed"] == 0
+            assert stats["datagrams_sent"] > 0
+
+
+def take_other_flows() -> str:
+    os.environ["SPARSEWIRE_FLOWS"] = str(1 + int(os.environ["RANK"]))
+    with pytest.raises(sparsewire.MismatchError) as refused:
+        sparsewire.init(timeout=20)
+    return str(refused.value)
+
+
+def test_ranks_that_disagree_on_their_flows_are_told() -> None:
+    with datagrams() as environment:
+        for text in run_ranks(2, take_other_flows, environment=environment):
+            assert "SPARSEWIRE_FLOWS" in text
+
+
 def disagree() -> str:
     with sparsewire.init() as comm:
         with pytest.raises(sparsewire.MismatchError) as refused:
@@ -231,6 +252,8 @@ def test_aggregator_without_datagrams_is_named_with_what_to_do() -> None:
         ({"SPARSEWIRE_TRANSPORT": "xdp", "SPARSEWIRE_ARITHMETIC": "exact"}, "fixed point"),
         ({"SPARSEWIRE_ARITHMETIC": "roman"}, "exact or fixed"),
         ({"SPARSEWIRE_DATAGRAM": "100"}, "576 to 8972"),
+        ({"SPARSEWIRE_FLOWS": "0"}, "1 to 8"),
+        ({"SPARSEWIRE_FLOWS": "9"}, "1 to 8"),
     ],
 )
 def test_wrong_settings_are_named(environment: dict[str, str], text: str) -> None:

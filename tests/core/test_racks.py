@@ -91,11 +91,15 @@ def reduce_all(leaves: dict[str, str], racks: list[str]) -> list[bytes]:
     return results
 
 
-@pytest.mark.parametrize("disturb", ["", LOSSY], ids=["clean", "lossy"])
+@pytest.mark.parametrize(
+    ("disturb", "flows"), [("", "1"), (LOSSY, "1"), (LOSSY, "4")], ids=["clean", "lossy", "flows"]
+)
 @pytest.mark.parametrize("arithmetic", ["exact", "fixed"])
-def test_sums_are_those_of_the_racks_and_alike_on_all_ranks(arithmetic: str, disturb: str) -> None:
+def test_sums_are_those_of_the_racks_and_alike_on_all_ranks(
+    arithmetic: str, disturb: str, flows: str
+) -> None:
     with two_racks(disturb) as (servers, leaves):
-        environment = variables(arithmetic, disturb)
+        environment = {**variables(arithmetic, disturb), "SPARSEWIRE_FLOWS": flows}
         results = run_ranks(4, reduce_all, leaves, RACKS, environment=environment, deadline_s=60)
         assert all(result == results[0] for result in results)
         assert all(server.stats()["jobs_served"] == 1 for server in servers)

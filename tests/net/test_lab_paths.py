@@ -111,6 +111,36 @@ def test_datagrams_of_all_ranks_that_pass_no_more_end_the_job(transport: str) ->
     check_all_fail(*told, "firewall")
 
 
+def flows_of(lab: Lab, place: int) -> list[int]:
+    """The ports from which a host sends datagrams to its aggregator."""
+    lines = lab.namespace(place).call(Path("/proc/thread-self/net/udp").read_text).splitlines()[1:]
+    ends = (line.split()[1:3] for line in lines)
+    return [int(own.split(":")[1], 16) for own, far in ends if int(far.split(":")[1], 16)]
+
+
+@lab_test
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("direction", ["out", "in"])
+@pytest.mark.parametrize("transport", ["udp", "xdp"])
+def test_one_flow_of_one_rank_that_passes_no_more_is_named_by_its_port(
+    transport: str, direction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports: list[int] = []
+
+    def block_one() -> None:
+        ports[:] = flows_of(lab, VICTIM)
+        end = "sport" if direction == "out" else "dport"
+        block(lab, VICTIM, direction, which=f"udp {end} {ports[1]}")
+
+    monkeypatch.setenv("SPARSEWIRE_FLOWS", "4")
+    with lab_of(transport) as lab:
+        changed, told = change_in_the_middle(lab, block_one)
+    assert len(ports) == 4
+    check_all_fail(
+        changed, told, f"rank {VICTIM}", f"of 4, from UDP port {ports[1]}", "other flows"
+    )
+
+
 @lab_test
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("place", [VICTIM, RANKS, RANKS + 1], ids=["rank", "root", "rack"])

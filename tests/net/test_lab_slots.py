@@ -66,6 +66,16 @@ def test_sums_are_exact_over_lossy_links(transport: str, arithmetic: str, loss: 
     check(transport, arithmetic, loss, 300_000)
 
 
+@lab_test
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("transport", "arithmetic"), ENGINES)
+def test_sums_by_several_flows_are_exact_over_lossy_links(
+    transport: str, arithmetic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARSEWIRE_FLOWS", "4")
+    check(transport, arithmetic, 0.02, 300_000)
+
+
 def check_racks(transport: str, racks: int, **links: Any) -> int:
     """Sums that must be exact, by an aggregator of this kind in each rack; returns packets lost."""
     levels = 2 if racks > 1 else 1
@@ -89,6 +99,18 @@ def test_sums_of_racks_are_exact(transport: str, ipv6: bool, loss: float | None)
         pytest.skip(reason)
     lost = check_racks(transport, 2, ipv6=ipv6, loss=loss)
     assert lost > 20 if loss else lost == 0
+
+
+@lab_test
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("transport", ["udp", "xdp"])
+def test_sums_of_racks_by_several_flows_are_exact(
+    transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if transport == "xdp" and (reason := no_xdp()):
+        pytest.skip(reason)
+    monkeypatch.setenv("SPARSEWIRE_FLOWS", "4")
+    assert check_racks(transport, 2, loss=0.05) > 20
 
 
 @lab_test

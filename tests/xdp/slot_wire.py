@@ -15,6 +15,7 @@ HEAD = "<BBHHBBQIBBHQQ"
 MASK = 0xFFFFFFFFFFFFFFFF
 # More than a datagram has that the aggregator takes.
 PAIRS = 200
+SLOTS_IN_RUN = 8
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,11 @@ class Slotted:
 
     def but(self, **changes: object) -> Slotted:
         return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def flow_of(slot: int, flows: int) -> int:
+    """By which of so many flows the datagrams of a slot go, and a greeting with its first."""
+    return slot // SLOTS_IN_RUN % flows
 
 
 def way_key(key: bytes, kind: int, above: bool) -> bytes:

@@ -1,15 +1,19 @@
-"""A worker of slots in plain Python, over a real socket, that loses and repeats datagrams."""
+"""A worker of slots in plain Python, over a real socket for each of its flows, that loses and
+repeats datagrams."""
 
 from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from slot_wire import NO_BLOCK, RECALL, RESULT, Slotted, decoded
+from slot_wire import NO_BLOCK, RECALL, RESULT, Slotted, decoded, flow_of
 
 SLOTS, BLOCK = 8, 64
+# From one slot to the next that is used, so that all flows are.
+SPACING = 9
 PATIENCE_S = 0.03
 
 
@@ -30,11 +34,16 @@ class SlotWorker:
     """Sums up one vector of int32, in whole blocks, of which those of zeros are not sent."""
 
     def __init__(
-        self, number: int, vector: np.ndarray, sends: socket.socket, first: Slotted, loss: float
+        self,
+        number: int,
+        vector: np.ndarray,
+        flows: Sequence[socket.socket],
+        first: Slotted,
+        loss: float,
     ) -> None:
         self._blocks = vector.reshape(-1, BLOCK)
         self.out = np.zeros_like(self._blocks)
-        self._socket, self._loss = sends, loss
+        self._flows, self._loss = flows, loss
         self._draw = random.Random(f"{number} {loss}")
         self._slots = [self._opened(slot, first.but(worker=number)) for slot in range(SLOTS)]
 
@@ -50,17 +59,23 @@ class SlotWorker:
 
     def receive(self, now: float) -> None:
         """Take everything that has come."""
+        for number, flow in enumerate(self._flows):
+            self._receive_by(number, flow, now)
+
+    def _receive_by(self, number: int, flow: socket.socket, now: float) -> None:
         while True:
             try:
-                data = self._socket.recv(2048)
+                data = flow.recv(2048)
             except BlockingIOError:
                 return
             if self._draw.random() >= self._loss:
-                self._take(decoded(data, self._slots[0].sent.key), now)
+                came = decoded(data, self._slots[0].sent.key)
+                assert flow_of(came.slot, len(self._flows)) == number
+                self._take(came, now)
 
     def _opened(self, slot: int, first: Slotted) -> Progress:
         own = self._after(slot - SLOTS)
-        return Progress(first.but(slot=slot, next=own, exponent=slot, block=BLOCK), own)
+        return Progress(first.but(slot=slot * SPACING, next=own, exponent=slot, block=BLOCK), own)
 
     def _after(self, block: int) -> int:
         later = range(block + SLOTS, len(self._blocks), SLOTS)
@@ -70,10 +85,11 @@ class SlotWorker:
         progress.sent_at = now
         for _ in range(2 if self._draw.random() < self._loss else 1):
             if self._draw.random() >= self._loss:
-                self._socket.send(progress.sent.encoded())
+                flow = self._flows[flow_of(progress.sent.slot, len(self._flows))]
+                flow.send(progress.sent.encoded())
 
     def _take(self, came: Slotted, now: float) -> None:
-        progress = self._slots[came.slot]
+        progress = self._slots[came.slot // SPACING]
         awaited = progress.sent.round
         assert came.kind in (RESULT, RECALL)
         if came.round == awaited and not progress.done:

@@ -15,7 +15,8 @@ from xdp_rack import GRO, SET_FLAGS, turn
 from sparsewire.errors import Error
 from sparsewire.lab.namespace import Namespace
 from sparsewire.meeting.handshake import KERNEL_JOBS_MAX, KERNEL_WORKERS_MAX
-from sparsewire.xdp import XdpPlane, libbpf, loader, vlan
+from sparsewire.options import FLOWS_MAX
+from sparsewire.xdp import XdpPlane, libbpf, loader, maps, vlan
 from sparsewire.xdp.libbpf import Library, library
 from sparsewire.xdp.loader import object_path
 from sparsewire.xdp.maps import JOBS_MAX, WORKERS_MAX
@@ -48,6 +49,7 @@ def test_no_such_interface() -> None:
 
 def test_limits_told_at_the_door_are_those_of_the_programs() -> None:
     assert (KERNEL_JOBS_MAX, KERNEL_WORKERS_MAX) == (JOBS_MAX, WORKERS_MAX)
+    assert maps.FLOWS_MAX == FLOWS_MAX
 
 
 class TestInTheKernel:

@@ -30,7 +30,7 @@ pytestmark = [*needs_kernel, pytest.mark.timeout(120)]
 
 FULL, SHORT = 1072, 112
 GREETS = Slotted(JOB, 0, 0, 7, kind=HELLO, columns=0, present=0, block=256, dtype=0, key=KEY)
-PARTY = tuple(range(1, 6))
+PARTY = tuple(range(1, 7))
 
 
 def hello(size: int = FULL, **changes: object) -> bytes:

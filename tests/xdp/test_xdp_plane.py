@@ -31,7 +31,7 @@ pytestmark = [*needs_kernel, pytest.mark.timeout(60)]
 
 JOB, SIZE = 5, 1072
 KEYS, ABOVE = WayKeys(*way_keys(bytes(32))), WayKeys(*way_keys(bytes(32), above=True))
-FLAT, IN_RACK = (2, 2, 0, 1, SIZE), (2, 4, 1, 2, SIZE)
+FLAT, IN_RACK = (2, 2, 0, 1, SIZE, 2), (2, 4, 1, 2, SIZE, 2)
 
 
 @dataclass
@@ -42,15 +42,22 @@ class Beside:
     worker: socket.socket
     root: socket.socket
 
-    def greet(self, number: int, party: tuple[int, ...], size: int = SIZE, block: int = 0) -> None:
-        words = greeting(KEYS.up, HELLO, JOB, 1, 0, size, party, number=number * 4 + 2, block=block)
-        self.worker.send(words)
+    def greet(
+        self,
+        number: int,
+        party: tuple[int, ...],
+        size: int = SIZE,
+        block: int = 0,
+        flow: int = 0,
+    ) -> None:
+        says = {"number": number * 4 + 2, "block": block, "flow": flow}
+        self.worker.send(greeting(KEYS.up, HELLO, JOB, 1, 0, size, party, **says))
 
-    def noted(self) -> int:
+    def noted(self, flow: int = 0) -> int:
         """The number that is answered next."""
         read = read_greeting(KEYS.down, received(self.worker))
         assert read
-        assert read[0] == NOTED
+        assert (read[0], read[8]) == (NOTED, flow)
         return int(read[6]) // 4
 
     def asked(self) -> tuple[int, int]:
@@ -154,7 +161,7 @@ def long_tags(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("long_tags")
 def test_a_hello_longer_than_any_datagram_is_rejected() -> None:
     # The first two numbers of a greeting stand where other datagrams name the next block.
-    values = FLAT[2:] + (0,) * (DATAGRAM_MAX // 4 - 12)
+    values = FLAT[2:] + (0,) * (DATAGRAM_MAX // 4 - 13)
     says = Slotted(JOB, 0, 0, 6, *FLAT[:2], values, HELLO, block=0, columns=0, present=0, dtype=0)
     words = says.encoded()
     assert len(words) > DATAGRAM_MAX
@@ -163,6 +170,24 @@ def test_a_hello_longer_than_any_datagram_is_rejected() -> None:
         wait_until(lambda: at.rejected == 1)
         at.greet(2, FLAT)
         assert at.noted() == 2
+
+
+@pytest.mark.parametrize("in_rack", [False, True])
+def test_flows_are_those_of_the_first_greeting(in_rack: bool) -> None:
+    party = IN_RACK if in_rack else FLAT
+    with beside(in_rack=in_rack) as at:
+        at.greet(1, party)
+        wait_until(lambda: JOB in at.plane.slots())
+        for number, flows in enumerate((1, 3, 8), 1):
+            at.greet(1 + number, (*party[:5], flows))
+            wait_until(lambda expected=number: at.rejected == expected)
+
+
+def test_each_flow_is_noted_by_itself() -> None:
+    with beside() as at:
+        for flow, number in enumerate((5, 1)):
+            at.greet(number, FLAT, flow=flow)
+            assert at.noted(flow) == number
 
 
 def test_a_hello_that_asks_for_more_than_a_block_is_rejected() -> None:

@@ -35,14 +35,17 @@ def programs() -> Iterator[Kernel]:
         yield running
 
 
-@given(seed=st.integers(0, 1 << 64), workers=st.sampled_from([1, 2, 3, 5, 32]))
-def test_same_as_the_model(programs: Kernel, seed: int, workers: int) -> None:
-    play(programs, seed, workers)
+FLOWS = st.sampled_from([1, 2, 3, 8])
 
 
-@given(seed=st.integers(0, 1 << 64), workers=st.sampled_from([1, 2, 3, 32]))
-def test_same_as_the_model_of_a_rack(programs: Kernel, seed: int, workers: int) -> None:
-    play(programs, seed, workers, in_rack=True)
+@given(seed=st.integers(0, 1 << 64), workers=st.sampled_from([1, 2, 3, 5, 32]), flows=FLOWS)
+def test_same_as_the_model(programs: Kernel, seed: int, workers: int, flows: int) -> None:
+    play(programs, seed, workers, flows=flows)
+
+
+@given(seed=st.integers(0, 1 << 64), workers=st.sampled_from([1, 2, 3, 32]), flows=FLOWS)
+def test_same_as_the_model_of_a_rack(programs: Kernel, seed: int, workers: int, flows: int) -> None:
+    play(programs, seed, workers, in_rack=True, flows=flows)
 
 
 @pytest.fixture

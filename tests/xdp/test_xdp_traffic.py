@@ -40,10 +40,10 @@ def vectors(workers: int, seed: int, share: float) -> np.ndarray:
 def add_up(rack: Rack, values: np.ndarray, loss: float) -> None:
     rack.add_job(JOB, KEY)
     workers = [
-        SlotWorker(number, vector, rack.workers[number], FIRST, loss)
+        SlotWorker(number, vector, rack.flows[number], FIRST, loss)
         for number, vector in enumerate(values)
     ]
-    run(workers, rack.workers, 60)
+    run(workers, rack.flows, 60)
     expected = values.sum(axis=0, dtype=np.int32)
     for worker in workers:
         np.testing.assert_array_equal(worker.out.ravel(), expected)
@@ -74,6 +74,14 @@ def test_ipv6(loss: float) -> None:
         add_up(hosts, vectors(3, 1, 0.5), loss)
 
 
+@pytest.mark.parametrize("flows", [2, 4])
+@pytest.mark.parametrize("is_v6", [False, True])
+def test_results_go_to_the_flows_of_their_slots(flows: int, is_v6: bool) -> None:
+    with rack(3, is_v6=is_v6, flows=flows) as hosts:
+        add_up(hosts, vectors(3, 1, 0.5), 0.05)
+        assert hosts.plane.stats(JOB)["rejected"] == 0
+
+
 def test_a_program_opens_the_far_end_as_well() -> None:
     with rack(2, opener="pass") as hosts:
         add_up(hosts, vectors(2, 0, 0.5), 0.0)
@@ -97,10 +105,10 @@ def test_jumbo_frames_may_pass_by_in_fragments() -> None:
 @needs_clang
 @pytest.mark.usefixtures("in_pages")
 @pytest.mark.parametrize("is_v6", [False, True])
-@pytest.mark.parametrize("loss", [0.0, 0.01, 0.2])
-def test_behind_drivers_that_have_no_room(loss: float, is_v6: bool) -> None:
+@pytest.mark.parametrize(("loss", "flows"), [(0.0, 1), (0.01, 4), (0.2, 1)])
+def test_behind_drivers_that_have_no_room(loss: float, flows: int, is_v6: bool) -> None:
     values = vectors(4, round(100 * loss), 0.5)
-    with rack(4, mtu=JUMBO, is_v6=is_v6) as hosts:
+    with rack(4, mtu=JUMBO, is_v6=is_v6, flows=flows) as hosts:
         assert hosts.plane.hook == "tc"
         add_up(hosts, values, loss)
         counts = hosts.plane.stats(JOB)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from pyroute2 import IPRoute
-from slot_wire import way_keys
+from slot_wire import flow_of, way_keys
 from xdp_frames import End, frame
 
 from sparsewire.errors import Error
@@ -19,7 +19,7 @@ from sparsewire.lab.namespace import Namespace
 from sparsewire.xdp import XdpPlane, libbpf
 from sparsewire.xdp.libbpf import library
 from sparsewire.xdp.loader import object_path
-from sparsewire.xdp.maps import SLOTS, WORKERS_MAX, Map, Parent, Slot, Worker
+from sparsewire.xdp.maps import SLOTS, Map, Parent, Slot, Worker, place_of
 
 DROP, PASS, REDIRECT = 1, 2, 4
 PORT = 9999
@@ -55,9 +55,9 @@ RACK, RACKS = 1, 3
 AGGREGATOR_V6 = replace(AGGREGATOR, host="fd00::fe")
 
 
-def worker_end(worker: int, *, is_v6: bool = False) -> End:
+def worker_end(worker: int, *, is_v6: bool = False, flow: int = 0) -> End:
     host = f"fd00::{worker + 1:x}" if is_v6 else f"10.0.0.{worker + 1}"
-    return End(bytes([2, 0, 0, 0, 1, worker]), host, 5000 + worker)
+    return End(bytes([2, 0, 0, 0, 1, worker]), host, 5000 + worker + 100 * flow)
 
 
 class Kernel:
@@ -65,6 +65,7 @@ class Kernel:
 
     def __init__(self, namespace: Namespace, host: str) -> None:
         self._namespace = namespace
+        self._flows = 1
         namespace.call(connect)
         self.plane = namespace.call(XdpPlane, NEAR, PORT, host)
         programs = self.plane.programs
@@ -82,13 +83,17 @@ class Kernel:
         epoch: int = 1,
         is_v6: bool = False,
         root: End | None = None,
+        flows: int = 1,
     ) -> None:
         """Of a rack, where there is a root."""
         upstream = (root.host, root.port, RACK, RACKS, way_keys(key, above=True)) if root else None
         self._namespace.call(self.plane.add_job, job, epoch, workers, way_keys(key), upstream)
+        self._flows = flows
+        self.plane.set_flows(job, flows)
         for worker in range(workers):
-            end = worker_end(worker, is_v6=is_v6)
-            self.plane.bind_worker(job, worker, end.host, end.port)
+            for flow in range(flows):
+                end = worker_end(worker, is_v6=is_v6, flow=flow)
+                self.plane.bind_worker(job, worker, end.host, end.port, flow=flow)
 
     def run(self, data: bytes) -> tuple[int, bytes]:
         """The program's verdict, and what has become of the frame."""
@@ -128,9 +133,9 @@ class Kernel:
         """The Ethernet addresses between which the root's datagrams come."""
         return bytes(self._parents[self._places[job].value].at.ends)
 
-    def path(self, job: int, worker: int) -> bytes:
+    def path(self, job: int, worker: int, flow: int = 0) -> bytes:
         """The Ethernet addresses between which a worker's contributions come."""
-        return bytes(self._workers[self._places[job].value * WORKERS_MAX + worker].ends)
+        return bytes(self._workers[place_of(self._places[job].value, worker, flow)].ends)
 
     def _slot_place(self, job: int, slot: int) -> int:
         return self._places[job].value * SLOTS + slot
@@ -140,7 +145,9 @@ class Kernel:
         return self.run(frame(ROOT, AGGREGATOR, payload))
 
     def send(self, worker: int, payload: bytes) -> tuple[int, bytes]:
-        return self.run(frame(worker_end(worker), AGGREGATOR, payload))
+        """By the flow of the slot."""
+        flow = flow_of(int.from_bytes(payload[4:6], "little"), self._flows)
+        return self.run(frame(worker_end(worker, flow=flow), AGGREGATOR, payload))
 
 
 def connect() -> None:

@@ -29,9 +29,11 @@ NO_COUNTS = dict.fromkeys(
 )
 
 
-def play(programs: Kernel, seed: int, workers: int, *, in_rack: bool = False) -> None:
+def play(
+    programs: Kernel, seed: int, workers: int, *, in_rack: bool = False, flows: int = 1
+) -> None:
     """One play, with a job of its own; raises AssertionError where the two differ."""
-    programs.add_job(JOB, workers, KEY, root=ROOT if in_rack else None)
+    programs.add_job(JOB, workers, KEY, root=ROOT if in_rack else None, flows=flows)
     try:
         playing = (RackPlay if in_rack else Play)(programs, workers, random.Random(seed))
         for _ in range(EVENTS):

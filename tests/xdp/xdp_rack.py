@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 from slot_wire import way_keys
 from slot_worker import SlotWorker
@@ -30,24 +31,31 @@ SET_FLAGS = 0x26  # ETHTOOL_SFLAGS: taking tags of VLANs off is one of them.
 
 @dataclass
 class Rack:
-    """The plane, the socket of its process, and a connected socket at each worker's host."""
+    """The plane, its process's socket, and connected sockets at each worker's host, by flow."""
 
     plane: XdpPlane
     aggregator: socket.socket
-    workers: list[socket.socket]
+    flows: list[list[socket.socket]]
     near: Namespace
     far: list[Namespace]
     switch: Namespace
 
+    @property
+    def workers(self) -> list[socket.socket]:
+        """The first flow of each."""
+        return [flows[0] for flows in self.flows]
+
     def add_job(self, job: int, key: bytes) -> None:
-        self.near.call(self.plane.add_job, job, 1, len(self.workers), way_keys(key))
-        for number, each in enumerate(self.workers):
-            self.plane.bind_worker(job, number, *each.getsockname()[:2])
+        self.near.call(self.plane.add_job, job, 1, len(self.flows), way_keys(key))
+        self.plane.set_flows(job, len(self.flows[0]))
+        for number, flows in enumerate(self.flows):
+            for flow, each in enumerate(flows):
+                self.plane.bind_worker(job, number, *each.getsockname()[:2], flow=flow)
 
 
 @contextmanager
 def rack(
-    workers: int, *, opener: str = "gro", is_v6: bool = False, mtu: int = 1500
+    workers: int, *, opener: str = "gro", is_v6: bool = False, mtu: int = 1500, flows: int = 1
 ) -> Iterator[Rack]:
     """A rack of so many hosts; `opener` says how the switch comes to take what programs send."""
     network = "fd77::" if is_v6 else "10.77.0."
@@ -65,13 +73,14 @@ def rack(
         if opener == "gro":
             switch.call(turn, AGGREGATOR_PORT, GRO, on=True)
         plane = stack.enter_context(closing(near.call(XdpPlane, interface_name(0), PORT)))
+        aggregating = stack.enter_context(near.call(bound, addresses[0], PORT))
         sockets = [
-            stack.enter_context(host.call(bound, address, PORT if host is near else 0))
-            for host, address in zip([near, *far], addresses, strict=True)
+            [stack.enter_context(host.call(bound, address, 0)) for _ in range(flows)]
+            for host, address in zip(far, addresses[1:], strict=True)
         ]
-        for each in sockets[1:]:
+        for each in chain(*sockets):
             each.connect((addresses[0], PORT))
-        yield Rack(plane, sockets[0], sockets[1:], near, far, switch)
+        yield Rack(plane, aggregating, sockets, near, far, switch)
 
 
 def bound(address: str, port: int) -> socket.socket:
@@ -90,12 +99,15 @@ def turn(interface: str, feature: int, *, on: bool) -> None:
         fcntl.ioctl(any_socket, _SIOCETHTOOL, request)
 
 
-def run(workers: Sequence[SlotWorker], sockets: Sequence[socket.socket], seconds: float) -> None:
+def run(
+    workers: Sequence[SlotWorker], sockets: Sequence[Sequence[socket.socket]], seconds: float
+) -> None:
     """Let them work until all are done; raises TimeoutError when the time is up."""
     deadline = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
-        for worker, each in zip(workers, sockets, strict=True):
-            selector.register(each, selectors.EVENT_READ, worker)
+        for worker, flows in zip(workers, sockets, strict=True):
+            for each in flows:
+                selector.register(each, selectors.EVENT_READ, worker)
         while not all(worker.is_done for worker in workers):
             now = time.monotonic()
             if now > deadline:

@@ -56,6 +56,13 @@ Address peer_of(int fd) {
   return is_known ? Address::of(address) : Address{};
 }
 
+std::uint16_t own_port(int fd) {
+  SystemAddress address{};
+  address.size = sizeof address.ipv6;
+  const bool is_known = ::getsockname(fd, &address.generic, &address.size) == 0;
+  return is_known ? Address::of(address).port : std::uint16_t{0};
+}
+
 std::string to_string(const Address& address) {
   if (address.family == AddressFamily::none) return "the peer";
   const bool is_ipv6 = address.family == AddressFamily::ipv6;

@@ -34,8 +34,9 @@ struct Address {
   bool operator==(const Address&) const = default;
 };
 
-// Where a connected socket sends to.
+// Where a connected socket sends to; and the port that it sends from.
 Address peer_of(int fd);
+std::uint16_t own_port(int fd);
 
 // "10.0.0.1:4000", "[fe80::1]:4000".
 std::string to_string(const Address& address);

@@ -159,9 +159,13 @@ std::optional<Microseconds> SlotWorker::next_timer() const {
   return look_at_timers_;
 }
 
-std::size_t SlotWorker::poll(std::span<std::byte> out, Microseconds now) {
+std::optional<std::uint16_t> SlotWorker::next(Microseconds now) {
   if (now >= look_at_timers_) expire(now);
-  const auto slot = next_to_send();
+  return next_to_send();
+}
+
+std::size_t SlotWorker::poll(std::span<std::byte> out, Microseconds now) {
+  const auto slot = next(now);
   if (!slot) return 0;
   if (slots_[*slot].sendings == 0) look_ahead(*slot);
   const std::size_t size = write(*slot, out);

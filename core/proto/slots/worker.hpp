@@ -45,7 +45,9 @@ class SlotWorker {
   // Of this job and rightly sealed. What is odd is ignored, and counted.
   void on_datagram(const wire::Datagram& datagram, Microseconds now);
 
-  // Writes the next datagram, not sealed, and returns its size; 0: none for now.
+  // The slot of the next datagram, if there is one for now.
+  std::optional<std::uint16_t> next(Microseconds now);
+  // Writes that datagram, not sealed, and returns its size; 0: none for now.
   std::size_t poll(std::span<std::byte> out, Microseconds now);
 
   // Whether poll() may have something.

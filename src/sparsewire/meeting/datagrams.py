@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
 
 from sparsewire.errors import Error, ProtocolError
 from sparsewire.lifetime import disown_in_child
-from sparsewire.meeting.greetings import Greeting, greet
+from sparsewire.meeting.greetings import Greeting, block_of, greet
 from sparsewire.meeting.keys import WayKeys, aggregator_number, datagram_keys
 from sparsewire.meeting.mesh import Membership
 from sparsewire.meeting.place import Place
@@ -26,9 +27,11 @@ _OVERHEAD = {socket.AF_INET: 28, socket.AF_INET6: 48}
 
 @dataclass(frozen=True)
 class Datagrams:
-    """Connected sockets to the aggregators in their order, which the engine takes over."""
+    """Connected sockets to the aggregators in their order, a few to each, which the engine takes
+    over."""
 
-    sockets: list[int]
+    sockets: list[list[int]]
+    """By flow and aggregator."""
     size: int
     """Bytes of the largest datagram, alike on all ranks."""
     job: int
@@ -56,24 +59,26 @@ def open_datagrams(options: Options, member: Membership, at: RackPlace, place: P
         for index in range(len(options.aggregators))
     ]
     with ExitStack() as stack:
-        sockets = [
-            stack.enter_context(closing(connect_datagrams(to))) for to in options.aggregators
+        flows = [
+            [stack.enter_context(closing(connect_datagrams(to))) for to in options.aggregators]
+            for _ in range(options.flows)
         ]
-        own = options.datagram or min(map(_path_size, sockets))
+        own = options.datagram or min(map(_path_size, flows[0]))
         if options.transport == "xdp":
             own = min(own, KERNEL_DATAGRAM)
         size = _least(place, own)
         kernel = options.transport == "xdp"
-        greetings = [Greeting(member, at, size, kernel, ways) for ways in keys]
+        greets = partial(Greeting, member, at, size, flows=len(flows), asks_kernel=kernel)
         met = [
-            greet(each, address, options, says)
-            for address, each, says in zip(options.aggregators, sockets, greetings, strict=True)
+            greet(each, address, options, greets(flow=flow, keys=ways))
+            for flow, sockets in enumerate(flows)
+            for address, each, ways in zip(options.aggregators, sockets, keys, strict=True)
         ]
         stack.pop_all()
         return Datagrams(
-            [each.detach() for each in sockets],
+            [[each.detach() for each in sockets] for sockets in flows],
             *(size, member.job, member.epoch, (at.worker, at.workers), (at.rack, at.racks)),
-            (max(each.number for each in met), greetings[0].block),
+            (max(each.number for each in met), block_of(size) if kernel else 0),
             *(keys, any(each.in_kernel for each in met)),
         )
 

@@ -74,11 +74,14 @@ def readable(size: int) -> int:
 
 @dataclass(frozen=True)
 class Greeting:
-    """What a rank says to an aggregator, and hears from it; `size` of the largest datagram."""
+    """What a rank says to an aggregator by one of its `flows`, and hears from it; `size` of the
+    largest datagram."""
 
     member: Membership
     at: RackPlace
     size: int
+    flow: int
+    flows: int
     asks_kernel: bool
     keys: WayKeys
 
@@ -86,11 +89,6 @@ class Greeting:
     def full(self) -> int:
         """Bytes of what must pass both ways."""
         return bytes_of(block_of(self.size)) if self.asks_kernel else self.size
-
-    @property
-    def block(self) -> int:
-        """What greetings ask of a program in the kernel; 0: nothing."""
-        return block_of(self.size) if self.asks_kernel else 0
 
     @property
     def probes(self) -> tuple[Probe, ...]:
@@ -103,14 +101,25 @@ class Greeting:
         length = {Probe.SHORT: bytes_of(_STEP), Probe.NARROW: DATAGRAM_MIN}.get(probe, self.full)
         block = block_of(self.size) if probe in (Probe.FULL, Probe.SHORT) else 0
         at, member = self.at, self.member
-        party = (at.workers, member.world_size, at.rack, at.racks, self.size)
+        party = (at.workers, member.world_size, at.rack, at.racks, self.size, self.flows)
         place = member.job, member.epoch, at.worker
-        return greeting(self.keys.up, HELLO, *place, length, party, number=number, block=block)
+        return greeting(
+            self.keys.up,
+            *(HELLO, *place, length, party),
+            number=number,
+            block=block,
+            flow=self.flow,
+        )
 
     def is_to(self, read: tuple[object, ...]) -> bool:
         """Whether an answer is to this one."""
-        place = self.member.job, self.member.epoch, self.at.worker
-        return read[0] in (WELCOME, NOTED) and read[1:4] == place
+        place = self.member.job, self.member.epoch, self.at.worker, self.flow
+        return read[0] in (WELCOME, NOTED) and (*read[1:4], read[8]) == place
+
+    @property
+    def by(self) -> str:
+        """Which of several flows it is, where others have passed."""
+        return f" by flow {self.flow + 1} of {self.flows}, although others did," * bool(self.flow)
 
 
 @dataclass
@@ -221,9 +230,9 @@ def trouble(heard: Heard, address: Address, options: Options, says: Greeting) ->
         )
     above = " and `--parent`, the parent too," if options.rack else ","
     return (
-        f"no datagram came back from the aggregator at {address} within {TRY_S:g} s: start it with "
-        f"`--transport {options.transport}`{above} and let UDP port {address.port} through the "
-        "firewall both ways, or set SPARSEWIRE_TRANSPORT=tcp"
+        f"no datagram came back from the aggregator at {address}{says.by} within {TRY_S:g} s: "
+        f"start it with `--transport {options.transport}`{above} and let UDP port {address.port} "
+        "through the firewall both ways, or set SPARSEWIRE_TRANSPORT=tcp"
     )
 
 

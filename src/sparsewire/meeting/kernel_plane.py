@@ -44,8 +44,9 @@ _ADVICE = (
     "other end of its cable, as `ethtool -K` does"
 )
 
-Party = tuple[int, int, int, int, int]
-"""Workers here, ranks of the job, which rack, racks, bytes of the largest datagram."""
+Party = tuple[int, int, int, int, int, int]
+"""Workers here, ranks of the job, which rack, racks, bytes of the largest datagram, flows of each
+worker."""
 
 
 @dataclass
@@ -58,7 +59,7 @@ class _Job:
     epoch: int
     world_size: int
     party: Party | None = None
-    """As the first greeting of a rack's workers said, which all others must repeat."""
+    """As the first greeting said, which all others must repeat."""
     said: int = 0
     """The number of the last greeting to the parent,"""
     answered: int = 0
@@ -77,6 +78,7 @@ class _Hello:
 
     job: int
     worker: int
+    flow: int
     party: Party
     size: int
     """Bytes of the hello itself,"""
@@ -257,7 +259,7 @@ class KernelPlane:
         """Bind the sender to its rank, so that the programs answer its next hello, and tell it so,
         once they may: not before the parent has answered. Raises Error."""
         self._check_party(hello.job, job, hello.party)
-        self._plane.bind_worker(hello.job, hello.worker, *sender, hello.number)
+        self._plane.bind_worker(hello.job, hello.worker, *sender, hello.number, hello.flow)
         if self._parent and hello.needs > self._plane.way_up(hello.job):
             return self._greet_parent(hello.job, job, self._parent, hello.needs)
         self._check_way_in(job, hello)
@@ -267,6 +269,7 @@ class KernelPlane:
             *(hello.job, job.epoch, hello.worker, hello.size, hello.party),
             adds_only_integers=True,
             number=hello.number,
+            flow=hello.flow,
         )
         self._receiver.sendto(words, sender)
 
@@ -284,25 +287,29 @@ class KernelPlane:
 
     def _check_party(self, number: int, job: _Job, party: Party) -> None:
         """Raise Error for a greeting of others than this job's workers."""
-        workers, world_size, rack, racks, _ = party
-        if not self._parent:
-            if party[:4] != (job.world_size, job.world_size, 0, 1):
-                raise Error("the aggregators of its racks need `--parent`, and this one has none")
-            return
-        if party != (job.party or party) or world_size != job.world_size:
-            raise Error("another one of its rack has said otherwise how many they are")
+        if party != (job.party or party) or party[1] != job.world_size:
+            raise Error("another one has said otherwise how many they are, or their flows")
         if not job.party:
+            self._set_up(number, job, party)
+            job.party = party
+
+    def _set_up(self, number: int, job: _Job, party: Party) -> None:
+        """Tell the programs what the first greeting of a job says. Raises Error."""
+        workers, world_size, rack, racks, _, flows = party
+        if self._parent:
             assert job.above
             upstream = (*self._parent, rack, racks, job.above)
             self._plane.add_job(number, job.epoch, workers, job.keys, upstream)
-            job.party = party
+        elif party[:4] != (world_size, world_size, 0, 1):
+            raise Error("the aggregators of its racks need `--parent`, and this one has none")
+        self._plane.set_flows(number, flows)
 
     def _greet_parent(self, number: int, job: _Job, parent: Address, size: int) -> None:
         """From where the programs send, so that the parent knows them, and they the way there."""
         assert job.party
         assert job.above
-        _, world_size, rack, racks, most = job.party
-        above = racks, world_size, 0, 1, most
+        _, world_size, rack, racks, most, _ = job.party
+        above = racks, world_size, 0, 1, most, 1
         job.said += 1
         words = greeting(job.above.up, HELLO, number, job.epoch, rack, size, above, number=job.said)
         self._receiver.sendto(words, parent)
@@ -326,8 +333,8 @@ def _hello_in(data: bytes, number: int, job: _Job) -> _Hello | None:
     read = read_greeting(job.keys.up, data)
     if not read or read[:3] != (HELLO, number, job.epoch):
         return None
-    worker, party, again, block = read[3], *read[5:]
-    return _Hello(number, worker, party, len(data), bytes_of(block), again)
+    worker, party, again, block, flow = read[3], *read[5:]
+    return _Hello(number, worker, flow, party, len(data), bytes_of(block), again)
 
 
 def _as_seen_by(receiver: socket.socket, address: Address) -> Address:

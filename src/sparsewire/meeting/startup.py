@@ -54,6 +54,7 @@ _ADVICE = {
     "cuda": "set SPARSEWIRE_CUDA alike on all ranks",
     "transport": "set SPARSEWIRE_TRANSPORT alike on all ranks",
     "arithmetic": "set SPARSEWIRE_ARITHMETIC alike on all ranks",
+    "flows": "set SPARSEWIRE_FLOWS alike on all ranks",
 }
 
 _EPOCH_BITS = 20
@@ -78,6 +79,7 @@ class Settings:
     cuda: str
     transport: str
     arithmetic: str
+    flows: int
     interfaces: int
     racks: str
     link: str = ""
@@ -357,6 +359,7 @@ def record_of(options: Options, interfaces: int = 1) -> Record:
         cuda=options.cuda,
         transport=options.transport,
         arithmetic="fixed" if options.adds_in_fixed_point else "exact",
+        flows=options.flows,
         interfaces=interfaces,
         racks="named" if options.rack else "none",
         link=str(options.link) if options.link else "",

@@ -1,4 +1,4 @@
-"""A worker by its greetings: which of them move it to another address, and which are copies."""
+"""A worker's flow by its greetings: which move it to another address, and which are copies."""
 
 from __future__ import annotations
 

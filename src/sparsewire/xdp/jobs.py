@@ -8,7 +8,8 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from ctypes import c_uint32, c_uint64
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 
 from sparsewire.errors import Error
 from sparsewire.lifetime import disown_in_child
@@ -17,6 +18,7 @@ from sparsewire.xdp.greeter import Greeter
 from sparsewire.xdp.libbpf import library
 from sparsewire.xdp.loader import NoXdpError, Programs, interface_index, object_path
 from sparsewire.xdp.maps import (
+    FLOWS_MAX,
     JOBS_MAX,
     MAPPED,
     SLOTS,
@@ -29,6 +31,7 @@ from sparsewire.xdp.maps import (
     Slot,
     Worker,
     packed,
+    place_of,
 )
 from sparsewire.xdp.trial import is_heard
 from sparsewire.xdp.vlan import stripped_vlans
@@ -45,10 +48,12 @@ Upstream = tuple[str, int, int, int, Keys]
 
 @dataclass(frozen=True)
 class _Seat:
-    """Where a job is in the maps, how many workers it has, and what they have said here."""
+    """Where a job is in the maps, how many workers it has, by how many flows each sends, and what
+    they have said here."""
 
     place: int
     workers: int
+    flows: int = 1
     greeters: defaultdict[int, Greeter] = field(default_factory=lambda: defaultdict(Greeter))
 
 
@@ -106,23 +111,44 @@ class XdpPlane:
         self._places[job] = c_uint32(place)
         self._seats[job] = _Seat(place, workers)
 
-    def bind_worker(self, job: int, worker: int, host: str, port: int, number: int = 1) -> None:
-        """Take contributions of a worker from this address only. Raises Error.
+    def set_flows(self, job: int, flows: int) -> None:
+        """Expect so many flows of each worker of a job, and not one; before one is bound.
+
+        Raises Error where there are too many.
+        """
+        if not 1 <= flows <= FLOWS_MAX:
+            raise Error(
+                f"the aggregator in the kernel takes 1 to {FLOWS_MAX} flows of a worker, and not "
+                f"{flows}"
+            )
+        seat = self._seats[job] = replace(self._seats[job], flows=flows)
+        said = self._jobs[seat.place]
+        said.flows = flows
+        self._jobs[seat.place] = said
+
+    def bind_worker(
+        self, job: int, worker: int, host: str, port: int, number: int = 1, flow: int = 0
+    ) -> None:
+        """Take what a worker contributes by a flow from this address only. Raises Error.
 
         It moves with a greeting whose number is larger than that of any before, whether the
         programs have heard that or the process: who copies one later cannot take its place.
         """
         seat = self._seats.get(job)
-        if seat is None or not 0 <= worker < seat.workers:
-            raise Error(f"the aggregator in the kernel has no job {job:016x} with worker {worker}")
-        place = seat.place * WORKERS_MAX + worker
-        bound, known = Worker.at(host, port), self._workers[place]
-        if any(other.is_v6 != bound.is_v6 for other in self._bound(seat)):
-            raise Error("all who send for a job must come by IPv4, or all by IPv6")
+        if seat is None or not (0 <= worker < seat.workers and 0 <= flow < seat.flows):
+            raise Error(
+                f"the aggregator in the kernel has no job {job:016x} with worker {worker} and its "
+                f"flow {flow}"
+            )
+        place = place_of(seat.place, worker, flow)
+        bound, known, greeter = Worker.at(host, port), self._workers[place], seat.greeters[place]
         # Bound again, it keeps what the programs have learned of its path; they may be writing it.
         if known.is_bound and bound.is_at(known):
-            return seat.greeters[worker].stays(number)
-        if not seat.greeters[worker].moves(known, bound, number):
+            return greeter.stays(number)
+        # Whoever was bound before agrees with all others.
+        if any(other.is_v6 != bound.is_v6 for other in islice(self._bound(seat), 1)):
+            raise Error("all who send for a job must come by IPv4, or all by IPv6")
+        if not greeter.moves(known, bound, number):
             raise Error(f"an old greeting of worker {worker} of job {job:016x} came from elsewhere")
         bound.greeted = number
         self._workers[place] = bound
@@ -158,8 +184,8 @@ class XdpPlane:
         del self._copies[place]
         for slot in range(SLOTS):
             self._slots[place * SLOTS + slot] = Slot()
-        for worker in range(WORKERS_MAX):
-            self._workers[place * WORKERS_MAX + worker] = Worker()
+        for each in range(place_of(place, 0, 0), place_of(place + 1, 0, 0)):
+            self._workers[each] = Worker()
         self._counts[place] = (Counters * self._processors)()
 
     def stats(self, job: int) -> dict[str, int]:
@@ -218,10 +244,9 @@ class XdpPlane:
         self._counts = Map(of("counts"), Counters * self._processors)
 
     def _bound(self, seat: _Seat) -> Iterator[Worker]:
-        """The workers of a job whose addresses are known, and its parent."""
-        first = seat.place * WORKERS_MAX
-        workers = (self._workers[first + number] for number in range(seat.workers))
-        everybody = (self._parents[seat.place].at, *workers)
+        """The flows of a job's workers whose addresses are known, and its parent."""
+        known = (self._workers[place] for place in seat.greeters)
+        everybody = chain([self._parents[seat.place].at], known)
         return (each for each in everybody if each.is_bound)
 
     def _free_place(self) -> int:

@@ -15,7 +15,7 @@ MAPPED = bytes(10) + b"\xff\xff"
 
 KEY_SIZE = 16 + 4 * WORDS
 
-JOBS_MAX, SLOTS, WORKERS_MAX, BLOCK_MAX = 8, 128, 32, 256
+JOBS_MAX, SLOTS, WORKERS_MAX, FLOWS_MAX, BLOCK_MAX = 8, 128, 32, 8, 256
 
 
 class Job(ctypes.Structure):
@@ -24,6 +24,8 @@ class Job(ctypes.Structure):
     _fields_ = (
         ("epoch", c_uint32),
         ("workers", c_uint32),
+        ("flows", c_uint32),
+        ("zero", c_uint32),
         ("keys", c_uint8 * (2 * KEY_SIZE)),
         ("above", c_uint8 * (2 * KEY_SIZE)),
     )
@@ -37,11 +39,14 @@ class Job(ctypes.Structure):
         above: tuple[bytes, bytes] | None = None,
     ) -> Job:
         drawn = (b"".join(map(tag_key, each)) for each in (keys, above or ()))
-        return cls(epoch, workers, *(_array(each.ljust(2 * KEY_SIZE, b"\0")) for each in drawn))
+        return cls(
+            epoch, workers, 1, 0, *(_array(each.ljust(2 * KEY_SIZE, b"\0")) for each in drawn)
+        )
 
 
 class Worker(ctypes.Structure):
-    """struct worker. Addresses and the port are as on the wire, IPv4 as mapped into IPv6."""
+    """struct worker: one flow of a worker. Addresses and the port are as on the wire, IPv4 as
+    mapped into IPv6."""
 
     _fields_ = (
         ("address", c_uint8 * 16),
@@ -54,7 +59,7 @@ class Worker(ctypes.Structure):
 
     @classmethod
     def at(cls, host: str, port: int) -> Worker:
-        """A worker that sends from there; raises Error for what is no address."""
+        """One that sends from there; raises Error for what is no address."""
         return cls(_array(packed(host)), _array(port.to_bytes(2, "big")))
 
     def is_at(self, other: Worker) -> bool:
@@ -69,6 +74,11 @@ class Worker(ctypes.Structure):
     @property
     def is_v6(self) -> bool:
         return not bytes(self.address).startswith(MAPPED)
+
+
+def place_of(job: int, worker: int, flow: int) -> int:
+    """Where a worker's flow is in its map, of the job at this place."""
+    return (job * WORKERS_MAX + worker) * FLOWS_MAX + flow
 
 
 class Parent(ctypes.Structure):

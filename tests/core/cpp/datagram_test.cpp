@@ -144,20 +144,24 @@ TEST_CASE("greetings have any length, and no columns") {
 }
 
 TEST_CASE("greetings say who takes part, and are checked") {
-  const auto read = [](const wire::Greeting& greeting, std::uint16_t worker, std::size_t size) {
+  const auto read = [](const wire::Greeting& greeting, std::uint16_t worker, std::size_t size,
+                       std::uint16_t slot = 0) {
     Buffer bytes(size);
-    wire::encode_greeting({.kind = DatagramKind::hello, .worker = worker, .columns = 0}, greeting,
-                          bytes);
+    const DatagramHeader header{
+        .kind = DatagramKind::hello, .worker = worker, .slot = slot, .columns = 0};
+    wire::encode_greeting(header, greeting, bytes);
     return wire::decode_greeting(*wire::decode_datagram(bytes));
   };
   const wire::Greeting valid{
-      .workers = 3, .world_size = 8, .rack = 1, .racks = 2, .datagram_bytes = 1472};
-  for (const std::size_t size : {60u, 576u, 8972u}) {
+      .workers = 3, .world_size = 8, .rack = 1, .racks = 2, .datagram_bytes = 1472, .flows = 8};
+  for (const std::size_t size : {64u, 576u, 8972u}) {
     REQUIRE(read(valid, 2, size));
     CHECK(*read(valid, 2, size) == valid);
   }
   CHECK_FALSE(read(valid, 3, 576));
-  wire::Greeting wrong[] = {valid, valid, valid, valid, valid, valid, valid};
+  CHECK(read(valid, 2, 576, 56));
+  for (const std::uint16_t slot : {1, 57, 64}) CHECK_FALSE(read(valid, 2, 576, slot));
+  wire::Greeting wrong[] = {valid, valid, valid, valid, valid, valid, valid, valid, valid};
   wrong[0].workers = 0;
   wrong[1].workers = 9;
   wrong[2].rack = 2;
@@ -165,6 +169,8 @@ TEST_CASE("greetings say who takes part, and are checked") {
   wrong[4].world_size = 65534;
   wrong[5].datagram_bytes = 575;
   wrong[6].datagram_bytes = 8973;
+  wrong[7].flows = 0;
+  wrong[8].flows = 9;
   for (const wire::Greeting& greeting : wrong) CHECK_FALSE(read(greeting, 0, 576));
   Buffer empty(wire::kDatagramHeaderBytes);
   wire::encode({.kind = DatagramKind::hello, .columns = 0}, {}, empty);

@@ -52,6 +52,9 @@ struct SlotSettings {
   std::optional<net::Disturbance> disturbance = {};
   std::uint32_t datagram_bytes = 1472;
   std::chrono::milliseconds peer_timeout{30'000};
+  std::uint16_t flows = 1;
+  // Nothing of this flow of rank 0 passes once it has greeted.
+  std::optional<std::uint16_t> blocked = {};
 };
 
 inline wire::TagKey key_of(std::uint64_t number, std::uint32_t datagram_bytes) {
@@ -90,11 +93,13 @@ class SlotJob {
   Cluster& cluster() { return cluster_; }
   const wire::WayKeys& keys(std::size_t aggregator = 0) const { return keys_[aggregator]; }
   // Where a rank's datagrams come from, those to the first aggregator.
-  const net::Address& address(std::size_t rank) const { return addresses_[rank].front(); }
+  const net::Address& address(std::size_t rank, std::size_t flow = 0) const {
+    return addresses_[rank][flow];
+  }
 
   // A greeting of a rank, and the largest number that one had before the job began.
   Buffer hello(std::uint16_t rank, std::uint64_t number) const {
-    return hello_of(rank, number, keys().up);
+    return hello_of(rank, 0, number, keys().up);
   }
   std::uint64_t greeted() const { return greeted_; }
 
@@ -133,14 +138,17 @@ class SlotJob {
   }
 
   std::shared_ptr<comm::DatagramPlace> place_of(SlotAggregators& aggregators, std::uint32_t rank) {
-    std::vector<std::vector<int>> sockets(1);
+    std::vector<std::vector<int>> sockets(settings_.flows);
     addresses_.emplace_back();
-    for (std::size_t i = 0; i < aggregators.size(); ++i) {
-      Socket socket = bound_socket(AF_INET);
-      connect_to(socket, aggregators.address(i));
-      greet(socket, rank, keys_[i]);
-      addresses_.back().push_back(address_of(socket.fd()));
-      sockets[0].push_back(socket.release());
+    for (std::uint16_t flow = 0; flow < settings_.flows; ++flow) {
+      for (std::size_t i = 0; i < aggregators.size(); ++i) {
+        Socket socket = bound_socket(AF_INET);
+        connect_to(socket, aggregators.address(i));
+        greet(socket, rank, flow, keys_[i]);
+        if (i == 0) addresses_.back().push_back(address_of(socket.fd()));
+        if (rank == 0 && flow == settings_.blocked) connect_to(socket, address_of(nobody_.fd()));
+        sockets[flow].push_back(socket.release());
+      }
     }
     return std::make_shared<comm::DatagramPlace>(
         comm::DatagramPlace{.sockets = net::Sockets(std::move(sockets)),
@@ -154,26 +162,31 @@ class SlotJob {
                             .greeted = greeted_});
   }
 
-  Buffer hello_of(std::uint16_t rank, std::uint64_t number, const wire::TagKey& key) const {
+  Buffer hello_of(std::uint16_t rank, std::uint16_t flow, std::uint64_t number,
+                  const wire::TagKey& key) const {
     Buffer hello(64);
-    wire::encode_greeting(
-        {.kind = wire::DatagramKind::hello,
-         .worker = rank,
-         .columns = 0,
-         .job = settings_.job,
-         .epoch = kEpoch,
-         .round = number},
-        {.workers = ranks(), .world_size = ranks(), .datagram_bytes = settings_.datagram_bytes},
-        hello);
+    wire::encode_greeting({.kind = wire::DatagramKind::hello,
+                           .worker = rank,
+                           .slot = wire::first_slot_of(flow),
+                           .columns = 0,
+                           .job = settings_.job,
+                           .epoch = kEpoch,
+                           .round = number},
+                          {.workers = ranks(),
+                           .world_size = ranks(),
+                           .datagram_bytes = settings_.datagram_bytes,
+                           .flows = settings_.flows},
+                          hello);
     key.seal(hello);
     return hello;
   }
 
   // Until the aggregator answers, which may not have heard of the job yet.
-  void greet(const Socket& socket, std::uint32_t rank, const wire::WayKeys& keys) {
+  void greet(const Socket& socket, std::uint32_t rank, std::uint16_t flow,
+             const wire::WayKeys& keys) {
     Buffer answer(64);
     wait_until([&] {
-      const Buffer hello = hello_of(static_cast<std::uint16_t>(rank), ++greeted_, keys.up);
+      const Buffer hello = hello_of(static_cast<std::uint16_t>(rank), flow, ++greeted_, keys.up);
       (void)::send(socket.fd(), hello.data(), hello.size(), 0);
       pollfd end{.fd = socket.fd(), .events = POLLIN, .revents = 0};
       ::poll(&end, 1, 20);
@@ -185,9 +198,10 @@ class SlotJob {
 
   const SlotSettings settings_;
   const std::vector<wire::WayKeys> keys_;             // by aggregator
-  std::vector<std::vector<net::Address>> addresses_;  // by rank and aggregator
-  std::vector<Socket> connections_;                   // copies, rank by rank
-  std::uint64_t greeted_ = 0;                         // the number of the last greeting
+  std::vector<std::vector<net::Address>> addresses_;  // by rank and flow, to the first aggregator
+  const Socket nobody_ = bound_socket(AF_INET);
+  std::vector<Socket> connections_;  // copies, rank by rank
+  std::uint64_t greeted_ = 0;        // the number of the last greeting
   Cluster cluster_;
 };
 
