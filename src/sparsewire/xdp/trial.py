@@ -65,13 +65,18 @@ def _driver(interface: str) -> tuple[str, int]:
 
 def _sent(interface: str) -> int:
     """Packets of programs that the other end has taken."""
+    return sum(n for name, n in statistics(interface) if name.endswith(_SENT))
+
+
+def statistics(interface: str) -> list[tuple[str, int]]:
+    """What its driver counts, by the driver's names. Raises OSError where it does not tell."""
     count = _driver(interface)[1]
     head = struct.pack("3I", _GET_STRINGS, _OF_STATS, count)
     told = _ask(interface, head + bytes(_NAME_BYTES * count))[len(head) :]
     names = [told[at : at + _NAME_BYTES].rstrip(b"\0").decode() for at in range(0, len(told), 32)]
     values = _ask(interface, struct.pack("2I", _GET_STATS, count) + bytes(8 * count))
     figures = struct.unpack(f"{count}Q", values[8:])
-    return sum(n for name, n in zip(names, figures, strict=True) if name.endswith(_SENT))
+    return list(zip(names, figures, strict=True))
 
 
 def _ask(interface: str, question: bytes) -> bytes:
