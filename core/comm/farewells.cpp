@@ -1,4 +1,4 @@
-// Words are forgotten once everybody has been told.
+// Words are forgotten once everybody has been told, or everybody has asked.
 #include "comm/farewells.hpp"
 
 #include <utility>
@@ -31,7 +31,9 @@ void Farewells::tell(PeerChannel& channel) {
 
 void Farewells::answer(PeerChannel& channel, std::uint32_t number) {
   const auto left = for_askers_.find(number);
-  if (left != for_askers_.end()) left->second.tell(channel);
+  if (left == for_askers_.end()) return;
+  left->second.tell(channel);
+  if (left->second.untold.empty()) for_askers_.erase(left);
 }
 
 }  // namespace sparsewire::comm

@@ -95,6 +95,7 @@ void Lane::fail_group(std::uint32_t number, const std::vector<std::uint32_t>& me
 
 void Lane::end_unknown(std::uint32_t number, const std::vector<std::uint32_t>& members,
                        const Error& error) {
+  if (members.empty()) return refuse_unknown(number, error);
   Farewell farewell = farewell_of(number, error);
   for (const std::uint32_t peer : members) {
     if (!place_.is_self(peer)) farewell.untold.insert(peer);
@@ -212,7 +213,7 @@ void Lane::progress(Clock::time_point now) {
   forget_finished();
   rest_idle();
   if (!stops_ || !groups_.empty()) return;
-  close_all();
+  lose_all();
   is_finished_ = true;
 }
 
@@ -247,7 +248,7 @@ std::optional<std::chrono::milliseconds> Lane::patience(Clock::time_point now) {
 void Lane::on_exception(const std::exception& exception) noexcept {
   const bool is_told =
       std::ranges::all_of(groups_, [](const auto& one) { return one.second->is_broken(); });
-  if (is_told) return close_all();
+  if (is_told) return lose_all();
   for (const auto& [number, group] : groups_) group->on_exception(exception);
 }
 
@@ -346,13 +347,17 @@ void Lane::give_up_unknown(Clock::time_point now) {
     if (now - since >= place_.start_patience) late.push_back(number);
   }
   for (const std::uint32_t number : late) {
-    Farewell farewell = farewell_of(
-        number,
-        {ErrorCode::peer_lost, kNoRank, "a rank has not joined the group that it was to be in"});
-    for (std::uint32_t peer = 0; peer < place_.peers; ++peer) farewell.untold.insert(peer);
-    farewells_.leave_to_askers(number, std::move(farewell));
-    forget_unknown(number);
+    refuse_unknown(number, {ErrorCode::peer_lost, kNoRank,
+                            "a rank has not joined the group that it was to be in"});
   }
+}
+
+// Who its members are is not known here: those that send a frame of it are told.
+void Lane::refuse_unknown(std::uint32_t number, const Error& error) {
+  Farewell farewell = farewell_of(number, error);
+  for (std::uint32_t peer = 0; peer < place_.peers; ++peer) farewell.untold.insert(peer);
+  farewells_.leave_to_askers(number, std::move(farewell));
+  forget_unknown(number);
 }
 
 Farewell Lane::farewell_of(std::uint32_t number, const Error& error) const {
@@ -427,17 +432,30 @@ void Lane::on_news(PeerChannel& channel, const proto::Pulse::News& news) {
 void Lane::lose(PeerChannel& channel, const Error& error) {
   if (channel.dial() == Dial::lost) return channel.connection.close();
   const bool is_told = error.code == ErrorCode::protocol && !may_go(channel);
-  if (channel.dial() == Dial::connected) --connections_;
-  channel.move(DialStep::lose);
-  is_whole_ = false;
+  note_lost(channel);
   is_told ? channel.connection.ignore_input() : channel.connection.close();
   for (const auto& [number, group] : groups_) {
     if (group->has(channel)) group->on_lost(channel, error);
   }
 }
 
-void Lane::close_all() noexcept {
-  for (PeerChannel* channel : channels_.active()) channel->connection.close();
+void Lane::lose_untold(PeerChannel& channel) noexcept {
+  channel.connection.close();
+  if (channel.dial() == Dial::lost) return;
+  note_lost(channel);
+  for (const auto& [number, group] : groups_) {
+    if (group->has(channel)) group->on_lost_untold(channel);
+  }
+}
+
+void Lane::note_lost(PeerChannel& channel) noexcept {
+  if (channel.dial() == Dial::connected) --connections_;
+  channel.move(DialStep::lose);
+  is_whole_ = false;
+}
+
+void Lane::lose_all() noexcept {
+  for (PeerChannel* channel : channels_.active()) lose_untold(*channel);
 }
 
 }  // namespace sparsewire::comm

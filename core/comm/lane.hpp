@@ -104,7 +104,8 @@ class Lane final : private ProgressClient, private FrameTaker {
   void welcome();
   // The group has its part of each turn, until it is idle.
   void make_busy(LaneGroup& group) { busy_.splice(busy_.end(), group.idle_entry()); }
-  void close_all() noexcept;
+  // Loses a peer, for all groups, where there is no memory to tell it why.
+  void lose_untold(PeerChannel& channel) noexcept;
 
  private:
   using Groups = std::map<std::uint32_t, std::shared_ptr<LaneGroup>>;  // by number
@@ -131,6 +132,7 @@ class Lane final : private ProgressClient, private FrameTaker {
   void tell_farewells(PeerChannel& channel);
   void end_unknown(std::uint32_t number, const std::vector<std::uint32_t>& members,
                    const Error& error);
+  void refuse_unknown(std::uint32_t number, const Error& error);
   void resume_reading();
   void receive();
   void produce();
@@ -142,6 +144,8 @@ class Lane final : private ProgressClient, private FrameTaker {
   void forget_unknown(std::uint32_t number);
   void on_news(PeerChannel& channel, const proto::Pulse::News& news);
   void lose(PeerChannel& channel, const Error& error);
+  void note_lost(PeerChannel& channel) noexcept;
+  void lose_all() noexcept;
   void rest_idle();
   void forget_finished();
   void bury(LaneGroup& group);

@@ -247,6 +247,11 @@ void LaneGroup::on_lost(PeerChannel& channel, const Error& error) {
   listener_.broken({error.code, rank, "lost " + peers_.name_of(channel) + ": " + error.message});
 }
 
+void LaneGroup::on_lost_untold(const PeerChannel& channel) noexcept {
+  if (may_go(channel) || is_broken()) return;
+  listener_.broken({ErrorCode::resources, place_.rank, "out of memory"});
+}
+
 void LaneGroup::say_lost(PeerChannel& channel, const Error& error) {
   if (is_broken()) return;
   wire::Message words = wire::fault_message(
@@ -272,20 +277,20 @@ void LaneGroup::do_break_off(const Error& error) noexcept {
       channel->connection.detach(number());
       return {};
     };
-    if (guarded(let_go)) channel->connection.close();
+    if (guarded(let_go)) lane_.lose_untold(*channel);
   }
   const auto say = [&]() -> Status {
     prepare_farewell(wire::fault_message(wire::FrameKind::abort, error));
     return {};
   };
-  if (guarded(say)) close_channels();
+  if (guarded(say)) lose_peers();
   protocol_.end_all();
 }
 
 // Other groups lose these peers, too: there is no memory for a better way.
-void LaneGroup::close_channels() noexcept {
+void LaneGroup::lose_peers() noexcept {
   for (PeerChannel* channel : lane_.channels().active()) {
-    if (has(*channel)) channel->connection.close();
+    if (has(*channel)) lane_.lose_untold(*channel);
   }
 }
 
@@ -315,7 +320,7 @@ void LaneGroup::tell(PeerChannel& channel) noexcept {
     farewell_->tell(channel);
     return {};
   };
-  if (guarded(say)) channel.connection.close();
+  if (guarded(say)) lane_.lose_untold(channel);
 }
 
 // As long as bytes move, somebody still reads them.

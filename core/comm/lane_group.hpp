@@ -103,6 +103,8 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
   // Whether the end of the connection with a peer is no news.
   bool may_go(const PeerChannel& channel) const;
   void on_lost(PeerChannel& channel, const Error& error);
+  // The same, where there is no memory to say more.
+  void on_lost_untold(const PeerChannel& channel) noexcept;
   // Tells a peer that it was given up.
   void say_lost(PeerChannel& channel, const Error& error);
   // Once it is finished: what is left to say.
@@ -132,7 +134,7 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
   Status on_goodbye(PeerChannel& from, const wire::FrameHeader& header);
   Status on_others_silence(const wire::FrameHeader& header);
   void do_break_off(const Error& error) noexcept;
-  void close_channels() noexcept;
+  void lose_peers() noexcept;
   void begin_leaving(const Leave& order, Clock::time_point now);
   void prepare_farewell(wire::Message words);
   void tell(PeerChannel& channel) noexcept;

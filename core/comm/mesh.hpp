@@ -42,7 +42,8 @@ class Mesh final : private LaneHost {
   // A peer cannot be reached.
   void give_up(std::uint32_t peer, const std::string& why);
 
-  // Ends a group that this process, which is `rank` there, failed to join, and tells its members.
+  // Ends a group that this process, which is `rank` there, failed to join, and tells its members;
+  // without members, those ranks that turn out to be some.
   void fail_group(const Group& group, Rank rank, const std::string& why);
 
   // Peers that are connected, in the lane that has the most of them.

@@ -247,8 +247,9 @@ class Mesh:
     def fail_group(self, group: int, members: Sequence[int], rank: int, why: str) -> None:
         """End the group number `group`, which this process failed to join as `rank` of it.
 
-        `members` are the mesh's ranks in it; each is told as soon as it is connected. Nothing
-        happens where the group is here, or has ended.
+        `members` are the mesh's ranks in it; each is told as soon as it is connected. Without any,
+        those are told that send something of the group. Nothing happens where the group is here,
+        or has ended.
         """
 
     def connections(self) -> int:

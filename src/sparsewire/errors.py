@@ -86,6 +86,7 @@ class CompressError(Error, ValueError):
     """A vector, a setting or a message that a compressor cannot use; the text says which."""
 
 
+_NAMELESS = "out of memory"
 _SEE_LOG = "Its own log has the first error; restart the job."
 _BY_CODE: dict[str, tuple[type[Error], str]] = {
     "timeout": (Timeout, "Find out what they wait for, or allow a longer timeout with timeout=."),
@@ -105,7 +106,10 @@ def from_failure(failure: Failure, first_operation: int = 0) -> Error:
     `first_operation` is the engine's number of the operation that counts as number 0.
     """
     seq = failure.seq - first_operation
-    what = f"{failure.message}, in {failure.op} (operation {seq})."
+    # Where memory ran out, there was none for a name.
+    is_nameless = failure.message == _NAMELESS and failure.rank >= 0
+    who = f"rank {failure.rank}: " if is_nameless else ""
+    what = f"{who}{failure.message}, in {failure.op} (operation {seq})."
     if failure.code == "peer_lost":
         return PeerLost(failure.rank, failure.op, seq, f"{what} {_SEE_LOG}")
     kind, advice = _BY_CODE[failure.code]

@@ -16,7 +16,7 @@ from meeting import MEETING_PLACE, meet
 from support import run_ranks
 
 import sparsewire
-from sparsewire.meeting import connect, shared_mesh
+from sparsewire.meeting import connect, shared_mesh, startup
 from sparsewire.meeting.store_place import FileStore
 
 # Nothing is measured with these, so that nobody is connected before the first collective.
@@ -29,9 +29,8 @@ def group(name: str, ranks: list[int], **settings: float) -> sparsewire.Communic
     if rank not in ranks:
         return None
     store = FileStore(Path(os.environ[MEETING_PLACE], name))
-    return sparsewire.init(
-        store, rank=ranks.index(rank), world_size=len(ranks), timeout=30, **settings
-    )
+    place = {"rank": ranks.index(rank), "world_size": len(ranks)}
+    return sparsewire.init(store, **place, **{"timeout": 30, **settings})
 
 
 def total(communicator: sparsewire.Communicator, size: int = 200_000) -> float:
@@ -218,6 +217,88 @@ def test_a_rank_that_fails_to_join_is_named_by_members_and_harms_nobody_else(
     found = run_ranks(3, fail_to_join, environment=settings)
     assert "rank 0 could not join the group: MemoryError: no thread was left" in found[1][0]
     assert [sums for _, sums in found] == [[3.0] * 3] * 3
+
+
+def give_up_waiting() -> tuple[str, float]:
+    message = ""
+    with sparsewire.init(timeout=30) as everybody:
+        total(everybody)
+        for rank in (1, 0, 2):
+            if everybody.rank == rank:
+                with pytest.raises(sparsewire.Timeout) as late:
+                    group("three", [0, 1, 2], timeout=0.5 if rank == 1 else 20)
+                message = str(late.value)
+            if rank == 1:
+                meet("given up")
+        meet("tried")
+        return message, total(everybody)
+
+
+# The others would meet without it, and what they send would hold up all that it is in.
+@pytest.mark.timeout(60)
+def test_a_rank_that_gives_up_the_meeting_ends_it_and_harms_nobody_else() -> None:
+    found = run_ranks(4, give_up_waiting)
+    assert found[1][0].startswith("ranks 0, 2 did not show up")
+    assert all("a rank gave up waiting" in found[rank][0] for rank in (0, 2))
+    assert [value for _, value in found] == [4.0] * 4
+
+
+def join_too_late() -> tuple[str, float]:
+    """Rank 2 takes the meeting for complete, and rank 0 has given it up."""
+    message = ""
+    with sparsewire.init(timeout=30) as everybody:
+        total(everybody)
+        if everybody.rank == 0:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(startup, "_check_secrets", refuse_records)
+                with pytest.raises(sparsewire.Timeout):
+                    group("two", [0, 2])
+        if everybody.rank == 2:
+            with pytest.raises(sparsewire.PeerLost) as lost:
+                total(cast(sparsewire.Communicator, group("two", [0, 2])))
+            message = str(lost.value)
+        meet("tried")
+        return message, total(everybody)
+
+
+def refuse_records(*_: object) -> None:
+    raise sparsewire.Timeout("too late")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("settings", [{}, LAZY])
+def test_a_rank_that_gives_up_once_all_have_met_tells_those_that_ask(
+    settings: dict[str, str],
+) -> None:
+    found = run_ranks(3, join_too_late, environment=settings)
+    assert "rank 0 could not join the group: Timeout: too late" in found[2][0]
+    assert [value for _, value in found] == [3.0] * 3
+
+
+def fail_behind_the_engine() -> tuple[str, float, list[int]]:
+    message = ""
+    with sparsewire.init(timeout=30) as everybody:
+        total(everybody)
+        if everybody.rank == 0:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(connect, "Communicator", refuse_to_start)
+                with pytest.raises(MemoryError):
+                    group("two", [0, 1])
+        if everybody.rank == 1:
+            two = cast(sparsewire.Communicator, group("two", [0, 1]))
+            with two, pytest.raises(sparsewire.Error) as failed:
+                total(two)
+            message = str(failed.value)
+        meet("tried")
+        value = total(everybody)
+    return message, value, shared_mesh.connections()
+
+
+@pytest.mark.timeout(60)
+def test_a_communicator_that_cannot_be_made_says_so_and_lets_go_of_the_mesh() -> None:
+    found = run_ranks(3, fail_behind_the_engine, environment=LAZY)
+    assert "no thread was left" in found[1][0]
+    assert [(value, left) for _, value, left in found] == [(3.0, [])] * 3
 
 
 def die_before_anything() -> tuple[str, float] | None:

@@ -57,3 +57,8 @@ def test_every_error_is_a_runtime_error() -> None:
     for kind in (errors.PeerLost, errors.Timeout, errors.MismatchError, errors.ProtocolError):
         assert issubclass(kind, errors.Error)
     assert issubclass(errors.Error, RuntimeError)
+
+
+def test_memory_that_ran_out_has_a_rank_though_there_was_none_for_its_name() -> None:
+    error = errors.from_failure(Failure("aborted", "out of memory", rank=3))
+    assert str(error).startswith("rank 3: out of memory, in all_reduce (operation 7). ")

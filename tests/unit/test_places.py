@@ -141,6 +141,21 @@ def test_rank_0_is_through_last(tmp_path: Path) -> None:
     assert finished[-1] == 0
 
 
+def test_rank_0_goes_on_though_a_rank_does_not_say_that_it_has_read(tmp_path: Path) -> None:
+    """That rank may be slow, or gone: those that it has met find out."""
+    FileStore(tmp_path).set("sparsewire/0/record 0/1", b"1")
+    with closing(in_files(tmp_path)(Options(0, 2), 0.3)) as place:
+        assert list(place.all_gather(b"0")) == [b"0", b"1"]
+
+
+def test_a_rank_that_gives_up_ends_the_meeting_for_those_that_come_later(tmp_path: Path) -> None:
+    (first,) = meet(in_files(tmp_path), [1], 3, limit=0.2)
+    assert str(first).startswith("ranks 0, 2 did not show up")
+    for error in meet(in_files(tmp_path), [0, 2], 3):
+        assert isinstance(error, Timeout)
+        assert "a rank gave up waiting" in str(error)
+
+
 def test_rank_0_may_come_last(free_port: int) -> None:
     def late(options: Options, limit: float) -> Place:
         time.sleep(0.0 if options.rank else 0.3)

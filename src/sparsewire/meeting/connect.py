@@ -108,7 +108,13 @@ def _communicator(
         shown.hide()
         release()
 
-    communicator = Communicator(core, options, leave)
+    try:
+        communicator = Communicator(core, options, leave)
+    except BaseException as error:
+        core.abort(f"rank {options.rank} could not make its communicator: {error}")
+        core.close(0.0)
+        release()
+        raise
     try:
         set_up(communicator)
     except BaseException:

@@ -8,7 +8,7 @@ import json
 import secrets
 import socket
 from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, partial
 from typing import TypeVar
@@ -186,7 +186,8 @@ def connect_aggregators(
 
     The datagrams are None where none are sent.
     """
-    records = _meet(options, place, record_of(options))
+    records: list[Record] = []
+    _meet(options, place, record_of(options), records)
     racks = [record.rack for record in records]
     check_racks(racks, [record.aggregator for record in records])
     at = rack_place(racks, options.rank)
@@ -228,9 +229,14 @@ def join_group(options: Options, place: Place, environment: Mapping[str, str]) -
             speed_mbit=means.speed_mbit,
         )
         mine, opened = _open_doors(options, interfaces, mine, doors)
-        records = _meet(options, place, mine)
-        _check_reachable(records)
-        _check_secrets(records, options)
+        records: list[Record] = []
+        try:
+            _meet(options, place, mine, records)
+            _check_reachable(records)
+            _check_secrets(records, options)
+        except BaseException as error:
+            _refuse_group(meshes, records, options.rank, error)
+            raise
         hosts = _hosts(records)
         # All ranks take the same one, in whatever order each has come to have them.
         for mesh in sorted(meshes, key=lambda mesh: mesh.identity):
@@ -242,6 +248,18 @@ def join_group(options: Options, place: Place, environment: Mapping[str, str]) -
         doors.pop_all()  # The mesh has them.
         members = list(range(options.world_size))
         return Joined(mesh, _group_number(0, records[0].epoch), members, hosts)
+
+
+def _refuse_group(
+    meshes: list[SharedMesh], records: list[Record], rank: int, error: BaseException
+) -> None:
+    """Answer members that think this rank is one, too; what they send holds up no other group."""
+    why = f"{type(error).__name__}: {error}"
+    for mesh in meshes if records else ():
+        leader = dict(records[0].meshes).get(mesh.identity)
+        if leader is not None:
+            with suppress(MemoryError):
+                mesh.core.fail_group(_group_number(leader, records[0].epoch), [], rank, why)
 
 
 def _open_doors(
@@ -321,9 +339,8 @@ def _neighbours(records: list[Record], mine: Record) -> dict[int, LocalAddress]:
     }
 
 
-def _meet(options: Options, place: Place, mine: Record) -> list[Record]:
-    """The records of all ranks, which agree with `mine`."""
-    records = []
+def _meet(options: Options, place: Place, mine: Record, records: list[Record]) -> None:
+    """Find the records of all ranks, which agree with `mine`."""
     with closing(place.all_gather(mine.encode())) as gathered:
         for rank, data in enumerate(gathered):
             records.append(Record.decode(data, mine.settings))
@@ -332,7 +349,6 @@ def _meet(options: Options, place: Place, mine: Record) -> list[Record]:
     for rank, record in enumerate(records):
         for name in _ADVICE if record.settings != mine.settings else ():
             _compare(mine, record, options.rank, rank, name)
-    return records
 
 
 def _compare(mine: Record, other: Record, my_rank: int, rank: int, name: str) -> None:

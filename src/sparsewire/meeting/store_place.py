@@ -20,6 +20,8 @@ from sparsewire.options import Options
 _POLL_FIRST_S = 0.001
 _POLL_MAX_S = 0.1
 _WAIT_MIN_S = 0.001
+_READERS_S = 30.0
+"""For ranks to read what rank 0 has told them, before it goes and may take the store with it."""
 
 
 class Store(Protocol):
@@ -137,40 +139,62 @@ class StorePlace:
         except GeneratorExit:
             self._set(f"all {number}", join_records(records))
             raise
+        if self._is_there(f"gone {number}"):
+            self._set(f"all {number}", b"")
+            raise _gave_up()
         self._set(f"all {number}", join_records(records))
-        # Rank 0 may host the store.
-        for rank in range(1, self._world_size):
-            self._get(f"read {number}", rank)
-            self._delete(f"read {number}", rank)
+        self._await_readers(number)
         self._delete(f"all {number}", 0)
         self._replace_left(self._key(f"record {number}", 0))
 
+    def _await_readers(self, number: int) -> None:
+        """Rank 0 may host the store. A rank that has not read by now tells those that it meets."""
+        keys = [self._key(f"read {number}", rank) for rank in range(1, self._world_size)]
+        limit = min(self._deadline - time.monotonic(), _READERS_S)
+        with contextlib.suppress(Exception):
+            self._wait(keys, limit)
+            for key in keys:
+                self._store.get(key)
+        for key in keys:
+            self._forget(key)
+
     def _read_all(self, number: int) -> Generator[bytes]:
         # Rank 0 may wait for more ranks than there are, which its record tells.
-        yield self._get(f"record {number}", 0)
-        records = split_records(self._get(f"all {number}", 0))
+        yield self._told(f"record {number}", number)
+        records = split_records(self._told(f"all {number}", number))
+        if not records:
+            raise _gave_up()
         yield from records[1:]
         if len(records) < self._world_size:
             raise lost(f"rank 0 found no use for the record of rank {len(records) - 1}")
         self._delete(f"record {number}", self._rank)
         self._set(f"read {number}", b"1")
 
+    def _told(self, what: str, number: int) -> bytes:
+        """What rank 0 says; a rank that does not wait for it leaves word."""
+        try:
+            return self._get(what, 0)
+        except Timeout:
+            # Rank 0 looks for this word before it says that all are here.
+            with contextlib.suppress(Error):
+                self._set(f"gone {number}", b"1", 0)
+            if not self._is_there(what):
+                raise
+            return self._get(what, 0)
+
     def close(self) -> None:
         """The store is its maker's."""
 
-    def _set(self, what: str, value: bytes) -> None:
+    def _set(self, what: str, value: bytes, rank: int | None = None) -> None:
         try:
-            self._store.set(self._key(what, self._rank), value)
+            self._store.set(self._key(what, self._rank if rank is None else rank), value)
         except Exception as error:
             raise _as_error(error) from error
 
     def _get(self, what: str, rank: int) -> bytes:
         key = self._key(what, rank)
         try:
-            if wait := getattr(self._store, "wait", None):
-                # Torch takes 0 for no limit.
-                left = max(self._deadline - time.monotonic(), _WAIT_MIN_S)
-                wait([key], timedelta(seconds=left))
+            self._wait([key], self._deadline - time.monotonic())
             return self._store.get(key)
         except Exception as error:
             if not _is_timeout(error):
@@ -179,6 +203,18 @@ class StorePlace:
             is_all = what.startswith("all")
             missing = self._missing(f"record {number}" if is_all else what, 0 if is_all else rank)
             raise absent(missing or [rank], error) from error
+
+    def _wait(self, keys: list[str], limit: float) -> None:
+        """Not every store can, without the values."""
+        if wait := getattr(self._store, "wait", None):
+            # Torch takes 0 for no limit.
+            wait(keys, timedelta(seconds=max(limit, _WAIT_MIN_S)))
+
+    def _is_there(self, what: str) -> bool:
+        """Whether there is such a key of rank 0. Not every store can tell."""
+        with contextlib.suppress(Exception):
+            return bool(self._store.check([self._key(what, 0)]))  # type: ignore[attr-defined]
+        return False
 
     def _replace_left(self, key: str) -> None:
         """Leave rank 0's last record, which tells a rank too many, that is late, of its mistake."""
@@ -207,6 +243,13 @@ class StorePlace:
 
     def _key(self, what: str, rank: int) -> str:
         return f"{self._prefix}/{what}/{rank}"
+
+
+def _gave_up() -> Timeout:
+    return Timeout(
+        "a rank gave up waiting where the ranks meet, before all had come: it says itself whom it "
+        "missed. Start the ranks closer together, or allow more time with timeout="
+    )
 
 
 def _is_timeout(error: Exception) -> bool:

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "allocations.hpp"
+#include "mesh_cluster.hpp"
 #include "slot_cluster.hpp"
 #include "sparse_cluster.hpp"
 
@@ -64,6 +65,36 @@ TEST_CASE("a lane that runs out of memory ends its communicator, on every rank")
       for (std::size_t rank = 0; rank < 3; ++rank) cluster.destroy(rank);
     }
     CHECK(failed > 0);
+  }
+}
+
+// The rank that ran out may have no memory to tell the others, and loses them for all its groups.
+TEST_CASE("a group that runs out of memory leaves no other group waiting") {
+  Random random(19);
+  constexpr wire::Descriptor kDescriptor{DType::float32, ReduceOp::sum, 200'000};
+  Collective collective = random_collective(kDescriptor, 3, 256, {0.5}, random);
+  const auto submit_to = [&](Group& group) {
+    std::vector<OperationPtr> operations;
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      operations.push_back(group[rank]->submit(arguments_of(collective, rank)));
+    }
+    return operations;
+  };
+  const Allocations::Spared spared;
+  for (const std::int64_t refused : {2, 3, 10}) {
+    for (const std::int64_t skipped : {0, 2, 5, 8, 13, 21, 30, 45}) {
+      CAPTURE(refused);
+      CAPTURE(skipped);
+      MeshCluster mesh(3);
+      Group failing = mesh.join_all(0, {0, 1, 2});
+      Group other = mesh.join_all(1, {0, 1, 2});
+      check_works(failing, kDescriptor, random);
+      check_works(other, kDescriptor, random);
+      Allocations::refuse(skipped, refused);
+      for (const OperationPtr& operation : submit_to(failing)) (void)outcome(operation);
+      Allocations::stop_refusing();
+      for (const OperationPtr& operation : submit_to(other)) (void)outcome(operation);
+    }
   }
 }
 

@@ -20,6 +20,7 @@ class MeshCluster {
     std::set<std::uint32_t> impatient{};  // ranks for which start_patience holds; none for all
     std::set<std::uint32_t> dead{};       // nobody listens there
     std::set<std::uint32_t> frozen{};     // nobody answers there
+    comm::MemoryShare share{};
   };
 
   explicit MeshCluster(std::uint32_t ranks) : MeshCluster(ranks, Settings{}) {}
@@ -31,7 +32,8 @@ class MeshCluster {
               .peers = ranks,
               .rank = static_cast<Rank>(rank),
               .patience = settings_.patience,
-              .start_patience = is_patient ? std::chrono::minutes{5} : settings_.start_patience},
+              .start_patience = is_patient ? std::chrono::minutes{5} : settings_.start_patience,
+              .share = settings_.share},
           net::Sockets(std::vector(settings_.lanes, std::vector<int>(ranks, -1)))));
     }
     calls_ = std::thread([this] {
