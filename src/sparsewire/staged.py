@@ -7,6 +7,7 @@ in threads of their own, is in `torch/device_path.py`; it chooses the path by th
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch.utils.dlpack import from_dlpack
 
 from sparsewire.arguments import check_gradient, dense_code, torch_code
 from sparsewire.device.accelerator import ACCELERATORS, Event
-from sparsewire.device.choice import SMALLEST, Chooser, Kind, Turn, deciding
+from sparsewire.device.choice import REFUSED, SMALLEST, Chooser, Kind, Turn, deciding
 from sparsewire.device.path_cost import Path, Speeds
 from sparsewire.device.speeds import measure_copies
 from sparsewire.device.staging import Staging, Stagings
@@ -32,6 +33,7 @@ from sparsewire.work import Work
 
 _SKIP_ZEROS = {"sum", "avg"}
 AllReduce = Callable[..., Any]
+Watching = Callable[[], AbstractContextManager[None]]
 
 
 class Stager:
@@ -69,6 +71,9 @@ class Stager:
         if turn.samples:
             sample = PackedTransfer(staging, tensor).sample
             self.chooser.decide(turn, sample, partial(self._all_reduce, timeout=timeout))
+        elif isinstance(turn.decision.exception(), REFUSED):
+            # A call stays one collective, also where other ranks did not sample.
+            return WholeTransfer
         is_packed = turn.decision.result().engine_path is Path.PACKED
         return PackedTransfer if is_packed else WholeTransfer
 
@@ -86,7 +91,10 @@ def refuse_capture(device: torch.device) -> None:
 class StagedWork:
     """As `Work`, of a collective on a tensor of a device."""
 
-    def __init__(self, work: Work, transfer: Transfer, result: Callable[[], Any]) -> None:
+    def __init__(
+        self, work: Work, transfer: Transfer, result: Callable[[], Any], watching: Watching
+    ) -> None:
+        self._watching = watching
         self._work = work.deliver_to(transfer.receive)
         self._transfer = transfer
         self._result = result
@@ -98,7 +106,8 @@ class StagedWork:
 
         For the end of it the caller's current stream waits.
         """
-        there: Event = self._work.wait(timeout)
+        with self._watching():
+            there: Event = self._work.wait(timeout)
         self._transfer.lead_caller(there)
         return self._result()
 
@@ -152,11 +161,11 @@ class StagedCalls:
         if self._stager is None:
             self._stager = self._make_stager(staging)
         turn = self._stager.take_turn(target, op) if packs else None
-        with deciding(turn):
+        with self._watching(), deciding(turn):
             called(staging, target).synchronize()
             transfer = self._stager.kind(staging, target, turn, timeout)(staging, target)
         result = x if out is None else out
-        return _begun(start, transfer, lambda: result)
+        return self._begun(start, transfer, lambda: result)
 
     def sparse(self, start: Callable[..., Work], x: torch.Tensor) -> StagedWork:
         """Any collective of a sparse_coo tensor."""
@@ -164,16 +173,20 @@ class StagedCalls:
         staging = self._stagings.of(x.device)
         called(staging, x).synchronize()
         transfer = SparseTransfer(staging, x)
-        return _begun(start, transfer, lambda: transfer.result)
+        return self._begun(start, transfer, lambda: transfer.result)
 
+    def _watching(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._stager is None else self._stager.chooser.watching()
 
-def _begun(start: Callable[..., Work], transfer: Transfer, result: Callable[[], Any]) -> StagedWork:
-    try:
-        work = start(transfer.send(), **transfer.arguments)
-    except BaseException:
-        transfer.drop()
-        raise
-    return StagedWork(work, transfer, result)
+    def _begun(
+        self, start: Callable[..., Work], transfer: Transfer, result: Callable[[], Any]
+    ) -> StagedWork:
+        try:
+            work = start(transfer.send(), **transfer.arguments)
+        except BaseException:
+            transfer.drop()
+            raise
+        return StagedWork(work, transfer, result, self._watching)
 
 
 def tensor_of(x: Any) -> torch.Tensor:

@@ -102,6 +102,18 @@ def test_many_in_flight(device: str, path: Path) -> None:
     run_ranks(2, in_flight, device, path)
 
 
+def differ_once() -> None:
+    with sparsewire.init(timeout=5) as comm, staged("cpu"):
+        with pytest.raises(MismatchError):
+            comm.all_reduce(torch.ones(SMALLEST + comm.rank))
+        for _ in range(3):
+            assert comm.all_reduce(torch.ones(SMALLEST)).eq(2).all()
+
+
+def test_ranks_that_differed_once_agree_again() -> None:
+    run_ranks(2, differ_once)
+
+
 def sparse(device: str) -> None:
     with sparsewire.init() as comm:
         torch.manual_seed(comm.rank)

@@ -167,3 +167,24 @@ def test_the_setting() -> None:
     assert resolve({**job, "SPARSEWIRE_CUDA": "auto"}).cuda == "auto"
     with pytest.raises(ValueError, match="SPARSEWIRE_CUDA must be nccl, engine or auto"):
         resolve({**job, "SPARSEWIRE_CUDA": "gpu"})
+
+
+def differ_once(mode: str, in_flight: int) -> None:
+    """One rank's tensor has another size; then all are right, and must agree on who samples."""
+    with gloo_for_nccl(), staged_group("cpu", mode, timeout=timedelta(seconds=5)) as group:
+        dist.all_reduce(torch.ones(1), group=group)
+        sizes = [SIZE + 1 + (dist.get_rank() == 1)] + in_flight * [SIZE + 1]
+        works = [dist.all_reduce(torch.ones(size), group=group, async_op=True) for size in sizes]
+        for work in works:
+            with contextlib.suppress(sparsewire.MismatchError):
+                work.wait()
+        assert isinstance(works[0].exception(), sparsewire.MismatchError)
+        for _ in range(3):
+            tensor = torch.ones(SIZE + 1)
+            dist.all_reduce(tensor, group=group)
+            assert tensor.eq(dist.get_world_size()).all()
+
+
+@pytest.mark.parametrize(("mode", "in_flight"), [("engine", 0), ("engine", 4), ("auto", 0)])
+def test_ranks_that_differed_once_agree_again(ranks: Ranks, mode: str, in_flight: int) -> None:
+    ranks.run(differ_once, mode, in_flight)

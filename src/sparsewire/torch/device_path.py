@@ -101,7 +101,7 @@ class DevicePath:
         if levels is not None:
             call = partial(levels.peers.all_reduce, op=op, async_op=True, timeout=timeout)
         with deciding(turn):
-            return self._queue.submit(tensor, prepare, call)
+            return self._submit(tensor, prepare, call)
 
     def broadcast(self, tensor: torch.Tensor, root: int, timeout: float) -> Handle | None:
         """Start to give each rank the tensor of rank `root`, dense as a sum with zeros.
@@ -119,7 +119,7 @@ class DevicePath:
             return PackedTransfer(staging, tensor, words=True, speaks=speaks)
 
         add = partial(self.communicator.all_reduce, async_op=True, timeout=timeout)
-        return self._queue.submit(tensor, prepare, add)
+        return self._submit(tensor, prepare, add)
 
     def reduce(self, tensor: torch.Tensor, op: str, root: int, timeout: float) -> Handle:
         """Start to reduce a sparse tensor at rank `root`; the others keep theirs as they are."""
@@ -163,7 +163,12 @@ class DevicePath:
         def prepare(staging: Staging) -> Transfer:
             return SparseTransfer(staging, tensor, targets)
 
-        return self._queue.submit(tensor, prepare, call, targets)
+        return self._submit(tensor, prepare, call, targets)
+
+    def _submit(self, *arguments: Any) -> Handle:
+        handle = self._queue.submit(*arguments)
+        handle.watching = self.stager.chooser.watching
+        return handle
 
 
 def _is_for_inner(turn: Turn | None, timeout: float) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import TypeAlias
@@ -38,6 +38,8 @@ class Handle:
         self.staging = staging
         self.transfer: Transfer | None = None
         self.arrival = Arrival()
+        self.watching: Callable[[], AbstractContextManager[None]] = nullcontext
+        """What is to see how the program's wait ends."""
         self._error: Exception | None = None
 
     def fail(self, error: Exception) -> None:
@@ -49,7 +51,8 @@ class Handle:
 
         Raises the error of the collective, or Timeout after `timeout` seconds.
         """
-        there = self._begun(timeout)
+        with self.watching():
+            there = self._begun(timeout)
         assert self.transfer is not None
         self.transfer.lead_caller(there)
 
