@@ -287,6 +287,7 @@ class Results:
             .view(x.dtype)
             .reshape(len(indices), *dense_shape),
             sparse_shape + dense_shape,
+            device="cpu",
             is_coalesced=True,
             check_invariants=False,
         )

@@ -184,7 +184,7 @@ class Double:
         self.held.append((tensor.data_ptr(), stream))
 
     def pinned(self, nbytes: int) -> torch.Tensor:
-        memory = torch.full((nbytes,), POISON, dtype=torch.uint8)
+        memory = torch.full((nbytes,), POISON, dtype=torch.uint8, device="cpu")
         self._pinned.add(memory.untyped_storage().data_ptr())
         return memory
 

@@ -128,6 +128,6 @@ def _shape_of(value: Any) -> Any:
 
 
 def _poison_like(shape: torch.Tensor) -> torch.Tensor:
-    made = torch.empty_strided(shape.size(), shape.stride(), dtype=shape.dtype)
+    made = torch.empty_strided(shape.size(), shape.stride(), dtype=shape.dtype, device="cpu")
     made.untyped_storage().fill_(POISON)
     return made

@@ -103,7 +103,8 @@ class Cuda:
         tensor.record_stream(stream)
 
     def pinned(self, nbytes: int) -> torch.Tensor:
-        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+        # Not on what the program has as its default device.
+        return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)
 
     def future_devices(self, device: torch.device) -> list[torch.device]:
         return [device]

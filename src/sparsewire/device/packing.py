@@ -52,6 +52,7 @@ class Blocks:
 
     def sample(self, count: int) -> torch.Tensor:
         """Marks of `count` rows, int32, the same rows for all tensors of one size."""
-        places = (torch.arange(1, count + 1, dtype=torch.int64) * _SPREAD) % len(self.rows)
+        numbers = torch.arange(1, count + 1, dtype=torch.int64, device="cpu")
+        places = (numbers * _SPREAD) % len(self.rows)
         chosen = self.rows.index_select(0, places.to(self.rows.device))
         return self._operations.mark(chosen).to(torch.int32)

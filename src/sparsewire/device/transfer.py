@@ -126,6 +126,7 @@ class PackedTransfer(DenseTransfer):
             rows.indices[None, :count],
             rows.values[:count],
             (len(blocks.rows) + rows.tails, BLOCK),
+            device="cpu",
             is_coalesced=True,
             check_invariants=False,
         )
@@ -215,7 +216,12 @@ def _joined(parts: list[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
         return parts[0]
     indices, values = parts
     return torch.sparse_coo_tensor(
-        indices, values, like.shape, is_coalesced=True, check_invariants=False
+        indices,
+        values,
+        like.shape,
+        device=values.device,
+        is_coalesced=True,
+        check_invariants=False,
     )
 
 

@@ -56,7 +56,7 @@ class Company:
 
     def message(self, masks: list[torch.Tensor], interval: int, device: torch.device) -> Message:
         """What a rank tells: which blocks are not zero, bool, and what rank 0 proposes."""
-        proposal = torch.tensor([interval if self.rank == 0 else 0])
+        proposal = torch.tensor([interval if self.rank == 0 else 0], device="cpu")
         parts = [part.to(device, torch.int32) for part in (*masks, proposal)]
         return Message(torch.cat(parts), [len(part) for part in parts])
 

@@ -239,12 +239,10 @@ class Member(Forwarding):
     ) -> dist.Work:
         """End once every rank has called it."""
         if opts is None or opts.device is None or opts.device.type == "cpu":
-            return self.allreduce(
-                torch.zeros(1, dtype=torch.int32), None, opts.timeout if opts else timeout
-            )
+            return self.allreduce(_token("cpu"), None, opts.timeout if opts else timeout)
         group = self._serving()
         if group.communicator.cuda == "engine" and opts.device.type in ACCELERATORS:
-            return self.allreduce(torch.zeros(1, dtype=torch.int32, device=opts.device))
+            return self.allreduce(_token(opts.device), None, opts.timeout)
         return group._record(group._inner(opts.device).barrier(opts))
 
     @untraced
@@ -333,6 +331,10 @@ class Member(Forwarding):
     def _issued(self, work: EngineWork) -> dist.Work:
         self._latest = weakref.ref(work)
         return self._record(work)
+
+
+def _token(device: torch.device | str) -> torch.Tensor:
+    return torch.zeros(1, dtype=torch.int32, device=device)
 
 
 def _name_of(start: Start) -> str:

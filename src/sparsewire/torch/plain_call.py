@@ -65,7 +65,7 @@ def _replaced(value: Any, pairs: list[Pair], on_host: bool) -> Any:
 def _copied_to_host(tensor: torch.Tensor) -> torch.Tensor:
     """A copy in host memory of what the caller's stream leaves. Blocks for the device."""
     refuse_capture(tensor.device)
-    on_host = torch.empty(tensor.shape, dtype=tensor.dtype)
+    on_host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
     _copy(on_host, tensor)
     accelerator = ACCELERATORS[tensor.device.type]
     accelerator.record(accelerator.current(tensor.device)).synchronize()

@@ -22,12 +22,12 @@ class Scratch(threading.local):
     """
 
     def __init__(self) -> None:
-        self._vector = torch.empty(0)
+        self._vector = torch.empty(0, device="cpu")
 
     def zeros(self, elements: int) -> torch.Tensor:
         """Float32 zeros on the CPU, shape (elements,), until the next call on this thread."""
         if self._vector.numel() < elements:
-            self._vector = torch.empty(elements)
+            self._vector = torch.empty(elements, dtype=torch.float32, device="cpu")
         return self._vector[:elements].zero_()
 
 
@@ -90,7 +90,7 @@ class MarkedMean:
         _add(self._own, vector, rate)
 
     def write(self, out: torch.Tensor) -> None:
-        self.add(torch.zeros(()), out)
+        self.add(torch.zeros((), device="cpu"), out)
 
     def feed_back(self, gradient: torch.Tensor, residual: torch.Tensor) -> None:
         sent, mean = self._own, self._mean

@@ -62,7 +62,7 @@ class ParameterVectors(ParameterMap[torch.Tensor]):
     """
 
     def __init__(self) -> None:
-        super().__init__(lambda parameter: torch.zeros(parameter.numel()))
+        super().__init__(_zeros)
 
     def bring(self, parameter: torch.Tensor, device: torch.device) -> None:
         """Have the vector of a parameter on a device."""
@@ -118,3 +118,7 @@ def operator_for(make: MakeCompressor, parameter: torch.Tensor) -> Compressor:
             f"for a parameter of {size} elements: the operator takes {operator.dimension}"
         )
     return operator
+
+
+def _zeros(parameter: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(parameter.numel(), dtype=torch.float32, device="cpu")

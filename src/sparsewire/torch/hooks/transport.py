@@ -97,7 +97,7 @@ class EngineTransport(Transport):
     def gather_rows(self, own: torch.Tensor) -> Gathering[torch.Tensor]:
         # The other rows are zeros, which cost nothing to send and leave a sum as it is.
         words = -(-own.numel() // _WORD_BYTES)
-        table = torch.zeros(self.size, words, dtype=torch.int32)
+        table = torch.zeros(self.size, words, dtype=torch.int32, device="cpu")
         rows = table.view(torch.uint8)[:, : own.numel()]
         rows[self.rank] = own
         return Gathering(self._group.allreduce([table]), lambda: rows)
@@ -112,6 +112,7 @@ class EngineTransport(Transport):
             torch.from_numpy(rows.indices)[None],
             torch.from_numpy(rows.values),
             rows.shape,
+            device="cpu",
             is_coalesced=True,
             check_invariants=False,
         )
