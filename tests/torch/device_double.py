@@ -115,6 +115,7 @@ class Double:
         self.shuffle(os.environ.get(SEED))
         self.thread = threading.local()
         self._pinned: set[int] = set()
+        self._asides: list[LateStream] = []
         self._identity = identity
 
     def shuffle(self, seed: int | str | None) -> None:
@@ -163,7 +164,7 @@ class Double:
 
     def wait(self, stream: LateStream, event: LateEvent) -> None:
         stream.append(Entry(lambda: None, lambda: event.is_reached, event))
-        if stream is self.caller and self.waits:
+        if stream in (self.caller, *self._asides) and self.waits:
             # On the CPU, the program does not wait for its own stream before it reads.
             stream.synchronize()
 
@@ -195,11 +196,14 @@ class Double:
         return self._identity
 
     @contextlib.contextmanager
-    def on(self, device: torch.device) -> Iterator[None]:
+    def aside(self, device: torch.device) -> Iterator[None]:
         """What the calling thread works on is in `thread.device`."""
-        self.thread.device = device
+        former = vars(self.thread).copy()
+        self.thread.device, self.thread.stream = device, self.make_stream()
+        self._asides.append(self.thread.stream)
         yield
-        del self.thread.device
+        vars(self.thread).clear()
+        vars(self.thread).update(former)
 
     def is_capturing(self, device: torch.device) -> bool:
         return self.capturing

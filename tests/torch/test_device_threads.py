@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import torch
 from cuda_runtime import FakeStream, runtime
@@ -60,3 +61,35 @@ def test_callbacks_work_on_the_device_of_their_future() -> None:
         assert future.then(device).wait() == devices[0]
         assert Future.of(device, callbacks).wait() is None
     callbacks.close()
+
+
+def test_futures_end_on_their_device_beside_the_program() -> None:
+    """Torch records an event where a future ends: a context is made, and waiters wait for it."""
+    devices, callbacks = [torch.device("cpu", 0)], Callbacks(1)
+    places: list[Any] = []
+    with cpu_as_device() as double:
+
+        class Noting(Future[Any]):
+            def set_result(self, result: Any) -> None:
+                places.append((getattr(double.thread, "device", None), double.current(SECOND)))
+                super().set_result(result)
+
+        for compute in (lambda: 1, lambda: 1 / 0):
+            future = Noting.of(compute, callbacks, devices)
+            future._ended.wait(20)
+    callbacks.close()
+    assert [device for device, _ in places] == 2 * devices
+    assert double.caller not in [stream for _, stream in places]
+
+
+def test_a_thread_has_one_stream_beside_the_programs() -> None:
+    with runtime() as cuda, patch.object(Cuda, "make_stream", lambda *_: FakeStream(SECOND, 7)):
+        accelerator = Cuda()
+
+        def work() -> tuple[int, FakeStream, int]:
+            with accelerator.aside(SECOND):
+                inside = cuda.current(), cuda.current_stream()
+            return *inside, cuda.current()
+
+        assert in_a_thread(work) == (1, FakeStream(SECOND, 7), 0)
+        assert cuda.contexts == {1}

@@ -6,8 +6,9 @@ CPU take the way of those on a device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -62,8 +63,11 @@ class Accelerator(Protocol):
     def identity(self, device: torch.device) -> str:
         """What two ranks have in common only if they share the device."""
 
-    def on(self, device: torch.device) -> AbstractContextManager[object]:
-        """Have this device be the calling thread's own, and leave no trace on the former one."""
+    def aside(self, device: torch.device) -> AbstractContextManager[object]:
+        """Have the calling thread work on this device, in a stream of its own beside the program's.
+
+        That leaves no trace on the device that it was on before.
+        """
 
     def is_capturing(self, device: torch.device) -> bool:
         """Whether what the calling thread does goes into a graph, and is done when that runs."""
@@ -71,6 +75,9 @@ class Accelerator(Protocol):
 
 class Cuda:
     """CUDA through torch."""
+
+    def __init__(self) -> None:
+        self._thread = threading.local()
 
     def holds(self, tensor: torch.Tensor) -> bool:
         return tensor.is_cuda
@@ -93,7 +100,7 @@ class Cuda:
     def run(self, stream: Stream, work: Callable[[], T]) -> T:
         # Threads begin on device 0, and a stream that gives a device back makes a context there:
         # half a gigabyte for each rank. This one gives it back inside its own device.
-        with self.on(stream.device), torch.cuda.stream(stream):
+        with torch.cuda.device(stream.device), torch.cuda.stream(stream):
             return work()
 
     def enqueue(self, stream: Stream, work: Callable[[], None]) -> None:
@@ -112,11 +119,16 @@ class Cuda:
     def identity(self, device: torch.device) -> str:
         return str(torch.cuda.get_device_properties(device).uuid)
 
-    def on(self, device: torch.device) -> AbstractContextManager[object]:
-        return torch.cuda.device(device)
+    @contextmanager
+    def aside(self, device: torch.device) -> Iterator[None]:
+        streams: dict[str, Stream] = vars(self._thread)
+        if str(device) not in streams:
+            streams[str(device)] = self.make_stream(device)
+        with torch.cuda.device(device), torch.cuda.stream(streams[str(device)]):
+            yield
 
     def is_capturing(self, device: torch.device) -> bool:
-        with self.on(device):
+        with torch.cuda.device(device):
             return torch.cuda.is_current_stream_capturing()
 
 
@@ -125,9 +137,9 @@ ACCELERATORS: dict[str, Accelerator] = {"cuda": Cuda()}
 
 
 def working_on(devices: Sequence[torch.device]) -> AbstractContextManager[object]:
-    """Have the first of these devices be the calling thread's own; without any, nothing."""
+    """As `Accelerator.aside`, on the first of these devices; without any, nothing."""
     first = next(iter(devices), None)
-    return nullcontext() if first is None else ACCELERATORS[first.type].on(first)
+    return nullcontext() if first is None else ACCELERATORS[first.type].aside(first)
 
 
 def is_on_device(tensor: torch.Tensor) -> bool:

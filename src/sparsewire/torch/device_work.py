@@ -14,7 +14,7 @@ from sparsewire.torch.work import EngineWork, Health
 
 
 class _OnHost:
-    """A handle that only the host waits for: the callback thread's stream is the program's."""
+    """A handle that only the host waits for: then no stream need wait for what is there."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle

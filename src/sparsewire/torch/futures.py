@@ -166,13 +166,17 @@ class Future(torch.futures.Future[T]):
 
     def _settle(self, compute: Callable[[], T]) -> None:
         try:
+            # Also the end: torch records events of it, where it would make a context of its own,
+            # and in the thread's stream, where they would wait for all that the program has to do.
             with working_on(self._devices):
-                value: Any = compute()
-        except BaseException as error:  # Who waits must hear even of sys.exit() in a callback.
-            self._error = error
-            value = _Failed(error)
-        try:
-            self.set_result(value)
+                self.set_result(self._computed(compute))
         except Exception as error:  # The device refused: nobody may wait for that for ever.
             self._error = error
         self._ended.set()
+
+    def _computed(self, compute: Callable[[], T]) -> Any:
+        try:
+            return compute()
+        except BaseException as error:  # Who waits must hear even of sys.exit() in a callback.
+            self._error = error
+            return _Failed(error)
