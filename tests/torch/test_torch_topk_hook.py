@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -283,3 +284,21 @@ def lost_in_backward(lost: int) -> str:
 
 def test_a_lost_rank_is_named_by_backward(new_ranks: Callable[..., Ranks]) -> None:
     assert_others_survived(new_ranks(3).outcomes(lost_in_backward, 1), 1)
+
+
+def on_cuda_alone() -> None:
+    """As a group of NCCL is, which has no backend for the CPU."""
+
+    def make(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+        return dist.ProcessGroupGloo(store, rank, size, timeout)
+
+    dist.Backend.register_backend("cuda_alone", make, devices=["cuda"])
+    group = dist.new_group(backend="cuda_alone", timeout=timedelta(seconds=17))
+    assert group._device_types == [torch.device("cuda")]
+    state = hooks.TopKState(group)
+    assert state.group._timeout == timedelta(seconds=17)
+    state.group.shutdown()
+
+
+def test_a_group_for_cuda_alone(new_ranks: Callable[..., Ranks]) -> None:
+    new_ranks(2).run(on_cuda_alone)

@@ -28,7 +28,7 @@ class ChannelBeside:
         self._callbacks = Callbacks(1)
         self._health = Health()
         store = PrefixStore("sparsewire_hooks_device", group.get_group_store())
-        limit = _limits_of(group)
+        limit = limit_of(group)
         self._channel = MessageChannel(store, group.rank(), group.size(), limit)
         # At exit communicators close by themselves.
         finalize(group, self.close).atexit = False
@@ -64,8 +64,9 @@ def channel_of(process_group: dist.ProcessGroup | None) -> Member | ChannelBesid
     return _made[group]
 
 
-def _limits_of(group: Any) -> Any:
+def limit_of(group: Any) -> Any:
     """What tells the limit of a group's collectives, in seconds; it does not keep the group."""
+    # A group of NCCL has no backend for the CPU.
     device = _CPU if _CPU in group._device_types else torch.device("cuda")
     options = group._get_backend(device).options
     return lambda: options._timeout.total_seconds()

@@ -19,6 +19,7 @@ from sparsewire.device.accelerator import is_on_device
 from sparsewire.moved import renamed
 from sparsewire.torch.backed_group import BackedGroup
 from sparsewire.torch.backend import callee_of, join
+from sparsewire.torch.hooks.device_channel import limit_of
 from sparsewire.torch.hooks.error_feedback import ErrorFeedbackState
 from sparsewire.torch.hooks.saved import Saved
 from sparsewire.torch.member import Member
@@ -106,7 +107,7 @@ def engine_group(process_group: dist.ProcessGroup | None) -> Member | BackedGrou
     if callee is not None:
         return callee
     if of_user not in _made:
-        timeout: timedelta = of_user._get_backend(torch.device("cpu")).options._timeout
+        timeout = timedelta(seconds=limit_of(of_user)())
         store = PrefixStore("sparsewire_hooks", of_user.get_group_store())
         _made[of_user] = join(store, of_user.rank(), of_user.size(), timeout)
     return _made[of_user]
