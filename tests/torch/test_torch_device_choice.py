@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 import torch
 import torch.distributed as dist
-from device_double import cpu_as_device
+from device_double import LateEvent, cpu_as_device
 from device_groups import double, group_in_mode, operations, path_of, staged_group
 from ranks import Ranks
 
@@ -112,6 +112,24 @@ def shared() -> None:
 
 def test_auto_leaves_nccl_out_where_ranks_share_a_device(ranks: Ranks) -> None:
     ranks.run(shared)
+
+
+def fails_in_the_courier(mode: str) -> None:
+    """Its first wait for the device fails, before it comes to the sample."""
+    with gloo_for_nccl(), staged_group("cpu", mode, timeout=timedelta(seconds=5)) as group:
+        dist.all_reduce(torch.ones(1), group=group)
+        broken = patch.object(LateEvent, "synchronize", side_effect=RuntimeError("misaligned"))
+        tensors, fails = [torch.ones(SIZE), torch.ones(SIZE)], r"cannot stage .* misaligned"
+        with broken, pytest.raises(sparsewire.Error, match=fails):
+            dist.all_reduce(tensors[0], group=group, async_op=True).wait()
+        # The next one wants its choice.
+        with pytest.raises(sparsewire.Error, match=fails):
+            dist.all_reduce(tensors[1], group=group, async_op=True).wait()
+
+
+@pytest.mark.parametrize("mode", ["engine", "auto"])
+def test_a_choice_whose_call_fails_before_the_sample(ranks: Ranks, mode: str) -> None:
+    ranks.run(fails_in_the_courier, mode)
 
 
 def undecided(mode: str) -> None:

@@ -101,7 +101,7 @@ class DevicePath:
         if levels is not None:
             call = partial(levels.peers.all_reduce, op=op, async_op=True, timeout=timeout)
         with deciding(turn):
-            return self._submit(tensor, prepare, call)
+            return self._submit(tensor, prepare, call, during=partial(deciding, turn))
 
     def broadcast(self, tensor: torch.Tensor, root: int, timeout: float) -> Handle | None:
         """Start to give each rank the tensor of rank `root`, dense as a sum with zeros.
@@ -165,8 +165,8 @@ class DevicePath:
 
         return self._submit(tensor, prepare, call, targets)
 
-    def _submit(self, *arguments: Any) -> Handle:
-        handle = self._queue.submit(*arguments)
+    def _submit(self, *arguments: Any, **named: Any) -> Handle:
+        handle = self._queue.submit(*arguments, **named)
         handle.watching = self.stager.chooser.watching
         return handle
 

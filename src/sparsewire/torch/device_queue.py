@@ -27,6 +27,8 @@ _PATIENCE_S = 5.0
 
 Task = Callable[[], None]
 Prepare = Callable[[Staging], Transfer]
+Watching = Callable[[], AbstractContextManager[None]]
+"""What is to see how something ends."""
 Call: TypeAlias = "Callable[..., sparsewire.Work]"
 """A collective of a tensor on the host, and of arguments that follow from what it holds."""
 
@@ -38,7 +40,7 @@ class Handle:
         self.staging = staging
         self.transfer: Transfer | None = None
         self.arrival = Arrival()
-        self.watching: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.watching: Watching = nullcontext
         """What is to see how the program's wait ends."""
         self._error: Exception | None = None
 
@@ -104,17 +106,18 @@ class DeviceQueue:
         prepare: Prepare,
         call: Call,
         targets: Sequence[torch.Tensor] = (),
+        during: Watching = nullcontext,
     ) -> Handle:
         """Have `call` give the engine what the transfer that is prepared brings to the host.
 
-        Both run in the thread that may wait for the device. The result goes to the tensor, or to
-        `targets`.
+        Both run in the thread that may wait for the device, and `during` sees whatever is raised
+        there. The result goes to the tensor, or to `targets`.
         """
         handle = Handle(self._stagings.of(tensor.device))
         ready = called(handle.staging, tensor)
         former = self._turns.take([tensor, *targets], handle.arrival)
         self._in_flight.add(handle)
-        self._down.put(partial(self._send, handle, former, ready, prepare, call))
+        self._down.put(partial(self._send, handle, former, ready, prepare, call, during))
         return handle
 
     @property
@@ -133,15 +136,22 @@ class DeviceQueue:
             handle.fail(Error("the process group was destroyed while this was in flight"))
 
     def _send(
-        self, handle: Handle, former: list[Arrival], ready: Event, prepare: Prepare, call: Call
+        self,
+        handle: Handle,
+        former: list[Arrival],
+        ready: Event,
+        prepare: Prepare,
+        call: Call,
+        during: Watching,
     ) -> None:
         try:
-            # Here, and not in our streams, where other collectives would wait as well.
-            ready.synchronize()
-            for each in former:
-                each.lead(handle.staging.down)
-            handle.transfer = prepare(handle.staging)
-            work = call(handle.transfer.send(), **handle.transfer.arguments)
+            with during():
+                # Here, and not in our streams, where other collectives would wait as well.
+                ready.synchronize()
+                for each in former:
+                    each.lead(handle.staging.down)
+                handle.transfer = prepare(handle.staging)
+                work = call(handle.transfer.send(), **handle.transfer.arguments)
         except Exception as error:
             self._fail(handle, error)
         else:
