@@ -13,6 +13,8 @@ from device_double import cpu_as_device
 
 from sparsewire.device.accelerator import Cuda
 from sparsewire.torch.futures import Callbacks, Future
+from sparsewire.torch.plain_call import CopiedBack
+from sparsewire.torch.work import Together
 
 T = TypeVar("T")
 SECOND = torch.device("cuda", 1)
@@ -93,3 +95,30 @@ def test_a_thread_has_one_stream_beside_the_programs() -> None:
 
         assert in_a_thread(work) == (1, FakeStream(SECOND, 7), 0)
         assert cuda.contexts == {1}
+
+
+def test_futures_of_other_backends_follow_the_devices_of_their_tensors() -> None:
+    callbacks, tensor, devices = Callbacks(1), torch.ones(2), [torch.device("cpu", 0)]
+    with cpu_as_device() as double, patch.object(double, "future_devices", lambda _: devices):
+        for tensors in ([tensor], [[tensor, tensor]]):
+            future = Together([], tensors, callbacks).get_future()
+            assert future._devices == devices
+            future.wait()
+    callbacks.close()
+
+
+def test_later_waiters_see_what_the_first_one_copies_back() -> None:
+    """They may work on other streams."""
+    target, memory, callbacks = torch.zeros(2), torch.ones(2), Callbacks(1)
+    with cpu_as_device() as double:
+        work = CopiedBack(None, target, [(target, memory)], callbacks)
+
+        def wait_on_another_stream() -> Any:
+            double.thread.stream = double.make_stream()
+            return work.wait()
+
+        assert in_a_thread(wait_on_another_stream)
+        assert target.eq(0).all()
+        work.wait()
+        assert target.eq(1).all()
+    callbacks.close()

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 T = TypeVar("T")
 Stream = Any
@@ -114,7 +115,8 @@ class Cuda:
         return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)
 
     def future_devices(self, device: torch.device) -> list[torch.device]:
-        return [device]
+        index = torch.cuda.current_device() if device.index is None else device.index
+        return [torch.device(device.type, index)]
 
     def identity(self, device: torch.device) -> str:
         return str(torch.cuda.get_device_properties(device).uuid)
@@ -146,3 +148,9 @@ def is_on_device(tensor: torch.Tensor) -> bool:
     """Whether the engine reaches the tensor only through host memory."""
     accelerator = ACCELERATORS.get(tensor.device.type)
     return accelerator is not None and accelerator.holds(tensor)
+
+
+def devices_of(tensors: Any) -> list[torch.device]:
+    """Devices whose streams torch's futures of these tensors, however nested, have to follow."""
+    found = {each.device: None for each in tree_leaves(tensors) if is_on_device(each)}
+    return [each for device in found for each in ACCELERATORS[device.type].future_devices(device)]

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
+from sparsewire.device.accelerator import ACCELERATORS
 from sparsewire.lifetime import Inherited, never_free
 from sparsewire.meeting.sockets import local_address
 from sparsewire.torch import first_calls
@@ -250,7 +251,9 @@ class Forwarding:
         if backend.supports_coalescing:
             # The first, as others may copy what it ends.
             works.insert(0, backend._end_coalescing())
-        return group._record(Together(works, [], group._callbacks))
+        accelerator = ACCELERATORS.get(device.type)
+        devices = [] if accelerator is None else accelerator.future_devices(device)
+        return group._record(Together(works, [], group._callbacks, devices))
 
 
 def _forward(name: str, inner_name: str) -> Any:

@@ -7,14 +7,14 @@ and in sends and receives the address of one on a device for that of host memory
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import torch
 
-from sparsewire.device.accelerator import ACCELERATORS, is_on_device
+from sparsewire.device.accelerator import ACCELERATORS, Event, is_on_device
 from sparsewire.device.plain import plain
 from sparsewire.staged import refuse_capture
 from sparsewire.torch.futures import Callbacks
@@ -77,10 +77,13 @@ def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
     copy = partial(target.detach().copy_, source.detach())
     device = next((each.device for each in (target, source) if is_on_device(each)), None)
     if device is None:
-        copy()
-    else:
-        accelerator = ACCELERATORS[device.type]
-        accelerator.run(accelerator.current(device), copy)
+        return copy()
+    accelerator = ACCELERATORS[device.type]
+    current = accelerator.current(device)
+    accelerator.run(current, copy)
+    for tensor in (target, source):
+        if is_on_device(tensor):
+            accelerator.hold(tensor, current)
 
 
 class CopiedBack(Together):
@@ -92,6 +95,7 @@ class CopiedBack(Together):
         super().__init__(works, tensors, callbacks)
         self._written = written
         self._copying = threading.Lock()
+        self._there: list[tuple[torch.device, Event]] = []
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
         """Block until the end; raises the typed error. A timeout of zero is none."""
@@ -113,4 +117,15 @@ class CopiedBack(Together):
         with self._copying:
             for tensor, memory in self._written:
                 _copy(tensor, memory)
+            self._there += _ends({tensor.device for tensor, _ in self._written})
             self._written = []
+        # Whoever comes later may be on another stream than who copied.
+        for device, event in self._there:
+            accelerator = ACCELERATORS[device.type]
+            accelerator.wait(accelerator.current(device), event)
+
+
+def _ends(devices: Iterable[torch.device]) -> list[tuple[torch.device, Event]]:
+    """What the caller's streams have come to then, on those that have any."""
+    reached = [(device, ACCELERATORS.get(device.type)) for device in devices]
+    return [(device, each.record(each.current(device))) for device, each in reached if each]

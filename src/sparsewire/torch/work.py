@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch.autograd import Variable
 
 import sparsewire
+from sparsewire.device.accelerator import devices_of
 from sparsewire.errors import Error, InputError, MismatchError
 from sparsewire.torch.futures import Callbacks, Future
 from sparsewire.torch.profiling import event
@@ -63,13 +64,18 @@ class Together(dist.Work):
     """Several works as one, for coalesced calls. `tensors` are what they write."""
 
     def __init__(
-        self, works: Sequence[Any], tensors: Sequence[torch.Tensor], callbacks: Callbacks
+        self,
+        works: Sequence[Any],
+        tensors: Sequence[torch.Tensor],
+        callbacks: Callbacks,
+        devices: Sequence[torch.device] | None = None,
     ) -> None:
+        """`devices` are those whose streams futures follow; None: those of the tensors."""
         super().__init__()
         self._works = works
         self._tensors = list(tensors)
         self._callbacks = callbacks
-        self._devices: Sequence[torch.device] = ()
+        self._devices = devices
         self._future: Future[list[torch.Tensor]] | None = None
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
@@ -93,7 +99,8 @@ class Together(dist.Work):
     def get_future(self) -> Future[list[torch.Tensor]]:
         """The tensors as a future. In a backward pass, also raise its error from `backward()`."""
         if self._future is None:
-            self._future = Future.of(self._finish, self._callbacks, self._devices)
+            devices = devices_of(self._tensors) if self._devices is None else self._devices
+            self._future = Future.of(self._finish, self._callbacks, devices)
             # DDP would turn the error into a plain RuntimeError. Its own final callback is queued
             # after this one, so this one raises first.
             if torch._C._current_graph_task_id() != -1:
