@@ -1,4 +1,7 @@
-"""What is to be refused clearly: a device that is full on one rank, and a graph being captured."""
+"""What is to be refused clearly: a device that is full on one rank, and a graph being captured.
+
+A graph that is captured beside a transfer in flight is to be left alone.
+"""
 
 from __future__ import annotations
 
@@ -75,13 +78,37 @@ def capture(device: torch.device) -> None:
     return report(case="capture", error=text)
 
 
+def beside(device: torch.device) -> None:
+    """A graph that is captured while a transfer waits for another rank, and both are right."""
+    if device.type == "cpu":
+        return report(case="beside", left_out="there are no graphs on the CPU")
+    x, y = torch.ones(ELEMENTS, device=device), torch.zeros(ELEMENTS, device=device)
+    dist.all_reduce(torch.ones(ELEMENTS, device=device))
+    synchronize(device)
+    graph = torch.cuda.CUDAGraph()
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank() > 0:
+        store.wait(["captured"])
+    work = dist.all_reduce(x, async_op=True)
+    if dist.get_rank() == 0:
+        with torch.cuda.graph(graph):
+            y.add_(1)
+        store.set("captured", "")
+        graph.replay()
+    work.wait()
+    synchronize(device)
+    assert x.eq(dist.get_world_size()).all(), "the sum is wrong"
+    assert y.eq(dist.get_rank() == 0).all(), "the graph did not run as it was captured"
+    return report(case="beside", elements=ELEMENTS)
+
+
 def main() -> None:
-    cases = {"full": full, "capture": capture}
+    cases = {"full": full, "capture": capture, "beside": beside}
     parser = parser_of(__doc__)
     parser.add_argument("case", choices=cases)
     given = parser.parse_args()
     cases[given.case](start(given.device))
-    if given.case == "capture":
+    if given.case != "full":
         end()  # After the other one the group is broken.
 
 

@@ -124,6 +124,7 @@ class StagedWork:
         self._work.add_done_callback(lambda _: callback(self))
 
     def _end(self, work: Work) -> None:
+        self._transfer.staging.accelerator.ignore_captures()
         if work.exception() is None:
             work.wait()
         else:

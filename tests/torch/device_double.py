@@ -114,6 +114,8 @@ class Double:
         self.uses_until_failure = 0
         self.shuffle(os.environ.get(SEED))
         self.thread = threading.local()
+        self.ignoring: set[str] = set()
+        """Threads that go on while others capture graphs."""
         self._pinned: set[int] = set()
         self._asides: list[LateStream] = []
         self._identity = identity
@@ -207,6 +209,9 @@ class Double:
 
     def is_capturing(self, device: torch.device) -> bool:
         return self.capturing
+
+    def ignore_captures(self) -> None:
+        self.ignoring.add(threading.current_thread().name)
 
     def _fail_now_and_then(self) -> None:
         """Raise what is `failing`, after so many uses of the device that it gets through."""

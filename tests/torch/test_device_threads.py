@@ -7,11 +7,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from unittest.mock import patch
 
+import pytest
 import torch
 from cuda_runtime import FakeStream, runtime
 from device_double import cpu_as_device
 
+from sparsewire.device import accelerator
 from sparsewire.device.accelerator import Cuda
+from sparsewire.torch.device_queue import Courier
 from sparsewire.torch.futures import Callbacks, Future
 from sparsewire.torch.plain_call import CopiedBack
 from sparsewire.torch.work import Together
@@ -86,10 +89,10 @@ def test_futures_end_on_their_device_beside_the_program() -> None:
 
 def test_a_thread_has_one_stream_beside_the_programs() -> None:
     with runtime() as cuda, patch.object(Cuda, "make_stream", lambda *_: FakeStream(SECOND, 7)):
-        accelerator = Cuda()
+        cuda_itself = Cuda()
 
         def work() -> tuple[int, FakeStream, int]:
-            with accelerator.aside(SECOND):
+            with cuda_itself.aside(SECOND):
                 inside = cuda.current(), cuda.current_stream()
             return *inside, cuda.current()
 
@@ -122,3 +125,36 @@ def test_later_waiters_see_what_the_first_one_copies_back() -> None:
         work.wait()
         assert target.eq(1).all()
     callbacks.close()
+
+
+class FakeLibrary:
+    """CUDA's runtime as a library, in which threads begin in mode 0, the global one."""
+
+    def __init__(self) -> None:
+        self.thread = threading.local()
+
+    def cudaThreadExchangeStreamCaptureMode(self, mode: Any) -> int:
+        former = getattr(self.thread, "mode", 0)
+        self.thread.mode, mode._obj.value = mode._obj.value, former
+        return 0
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_a_thread_ignores_what_others_capture(is_used: bool) -> None:
+    library = FakeLibrary()
+    with (
+        patch.object(torch.cuda, "is_initialized", lambda: is_used),
+        patch.object(accelerator, "_cuda_runtime", lambda: library),
+    ):
+        Cuda().ignore_captures()
+        assert getattr(library.thread, "mode", 0) == (1 if is_used else 0)
+    with patch.object(torch.cuda, "is_initialized", lambda: True):
+        Cuda().ignore_captures()  # Without such a library.
+
+
+def test_threads_of_ours_ignore_what_others_capture() -> None:
+    courier = Courier("ours")
+    with cpu_as_device() as double:
+        courier.put(lambda: None)
+        courier.close()
+        assert double.ignoring == {"ours"}

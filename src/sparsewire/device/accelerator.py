@@ -6,13 +6,20 @@ CPU take the way of those on a device.
 
 from __future__ import annotations
 
+import ctypes
+import logging
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 import torch
 from torch.utils._pytree import tree_leaves
+
+_logger = logging.getLogger(__name__)
+_THREAD_LOCAL = 1  # cudaStreamCaptureModeThreadLocal: captures of other threads count for nothing.
 
 T = TypeVar("T")
 Stream = Any
@@ -73,6 +80,9 @@ class Accelerator(Protocol):
     def is_capturing(self, device: torch.device) -> bool:
         """Whether what the calling thread does goes into a graph, and is done when that runs."""
 
+    def ignore_captures(self) -> None:
+        """Let the calling thread wait for events while another one captures a graph."""
+
 
 class Cuda:
     """CUDA through torch."""
@@ -125,6 +135,7 @@ class Cuda:
     def aside(self, device: torch.device) -> Iterator[None]:
         streams: dict[str, Stream] = vars(self._thread)
         if str(device) not in streams:
+            self.ignore_captures()
             streams[str(device)] = self.make_stream(device)
         with torch.cuda.device(device), torch.cuda.stream(streams[str(device)]):
             yield
@@ -132,6 +143,23 @@ class Cuda:
     def is_capturing(self, device: torch.device) -> bool:
         with torch.cuda.device(device):
             return torch.cuda.is_current_stream_capturing()
+
+    def ignore_captures(self) -> None:
+        # Before CUDA is in use there is nothing to ignore, and children may yet be forked.
+        if not torch.cuda.is_initialized():
+            return
+        mode = ctypes.c_int(_THREAD_LOCAL)
+        try:
+            _cuda_runtime().cudaThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+        except (OSError, AttributeError) as error:
+            _logger.debug("threads cannot be told to ignore graphs of others: %s", error)
+
+
+@cache
+def _cuda_runtime() -> Any:
+    """The library that torch has loaded, of which it shows a part alone."""
+    major = str(torch.version.cuda).partition(".")[0]
+    return ctypes.CDLL(f"libcudart.so.{major}", mode=os.RTLD_NOW | os.RTLD_NOLOAD)
 
 
 ACCELERATORS: dict[str, Accelerator] = {"cuda": Cuda()}
@@ -148,6 +176,12 @@ def is_on_device(tensor: torch.Tensor) -> bool:
     """Whether the engine reaches the tensor only through host memory."""
     accelerator = ACCELERATORS.get(tensor.device.type)
     return accelerator is not None and accelerator.holds(tensor)
+
+
+def ignore_captures() -> None:
+    """As `Accelerator.ignore_captures`, of all kinds; for threads of ours as they begin."""
+    for accelerator in ACCELERATORS.values():
+        accelerator.ignore_captures()
 
 
 def devices_of(tensors: Any) -> list[torch.device]:

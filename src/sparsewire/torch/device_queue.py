@@ -17,7 +17,7 @@ from typing import TypeAlias
 import torch
 
 import sparsewire
-from sparsewire.device.accelerator import Event
+from sparsewire.device.accelerator import Event, ignore_captures
 from sparsewire.device.staging import Staging, Stagings
 from sparsewire.device.transfer import Transfer, called
 from sparsewire.errors import Error, Timeout
@@ -216,6 +216,7 @@ class Courier:
     def _run(self) -> None:
         # OpenMP would give this thread a team as large as the machine.
         torch.set_num_threads(1)
+        ignore_captures()
         with torch.no_grad():
             while (task := self._tasks.get()) is not None:
                 task()
