@@ -7,6 +7,7 @@ import threading
 import pytest
 import torch
 
+from sparsewire.device import pinned
 from sparsewire.device.pinned import Loan, PinnedPool
 
 KIB = 1024
@@ -206,3 +207,13 @@ def test_a_loan_that_is_kept_outlives_its_block() -> None:
     assert pool.lent_bytes == SMALLEST
     loan.end()
     assert pool.lent_bytes == 0
+
+
+def test_a_buffer_is_little_larger_than_what_is_asked_for() -> None:
+    """A bucket of DDP may be a little more than a power of two."""
+    mib = 1 << 20
+    assert pinned._size_class((64 << 20) + (16 << 10)) == 72 * mib
+    assert pinned._size_class(64 * mib) == 64 * mib
+    assert pinned._size_class(0) == SMALLEST
+    for nbytes in (1, SMALLEST + 1, 3 * mib, 100 * mib - 7):
+        assert nbytes <= pinned._size_class(nbytes) <= max(SMALLEST + nbytes, nbytes * 9 / 8)

@@ -147,5 +147,6 @@ def _await(events: Iterable[Event | None]) -> None:
 
 
 def _size_class(nbytes: int) -> int:
-    """Few sizes, so that buffers fit again: a power of two."""
-    return max(_SMALLEST_BYTES, 1 << max(0, nbytes - 1).bit_length())
+    """Few sizes, so that buffers fit again: eighths of a power of two, at most 1/8 too much."""
+    step = max(_SMALLEST_BYTES, 1 << max(0, nbytes - 1).bit_length() >> 4)
+    return max(1, -(-nbytes // step)) * step
