@@ -16,7 +16,7 @@ import torch.distributed as dist
 from compressing import HOOKS, alone, attach, group_of, make_state, with_hook
 from crossing import crossings
 from device_double import cpu_as_device
-from device_groups import DEVICES, assert_same_bits, staged_group, staging
+from device_groups import DEVICES, assert_same_bits, double, staged_group, staging
 from lost_rank import assert_others_survived, await_others, leave_or_go_backward
 from models import FEATURES, Branching, Plain, batch_of, train
 from ranks import Ranks
@@ -453,3 +453,21 @@ def malformed() -> None:
 
 def test_malformed_messages_are_refused(new_ranks: NewRanks) -> None:
     new_ranks(2).run(malformed)
+
+
+def holds_what_it_remembers() -> None:
+    """The way up writes to residuals of the way down, whose memory may be freed meanwhile."""
+    with staged_group("cpu") as group:
+        state = make_state("feedback", group, compressor="block-top-k:0.1:16")
+        model = DistributedDataParallel(nn.Linear(FEATURES, 1000), process_group=group)
+        attach(model, state)
+        model(torch.ones(2, FEATURES)).sum().backward()
+        held = {address for address, _ in double().held}
+        compressed = filter(state.is_compressed, model.module.parameters())
+        vectors = [state.residuals.of(each) for each in compressed]
+        assert vectors
+        assert {vector.data_ptr() for vector in vectors} <= held
+
+
+def test_memory_of_one_way_is_held_for_the_other(ranks: Ranks) -> None:
+    ranks.run(holds_what_it_remembers)

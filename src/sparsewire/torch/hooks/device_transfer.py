@@ -204,6 +204,7 @@ class CodeTransfer(Transfer):
             return up.enqueue(partial(self._settle, settlements, memory[:nbytes], places))
 
     def drop(self) -> None:
+        super().drop()
         self._parts = []
 
     @torch.no_grad()
