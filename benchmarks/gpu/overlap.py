@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from job import courier_seconds, end, parser_of, report, start, synchronize
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -113,7 +112,6 @@ def main() -> None:
             f"only {share:.0%} of the copies ran beside the backward pass"
         )
         assert of_a_core < MOST_OF_A_CORE, f"couriers took {of_a_core:.0%} of a core"
-    dist.barrier()
     end()
 
 
