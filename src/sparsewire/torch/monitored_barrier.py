@@ -42,6 +42,7 @@ class MonitoredBarrier:
             self._take_part(of_group)
 
     def _gather(self, timeout: timedelta, all_ranks: bool) -> None:
+        deadline = time.monotonic() + timeout.total_seconds()
         try:
             self._check(self._missing(timeout, all_ranks), timeout, all_ranks)
         except Timeout:
@@ -50,6 +51,14 @@ class MonitoredBarrier:
         # All have read the verdict before this one.
         self._store.delete_key(self._verdict(-1))
         self._store.set(self._verdict(), _PASSED.decode())
+        self._await_readers(deadline)
+
+    def _await_readers(self, deadline: float) -> None:
+        """The store may be in this process, which may end right behind the barrier."""
+        for rank in self._others:
+            left = timedelta(seconds=max(0.0, deadline - time.monotonic()))
+            if self._has_come(self._read(rank), left):
+                self._store.delete_key(self._read(rank))
 
     def _missing(self, timeout: timedelta, all_ranks: bool) -> list[int]:
         """Wait for the others in turn, until one is missing or, if asked to, all are known."""
@@ -83,6 +92,7 @@ class MonitoredBarrier:
                 f"Rank {self._rank} successfully reached monitoredBarrier, but received errors "
                 "while waiting for send/recv from rank 0. Its log names the rank that is missing."
             )
+        self._store.set(self._read(self._rank), "")
 
     def _has_come(self, key: str, limit: timedelta) -> bool:
         """Looks again and again: who waits in a TCPStore keeps all other threads out of it."""
@@ -98,6 +108,9 @@ class MonitoredBarrier:
 
     def _arrival(self, rank: int) -> str:
         return f"{self._calls}/{rank}"
+
+    def _read(self, rank: int) -> str:
+        return f"{self._calls}/{rank}/read"
 
     def _verdict(self, later: int = 0) -> str:
         return f"{self._calls + later}/verdict"
