@@ -77,7 +77,8 @@ def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
     copy = partial(target.detach().copy_, source.detach())
     device = next((each.device for each in (target, source) if is_on_device(each)), None)
     if device is None:
-        return copy()
+        copy()
+        return
     accelerator = ACCELERATORS[device.type]
     current = accelerator.current(device)
     accelerator.run(current, copy)
