@@ -146,7 +146,7 @@ class Cuda:
 
     def ignore_captures(self) -> None:
         # Before CUDA is in use there is nothing to ignore, and children may yet be forked.
-        if not torch.cuda.is_initialized():
+        if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             return
         mode = ctypes.c_int(_THREAD_LOCAL)
         try:
