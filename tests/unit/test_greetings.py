@@ -12,7 +12,7 @@ from sparsewire.options import DATAGRAM_MIN, Address, Options
 
 FULL = 1072
 MEMBER = Membership(job=1, epoch=1, rank=0, world_size=2, lanes=1, key=b"")
-SAYS = Greeting(MEMBER, RackPlace(0, 2, 0, 1), FULL, True, WayKeys(bytes(32), bytes(32)))
+SAYS = Greeting(MEMBER, RackPlace(0, 2, 0, 1), FULL, 0, 1, True, WayKeys(bytes(32), bytes(32)))
 
 
 def heard_of(*answers: tuple[int, Probe, float], length: int = FULL) -> Heard:

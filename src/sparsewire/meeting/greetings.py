@@ -44,8 +44,8 @@ class Probe(IntEnum):
 # The first hello of all tells the process who this is. Now and then the process alone is asked, to
 # tell what fails: the way of results, a path that is too narrow, or one that is closed.
 _OF_KERNEL = (
-    *(Probe.FULL, Probe.SHORT, Probe.FULL, Probe.SHORT),
-    *(Probe.PROCESS, Probe.NARROW),
+    *(Probe.FULL, Probe.SHORT, Probe.PROCESS),
+    *(Probe.FULL, Probe.SHORT, Probe.PROCESS, Probe.NARROW),
 )
 _OF_PROCESS = (Probe.PROCESS, Probe.PROCESS, Probe.NARROW)
 # A process that has noted greetings so often and so long, whose kernel answers none, is enough.

@@ -23,7 +23,7 @@ class Unanswered {
     place_.topology.datagram_bytes = 1472;
     place_.topology.peer_timeout_ms = 1000;
     place_.datagrams = std::make_shared<comm::DatagramPlace>(
-        comm::DatagramPlace{.sockets = net::Sockets({}),
+        comm::DatagramPlace{.sockets = net::Sockets(std::vector<std::vector<int>>{{fds[0]}}),
                             .job = 1,
                             .epoch = 5,
                             .keys = {keys_of(1, 0, 1472)},
@@ -32,7 +32,7 @@ class Unanswered {
                             .workers = 2,
                             .worker = 0,
                             .racks = racks});
-    end_.emplace(place_, 0, fds[0]);
+    end_.emplace(place_, 0);
     auto* const bytes = reinterpret_cast<std::byte*>(values_.data());
     end_->worker().begin(0, {.source = bytes, .out = bytes, .count = values_.size()});
   }
@@ -58,7 +58,7 @@ class Unanswered {
 
 TEST_CASE("where nothing can be said, nothing is known of the path") {
   Unanswered unanswered;
-  net::UdpSocket& socket = unanswered.end().socket();
+  net::UdpSocket& socket = unanswered.end().flows().front().socket();
   unanswered.run([&] {
     while (socket.has_room()) {
       socket.commit(100);
