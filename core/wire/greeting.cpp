@@ -17,6 +17,12 @@ bool can_be(const Greeting& greeting) {
          greeting.flows <= kMostFlows;
 }
 
+// Of one that can be: no flows would divide by zero.
+bool has_place(const DatagramHeader& header, const Greeting& greeting) {
+  return header.worker < greeting.workers &&
+         header.slot == first_slot_of(flow_of(header.slot, greeting.flows));
+}
+
 }  // namespace
 
 void encode_greeting(const DatagramHeader& header, const Greeting& greeting,
@@ -36,10 +42,9 @@ Result<Greeting> decode_greeting(const Datagram& datagram) {
       load_all<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t,
                std::uint32_t>(datagram.values.first<kGreetingBytes>());
   const Greeting greeting{workers, world_size, rack, racks, datagram_bytes, flows};
-  const DatagramHeader& header = datagram.header;
-  const bool has_place = header.worker < greeting.workers &&
-                         header.slot == first_slot_of(flow_of(header.slot, greeting.flows));
-  if (!can_be(greeting) || !has_place) return protocol_error("datagram: no such workers");
+  if (!can_be(greeting) || !has_place(datagram.header, greeting)) {
+    return protocol_error("datagram: no such workers");
+  }
   return greeting;
 }
 

@@ -74,7 +74,7 @@ class Beside:
     def welcome(self) -> None:
         """As the root, what comes there next."""
         number, size = self.asked()
-        above = (2, 4, 0, 1, SIZE)
+        above = (2, 4, 0, 1, SIZE, 1)
         words = greeting(ABOVE.down, WELCOME, JOB, 1, 1, size, above, number=number)
         self.root.sendto(words, self.worker.getpeername())
 
