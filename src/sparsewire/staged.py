@@ -6,8 +6,8 @@ in threads of their own, is in `torch/device_path.py`; it chooses the path by th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch.utils.dlpack import from_dlpack
 
 from sparsewire.arguments import check_gradient, dense_code, torch_code
 from sparsewire.device.accelerator import ACCELERATORS, Event
-from sparsewire.device.choice import REFUSED, SMALLEST, Chooser, Kind, Turn, deciding
+from sparsewire.device.choice import SMALLEST, Chooser, Kind, Turn, deciding
 from sparsewire.device.path_cost import Path, Speeds
 from sparsewire.device.speeds import measure_copies
 from sparsewire.device.staging import Staging, Stagings
@@ -28,10 +28,12 @@ from sparsewire.device.transfer import (
     WholeTransfer,
     called,
 )
-from sparsewire.errors import Error
+from sparsewire.errors import Error, InputError, MismatchError
 from sparsewire.work import Work
 
 _SKIP_ZEROS = {"sum", "avg"}
+_REFUSED = (MismatchError, InputError)
+"""What ends one call on every rank, and leaves the communicator as it was."""
 AllReduce = Callable[..., Any]
 Watching = Callable[[], AbstractContextManager[None]]
 
@@ -71,11 +73,23 @@ class Stager:
         if turn.samples:
             sample = PackedTransfer(staging, tensor).sample
             self.chooser.decide(turn, sample, partial(self._all_reduce, timeout=timeout))
-        elif isinstance(turn.decision.exception(), REFUSED):
+        elif isinstance(turn.decision.exception(), _REFUSED):
             # A call stays one collective, also where other ranks did not sample.
             return WholeTransfer
         is_packed = turn.decision.result().engine_path is Path.PACKED
         return PackedTransfer if is_packed else WholeTransfer
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Where the program waits for a call: begin anew if the ranks turn out to have differed.
+
+        All ranks hear of it, and at one point of the program, whatever is in flight.
+        """
+        try:
+            yield
+        except _REFUSED:
+            self.chooser.begin_anew()
+            raise
 
 
 def refuse_capture(device: torch.device) -> None:
@@ -177,7 +191,7 @@ class StagedCalls:
         return self._begun(start, transfer, lambda: transfer.result)
 
     def _watching(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._stager is None else self._stager.chooser.watching()
+        return nullcontext() if self._stager is None else self._stager.watching()
 
     def _begun(
         self, start: Callable[..., Work], transfer: Transfer, result: Callable[[], Any]

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from sparsewire.device.packing import BLOCK
 from sparsewire.device.path_cost import Path, Sample, Speeds, choose, predict
-from sparsewire.errors import InputError, MismatchError
 
 PERIOD = 32
 """Calls from one sample to the next."""
@@ -30,8 +29,6 @@ SMALLEST = SAMPLED * BLOCK
 Mark = Callable[[int], torch.Tensor]
 """Marks of so many blocks, int32: 1 for each that is not zero."""
 _KINDS_MAX = 1024
-REFUSED = (MismatchError, InputError)
-"""What ends one call on every rank, and leaves the communicator as it was."""
 AddUp = Callable[[NDArray[np.int32]], NDArray[np.int32]]
 
 
@@ -105,18 +102,10 @@ class Chooser:
                 record.decision = Future()
             return Turn(kind, record.decision, samples)
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Where the program waits for a call: begin anew if the ranks turn out to have differed.
-
-        All ranks hear of it, and at one point of the program, whatever is in flight.
-        """
-        try:
-            yield
-        except REFUSED:
-            with self._taking:
-                self._records.clear()
-            raise
+    def begin_anew(self) -> None:
+        """Forget all calls and decisions; on all ranks at one point of the program."""
+        with self._taking:
+            self._records.clear()
 
     def decide(self, turn: Turn, mark: Mark, add_up: AddUp) -> None:
         """Decide for a turn that samples; collective."""

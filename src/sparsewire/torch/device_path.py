@@ -167,7 +167,7 @@ class DevicePath:
 
     def _submit(self, *arguments: Any, **named: Any) -> Handle:
         handle = self._queue.submit(*arguments, **named)
-        handle.watching = self.stager.chooser.watching
+        handle.watching = self.stager.watching
         return handle
 
 
