@@ -81,8 +81,8 @@ TEST_CASE("a group that runs out of memory leaves no other group waiting") {
     return operations;
   };
   const Allocations::Spared spared;
-  for (const std::int64_t refused : {2, 3, 10}) {
-    for (const std::int64_t skipped : {0, 2, 5, 8, 13, 21, 30, 45}) {
+  for (const std::int64_t refused : {3, 10}) {
+    for (const std::int64_t skipped : {0, 8, 13, 45}) {
       CAPTURE(refused);
       CAPTURE(skipped);
       MeshCluster mesh(3);
