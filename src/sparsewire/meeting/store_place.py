@@ -153,8 +153,6 @@ class StorePlace:
         limit = min(self._deadline - time.monotonic(), _READERS_S)
         with contextlib.suppress(Exception):
             self._wait(keys, limit)
-            for key in keys:
-                self._store.get(key)
         for key in keys:
             self._forget(key)
 
@@ -205,10 +203,13 @@ class StorePlace:
             raise absent(missing or [rank], error) from error
 
     def _wait(self, keys: list[str], limit: float) -> None:
-        """Not every store can, without the values."""
+        """Some stores can only by asking for the values, as long as their own timeout says."""
         if wait := getattr(self._store, "wait", None):
             # Torch takes 0 for no limit.
             wait(keys, timedelta(seconds=max(limit, _WAIT_MIN_S)))
+        else:
+            for key in keys:
+                self._store.get(key)
 
     def _is_there(self, what: str) -> bool:
         """Whether there is such a key of rank 0. Not every store can tell."""
