@@ -101,6 +101,9 @@ def _build_bridge(name: str, mtu: int) -> None:
     with IPRoute() as route:
         route.link("add", ifname=name, kind="bridge", mtu=mtu)
         route.link("set", index=route.link_lookup(ifname=name)[0], state="up")
+    # A switch has no firewall of hosts; here it would look at each datagram three times.
+    for firewall in ("iptables", "ip6tables"):
+        _set_where_there_is(f"bridge/bridge-nf-call-{firewall}", "0")
 
 
 def _plug_in(port: str, bridge: str) -> None:
@@ -123,10 +126,11 @@ def _settle(name: str, own_address: str) -> None:
 
 
 def _set_ipv6(name: str, wanted: bool) -> None:
-    # Without IPv6 no program picks a link-local address. A container may forbid this setting, or
-    # the kernel may not have it; the lab works without.
-    with (
-        contextlib.suppress(OSError),
-        open(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6", "w") as setting,
-    ):
-        setting.write("0" if wanted else "1")
+    # Without IPv6 no program picks a link-local address.
+    _set_where_there_is(f"ipv6/conf/{name}/disable_ipv6", "0" if wanted else "1")
+
+
+def _set_where_there_is(setting: str, value: str) -> None:
+    # A container may forbid a setting, or the kernel may not have it; the lab works without.
+    with contextlib.suppress(OSError), open(f"/proc/sys/net/{setting}", "w") as file:
+        file.write(value)
