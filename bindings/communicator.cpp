@@ -7,6 +7,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "module.hpp"
@@ -28,6 +29,20 @@ wire::Descriptor descriptor_of(std::uint64_t count, int dtype, int op, int segme
           .seed = seed};
 }
 
+// Collective, root, dtype, elements, form, site.
+using PurposeCodes = std::tuple<int, std::uint32_t, int, std::uint64_t, int, std::uint32_t>;
+
+wire::Purpose purpose_of(const PurposeCodes& codes) {
+  const auto& [collective, root, dtype, elements, form, site] = codes;
+  return {.collective =
+              checked_code<wire::Collective>(collective, wire::kCollectiveCount, "collective"),
+          .form = checked_code<wire::ResultForm>(form, wire::kResultFormCount, "form"),
+          .root = root,
+          .elements = elements,
+          .dtype = checked_code<DType>(dtype, kDTypeCount, "dtype"),
+          .site = site};
+}
+
 // A timeout in seconds; 0 is none.
 std::shared_ptr<comm::Operation> submit(comm::Communicator& self,
                                         comm::Operation::Arguments arguments, double timeout) {
@@ -39,12 +54,15 @@ std::shared_ptr<comm::Operation> submit(comm::Communicator& self,
 std::shared_ptr<comm::Operation> submit_dense(comm::Communicator& self, std::uintptr_t source,
                                               std::uintptr_t out, std::uint64_t count, int dtype,
                                               int op, double timeout, int segment_codec,
-                                              int result_codec, std::uint32_t seed, bool awaited) {
+                                              int result_codec, std::uint32_t seed, bool awaited,
+                                              const std::optional<PurposeCodes>& purpose) {
   if (count > wire::kMaxCount) throw std::invalid_argument("too many elements");
+  wire::Descriptor descriptor = descriptor_of(count, dtype, op, segment_codec, result_codec, seed);
+  if (purpose) descriptor.purpose = purpose_of(*purpose);
   return submit(self,
                 {.source = reinterpret_cast<const std::byte*>(source),
                  .out = reinterpret_cast<std::byte*>(out),
-                 .call = {descriptor_of(count, dtype, op, segment_codec, result_codec, seed)},
+                 .call = {descriptor},
                  .is_awaited = awaited},
                 timeout);
 }
@@ -59,8 +77,8 @@ std::shared_ptr<comm::Operation> submit_sparse(
     comm::Communicator& self, std::uintptr_t indices, bool is_wide, std::uint64_t named,
     std::uintptr_t values, std::uint64_t length, std::uint32_t row, int dtype, int op,
     int collective, int algorithm, std::uint32_t root, std::uint32_t unit, int segment_codec,
-    int result_codec, std::uint32_t seed, std::uintptr_t out, int form, double timeout,
-    bool awaited) {
+    int result_codec, std::uint32_t seed, std::uintptr_t out, const PurposeCodes& purpose,
+    double timeout, bool awaited) {
   if (length > wire::kMaxCount / row) throw std::invalid_argument("too many elements");
   const auto algorithm_code =
       checked_code<wire::Algorithm>(algorithm, wire::kAlgorithmCount, "algorithm");
@@ -69,6 +87,7 @@ std::shared_ptr<comm::Operation> submit_sparse(
   descriptor.is_sparse = true;
   descriptor.row = row;
   descriptor.form = form_of(algorithm_code);
+  descriptor.purpose = purpose_of(purpose);
   return submit(self,
                 {.out = reinterpret_cast<std::byte*>(out),
                  .call = {.descriptor = descriptor,
@@ -82,7 +101,6 @@ std::shared_ptr<comm::Operation> submit_sparse(
                             .named = named,
                             .values = reinterpret_cast<const std::byte*>(values),
                             .descriptor = descriptor},
-                 .form = checked_code<wire::ResultForm>(form, wire::kResultFormCount, "form"),
                  .is_awaited = awaited},
                 timeout);
 }
@@ -126,7 +144,7 @@ struct Failure {
 std::optional<Failure> failure_of(const comm::Operation& operation) {
   auto error = operation.failure();
   if (!error) return {};
-  const auto collective = operation.arguments().call.collective;
+  const auto collective = operation.arguments().call.descriptor.purpose.collective;
   return Failure{*std::move(error), std::string(wire::name_of(collective)), operation.seq()};
 }
 
@@ -325,10 +343,6 @@ void bind_operation(nb::module_& m) {
       .def("wait", &wait, "timeout"_a = nb::none(), unlocked)
       .def("done", &comm::Operation::ended)
       .def("failure", &failure_of)
-      .def(
-          "list_bytes",
-          [](comm::Operation& self, std::size_t list) { return output(self, list).list_bytes(); },
-          "list"_a = 0, unlocked)
       .def("take_sparse", &take_sparse, "list"_a = 0)
       .def(
           "write_dense",
@@ -369,10 +383,11 @@ void bind_communicator(nb::module_& m) {
            "block"_a = 256, "window"_a = 0, "hosts"_a = std::vector<std::uint32_t>{},
            "timeline"_a.none() = nb::none(), nb::keep_alive<1, 2>())
       .def("submit", &submit_dense, "source"_a, "out"_a, "count"_a, "dtype"_a, "op"_a, "timeout"_a,
-           "segment_codec"_a = 0, "result_codec"_a = 0, "seed"_a = 0, "awaited"_a = false)
+           "segment_codec"_a = 0, "result_codec"_a = 0, "seed"_a = 0, "awaited"_a = false,
+           "purpose"_a = nb::none())
       .def("submit_sparse", &submit_sparse, nb::kw_only(), "indices"_a, "is_wide"_a, "named"_a,
            "values"_a, "length"_a, "row"_a, "dtype"_a, "op"_a, "collective"_a, "algorithm"_a,
-           "root"_a, "unit"_a, "segment_codec"_a, "result_codec"_a, "seed"_a, "out"_a, "form"_a,
+           "root"_a, "unit"_a, "segment_codec"_a, "result_codec"_a, "seed"_a, "out"_a, "purpose"_a,
            "timeout"_a, "awaited"_a = false)
       .def(
           "wait",

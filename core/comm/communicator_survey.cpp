@@ -11,8 +11,8 @@ namespace {
 constexpr std::size_t kOperationsTold = 64;
 
 Current current_of(const Operation& operation, Clock::time_point issued) {
-  return {std::string(wire::name_of(operation.arguments().call.collective)), operation.seq(),
-          Clock::now() - issued};
+  return {std::string(wire::name_of(operation.arguments().call.descriptor.purpose.collective)),
+          operation.seq(), Clock::now() - issued};
 }
 
 std::uint64_t bytes_of(const wire::Descriptor& descriptor) {
@@ -76,9 +76,10 @@ Survey Communicator::survey(Clock::duration patience) const {
 void Communicator::tell_begin(InFlight& in_flight) const {
   const Operation& operation = *in_flight.operation;
   const wire::Call& call = operation.arguments().call;
-  TimelineEvent event{.at = in_flight.issued,
-                      .edge = TimelineEvent::Edge::begin,
-                      .slice = {wire::name_of(call.collective), number_, operation.seq()}};
+  TimelineEvent event{
+      .at = in_flight.issued,
+      .edge = TimelineEvent::Edge::begin,
+      .slice = {wire::name_of(call.descriptor.purpose.collective), number_, operation.seq()}};
   event.figures[0] = {"elements", static_cast<double>(call.descriptor.count)};
   event.figures[1] = {"tensor_bytes", static_cast<double>(bytes_of(call.descriptor))};
   in_flight.is_told = timeline_->begin(std::move(event));
@@ -88,9 +89,10 @@ void Communicator::tell_end(const InFlight& in_flight) const {
   if (!in_flight.is_told) return;
   const Operation& operation = *in_flight.operation;
   const wire::Call& call = operation.arguments().call;
-  TimelineEvent event{.at = Clock::now(),
-                      .edge = TimelineEvent::Edge::end,
-                      .slice = {wire::name_of(call.collective), number_, operation.seq()}};
+  TimelineEvent event{
+      .at = Clock::now(),
+      .edge = TimelineEvent::Edge::end,
+      .slice = {wire::name_of(call.descriptor.purpose.collective), number_, operation.seq()}};
   const auto named = operation.named();
   if (named && call.descriptor.count != 0) {
     event.figures[0] = {"density",

@@ -95,7 +95,7 @@ proto::Lists Operation::lists_of(const Arguments& arguments) {
   const proto::SparseTensor& tensor = arguments.tensor;
   proto::Lists lists{
       .is_wide = tensor.is_wide || tensor.positions() > INT32_MAX,
-      .form = arguments.form,
+      .are_taken = arguments.call.descriptor.purpose.form != wire::ResultForm::dense,
       .allocate = [](std::size_t size) { return ResultPool::shared().allocate(size); }};
   if (topology_.lanes > 1) {
     lists.share = [this](proto::SparseOutput& output) -> proto::PartSink* {

@@ -30,7 +30,6 @@ class Operation {
     std::byte* out = nullptr;
     wire::Call call;
     proto::SparseTensor tensor = {};
-    wire::ResultForm form = wire::ResultForm::sparse;  // that the caller wants of results it keeps
     Clock::time_point deadline = Clock::time_point::max();
     bool is_awaited = false;  // the caller waits for it at once, and works meanwhile
   };

@@ -27,6 +27,49 @@ Status check(const Descriptor& descriptor) {
   return {};
 }
 
+void encode(const Purpose& purpose, std::span<std::byte, kPurposeBytes> out) {
+  store_all(out, purpose.collective, purpose.dtype, purpose.form, std::uint8_t{0}, purpose.root,
+            purpose.elements, purpose.site, std::uint32_t{0});
+}
+
+Result<Purpose> decode_purpose(std::span<const std::byte, kPurposeBytes> in) {
+  const auto [collective, dtype, form, zero, root, elements, site, zeros] =
+      load_all<std::uint8_t, std::uint8_t, std::uint8_t, std::uint8_t, std::uint32_t, std::uint64_t,
+               std::uint32_t, std::uint32_t>(in);
+  if (collective >= kCollectiveCount || dtype >= kDTypeCount || form >= kResultFormCount) {
+    return protocol_error("purpose: unknown value");
+  }
+  if (zero != 0 || zeros != 0) return protocol_error("purpose: reserved bits are set");
+  return Purpose{.collective = static_cast<Collective>(collective),
+                 .form = static_cast<ResultForm>(form),
+                 .root = root,
+                 .elements = elements,
+                 .dtype = static_cast<DType>(dtype),
+                 .site = site};
+}
+
+bool has_root(Collective collective) {
+  return collective == Collective::reduce || collective == Collective::broadcast;
+}
+
+std::string site_of(const Purpose& purpose) {
+  if (purpose.site == 0) return "";
+  return " from site " + std::to_string(purpose.site);
+}
+
+// As its caller sees it: not the words that travel, but the array.
+std::string describe(const Purpose& purpose, ReduceOp op) {
+  std::string text(name_of(purpose.collective));
+  if (has_root(purpose.collective)) text += " with root " + std::to_string(purpose.root);
+  const bool adds =
+      purpose.collective == Collective::reduce || purpose.collective == Collective::reduce_scatter;
+  if (adds) text += " by " + std::string(name_of(op));
+  if (purpose.collective != Collective::barrier) {
+    text += " of " + std::to_string(purpose.elements) + " " + std::string(name_of(purpose.dtype));
+  }
+  return text + site_of(purpose);
+}
+
 Status check(const Tally& tally, const Call& call, std::size_t ranks) {
   const std::uint64_t mean = tally.elements / ranks + (tally.elements % ranks != 0);
   const bool is_possible = tally.most <= call.descriptor.count && tally.most <= tally.elements &&
@@ -90,9 +133,11 @@ Result<Hello> decode_hello(std::span<const std::byte> in) {
 
 void encode(const Descriptor& descriptor, std::span<std::byte, kDescriptorBytes> out) {
   const auto sparse = static_cast<std::uint8_t>(descriptor.is_sparse + descriptor.is_striped);
-  store_all(out, descriptor.dtype, descriptor.op, sparse, descriptor.form, descriptor.row,
-            descriptor.count, descriptor.segment_codec, descriptor.result_codec, std::uint16_t{0},
-            descriptor.seed);
+  constexpr std::size_t kCall = kDescriptorBytes - kPurposeBytes;
+  store_all(out.first<kCall>(), descriptor.dtype, descriptor.op, sparse, descriptor.form,
+            descriptor.row, descriptor.count, descriptor.segment_codec, descriptor.result_codec,
+            std::uint16_t{0}, descriptor.seed);
+  encode(descriptor.purpose, out.last<kPurposeBytes>());
 }
 
 Result<Descriptor> decode_descriptor(std::span<const std::byte> in) {
@@ -100,12 +145,14 @@ Result<Descriptor> decode_descriptor(std::span<const std::byte> in) {
   const auto [dtype, op, sparse, form, row, count, segment_codec, result_codec, zero, seed] =
       load_all<std::uint8_t, std::uint8_t, std::uint8_t, std::uint8_t, std::uint32_t, std::uint64_t,
                std::uint8_t, std::uint8_t, std::uint16_t, std::uint32_t>(
-          in.first<kDescriptorBytes>());
+          in.first<kDescriptorBytes - kPurposeBytes>());
   if (dtype >= kDTypeCount || op >= kReduceOpCount || sparse > 2 || form >= kResultFormCount ||
       segment_codec >= kCodecCount || result_codec >= kCodecCount) {
     return protocol_error("descriptor: unknown value");
   }
   if (zero != 0) return protocol_error("descriptor: reserved bits are set");
+  const auto purpose = decode_purpose(in.last<kPurposeBytes>());
+  if (!purpose) return purpose.error();
   const Descriptor descriptor{.dtype = static_cast<DType>(dtype),
                               .op = static_cast<ReduceOp>(op),
                               .count = count,
@@ -115,7 +162,8 @@ Result<Descriptor> decode_descriptor(std::span<const std::byte> in) {
                               .form = static_cast<ResultForm>(form),
                               .segment_codec = static_cast<Codec>(segment_codec),
                               .result_codec = static_cast<Codec>(result_codec),
-                              .seed = seed};
+                              .seed = seed,
+                              .purpose = *purpose};
   if (Status error = check(descriptor)) return *std::move(error);
   return descriptor;
 }
@@ -135,7 +183,9 @@ Result<Join> decode_join(std::span<const std::byte> in) {
       load_all<std::uint8_t, std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t,
                std::uint32_t, std::uint32_t, std::uint64_t>(
           in.first<kJoinBytes>().subspan<kDescriptorBytes>());
-  if (collective >= kCollectiveCount) return protocol_error("join: unknown collective");
+  if (collective >= static_cast<std::uint8_t>(Collective::barrier)) {
+    return protocol_error("join: unknown collective");
+  }
   if (algorithm >= kAlgorithmCount) return protocol_error("join: unknown algorithm");
   if (zero != 0 || zeros != 0) return protocol_error("join: reserved bits are set");
   if (unit == 0 || descriptor->count / descriptor->row % unit != 0) {
@@ -210,6 +260,9 @@ Result<std::vector<Rank>> decode_missing(std::span<const std::byte> in, Rank wor
 }
 
 std::string describe(const Descriptor& descriptor) {
+  const Purpose& purpose = descriptor.purpose;
+  const bool is_sum = purpose.collective == Collective::all_reduce;
+  if (!is_sum && !descriptor.is_sparse) return describe(purpose, descriptor.op);
   std::string text = descriptor.is_sparse ? "sparse " : "";
   text += std::string(name_of(descriptor.op)) + " of " + std::to_string(descriptor.count) + " " +
           std::string(name_of(descriptor.dtype));
@@ -221,14 +274,13 @@ std::string describe(const Descriptor& descriptor) {
             std::string(name_of(descriptor.result_codec)) + " with seed " +
             std::to_string(descriptor.seed);
   }
-  return text;
+  if (purpose.form == ResultForm::dense) text += " into a dense array";
+  return text + site_of(purpose);
 }
 
 std::string describe(const Call& call) {
   std::string text(name_of(call.collective));
-  const bool is_rooted =
-      call.collective == Collective::reduce || call.collective == Collective::broadcast;
-  if (is_rooted) text += " with root " + std::to_string(call.root);
+  if (has_root(call.collective)) text += " with root " + std::to_string(call.root);
   if (call.collective == Collective::all_reduce && call.algorithm != Algorithm::automatic) {
     text += " by " + std::string(name_of(call.algorithm));
   }

@@ -56,8 +56,40 @@ constexpr std::string_view name_of(ResultForm form) {
   return names[static_cast<std::size_t>(form)];
 }
 
+enum class Collective : std::uint8_t {
+  all_reduce = 0,
+  reduce,
+  reduce_scatter,
+  broadcast,
+  all_gather,
+  barrier  // of which no rank brings anything: it is only asked for, as a sum
+};
+inline constexpr std::uint8_t kCollectiveCount = 6;
+
+constexpr std::string_view name_of(Collective collective) {
+  constexpr std::string_view names[kCollectiveCount] = {
+      "all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather", "barrier"};
+  return names[static_cast<std::size_t>(collective)];
+}
+
+// What a rank's caller asked for, which need not be what runs: a dense broadcast is a sum of words,
+// most of them zero. Ranks compare it, and errors tell of it. Byte layout, little endian:
+// collective u8, dtype u8, result form u8, zero u8, root u32, elements u64, site u32, zero u32.
+struct Purpose {
+  Collective collective = Collective::all_reduce;
+  ResultForm form = ResultForm::cheapest;  // that the caller wants; any where it does not say
+  std::uint32_t root = 0;
+  // The caller's array, where other elements travel in its place.
+  std::uint64_t elements = 0;
+  DType dtype = DType::float32;
+  std::uint32_t site = 0;  // where in the program the call was made; 0: not told
+
+  bool operator==(const Purpose&) const = default;
+};
+inline constexpr std::size_t kPurposeBytes = 24;
+
 // Byte layout, little endian: dtype u8, op u8, sparse u8 (2: and striped), result form u8, row u32,
-// count u64, segment codec u8, result codec u8, zero u16, seed u32.
+// count u64, segment codec u8, result codec u8, zero u16, seed u32; and the purpose.
 struct Descriptor {
   DType dtype = DType::float32;
   ReduceOp op = ReduceOp::sum;
@@ -69,6 +101,7 @@ struct Descriptor {
   Codec segment_codec = Codec::raw;  // of what the ranks send
   Codec result_codec = Codec::raw;   // of sums
   std::uint32_t seed = 0;            // of stochastic rounding
+  Purpose purpose = {};
 
   // Whether values are rounded at random on their way.
   bool is_stochastic() const {
@@ -77,25 +110,10 @@ struct Descriptor {
 
   bool operator==(const Descriptor&) const = default;
 };
-inline constexpr std::size_t kDescriptorBytes = 24;
+inline constexpr std::size_t kDescriptorBytes = 24 + kPurposeBytes;
 
 void encode(const Descriptor& descriptor, std::span<std::byte, kDescriptorBytes> out);
 Result<Descriptor> decode_descriptor(std::span<const std::byte> in);
-
-enum class Collective : std::uint8_t {
-  all_reduce = 0,
-  reduce,
-  reduce_scatter,
-  broadcast,
-  all_gather
-};
-inline constexpr std::uint8_t kCollectiveCount = 5;
-
-constexpr std::string_view name_of(Collective collective) {
-  constexpr std::string_view names[kCollectiveCount] = {"all_reduce", "reduce", "reduce_scatter",
-                                                        "broadcast", "all_gather"};
-  return names[static_cast<std::size_t>(collective)];
-}
 
 enum class Algorithm : std::uint8_t {
   automatic = 0,
@@ -127,8 +145,8 @@ struct Call {
   bool operator==(const Call&) const = default;
 };
 
-// For error messages: "sparse sum of 1000 float32 in rows of 64", and
-// "reduce with root 2 (sparse sum of 1000 float32)".
+// For error messages: "sparse sum of 1000 float32 in rows of 64", or what it is for, such as
+// "broadcast from root 2 of 1000 float64"; and "reduce with root 2 (sparse sum of 1000 float32)".
 std::string describe(const Descriptor& descriptor);
 std::string describe(const Call& call);
 

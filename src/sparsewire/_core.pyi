@@ -191,8 +191,6 @@ class Operation:
         """Block without the GIL until the end, or for `timeout` seconds; True if it has ended."""
     def done(self) -> bool: ...
     def failure(self) -> Failure | None: ...
-    def list_bytes(self, list: int = 0) -> int:
-        """Bytes of a list of the results, or a few more."""
     def take_sparse(self, list: int = 0) -> tuple[NDArray[Any], NDArray[np.uint8]]:
         """A list of the results, once: its indices, and the bytes of its values.
 
@@ -340,11 +338,14 @@ class Communicator:
         result_codec: int = 0,
         seed: int = 0,
         awaited: bool = False,
+        purpose: tuple[int, int, int, int, int, int] | None = None,
     ) -> Operation:
         """Queue one all_reduce of `count` elements at address `source` into address `out`.
 
         The memory must stay valid until the operation has ended. `timeout` in seconds, 0 for none.
         Where it is `awaited`, the caller is about to `wait`, and no thread is woken for it.
+        `purpose`: collective, root, dtype, elements, form and site of what was asked for, which
+        ranks compare; None for an all_reduce.
         """
 
     def submit_sparse(
@@ -366,7 +367,7 @@ class Communicator:
         result_codec: int,
         seed: int,
         out: int,
-        form: int,
+        purpose: tuple[int, int, int, int, int, int],
         timeout: float,
         awaited: bool = False,
     ) -> Operation:
@@ -374,9 +375,9 @@ class Communicator:
 
         Indices are int64 where `is_wide`, else int32. `length` counts positions, and `unit` those
         that a reduce_scatter must not divide. `out` is the address of a dense array for the
-        result, or 0 to keep it in the operation; `form` is what the caller then wants of it. All
-        memory must stay valid until the operation has ended. `timeout` in seconds, 0 for none.
-        `awaited` as in `submit`.
+        result, or 0 to keep it in the operation. All memory must stay valid until the operation has
+        ended. `timeout` in seconds, 0 for none. `awaited` and `purpose` as in `submit`; the form
+        of the latter is what the caller wants of a result that is kept.
         """
 
     def wait(self, operation: Operation, timeout: float) -> bool:

@@ -197,12 +197,19 @@ def _unsupported(dtype: str) -> TypeError:
     return TypeError(f"dtype {dtype} is not supported: use one of {', '.join(DTYPES)}")
 
 
-def check_dense(algorithm: str, result: str, seed: int) -> None:
+def check_dense(algorithm: str, result: str | None, seed: int) -> None:
     """Raise TypeError or ValueError for options that dense arrays do not have."""
     if algorithm not in {"auto", "stream"}:
         raise ValueError(f"algorithm {algorithm!r} is for sparse vectors: leave it out")
-    if result not in {"auto", "dense"}:
+    if result not in {None, "dense"}:
         raise ValueError(f"result {result!r} is for sparse vectors: leave it out")
+    check_seed(seed)
+
+
+def check_exact(precision: Precision, seed: int) -> None:
+    """Raise TypeError or ValueError for options that arrays whose bits travel do not have."""
+    if precision is not None:
+        raise ValueError("precision= is for sparse vectors here, or for sums: leave it out")
     check_seed(seed)
 
 

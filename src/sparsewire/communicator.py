@@ -7,24 +7,29 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
+from sparsewire import dense_collectives
 from sparsewire._core import Communicator as Core
 from sparsewire._core import Operation
 from sparsewire.arguments import (
     Precision,
     check_dense,
+    check_exact,
+    check_integer,
     check_out,
+    check_seed,
     check_staging,
     codecs,
     dense_code,
     is_on_device,
     view,
 )
+from sparsewire.call_site import CallSite, CallSites
 from sparsewire.errors import Error, Timeout, from_failure
 from sparsewire.lifetime import Inherited, close_at_exit, closes_now, disown_in_child
 from sparsewire.options import TIMEOUT_MAX_S, LinkFigures, Options, check_timeout
+from sparsewire.purpose import Purpose
 from sparsewire.sparse_collectives import (
+    Lists,
     Request,
     Results,
     call_arguments,
@@ -32,6 +37,7 @@ from sparsewire.sparse_collectives import (
     is_sparse,
     read,
 )
+from sparsewire.sparse_sums import SummedLists, brought
 from sparsewire.status import Intervals, survey
 from sparsewire.work import AbandonedMemory, CallbackPool, NoticeLog, Work
 
@@ -57,6 +63,7 @@ class Communicator:
         self._closing = threading.Lock()
         self._uncounted = dict.fromkeys(core.stats(), 0)
         self._intervals = Intervals(self._uncounted)
+        self._sites = CallSites()
         self._notices = NoticeLog(core, options.peer_timeout)
         self._notices.start()
         close_at_exit(self.close)
@@ -107,7 +114,7 @@ class Communicator:
         *,
         algorithm: str = "auto",
         precision: Precision = None,
-        result: str = "auto",
+        result: str | None = None,
         seed: int = 0,
     ) -> Any:
         """Combine `x` of all ranks, element by element.
@@ -126,10 +133,10 @@ class Communicator:
 
         Sparse `x`: a `SparseVector` or a torch sparse_coo tensor, hybrid ones included; duplicate
         positions are summed first. All ranks pass the same dtype and shape; `op` is "sum" or "avg".
-        `result` is "sparse", "dense", or "auto": whichever takes less memory. `out` is a dense
-        array to write to. `algorithm` is "auto", "stream" (OmniReduce), or one of SparCML's:
-        "ssar_recursive_double", "ssar_split_allgather", "dsar_split_allgather", "ring",
-        "allgather"; see docs/sparse.md.
+        The result is a sparse one of the same kind, or with `result="dense"` a dense array; `out`
+        is a dense array to write to. All ranks ask for the same. `algorithm` is "auto", "stream"
+        (OmniReduce), or one of SparCML's: "ssar_recursive_double", "ssar_split_allgather",
+        "dsar_split_allgather", "ring", "allgather"; see docs/sparse.md.
 
         `precision` sends float32 values as "bfloat16", "float16", "int8", "int4" or "int2" (QSGD:
         unbiased, rounded at random from `seed`, which all ranks share); a pair gives one for what
@@ -162,11 +169,16 @@ class Communicator:
         precision: Precision = None,
         seed: int = 0,
     ) -> Any:
-        """Give every rank the sparse `x` of all ranks: a list in the order of the ranks.
+        """Give every rank the `x` of all ranks: a list in the order of the ranks.
 
-        `x` is a SparseVector or a torch sparse_coo tensor; all ranks pass the same dtype and shape,
-        but each its own positions. Otherwise like `all_reduce`.
+        `x` is sparse, with positions of each rank's own, or a dense array in CPU memory, whose bits
+        all ranks get as they are. All ranks pass the same dtype and shape. `precision` is for
+        sparse ones. Otherwise like `all_reduce`.
         """
+        if not is_sparse(x):
+            check_exact(precision, seed)
+            call = dense_collectives.all_gather(x, self.rank, self.world_size)
+            return self._dense_sum(call, async_op, timeout)
         request = Request("all_gather", precision=precision, seed=seed)
         return self._sparse(x, request, async_op, timeout)
 
@@ -180,12 +192,18 @@ class Communicator:
         precision: Precision = None,
         seed: int = 0,
     ) -> Any:
-        """Combine the sparse `x` of all ranks and give each rank its part, counted from 0.
+        """Combine the `x` of all ranks and give each rank its part, counted from 0.
 
         Rank r of n gets the positions from r * length // n up to (r + 1) * length // n. `x` is a
-        SparseVector or a torch sparse_coo tensor with one sparse dimension. Otherwise like
-        `all_reduce`.
+        SparseVector, a torch sparse_coo tensor with one sparse dimension, or a dense array in CPU
+        memory, of whose elements in a row each rank gets a new, flat array; that costs the bytes of
+        an all_reduce. Otherwise like `all_reduce`.
         """
+        if not is_sparse(x):
+            check_seed(seed)
+            place = self.rank, self.world_size
+            call = dense_collectives.reduce_scatter(x, op, *place, precision, seed)
+            return self._dense_sum(call, async_op, timeout)
         request = Request("reduce_scatter", op, precision=precision, seed=seed)
         return self._sparse(x, request, async_op, timeout)
 
@@ -200,10 +218,16 @@ class Communicator:
         precision: Precision = None,
         seed: int = 0,
     ) -> Any:
-        """Combine the sparse `x` of all ranks at rank `root`; the others get None.
+        """Combine the `x` of all ranks at rank `root`, into a new array; the others get None.
 
+        `x` is sparse, or a dense array in CPU memory, which costs the bytes of an all_reduce.
         Otherwise like `all_reduce`.
         """
+        if not is_sparse(x):
+            check_integer("root", root, self.world_size)
+            check_seed(seed)
+            call = dense_collectives.reduce(x, op, root, self.rank, precision, seed)
+            return self._dense_sum(call, async_op, timeout)
         request = Request("reduce", op, root, precision=precision, seed=seed)
         return self._sparse(x, request, async_op, timeout)
 
@@ -217,13 +241,37 @@ class Communicator:
         precision: Precision = None,
         seed: int = 0,
     ) -> Any:
-        """Give every rank the sparse `x` of rank `root`.
+        """Give every rank the `x` of rank `root`.
 
         The other ranks pass one of the same dtype and shape, such as `SparseVector.empty`; what it
-        holds does not matter. Otherwise like `all_reduce`.
+        holds does not matter. A dense `x`, in CPU memory and writable on all ranks, is overwritten
+        with the root's bits and returned; `precision` is for sparse ones. Otherwise like
+        `all_reduce`.
         """
+        if not is_sparse(x):
+            check_integer("root", root, self.world_size)
+            check_exact(precision, seed)
+            call = dense_collectives.broadcast(x, root, self.rank)
+            return self._dense_sum(call, async_op, timeout)
         request = Request("broadcast", "sum", root, precision=precision, seed=seed)
         return self._sparse(x, request, async_op, timeout)
+
+    def _dense_sum(self, call: dense_collectives.Sum, async_op: bool, timeout: float | None) -> Any:
+        work = self.submit(
+            call.source.ctypes.data,
+            call.target.ctypes.data,
+            call.count,
+            call.dtype,
+            call.op,
+            timeout,
+            call.codecs,
+            call.seed,
+            result=call.deliver,
+            memory=(call.source, call.target, call.memory),
+            awaited=not async_op,
+            purpose=call.purpose,
+        )
+        return work if async_op else work.wait()
 
     def _dense(
         self,
@@ -288,39 +336,56 @@ class Communicator:
         )
 
     def _sparse(self, x: Any, request: Request, async_op: bool, timeout: float | None) -> Any:
-        check_request(request, x, self.world_size, self.has_aggregators)
+        check_request(request, self.world_size, self.has_aggregators)
         if is_on_device(x):
             work = self._staged_sparse(x, request, timeout)
             return work if async_op else work.wait()
         given = read(x)
-        arguments = call_arguments(request, given)
-        seconds, awaited = self._seconds(timeout), not async_op
-        start = partial(self._core.submit_sparse, **arguments, timeout=seconds, awaited=awaited)
+        place = self.rank, self.world_size
+        runs = "all_reduce" if self.has_aggregators else request.collective
+        brings = brought(request, given, *place) if self.has_aggregators else given
+        site = self._site()
+        start = partial(
+            self._core.submit_sparse,
+            **call_arguments(request, brings, runs),
+            purpose=request.purpose(site.number if site else 0),
+            timeout=self._seconds(timeout),
+            awaited=not async_op,
+        )
 
         def deliver_from(operation: Operation) -> Callable[[], Any]:
-            results = Results(operation, given)
-            return partial(results.of_rank, self.rank, self.world_size, request)
+            lists: Lists = operation
+            if self.has_aggregators:
+                lists = SummedLists(operation, request, given, *place)
+            return partial(Results(lists, given).of_rank, *place, request)
 
-        memory = (given.indices, given.values.owner, request.out)
-        work = self._issue(start, deliver_from, memory)
+        memory = (brings.indices, given.values.owner, request.out)
+        work = self._issue(start, deliver_from, memory, site)
         return work if async_op else work.wait()
+
+    def _site(self) -> CallSite | None:
+        """Where the call was made, in debug mode."""
+        return CallSite.here() if self._options.debug else None
 
     def _issue(
         self,
         start: Callable[[], Operation],
         deliver_from: Callable[[Operation], Callable[[], Any]],
         memory: object,
+        site: CallSite | None,
     ) -> Work:
         """The handle of an operation on `memory`, which stays whatever interrupts this."""
 
         def handle(operation: Operation) -> Work:
+            if site:
+                self._sites.note(operation.seq, site)
             return Work(self, operation, deliver_from(operation), memory)
 
         return self._abandoned.issue(start, memory, handle)
 
     def barrier(self, timeout: float | None = None) -> None:
         """Return once every rank has called it. Raises like `all_reduce`."""
-        self.all_reduce(np.zeros(1, np.int32), timeout=timeout)
+        self._dense_sum(dense_collectives.barrier(), False, timeout)
 
     def stats(self) -> dict[str, int]:
         """Counters since the start: operations, bytes and segments sent and received, chunks.
@@ -384,7 +449,9 @@ class Communicator:
     def failure_of(self, operation: Operation) -> Error | None:
         """Why an operation failed; None if it did not, or has not ended."""
         failure = operation.failure()
-        return None if failure is None else from_failure(failure, self.first_operation)
+        if failure is None:
+            return None
+        return from_failure(failure, self.first_operation, self._sites.of(operation.seq))
 
     def wait_for(self, operation: Operation, timeout: float) -> bool:
         """Block for at most `timeout` seconds; True if the operation has ended."""
@@ -419,18 +486,24 @@ class Communicator:
         result: Callable[[], Any],
         memory: object,
         awaited: bool = False,
+        purpose: Purpose | None = None,
     ) -> Work:
         """Start an all_reduce on raw `memory`; `result` makes, once, what `wait` then returns.
 
         `awaited` promises that the caller waits at once, and saves waking a thread meanwhile.
+        `purpose` is what the sum is for, where it is for something else.
 
         Nothing is checked. For glue to frameworks; codes are in `_core.DTYPES`,
         `_core.OPS` and `_core.CODECS`.
         """
         memory_codes = (source_ptr, target_ptr, count, dtype_code, op_code)
         seconds = self._seconds(timeout_s)
-        start = partial(self._core.submit, *memory_codes, seconds, *codec_codes, seed, awaited)
-        return self._issue(start, lambda _: result, memory)
+        site = self._site()
+        if site:
+            purpose = (purpose or Purpose())._replace(site=site.number)
+        codes = (*codec_codes, seed, awaited, purpose)
+        start = partial(self._core.submit, *memory_codes, seconds, *codes)
+        return self._issue(start, lambda _: result, memory, site)
 
     def _seconds(self, timeout: float | None) -> float:
         """The limit of a call as the engine takes it, where 0 is none."""

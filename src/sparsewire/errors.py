@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sparsewire._core import Failure
+    from sparsewire.call_site import CallSite
 
 
 class Error(RuntimeError):
@@ -100,10 +101,11 @@ _BY_CODE: dict[str, tuple[type[Error], str]] = {
 }
 
 
-def from_failure(failure: Failure, first_operation: int = 0) -> Error:
+def from_failure(failure: Failure, first_operation: int = 0, site: CallSite | None = None) -> Error:
     """Turn the native module's description of a failure into the exception to raise.
 
-    `first_operation` is the engine's number of the operation that counts as number 0.
+    `first_operation` is the engine's number of the operation that counts as number 0; `site` is
+    where this rank called it, where that was noted.
     """
     seq = failure.seq - first_operation
     # Where memory ran out, there was none for a name.
@@ -112,5 +114,7 @@ def from_failure(failure: Failure, first_operation: int = 0) -> Error:
     what = f"{who}{failure.message}, in {failure.op} (operation {seq})."
     if failure.code == "peer_lost":
         return PeerLost(failure.rank, failure.op, seq, f"{what} {_SEE_LOG}")
+    if failure.code == "mismatch" and site:
+        what += f" This rank called it from site {site.number}: {site.text}."
     kind, advice = _BY_CODE[failure.code]
     return kind(f"{what} {advice}")

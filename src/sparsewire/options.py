@@ -137,6 +137,8 @@ class Options:
     """File to write to what operations did and when; "": none."""
     is_shown: bool = True
     """Whether `sparsewire top` sees this process."""
+    debug: bool = False
+    """Whether ranks compare where in the program each collective was called."""
     disturb: str = ""
     """What is to happen to datagrams, for tests: such as "loss=0.01,seed=1"."""
 
@@ -298,6 +300,7 @@ def resolve(
         rack=environment.get("SPARSEWIRE_RACK") or "",
         timeline=environment.get("SPARSEWIRE_TIMELINE") or "",
         is_shown=setting(None, "SPARSEWIRE_TOP", int, 1) != 0,
+        debug=setting(None, "SPARSEWIRE_DEBUG", int, 0) != 0,
         disturb=environment.get("SPARSEWIRE_DISTURB") or "",
         shared_memory=setting(None, "SPARSEWIRE_SHARED_MEMORY", int, 1) != 0,
     )

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsewire._core import ALGORITHMS, COLLECTIVES, FORMS, ROW_MAX, ROW_MIN, Operation
+from sparsewire._core import ALGORITHMS, COLLECTIVES, FORMS, ROW_MAX, ROW_MIN
 from sparsewire.arguments import (
     Precision,
     View,
@@ -25,14 +25,17 @@ from sparsewire.arguments import (
     sparse_code,
     view,
 )
+from sparsewire.purpose import Purpose
 from sparsewire.sparse_vector import SparseVector
 
+_RESULTS = ("sparse", "dense")
 _OWNER_ALGORITHMS = {"auto", "stream", "ssar_split_allgather", "dsar_split_allgather"}
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a caller of a sparse collective asks for; `out` is a dense array to write to."""
+    """What a caller of a sparse collective asks for; `out` is a dense array to write to, and the
+    result is sparse where nothing else is said."""
 
     collective: str
     op: str = "sum"
@@ -40,21 +43,26 @@ class Request:
     algorithm: str = "auto"
     precision: Precision = None
     seed: int = 0
-    result: str = "sparse"
+    result: str | None = None
     out: Any = None
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether the result is a dense array."""
+        return self.out is not None or self.result == "dense"
 
-def check_request(request: Request, x: object, world_size: int, dedicated: bool) -> None:
+    def purpose(self, site: int) -> Purpose:
+        """What ranks compare; `site` is that of the call, or 0."""
+        form = FORMS["dense" if self.is_dense else "sparse"]
+        return Purpose(COLLECTIVES[self.collective], self.root, form=form, site=site)
+
+
+def check_request(request: Request, world_size: int, dedicated: bool) -> None:
     """Raise TypeError or ValueError for what no rank can do."""
-    if not is_sparse(x):
-        raise TypeError(
-            f"{request.collective} takes a SparseVector or a torch sparse_coo tensor, not "
-            f"{type(x).__name__}: make one with SparseVector.from_dense(x) or x.to_sparse()"
-        )
     if request.out is not None and request.result == "sparse":
         raise ValueError('out= is a dense array, but result="sparse": leave one of them out')
-    if request.result not in FORMS:
-        raise ValueError(f"result {request.result!r} is not known: use one of {', '.join(FORMS)}")
+    if request.result not in (None, *_RESULTS):
+        raise ValueError(f"result {request.result!r} is not known: use {' or '.join(_RESULTS)}")
     if request.algorithm not in ALGORITHMS:
         raise ValueError(
             f"algorithm {request.algorithm!r} is not known: use one of {', '.join(ALGORITHMS)}"
@@ -66,11 +74,6 @@ def check_request(request: Request, x: object, world_size: int, dedicated: bool)
 
 
 def _check_dedicated(request: Request) -> None:
-    if request.collective != "all_reduce":
-        raise ValueError(
-            f"{request.collective} needs connections between the workers, and with dedicated "
-            "aggregators there are none: leave aggregators= out, or use all_reduce"
-        )
     if request.algorithm not in _OWNER_ALGORITHMS:
         raise ValueError(
             f"algorithm {request.algorithm!r} needs connections between the workers, and with "
@@ -174,8 +177,26 @@ def join_rows(
     return rows, joined.reshape(len(rows), given.width)
 
 
-def call_arguments(request: Request, given: SparseInput) -> dict[str, Any]:
-    """What the engine's `submit_sparse` takes for a request, but for the timeout."""
+def part_of(length: int, rank: int, world_size: int) -> tuple[int, int]:
+    """Where rank `rank`'s part of a vector begins and ends."""
+    return rank * length // world_size, (rank + 1) * length // world_size
+
+
+class Lists(Protocol):
+    """What an operation leaves: lists of indices and values as bytes, or one dense array."""
+
+    def take_sparse(self, list: int = 0) -> tuple[NDArray[Any], NDArray[np.uint8]]: ...
+
+    def write_dense(self, out: int) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+def call_arguments(request: Request, given: SparseInput, collective: str) -> dict[str, Any]:
+    """What the engine's `submit_sparse` takes to carry a request out by such a collective.
+
+    But for the purpose and the timeout.
+    """
     segment_codec, result_codec = codecs(request.precision, given.values.dtype, request.op)
     return {
         "indices": given.indices.ctypes.data,
@@ -186,7 +207,7 @@ def call_arguments(request: Request, given: SparseInput) -> dict[str, Any]:
         "row": given.row,
         "dtype": given.values.dtype,
         "op": sparse_code(request.op, given.values.dtype),
-        "collective": COLLECTIVES[request.collective],
+        "collective": COLLECTIVES[collective],
         "algorithm": ALGORITHMS[request.algorithm],
         "root": request.root,
         "unit": given.pieces,
@@ -194,7 +215,6 @@ def call_arguments(request: Request, given: SparseInput) -> dict[str, Any]:
         "result_codec": result_codec,
         "seed": request.seed,
         "out": 0 if request.out is None else _output(request.out, given),
-        "form": FORMS[request.result],
     }
 
 
@@ -214,8 +234,8 @@ def _output(out: Any, given: SparseInput) -> int:
 class Results:
     """Results of one operation, in the form of its input: NumPy or torch."""
 
-    def __init__(self, operation: Operation, given: SparseInput) -> None:
-        self._operation = operation
+    def __init__(self, lists: Lists, given: SparseInput) -> None:
+        self._lists = lists
         self._given = given
         self._x = given.x
 
@@ -223,7 +243,7 @@ class Results:
         """What the collective that was requested gives rank `rank` of `world_size`."""
         if request.out is not None:
             # The engine wrote only what was named.
-            self._operation.finish()
+            self._lists.finish()
             return request.out
         if request.collective == "all_gather":
             return [self._sparse(other) for other in range(world_size)]
@@ -231,32 +251,24 @@ class Results:
             return self._part(rank, world_size)
         if request.collective == "reduce" and rank != request.root:
             return None
-        return self._in_form(request.result)
+        return self._dense() if request.is_dense else self._sparse()
 
     def _part(self, rank: int, world_size: int) -> Any:
         """Part `rank` of `world_size` of a vector, as a sparse vector with indices from 0."""
-        length = self._given.length
-        begin, end = rank * length // world_size, (rank + 1) * length // world_size
+        begin, end = part_of(self._given.length, rank, world_size)
         return self._sparse(length=end - begin)
-
-    def _in_form(self, form: str) -> Any:
-        """The result as "sparse" or "dense", or with "auto" as what takes less memory."""
-        if form == "auto":
-            dense_bytes = self._given.positions * self._given.row * self._x.dtype.itemsize
-            form = "sparse" if self._operation.list_bytes() < dense_bytes else "dense"
-        return self._sparse() if form == "sparse" else self._dense()
 
     def _dense(self) -> Any:
         """The result as a new dense array or tensor, in the shape of the input."""
         empty = np.empty if self._is_numpy else sys.modules["torch"].empty
         dense = empty(tuple(self._x.shape), dtype=self._x.dtype)
-        self._operation.write_dense(view(dense, writable=True).pointer)
+        self._lists.write_dense(view(dense, writable=True).pointer)
         return dense
 
     def _sparse(self, which: int = 0, length: int | None = None) -> Any:
         """List `which` of the results as a SparseVector or a torch sparse_coo tensor."""
         length = self._given.length if length is None else length
-        indices, memory = self._operation.take_sparse(which)
+        indices, memory = self._lists.take_sparse(which)
         if self._is_numpy:
             indices, values = join_rows(indices, memory.view(self._x.dtype), self._given)
             # Pieces of rows may have needed wider ones, and so may other ranks' rows.

@@ -21,15 +21,7 @@ def over(memory: np.ndarray[Any, Any]) -> SparseVector:
 MEMORY = np.ones(9, np.float32)
 Kind = type[Exception] | tuple[type[Exception], ...]
 WRONG: dict[str, tuple[Kind, str, Call]] = {
-    "dense to all_gather": (
-        TypeError, "all_gather takes a SparseVector.*from_dense",
-        lambda c: c.all_gather(np.ones(3)),
-    ),
-    "dense to reduce_scatter": (
-        TypeError, "reduce_scatter takes a SparseVector", lambda c: c.reduce_scatter(np.ones(3)),
-    ),
-    "dense to reduce": (TypeError, "reduce takes", lambda c: c.reduce(np.ones(3))),
-    "None to broadcast": (TypeError, "broadcast takes.*not NoneType", lambda c: c.broadcast(None)),
+    "None to broadcast": (TypeError, "NoneType is no array", lambda c: c.broadcast(None)),
     "dense by an algorithm": (
         ValueError, "'ring' is for sparse", lambda c: c.all_reduce(np.ones(3), algorithm="ring"),
     ),
@@ -112,14 +104,6 @@ def test_wrong_arguments_are_refused_at_once(alone: Communicator, what: str) -> 
     assert alone.stats()["operations"] == before  # The ranks are still in step.
 
 
-OTHERS: dict[str, Call] = {
-    "all_gather": lambda comm: comm.all_gather(vector()),
-    "reduce_scatter": lambda comm: comm.reduce_scatter(vector()),
-    "reduce": lambda comm: comm.reduce(vector()),
-    "broadcast": lambda comm: comm.broadcast(vector()),
-}
-
-
 def ask_for_what_aggregators_cannot_do() -> list[str]:
     with sparsewire.init() as comm:
         calls: list[Call] = [
@@ -127,7 +111,7 @@ def ask_for_what_aggregators_cannot_do() -> list[str]:
             for algorithm in PEER_ALGORITHMS
         ]
         texts = []
-        for call in [*calls, *OTHERS.values()]:
+        for call in calls:
             with pytest.raises(ValueError, match="dedicated aggregators there are none") as refused:
                 call(comm)
             texts.append(str(refused.value))
@@ -139,5 +123,5 @@ def test_dedicated_aggregators_cannot_connect_workers() -> None:
     with serving() as server:
         environment = {"SPARSEWIRE_AGGREGATORS": str(server.address)}
         for texts in run_ranks(2, ask_for_what_aggregators_cannot_do, environment=environment):
-            for name, text in zip([*PEER_ALGORITHMS, *OTHERS], texts, strict=True):
+            for name, text in zip(PEER_ALGORITHMS, texts, strict=True):
                 assert name in text

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rank_order import DTYPES, Array, bits, reduce_in_rank_order
-from support import run_ranks
+from support import environment_of, run_ranks
 
 import sparsewire
 from sparsewire import SparseVector
@@ -108,6 +108,12 @@ def try_shapes() -> None:
 @pytest.mark.parametrize("world_size", RANKS)
 def test_shapes(world_size: int) -> None:
     run_ranks(world_size, try_shapes)
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_shapes_over_dedicated_aggregators(world_size: int) -> None:
+    with environment_of("dedicated") as environment:
+        run_ranks(world_size, try_shapes, environment=environment)
 
 
 def try_dtypes() -> None:

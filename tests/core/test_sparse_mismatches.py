@@ -44,6 +44,8 @@ def mismatches() -> dict[str, tuple[Call, Call]]:
         "op": (reduce(), reduce(op="avg")),
         "precision": (reduce(), reduce(precision="int8")),
         "precision of results": (reduce(), reduce(precision=(None, "bfloat16"))),
+        "form of the result": (reduce(), reduce(result="dense")),
+        "array to write to": (reduce(), reduce(out=np.empty(LENGTH, np.float32))),
         "seed": (reduce(precision="int8"), reduce(precision="int8", seed=1)),
         "sparse and dense": (reduce(), reduce(vector().to_dense())),
         "short": (reduce(short), reduce(vector(99))),

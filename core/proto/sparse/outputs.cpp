@@ -27,19 +27,14 @@ std::vector<PartSink*> Outputs::open(const std::vector<List>& lists) {
 SparseList Outputs::empty_list(const wire::Descriptor& descriptor, const List& list) const {
   SparseList empty(lists_.is_wide, descriptor.row * element_size(descriptor.dtype),
                    lists_.allocate);
-  if (!list.most) return empty;
+  if (!list.most || !lists_.are_taken) return empty;
   const std::uint64_t room = std::min(*list.most, list.count) / descriptor.row;
   try {
-    if (will_be_taken(descriptor, room * empty.entry_bytes())) empty.reserve(room);
+    empty.reserve(room);
   } catch (const std::bad_alloc&) {
     // What is named may be far less than the most: it is listed when that is known.
   }
   return empty;
-}
-
-bool Outputs::will_be_taken(const wire::Descriptor& descriptor, std::size_t bytes) const {
-  if (lists_.form != wire::ResultForm::cheapest) return lists_.form == wire::ResultForm::sparse;
-  return bytes < descriptor.count * element_size(descriptor.dtype);
 }
 
 void Outputs::finish() {

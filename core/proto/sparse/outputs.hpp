@@ -12,9 +12,9 @@ namespace sparsewire::proto {
 
 // What the caller makes of results where it gives no `out`.
 struct Lists {
-  bool is_wide = true;                               // indices of lists are int64
-  wire::ResultForm form = wire::ResultForm::sparse;  // or what takes less memory, or an array
-  SparseList::Allocate allocate = Bytes::allocate;   // memory of lists
+  bool is_wide = true;                              // indices of lists are int64
+  bool are_taken = true;                            // or become one dense array in the end
+  SparseList::Allocate allocate = Bytes::allocate;  // memory of lists
   // What several lanes may write to at once in place of an output; none where one lane does.
   std::function<PartSink*(SparseOutput&)> share = {};
 };
@@ -42,8 +42,6 @@ class Outputs {
 
  private:
   SparseList empty_list(const wire::Descriptor& descriptor, const List& list) const;
-  // Whether the caller will want the list, if it names no more than so many elements.
-  bool will_be_taken(const wire::Descriptor& descriptor, std::size_t bytes) const;
 
   wire::Descriptor descriptor_;
   std::byte* out_;

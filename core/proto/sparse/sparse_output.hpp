@@ -34,7 +34,6 @@ class SparseList {
   const Memory& values() const { return values_; }
 
   // Bytes that an index takes, and its values.
-  std::size_t entry_bytes() const { return index_bytes() + row_bytes_; }
 
   // How many indices there is room for, those that are here among them.
   std::uint64_t room() const { return room_; }
@@ -105,7 +104,6 @@ class SparseOutput final : public PartSink {
 
   // Indices that the results name, or a few more, and the bytes of a list of them.
   std::uint64_t named() const { return list_.count() + elements_kept_ / descriptor_.row; }
-  std::uint64_t list_bytes() const { return named() * list_.entry_bytes(); }
 
   // Writes every element of the vector.
   void write_dense(std::byte* out) const;

@@ -152,7 +152,7 @@ TEST_CASE("a rank that has left is named by later operations") {
   for (const std::size_t rank : {0u, 2u}) {
     const Status failure = outcome(submit(cluster, collective, rank));
     check_failed(failure, ErrorCode::peer_lost, 1);
-    CHECK(mentions(failure, "closed its communicator after 1 operations"));
+    CHECK(mentions(failure, "closed its communicator while others went on"));
   }
 }
 
