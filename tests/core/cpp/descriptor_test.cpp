@@ -21,7 +21,13 @@ constexpr Descriptor kLossy{.dtype = DType::float32,
                             .form = ResultForm::dense,
                             .segment_codec = Codec::int8,
                             .result_codec = Codec::bfloat16,
-                            .seed = 0x01020304};
+                            .seed = 0x01020304,
+                            .purpose = {.collective = Collective::broadcast,
+                                        .form = ResultForm::sparse,
+                                        .root = 0x21222324,
+                                        .elements = 0x3132,
+                                        .dtype = DType::float64,
+                                        .site = 0x41424344}};
 
 constexpr Join kJoin{.call = {.descriptor = kLossy,
                               .collective = Collective::reduce_scatter,
@@ -54,9 +60,12 @@ bool takes(T value, Change change) {
 
 TEST_CASE("a descriptor has the bytes it should") {
   CHECK((encoded(Descriptor{DType::bfloat16, ReduceOp::max, 0x010203}) ==
-         bytes_of({3, 3, 0, 0, 1, 0, 0, 0, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})));
-  CHECK((encoded(kLossy) == bytes_of({0,    1, 1, 2, 64, 0, 0, 0, 0, 0, 0x0c, 0x0b,
-                                      0x0a, 0, 0, 0, 3,  1, 0, 0, 4, 3, 2,    1})));
+         bytes_of({3, 3, 0, 0, 1, 0, 0, 0, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                   0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})));
+  CHECK((encoded(kLossy) ==
+         bytes_of({0,    1,    1, 2, 64, 0, 0, 0, 0,    0,    0x0c, 0x0b, 0x0a, 0,    0,    0,
+                   3,    1,    0, 0, 4,  3, 2, 1, 3,    1,    1,    0,    0x24, 0x23, 0x22, 0x21,
+                   0x32, 0x31, 0, 0, 0,  0, 0, 0, 0x44, 0x43, 0x42, 0x41, 0,    0,    0,    0})));
 }
 
 TEST_CASE("a descriptor comes back as it was sent") {
@@ -84,29 +93,33 @@ TEST_CASE("a descriptor is worded for people") {
         "sum of 1 float32 with sparse results as raw/int4 with seed 7");
 }
 
+TEST_CASE("a descriptor of what runs for something else is worded as that") {
+  const auto worded = [](wire::Purpose purpose) {
+    return wire::describe(
+        Descriptor{.dtype = DType::int32, .op = ReduceOp::max, .count = 8, .purpose = purpose});
+  };
+  CHECK(worded({.collective = Collective::barrier}) == "barrier");
+  CHECK(worded({.collective = Collective::broadcast,
+                .root = 2,
+                .elements = 4,
+                .dtype = DType::float64}) == "broadcast with root 2 of 4 float64");
+  CHECK(worded({.collective = Collective::reduce, .root = 1, .elements = 4}) ==
+        "reduce with root 1 by max of 4 float32");
+  CHECK(worded({.form = ResultForm::dense}) == "max of 8 int32 into a dense array");
+  CHECK(worded({.site = 7}) == "max of 8 int32 from site 7");
+}
+
 TEST_CASE("unknown values and reserved bits of a descriptor are refused") {
   const Buffer valid = encoded(Descriptor{DType::int64, ReduceOp::product, 9});
-  for (const Change change : {Change{0, 6},
-                              {0, 255},
-                              {1, 5},
-                              {1, 255},
-                              {2, 2},
-                              {2, 255},
-                              {3, 3},
-                              {3, 255},
-                              {14, 2},
-                              {16, 6},
-                              {16, 255},
-                              {17, 6},
-                              {17, 255},
-                              {18, 1},
-                              {19, 1},
-                              {19, 128}}) {
+  for (const Change change :
+       {Change{0, 6}, {0, 255}, {1, 5},    {1, 255}, {2, 2},    {2, 255}, {3, 3},  {3, 255},
+        {14, 2},      {16, 6},  {16, 255}, {17, 6},  {17, 255}, {18, 1},  {19, 1}, {19, 128},
+        {24, 6},      {25, 6},  {26, 3},   {27, 1},  {44, 1},   {47, 128}}) {
     CAPTURE(change.at);
     CHECK(is_refused(wire::decode_descriptor(changed(valid, {change}))));
   }
   for (std::size_t size = 0; size < 60; ++size) {
-    if (size != 24) CHECK(is_refused(wire::decode_descriptor(Buffer(size))));
+    if (size != wire::kDescriptorBytes) CHECK(is_refused(wire::decode_descriptor(Buffer(size))));
   }
 }
 
@@ -142,7 +155,7 @@ TEST_CASE("any bytes are a descriptor or refused") {
   const std::vector<Buffer> valid{encoded(Descriptor{DType::float16, ReduceOp::avg, 1u << 20}),
                                   encoded(kLossy)};
   const auto decode = [](const Buffer& input) { return wire::decode_descriptor(input); };
-  check_any_input(valid, 32, decode);
+  check_any_input(valid, 64, decode);
   check_any_bit_flip(valid, decode);
 }
 
@@ -153,12 +166,13 @@ TEST_CASE("a join has the bytes it should") {
   const Buffer tail = bytes_of({2, 5, 0, 0, 0x14, 0x13, 0x12, 0x11, 5, 4, 3, 2, 1, 0, 0, 0,
                                 0, 1, 0, 0, 0,    0,    0,    0,    3, 2, 0, 0, 0, 0, 0, 0});
   expected.insert(expected.end(), tail.begin(), tail.end());
-  CHECK(wire::kJoinBytes == 56);
+  CHECK(wire::kJoinBytes == 80);
   CHECK((encoded(kJoin) == expected));
 }
 
 TEST_CASE("a join comes back as it was sent") {
-  for (int collective = 0; collective < wire::kCollectiveCount; ++collective) {
+  // But for a barrier, which is a sum.
+  for (int collective = 0; collective < wire::kCollectiveCount - 1; ++collective) {
     for (int algorithm = 0; algorithm < wire::kAlgorithmCount; ++algorithm) {
       Join join = kJoin;
       join.call.collective = static_cast<Collective>(collective);
@@ -190,16 +204,16 @@ TEST_CASE("each malformed field of a join is refused") {
   CHECK(is_taken(kJoin));
   for (const Change change : {Change{0, 6},
                               {16, 255},
-                              {24, 5},
-                              {24, 255},
-                              {25, 7},
-                              {25, 255},
-                              {26, 1},
-                              {27, 1},
-                              {44, 1},
-                              {45, 1},
-                              {46, 1},
-                              {47, 255}}) {
+                              {48, 5},
+                              {48, 255},
+                              {49, 7},
+                              {49, 255},
+                              {50, 1},
+                              {51, 1},
+                              {68, 1},
+                              {69, 1},
+                              {70, 1},
+                              {71, 255}}) {
     CAPTURE(change.at);
     CHECK(is_refused(wire::decode_join(changed(valid, {change}))));
   }
@@ -210,7 +224,7 @@ TEST_CASE("each malformed field of a join is refused") {
   CHECK(fits([](Join& join) { join.elements = join.call.descriptor.count; }));
   CHECK_FALSE(fits([](Join& join) { join.elements = join.call.descriptor.count + 1; }));
   for (std::size_t size = 0; size < 100; ++size) {
-    if (size != 48) CHECK(is_refused(wire::decode_join(Buffer(size))));
+    if (size != wire::kJoinBytes) CHECK(is_refused(wire::decode_join(Buffer(size))));
   }
 }
 
