@@ -301,16 +301,31 @@ void copy_blocks(Object source, std::size_t block, Object bitmap, Object output)
   });
 }
 
-// Values, and the bitmap of `count` elements that says where they are, and names none beyond.
+// Values, and the bitmap that says of which blocks they are, and names none beyond.
 template <typename T>
-Marked<T> marked(const Memory& bitmap, const Memory& values, std::size_t count) {
-  const Word* const bits = bitmap_of(bitmap, count);
-  require_none_beyond(bits, count);
-  return {bits, values.as<const T>(count_set(bits, count), kRoom)};
+Marked<T> marked(const Memory& bitmap, const Memory& values, const Cut& cut) {
+  const Word* const bits = bitmap_of(bitmap, cut.blocks());
+  require_none_beyond(bits, cut.blocks());
+  return {bits, values.as<const T>(marked_elements(bits, cut.count, cut.block), kRoom)};
+}
+
+Cut cut_of(std::size_t count, std::size_t block) {
+  blocks_of(count, block);  // Checks it.
+  return {count, block};
+}
+
+void add_and_measure_blocks(Object values, Object added, std::size_t block, Object norms) {
+  const Input more(added);
+  const Output sum(values), out(norms);
+  const Cut cut = cut_of(sum.count(), block);
+  for_type_of(sum, [&]<typename T>(const VectorKernels<T>&, T* to) {
+    add_and_measure(to, more.as<const T>(cut.count, kAlike), cut, out.as<T>(cut.blocks(), kNorms));
+  });
 }
 
 std::size_t average_marked(const nb::list& bitmaps, const nb::list& values, std::size_t count,
-                           Object bitmap, Object means) {
+                           std::size_t block, Object bitmap, Object means) {
+  const Cut cut = cut_of(count, block);
   const std::size_t size = bitmaps.size();
   require(values.size() == size && size != 0, "there must be a vector to average");
   const Output to(bitmap), out(means);
@@ -321,23 +336,23 @@ std::size_t average_marked(const nb::list& bitmaps, const nb::list& values, std:
     std::vector<Marked<T>> vectors;
     std::size_t total = 0;
     for (std::size_t i = 0; i < size; ++i) {
-      vectors.push_back(marked<T>(held[i], held[size + i], count));
+      vectors.push_back(marked<T>(held[i], held[size + i], cut));
       total += held[size + i].count();
     }
     require(out.count() >= std::min(count, total), kRoom);
-    return mean_of_marked<T>(vectors, count, bitmap_of(to, count), room);
+    return mean_of_marked<T>(vectors, cut, bitmap_of(to, cut.blocks()), room);
   });
 }
 
-void feed_marked_back(Object gradient, Object residual, Object own, Object sent, Object bitmap,
-                      Object means) {
+void feed_marked_back(Object gradient, Object residual, std::size_t block, Object own, Object sent,
+                      Object bitmap, Object means) {
   const Output to(gradient), rest(residual);
   const Input own_bits(own), own_values(sent), mean_bits(bitmap), mean_values(means);
-  const std::size_t count = to.count();
+  const Cut cut = cut_of(to.count(), block);
   for_type_of(to, [&]<typename T>(const VectorKernels<T>&, T* out) {
-    T* const owed = rest.as<T>(count, kAlike);
-    const auto mine = marked<T>(own_bits, own_values, count);
-    feed_back(out, owed, count, mine, marked<T>(mean_bits, mean_values, count));
+    T* const owed = rest.as<T>(cut.count, kAlike);
+    const auto mine = marked<T>(own_bits, own_values, cut);
+    feed_back(out, owed, cut, mine, marked<T>(mean_bits, mean_values, cut));
   });
 }
 
@@ -367,10 +382,12 @@ void bind_values(nb::module_& m) {
   m.def("block_means", &block_means, "values"_a, "block"_a, "means"_a);
   m.def("count_marked", &count_marked, "bitmap"_a, "count"_a, "block"_a);
   m.def("gather_blocks", &copy_blocks<true>, "elements"_a, "block"_a, "bitmap"_a, "packed"_a);
-  m.def("average_marked", &average_marked, "bitmaps"_a, "values"_a, "count"_a, "bitmap"_a,
-        "means"_a);
-  m.def("feed_marked_back", &feed_marked_back, "gradient"_a, "residual"_a, "own"_a, "sent"_a,
+  m.def("average_marked", &average_marked, "bitmaps"_a, "values"_a, "count"_a, "block"_a,
         "bitmap"_a, "means"_a);
+  m.def("feed_marked_back", &feed_marked_back, "gradient"_a, "residual"_a, "block"_a, "own"_a,
+        "sent"_a, "bitmap"_a, "means"_a);
+  m.def("add_and_measure_blocks", &add_and_measure_blocks, "values"_a, "added"_a, "block"_a,
+        "norms"_a);
   m.def("scatter_blocks", &copy_blocks<false>, "packed"_a, "block"_a, "bitmap"_a, "elements"_a);
 }
 

@@ -127,13 +127,22 @@ def count_marked(bitmap: Array, count: int, block: int) -> int:
 def gather_blocks(elements: Array, block: int, bitmap: Array, packed: Array) -> None:
     """Copy the blocks whose bit is set, one behind another; elements have 2, 4 or 8 bytes."""
 
+def add_and_measure_blocks(values: Array, added: Array, block: int, norms: Array) -> None:
+    """Add to the values, and write the l2 norm of each block of the sum, as `block_norms` does."""
+
 def average_marked(
-    bitmaps: list[Array], values: list[Array], count: int, bitmap: Array, means: Array
+    bitmaps: list[Array], values: list[Array], count: int, block: int, bitmap: Array, means: Array
 ) -> int:
-    """The mean of vectors of few elements, where any has one; returns at how many places."""
+    """The mean of vectors of `count` elements, where any has a block; returns its elements."""
 
 def feed_marked_back(
-    gradient: Array, residual: Array, own: Array, sent: Array, bitmap: Array, means: Array
+    gradient: Array,
+    residual: Array,
+    block: int,
+    own: Array,
+    sent: Array,
+    bitmap: Array,
+    means: Array,
 ) -> None:
     """The residual is the gradient but for what was `sent` at `own`, the gradient the means."""
 

@@ -98,6 +98,6 @@ def test_bits_beyond_the_vector_are_refused(beyond: int) -> None:
     words[1] = np.uint64(1) << np.uint64(beyond - 64)
     out, residual, none = (np.zeros(70, np.float32) for _ in range(3))
     with pytest.raises(ValueError, match="beyond the last"):
-        _core.feed_marked_back(out, residual, words, none[:0], words, none[:0])
+        _core.feed_marked_back(out, residual, 1, words, none[:0], words, none[:0])
     with pytest.raises(ValueError, match="beyond the last"):
-        _core.average_marked([words], [none[:0]], 70, np.zeros(2, np.uint64), out)
+        _core.average_marked([words], [none[:0]], 70, 1, np.zeros(2, np.uint64), out)

@@ -37,10 +37,11 @@ class TopK(Sparsifier):
         return self.kept_blocks / self.blocks.count
 
     def choose(self, x: NDArray[Any], draws: Draws) -> Choice:
-        return Choice(Marks.largest(self._sizes(x), self.kept_blocks))
+        return self._largest(self.blocks.sizes(x))
 
-    def _sizes(self, x: NDArray[Any]) -> NDArray[Any]:
-        return self.blocks.sizes(x)
+    def _largest(self, sizes: NDArray[Any]) -> Choice:
+        """The choice where this is what `Blocks.sizes` gives."""
+        return Choice(Marks.largest(sizes, self.kept_blocks))
 
 
 class SpanTopK(Sparsifier):
@@ -102,6 +103,13 @@ class BlockTopK(TopK):
     ) -> None:
         super().__init__(dimension, k, block, dtype)
 
+    def code_of_sum(self, x: NDArray[Any], y: NDArray[Any], draws: Draws) -> Kept:
+        norms = self.blocks.norms_of_sum(x, y)
+        # A block with what is not finite has no finite norm.
+        if first_not_finite(norms) < norms.size:
+            check_finite(x, x)
+        return self.keep(self._largest(norms), x)
+
 
 class BlockTopKRatio(BlockTopK):
     """Sends the k blocks whose l2 norm is largest relative to that of the parameters there. Biased.
@@ -141,13 +149,13 @@ class BlockTopKRatio(BlockTopK):
         squares = np.sort(self._scales / top) ** 2
         return float(squares[: self.kept_blocks].sum() / squares.sum())
 
-    def _sizes(self, x: NDArray[Any]) -> NDArray[Any]:
-        norms = self.blocks.norms(x).astype(np.float64)
+    def _largest(self, sizes: NDArray[Any]) -> Choice:
+        norms = np.abs(sizes).astype(np.float64)
         if not self._scales.any():
-            return norms
+            return super()._largest(norms)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratios = norms / self._scales
-        return np.where(norms > 0, ratios, 0.0)
+        return super()._largest(np.where(norms > 0, ratios, 0.0))
 
 
 class Threshold(Sparsifier):

@@ -88,23 +88,6 @@ class Marks:
         return cls(words, universe, count)
 
 
-class Marked(NamedTuple):
-    """A vector of which few elements are not zero: where they are, and their values, packed."""
-
-    marks: Marks
-    values: NDArray[Any]
-
-    @classmethod
-    def mean(cls, vectors: Sequence[Marked]) -> Marked:
-        """The mean of vectors of one length and dtype, added up in their order."""
-        universe = vectors[0].marks.universe
-        most = min(universe, sum(vector.marks.count for vector in vectors))
-        words, means = _blank(universe), np.empty(most, vectors[0].values.dtype)
-        bitmaps, values = [each.marks.words for each in vectors], [each.values for each in vectors]
-        count = _core.average_marked(bitmaps, values, universe, words, means)
-        return cls(Marks(words, universe, count), means[:count])
-
-
 def _blank(universe: int) -> NDArray[np.uint64]:
     return np.empty(-(-universe // _WORD_BITS), "<u8")
 
@@ -127,6 +110,12 @@ class Blocks:
         """
         norms = np.empty(self.count, x.dtype)
         _core.block_norms(x, self.size, power, norms)
+        return norms
+
+    def norms_of_sum(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+        """Add `y` to `x`; the l2 norms of the blocks of `x` then, as `norms` gives them."""
+        norms = np.empty(self.count, x.dtype)
+        _core.add_and_measure_blocks(x, y, self.size, norms)
         return norms
 
     def means(self, x: NDArray[Any]) -> NDArray[Any]:
@@ -167,3 +156,23 @@ class Blocks:
     def add(self, values: NDArray[Any], marks: Marks, total: NDArray[Any]) -> None:
         """Add `values` to these blocks of `total`, shape (dimension,), of the same dtype."""
         _core.scatter_blocks(self.gather(total, marks) + values, self.size, marks.words, total)
+
+
+class Marked(NamedTuple):
+    """A vector of which few blocks are not zero: which these are, and their elements, packed."""
+
+    marks: Marks
+    values: NDArray[Any]
+    blocks: Blocks
+
+    @classmethod
+    def mean(cls, vectors: Sequence[Marked]) -> Marked:
+        """The mean of vectors of one dtype, cut alike, added up in their order."""
+        blocks = vectors[0].blocks
+        most = min(blocks.dimension, sum(vector.values.size for vector in vectors))
+        words, means = _blank(blocks.count), np.empty(most, vectors[0].values.dtype)
+        bitmaps, values = [each.marks.words for each in vectors], [each.values for each in vectors]
+        cut = blocks.dimension, blocks.size
+        count = _core.average_marked(bitmaps, values, *cut, words, means)
+        marks = Marks(words, blocks.count, _core.count_marked(words, blocks.count, 1))
+        return cls(marks, means[:count], blocks)

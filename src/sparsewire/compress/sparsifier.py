@@ -82,7 +82,10 @@ class Sparsifier(Compressor):
             raise CompressError(f"an element times {self.scale:g} is too large for {self.dtype}")
 
     def draw(self, x: NDArray[Any], draws: Draws) -> Kept:
-        choice = self.choose(x, draws)
+        return self.keep(self.choose(x, draws), x)
+
+    def keep(self, choice: Choice, x: NDArray[Any]) -> Kept:
+        """The code of `x` where this is chosen."""
         values = self.blocks.gather(x, choice.marks)
         self.check_scale(values)
         return Kept(choice, values)
@@ -108,9 +111,9 @@ class Sparsifier(Compressor):
             self.blocks.add(values, code.choice.marks, total)
 
     def marked(self, code: Kept) -> Marked | None:
-        if self.blocks.size != 1:
+        if self.blocks.count == 1:
             return None
-        return Marked(code.choice.marks, finite(self._scaled(code.values)))
+        return Marked(code.choice.marks, finite(self._scaled(code.values)), self.blocks)
 
     def _scaled(self, values: NDArray[Any]) -> NDArray[Any]:
         if self.scale == 1:

@@ -6,10 +6,13 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <random>
 
 #include "base/bitmap.hpp"
 #include "compress/marked.hpp"
+#include "compress/positions.hpp"
 #include "compress_values.hpp"
+#include "kernels/kernels.hpp"
 #include "random.hpp"
 
 namespace {
@@ -116,37 +119,84 @@ TEST_CASE("a sum is made in place, and its largest are kept") {
   CHECK(spread(kept, sum.size()) == reference(expected, 300, 5));
 }
 
+// The blocks that were picked at random, of a vector of random values.
+template <typename T>
+Kept<T> some_blocks(const Cut& cut, unsigned seed) {
+  const ValuesOf<T> values = random_values<T>(cut.count, seed);
+  std::mt19937 random(seed);
+  Kept<T> kept{std::vector<std::uint64_t>(bitmap_words(cut.blocks())), {}};
+  for (std::size_t block = 0; block < cut.blocks(); ++block) {
+    if (random() % 3 != 0) continue;
+    set_bit(kept.bitmap.data(), block);
+    const auto* const first = values.data() + block * cut.block;
+    kept.values.insert(kept.values.end(), first, first + cut.length(block));
+  }
+  return kept;
+}
+
+template <typename T>
+ValuesOf<T> spread(const Kept<T>& kept, const Cut& cut) {
+  ValuesOf<T> values(cut.count);
+  const T* next = kept.values.data();
+  for (std::size_t block = 0; block < cut.blocks(); ++block) {
+    if (!test_bit(kept.bitmap.data(), block)) continue;
+    std::copy_n(next, cut.length(block), values.data() + block * cut.block);
+    next += cut.length(block);
+  }
+  return values;
+}
+
+constexpr Cut kCuts[] = {{1, 1},       {63, 1},      {64, 1},      {4097, 1},     {10'000, 1},
+                         {1, 256},     {255, 256},   {257, 256},   {1000, 7},     {70'001, 8},
+                         {70'001, 64}, {70'001, 65}, {9000, 9000}, {20'000, 5000}};
+
 TEST_CASE_TEMPLATE("a mean is added up in the order of the vectors", T, float, double) {
-  constexpr std::size_t kCount = 1000;
-  for (const std::size_t vectors : {1u, 2u, 5u}) {
-    std::vector<Kept<T>> each;
-    std::vector<Marked<T>> marked;
-    ValuesOf<T> expected(kCount);
-    for (std::size_t i = 0; i < vectors; ++i) {
-      ValuesOf<T> values = random_values<T>(kCount, static_cast<unsigned>(i));
-      each.push_back(largest<T>(values, 100, 30));
-      const ValuesOf<T> sent = spread(each.back(), kCount);
-      for (std::size_t k = 0; k < kCount; ++k) expected[k] += sent[k];
+  for (const Cut& cut : kCuts) {
+    for (const std::size_t vectors : {1u, 2u, 5u}) {
+      std::vector<Kept<T>> each;
+      std::vector<Marked<T>> marked;
+      ValuesOf<T> expected(cut.count);
+      for (std::size_t i = 0; i < vectors; ++i) {
+        each.push_back(some_blocks<T>(cut, static_cast<unsigned>(i)));
+        const ValuesOf<T> sent = spread(each.back(), cut);
+        for (std::size_t k = 0; k < cut.count; ++k) expected[k] += sent[k];
+      }
+      for (const Kept<T>& one : each) marked.push_back(one.marked());
+      for (T& value : expected) value /= static_cast<T>(vectors);
+      Kept<T> mean{std::vector<std::uint64_t>(bitmap_words(cut.blocks())), ValuesOf<T>(cut.count)};
+      mean.values.resize(mean_of_marked<T>(marked, cut, mean.bitmap.data(), mean.values.data()));
+      CHECK(spread(mean, cut) == expected);
     }
-    for (const Kept<T>& one : each) marked.push_back(one.marked());
-    for (T& value : expected) value /= static_cast<T>(vectors);
-    Kept<T> mean{std::vector<std::uint64_t>(bitmap_words(kCount)), ValuesOf<T>(kCount)};
-    mean.values.resize(mean_of_marked<T>(marked, kCount, mean.bitmap.data(), mean.values.data()));
-    CHECK(spread(mean, kCount) == expected);
   }
 }
 
 TEST_CASE_TEMPLATE("what was not sent is owed, to the last bit", T, float, double) {
-  for (const std::size_t count : {1u, 63u, 64u, 4096u, 4097u, 10000u}) {
-    ValuesOf<T> gradient = random_values<T>(count, 1), other = random_values<T>(count, 2);
+  for (const Cut& cut : kCuts) {
+    CAPTURE(cut.count);
+    CAPTURE(cut.block);
+    ValuesOf<T> gradient = random_values<T>(cut.count, 1);
     const ValuesOf<T> before = gradient;
-    const Kept<T> own = largest<T>(gradient, 50, 4), mean = largest<T>(other, 70, 9);
-    ValuesOf<T> residual(count, T{7});
-    feed_back(gradient.data(), residual.data(), count, own.marked(), mean.marked());
-    CHECK(gradient == spread(mean, count));
-    const ValuesOf<T> sent = spread(own, count);
+    const Kept<T> own = some_blocks<T>(cut, 2), mean = some_blocks<T>(cut, 3);
+    ValuesOf<T> residual(cut.count, T{7});
+    feed_back(gradient.data(), residual.data(), cut, own.marked(), mean.marked());
+    CHECK(gradient == spread(mean, cut));
+    const ValuesOf<T> sent = spread(own, cut);
     bool exact = true;
-    for (std::size_t i = 0; i < count; ++i) exact &= residual[i] == before[i] - sent[i];
+    for (std::size_t i = 0; i < cut.count; ++i) exact &= residual[i] == before[i] - sent[i];
     CHECK(exact);
+  }
+}
+
+TEST_CASE_TEMPLATE("a sum is measured as it is made", T, float, double) {
+  for (const Cut& cut : kCuts) {
+    ValuesOf<T> values = random_values<T>(cut.count, 1);
+    const ValuesOf<T> added = random_values<T>(cut.count, 2);
+    ValuesOf<T> expected = values, norms(cut.blocks()), expected_norms(cut.blocks());
+    for (std::size_t i = 0; i < cut.count; ++i) expected[i] += added[i];
+    kernels().compress.of<T>().norms(expected.data(), cut.count, cut.block, 2,
+                                     expected_norms.data());
+    add_and_measure(values.data(), added.data(), cut, norms.data());
+    CHECK(values == expected);
+    CHECK(norms == expected_norms);
   }
 }

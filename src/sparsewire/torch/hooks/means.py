@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from sparsewire._core import feed_marked_back, first_not_finite
-from sparsewire.compress.marks import Blocks, Marked
+from sparsewire.compress.marks import Marked
 from sparsewire.compress.vectors import scaled_as
 from sparsewire.torch.hooks.sent import Sent
 
@@ -70,7 +70,7 @@ class DenseMean:
 
 
 class MarkedMean:
-    """The same of vectors of few elements, which no pass is made over as a whole."""
+    """The same of vectors of few blocks, which no pass is made over as a whole."""
 
     def __init__(self, sent: Sequence[Marked], own: Marked) -> None:
         self._own = own
@@ -94,7 +94,7 @@ class MarkedMean:
 
     def feed_back(self, gradient: torch.Tensor, residual: torch.Tensor) -> None:
         sent, mean = self._own, self._mean
-        own = sent.marks.words, sent.values
+        own = sent.blocks.size, sent.marks.words, sent.values
         feed_marked_back(gradient.numpy(), residual.numpy(), *own, mean.marks.words, mean.values)
 
 
@@ -109,7 +109,7 @@ def mean_of(sent: Sequence[Sent], rank: int, elements: int, scratch: Scratch) ->
     marked: list[Marked] = []
     for each in sent:
         part = each.marked()
-        if part is None:
+        if part is None or (marked and part.blocks.size != marked[0].blocks.size):
             return DenseMean(sent, sent[rank], elements, scratch)
         marked.append(part)
     return MarkedMean(marked, marked[rank])
@@ -118,7 +118,7 @@ def mean_of(sent: Sequence[Sent], rank: int, elements: int, scratch: Scratch) ->
 def _add(marked: Marked, vector: torch.Tensor, rate: float) -> None:
     values = scaled_as(marked.values, marked.values.dtype, rate)
     with np.errstate(over="ignore"):
-        Blocks(vector.numel(), 1).add(values, marked.marks, vector.numpy())
+        marked.blocks.add(values, marked.marks, vector.numpy())
 
 
 def _is_finite(values: NDArray[np.float32], dtype: torch.dtype) -> bool:

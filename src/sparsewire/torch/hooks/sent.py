@@ -63,7 +63,7 @@ class Coded(NamedTuple):
     def marked(self) -> Marked | None:
         """What the code stands for, float32, where that is few elements; errors of `add_to`."""
         marked = self.operator.marked(self.code)
-        return marked and Marked(marked.marks, scaled_as(marked.values, _FLOAT, 1))
+        return marked and marked._replace(values=scaled_as(marked.values, _FLOAT, 1))
 
 
 class Exact(NamedTuple):
