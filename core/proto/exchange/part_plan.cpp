@@ -138,6 +138,7 @@ Schedule PartPlan::schedule(std::uint64_t part) const {
     case Collective::all_gather:
       return gather_schedule(rank_, world_size_, hosts_, keeper(part));
     case Collective::all_reduce:
+    case Collective::barrier:  // Which no join may name: it runs as a sum.
       break;
   }
   if (algorithm_ == Algorithm::ssar_split_allgather) {
