@@ -90,13 +90,38 @@ def fail_to_start() -> str:
         (b"", {"SPARSEWIRE_SECRET": WORD}, "asks for the key instead of proving it"),
     ],
 )
-def test_secrets_that_differ(secret: bytes, environment: dict[str, str], message: str) -> None:
+def test_secrets_that_differ(
+    secret: bytes, environment: dict[str, str], message: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with serving(secret=secret) as server:
         environment = {**environment, "SPARSEWIRE_AGGREGATORS": str(server.address)}
         for text in run_ranks(2, fail_to_start, environment=environment):
             assert message in text
             assert str(server.address) in text
         assert server.jobs == 0
+    logged = "\n".join(one.getMessage() for one in caplog.records)
+    for rank in range(2):
+        who = rf"rank {rank} of job \w{{16}} at 127\.0\.0\.1:\d+"
+        assert re.search(rf"{who} has another SPARSEWIRE_SECRET, or none", logged)
+
+
+def fail_by_the_secrets() -> str:
+    with pytest.raises(sparsewire.AuthenticationError) as refused:
+        sparsewire.init(timeout=30)
+    return str(refused.value)
+
+
+def test_a_rank_with_another_secret_is_named_on_all_ranks_before_they_dial() -> None:
+    with serving(secret=WORD.encode()) as server:
+        environment = {"SPARSEWIRE_AGGREGATORS": str(server.address)}
+        first, second = run_ranks(2, fail_with_a_secret_of_my_own, environment=environment)
+    assert "rank 1 has another secret" in first
+    assert "rank 0 has another secret" in second
+
+
+def fail_with_a_secret_of_my_own() -> str:
+    os.environ["SPARSEWIRE_SECRET"] = WORD + os.environ["RANK"].replace("0", "")
+    return fail_by_the_secrets()
 
 
 def test_limits_are_kept() -> None:

@@ -67,6 +67,28 @@ def relayed() -> Iterator[tuple[Relay, socket.socket, socket.socket]]:
             yield relay, ours, far
 
 
+def test_a_parent_with_another_secret_is_told_apart_at_both_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    guard = WorkerGuard(b"a word of sixteen bytes or more", 1, 8)
+    with (
+        closing(Listener(partial(receive, guard), bind("127.0.0.1", 0))) as parent,
+        closing(Relay(parent.address, may_register=False)) as relay,
+    ):
+        ours, theirs = connected_pair()
+        relay.add(theirs, worker_hello(), KEY)
+        who = "rank 1 of job 0000000000000007 at 127.0.0.1:"
+
+        def is_logged(what: str) -> bool:
+            parent.poll(0.01)
+            texts = [one.getMessage() for one in caplog.records]
+            return any(text.startswith(who) and what in text for text in texts)
+
+        wait_until(lambda: is_logged("is not let in by the parent"))
+        wait_until(lambda: is_logged("has another SPARSEWIRE_SECRET"))
+        ours.close()
+
+
 def send_what_fits(source: socket.socket, data: bytes) -> int:
     """Until nothing more is taken for half a second."""
     sent = 0

@@ -138,8 +138,26 @@ def test_challenge_for_another_hello_is_refused() -> None:
     next(caller)
     next(listener)
     challenge, _ = listener.send(hello()._replace(rank=5).encode())
+    assert caller.send(challenge) == (bytes(handshake.PROOF_SIZE), 0)
     with pytest.raises(Refused):
-        caller.send(challenge)
+        caller.send(b"")
+
+
+@pytest.mark.parametrize("key", [bytes(32), None])
+def test_a_listener_that_cannot_prove_the_key_learns_who_hangs_up_and_nothing_else(
+    key: bytes | None,
+) -> None:
+    caller, listener = introduce(mine := hello(), KEY), receive(Door(key))
+    challenge, _ = [next(listener), listener.send(next(caller)[0])][1]
+    last_words, size = caller.send(challenge)
+    assert (last_words, size) == (bytes(handshake.PROOF_SIZE), 0)
+    assert listener.send(last_words) == (bytes([Reason.WRONG_PROOF]), 0)
+    with pytest.raises(Refused) as refused:
+        listener.send(b"")
+    assert refused.value.reason is Reason.WRONG_PROOF
+    assert refused.value.hello == mine
+    with pytest.raises(AuthenticationError, match="SPARSEWIRE_SECRET"):
+        caller.send(b"")
 
 
 def test_second_connection_is_told_why() -> None:

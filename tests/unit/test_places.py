@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -22,7 +24,7 @@ from hypothesis import strategies as st
 
 import sparsewire
 from sparsewire.errors import AuthenticationError, Error, ProtocolError, Timeout
-from sparsewire.meeting import listener, sockets, tcp_place
+from sparsewire.meeting import doubts, guest, host, listener, sockets, tcp_place, tcp_records
 from sparsewire.meeting.connect import named_store, open_place
 from sparsewire.meeting.handshake import Hello, Reason, Role, introduce, meeting_key, new_nonce
 from sparsewire.meeting.listener import STRANGERS_MAX
@@ -213,19 +215,89 @@ def test_the_place_asks_for_the_secret(free_port: int) -> None:
         assert meet(at(free_port, SECRET), [2], 3)[0] == waiting.result(10)[0]
 
 
-def test_a_rank_that_is_there_twice_is_refused(free_port: int) -> None:
+@pytest.mark.parametrize(
+    ("of_rank_0", "of_rank_1"), [(SECRET, bytes(16)), (SECRET, b""), (b"", SECRET)]
+)
+def test_a_wrong_secret_is_told_at_both_ends_and_to_those_that_wait(
+    of_rank_0: bytes,
+    of_rank_1: bytes,
+    free_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(doubts, "_GRACE_S", 1.0)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(meet, at(free_port, of_rank_0), [0, 2], 3, 1, 60)
+        call(free_port).close()
+        (refused,) = meet(at(free_port, of_rank_1), [1], 3, limit=60)
+        results = waiting.result(20)
+    for error in (refused, *results):
+        assert isinstance(error, AuthenticationError)
+        assert "SPARSEWIRE_SECRET" in str(error)
+    for error in results:
+        assert str(error).startswith("rank 1 at 127.0.0.1:")
+        assert "has another SPARSEWIRE_SECRET than rank 0" in str(error)
+    (warning,) = [text for text in warnings_in(caplog) if "SECRET" in text]
+    assert warning.startswith("rank 1 at 127.0.0.1:")
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+def test_a_stranger_that_names_a_rank_does_no_harm_where_that_one_comes(
+    free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it, or in time behind it."""
+    monkeypatch.setattr(doubts, "_GRACE_S", 2.0)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(meet, at(free_port, SECRET), [0, 1], 3, 1, 60)
+        call(free_port).close()
+        for rank in (1, 2):
+            (error,) = meet(at(free_port), [rank], 3)
+            assert isinstance(error, AuthenticationError)
+        assert meet(at(free_port, SECRET), [2], 3, limit=60)[0] == waiting.result(20)[0]
+
+
+def test_doubts_end_a_start_only_where_nobody_comes_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(doubts.time, "monotonic", lambda: now[0])
+    doubted = doubts.Doubts()
+    assert doubted.left == float("inf")
+    assert doubted.error() is None
+    doubted.note_refusal(1, "a:1")
+    now[0] += 4.0
+    doubted.note_arrival(2)
+    assert doubted.left == 5.0
+    doubted.note_refusal(1, "b:2")
+    now[0] += 6.0
+    assert doubted.left < 0
+    assert "rank 1 at a:1 has another" in str(doubted.error())
+    doubted.note_arrival(1)
+    assert doubted.error() is None
+    assert doubted.left == float("inf")
+
+
+def test_a_rank_that_is_there_twice_is_refused(
+    free_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(meet, at(free_port), [0, 1], 3)
         time.sleep(0.5)
         (error,) = meet(at(free_port), [1], 3)
         assert isinstance(error, AuthenticationError)
+        assert "another process has this rank already" in str(error)
         assert "start each rank once" in str(error)
         assert meet(at(free_port), [2], 3)[0] == waiting.result(10)[0]
+    (warning,) = [text for text in warnings_in(caplog) if "already" in text]
+    assert re.match(r"rank 1 at \S+:\d+ is turned away, as rank 1 at \S+:\d+ is here", warning)
 
 
 def test_a_record_is_bounded(free_port: int) -> None:
-    with closing(at(free_port)(Options(0, 2))) as host:
-        everything = host.all_gather(bytes(tcp_place.RECORD_MAX + 1))
+    with closing(at(free_port)(Options(0, 2))) as rank_0:
+        everything = rank_0.all_gather(bytes(tcp_records.RECORD_MAX + 1))
         with pytest.raises(ValueError, match="may have 65536 bytes"):
             list(everything)
 
@@ -237,7 +309,11 @@ def test_those_that_send_no_record_hold_up_nobody(
     words: bytes, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Strangers that prove themselves as ranks 1 and 2, and then have all the time of the world."""
-    for module, name in ((listener, "PATIENCE_S"), (tcp_place, "_PATIENCE_S")):
+    for module, name in (
+        (listener, "PATIENCE_S"),
+        (host, "_PATIENCE_S"),
+        (guest, "_PATIENCE_S"),
+    ):
         monkeypatch.setattr(module, name, 100.0)
     with ThreadPoolExecutor() as pool, ExitStack() as odd_ones:
         waiting = pool.submit(meet, at(free_port), [0], 3)
@@ -251,7 +327,7 @@ def test_a_rank_that_is_dropped_as_it_comes_in_comes_again(
     free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where many more ranks come at once than are let in at a time."""
-    receive, dropped = tcp_place._receive_newcomer, []
+    receive, dropped = host._receive_newcomer, []
 
     def drop_first(*args: Any) -> Any:
         newcomer = yield from receive(*args)
@@ -260,7 +336,7 @@ def test_a_rank_that_is_dropped_as_it_comes_in_comes_again(
             raise ProtocolError("dropped")
         return newcomer
 
-    monkeypatch.setattr(tcp_place, "_receive_newcomer", drop_first)
+    monkeypatch.setattr(host, "_receive_newcomer", drop_first)
     records = [f"rank {rank} in round 0".encode() * rank for rank in range(3)]
     assert meet(at(free_port), [0, 1, 2], 3) == [[records]] * 3
     assert dropped
@@ -294,11 +370,11 @@ class Newcomer:
 
     def bring_record(self) -> None:
         assert receive_exactly(self.connection, self._size) == bytes([Reason.ACCEPTED])
-        self.connection.sendall(tcp_place._frame(b"%d" % self._rank, 60))
+        self.connection.sendall(tcp_records.frame(b"%d" % self._rank, 60))
 
     def hear_records(self) -> list[bytes]:
-        own = converse(self.connection, tcp_place._next_record())[1]
-        return [own, *split_records(converse(self.connection, tcp_place._next_record(1 << 20))[1])]
+        own = converse(self.connection, tcp_records.next_record())[1]
+        return [own, *split_records(converse(self.connection, tcp_records.next_record(1 << 20))[1])]
 
 
 def test_hundreds_that_come_at_once_are_let_in(free_port: int) -> None:
@@ -323,7 +399,7 @@ def test_hundreds_that_come_at_once_are_let_in(free_port: int) -> None:
 def test_strangers_at_rank_0_are_bounded_by_the_ranks_that_may_come(free_port: int) -> None:
     count = 100
     with closing(at(free_port)(Options(0, count), 60)) as rank_0, ExitStack() as connections:
-        assert isinstance(rank_0, tcp_place.Host)
+        assert isinstance(rank_0, host.Host)
         crowd = [connections.enter_context(call(free_port)) for _ in range(2 * count + 20)]
         for _ in range(50):
             rank_0._listener.poll(0)
@@ -358,11 +434,11 @@ def test_garbage_leaves_the_place_alone(free_port: int) -> None:
 
 def test_rank_0_that_ends_is_told_at_once(free_port: int) -> None:
     with ThreadPoolExecutor() as pool, ExitStack() as ends:
-        host = ends.enter_context(closing(at(free_port)(Options(0, 3), 60)))
+        rank_0 = ends.enter_context(closing(at(free_port)(Options(0, 3), 60)))
         waiting = pool.submit(meet, at(free_port), [1], 3, 1, 60)
-        records = host.all_gather(b"")
+        records = rank_0.all_gather(b"")
         assert [next(records), next(records)] == [b"", b"rank 1 in round 0"]
-        host.close()
+        rank_0.close()
         (error,) = waiting.result(10)
         assert "lost the place where the ranks meet" in str(error)
         assert not isinstance(error, Timeout)
@@ -382,7 +458,7 @@ def test_a_rank_that_ends_between_rounds_is_told_at_once(free_port: int) -> None
     with ThreadPoolExecutor(3) as pool:
         first, _, other = pool.map(be, range(3))
     assert first.startswith("rank 1 left before all ranks had met")
-    assert "lost the place where the ranks meet" in other
+    assert other == first
 
 
 def test_the_place_opens_again_for_the_next_meeting(free_port: int) -> None:

@@ -26,6 +26,8 @@ MAC_SIZE = 32
 PROOF_SIZE = MAC_SIZE + KEY_SIZE
 VERDICT_SIZE = 1
 NO_KEY = bytes(KEY_SIZE)
+# Tells a listener that could not prove itself so, and nothing of the key.
+NO_PROOF = bytes(PROOF_SIZE)
 ANY_PEER = 0xFFFFFFFF
 # What the programs in the kernel have room for (bpf/job.h).
 KERNEL_JOBS_MAX, KERNEL_WORKERS_MAX = 8, 32
@@ -66,7 +68,8 @@ _ADVICE = {
     Reason.WRONG_VERSION: "it speaks another wire version: install the same sparsewire everywhere",
     Reason.WRONG_JOB: "it serves another job or another epoch of this job",
     Reason.WRONG_RANK: "rank, lane, world size or the order of aggregators do not fit the job",
-    Reason.DUPLICATE: "this rank and lane are connected already: start each rank once",
+    Reason.DUPLICATE: "another process has this rank already: start each rank once, "
+    "and each job with a MASTER_PORT of its own",
     Reason.WRONG_PROOF: "the secrets differ: set the same SPARSEWIRE_SECRET everywhere",
     Reason.FULL: "it serves as many jobs as it may: raise --max-jobs or add an aggregator",
     Reason.CROSSED: "the other end calls this one itself",
@@ -80,14 +83,20 @@ _ADVICE = {
 
 
 class Refused(AuthenticationError):
-    """The listening side turned the connection down; `reason` says why."""
+    """The listening side turned the connection down; `reason` says why.
 
-    def __init__(self, reason: Reason) -> None:
-        self.reason = reason
+    On the listening side `hello` says who called, where that is known; nobody has proved it.
+    `detail` is for its log alone.
+    """
+
+    hello: Hello | None = None
+
+    def __init__(self, reason: Reason, detail: str = "") -> None:
+        self.reason, self.detail = reason, detail
         super().__init__(f"the connection was refused: {_ADVICE[reason]}")
 
-    def __reduce__(self) -> tuple[type[Refused], tuple[Reason]]:
-        return type(self), (self.reason,)
+    def __reduce__(self) -> tuple[type[Refused], tuple[Reason, str]]:
+        return type(self), (self.reason, self.detail)
 
 
 class Hello(NamedTuple):
@@ -102,6 +111,13 @@ class Hello(NamedTuple):
     lane: int
     world_size: int
     nonce: bytes
+
+    @property
+    def caller(self) -> str:
+        """In words; only what its own end says."""
+        if self.role is Role.OBSERVER:
+            return "an observer"
+        return f"rank {self.rank}" + (f" of job {self.job:016x}" if self.job else "")
 
     def encode(self) -> bytes:
         return HELLO.pack(MAGIC, WIRE_VERSION, *self)
@@ -200,18 +216,24 @@ def new_nonce() -> bytes:
 
 
 def introduce(hello: Hello, key: bytes, *, may_register: bool = False) -> Handshake[None]:
-    """The connecting side; raises AuthenticationError or ProtocolError."""
+    """The connecting side; raises AuthenticationError or ProtocolError.
+
+    It answers a listener that has not proved the key by a proof that is none, so that both ends
+    know why it hangs up.
+    """
     mine = hello.encode()
     challenge = Challenge.decode((yield mine, CHALLENGE.size))
     if challenge.reason is not Reason.ACCEPTED:
         raise Refused(challenge.reason)
     if challenge.register and not may_register:
+        yield NO_PROOF, 0
         raise AuthenticationError(
             "the other end asks for the key instead of proving it: "
             "an aggregator needs the same SPARSEWIRE_SECRET as its workers"
         )
     expected = _prove(key, "listener", mine, challenge.nonce)
     if not challenge.register and not hmac.compare_digest(challenge.mac, expected):
+        yield NO_PROOF, 0
         raise Refused(Reason.WRONG_PROOF)
     proof = _prove(key, "caller", mine, challenge.nonce)
     verdict = yield proof + (key if challenge.register else NO_KEY), VERDICT_SIZE
@@ -220,12 +242,17 @@ def introduce(hello: Hello, key: bytes, *, may_register: bool = False) -> Handsh
 
 
 def receive(guard: Guard) -> Handshake[Hello]:
-    """The listening side; returns the hello of a caller that `guard` let in."""
+    """The listening side; returns the hello of a caller that `guard` let in.
+
+    Raises Refused, which has the hello, or ProtocolError.
+    """
     theirs = yield b"", HELLO.size
+    hello: Hello | None = None
     try:
         hello = Hello.decode(theirs)
         key = guard.key_for(hello)
     except Refused as refusal:
+        refusal.hello = hello
         yield Challenge(refusal.reason, False, bytes(NONCE_SIZE), bytes(MAC_SIZE)).encode(), 0
         raise
     nonce = new_nonce()
@@ -238,6 +265,7 @@ def receive(guard: Guard) -> Handshake[Hello]:
             raise Refused(Reason.WRONG_PROOF)
         guard.enter(hello, key)
     except Refused as refusal:
+        refusal.hello = hello
         yield bytes([refusal.reason]), 0
         raise
     try:

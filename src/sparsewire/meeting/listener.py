@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from sparsewire.errors import Error
+from sparsewire.errors import Error, ProtocolError
 from sparsewire.lifetime import disown_in_child
 from sparsewire.meeting.handshake import Handshake, Reason, Refused
+from sparsewire.meeting.refusal_log import RefusalLog, kind_of, worded
 from sparsewire.meeting.sockets import local_end
 from sparsewire.options import Address
 
@@ -36,6 +37,7 @@ class _Stranger(Generic[T]):
     missing: int
     received: bytes
     expires: float
+    address: str
 
 
 class Listener(Generic[T]):
@@ -52,11 +54,15 @@ class Listener(Generic[T]):
         *doors: socket.socket,
         strangers_max: int | None = None,
         patience: float | None = None,
+        on_refusal: Callable[[Refused, str], object] = lambda refusal, address: None,
     ) -> None:
         """Take over `doors`, which `sockets.bind` has made; `greet` begins a handshake.
 
-        That may take `patience` seconds, for as many as `strangers_max` at once.
+        That may take `patience` seconds, for as many as `strangers_max` at once. `on_refusal` hears
+        who was refused, and from which address; all are logged.
         """
+        self._on_refusal = on_refusal
+        self._refusals = RefusalLog()
         self._greet = greet
         self._strangers_max = strangers_max
         self._patience = patience
@@ -94,6 +100,7 @@ class Listener(Generic[T]):
             elif ready in self._strangers and (outcome := self._advance(ready)) is not None:
                 welcome.append((ready, outcome))
         self._drop_expired()
+        self._refusals.look()
         return welcome
 
     def disown(self) -> None:
@@ -121,7 +128,7 @@ class Listener(Generic[T]):
     def _accept(self, door: socket.socket) -> bool:
         """Whether there may be more."""
         try:
-            connection, _ = door.accept()
+            connection, address = door.accept()
         except BlockingIOError:
             return False
         except OSError as error:
@@ -142,7 +149,9 @@ class Listener(Generic[T]):
             connection.close()
             return False
         expires = time.monotonic() + (self._patience or PATIENCE_S)
-        self._strangers[connection] = _Stranger(handshake, missing, b"", expires)
+        self._strangers[connection] = _Stranger(
+            handshake, missing, b"", expires, _named(connection, address)
+        )
         return True
 
     def _advance(self, connection: socket.socket) -> T | None:
@@ -157,9 +166,17 @@ class Listener(Generic[T]):
         except BlockingIOError:
             pass
         except (Error, OSError) as error:
-            _log.log(_level(error), "dropped a connection from %s: %s", _name(connection), error)
+            self._note(error, stranger.address)
             self._drop(connection)
         return None
+
+    def _note(self, error: Exception, address: str) -> None:
+        if _is_usual(error):
+            _log.debug("dropped a connection from %s: %s", address, error)
+            return
+        self._refusals.note(kind_of(error), worded(error, address))
+        if isinstance(error, Refused):
+            self._on_refusal(error, address)
 
     def _answer(self, connection: socket.socket, stranger: _Stranger[T]) -> T | None:
         try:
@@ -182,7 +199,8 @@ class Listener(Generic[T]):
     def _drop_oldest(self) -> None:
         if self._strangers:
             connection = next(iter(self._strangers))
-            _log.warning("dropped a connection from %s: no handshake", _name(connection))
+            address = self._strangers[connection].address
+            self._note(ProtocolError("no handshake"), address)
             self._drop(connection)
 
     def _drop(self, connection: socket.socket) -> None:
@@ -194,17 +212,19 @@ class Listener(Generic[T]):
         return self._strangers.pop(connection)
 
 
-def _level(error: Exception) -> int:
+def _is_usual(error: Exception) -> bool:
     """Who calls hangs up where it is called itself meanwhile."""
-    is_usual = isinstance(error, OSError) or (
-        isinstance(error, Refused) and error.reason is Reason.CROSSED
-    )
-    return logging.DEBUG if is_usual else logging.WARNING
+    is_crossed = isinstance(error, Refused) and error.reason is Reason.CROSSED
+    return is_crossed or isinstance(error, OSError)
 
 
-def _name(connection: socket.socket) -> str:
-    if connection.family == socket.AF_UNIX:
-        return "this host"
+def name_of(connection: socket.socket) -> str:
+    """Where the other end is, for a log."""
     with contextlib.suppress(OSError):
-        return str(Address(*connection.getpeername()[:2]))
+        return _named(connection, connection.getpeername())
     return "an unknown address"
+
+
+def _named(connection: socket.socket, address: tuple[str, int]) -> str:
+    """An address in the words of a log; a connection that is reset has none any more."""
+    return "this host" if connection.family == socket.AF_UNIX else str(Address(*address[:2]))

@@ -119,7 +119,8 @@ def converse(connection: socket.socket, handshake: Handshake[T]) -> T:
     try:
         reply, size = next(handshake)
         while True:
-            connection.sendall(reply)
+            if reply:  # Who has closed may have left word before.
+                connection.sendall(reply)
             reply, size = handshake.send(receive_exactly(connection, size))
     except StopIteration as finished:
         outcome: T = finished.value

@@ -17,6 +17,8 @@ from sparsewire.errors import Error
 from sparsewire.meeting.caller import Call, Caller, Place
 from sparsewire.meeting.handshake import Handshake, Hello, introduce, new_nonce
 from sparsewire.meeting.keys import number_above
+from sparsewire.meeting.listener import name_of
+from sparsewire.meeting.refusal_log import RefusalLog, kind_of
 from sparsewire.meeting.sockets import begin_connect, prepare, refuse_own_end
 from sparsewire.options import Address
 
@@ -74,6 +76,7 @@ class Relay:
         self._served: set[Seat] = set()
         self._mutex = threading.Lock()
         self._caller = Caller(self._introduce)
+        self._refusals = RefusalLog()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._caller, selectors.EVENT_READ)
@@ -137,6 +140,7 @@ class Relay:
             self._call(self._arrivals.popleft())
         for call, outcome in self._caller.poll():
             self._finish(call, outcome)
+        self._refusals.look()
         self._probe()
 
     def _hang_up(self) -> None:
@@ -197,8 +201,8 @@ class Relay:
     def _finish(self, call: Call, outcome: socket.socket | Exception) -> None:
         arrival = self._calls.pop(call.place)
         if isinstance(outcome, Exception):
-            who = f"job {arrival.hello.job:016x}: rank {arrival.hello.rank}"
-            _log.warning("%s is not let in by the parent: %s", who, outcome)
+            who = f"{arrival.hello.caller} at {name_of(arrival.connection)}"
+            self._refusals.note(kind_of(outcome), f"{who} is not let in by the parent: {outcome}")
             if not isinstance(outcome, Error):
                 self._next_probe = 0.0
                 self._reaches_parent = False

@@ -189,6 +189,7 @@ def connect_aggregators(
     records: list[Record] = []
     _meet(options, place, record_of(options), records)
     racks = [record.rack for record in records]
+    _check_secrets(records, options)
     check_racks(racks, [record.aggregator for record in records])
     at = rack_place(racks, options.rank)
     member = _membership(records[0], options, options.lanes or 1)

@@ -1,0 +1,57 @@
+"""Missing ranks in whose name somebody came without the secret, as rank 0 sees them.
+
+A rank's number proves nothing, so such a caller may be a stranger, whom a start must survive, or
+the rank itself, which will not come again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+from sparsewire.errors import AuthenticationError
+
+_GRACE_S = 5.0
+"""Without a rank that comes; then those that are still missing were refused themselves."""
+_NAMED = 16
+
+
+class Doubts:
+    """Who was refused and has not come since, and how long that may go on."""
+
+    def __init__(self) -> None:
+        self._addresses: dict[int, str] = {}
+        self._expires = 0.0
+
+    @property
+    def left(self) -> float:
+        """Seconds for those in doubt to come; infinite where nobody is."""
+        return self._expires - time.monotonic() if self._addresses else math.inf
+
+    def note_refusal(self, rank: int, address: str) -> None:
+        """Somebody at `address` said it was the missing `rank`; who says so again wins no time."""
+        if rank not in self._addresses:
+            self._addresses[rank] = address
+            self._renew()
+
+    def note_arrival(self, rank: int) -> None:
+        """As long as ranks come in, others may be on their way."""
+        self._addresses.pop(rank, None)
+        self._renew()
+
+    def error(self) -> AuthenticationError | None:
+        """Names those in doubt, if there are some."""
+        if not self._addresses:
+            return None
+        addresses = sorted(self._addresses.items())
+        named = ", ".join(f"rank {rank} at {address}" for rank, address in addresses[:_NAMED])
+        if len(addresses) > _NAMED:
+            named += f" and {len(addresses) - _NAMED} more"
+        verb = "has" if len(self._addresses) == 1 else "have"
+        return AuthenticationError(
+            f"{named} {verb} another SPARSEWIRE_SECRET than rank 0, or none: set the same on all "
+            "ranks"
+        )
+
+    def _renew(self) -> None:
+        self._expires = time.monotonic() + _GRACE_S
