@@ -15,21 +15,34 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import serving
 
 import sparsewire
-from sparsewire.errors import AuthenticationError, Error, ProtocolError, Timeout
-from sparsewire.meeting import doubts, guest, host, listener, sockets, tcp_place, tcp_records
+from sparsewire.errors import AuthenticationError, Error, MismatchError, ProtocolError, Timeout
+from sparsewire.meeting import (
+    doubts,
+    guest,
+    host,
+    listener,
+    mesh,
+    sockets,
+    store_place,
+    tcp_place,
+    tcp_records,
+    waiting,
+)
 from sparsewire.meeting.connect import named_store, open_place
 from sparsewire.meeting.handshake import Hello, Reason, Role, introduce, meeting_key, new_nonce
 from sparsewire.meeting.listener import STRANGERS_MAX
 from sparsewire.meeting.mesh import converse
-from sparsewire.meeting.place import Place, split_records
+from sparsewire.meeting.place import Place, attended, split_records
 from sparsewire.meeting.sockets import receive_exactly
 from sparsewire.meeting.store_place import FileStore, StorePlace, next_use
 from sparsewire.options import Address, Options
@@ -185,7 +198,7 @@ def test_who_waits_for_less_time_ends_it_for_all(free_port: int) -> None:
 
 
 def test_port_in_use_is_named(free_port: int) -> None:
-    message = f"cannot listen on 127.0.0.1:{free_port}"
+    message = f"rank 0 cannot listen on 127.0.0.1:{free_port}: .* another process with RANK=0"
     with closing(at(free_port)(Options(0, 2))), pytest.raises(Error, match=message):
         at(free_port)(Options(0, 2))
 
@@ -198,6 +211,61 @@ def test_a_rank_finds_out_that_it_is_not_rank_0() -> None:
         assert "not rank 0 of a sparsewire job" in str(error)
 
 
+def test_what_listens_and_says_nothing_is_not_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As web servers do, which wait for the end of a line."""
+    monkeypatch.setattr(mesh, "_ATTEMPT_MAX_S", 0.2)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        (error,) = meet(at(server.server_port), [1], 2, limit=60)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert isinstance(error, ProtocolError)
+    assert "not rank 0 of a sparsewire job (somebody listens there, but" in str(error)
+    assert "MASTER_PORT" in str(error)
+
+
+def test_an_aggregator_at_the_port_is_not_rank_0() -> None:
+    with serving() as server:
+        (error,) = meet(at(server.address.port), [1], 2, limit=60)
+    assert isinstance(error, AuthenticationError)
+    assert "serves another job" in str(error)
+
+
+def test_why_rank_0_leaves_is_told_to_those_that_wait(free_port: int) -> None:
+    def be_rank_0() -> None:
+        with attended(at(free_port)(Options(0, 2), 60)) as place:
+            list(place.all_gather(b"1"))
+            raise ValueError("no such interface")
+
+    def be_rank_1() -> Error:
+        with closing(at(free_port)(Options(1, 2), 60)) as place:
+            list(place.all_gather(b"1"))
+            with pytest.raises(Error) as told:
+                list(place.all_gather(b"2"))
+            return told.value
+
+    with ThreadPoolExecutor() as pool:
+        first, second = pool.submit(be_rank_0), pool.submit(be_rank_1)
+        assert str(second.result(20)) == "rank 0 could not start: ValueError: no such interface"
+        with pytest.raises(ValueError, match="no such interface"):
+            first.result(20)
+
+
+@pytest.mark.parametrize("word", [b"", b"[]", b"[[", b"[" * 100_000, b'{"a": 1}', b"\xff", b"[1]"])
+def test_a_last_word_that_is_none_is_an_error_all_the_same(word: bytes) -> None:
+    assert isinstance(tcp_records.error_of(word), Error)
+
+
+@pytest.mark.parametrize("kind", [AuthenticationError, MismatchError, Timeout, Error])
+def test_a_last_word_is_the_same_error_at_the_other_end(kind: type[Error]) -> None:
+    word = tcp_records.last_word(kind("why"))
+    assert struct.unpack("!II", word[:8]) == (0, len(word) - 8)
+    error = tcp_records.error_of(word[8:])
+    assert (type(error), str(error)) == (kind, "why")
+
+
 def shout(door: socket.socket) -> None:
     connection, _ = door.accept()
     with connection:
@@ -207,12 +275,12 @@ def shout(door: socket.socket) -> None:
 
 def test_the_place_asks_for_the_secret(free_port: int) -> None:
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(meet, at(free_port, SECRET), [0, 1], 3)
+        pending = pool.submit(meet, at(free_port, SECRET), [0, 1], 3)
         for secret in (b"", bytes(16)):
             (error,) = meet(at(free_port, secret), [2], 3)
             assert isinstance(error, AuthenticationError)
             assert "SPARSEWIRE_SECRET" in str(error)
-        assert meet(at(free_port, SECRET), [2], 3)[0] == waiting.result(10)[0]
+        assert meet(at(free_port, SECRET), [2], 3)[0] == pending.result(10)[0]
 
 
 @pytest.mark.parametrize(
@@ -227,10 +295,10 @@ def test_a_wrong_secret_is_told_at_both_ends_and_to_those_that_wait(
 ) -> None:
     monkeypatch.setattr(doubts, "_GRACE_S", 1.0)
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(meet, at(free_port, of_rank_0), [0, 2], 3, 1, 60)
+        pending = pool.submit(meet, at(free_port, of_rank_0), [0, 2], 3, 1, 60)
         call(free_port).close()
         (refused,) = meet(at(free_port, of_rank_1), [1], 3, limit=60)
-        results = waiting.result(20)
+        results = pending.result(20)
     for error in (refused, *results):
         assert isinstance(error, AuthenticationError)
         assert "SPARSEWIRE_SECRET" in str(error)
@@ -251,12 +319,12 @@ def test_a_stranger_that_names_a_rank_does_no_harm_where_that_one_comes(
     """Before it, or in time behind it."""
     monkeypatch.setattr(doubts, "_GRACE_S", 2.0)
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(meet, at(free_port, SECRET), [0, 1], 3, 1, 60)
+        pending = pool.submit(meet, at(free_port, SECRET), [0, 1], 3, 1, 60)
         call(free_port).close()
         for rank in (1, 2):
             (error,) = meet(at(free_port), [rank], 3)
             assert isinstance(error, AuthenticationError)
-        assert meet(at(free_port, SECRET), [2], 3, limit=60)[0] == waiting.result(20)[0]
+        assert meet(at(free_port, SECRET), [2], 3, limit=60)[0] == pending.result(20)[0]
 
 
 def test_doubts_end_a_start_only_where_nobody_comes_any_more(
@@ -284,15 +352,120 @@ def test_a_rank_that_is_there_twice_is_refused(
     free_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(meet, at(free_port), [0, 1], 3)
+        pending = pool.submit(meet, at(free_port), [0, 1], 3)
         time.sleep(0.5)
         (error,) = meet(at(free_port), [1], 3)
         assert isinstance(error, AuthenticationError)
         assert "another process has this rank already" in str(error)
         assert "start each rank once" in str(error)
-        assert meet(at(free_port), [2], 3)[0] == waiting.result(10)[0]
+        assert meet(at(free_port), [2], 3)[0] == pending.result(10)[0]
     (warning,) = [text for text in warnings_in(caplog) if "already" in text]
     assert re.match(r"rank 1 at \S+:\d+ is turned away, as rank 1 at \S+:\d+ is here", warning)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_there_twice_finds_out_in_a_store(rank: int, tmp_path: Path) -> None:
+    for open_one in (in_files(tmp_path), in_hash_store()):
+        with ThreadPoolExecutor() as pool, ExitStack() as places:
+            first = places.enter_context(closing(open_one(Options(rank, 3), 20)))
+            other = open_one(Options(rank, 3), 20)
+            gathered = pool.submit(lambda place: list(place.all_gather(b"first")), first)
+            while not first._store.check([f"{first._prefix}/record 0/{rank}"]):
+                time.sleep(0.01)
+            with pytest.raises(Error, match=f"another process has joined as rank {rank} where"):
+                next(other.all_gather(b"second"))
+            rest = [one for one in range(3) if one != rank]
+            assert meet(open_one, rest, 3)[0] == [gathered.result(20)]
+
+
+def in_hash_store() -> Opener:
+    """All ranks use it for the first time."""
+    store = pytest.importorskip("torch.distributed").HashStore()
+
+    def open_one(options: Options, limit: float) -> Place:
+        place = StorePlace(store, options, time.monotonic() + limit)
+        place._prefix = "here"
+        return place
+
+    return open_one
+
+
+def test_of_many_that_create_a_key_at_once_one_does(tmp_path: Path) -> None:
+    stores = [FileStore(tmp_path) for _ in range(8)]
+    for round_ in range(20):
+        key = f"key {round_}"
+        with ThreadPoolExecutor(8) as pool:
+            values = [b"%d" % one for one in range(8)]
+            found = list(pool.map(FileStore.compare_set, stores, 8 * [key], 8 * [""], values))
+        assert set(found) == {stores[0].get(key)}
+    assert len(list(tmp_path.iterdir())) == 20
+
+
+def test_a_file_system_without_links_still_refuses_a_second_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*_: object) -> None:
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr(os, "link", no_links)
+    store = FileStore(tmp_path)
+    assert store.compare_set("key", "", b"1") == b"1"
+    assert store.compare_set("key", "", b"2") == b"1"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_who_is_missing_is_logged_by_each_rank_as_far_as_it_knows(
+    opener: Opener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(waiting, "_FIRST_S", 0.6)
+    monkeypatch.setattr(waiting, "_AGAIN_S", 0.2)
+    monkeypatch.setattr(store_place, "_ROLL_S", 0.05)
+    with ThreadPoolExecutor() as pool:
+        ranks = pool.submit(meet, opener, [0, 2], 5, 1, 60)
+        texts: set[str] = set()
+        while not {text[:6] for text in texts} >= {"rank 0", "rank 2"}:
+            time.sleep(0.02)
+            texts = {text for text in warnings_in(caplog) if "waits for" in text}
+        late = pool.submit(meet, opener, [1, 3, 4], 5, 1, 60)
+        assert late.result(20)[0] == ranks.result(20)[0]
+    known, _ = sorted(texts)
+    assert known.startswith("rank 0 of 5 waits for ranks 1, 3, 4 ")
+    assert any(
+        re.match(r"rank 2 of 5 waits for the other ranks.* the log of rank 0", text)
+        for text in texts
+    )
+    told = len(warnings_in(caplog))
+    time.sleep(0.5)
+    assert len(warnings_in(caplog)) == told
+
+
+@pytest.mark.parametrize("kind", ["tcp", "files"])
+def test_rank_0_that_is_missing_is_logged(
+    kind: str,
+    tmp_path: Path,
+    free_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(waiting, "_FIRST_S", 0.2)
+    open_one = at(free_port) if kind == "tcp" else in_files(tmp_path)
+    where = f"at 127.0.0.1:{free_port} (" if kind == "tcp" else f"in {tmp_path}"
+    meet(open_one, [1], 2, limit=0.6)
+    (text,) = warnings_in(caplog)
+    assert text.startswith(f"rank 1 of 2 waits for rank 0 {where}")
+
+
+def test_a_short_wait_is_not_logged(
+    free_port: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(waiting, "_FIRST_S", 30.0)  # Ranks may be slow on a busy machine.
+    for open_one in (at(free_port), in_files(tmp_path)):
+        meet(open_one, [0, 1], 2, rounds=2)
+    assert not warnings_in(caplog)
+    assert not [one for one in threading.enumerate() if one.name == "sparsewire-waiting"]
 
 
 def test_a_record_is_bounded(free_port: int) -> None:
@@ -316,11 +489,11 @@ def test_those_that_send_no_record_hold_up_nobody(
     ):
         monkeypatch.setattr(module, name, 100.0)
     with ThreadPoolExecutor() as pool, ExitStack() as odd_ones:
-        waiting = pool.submit(meet, at(free_port), [0], 3)
+        pending = pool.submit(meet, at(free_port), [0], 3)
         for rank in (1, 2, 2):
             odd = odd_ones.enter_context(closing(at(free_port)(Options(rank, 3))))
             odd_ones.enter_context(odd._dial()).sendall(words)
-        assert meet(at(free_port), [1, 2], 3) == 2 * waiting.result(10)
+        assert meet(at(free_port), [1, 2], 3) == 2 * pending.result(10)
 
 
 def test_a_rank_that_is_dropped_as_it_comes_in_comes_again(
@@ -344,11 +517,11 @@ def test_a_rank_that_is_dropped_as_it_comes_in_comes_again(
 
 def test_strangers_take_no_place_of_a_rank(free_port: int) -> None:
     with contextlib.ExitStack() as strangers, ThreadPoolExecutor() as pool:
-        waiting = pool.submit(meet, at(free_port), [0, 1], 3)
+        pending = pool.submit(meet, at(free_port), [0, 1], 3)
         for number in range(2 * STRANGERS_MAX):
             stranger = strangers.enter_context(call(free_port))
             stranger.sendall(b"spwr" * (number % 3))
-        assert meet(at(free_port), [2], 3)[0] == waiting.result(10)[0]
+        assert meet(at(free_port), [2], 3)[0] == pending.result(10)[0]
         assert len(os.listdir("/proc/self/fd")) < 2 * STRANGERS_MAX + STRANGERS_MAX + 100
 
 
@@ -427,19 +600,19 @@ def test_garbage_leaves_the_place_alone(free_port: int) -> None:
             stranger.sendall(data)
 
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(meet, at(free_port), [0, 1], 3, 1, 30)
+        pending = pool.submit(meet, at(free_port), [0, 1], 3, 1, 30)
         say()
-        assert meet(at(free_port), [2], 3)[0] == waiting.result(10)[0]
+        assert meet(at(free_port), [2], 3)[0] == pending.result(10)[0]
 
 
 def test_rank_0_that_ends_is_told_at_once(free_port: int) -> None:
     with ThreadPoolExecutor() as pool, ExitStack() as ends:
         rank_0 = ends.enter_context(closing(at(free_port)(Options(0, 3), 60)))
-        waiting = pool.submit(meet, at(free_port), [1], 3, 1, 60)
+        pending = pool.submit(meet, at(free_port), [1], 3, 1, 60)
         records = rank_0.all_gather(b"")
         assert [next(records), next(records)] == [b"", b"rank 1 in round 0"]
         rank_0.close()
-        (error,) = waiting.result(10)
+        (error,) = pending.result(10)
         assert "lost the place where the ranks meet" in str(error)
         assert not isinstance(error, Timeout)
 
@@ -482,9 +655,9 @@ def test_tcp_store_is_a_place_and_no_store(free_port: int) -> None:
 def test_file_store(tmp_path: Path) -> None:
     store, other = FileStore(tmp_path, 10), FileStore(tmp_path, 10)
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(other.get, "a/../b")
+        pending = pool.submit(other.get, "a/../b")
         store.set("a/../b", b"\x00\xff")
-        assert waiting.result(10) == b"\x00\xff"
+        assert pending.result(10) == b"\x00\xff"
     assert store.check(["a/../b"])
     assert not store.check(["c"])
     assert [path.stat().st_mode & 0o077 for path in tmp_path.iterdir()] == [0]
@@ -536,10 +709,10 @@ def test_file_store_whose_directory_is_gone(tmp_path: Path) -> None:
     directory = tmp_path / "job"
     store = FileStore(directory, 60)
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(store.get, "key")
+        pending = pool.submit(store.get, "key")
         directory.rmdir()
         with pytest.raises(Error, match=r"lost the place .* is gone"):
-            waiting.result(10)
+            pending.result(10)
     with pytest.raises(Error, match=r"lost the place .* is gone"):
         store.set("key", b"1")
 

@@ -9,7 +9,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from datetime import timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
@@ -19,7 +18,7 @@ from sparsewire._core import Communicator as Core
 from sparsewire.communicator import Communicator
 from sparsewire.meeting.datagrams import Datagrams
 from sparsewire.meeting.mpi_place import as_mpi, mpi_place, mpi_ranks
-from sparsewire.meeting.place import Place
+from sparsewire.meeting.place import Place, attended
 from sparsewire.meeting.sampled_link import measure
 from sparsewire.meeting.startup import Joined, connect_aggregators, join_group
 from sparsewire.meeting.store_place import FileStore, Store, StorePlace
@@ -84,7 +83,7 @@ def init(
 
 def _among_ranks(store: object, options: Options) -> Communicator:
     deadline = time.monotonic() + options.start_timeout
-    with closing(open_place(store, options, os.environ, deadline)) as place:
+    with attended(open_place(store, options, os.environ, deadline)) as place:
         joined = join_group(options, place, os.environ)
         core = _core_of(joined, options)
 
@@ -156,7 +155,7 @@ def _alone_or_dedicated(store: object, options: Options) -> Communicator:
     channels, datagrams = [[-1]] * (options.lanes or 1), None
     if options.world_size > 1:
         deadline = time.monotonic() + options.start_timeout
-        with closing(open_place(store, options, os.environ, deadline)) as place:
+        with attended(open_place(store, options, os.environ, deadline)) as place:
             channels, datagrams = connect_aggregators(options, place, deadline)
     core = Core(
         options.rank,

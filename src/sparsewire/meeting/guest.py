@@ -13,11 +13,14 @@ from sparsewire.meeting.mesh import converse, dial
 from sparsewire.meeting.place import absent, lost, split_records
 from sparsewire.meeting.sockets import prepare
 from sparsewire.meeting.tcp_records import RECORD_MAX, check_size, error_of, frame, next_record
+from sparsewire.meeting.waiting import told
 from sparsewire.options import Address, Options
 
 # The other end's giving up may take so long.
 _PATIENCE_S = 5.0
 _PAUSE_S = 0.05
+# Of 10 s each. Rank 0 listens a moment before it answers.
+_SILENCES_MAX = 2
 
 
 class Guest:
@@ -33,7 +36,8 @@ class Guest:
         check_size(record)
         try:
             yield self._swap(record)
-            records = split_records(self._next())
+            what = f"the other ranks, which the log of rank 0 at {self._address} names"
+            records = split_records(self._next(what))
         except TimeoutError as error:
             raise absent([0], error) from error
         except OSError as error:
@@ -51,7 +55,7 @@ class Guest:
                 # Who cannot send any more may still read why.
                 with contextlib.suppress(ConnectionError):
                     self._connection.sendall(frame(record, self._deadline - time.monotonic()))
-                return self._next()
+                return self._next(f"rank 0 at {self._address}")
             except ConnectionError:
                 if not is_newcomer or time.monotonic() >= self._deadline:
                     raise
@@ -66,11 +70,12 @@ class Guest:
         if self._connection is not None:
             self._connection.close()
 
-    def _next(self) -> bytes:
+    def _next(self, awaited: str) -> bytes:
         """The record of rank 0, and then, as one, those of all others; or why it leaves."""
         assert self._connection
         self._connection.settimeout(max(self._deadline - time.monotonic(), 0) + _PATIENCE_S)
-        left, record = converse(self._connection, next_record(self._world_size * RECORD_MAX))
+        with told(self._rank, self._world_size, lambda: awaited):
+            left, record = converse(self._connection, next_record(self._world_size * RECORD_MAX))
         if left == 0:
             raise error_of(record)
         return record
@@ -78,10 +83,13 @@ class Guest:
     def _dial(self) -> socket.socket:
         hello = Hello(Role.NEWCOMER, 0, 0, self._rank, 0, 0, self._world_size, new_nonce())
         try:
-            connection = dial("rank 0", self._address, hello, self._key, self._deadline)
+            connection = dial(
+                *("rank 0", self._address, hello, self._key, self._deadline),
+                silences_max=_SILENCES_MAX,
+            )
         except ProtocolError as error:
             raise ProtocolError(
-                f"what listens at {self._address} is not rank 0 of a sparsewire job: "
+                f"what listens at {self._address} is not rank 0 of a sparsewire job ({error}): "
                 "choose another MASTER_PORT, or pass store="
             ) from error
         except Timeout as error:

@@ -18,6 +18,7 @@ from sparsewire.meeting.mesh import converse, name_ranks
 from sparsewire.meeting.place import absent, join_records
 from sparsewire.meeting.sockets import bind, prepare, raise_descriptor_limit
 from sparsewire.meeting.tcp_records import check_size, frame, last_word, next_record
+from sparsewire.meeting.waiting import told
 from sparsewire.options import Address, Options
 
 RANKS_MAX = 4096
@@ -63,6 +64,7 @@ class Host:
     """
 
     def __init__(self, address: Address, key: bytes, options: Options, deadline: float) -> None:
+        self._address = address
         self._guests: dict[int, socket.socket] = {}
         self._doubts = Doubts()
         strangers_max = max(STRANGERS_MAX, 2 * options.world_size)
@@ -81,14 +83,15 @@ class Host:
 
     def all_gather(self, record: bytes) -> Generator[bytes]:
         check_size(record)
+        self._records = {0: record}
         try:
-            yield from self._gather(record)
+            with told(0, self._world_size, self._awaited):
+                yield from self._gather(record)
         except Error as error:
             self._say_why(error)
             raise
 
     def _gather(self, record: bytes) -> Generator[bytes]:
-        self._records = {0: record}
         self._tell_all(record)
         for rank in range(self._world_size):
             while rank not in self._records:
@@ -198,8 +201,14 @@ class Host:
         for rank in self._guests:
             with contextlib.suppress(Error, OSError):
                 self._read(rank, _MOMENT_S)
-        missing = [rank for rank in range(self._world_size) if rank not in self._records]
-        return self._doubts.error() or absent(missing, "the time to start is over")
+        return self._doubts.error() or absent(self._missing(), "the time to start is over")
+
+    def _missing(self) -> list[int]:
+        return [rank for rank in range(self._world_size) if rank not in self._records]
+
+    def _awaited(self) -> str:
+        missing = self._missing()
+        return f"{name_ranks(missing)} at {self._address}" if missing else ""
 
     def _say_why(self, error: Error) -> None:
         """Those that are connected leave, too, and know why."""

@@ -21,6 +21,7 @@ from sparsewire.meeting.handshake import (
 )
 from sparsewire.meeting.keys import aggregator_number
 from sparsewire.meeting.sockets import CutShort, connect, prepare, receive_exactly
+from sparsewire.meeting.waiting import told
 from sparsewire.options import Address
 
 _ATTEMPT_MAX_S = 10.0
@@ -28,6 +29,11 @@ _RETRY_FIRST_S = 0.01
 _RETRY_MAX_S = 0.1
 
 T = TypeVar("T")
+
+
+class Silence(TimeoutError):
+    """A connection was made, and nothing came by it."""
+
 
 Table = dict[tuple[int, int], socket.socket]
 """Connections by aggregator and lane."""
@@ -85,20 +91,30 @@ def dial(
     deadline: float,
     *,
     may_register: bool = False,
+    silences_max: int | None = None,
 ) -> socket.socket:
-    """Connect and introduce, again and again until `deadline`; a refusal is final."""
-    pause = _RETRY_FIRST_S
-    while True:
-        remaining = deadline - time.monotonic()
-        try:
-            return attempt(address, introduce(hello, key, may_register=may_register), remaining)
-        except AuthenticationError as error:
-            raise AuthenticationError(f"{name} at {address}: {error}") from error
-        except OSError as error:
-            if remaining <= pause:
-                raise Timeout(f"{name} cannot be reached at {address}: {error}") from error
-        time.sleep(pause)
-        pause = min(2 * pause, _RETRY_MAX_S)
+    """Connect and introduce, again and again until `deadline`; a refusal is final.
+
+    So is the last of `silences_max` attempts at which somebody listens and says nothing: that is no
+    listener of sparsewire (ProtocolError). An aggregator may have to wait for its parent.
+    """
+    pause, silences, reason = _RETRY_FIRST_S, 0, ""
+    with told(hello.rank, hello.world_size, lambda: f"{name} at {address}{reason}"):
+        while True:
+            remaining = deadline - time.monotonic()
+            try:
+                return attempt(address, introduce(hello, key, may_register=may_register), remaining)
+            except AuthenticationError as error:
+                raise AuthenticationError(f"{name} at {address}: {error}") from error
+            except OSError as error:
+                silences += isinstance(error, Silence)
+                if silences == silences_max:
+                    raise ProtocolError(str(error)) from error
+                if remaining <= pause:
+                    raise Timeout(f"{name} cannot be reached at {address}: {error}") from error
+                reason = f" ({error})"
+            time.sleep(pause)
+            pause = min(2 * pause, _RETRY_MAX_S)
 
 
 def attempt(address: Address, handshake: Handshake[None], limit: float) -> socket.socket:
@@ -109,6 +125,8 @@ def attempt(address: Address, handshake: Handshake[None], limit: float) -> socke
         return connection
     except BaseException as error:
         connection.close()
+        if isinstance(error, TimeoutError):
+            raise Silence("somebody listens there, but does not answer") from error
         if isinstance(error, CutShort) and error.data and not error.data.startswith(MAGIC):
             raise ProtocolError("the other end is not a sparsewire listener") from error
         raise

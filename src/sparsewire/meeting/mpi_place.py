@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from sparsewire.errors import Error, Timeout
 from sparsewire.meeting.mesh import name_ranks
+from sparsewire.meeting.waiting import told
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm, Request
@@ -85,6 +86,7 @@ class MpiPlace:
         self._roll: list[Request] = []
         self._barrier: Request | None = None
         self._gathering: Request | None = None
+        self._late: list[int] = []
 
     def all_gather(self, record: bytes) -> Generator[bytes]:
         """As every place does. The call may be repeated after a Timeout that names ranks."""
@@ -95,7 +97,8 @@ class MpiPlace:
                 "an earlier sparsewire.init with this MPI communicator ended halfway on some "
                 "rank: pass a duplicate of it, made by Dup()"
             )
-        self._await_all()
+        with told(self._comm.Get_rank(), self._comm.Get_size(), self._awaited):
+            self._await_all()
         counts = array("i", bytes(4 * self._comm.Get_size()))
         own_count = array("i", [len(record)])
         self._finish(self._comm.Iallgather([own_count, MPI.INT], [counts, MPI.INT]))
@@ -103,6 +106,9 @@ class MpiPlace:
         self._finish(self._comm.Iallgatherv([record, MPI.BYTE], [records, counts, MPI.BYTE]))
         for count, end in zip(counts, accumulate(counts), strict=True):
             yield bytes(records[end - count : end])
+
+    def fail(self, error: BaseException) -> None:
+        """Collectives carry no such word: the others find out by the time limit."""
 
     def close(self) -> None:
         """The communicator is its maker's."""
@@ -127,7 +133,14 @@ class MpiPlace:
     def _absent(self) -> list[int]:
         # The own request says nothing about others.
         waiting = [rank for rank, arrival in enumerate(self._roll) if not arrival.Test()]
-        return [rank for rank in waiting if rank != self._comm.Get_rank()]
+        self._late = [rank for rank in waiting if rank != self._comm.Get_rank()]
+        return self._late
+
+    def _awaited(self) -> str:
+        """From a thread that may not ask MPI."""
+        if not (late := self._late):
+            return ""
+        return f"{name_ranks(late)} to call sparsewire.init with the same MPI communicator"
 
     def _finish(self, gathering: Request) -> None:
         """Wait for a collective that no later meeting could go on with."""

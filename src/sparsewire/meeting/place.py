@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Protocol
 
 from sparsewire.errors import Error, ProtocolError, Timeout
@@ -23,8 +24,22 @@ class Place(Protocol):
         names all missing ranks, or Error, at once, where the place is lost.
         """
 
+    def fail(self, error: BaseException) -> None:
+        """Tell those that wait here why this rank leaves, where the place can."""
+
     def close(self) -> None:
         """Leave, and end what this rank hosts."""
+
+
+@contextmanager
+def attended(place: Place) -> Iterator[Place]:
+    """Until the ranks have met there; where that fails here, the others hear why."""
+    with closing(place):
+        try:
+            yield place
+        except BaseException as error:
+            place.fail(error)
+            raise
 
 
 def join_records(records: Sequence[bytes]) -> bytes:

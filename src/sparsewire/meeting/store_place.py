@@ -14,11 +14,15 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from sparsewire.errors import Error, Timeout
+from sparsewire.meeting.mesh import name_ranks
 from sparsewire.meeting.place import absent, join_records, lost, split_records
+from sparsewire.meeting.waiting import told
 from sparsewire.options import Options
 
 _POLL_FIRST_S = 0.001
 _POLL_MAX_S = 0.1
+_LOOK_MAX_S = 0.02
+_ROLL_S = 1.0
 _WAIT_MIN_S = 0.001
 _READERS_S = 30.0
 """For ranks to read what rank 0 has told them, before it goes and may take the store with it."""
@@ -33,8 +37,9 @@ class Store(Protocol):
     def get(self, key: str) -> bytes:
         """Wait for `key`, as long as the store's own timeout says, and return its value."""
 
-    # A store may also have `wait`, `check` and `delete_key`, as those of torch.distributed: with
-    # them ranks that are missing are named, and nothing is left behind.
+    # A store may also have `wait`, `check`, `compare_set` and `delete_key`, as those of
+    # torch.distributed: with them ranks that are missing are named, a rank that is started twice is
+    # refused, and nothing is left behind.
 
 
 class FileStore:
@@ -46,19 +51,41 @@ class FileStore:
         self._timeout = timeout
         self._directory.mkdir(parents=True, exist_ok=True)
 
+    def __str__(self) -> str:
+        return str(self._directory)
+
     def set(self, key: str, value: bytes) -> None:
         """Raises Error where the key is there already, so left over from an earlier job."""
-        path = self._path(key)
-        if path.exists():
+        if not self._create(key, value):
             raise Error(
                 f"{self._directory} was used by another job: give every job a fresh directory"
             )
+
+    def compare_set(self, key: str, expected: str, value: bytes) -> bytes:
+        """What is under `key` then: `value`, unless there was another; `expected` must be ""."""
+        if expected:
+            raise ValueError("a value in a directory of files stays as it is")
+        return value if self._create(key, value) else self._path(key).read_bytes()
+
+    def _create(self, key: str, value: bytes) -> bool:
+        """False where the key is there already, and untouched; of several at once, one creates."""
+        path = self._path(key)
         self._check_directory()
         part = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.part")
         # The values include the job's secret, which is for this user only.
         with os.fdopen(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
             file.write(value)
-        part.replace(path)
+        try:
+            os.link(part, path)
+        except FileExistsError:
+            return False
+        except OSError:  # A file system without links: two at once may both succeed.
+            if path.exists():
+                return False
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+        return True
 
     def get(self, key: str) -> bytes:
         """Raises Timeout where the key does not appear."""
@@ -122,19 +149,44 @@ class StorePlace:
         self._rank, self._world_size = options.rank, options.world_size
         self._deadline = deadline
         self._gathered = 0
+        self._awaits = ""
+        self._next_roll = 0.0
 
     def all_gather(self, record: bytes) -> Generator[bytes]:
         """As every place does, with a few messages for each rank: rank 0 reads all records."""
         number = self._gathered
         self._gathered += 1
-        self._set(f"record {number}", record)
-        yield from self._collect(number) if self._rank == 0 else self._read_all(number)
+        self._publish(f"record {number}", record)
+        gathering = self._collect(number) if self._rank == 0 else self._read_all(number)
+        with told(self._rank, self._world_size, lambda: self._awaits):
+            yield from gathering
+
+    def _publish(self, what: str, record: bytes) -> None:
+        """Raises Error where another process of the same rank was first, if the store can tell."""
+        if self._set_first(self._key(what, self._rank), record) != record:
+            raise Error(
+                f"another process has joined as rank {self._rank} where the ranks meet: start each "
+                "rank once, with a RANK of its own, and give each job a store of its own"
+            )
+
+    def _set_first(self, key: str, record: bytes) -> bytes:
+        """What is under `key` then; a second value only where the store cannot compare."""
+        try:
+            if compare_set := getattr(self._store, "compare_set", None):
+                with contextlib.suppress(Exception):
+                    return bytes(compare_set(key, "", record))
+            self._store.set(key, record)
+        except Exception as error:
+            raise _as_error(error) from error
+        return record
 
     def _collect(self, number: int) -> Generator[bytes]:
         records: list[bytes] = []
+        self._next_roll = time.monotonic() + _ROLL_S
         try:
             for rank in range(self._world_size):
-                records.append(self._get(f"record {number}", rank))
+                is_there = self._look_out(f"record {number}", rank)
+                records.append(self._get(f"record {number}", rank, is_there))
                 yield records[-1]
         except GeneratorExit:
             self._set(f"all {number}", join_records(records))
@@ -142,10 +194,34 @@ class StorePlace:
         if self._is_there(f"gone {number}"):
             self._set(f"all {number}", b"")
             raise _gave_up()
+        self._awaits = ""
         self._set(f"all {number}", join_records(records))
         self._await_readers(number)
         self._delete(f"all {number}", 0)
         self._replace_left(self._key(f"record {number}", 0))
+
+    def _look_out(self, what: str, rank: int) -> bool:
+        """Whether it has come to be there; False at the deadline, or where the store cannot tell.
+
+        Rank 0 alone asks again and again, and names all who are missing. In a wait of the store's
+        own it could not ask, and one that is cut off fills the log of torch.
+        """
+        self._awaits = self._named([rank])
+        pause = _POLL_FIRST_S
+        with contextlib.suppress(Exception):
+            key = self._key(what, rank)
+            while time.monotonic() < self._deadline:
+                if self._store.check([key]):  # type: ignore[attr-defined]
+                    return True
+                if time.monotonic() >= self._next_roll:
+                    self._awaits = self._named(self._missing(what, rank) or [rank])
+                    self._next_roll = time.monotonic() + _ROLL_S
+                time.sleep(pause)
+                pause = min(2 * pause, _LOOK_MAX_S)
+        return False
+
+    def _named(self, ranks: list[int]) -> str:
+        return f"{name_ranks(ranks)} in {_where(self._store)}"
 
     def _await_readers(self, number: int) -> None:
         """Rank 0 may host the store. A rank that has not read by now tells those that it meets."""
@@ -158,7 +234,9 @@ class StorePlace:
 
     def _read_all(self, number: int) -> Generator[bytes]:
         # Rank 0 may wait for more ranks than there are, which its record tells.
+        self._awaits = self._named([0])
         yield self._told(f"record {number}", number)
+        self._awaits = f"the other ranks in {_where(self._store)}, which the log of rank 0 names"
         records = split_records(self._told(f"all {number}", number))
         if not records:
             raise _gave_up()
@@ -180,6 +258,9 @@ class StorePlace:
                 raise
             return self._get(what, 0)
 
+    def fail(self, error: BaseException) -> None:
+        """The others find out by the time limit."""
+
     def close(self) -> None:
         """The store is its maker's."""
 
@@ -189,10 +270,11 @@ class StorePlace:
         except Exception as error:
             raise _as_error(error) from error
 
-    def _get(self, what: str, rank: int) -> bytes:
+    def _get(self, what: str, rank: int, is_there: bool = False) -> bytes:
         key = self._key(what, rank)
         try:
-            self._wait([key], self._deadline - time.monotonic())
+            if not is_there:
+                self._wait([key], self._deadline - time.monotonic())
             return self._store.get(key)
         except Exception as error:
             if not _is_timeout(error):
@@ -244,6 +326,10 @@ class StorePlace:
 
     def _key(self, what: str, rank: int) -> str:
         return f"{self._prefix}/{what}/{rank}"
+
+
+def _where(store: Store) -> str:
+    return str(store) if isinstance(store, FileStore) else "the store where the ranks meet"
 
 
 def _gave_up() -> Timeout:
