@@ -95,8 +95,8 @@ def dial(
 ) -> socket.socket:
     """Connect and introduce, again and again until `deadline`; a refusal is final.
 
-    So is the last of `silences_max` attempts at which somebody listens and says nothing: that is no
-    listener of sparsewire (ProtocolError). An aggregator may have to wait for its parent.
+    So is the last of `silences_max` attempts of 10 s at which somebody listens and says nothing:
+    that is no listener of sparsewire (ProtocolError). An aggregator may have to wait for its parent.
     """
     pause, silences, reason = _RETRY_FIRST_S, 0, ""
     with told(hello.rank, hello.world_size, lambda: f"{name} at {address}{reason}"):
@@ -107,7 +107,7 @@ def dial(
             except AuthenticationError as error:
                 raise AuthenticationError(f"{name} at {address}: {error}") from error
             except OSError as error:
-                silences += isinstance(error, Silence)
+                silences += isinstance(error, Silence) and remaining >= _ATTEMPT_MAX_S
                 if silences == silences_max:
                     raise ProtocolError(str(error)) from error
                 if remaining <= pause:
