@@ -96,7 +96,7 @@ def dial(
     """Connect and introduce, again and again until `deadline`; a refusal is final.
 
     So is the last of `silences_max` attempts of 10 s at which somebody listens and says nothing:
-    that is no listener of sparsewire (ProtocolError). An aggregator may have to wait for its parent.
+    that is no listener of sparsewire (ProtocolError). An aggregator may wait for its parent.
     """
     pause, silences, reason = _RETRY_FIRST_S, 0, ""
     with told(hello.rank, hello.world_size, lambda: f"{name} at {address}{reason}"):
