@@ -4,8 +4,8 @@ python tests/floors.py [FOLDER]      # FOLDER is a checkout; by default the one 
 python tests/floors.py --write       # writes them into ARCHITECTURE.md, which a test compares
 
 A room is a folder with sources; the package's face, which hands out what users import, is one by
-itself. A room stands one floor above the highest of those it uses. Rooms that use each other, in
-a circle, share a floor.
+itself, and what `python -m sparsewire` runs is at the commands' door. A room stands one floor above
+the highest of those it uses. Rooms that use each other, in a circle, share a floor.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ Graph = dict[str, set[str]]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 FACE = "src/sparsewire/__init__.py"
+DOOR, COMMANDS = "src/sparsewire/__main__.py", "src/sparsewire/cli"
 NATIVE = "bindings"
 MARKED = re.compile(r"<!--floors-->.*?<!--end-->", re.DOTALL)
 
@@ -43,6 +44,8 @@ def sources(root: Path) -> Iterator[Path]:
 
 def room_of(root: Path, source: Path) -> str:
     name = str(source.relative_to(root))
+    if name == DOOR:
+        return COMMANDS
     return name if name == FACE else str(source.parent.relative_to(root))
 
 

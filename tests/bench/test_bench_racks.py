@@ -6,13 +6,14 @@ import os
 
 import numpy as np
 import pytest
-import torch.distributed as dist
+from launched import launched
 from rank_order import reduce_in_rank_order
 from support import run_ranks
 
 from sparsewire.bench.case_data import prepare
 from sparsewire.bench.groups import groups_of_ranks
 from sparsewire.bench.job import BenchOptions, Job
+from sparsewire.bench.ranks import Ranks
 
 
 def job_of(**fields: str) -> Job:
@@ -22,11 +23,7 @@ def job_of(**fields: str) -> Job:
 def groups_in(racks: list[str], fields: dict[str, str], together: int) -> list[range]:
     rank = int(os.environ["RANK"])
     os.environ["SPARSEWIRE_RACK"] = racks[rank]
-    store = dist.FileStore(os.environ["SPARSEWIRE_TEST_STORE"], len(racks))
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=len(racks))
-    groups = groups_of_ranks(job_of(**fields), together)
-    dist.destroy_process_group()
-    return groups
+    return groups_of_ranks(job_of(**fields), together, Ranks.meet(30.0))
 
 
 @pytest.mark.parametrize(
@@ -44,10 +41,10 @@ def test_racks_and_hosts_are_groups(
     fields: dict[str, str],
     together: int,
     expected: list[range],
-    tmp_path: object,
+    free_port: int,
 ) -> None:
-    environment = {"SPARSEWIRE_TEST_STORE": f"{tmp_path}/store"}
-    results = run_ranks(4, groups_in, racks, fields, together, environment=environment)
+    meeting = launched(free_port)
+    results = run_ranks(4, groups_in, racks, fields, together, environment=meeting)
     assert results == [expected] * 4
 
 

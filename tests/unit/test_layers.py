@@ -23,6 +23,9 @@ FOREIGN_INCLUDE = re.compile(r"(Python\.h|nanobind/|pybind11/|torch/|ATen/|c10/)
 # The package's own face, which hands out what users need, and the modules beside it.
 FACE, ROOT_MODULES = "__init__.py", "*.py"
 
+# Python wants it in the root: the other door to the commands.
+COMMAND = PACKAGE / "__main__.py"
+
 
 def layers() -> list[list[str]]:
     """Rows of the table of layers in ARCHITECTURE.md, from the top down: paths in one row each."""
@@ -134,6 +137,8 @@ def imports_of(module: str, nodes: Iterator[ast.AST]) -> set[str]:
 
 def layer_of_module(module: str, path: Path) -> str:
     """The innermost folder with a row of its own, or what stands for the modules of the root."""
+    if path == COMMAND:
+        return "cli"
     if path.parent == PACKAGE:
         return FACE if module == "sparsewire" else ROOT_MODULES
     folders = path.relative_to(PACKAGE).parents

@@ -19,6 +19,9 @@ from sparsewire.lab.site import UDP, XDP
 from sparsewire.measure.conditions import cpu_seconds
 from sparsewire.measure.wire_limit import Share
 
+# The ranks meet where the crew says, whoever started this command.
+_NO_OTHER_PLACE = {"SPARSEWIRE_RENDEZVOUS": "", "TORCHELASTIC_USE_AGENT_STORE": ""}
+
 
 def all_reduce_report(job: Job, cluster: Cluster) -> Report:
     """Run all cases, with a progress bar; raises what `run_all_reduce` does."""
@@ -49,7 +52,7 @@ def run_all_reduce(job: Job, cluster: Cluster, move: Move) -> list[CaseResult]:
         move("measuring", 0, len(job.cases), "starting the workers")
         environment = {**os.environ, **settings(job, cluster)}
         aggregation = Aggregation.of(site)
-        environment.update(aggregation.settings())
+        environment.update(aggregation.settings(), SPARSEWIRE_SECRET=aggregation.secret)
         aggregators = _start_aggregators(crew, aggregation, environment)
         argv = module_argv("sparsewire.bench.worker", json.dumps(asdict(job)))
         crew.start_workers(argv, cluster.ranks, environment, aggregation.environment)
@@ -60,7 +63,7 @@ def run_all_reduce(job: Job, cluster: Cluster, move: Move) -> list[CaseResult]:
 
 def settings(job: Job, cluster: Cluster) -> dict[str, str]:
     """What all processes are told, beside what they need to find each other."""
-    settings = {"OMP_NUM_THREADS": "1"}
+    settings = {"OMP_NUM_THREADS": "1", **_NO_OTHER_PLACE}
     if job.arithmetic is not None:
         settings["SPARSEWIRE_ARITHMETIC"] = job.arithmetic
     if cluster.loss and not cluster.emulated:

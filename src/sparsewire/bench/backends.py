@@ -1,24 +1,24 @@
-"""The all_reduces under test behind one small face: bind a case's data once, then call."""
+"""The all_reduces under test behind one small face: bind a case's data once, then call.
 
-from collections.abc import Callable, Iterable
+Those of torch are in torch_backends.py, which is imported where a job asks for them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache, partial
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-import torch
-import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, Store
 
 import sparsewire
 from sparsewire import SparseVector
 from sparsewire.bench.case_data import CaseData
-from sparsewire.bench.job import OTHERS, Job, algorithm_of
+from sparsewire.bench.job import Job, algorithm_of, needs_torch
 from sparsewire.bench.patterns import Array
 from sparsewire.errors import ExperimentError
 from sparsewire.measure.prediction import Prediction, predict
-from sparsewire.measure.wire_limit import coo_gather_bytes, ring_bytes
 
 # Those that add in another order than that of the ranks.
 _UNORDERED = {"ssar_recursive_double", "ring"}
@@ -73,23 +73,6 @@ def of_vector(
     return Call(prepare, run, lambda: _as_dense(result[0]), check, prediction)
 
 
-def of_coo_tensor(vector: SparseVector, reduce: Callable[[torch.Tensor], object]) -> Call:
-    """Reduces a sparse_coo tensor in place with torch.distributed; each time it is made anew."""
-    given = torch.sparse_coo_tensor(
-        torch.from_numpy(vector.indices.astype(np.int64))[None],
-        torch.from_numpy(vector.values),
-        vector.shape,
-        is_coalesced=True,
-        check_invariants=False,
-    )
-    tensor = [given]
-
-    def prepare() -> None:
-        tensor[0] = given.clone()
-
-    return Call(prepare, lambda: reduce(tensor[0]), lambda: tensor[0].to_dense().numpy())
-
-
 def _as_dense(result: object) -> Array:
     if isinstance(result, SparseVector):
         return result.to_dense()
@@ -109,52 +92,6 @@ class Backend(Protocol):
 
     def counted_bytes_sent(self) -> int | None:
         """Bytes sent so far as the backend counts them; None where it does not."""
-
-    def close(self) -> None: ...
-
-
-def as_tensor(buffer: Array) -> torch.Tensor:
-    """A tensor over the same memory; NumPy knows bfloat16 only as a foreign type."""
-    if buffer.dtype.name == "bfloat16":
-        return torch.from_numpy(buffer.view("i2")).view(torch.bfloat16)
-    return torch.from_numpy(buffer)
-
-
-class GlooBackend:
-    """torch.distributed's gloo group, the default group of the worker.
-
-    Reduces dense tensors or, by its own all_reduce of those, sparse_coo tensors.
-    """
-
-    hosts: int | None = None
-
-    def __init__(self, op: str, *, sparse: bool) -> None:
-        self._average = op == "avg"
-        self._op = getattr(dist.ReduceOp, "SUM" if self._average else op.upper())
-        self._sparse, self._ranks, self._sent = sparse, dist.get_world_size(), 0
-
-    def bind(self, data: CaseData, buffer: Array) -> Call:
-        if self._sparse:
-            assert data.vector is not None
-            sends = coo_gather_bytes(data.vector.nnz, buffer.itemsize, self._ranks)
-            return of_coo_tensor(data.vector, partial(self._reduce, sends))
-        sends = round(ring_bytes(buffer.nbytes, self._ranks))
-        reduce = partial(self._reduce, sends, as_tensor(buffer))
-        return in_place(buffer, data.dense, reduce, Check.tolerance)
-
-    def _reduce(self, sends: int, tensor: torch.Tensor) -> None:
-        dist.all_reduce(tensor, self._op)
-        if self._average:
-            # Gloo has no average, so its users divide.
-            tensor.div_(self._ranks)
-        self._sent += sends
-
-    def counted_bytes_sent(self) -> int:
-        """What its algorithm sends by design, for gloo does not count."""
-        return self._sent
-
-    def close(self) -> None:
-        """The default group also aligns the ranks, so the worker closes it."""
 
 
 class SparsewireBackend:
@@ -189,39 +126,6 @@ class SparsewireBackend:
     def counted_bytes_sent(self) -> int | None:
         return self._communicator.stats()["bytes_sent"]
 
-    def close(self) -> None:
-        self._communicator.close()
-
-
-class TorchBackend:
-    """sparsewire as a process group of torch.distributed, as training scripts call it.
-
-    Sparse vectors are sparse_coo tensors, with indices of 64 bits, which are reduced in place.
-    """
-
-    def __init__(self, job: Job) -> None:
-        from sparsewire.torch.backend import member_of
-
-        self._group: Any = dist.new_group(backend="sparsewire")
-        member = member_of(self._group)
-        assert member is not None
-        self.hosts: int | None = member.communicator.hosts
-        self._reduce = partial(
-            dist.all_reduce, op=getattr(dist.ReduceOp, job.op.upper()), group=self._group
-        )
-        self._check = ordered(job)
-
-    def bind(self, data: CaseData, buffer: Array) -> Call:
-        if data.vector is not None:
-            return of_coo_tensor(data.vector, self._reduce)
-        return in_place(buffer, data.dense, partial(self._reduce, as_tensor(buffer)), self._check)
-
-    def counted_bytes_sent(self) -> int | None:
-        return None
-
-    def close(self) -> None:
-        dist.destroy_process_group(self._group)
-
 
 def ranks_together(backends: Iterable[Backend], ranks: int) -> int:
     """Ranks that are added up before others: those of a host, where there are several hosts."""
@@ -229,30 +133,33 @@ def ranks_together(backends: Iterable[Backend], ranks: int) -> int:
     return ranks // hosts if hosts > 1 else 1
 
 
-def open_backends(job: Job, store: Store) -> dict[str, Backend]:
-    """Open the job's backends; every rank must do so in the same order.
+@contextmanager
+def opened(job: Job) -> Iterator[dict[str, Backend]]:
+    """The job's backends, which end with the block; every rank opens them in the same order.
 
-    The sparsewire ones share a communicator, which meets its peers through the same store as gloo.
+    The sparsewire ones share a communicator. It comes first: torch's store would hold its port.
+    Raises ExperimentError for a backend that is unknown.
     """
+    of_torch = list(filter(needs_torch, job.backends))
+    ours = {name: _known(name) for name in job.backends if name not in of_torch}
+    found: dict[str, Backend] = {}
+    with ExitStack() as stack:
+        if ours:
+            init = sparsewire.init(lanes=job.lanes, timeout=job.timeout)
+            communicator = stack.enter_context(init)
+            found |= {name: SparsewireBackend(communicator, job, how) for name, how in ours.items()}
+        if of_torch:
+            from sparsewire.bench.torch_backends import opened_by_torch
 
-    @cache
-    def connect() -> sparsewire.Communicator:
-        place, rank, size = PrefixStore("sparsewire", store), dist.get_rank(), dist.get_world_size()
-        return sparsewire.init(
-            place, rank=rank, world_size=size, lanes=job.lanes, timeout=job.timeout
+            found |= stack.enter_context(opened_by_torch(of_torch, job))
+        yield {name: found[name] for name in job.backends}
+
+
+def _known(backend: str) -> str:
+    """The algorithm that a name of ours means."""
+    algorithm = algorithm_of(backend)
+    if algorithm is None:
+        raise ExperimentError(
+            f"backend {backend!r} is unknown; use gloo, gloo-sparse, sparsewire or sparsewire-torch"
         )
-
-    return {name: _open(name, job, connect) for name in job.backends}
-
-
-def _open(name: str, job: Job, connect: Callable[[], sparsewire.Communicator]) -> Backend:
-    algorithm = algorithm_of(name)
-    if algorithm is not None:
-        return SparsewireBackend(connect(), job, algorithm)
-    if name in OTHERS:
-        return GlooBackend(job.op, sparse=name == "gloo-sparse")
-    if name == "sparsewire-torch":
-        return TorchBackend(job)
-    raise ExperimentError(
-        f"backend {name!r} is unknown; use gloo, gloo-sparse, sparsewire or sparsewire-torch"
-    )
+    return algorithm

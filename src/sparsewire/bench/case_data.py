@@ -2,12 +2,10 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-import torch
-import torch.distributed as dist
 
 from sparsewire import SparseVector
 from sparsewire.bench.fixed_point import FixedPointSum, fixed_point_sum
@@ -37,16 +35,16 @@ class CaseData:
     dense: Array
     expected: Array
     vector: SparseVector | None
-    named: list[int]
-    """Positions that the vector of each rank names; empty for dense input."""
     into_dense: bool
     """Whether a sparse vector's result goes into a dense array, which is used again and again."""
     in_fixed_point: FixedPointSum | None = None
     """How far sums may be off where the job asks for these; `expected` is the exact sum then."""
+    named: list[int] = field(default_factory=list)
+    """Positions that the vector of each rank names, once they have told each other."""
 
 
 def prepare(job: Job, case: Case, rank: int, groups: list[range]) -> CaseData:
-    """Make the data; every rank makes all ranks' data itself. Collective.
+    """Make the data; every rank makes all ranks' data itself.
 
     `groups` are of ranks that are added up before others.
     """
@@ -67,11 +65,10 @@ def prepare(job: Job, case: Case, rank: int, groups: list[range]) -> CaseData:
     else:
         expected = _expected(part, groups, case.elements, job.op)
     vector = SparseVector.from_dense(dense) if job.input == "sparse" else None
-    named = [] if vector is None else _named_by_all(vector.nnz, ranks)
     # The density of a sum, where the ranks' positions are independent.
     joined = 1 - (1 - case.density) ** ranks
     into_dense = job.result == "dense" or (job.result == "auto" and joined >= _DENSE_RESULT)
-    return CaseData(dense, expected, vector, named, into_dense, in_fixed_point)
+    return CaseData(dense, expected, vector, into_dense, in_fixed_point)
 
 
 def _expected(
@@ -86,12 +83,6 @@ def _expected(
     )
     shares = (Contribution(slice(None), share.reshape(-1, 1), elements) for share in of_groups)
     return reduce_in_rank_order(shares, elements, op, ranks)
-
-
-def _named_by_all(count: int, ranks: int) -> list[int]:
-    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(ranks)]
-    dist.all_gather(counts, torch.tensor([count]))
-    return [int(of_rank) for of_rank in counts]
 
 
 def reduce_in_rank_order(

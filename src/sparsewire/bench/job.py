@@ -31,10 +31,11 @@ OTHERS = ("gloo", "gloo-sparse")
 """What sparsewire is compared with: dense, and gloo's own all_reduce of sparse tensors."""
 
 _OURS = "sparsewire"
+_THROUGH_TORCH = "sparsewire-torch"
 _WORDS = {
     "gloo": "gloo (dense)",
     "gloo-sparse": "gloo (sparse tensors)",
-    "sparsewire-torch": "sparsewire through torch",
+    _THROUGH_TORCH: "sparsewire through torch",
 }
 
 
@@ -49,6 +50,11 @@ def algorithm_of(backend: str) -> str | None:
         return "auto"
     ours, _, algorithm = backend.partition("/")
     return algorithm if ours == _OURS and algorithm else None
+
+
+def needs_torch(backend: str) -> bool:
+    """Whether such a backend is one of torch.distributed; NumPy is enough for the others."""
+    return backend in (*OTHERS, _THROUGH_TORCH)
 
 
 def in_words(backend: str) -> str:
@@ -103,7 +109,7 @@ class Job(Settings):
     """Seconds after which a case may end before all its iterations; slow backends end sooner."""
 
     def __str__(self) -> str:
-        through = " through torch.distributed" if "sparsewire-torch" in self.backends else ""
+        through = " through torch.distributed" if _THROUGH_TORCH in self.backends else ""
         kind = f"sparse {self.dtype}" if self.input == "sparse" else self.dtype
         how = f" sent as {self.precision}" if self.precision else ""
         how += " in fixed point" if self.in_fixed_point else ""
@@ -207,7 +213,7 @@ class BenchOptions(Settings):
             if name not in ALGORITHMS:
                 raise ExperimentError(f"algorithm {name!r} is unknown; use {', '.join(ALGORITHMS)}")
         ours = [] if self.through == "torch" else [backend_name(name) for name in algorithms]
-        by_torch = [] if self.through == "numpy" else ["sparsewire-torch"]
+        by_torch = [] if self.through == "numpy" else [_THROUGH_TORCH]
         return list(dict.fromkeys(others + ours + by_torch))
 
     def _check_sparse(self) -> None:

@@ -7,21 +7,18 @@ import hashlib
 import os
 import sys
 import time
-from dataclasses import asdict, astuple
-from datetime import timedelta
+from dataclasses import asdict, astuple, replace
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-import torch
-import torch.distributed as dist
-from torch._C._distributed_c10d import Store, TCPStore
 
-from sparsewire.bench.backends import Backend, Call, Check, open_backends, ranks_together
-from sparsewire.bench.case_data import first_difference, prepare
+from sparsewire.bench.backends import Backend, Call, Check, opened, ranks_together
+from sparsewire.bench.case_data import CaseData, first_difference, prepare
 from sparsewire.bench.groups import groups_of_ranks
 from sparsewire.bench.job import Job, Sample
 from sparsewire.bench.patterns import Array
+from sparsewire.bench.ranks import Ranks
 from sparsewire.errors import ExperimentError
 from sparsewire.experiment.crew import Tell, claim_stdout
 from sparsewire.measure.conditions import Usage
@@ -40,8 +37,9 @@ _LONG_S = 0.1
 class Pacing:
     """Which backends go on, decided alike on all ranks; without `case_s`, all to the end."""
 
-    def __init__(self, backends: list[str], case_s: float | None) -> None:
+    def __init__(self, backends: list[str], case_s: float | None, ranks: Ranks) -> None:
         self.running = backends
+        self._ranks = ranks
         self._first = backends[0] if backends else ""
         self._case_s = case_s
         self._start = time.monotonic()
@@ -53,9 +51,8 @@ class Pacing:
             return False
         self._measured += 1
         fastest = [min(samples[name].seconds) for name in self.running]
-        slowest_rank = torch.tensor([time.monotonic() - self._start, *fastest], dtype=torch.float64)
-        dist.all_reduce(slowest_rank, dist.ReduceOp.MAX)
-        elapsed, *fastest = slowest_rank.tolist()
+        of_ranks = self._ranks.gather([time.monotonic() - self._start, *fastest])
+        elapsed, *fastest = of_ranks.max(axis=0).tolist()
         enough = self._measured >= _MEASURED_MIN
         bound = max(_FAR_BEHIND * min(fastest), 0.0 if enough else _LONG_S)
         self.running = [
@@ -70,13 +67,13 @@ class CaseRun:
     """Holds one rank's data, and `burst` buffers that are reduced."""
 
     def __init__(
-        self, job: Job, index: int, together: int, groups: list[range], tell: Tell
+        self, job: Job, index: int, ranks: Ranks, together: int, groups: list[range], tell: Tell
     ) -> None:
         self.job, self.case, self.tell = job, job.cases[index], partial(tell, case=index)
         self.interface = os.environ["SPARSEWIRE_IFNAME"]
-        self.rank, self.ranks = dist.get_rank(), groups[-1].stop
-        self._together = together
-        self.data = prepare(job, self.case, self.rank, groups)
+        self.ranks, self._together = ranks, together
+        data = prepare(job, self.case, ranks.rank, groups)
+        self.data = replace(data, named=_named_by_all(data, ranks))
         self.buffers = [np.empty_like(self.data.dense) for _ in range(self.case.burst)]
 
     def run(self, backends: dict[str, Backend]) -> None:
@@ -92,7 +89,7 @@ class CaseRun:
         samples = {name: Sample(prediction=_told(c[0].prediction)) for name, c in calls.items()}
         warmup = -(-self.case.warmup // self.case.burst)
         bursts = warmup - (-self.case.iterations // self.case.burst)
-        pacing = Pacing(list(backends), self.job.case_s)
+        pacing = Pacing(list(backends), self.job.case_s, self.ranks)
         for burst in range(bursts):
             self.tell("progress", done=burst, total=bursts)
             # Each order in turn: no backend always follows the same one.
@@ -107,8 +104,8 @@ class CaseRun:
     def _share(self) -> Share:
         """What the buffers of all hosts hold, or of all ranks where these speak for themselves."""
         vector, together = self.data.dense, self._together
-        blocks = _densities(nonzero_blocks(vector), together)
-        elements = _densities(vector != 0, together)
+        blocks = _densities(nonzero_blocks(vector), together, self.ranks)
+        elements = _densities(vector != 0, together, self.ranks)
         contributed, united = (
             share(of_blocks, of_elements, 8 * vector.itemsize)
             for of_blocks, of_elements in zip(blocks, elements, strict=True)
@@ -118,11 +115,11 @@ class CaseRun:
     def _burst(self, name: str, backend: Backend, calls: list[Call], sample: Sample) -> None:
         for call in calls:
             call.prepare()
-        dist.barrier()
+        self.ranks.barrier()
         before, sent = Usage.now(self.interface), backend.counted_bytes_sent()
         sample.seconds += [_timed(call) for call in calls]
         # A rank still serves others after its own call; the second barrier waits for that work.
-        dist.barrier()
+        self.ranks.barrier()
         after = Usage.now(self.interface)
         sample.user_cpu_s += after.user_cpu_s - before.user_cpu_s
         sample.system_cpu_s += after.system_cpu_s - before.system_cpu_s
@@ -134,13 +131,13 @@ class CaseRun:
             self._check(name, call.result(), call.check)
 
     def _check(self, name: str, result: Array, check: Check) -> None:
-        if check is Check.fixed_point and not _is_common(result):
+        if check is Check.fixed_point and not _is_common(result, self.ranks):
             raise ExperimentError(f"{name} gave ranks different bits for {self.case}")
         at = self._first_wrong(result, check)
         if at is not None:
             raise ExperimentError(
-                f"{name} gave a wrong result on rank {self.rank} for {self.case}: element {at} "
-                f"is {result[at]!r}, expected {self.data.expected[at]!r}"
+                f"{name} gave a wrong result on rank {self.ranks.rank} for {self.case}: element "
+                f"{at} is {result[at]!r}, expected {self.data.expected[at]!r}"
             )
 
     def _first_wrong(self, result: Array, check: Check) -> int | None:
@@ -151,18 +148,22 @@ class CaseRun:
             result,
             self.data.expected,
             exact=check is Check.bits,
-            ranks=self.ranks,
+            ranks=self.ranks.size,
             precision=self.job.precision,
         )
 
 
-def _is_common(result: Array) -> bool:
+def _named_by_all(data: CaseData, ranks: Ranks) -> list[int]:
+    """Positions that the vector of each rank names; none of dense input. Collective."""
+    if data.vector is None:
+        return []
+    return [int(count) for count in ranks.gather([data.vector.nnz])[:, 0]]
+
+
+def _is_common(result: Array, ranks: Ranks) -> bool:
     """Whether all ranks have the same bits. Collective."""
-    digest = hashlib.blake2b(result.view(np.uint8).data, digest_size=7).digest()
-    number = int.from_bytes(digest, "big")
-    extremes = torch.tensor([number, -number])
-    dist.all_reduce(extremes, dist.ReduceOp.MAX)
-    return bool(extremes.sum() == 0)
+    digest = hashlib.blake2b(result.view(np.uint8).data).digest()
+    return bool(ranks.agree(digest, lambda said: bytes([len(set(said)) == 1]))[0])
 
 
 def _told(prediction: Prediction | None) -> dict[str, object]:
@@ -178,42 +179,33 @@ def _timed(call: Call) -> float:
     return time.perf_counter() - start
 
 
-def _densities(nonzero: npt.NDArray[np.bool_], together: int) -> tuple[float, float]:
+def _densities(nonzero: npt.NDArray[np.bool_], together: int, ranks: Ranks) -> tuple[float, float]:
     """Share of what is marked: the mean over unions of so many ranks, and of the union of all."""
-    mask = torch.from_numpy(nonzero.astype(np.uint8))
-    if together > 1:
-        host, _ = dist.new_subgroups(together)  # type: ignore[no-untyped-call]
-        dist.all_reduce(mask, dist.ReduceOp.MAX, group=host)
-    mean = mask.double().mean()
-    dist.all_reduce(mean)
-    dist.all_reduce(mask, dist.ReduceOp.MAX)
-    return mean.item() / dist.get_world_size(), mask.double().mean().item()
+
+    def decide(said: list[bytes]) -> bytes:
+        masks = np.stack([np.frombuffer(mask, np.uint8) for mask in said])
+        unions = np.bitwise_or.reduceat(masks, range(0, ranks.size, together))
+        mean = float(np.mean([_marked(union) for union in unions]))
+        union = _marked(np.bitwise_or.reduce(unions))
+        return np.array([mean, union]).tobytes()
+
+    def _marked(mask: npt.NDArray[np.uint8]) -> float:
+        return float(np.unpackbits(mask, count=len(nonzero)).mean())
+
+    mean, union = np.frombuffer(ranks.agree(np.packbits(nonzero).tobytes(), decide))
+    return float(mean), float(union)
 
 
 def main() -> None:
     """Run all cases of the job given as the only argument."""
     tell = claim_stdout()
     job = Job.from_json(sys.argv[1])
-    torch.set_num_threads(1)
-    store = _join(job)
-    backends = open_backends(job, store)
-    together = ranks_together(backends.values(), dist.get_world_size())
-    groups = groups_of_ranks(job, together)
-    for index in range(len(job.cases)):
-        CaseRun(job, index, together, groups, tell).run(backends)
-    for backend in backends.values():
-        backend.close()
-    dist.destroy_process_group()
-
-
-def _join(job: Job) -> Store:
-    """Meet the other ranks and make gloo the default group, which also aligns the ranks."""
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    timeout = timedelta(seconds=job.timeout)
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = TCPStore(host, port, world_size, rank == 0, timeout)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=timeout)
-    return store
+    ranks = Ranks.meet(job.timeout)
+    with opened(job) as backends:
+        together = ranks_together(backends.values(), ranks.size)
+        groups = groups_of_ranks(job, together, ranks)
+        for index in range(len(job.cases)):
+            CaseRun(job, index, ranks, together, groups, tell).run(backends)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sparsewire.cli.failure import exit_on_error
+from sparsewire.cli.failure import exit_on_error, require
 from sparsewire.experiment.report import ResultFiles
 
 if TYPE_CHECKING:
@@ -93,12 +93,12 @@ def all_reduce(
     against: str | None = typer.Option(
         None,
         help="Measure these too, interleaved in the same run: gloo (dense), gloo-sparse (its own "
-        "all_reduce of sparse tensors).",
+        "all_reduce of sparse tensors). Both need torch.",
     ),
     through: Literal["numpy", "torch", "both"] = typer.Option(
         "numpy",
-        help="Call sparsewire on arrays, or as a process group of torch: sparse ones as "
-        "sparse_coo.",
+        help="Call sparsewire on arrays, which needs no torch, or as a process group of torch: "
+        "sparse ones as sparse_coo.",
     ),
     iterations: int | None = typer.Option(
         None, min=1, help="Measured calls per case. Default: by size."
@@ -175,7 +175,7 @@ def all_reduce(
     given = {**locals(), "arithmetic": arithmetic or ("fixed" if transport == "xdp" else None)}
     with exit_on_error():
         from sparsewire.bench.all_reduce import all_reduce_report
-        from sparsewire.bench.job import BenchOptions
+        from sparsewire.bench.job import BenchOptions, needs_torch
         from sparsewire.lab import parse_loss
         from sparsewire.lab.aggregators import needed
 
@@ -198,7 +198,10 @@ def all_reduce(
         )
         options = BenchOptions(**{field.name: given[field.name] for field in fields(BenchOptions)})
         files = ResultFiles(json_file, plot).checked()
-        all_reduce_report(options.job(cluster.ranks), cluster).present(files)
+        job = options.job(cluster.ranks)
+        if any(map(needs_torch, job.backends)):
+            require("torch", extra="torch")
+        all_reduce_report(job, cluster).present(files)
 
 
 @app.command("grid")

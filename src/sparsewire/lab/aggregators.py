@@ -10,8 +10,7 @@ from typing import NamedTuple
 from sparsewire.lab.site import TCP, UDP, XDP, Site, free_ports
 from sparsewire.options import Address
 
-# As the command `sparsewire` itself does, wherever it is installed.
-_COMMAND = (sys.executable, "-c", "from sparsewire.cli.main import app; app()", "aggregator")
+_COMMAND = (sys.executable, "-m", "sparsewire", "aggregator")
 
 
 class Service(NamedTuple):
