@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from rich.console import Console
 from support import run_ranks
 from typer.testing import CliRunner
 
+from sparsewire.cli import doctor as command
 from sparsewire.cli.main import app
 from sparsewire.doctor.diagnosis import DENSITIES, SIZES, Diagnosis, choices, of_ranks
 from sparsewire.doctor.findings import Finding, findings
@@ -26,6 +28,7 @@ from sparsewire.meeting.means import Means
 from sparsewire.options import LinkFigures
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 GIGABIT = LinkFigures(1e-4, 8e-9, 4e-9)
 
 
@@ -212,6 +215,42 @@ def test_what_is_wrong_sets_the_exit_status(monkeypatch: pytest.MonkeyPatch) -> 
     assert outcome.exit_code == 1
     assert "wrong: rank 0 has no address" in outcome.output
     assert "what to do: set SPARSEWIRE_IFNAME" in outcome.output
+
+
+def test_rank_0_prints_before_a_launcher_knows_that_something_is_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Torchrun ends all ranks once one has failed."""
+    wrong = Diagnosis.of([machine(0), machine(1, version="0.0.1")], GIGABIT)
+    statuses = []
+    for rank in (0, 1):
+        monkeypatch.setattr(command, "_diagnose", lambda workers, rank=rank: (rank, wrong))
+        outcome = CliRunner().invoke(app, ["doctor"])
+        statuses.append((outcome.exit_code, "different versions" in outcome.output))
+    assert statuses == [(1, True), (0, False)]
+
+
+@pytest.mark.usefixtures("unlaunched")
+def test_one_machine_is_told_how_ranks_are_measured() -> None:
+    output = CliRunner().invoke(app, ["doctor"]).output
+    assert "torchrun --standalone --no-python --nproc-per-node 2 sparsewire doctor" in output
+
+
+@linux
+def test_torchrun_starts_the_command() -> None:
+    """As docs and the command itself write it out."""
+    pytest.importorskip("torch")
+    scripts = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
+    outcome = subprocess.run(
+        [*TORCHRUN, "--standalone", "--no-python", "--nproc-per-node", "2", "sparsewire", "doctor"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=55,
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    assert "measured among 2 ranks" in outcome.stdout
 
 
 def test_workers_are_refused_under_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:

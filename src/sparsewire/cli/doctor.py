@@ -23,11 +23,15 @@ def doctor(
 
     Ranks connect and measure the link: what a message, a byte and an element take, and which
     algorithm "auto" chooses by that. Under torchrun, mpirun, srun or `sparsewire lab`, rank 0
-    prints.
+    prints. Torchrun needs --no-python, or it looks for a script of that name.
 
-    Exit status: 1 where something keeps ranks from working.
+    Exit status, of rank 0: 1 where something keeps ranks from working.
 
-    Example: sparsewire lab --hosts 4 --link 1gbit -- sparsewire doctor
+    Examples: torchrun --standalone --no-python --nproc-per-node 2 sparsewire doctor
+
+    mpirun -n 2 sparsewire doctor
+
+    sparsewire lab --hosts 4 --link 1gbit -- sparsewire doctor
     """
     with exit_on_error():
         rank, diagnosis = _diagnose(workers)
@@ -38,7 +42,8 @@ def doctor(
         from sparsewire.experiment.report import report_console
 
         print_diagnosis(report_console(), diagnosis)
-    if any(finding.serious for finding in diagnosis.findings):
+    # A launcher ends all ranks once one fails, and rank 0 shall print before.
+    if rank == 0 and any(finding.serious for finding in diagnosis.findings):
         raise typer.Exit(1)
 
 

@@ -17,6 +17,12 @@ from sparsewire.experiment.report import Column, table
 from sparsewire.measure.sizes import size_text
 from sparsewire.options import LinkFigures
 
+_AMONG_RANKS = """\
+nothing was measured: there is one rank. Between two here, or among the ranks of a launcher:
+  sparsewire doctor --workers 2
+  torchrun --standalone --no-python --nproc-per-node 2 sparsewire doctor
+"""
+
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
     """Print facts first and, last, where eyes end up, what is wrong."""
@@ -24,6 +30,8 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
     if diagnosis.link:
         console.print(_link(diagnosis.link, len(diagnosis.machines)))
         console.print(_choices(diagnosis.choices))
+    else:
+        console.print(Text(_AMONG_RANKS))
     if diagnosis.lanes:
         console.print(Text(f"lanes: {diagnosis.lanes.number} ({diagnosis.lanes.why})"))
     if diagnosis.paths:
