@@ -125,6 +125,9 @@ def _or_default(group: dist.ProcessGroup | None) -> Any:
 def stats(group: dist.ProcessGroup | None = None) -> dict[str, int]:
     """The engine's counters for a group, as `Communicator.stats` gives them.
 
+    They only grow, and what DDP broadcasts when it wraps a model is among them: for a part of a
+    program, such as its steps, take the difference of two calls.
+
     Without a group, for the default group. Raises ValueError for a group of another backend,
     and Error before `init_process_group`.
     """
