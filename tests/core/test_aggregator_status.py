@@ -205,17 +205,20 @@ def test_tables_name_jobs_and_figures() -> None:
     jobs = (JobStatus("f" * 16, 2, 4, 3, dict.fromkeys(SLOTS, 300)),)
     earlier = (JobStatus("f" * 16, 2, 4, 3, dict.fromkeys(SLOTS, 100)),)
     before = AggregatorStatus("h:1", "xdp", "eth0", 10.0, {"bytes_sent": 1000}, earlier)
-    told = AggregatorStatus("h:1", "xdp", "eth0", 12.0, {"bytes_sent": 5000}, jobs, 9)
+    told = AggregatorStatus(
+        "h:1", "xdp", "eth0", 12.0, {"memory": 1_500_000, "bytes_sent": 5000}, jobs, 9
+    )
     console = report_console()
     with console.capture() as capture:
         console.print(tables(told, before))
     text = capture.get()
     assert "aggregator h:1, xdp at eth0, up 12 s" in text
-    assert re.search(r"bytes sent +5000 +2000\b", text)
+    assert re.search(r"bytes sent +5 kB +2 kB/s", text)
+    assert re.search(r"memory +1\.5 MB +- ", text)
     assert f"job {'f' * 16}" in text
     assert "3 of 4 ranks" in text
     for name in SLOTS:
-        assert re.search(rf"{name} +300 +100\b", text)
+        assert re.search(rf"{name} +300 +100/s", text)
     assert "9 more jobs" in text
 
 

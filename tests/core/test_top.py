@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,10 +24,11 @@ import numpy as np
 import pytest
 from meeting import meet, tell, wait_for
 from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
 from support import run_ranks, serving
 
 import sparsewire
-from sparsewire.cli.top_views import Row, held_up, prometheus_text, rows_of, tables
+from sparsewire.cli.top_views import Row, held_up, prometheus_text, rows_of, tables, unheard
 from sparsewire.errors import ProtocolError
 from sparsewire.experiment.report import report_console
 from sparsewire.meeting import connect
@@ -250,7 +255,7 @@ def test_tables_and_metrics_of_ranks(tmp_path: Path) -> None:
     with console.capture() as capture:
         console.print(tables(rows))
     text = capture.get()
-    assert re.search(r"0/2 .* all_reduce 1, \d+\.\d s +1 ", text)
+    assert re.search(r"0/2 .* all_reduce 1, \d+\.\d s, waits for 1", text)
     assert re.search(r"rank 1 holds up rank 0 \(\d+\.\d s\)", text)
     families = {each.name: each for each in text_string_to_metric_families(prometheus_text(rows))}
     (wait,) = families["sparsewire_rank_waits_for"].samples
@@ -273,6 +278,89 @@ def test_several_that_wait_are_told_in_one_sentence() -> None:
     assert by_another == "train.py: aggregator a:1 holds up rank 0 (1.5 s)"
 
 
+def row_of(rank: int, **told: Any) -> Row:
+    """A busy rank of many, with figures as wide as they get."""
+    waiting = [{"waits_for": [1022]}]
+    status = {"rank": rank, "world_size": 1024, "failure": None, "in_flight": 2, "silent": {}}
+    status |= {"op": "reduce_scatter", "seq": 123_456, "seconds": 29.9, "operations": waiting}
+    names = ("operations_per_s", "bytes_sent_per_s", "bytes_received_per_s")
+    figures = dict(zip(names, (12_345.6, 12_345e6, 12_345e6), strict=True))
+    return Row(4_194_304 - rank, "train.py", 0, {**status, **told}, {**figures, "density": 0.01})
+
+
+def shown(*rows: Row, width: int) -> str:
+    console = Console(width=width)
+    with console.capture() as capture:
+        console.print(tables(rows))
+    return capture.get()
+
+
+def test_tables_fit_into_70_columns() -> None:
+    text = shown(row_of(1022, operations=[]), row_of(1023), width=70)
+    assert max(map(len, text.splitlines())) <= 70
+    for words in ("train.py", "1023/1024", "4193281", "12346", "12345", "0.010", "holds up"):
+        assert words in text
+    assert "…" not in text
+
+
+def test_ranks_are_shown_in_order_program_by_program() -> None:
+    processes = [
+        ProcessStatus(pid, program, 1.0, ({**row_of(rank).status, "number": 0, "totals": {}},))
+        for pid, program, rank in [(1, "b.py", 10), (2, "a.py", 3), (3, "b.py", 9), (4, "a.py", 0)]
+    ]
+    rows = rows_of([*processes, ProcessStatus(5, "a.py", 0.0, (), False, 2, 1024)])
+    order = [(row.program, row.place[0]) for row in rows]
+    assert order == [("a.py", 0), ("a.py", 2), ("a.py", 3), ("b.py", 9), ("b.py", 10)]
+
+
+def test_ranks_that_give_no_sign_are_named_once() -> None:
+    rows = [row_of(rank, silent={"3": 4.0 + rank, "aggregator a:1": 9.0}) for rank in (0, 1)]
+    told = ["rank 3 gives no sign of life (5 s)", "aggregator a:1 gives no sign of life (9 s)"]
+    assert list(unheard(rows)) == [f"train.py: {sentence}" for sentence in told]
+
+
+@contextmanager
+def at_a_terminal(*arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], int, list[Any]]]:
+    """The command with a terminal of its own; yields the end at which people sit, and its modes."""
+    ours, theirs = pty.openpty()
+    modes = termios.tcgetattr(ours)
+    with subprocess.Popen(
+        [*COMMAND, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    ) as process:  # fmt: skip
+        try:
+            yield process, ours, modes
+        finally:
+            process.kill()
+            os.close(ours)
+            os.close(theirs)
+
+
+def read_until(words: bytes, terminal: int, text: bytes = b"") -> tuple[bytes, bytes]:
+    """What comes before the words, and as much as was read of what comes behind them."""
+    while words not in text:
+        ready, _, _ = select.select([terminal], [], [], SETTLES_S)
+        assert ready, text
+        text += os.read(terminal, 1 << 16)
+    before, _, behind = text.partition(words)
+    return before, behind
+
+
+def test_the_key_q_ends_it_and_gives_the_terminal_back(tmp_path: Path) -> None:
+    with waiting_ranks(tmp_path) as ours:
+        both_waiting(ours)
+        with at_a_terminal("--interval", "0.1") as (process, terminal, modes):
+            _, behind = read_until(b"q ends this", terminal)
+            os.write(terminal, b"xq")
+            # The last look stays where the shell goes on, behind the screen that was its own.
+            _, behind = read_until(b"\x1b[?1049l", terminal, behind)
+            left, _ = read_until(b"holds up", terminal, behind)
+            assert process.wait(SETTLES_S) == 0
+            assert termios.tcgetattr(terminal) == modes
+    assert b"0/2" in left
+    assert b"q ends this" not in left
+
+
 @pytest.mark.chaos
 def test_process_that_is_stopped_is_shown_as_such(tmp_path: Path) -> None:
     with waiting_ranks(tmp_path) as ours:
@@ -283,8 +371,11 @@ def test_process_that_is_stopped_is_shown_as_such(tmp_path: Path) -> None:
         finally:
             os.kill(victim, signal.SIGCONT)
         assert not seen[victim].answers
-        (row,) = [row for row in rows_of([seen[victim]])]
-        assert row.status is None
+        rows = rows_of([seen[victim]])
+        assert [row.status for row in rows] == [None]
+        assert rows[0].place == (1, 2)
+        told = f"{rows[0].program}: rank 1 (process {victim}) does not answer"
+        assert "".join(unheard(rows)).startswith(told)
 
 
 def test_process_that_hides_is_not_seen(tmp_path: Path) -> None:

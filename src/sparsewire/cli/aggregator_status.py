@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +12,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from sparsewire.cli.failure import exit_on_error
+from sparsewire.cli.live import Pause, show_live, wait
 from sparsewire.cli.secret import read_secret
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from sparsewire.meeting.observation import AggregatorStatus
 
 _INTERVAL_S = 1.0
@@ -32,7 +34,9 @@ def status(
         False, "--prometheus", help="Print metrics in Prometheus' text format 0.0.4."
     ),
     watch: bool = typer.Option(
-        False, "--watch", help="Ask again every second, until Ctrl-C; also as lines of JSON."
+        False,
+        "--watch",
+        help="Ask again every second, until Ctrl-C or the key q; also as lines of JSON.",
     ),
     secret_file: Path | None = typer.Option(
         None,
@@ -80,22 +84,21 @@ def _print_once(told: AggregatorStatus, prometheus: bool) -> None:
 
 
 def _show_live(ask: Ask) -> None:
-    from rich.live import Live
+    show_live(lambda pause: _frames(_told(ask, again=True, pause=pause)))
 
+
+def _frames(statuses: Iterable[AggregatorStatus]) -> Iterator[RenderableType]:
     from sparsewire.cli.status_views import tables
-    from sparsewire.experiment.report import report_console
 
     before = None
-    with Live(console=report_console(), auto_refresh=False) as live:
-        for told in _told(ask, again=True):
-            live.update(tables(told, before), refresh=True)
-            before = told
+    for told in statuses:
+        yield tables(told, before)
+        before = told
 
 
-def _told(ask: Ask, *, again: bool) -> Iterator[AggregatorStatus]:
+def _told(ask: Ask, *, again: bool, pause: Pause = wait) -> Iterator[AggregatorStatus]:
     """One status, or one a second until Ctrl-C."""
     with contextlib.suppress(KeyboardInterrupt):
         yield ask()
-        while again:
-            time.sleep(_INTERVAL_S)
+        while again and not pause(_INTERVAL_S):
             yield ask()

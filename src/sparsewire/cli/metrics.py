@@ -12,6 +12,8 @@ class Metric(NamedTuple):
     name: str
     help: str
     is_counter: bool = True
+    is_bytes: bool = False
+    """Then tables for people have units; Prometheus has bytes."""
 
 
 def samples(prefix: str, metric: Metric, values: Mapping[str, float]) -> Iterator[str]:

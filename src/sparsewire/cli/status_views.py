@@ -11,6 +11,7 @@ from rich.text import Text
 
 from sparsewire.cli.metrics import Metric, samples
 from sparsewire.experiment.report import Column, number, table
+from sparsewire.measure.sizes import traffic_text
 from sparsewire.meeting.observation import AggregatorStatus, JobStatus
 
 _PREFIX = "sparsewire_aggregator"
@@ -20,17 +21,17 @@ TOTALS = (
     Metric("jobs", "Jobs that are served now.", False),
     Metric("workers", "Connections of workers now.", False),
     Metric("jobs_served", "Jobs that have begun."),
-    Metric("memory", "Bytes held for jobs now.", False),
-    Metric("memory_reserved", "Bytes that the jobs of now may come to need.", False),
-    Metric("bytes_sent", "Bytes sent over connections."),
-    Metric("bytes_received", "Bytes received over connections."),
+    Metric("memory", "Bytes held for jobs now.", False, True),
+    Metric("memory_reserved", "Bytes that the jobs of now may come to need.", False, True),
+    Metric("bytes_sent", "Bytes sent over connections.", is_bytes=True),
+    Metric("bytes_received", "Bytes received over connections.", is_bytes=True),
     Metric("datagrams_sent", "Datagrams sent by this process."),
     Metric("datagrams_received", "Datagrams received by this process."),
     Metric("datagrams_dropped", "Datagrams not sent for want of room on this host."),
     Metric("datagrams_overrun", "Datagrams that came and found the receive buffer full."),
     Metric("datagram_errors", "Errors that the system told of the sockets of datagrams."),
     Metric("datagram_last_error", "The last of them, as errno has it.", False),
-    Metric("datagram_buffer", "Bytes of the receive buffer that the system grants.", False),
+    Metric("datagram_buffer", "Bytes of the receive buffer that the system grants.", False, True),
     Metric("datagrams_strange", "Datagrams of no job that is here."),
 )
 RANKS = Metric("job_ranks", "Ranks of a job.", False)
@@ -106,10 +107,17 @@ def _figures(
     for metric in (each for each in metrics if each.name in now):
         has_rate = metric.is_counter and metric.name in before and passed > 0
         rate = (now[metric.name] - before[metric.name]) / passed if has_rate else None
-        rows.append([metric.name.replace("_", " "), str(now[metric.name]), number(rate)])
+        per_s = "-" if rate is None else f"{_with_unit(metric, rate)}/s"
+        rows.append([metric.name.replace("_", " "), _with_unit(metric, now[metric.name]), per_s])
     columns: list[Column[list[str]]] = [
         Column("figure", itemgetter(0), True),
         Column("in all", itemgetter(1)),
         Column("a second", itemgetter(2)),
     ]
     return table(columns, rows, title)
+
+
+def _with_unit(metric: Metric, value: float) -> str:
+    if metric.is_bytes:
+        return traffic_text(8 * value)
+    return f"{value:,}" if isinstance(value, int) else number(value)

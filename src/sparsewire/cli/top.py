@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from sparsewire.cli.failure import exit_on_error
+from sparsewire.cli.live import Pause, show_live, wait
 
 if TYPE_CHECKING:
     from sparsewire.cli.top_views import Row
@@ -29,6 +29,8 @@ def top(
     ),
 ) -> None:
     """Show what the ranks of this machine do: rates, density, and who waits for whom.
+
+    It looks again and again, until Ctrl-C or the key q.
 
     Ranks of the same user, in this network namespace; root sees those of all users. For other
     machines: ssh HOST sparsewire top --once. SPARSEWIRE_TOP=0 hides a process.
@@ -64,17 +66,12 @@ def _print_once(interval: float) -> None:
 
 
 def _show_live(interval: float) -> None:
-    from rich.live import Live
-
     from sparsewire.cli.top_views import tables
-    from sparsewire.experiment.report import report_console
 
-    with Live(console=report_console(), auto_refresh=False) as live:
-        for rows in _looks(interval, again=True):
-            live.update(tables(rows), refresh=True)
+    show_live(lambda pause: map(tables, _looks(interval, again=True, pause=pause)))
 
 
-def _looks(interval: float, *, again: bool) -> Iterator[list[Row]]:
+def _looks(interval: float, *, again: bool, pause: Pause = wait) -> Iterator[list[Row]]:
     """What is seen, with rates: one look, or one after every interval until Ctrl-C."""
     from sparsewire.cli.top_views import rows_of
 
@@ -82,8 +79,7 @@ def _looks(interval: float, *, again: bool) -> Iterator[list[Row]]:
         before = _look()
         if not again:
             _some(before)
-        while True:
-            time.sleep(interval)
+        while not pause(interval):
             now = _look()
             yield rows_of(now, before)
             before = now

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -49,6 +50,15 @@ class Row:
     communicator: int
     status: dict[str, Any] | None
     rates: dict[str, Any] | None
+    silent_rank: tuple[int, int] = (0, 0)
+    """The rank, and how many there are, of a process that does not answer."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The rank in this communicator, and how many there are."""
+        if self.status is None:
+            return self.silent_rank
+        return self.status["rank"], self.status["world_size"]
 
     @property
     def waits_for(self) -> list[int | str]:
@@ -57,18 +67,20 @@ class Row:
 
 
 def rows_of(now: Sequence[ProcessStatus], before: Sequence[ProcessStatus] = ()) -> list[Row]:
-    """A row for each communicator, with its rates since it was seen `before`."""
+    """A row for each communicator, with its rates since it was seen `before`, rank by rank."""
     earlier = {
         (process.pid, status["number"]): Sample(process.seconds, status["totals"])
         for process in before
         for status in process.communicators
     }
-    return [row for process in now for row in _rows(process, earlier)]
+    rows = [row for process in now for row in _rows(process, earlier)]
+    return sorted(rows, key=lambda row: (row.program, row.place[0], row.communicator, row.pid))
 
 
 def _rows(process: ProcessStatus, earlier: dict[tuple[int, int], Sample]) -> Iterator[Row]:
     if not process.answers:
-        yield Row(process.pid, process.program, 0, None, None)
+        place = process.rank, process.world_size
+        yield Row(process.pid, process.program, 0, None, None, place)
     for status in process.communicators:
         former = earlier.get((process.pid, status["number"]))
         sample = Sample(process.seconds, status["totals"])
@@ -80,11 +92,36 @@ def _rows(process: ProcessStatus, earlier: dict[tuple[int, int], Sample]) -> Ite
 
 
 def tables(rows: Sequence[Row]) -> RenderableType:
-    """A line for each rank, and who holds up whom."""
+    """A table for each program with a line for each rank, and who holds up whom."""
     if not rows:
         return Text("no ranks of this user run here")
-    shown = table(_COLUMNS, rows, stands_out=lambda row: bool(row.waits_for) or not row.status)
-    return Group(shown, *map(Text, held_up(rows)))
+    programs = groupby(sorted(rows, key=_program), _program)
+    shown = [_table(program, list(of_program)) for program, of_program in programs]
+    return Group(*shown, *map(Text, (*unheard(rows), *held_up(rows))))
+
+
+def _program(row: Row) -> str:
+    return row.program
+
+
+def _table(program: str, rows: list[Row]) -> RenderableType:
+    return table(_COLUMNS, rows, program, lambda row: bool(row.waits_for) or not row.status)
+
+
+def unheard(rows: Iterable[Row]) -> Iterator[str]:
+    """Sentences on processes that do not answer, and on peers of whom ranks hear nothing."""
+    silent: dict[str, float] = {}
+    for row in rows:
+        if row.status is None:
+            yield (
+                f"{row.program}: rank {row.place[0]} (process {row.pid}) does not answer: it is "
+                "stopped, or keeps Python's lock"
+            )
+            continue
+        for peer, seconds in row.status["silent"].items():
+            name = f"{row.program}: {_named(peer)}"
+            silent[name] = max(seconds, silent.get(name, 0.0))
+    yield from (f"{name} gives no sign of life ({s:.0f} s)" for name, s in silent.items())
 
 
 def held_up(rows: Iterable[Row]) -> Iterator[str]:
@@ -104,8 +141,7 @@ def _held_up(ranks: dict[int, Row]) -> Iterator[str]:
             seconds = row.status["seconds"] if row.status else 0.0
             held.setdefault(peer, []).append(f"{rank} ({seconds:.1f} s)")
     for peer, waiting in held.items():
-        name = f"rank {peer}" if isinstance(peer, int) else peer
-        yield f"{name} holds up rank{'s' * (len(waiting) > 1)} {', '.join(waiting)}"
+        yield f"{_named(peer)} holds up rank{'s' * (len(waiting) > 1)} {', '.join(waiting)}"
 
 
 def _culprits(rank: int, ranks: dict[int, Row]) -> list[int | str]:
@@ -124,8 +160,14 @@ def _culprits(rank: int, ranks: dict[int, Row]) -> list[int | str]:
     return found
 
 
+def _named(peer: int | str) -> str:
+    """In JSON numbers of ranks are texts."""
+    return f"rank {peer}" if str(peer).isdigit() else str(peer)
+
+
 def _rank(row: Row) -> str:
-    return f"{row.status['rank']}/{row.status['world_size']}" if row.status else "?"
+    rank, world_size = row.place
+    return f"{rank}/{world_size}"
 
 
 def _doing(row: Row) -> str:
@@ -136,34 +178,23 @@ def _doing(row: Row) -> str:
     if not row.status["in_flight"]:
         return "-"
     told = f"{row.status['op']} {row.status['seq']}, {row.status['seconds']:.1f} s"
+    waits = f", waits for {', '.join(map(str, row.waits_for))}" if row.waits_for else ""
     more = row.status["in_flight"] - 1
-    return f"{told}, and {more} more" if more else told
+    return f"{told}{waits}" + (f", and {more} more" if more else "")
 
 
-def _waits_for(row: Row) -> str:
-    return ", ".join(map(str, row.waits_for)) or "-"
-
-
-def _rate(name: str, scale: float = 1.0) -> Any:
+def _rate(name: str, scale: float = 1.0) -> Callable[[Row], str]:
     return lambda row: number(row.rates[name] if row.rates else None, scale)
 
 
-def _silent(row: Row) -> str:
-    silent = row.status["silent"] if row.status else {}
-    return ", ".join(f"{peer} ({seconds:.0f} s)" for peer, seconds in silent.items()) or "-"
-
-
 _COLUMNS: list[Column[Row]] = [
-    Column("program", lambda row: row.program, True),
-    Column("pid", lambda row: str(row.pid)),
     Column("rank", _rank),
+    Column("pid", lambda row: str(row.pid)),
     Column("op/s", _rate("operations_per_s")),
     Column("MB/s out", _rate("bytes_sent_per_s", 1e-6)),
     Column("MB/s in", _rate("bytes_received_per_s", 1e-6)),
     Column("density", _rate("density")),
     Column("doing", _doing, True),
-    Column("waits for", _waits_for, True),
-    Column("silent", _silent, True),
 ]
 
 

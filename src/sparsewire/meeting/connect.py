@@ -120,7 +120,7 @@ def _communicator(
         communicator.close()
         raise
     if options.is_shown:
-        shown.show(communicator.survey)
+        shown.show(communicator.survey, options.rank, options.world_size)
     return communicator
 
 

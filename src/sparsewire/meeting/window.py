@@ -29,12 +29,20 @@ _log = logging.getLogger(__name__)
 
 _PREFIX = "sparsewire-top-"
 """Begins names in the abstract namespace: nothing is left of them, and a container has its own."""
+_NAME = re.compile(
+    rf"@(?P<name>{_PREFIX}(?P<pid>\d+)-\d+-(?P<rank>\d+)-(?P<size>\d+)-(?P<program>[\w.-]*))"
+)
 _LISTENING = 0x10000
 _CREDENTIALS = struct.Struct("3i")
 _PATIENCE_S = 3.0
 DOCUMENT_MAX = 1 << 20
 
+_PROGRAM_MAX = 40
+"""Bytes: a name has 107 in all."""
+
 Tell = Callable[[], dict[str, Any]]
+Place = tuple[int, int]
+"""A rank, and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,9 @@ class ProcessStatus:
     communicators: tuple[dict[str, Any], ...]
     """Each with a `number`, which no other of the process ever has, and its `totals`."""
     answers: bool = True
+    rank: int = 0
+    """In its first communicator, of `world_size` ranks."""
+    world_size: int = 0
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self), separators=(",", ":")).encode()
@@ -58,7 +69,8 @@ class ProcessStatus:
         try:
             told = json.loads(document)
             status = cls(**{**told, "communicators": tuple(told["communicators"])})
-            if not (type(status.pid) is int and status.program.isprintable()):
+            numbers = (status.pid, status.rank, status.world_size)
+            if not (all(type(n) is int for n in numbers) and status.program.isprintable()):
                 raise ValueError
             for each in status.communicators:
                 _ = each["number"], each["rank"], each["world_size"], each["totals"].items()
@@ -70,8 +82,8 @@ class ProcessStatus:
 class Shown:
     """A communicator's place in the window: seen from `show` to `hide`, which may come alone."""
 
-    def show(self, tell: Tell) -> None:
-        _window.add(self, tell)
+    def show(self, tell: Tell, rank: int, world_size: int) -> None:
+        _window.add(self, tell, (rank, world_size))
 
     def hide(self) -> None:
         _window.remove(self)
@@ -86,12 +98,14 @@ class _Window:
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
         self._count = 0
+        self._place: Place = (0, 0)
 
-    def add(self, shown: Shown, tell: Tell) -> None:
+    def add(self, shown: Shown, tell: Tell, place: Place) -> None:
         with self._changing:
             self._shown[shown] = self._count, tell
             self._count += 1
             if self._listener is None:
+                self._place = place
                 self._open()
 
     def remove(self, shown: Shown) -> None:
@@ -113,7 +127,7 @@ class _Window:
     def _open(self) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            listener.bind(f"\0{_PREFIX}{os.getpid()}-{self._count}")
+            listener.bind(f"\0{_name(self._count, self._place)}")
             listener.listen()
         except OSError as error:
             listener.close()
@@ -151,8 +165,23 @@ class _Window:
         with self._changing:
             shown = list(self._shown.values())
         communicators = tuple({"number": number, **tell()} for number, tell in shown)
-        program = Path(sys.argv[0]).name if sys.argv else ""
-        return ProcessStatus(os.getpid(), program, time.monotonic(), communicators)
+        rank, world_size = self._place
+        return ProcessStatus(
+            *(os.getpid(), _program(), time.monotonic(), communicators),
+            rank=rank,
+            world_size=world_size,
+        )
+
+
+def _program() -> str:
+    return Path(sys.argv[0]).name if sys.argv else ""
+
+
+def _name(count: int, place: Place) -> str:
+    """Of a window: it tells of a process that cannot, because it is stopped."""
+    rank, world_size = place
+    program = re.sub(r"[^\w.-]", "_", _program(), flags=re.ASCII)[:_PROGRAM_MAX]
+    return f"{_PREFIX}{os.getpid()}-{count}-{rank}-{world_size}-{program}"
 
 
 _window = _Window()
@@ -180,22 +209,26 @@ def look(limit: float = _PATIENCE_S) -> list[ProcessStatus]:
     there without communicators.
     """
     deadline = time.monotonic() + limit
-    asked = [(pid, connection) for name, pid in _windows() for connection in _knock(name)]
+    asked = [(silent, connection) for name, silent in _windows() for connection in _knock(name)]
     told = []
-    for pid, connection in asked:
+    for silent, connection in asked:
         with closing(connection):
-            told += _hear(pid, connection, deadline)
+            told += _hear(silent, connection, deadline)
     return sorted(told, key=lambda status: status.pid)
 
 
-def _windows() -> Iterator[tuple[str, int]]:
-    """Names of windows that are open here, and the processes that they say they are of."""
+def _windows() -> Iterator[tuple[str, ProcessStatus]]:
+    """Names of windows that are open here, and what is known of processes that say no more."""
     for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
         fields = line.split(maxsplit=7)
         is_listening = len(fields) == 8 and int(fields[3], 16) & _LISTENING
-        named = is_listening and re.fullmatch(rf"@({_PREFIX}(\d+)-\d+)", fields[7])
+        named = is_listening and _NAME.fullmatch(fields[7])
         if named:
-            yield named[1], int(named[2])
+            pid, rank, world_size = (int(named[each]) for each in ("pid", "rank", "size"))
+            yield (
+                named["name"],
+                ProcessStatus(pid, named["program"], 0.0, (), False, rank, world_size),
+            )
 
 
 def _knock(name: str) -> Iterator[socket.socket]:
@@ -212,7 +245,7 @@ def _knock(name: str) -> Iterator[socket.socket]:
     connection.close()
 
 
-def _hear(pid: int, connection: socket.socket, deadline: float) -> list[ProcessStatus]:
+def _hear(silent: ProcessStatus, connection: socket.socket, deadline: float) -> list[ProcessStatus]:
     document = b""
     try:
         while True:
@@ -226,4 +259,4 @@ def _hear(pid: int, connection: socket.socket, deadline: float) -> list[ProcessS
         # It may have closed the window meanwhile.
         return [ProcessStatus.decode(document)] if document else []
     except (OSError, ProtocolError):
-        return [ProcessStatus(pid, "", 0.0, (), answers=False)]
+        return [silent]
