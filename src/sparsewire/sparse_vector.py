@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from sparsewire._core import DTYPES
+
+ELEMENTS_MAX = 1 << 48
+"""Of a vector as a dense one: so far the engine counts (kMaxCount in core/wire/layout.hpp)."""
+
 _INDEX_TYPES = (np.dtype(np.int32), np.dtype(np.int64))
+# NumPy knows the other one, bfloat16, only as a foreign type.
+_VALUE_TYPES = {np.dtype(name) for name in DTYPES if name != "bfloat16"}
 
 
 class SparseVector:
@@ -16,10 +23,13 @@ class SparseVector:
 
     `indices`: int32 or int64, shape (n,), ascending, each only once, in [0, length). `values`:
     shape (n,), or (n, row) where each position holds a row, dtype float32, float64, float16,
-    bfloat16 (of ml_dtypes), int32 or int64. `length`: number of positions. NumPy arrays are kept,
-    not copied. Order and range are checked by the collectives, so that every rank learns of it.
+    bfloat16 (of ml_dtypes), int32 or int64. `length`: number of positions; times `row` it is at
+    most 2**48. NumPy arrays are kept, not copied. Lists of Python's floats become float32, as
+    `empty` makes them, and so does an empty list; lists of its integers become int64. Order and
+    range are checked by the collectives, so that every rank learns of it.
 
-    Raises TypeError for wrong types, ValueError for shapes that do not fit.
+    Raises TypeError for wrong types, ValueError for shapes that do not fit, and for floats in lists
+    that float32 cannot hold.
     """
 
     __slots__ = ("indices", "length", "values")
@@ -32,7 +42,7 @@ class SparseVector:
                 f"not {shapes[0]} and {shapes[1]}"
             )
         self.indices = _as_indices(indices)
-        self.values: NDArray[Any] = np.ascontiguousarray(values)
+        self.values = np.ascontiguousarray(_as_values(values))
         self.length = operator.index(length)
         if len(self.indices) != len(self.values):
             raise ValueError(
@@ -43,14 +53,21 @@ class SparseVector:
             raise ValueError("rows of values must not be empty")
         if self.length < 0:
             raise ValueError(f"length must not be negative, not {self.length}")
+        row = self.values.shape[1] if self.values.ndim == 2 else 1
+        if self.length * row > ELEMENTS_MAX:
+            raise ValueError(
+                f"a vector may have 2**48 elements, not {self.length} positions of {row}: "
+                "cut it into several"
+            )
 
     @classmethod
     def from_dense(cls, array: ArrayLike) -> SparseVector:
         """Take what is not zero of an array of shape (length,) or (length, row).
 
-        Indices are int32 where the length allows that, and int64 otherwise.
+        Indices are int32 where the length allows that, and int64 otherwise. Lists become arrays as
+        for the class, which also says what is raised.
         """
-        dense = np.asarray(array)
+        dense = _as_values(array)
         if dense.ndim not in (1, 2):
             raise ValueError(f"the array must have one or two dimensions, not {dense.ndim}")
         nonzero = dense != 0
@@ -62,9 +79,12 @@ class SparseVector:
     def empty(
         cls, length: int, dtype: DTypeLike = np.float32, row: int | None = None
     ) -> SparseVector:
-        """Make a vector of zeros; with `row`, each position holds so many."""
+        """Make a vector of zeros; with `row`, each position holds so many.
+
+        Raises TypeError for a dtype that the class does not take.
+        """
         shape = (0,) if row is None else (0, row)
-        return cls(np.empty(0, np.int64), np.empty(shape, dtype), length)
+        return cls(np.empty(0, np.int64), np.empty(shape, _value_type(dtype)), length)
 
     @property
     def nnz(self) -> int:
@@ -94,6 +114,51 @@ class SparseVector:
 
     def __repr__(self) -> str:
         return f"SparseVector({self.nnz} of {self.shape}, {self.dtype})"
+
+
+def _as_values(values: ArrayLike) -> NDArray[Any]:
+    """An array of a dtype that collectives take, which lists of floats do not say."""
+    array = np.asarray(values)
+    if array.dtype == np.float64 and _is_plain(values):
+        array = _narrowed(array)
+    _value_type(array.dtype)
+    return array
+
+
+def _is_plain(values: object) -> bool:
+    """Whether these are Python's own numbers, or lists of them."""
+    if isinstance(values, list | tuple):
+        return all(map(_is_plain, values))
+    return type(values) in (float, int, bool)
+
+
+def _narrowed(array: NDArray[Any]) -> NDArray[Any]:
+    with np.errstate(over="ignore"):
+        narrow = array.astype(np.float32)
+    if (np.isinf(narrow) & ~np.isinf(array)).any():
+        raise ValueError(
+            "lists of floats become float32, and one is beyond that: pass "
+            "numpy.asarray(values, numpy.float64), on all ranks"
+        )
+    return narrow
+
+
+def _value_type(given: DTypeLike) -> np.dtype[Any]:
+    """As NumPy has it; raises TypeError for one that collectives do not take."""
+    try:
+        dtype = np.dtype(given)
+    except TypeError:
+        raise TypeError(_not_supported(given)) from None
+    if dtype not in _VALUE_TYPES and not (dtype.name == "bfloat16" and dtype.isnative):
+        raise TypeError(_not_supported(dtype))
+    return dtype
+
+
+def _not_supported(dtype: object) -> str:
+    return (
+        f"values of dtype {dtype} are not supported: use one of {', '.join(DTYPES)} "
+        "(ml_dtypes.bfloat16)"
+    )
 
 
 def _as_indices(indices: ArrayLike) -> NDArray[Any]:

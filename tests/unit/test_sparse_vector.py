@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import re
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import sparsewire
 from sparsewire import SparseVector
 from sparsewire._core import ROW_MAX, ROW_MIN
 from sparsewire.sparse_collectives import is_sparse, join_rows, read, row_for
+from sparsewire.sparse_vector import ELEMENTS_MAX
 
 DTYPES: list[Any] = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int32, np.int64]
 
@@ -29,6 +32,44 @@ def test_it_keeps_arrays_as_they_are(dtype: Any, kind: Any) -> None:
     assert (vector.shape, vector.dtype) == ((10,), np.dtype(dtype))
     assert vector.to_dense().tolist() == [0, 0, 1, 0, 0, 0, 0, 0, 0, 3]
     assert vector.to_dense().dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([0.1, 2], np.float32),
+        ((0.1, 2.0), np.float32),
+        ([np.inf, -np.inf], np.float32),
+        ([1, 2], np.int64),
+        # What has a dtype keeps it.
+        ([np.float64(0.1), 2.0], np.float64),
+        ([np.float16(0.1), np.float16(2)], np.float16),
+        (np.array([0.1, 2.0]), np.float64),
+        (array.array("d", [0.1, 2.0]), np.float64),
+    ],
+)
+def test_lists_of_floats_are_as_empty_vectors_are(values: Any, dtype: Any) -> None:
+    """So that ranks agree which name something, and which do not."""
+    vector = SparseVector([0, 1], values, 3)
+    assert vector.dtype == SparseVector.from_dense(values).dtype == dtype
+    assert vector.values.tolist() == np.asarray(values, dtype).tolist()
+
+
+def test_lists_of_rows_and_empty_lists_are_float32() -> None:
+    assert SparseVector([0, 1], [[0.5, 1], (2, 3.5)], 2).dtype == np.float32
+    assert SparseVector([], [], 2).dtype == SparseVector.empty(2).dtype == np.float32
+    assert SparseVector.from_dense([[0.0, 1.0]]).dtype == np.float32
+
+
+def test_the_engine_counts_as_far_as_vectors_go() -> None:
+    with sparsewire.init(rank=0, world_size=1) as comm:
+        total = comm.all_reduce(SparseVector([2**48 - 1], [1.0], 2**48), result="sparse")
+    assert (total.indices.tolist(), total.length) == ([2**48 - 1], ELEMENTS_MAX)
+
+
+def test_an_unknown_dtype_is_refused_by_names_of_those_that_are_known() -> None:
+    with pytest.raises(TypeError, match="float8 are not supported: use one of float32"):
+        SparseVector.empty(3, "float8")
 
 
 def test_rows() -> None:
@@ -75,6 +116,17 @@ def test_order_is_not_its_business() -> None:
         (([0, 1], [1.0], 2), ValueError, "2 indices and 1 values"),
         (([], np.empty((0, 0)), 2), ValueError, "must not be empty"),
         (([], [], -1), ValueError, "not be negative, not -1"),
+        (
+            ([0], np.ones(1, np.complex64), 2),
+            TypeError,
+            "complex64 are not .* float32, float64, .*",
+        ),
+        (([0], np.ones(1, ">f4"), 2), TypeError, ">f4 are not supported"),
+        (([0], [True], 2), TypeError, "bool are not supported"),
+        (([0], ["1"], 2), TypeError, "are not supported"),
+        (([0], [1e39], 2), ValueError, "float32, and one is beyond that: pass numpy.asarray"),
+        (([], [], 2**48 + 1), ValueError, r"2\*\*48 elements, not 281474976710657 positions of 1"),
+        (([], np.empty((0, 3)), 2**47), ValueError, "positions of 3"),
         (([], [], 2.7), TypeError, ""),
         (([], [], "7"), TypeError, ""),
         (([], [], None), TypeError, ""),
