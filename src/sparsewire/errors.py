@@ -21,7 +21,7 @@ class PeerLost(Error):
         self.op = op
         self.seq = seq
         who = f"rank {rank}" if rank >= 0 else "an aggregator"
-        self.message = message or f"lost {who}, in {op} (operation {seq}). {_SEE_LOG}"
+        self.message = message or f"lost {who}, in {op} (operation {seq}). {_after_loss('', rank)}"
         super().__init__(self.message)
 
     def __reduce__(self) -> tuple[type[PeerLost], tuple[int, str, int, str]]:
@@ -88,7 +88,9 @@ class CompressError(Error, ValueError):
 
 
 _NAMELESS = "out of memory"
-_SEE_LOG = "Its own log has the first error; restart the job."
+_LEFT_EARLY = "closed its communicator"
+_SILENT = "no sign of life"
+_GO_ON = "Then restart the job, or have the ranks that are left make a new communicator, or group."
 _BY_CODE: dict[str, tuple[type[Error], str]] = {
     "timeout": (Timeout, "Find out what they wait for, or allow a longer timeout with timeout=."),
     "protocol": (ProtocolError, "Do all ranks run the same version of sparsewire?"),
@@ -99,6 +101,19 @@ _BY_CODE: dict[str, tuple[type[Error], str]] = {
     "aborted": (Error, "Restart the job."),
     "closed": (Error, "Make a new one with sparsewire.init()."),
 }
+
+
+def _after_loss(what: str, rank: int) -> str:
+    """What to do about somebody who went away, by what is known of that."""
+    if rank < 0:
+        return "Start the aggregator again, and then the job."
+    if _LEFT_EARLY in what:
+        why = "All ranks must make the same number of calls."
+    elif _SILENT in what:
+        why = "That process was stopped, or its host is dead or cut off."
+    else:
+        why = "Find out how that process ended: one that was killed left no error in a log."
+    return f"{why} {_GO_ON}"
 
 
 def from_failure(failure: Failure, first_operation: int = 0, site: CallSite | None = None) -> Error:
@@ -113,7 +128,7 @@ def from_failure(failure: Failure, first_operation: int = 0, site: CallSite | No
     who = f"rank {failure.rank}: " if is_nameless else ""
     what = f"{who}{failure.message}, in {failure.op} (operation {seq})."
     if failure.code == "peer_lost":
-        return PeerLost(failure.rank, failure.op, seq, f"{what} {_SEE_LOG}")
+        return PeerLost(failure.rank, failure.op, seq, f"{what} {_after_loss(what, failure.rank)}")
     if failure.code == "mismatch" and site:
         what += f" This rank called it from site {site.number}: {site.text}."
     kind, advice = _BY_CODE[failure.code]

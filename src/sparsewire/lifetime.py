@@ -24,6 +24,17 @@ Close = Callable[[], None]
 
 _open: list[Close] = []
 _owned: weakref.WeakKeyDictionary[object, str] = weakref.WeakKeyDictionary()
+_parts: weakref.WeakKeyDictionary[object, str] = weakref.WeakKeyDictionary()
+
+COMMUNICATOR = "communicator"
+PROCESS_GROUP = "process group"
+_ADVICE = {
+    COMMUNICATOR: "use it there, or have this process call sparsewire.init itself",
+    PROCESS_GROUP: (
+        'use it there, or start processes by the method "spawn"; a child that is a rank itself '
+        "calls torch.distributed.destroy_process_group, and then init_process_group"
+    ),
+}
 
 Owned = TypeVar("Owned")
 
@@ -65,12 +76,25 @@ def disown_in_child(thing: Owned, how: str = "disown") -> Owned:
     return thing
 
 
+def is_part(thing: object, whole: str) -> None:
+    """Have errors in a child speak of the `whole` that users know, in the place of `thing`."""
+    _parts[thing] = whole
+
+
 def _disown_all() -> None:
     _open.clear()  # What a child inherits is its parent's to close.
     with contextlib.ExitStack() as all_of_them:
         for thing, how in list(_owned.items()):
-            all_of_them.callback(getattr(thing, how))
+            all_of_them.callback(_disown, thing, how)
         _owned.clear()
+
+
+def _disown(thing: object, how: str) -> None:
+    getattr(thing, how)()
+    if thing in _parts:
+        for stand_in in vars(thing).values():
+            if isinstance(stand_in, Inherited):
+                stand_in.stands_for(_parts[thing])
 
 
 os.register_at_fork(after_in_child=_disown_all)
@@ -82,16 +106,22 @@ def never_free(thing: object) -> None:
 
 
 class Inherited:
-    """Stands in a child for what belongs to its parent: every use raises Error."""
+    """Stands in a child for what belongs to its parent: every use raises Error.
+
+    `what` is a communicator or a process group, by the names above.
+    """
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._parent = os.getppid()
 
+    def stands_for(self, what: str) -> None:
+        self._what = what
+
     def refuse(self) -> NoReturn:
         raise Error(
             f"this {self._what} belongs to the parent process {self._parent}, which forked this "
-            f"one: use it there, or have this process call sparsewire.init itself"
+            f"one: {_ADVICE[self._what]}"
         )
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -43,7 +43,22 @@ def is_refused(call):
     try:
         call()
     except sparsewire.Error as error:
-        return "belongs to the parent process" in str(error)
+        told = str(error)
+        return (
+            "this process group belongs to the parent process" in told
+            and 'the method "spawn"' in told
+            and "init_process_group" in told
+            and "sparsewire.init" not in told
+        )
+
+def becomes_a_rank():
+    # As the error says.
+    dist.destroy_process_group()
+    dist.init_process_group("sparsewire", store=dist.HashStore(), rank=0, world_size=1)
+    x = torch.ones(3)
+    dist.all_reduce(x)
+    dist.destroy_process_group()
+    return x.tolist() == [1, 1, 1]
 
 child = os.fork()
 if child == 0:
@@ -53,7 +68,7 @@ if child == 0:
         lambda: dist.all_gather([torch.ones(3), torch.ones(3)], torch.ones(3), group=other),
         work.wait,
     ]
-    sys.exit(5 if all([is_refused(call) for call in calls]) else 6)
+    sys.exit(5 if all([is_refused(call) for call in calls]) and becomes_a_rank() else 6)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
 work.wait()
 dist.barrier()

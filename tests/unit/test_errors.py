@@ -43,6 +43,27 @@ def test_peer_lost_names_rank_op_and_seq() -> None:
     assert str(error).startswith("what happened, in all_reduce (operation 7). ")
 
 
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        # Killed, as for want of memory, it has written nothing.
+        ("lost rank 3: connection reset", "one that was killed left no error in a log"),
+        ("lost rank 3: no sign of life for 30.0 s", "stopped, or its host is dead or cut off"),
+        ("rank 3 closed its communicator after 5 operations", "make the same number of calls"),
+    ],
+)
+def test_what_to_do_about_a_loss_follows_from_what_is_known(message: str, says: str) -> None:
+    told = str(errors.from_failure(Failure("peer_lost", message, rank=3)))
+    assert says in told
+    assert "its own log has" not in told.lower()
+    assert "or have the ranks that are left make a new communicator" in told
+
+
+def test_a_lost_aggregator_is_to_be_started_again() -> None:
+    told = str(errors.from_failure(Failure("peer_lost", "lost aggregator h:1", rank=-1)))
+    assert told.endswith("Start the aggregator again, and then the job.")
+
+
 def test_peer_lost_has_a_message_of_its_own() -> None:
     assert "lost rank 2, in barrier (operation 5)" in str(errors.PeerLost(2, "barrier", 5))
     assert "an aggregator" in str(errors.PeerLost(-1, "barrier", 5))

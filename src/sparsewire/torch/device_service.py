@@ -10,7 +10,7 @@ import torch
 from torch._C._distributed_c10d import PrefixStore, Store
 
 import sparsewire
-from sparsewire.lifetime import Inherited, never_free
+from sparsewire.lifetime import PROCESS_GROUP, Inherited, never_free
 from sparsewire.staged import refuse_capture
 from sparsewire.torch import host_level
 from sparsewire.torch.device_identities import DeviceIdentities
@@ -90,7 +90,7 @@ class DeviceService:
         self._making = threading.Lock()
         if self._path is not None:
             never_free(self._path)
-        self._path, self._inherited = None, Inherited("process group")
+        self._path, self._inherited = None, Inherited(PROCESS_GROUP)
 
     def _connect(self, device: torch.device) -> DevicePath:
         communicator = self._meet("device", self._communicator.rank, self._communicator.world_size)

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from sparsewire.device.accelerator import ACCELERATORS
-from sparsewire.lifetime import Inherited, never_free
+from sparsewire.lifetime import PROCESS_GROUP, Inherited, never_free
 from sparsewire.meeting.sockets import local_address
 from sparsewire.torch import first_calls
 from sparsewire.torch.first_calls import FirstCalls
@@ -159,7 +159,7 @@ class InnerBackends:
         for backend in self._made.values():
             # It would wait for threads that are not here.
             never_free(backend)
-        self._made, self._gone = {}, Inherited("process group")
+        self._made, self._gone = {}, Inherited(PROCESS_GROUP)
         self._making = threading.Lock()
 
 

@@ -21,7 +21,14 @@ import sparsewire
 from sparsewire.autoload import NAME
 from sparsewire.device.accelerator import ACCELERATORS, is_on_device
 from sparsewire.errors import Error
-from sparsewire.lifetime import close_at_exit, closes_now, disown_in_child, never_free
+from sparsewire.lifetime import (
+    PROCESS_GROUP,
+    close_at_exit,
+    closes_now,
+    disown_in_child,
+    is_part,
+    never_free,
+)
 from sparsewire.torch import engine_path
 from sparsewire.torch.device_path import DevicePath
 from sparsewire.torch.device_queue import Handle, Prepare
@@ -84,6 +91,7 @@ class Member(Forwarding):
             PrefixStore("messages", store), rank, size, lambda: self._seconds(_OF_THE_GROUP)
         )
         close_at_exit(self.shutdown)
+        is_part(self.communicator, PROCESS_GROUP)
         disown_in_child(self)
         self._present(timeout)
 

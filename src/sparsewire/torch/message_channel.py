@@ -18,7 +18,7 @@ from torch._C._distributed_c10d import Store
 import sparsewire
 from sparsewire.compress.message import framed, unframed
 from sparsewire.errors import Error
-from sparsewire.lifetime import Inherited, never_free
+from sparsewire.lifetime import PROCESS_GROUP, Inherited, never_free
 from sparsewire.staged import refuse_capture
 from sparsewire.torch.device_queue import DeviceQueue, Handle, Prepare
 
@@ -67,7 +67,7 @@ class MessageChannel:
         if self._queue is not None:
             never_free(self._queue)
         self._communicator, self._queue = None, None
-        self._inherited = Inherited("process group")
+        self._inherited = Inherited(PROCESS_GROUP)
 
     def _connected(self) -> tuple[sparsewire.Communicator, DeviceQueue]:
         if self._inherited is not None:
