@@ -185,11 +185,11 @@ def _densities(nonzero: npt.NDArray[np.bool_], together: int, ranks: Ranks) -> t
     def decide(said: list[bytes]) -> bytes:
         masks = np.stack([np.frombuffer(mask, np.uint8) for mask in said])
         unions = np.bitwise_or.reduceat(masks, range(0, ranks.size, together))
-        mean = float(np.mean([_marked(union) for union in unions]))
-        union = _marked(np.bitwise_or.reduce(unions))
+        mean = float(np.mean([marked(union) for union in unions]))
+        union = marked(np.bitwise_or.reduce(unions))
         return np.array([mean, union]).tobytes()
 
-    def _marked(mask: npt.NDArray[np.uint8]) -> float:
+    def marked(mask: npt.NDArray[np.uint8]) -> float:
         return float(np.unpackbits(mask, count=len(nonzero)).mean())
 
     mean, union = np.frombuffer(ranks.agree(np.packbits(nonzero).tobytes(), decide))
