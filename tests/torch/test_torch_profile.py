@@ -95,10 +95,10 @@ def test_densities_are_those_of_the_gradients(two: Ranks, tmp_path: Path, sparse
             (5, False),
         ]
         for step in each.steps:
-            checked(step, sparse)
+            checked(step)
 
 
-def checked(step: Step, sparse: bool) -> None:
+def checked(step: Step) -> None:
     table, head = bucket_of(step, 0), bucket_of(step, 1)
     assert (table.elements, table.bytes) == (ROWS * WIDTH, 4 * ROWS * WIDTH)
     times = [table.ready_s, table.communication_begin_s, table.communication_end_s]
@@ -109,10 +109,11 @@ def checked(step: Step, sparse: bool) -> None:
         return
     assert (table.element_density, table.block_density) == (2 / ROWS, 2 / ROWS)
     assert table.union_block_density == 3 / ROWS
-    assert table.union_element_density == (None if sparse else 3 / ROWS)
+    assert table.union_element_density == 3 / ROWS
     assert (head.block_density, head.union_block_density) == (1, 1)
     of_table = next(each for each in step.parameters if each.parameter == 0)
     assert (of_table.element_density, of_table.block_density) == (2 / ROWS, 2 / ROWS)
+    assert (of_table.row_density, of_table.union_row_density) == (2 / ROWS, 3 / ROWS)
 
 
 def test_traces_have_the_masks(two: Ranks, tmp_path: Path) -> None:

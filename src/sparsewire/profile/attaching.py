@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import logging
+import math
 import os
 import platform
 import sys
@@ -19,12 +20,16 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sparsewire.errors import InputError
+from sparsewire.profile import machine
 from sparsewire.profile.company import Company
+from sparsewire.profile.ending import Ending
 from sparsewire.profile.marks import BLOCK
 from sparsewire.profile.observer import Observer
+from sparsewire.profile.optimizer_tap import OptimizerTap
 from sparsewire.profile.output import Output
 from sparsewire.profile.plan import DIRECTORY, Plan
 from sparsewire.profile.recorded import Parameter, RankProfile
+from sparsewire.profile.table_tap import TableTap, table_classes
 from sparsewire.profile.taps import GradientTap, GroupTap, HookTap
 
 _logger = logging.getLogger(__name__)
@@ -121,8 +126,17 @@ def _begin(model: nn.Module, plan: Plan) -> Profile:
     group: Any = model.process_group if is_ddp else None
     output = Output(plan, _described(model, named, group))
     company = _joined(group, plan)
-    observer = Observer(model, parameters, plan, output, company)
+    widths = {
+        number: math.prod(told.shape[1:])
+        for number, told in enumerate(output.profile.parameters)
+        if told.table
+    }
+    observer = Observer(model, parameters, widths, plan, output, company)
     numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
+    optimizers = OptimizerTap(numbers, observer)
+    observer.observe(optimizers)
+    observer.observe(TableTap(model, numbers, observer))
+    observer.before_end(Ending(parameters, widths, output, optimizers).tell)
     if is_ddp:
         observer.observe(GroupTap(model, numbers, observer))
         observer.observe(HookTap(model, numbers, observer))
@@ -164,6 +178,7 @@ def _described(model: nn.Module, named: dict[str, torch.Tensor], group: Any) -> 
         for module in model.modules()
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse
     }
+    classes = table_classes(model)
     return RankProfile(
         rank=0 if group is None else group.rank(),
         world_size=1 if group is None else group.size(),
@@ -178,8 +193,12 @@ def _described(model: nn.Module, named: dict[str, torch.Tensor], group: Any) -> 
                 list(parameter.shape),
                 str(parameter.dtype).removeprefix("torch."),
                 id(parameter) in sparse,
+                classes.get(id(parameter)),
             )
             for name, parameter in named.items()
         ],
         steps=[],
+        machine=machine.identity(),
+        cores=machine.cores(),
+        views=bool(getattr(model, "gradient_as_bucket_view", False)),
     )

@@ -27,7 +27,7 @@ def read_fields(kind: type[T], value: Any, where: str = "") -> T:
         name = f"{where}.{field.name}" if where else field.name
         if field.name in value:
             found[field.name] = _read(kinds[field.name], value[field.name], name)
-        elif field.default is MISSING:
+        elif field.default is MISSING and field.default_factory is MISSING:
             raise FieldError(f"{name} is missing")
     return kind(**found)
 

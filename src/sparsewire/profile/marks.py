@@ -52,6 +52,11 @@ class Marks:
         padded[: end - begin] = self._padded[begin:end]
         return Marks(end - begin, padded)
 
+    def row_share(self, width: int) -> float:
+        """The share of rows of so many elements that are not zero; waits for the device."""
+        rows = self.bytes.view(-1, width)
+        return int(rows.any(1).count_nonzero()) / max(1, len(rows))
+
     def counts(self) -> torch.Tensor:
         """Non-zeros of each block, int32, shape (blocks,), on the device."""
         # Eight bytes are added at once: up to 32 ones in each do not overflow.

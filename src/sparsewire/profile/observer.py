@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from sparsewire.profile.clock import Moment, clock_of
+from sparsewire.profile.clock import Clock, Moment, clock_of
 from sparsewire.profile.company import Company, Message
 from sparsewire.profile.guard import Guard
 from sparsewire.profile.output import Output
 from sparsewire.profile.plan import Plan
 from sparsewire.profile.schedule import Phase, Schedule
-from sparsewire.profile.step_record import Noted, StepRecord, Vector
+from sparsewire.profile.step_record import Layout, Noted, StepRecord, Vector
 from sparsewire.profile.taps import Tap
 
 _logger = logging.getLogger(__name__)
@@ -34,22 +34,27 @@ class State(Enum):
 
 
 class Observer:
-    """`company` is None for a model that is on one rank alone."""
+    """`widths` are those of the rows of tables, by the numbers of their parameters.
+
+    `company` is None for a model that is on one rank alone.
+    """
 
     def __init__(
         self,
         module: torch.nn.Module,
         parameters: Sequence[torch.Tensor],
+        widths: Mapping[int, int],
         plan: Plan,
         output: Output,
         company: Company | None,
     ) -> None:
         self._schedule, self._output, self._company = Schedule(plan), output, company
-        self._sizes = [parameter.numel() for parameter in parameters]
+        self._layout = Layout([parameter.numel() for parameter in parameters], widths)
         self._device = parameters[0].device
         self._clock = clock_of(self._device)
         self._state = State.waiting
         self._taps: list[Tap] = []
+        self._ending: Callable[[Clock | None], None] = lambda clock: None
         self._number, self._in_backward = -1, False
         self._record: StepRecord | None = None
         self._costs: list[float] = []
@@ -83,6 +88,16 @@ class Observer:
             self._state = State.failed
             self._end_if_alone()
 
+    def before_end(self, ending: Callable[[Clock | None], None]) -> None:
+        """Have something done at the end; with the clock where all ranks are behind one step."""
+        self._ending = ending
+
+    def _rehearse(self) -> None:
+        if self._state is State.recording:
+            with self.guarded():
+                self._clock.settle()
+                self._ending(self._clock)
+
     def close(self) -> None:
         """Observe no more, and write what there is. Idempotent."""
         if self._state is State.over:
@@ -94,6 +109,7 @@ class Observer:
             for tap in self._taps:
                 tap.remove()
             if not failed:
+                self._ending(None)
                 self._output.save()
 
     # What the model tells.
@@ -136,6 +152,7 @@ class Observer:
 
     def _begin_step(self, phase: Phase) -> None:
         if phase is Phase.over:
+            self._rehearse()
             self.close()
             return
         if self._schedule.is_first(self._number):
@@ -144,7 +161,7 @@ class Observer:
             for tap in self._taps:
                 tap.begin()
             sampled = phase is Phase.sampled
-            self._record = StepRecord(self._number, self._clock, self._sizes, sampled=sampled)
+            self._record = StepRecord(self._number, self._clock, self._layout, sampled=sampled)
 
     def _start(self) -> None:
         # All ranks have summed gradients since they made their models, so each has joined by now.
@@ -235,6 +252,14 @@ class Observer:
         with self.guarded():
             return record.ready(vector, parameters, self._clock.now() if ready is None else ready)
         return None
+
+    def passed(self, parameter: int, begin: Moment) -> None:
+        if self._record is not None:
+            self._record.tables.append((parameter, begin, self._clock.now()))
+
+    def updated(self, begin: Moment) -> None:
+        if self._record is not None:
+            self._record.optimizers.append((begin, self._clock.now()))
 
     def sent(self, noted: Noted | None, future: Callable[[], Any]) -> None:
         if noted is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from sparsewire.errors import InputError
 from sparsewire.profile import recorded, trace
@@ -49,6 +51,15 @@ class Output:
                 f"nothing can be written to {directory} ({error.strerror}): "
                 "give another directory, or set SPARSEWIRE_PROFILE to one"
             ) from None
+
+    @property
+    def profile(self) -> RankProfile:
+        """What there is so far."""
+        return self._profile
+
+    def tell(self, **found: Any) -> None:
+        """Note what is known at the end alone: fields of the rank's profile."""
+        self._profile = replace(self._profile, **found)
 
     def add(self, step: Step) -> None:
         """Keep a step, and write all from time to time."""

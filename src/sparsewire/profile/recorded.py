@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from sparsewire.errors import InputError
@@ -19,21 +19,40 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Parameter:
-    """One of the model's; `sparse` where its gradients are sparse tensors."""
+    """One of the model's; `sparse` where its gradients are sparse tensors.
+
+    `table` is the class that looks rows up in it, "Embedding" or "EmbeddingBag", where that one
+    takes `sparse=True`, and else None.
+    """
 
     name: str
     shape: list[int]
     dtype: str
     sparse: bool
+    table: str | None = None
 
 
 @dataclass(frozen=True)
 class ParameterDensity:
-    """What of the gradient of the parameter with this index is not zero, on this rank."""
+    """What of the gradient of the parameter with this index is not zero, on this rank.
+
+    Of tables also which rows are not, here and in the union of all ranks.
+    """
 
     parameter: int
     element_density: float | None = None
     block_density: float | None = None
+    row_density: float | None = None
+    union_row_density: float | None = None
+
+
+@dataclass(frozen=True)
+class Span:
+    """When a backward pass made the gradient of a table, and put it into its bucket."""
+
+    parameter: int
+    begin_s: float
+    end_s: float
 
 
 @dataclass(frozen=True)
@@ -62,6 +81,7 @@ class Step:
     """From the beginning of one backward pass to that of the next.
 
     `backward_s` ends with the backward pass or the last bucket's communication, the later one.
+    Optimizers begin behind it, and take `optimizer_s` in all; None where none was seen.
     """
 
     step: int
@@ -70,11 +90,60 @@ class Step:
     sampled: bool
     buckets: list[Bucket]
     parameters: list[ParameterDensity]
+    tables: list[Span] = field(default_factory=list)
+    optimizer_begin_s: float | None = None
+    optimizer_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """The class of an optimizer, and which parameters it steps, by their indices."""
+
+    name: str
+    parameters: list[int]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What some rows of a table take: so long in any case, and so long for each."""
+
+    base_s: float
+    row_s: float
+
+    def of(self, rows: float) -> float:
+        """Seconds."""
+        return self.base_s + rows * self.row_s
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a table would take with `sparse=True`, timed on a scratch table by all ranks at once.
+
+    `coalesce` is to sort rows and add up equal ones, `update` what `optimizer` does to rows.
+    """
+
+    parameter: int
+    optimizer: str
+    coalesce: Cost
+    update: Cost
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Seconds a byte, all ranks at once: to copy it, to fill it where it is new, to free it."""
+
+    copy_byte_s: float
+    fill_byte_s: float
+    free_byte_s: float
 
 
 @dataclass(frozen=True)
 class RankProfile:
-    """What one rank recorded; `block` is how many elements a block has."""
+    """What one rank recorded; `block` is how many elements a block has.
+
+    Ranks with the same `machine` share its `cores`. `views` says whether gradients lie in the
+    buckets, so that nothing is copied out of them.
+    """
 
     rank: int
     world_size: int
@@ -87,6 +156,12 @@ class RankProfile:
     steps: list[Step]
     link_bits_per_s: float | None = None
     version: int = VERSION
+    machine: str | None = None
+    cores: int | None = None
+    views: bool = False
+    optimizers: list[Optimizer] = field(default_factory=list)
+    memory: Memory | None = None
+    rehearsals: list[Rehearsal] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -155,5 +230,9 @@ def _buckets(profile: RankProfile) -> Iterator[Bucket]:
 def _indices(profile: RankProfile) -> Iterator[int]:
     for step in profile.steps:
         yield from (density.parameter for density in step.parameters)
+        yield from (span.parameter for span in step.tables)
+    for optimizer in profile.optimizers:
+        yield from optimizer.parameters
+    yield from (rehearsal.parameter for rehearsal in profile.rehearsals)
     for bucket in _buckets(profile):
         yield from bucket.parameters

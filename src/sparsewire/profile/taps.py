@@ -98,7 +98,11 @@ class GroupTap:
         return None
 
     def sent(self, noted: Noted | None, work: Any) -> None:
-        self._sink.sent(noted, work.get_future)
+        with self._sink.guarded():
+            future = work.get_future()
+            if noted is not None and noted.counted and noted.result is None:
+                noted.future = future
+            self._sink.sent(noted, lambda: future)
 
 
 class ObservedGroup(dist.ProcessGroup):
