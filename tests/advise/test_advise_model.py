@@ -81,7 +81,8 @@ def test_buckets_go_one_by_one() -> None:
 def test_tables_go_by_themselves() -> None:
     model = Model(recorded(), FOUR)
     assert [table.name for table in model.tables] == ["embedding.weight"]
-    sparse = model.methods[2]
+    sparse = model.methods[3]
+    assert sparse.name == "sparse"
     parts = model.timeline_for(sparse).gradients
     assert [part.row_bytes for part in parts] == [None, 256]
     assert [part.count for part in parts] == [LAYER_SIZE, TABLE_SIZE]
@@ -106,7 +107,7 @@ def test_a_table_in_one_bucket_with_a_layer_leaves_the_layer() -> None:
             )
         joined.append(replace(step, buckets=[both]))
     model = Model(Recorded([replace(profile.ranks[0], steps=joined)]), FOUR)
-    table, rest = model.timeline_for(model.methods[2]).gradients
+    table, rest = model.timeline_for(model.methods[3]).gradients
     assert (table.count, rest.count) == (TABLE_SIZE, LAYER_SIZE)
     assert rest.blocks.union(1) == pytest.approx(1)
     assert rest.parameters == (LAYER_SIZE,)
@@ -140,7 +141,7 @@ def test_break_even_is_where_it_stops_to_pay() -> None:
 def test_the_range_holds_the_prediction_and_grows_with_doubt(asked: int) -> None:
     def width(recorded_ranks: int) -> float:
         model = Model(recorded(ranks=recorded_ranks), Network(1.0, asked))
-        row = model.on_link(1e8).rows[1]
+        row = model.on_link(1e8).rows[2]
         assert row.low_s <= row.step_s <= row.high_s
         return row.high_s / row.low_s
 
@@ -152,7 +153,9 @@ def test_steps_never_get_longer_with_bandwidth(bits_s: float, factor: float) -> 
     model = Model(recorded(ranks=2, steps=4), FOUR)
     for method in model.methods:
         faster, slower = model.median_s(method, bits_s * factor), model.median_s(method, bits_s)
-        assert model.computed_s <= faster <= slower * (1 + 1e-9)
+        assert faster <= slower * (1 + 1e-9)
+        if not method.splits:
+            assert faster >= model.computed_s
 
 
 def test_what_was_recorded_is_what_comes_back() -> None:
@@ -160,4 +163,4 @@ def test_what_was_recorded_is_what_comes_back() -> None:
     model = Model(recorded(), FOUR)
     payload = 4 * (LAYER_SIZE + TABLE_SIZE)
     bits_s = 1.5 * payload * 1.045 * 8 / (WAITED_S - READY_S[0])
-    assert model.median_s(model.methods[0], bits_s) == pytest.approx(FORWARD_S + WAITED_S, rel=0.02)
+    assert model.median_s(model.methods[0], bits_s) == pytest.approx(FORWARD_S + WAITED_S, rel=0.03)

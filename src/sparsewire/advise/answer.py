@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
+from sparsewire.advise.lean import leaned
 from sparsewire.advise.methods import Method, methods
 from sparsewire.advise.network import Network
 from sparsewire.advise.parameters import Seen, seen_parameters
 from sparsewire.advise.replay import step_s
+from sparsewire.advise.shared import recorded_crowd
 from sparsewire.advise.tables import with_sparse_tables
 from sparsewire.advise.timeline import Timeline, timeline_of
 from sparsewire.advise.transfers import Transfer
@@ -18,13 +21,16 @@ from sparsewire.errors import InputError
 from sparsewire.profile.recorded import Recorded
 
 PAYS = 1.05
-"""From this speed-up on a change is worth it."""
+"""Below this speed-up there is no difference that a prediction can tell."""
 
 LOSS_PAYS = 1.2
 """From this speed-up over the best of those that lose nothing, one that does is worth naming."""
 
-_UNSURE = 0.15
-"""Of a transfer's time, either way; and of how unions grow with the number of ranks."""
+MORE_HOSTS = (8, 16)
+"""Numbers of hosts that each row is told for, too."""
+
+_UNSURE_GROWTH = 0.15
+"""Of how unions grow with the number of ranks."""
 
 _SLOWEST, _FASTEST = 1e7, 1e11
 _POINTS = 51
@@ -32,7 +38,10 @@ _POINTS = 51
 
 @dataclass(frozen=True)
 class Row:
-    """One method on one link; `bytes` leave each host in a step."""
+    """One method on one link; `bytes` leave each host in a step.
+
+    `more_hosts` has the step among other numbers of hosts.
+    """
 
     method: Method
     step_s: float
@@ -40,6 +49,24 @@ class Row:
     high_s: float
     bytes: float
     speedup: float
+    more_hosts: dict[int, float] = field(default_factory=dict)
+
+
+class Gain(Enum):
+    """What a row's and another's range say of both; values are what programs read."""
+
+    pays = "pays"
+    may_pay = "may pay"
+    alike = "no difference"
+    loses = "does not pay"
+
+
+def gain(ours: Row, theirs: Row) -> Gain:
+    """Whether a row is faster than another: for certain only where their ranges lie apart."""
+    ratio = theirs.step_s / ours.step_s
+    if ratio >= PAYS:
+        return Gain.pays if ours.high_s < theirs.low_s else Gain.may_pay
+    return Gain.alike if ratio > 1 / PAYS else Gain.loses
 
 
 @dataclass(frozen=True)
@@ -61,15 +88,35 @@ class OnLink:
     @property
     def lossless(self) -> Row:
         """Of those that lose nothing the plainest that is about as fast as the fastest."""
+        return _plainest([row for row in self.rows if row.method.is_lossless])
+
+    @property
+    def without(self) -> Row:
+        """The best that needs no sparsewire: what sparsewire has to beat."""
+        return _plainest([row for row in self.rows if not row.method.needs_sparsewire])
+
+    @property
+    def ours(self) -> Row:
+        """The best of sparsewire's that loses nothing."""
         rows = [row for row in self.rows if row.method.is_lossless]
-        least_s = min(row.step_s for row in rows)
-        return next(row for row in rows if row.step_s <= PAYS * least_s)
+        return _plainest([row for row in rows if row.method.needs_sparsewire])
+
+    @property
+    def gain(self) -> Gain:
+        """What sparsewire itself gains, without loss."""
+        return gain(self.ours, self.without)
 
     @property
     def lossy(self) -> Row | None:
-        """The fastest of the others, where it is much faster than that."""
+        """The fastest of those that lose something, where it is faster for certain, and by far."""
         best = min((r for r in self.rows if not r.method.is_lossless), key=lambda row: row.step_s)
-        return best if self.lossless.step_s >= LOSS_PAYS * best.step_s else None
+        is_apart = gain(best, self.lossless) is Gain.pays
+        return best if is_apart and self.lossless.step_s >= LOSS_PAYS * best.step_s else None
+
+
+def _plainest(rows: Sequence[Row]) -> Row:
+    least_s = min(row.step_s for row in rows)
+    return next(row for row in rows if row.step_s <= PAYS * least_s)
 
 
 @dataclass(frozen=True)
@@ -90,13 +137,27 @@ class Model:
 
     def __init__(self, recorded: Recorded, network: Network) -> None:
         first = recorded.ranks[0]
+        self.recorded = recorded
         self.network = replace(network, on_device="nccl" in first.backend)
-        self.timeline = timeline_of(recorded)
         self.parameters = seen_parameters(recorded)
         self.tables: list[Seen] = [seen for seen in self.parameters if seen.looks_like_table]
-        self.methods = methods(first.backend, bool(self.tables))
-        self._split = with_sparse_tables(self.timeline, self.tables)
+        was_sparse = any(seen.is_sparse for seen in self.parameters)
+        self.methods = methods(first.backend, has_tables=bool(self.tables), was_sparse=was_sparse)
+        self.computing = self.network.crowd / (recorded_crowd(recorded) or self.network.crowd)
+        """How many times as long as recorded it takes to compute."""
+        dense = timeline_of(recorded)
+        lean = timeline_of(leaned(recorded, self.tables)) if self.tables else dense
+        split = with_sparse_tables(lean, self.tables, recorded)
+        self.timeline = dense.changed(self.computing, 0.0)
+        self._split = split.changed(self.computing, self._update_s(split) * self.network.crowd)
         self._unsure = _unsure_of_growth(len(recorded.ranks), self.network.all_ranks)
+
+    def _update_s(self, split: Timeline) -> float:
+        """What optimizers do to rows that any rank has touched, which were not recorded."""
+        parts = [part for part in split.gradients if part.row_costs is not None]
+        ranks = self.network.all_ranks
+        costs = [p.row_costs.update.of(p.rows(ranks)) for p in parts if p.row_costs]
+        return sum(costs) if self.tables else 0.0
 
     @property
     def computed_s(self) -> float:
@@ -121,6 +182,10 @@ class Model:
         """All methods on a link."""
         plain_s = self.median_s(self.methods[0], link_bits_s)
         return OnLink(link_bits_s, [self._row(m, link_bits_s, plain_s) for m in self.methods])
+
+    def with_hosts(self, hosts: int) -> Model:
+        """The same training on another number of hosts."""
+        return Model(self.recorded, replace(self.network, hosts=hosts))
 
     def curve(self, method: Method) -> Curve:
         """Its speed-up from 10 Mbit/s to 100 Gbit/s."""
@@ -148,8 +213,11 @@ class Model:
             low, high = (middle, high) if pays else (low, middle)
         return low
 
-    def _steps(self, method: Method, transfers: Sequence[Transfer]) -> list[float]:
-        return [step_s(each, transfers) for each in self.timeline_for(method).passes]
+    def _steps(
+        self, method: Method, transfers: Sequence[Transfer], computing: float = 1.0
+    ) -> list[float]:
+        passes = self.timeline_for(method).changed(computing, 0.0).passes
+        return [step_s(each, transfers) for each in passes]
 
     def _row(self, method: Method, link_bits_s: float, plain_s: float) -> Row:
         transfers = self.transfers(method, link_bits_s)
@@ -162,21 +230,16 @@ class Model:
 
     def _bound(self, method: Method, link_bits_s: float, sign: int, share: float) -> float:
         """A step that is short or long for its kind, whose transfers are as well."""
-        transfers = [
-            _scaled(transfer, 1 + sign * _UNSURE)
-            for transfer in self.transfers(method, link_bits_s, sign * self._unsure)
-        ]
-        return _quantile(self._steps(method, transfers), share)
+        unsure = method.unsure
+        found = self.transfers(method, link_bits_s, sign * self._unsure)
+        transfers = [transfer.scaled(1 + sign * unsure.sending) for transfer in found]
+        return _quantile(self._steps(method, transfers, 1 + sign * unsure.computing), share)
 
 
 def _unsure_of_growth(recorded_ranks: int, asked_ranks: int) -> float:
     if recorded_ranks == asked_ranks:
         return 0.0
-    return 1.0 if recorded_ranks == 1 else _UNSURE
-
-
-def _scaled(transfer: Transfer, factor: float) -> Transfer:
-    return replace(transfer, seconds=transfer.seconds * factor, hook_s=transfer.hook_s * factor)
+    return 1.0 if recorded_ranks == 1 else _UNSURE_GROWTH
 
 
 def _quantile(values: Sequence[float], share: float) -> float:
@@ -201,5 +264,17 @@ def answer(recorded: Recorded, network: Network, links_bits_s: Sequence[float]) 
     if not links_bits_s:
         raise InputError("no link is known: give one with --link, such as --link 10gbit")
     model = Model(recorded, network)
-    links = [model.on_link(link) for link in links_bits_s]
+    others = [model.with_hosts(hosts) for hosts in MORE_HOSTS if hosts != network.hosts]
+    links = [_with_more_hosts(model.on_link(link), others) for link in links_bits_s]
     return Answer(recorded, model, links, [model.curve(method) for method in model.methods[1:]])
+
+
+def _with_more_hosts(found: OnLink, others: Sequence[Model]) -> OnLink:
+    """The same, with what each row takes among other numbers of hosts."""
+
+    def told(row: Row) -> dict[int, float]:
+        return {
+            other.network.hosts: other.median_s(row.method, found.link_bits_s) for other in others
+        }
+
+    return replace(found, rows=[replace(row, more_hosts=told(row)) for row in found.rows])

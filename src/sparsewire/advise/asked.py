@@ -1,4 +1,4 @@
-"""What a prediction is asked for; what is not said is as it was recorded."""
+"""What a prediction is asked for, and what it is where that is not said."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from sparsewire.profile.recorded import Recorded
 _DEFAULT_LINKS = ("1gbit", "10gbit", "100gbit")
 
 
-def asked_network(
-    recorded: Recorded, hosts: int | None, ranks: int | None, cores: int | None
-) -> Network:
-    """So many hosts with so many ranks each; the link is not said here."""
-    per_host = ranks or max(1, recorded.ranks[0].local_world_size)
+def asked_network(recorded: Recorded, hosts: int | None, ranks: int, cores: int | None) -> Network:
+    """So many hosts with so many ranks each, 1 by default; the link is not said here.
+
+    By default there are as many hosts as the recorded ranks need.
+    """
+    per_host = ranks
     recorded_hosts = max(1, round(len(recorded.ranks) / per_host))
     return Network(1.0, hosts or recorded_hosts, per_host, cores)
 

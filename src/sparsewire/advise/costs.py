@@ -38,6 +38,10 @@ GLOO_BYTE_S = 1.0e-9
 CALL_S = 0.2e-3
 """A call of sparsewire that moves next to nothing."""
 
+GLOO_PAUSES = 1.025
+"""Gloo's ring waits between its steps: of the record `workload-training-100mbit`, where links are
+busy nearly all the time."""
+
 GLOO_HOP_S = 60e-6
 """A step of gloo's ring that moves next to nothing; there are 2 (n - 1)."""
 
@@ -59,6 +63,13 @@ hooks are a thread's processor time in a training by 4 ranks."""
 
 FEEDBACK_SETTLE_BYTE_S = 0.75e-9
 """Put the mean in place of the gradient, and remember what was not sent."""
+
+BUFFERED_BYTES = 7e5
+"""A message up to this size, given by each of 4 ranks to all others at 100 Mbit/s, takes 1.1 times
+what the links need,"""
+
+HALF_BUFFERED_BYTES = 2e6
+"""up to this one twice, and a larger one four times."""
 
 DIANA_BITS = 1.1
 """Of qsgd:7, per normally distributed element: an entropy code of 15 levels, so below 4 bits."""
@@ -83,3 +94,24 @@ INDEX_BYTES = 8
 
 ROW_BYTES = 4
 """Of a row's position as sparsewire sends it, at most."""
+
+FILL_BYTE_S = 0.7e-9
+"""New memory for a byte of a gradient, with zeros, where a profile does not tell."""
+
+MOVE_BYTE_S = 0.2e-9
+"""To copy a byte of it, the same."""
+
+COALESCE_BASE_S = 0.05e-3
+"""To sort the rows of a sparse tensor, and to add up equal ones, where a profile does not tell,"""
+
+COALESCE_ROW_S = 0.1e-6
+"""for each row,"""
+
+COALESCE_BYTE_S = 0.4e-9
+"""and for each byte of it."""
+
+UPDATE_BASE_S = 0.3e-3
+"""An optimizer's step over rows, the same."""
+
+UPDATE_BYTE_S = {"SGD": 1.5e-9, "Adagrad": 6e-9, "SparseAdam": 12e-9}
+"""Of the rows of a sparse gradient, by the optimizer."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from sparsewire.advise import costs
 from sparsewire.advise.density import Overlap, element_share
+from sparsewire.advise.rows import RowCosts
 
 
 @dataclass(frozen=True)
@@ -13,7 +14,8 @@ class Gradient:
     """Of one bucket, or of a part of it; `blocks` and `elements` tell how dense unions are.
 
     `payload` is the bytes of all elements, `parameters` how many elements each parameter has.
-    `row_bytes` is how many bytes a row has where the gradient is a sparse tensor, else None.
+    Where the gradient is a sparse tensor, `row_bytes` is how many bytes a row has, `elements` tells
+    of rows, and `row_costs` what they take.
     """
 
     payload: float
@@ -22,11 +24,20 @@ class Gradient:
     elements: Overlap
     parameters: tuple[int, ...]
     row_bytes: float | None = None
+    row_costs: RowCosts | None = None
 
     @property
     def count(self) -> float:
         """Elements."""
         return self.payload / self.item_bytes
+
+    def rows(self, ranks: float) -> float:
+        """Of a sparse tensor, how many the union of so many ranks has."""
+        return self.payload * self.elements.union(ranks) / (self.row_bytes or self.payload)
+
+    def coalesce_s(self, rows: float) -> float:
+        """Of a sparse tensor, to sort so many rows and add up equal ones, on one processor."""
+        return self.row_costs.coalesce.of(rows) if self.row_costs else 0.0
 
     @property
     def is_scanned(self) -> bool:

@@ -30,6 +30,11 @@ class Network:
         """Ranks that wait for one processor where all have to work at once."""
         return max(1.0, self.all_ranks / self.cores) if self.cores else 1.0
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether what computes and what sends are on the same processors."""
+        return self.cores is not None and self.all_ranks >= self.cores
+
     def wire_s(self, payload: float) -> float:
         """Seconds that so many bytes of a host take, one way."""
         return payload * costs.HEADERS * 8 / self.link_bits_s

@@ -64,8 +64,9 @@ def _legend(entries: Iterator[tuple[str, int]]) -> str:
 
 
 def _link_table(on_link: OnLink) -> str:
-    head = ("method", "step, ms", "speed-up", "exact", "range, ms", "sent per host, MB")
-    rows = (_row(row, row is on_link.fastest) for row in on_link.rows)
+    head = ["method", "step, ms", "speed-up", "exact", "range, ms", "sent per host, MB"]
+    head += [f"{hosts} hosts, ms" for hosts in on_link.plain.more_hosts]
+    rows = (_row(row, row is on_link.lossless) for row in on_link.rows)
     title = f"At {speed_text(on_link.link_bits_s)}"
     return _table(title, head, rows)
 
@@ -78,6 +79,7 @@ def _row(row: Row, is_best: bool) -> tuple[bool, Sequence[str]]:
         "yes" if row.method.is_lossless else "no",
         f"{number(row.low_s, 1e3)} to {number(row.high_s, 1e3)}",
         number(row.bytes, 1e-6),
+        *(number(step_s, 1e3) for step_s in row.more_hosts.values()),
     )
 
 

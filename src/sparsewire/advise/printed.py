@@ -31,6 +31,9 @@ def printed(answer: Answer) -> Iterator[RenderableType]:
         yield _table(on_link)
         yield words.verdict(on_link, answer)
     yield ""
+    yield "To mind:"
+    yield from (f"  {limit}" for limit in words.limits(answer))
+    yield ""
     yield from map(words.break_even_text, answer.curves)
     for row in words.chosen(answer):
         yield ""
@@ -39,14 +42,17 @@ def printed(answer: Answer) -> Iterator[RenderableType]:
         yield f"  Promised: {row.method.promise}"
         if row.method.watch:
             yield f"  To watch: {row.method.watch}"
-    yield ""
-    yield from words.limits(answer)
 
 
 def _table(on_link: OnLink) -> Table:
-    best = on_link.fastest
+    best = on_link.lossless
     title = f"at {speed_text(on_link.link_bits_s)}"
-    return table(_COLUMNS, on_link.rows, title, stands_out=lambda row: row is best)
+    columns = [*_COLUMNS, *map(_hosts_column, best.more_hosts)]
+    return table(columns, on_link.rows, title, stands_out=lambda row: row is best)
+
+
+def _hosts_column(hosts: int) -> Column[Row]:
+    return Column(f"{hosts} hosts\nms", lambda row: number(row.more_hosts[hosts], 1e3))
 
 
 def as_json(answer: Answer) -> dict[str, Any]:
@@ -80,6 +86,8 @@ def _link_json(on_link: OnLink, answer: Answer) -> dict[str, Any]:
         "methods": [_row_json(row) for row in on_link.rows],
         "fastest": on_link.fastest.method.name,
         "best_lossless": on_link.lossless.method.name,
+        "best_without_sparsewire": on_link.without.method.name,
+        "gain": on_link.gain.value,
         "worth_a_loss": on_link.lossy.method.name if on_link.lossy else None,
         "verdict": words.verdict(on_link, answer),
     }
@@ -94,6 +102,7 @@ def _row_json(row: Row) -> dict[str, Any]:
         "high_s": row.high_s,
         "bytes_per_host": row.bytes,
         "speedup": row.speedup,
+        "more_hosts_s": {str(hosts): step_s for hosts, step_s in row.more_hosts.items()},
         "promise": row.method.promise,
         "watch": row.method.watch,
     }

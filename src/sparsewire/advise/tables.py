@@ -8,15 +8,17 @@ from dataclasses import replace
 from sparsewire.advise.density import Overlap
 from sparsewire.advise.gradient import Gradient
 from sparsewire.advise.parameters import Seen
+from sparsewire.advise.rows import row_costs
 from sparsewire.advise.timeline import Pass, Timeline
+from sparsewire.profile.recorded import Recorded
 
 
-def with_sparse_tables(timeline: Timeline, tables: Sequence[Seen]) -> Timeline:
+def with_sparse_tables(timeline: Timeline, tables: Sequence[Seen], recorded: Recorded) -> Timeline:
     """Each table goes by itself when its bucket would have gone."""
     parts: list[list[Gradient]] = []
     for gradient, numbers in zip(timeline.gradients, timeline.members, strict=True):
         inside = [table for table in tables if table.number in numbers]
-        parts.append(list(_parts(gradient, inside)) if inside else [gradient])
+        parts.append(list(_parts(gradient, inside, recorded)) if inside else [gradient])
     passes = tuple(_spread(each, parts) for each in timeline.passes)
     gradients = tuple(part for of_bucket in parts for part in of_bucket)
     return replace(timeline, passes=passes, gradients=gradients, members=())
@@ -27,19 +29,28 @@ def _spread(recorded: Pass, parts: Sequence[Sequence[Gradient]]) -> Pass:
     return replace(recorded, ready=tuple(at for at, of_bucket in pairs for _ in of_bucket))
 
 
-def _parts(gradient: Gradient, tables: Sequence[Seen]) -> Iterator[Gradient]:
+def _parts(gradient: Gradient, tables: Sequence[Seen], recorded: Recorded) -> Iterator[Gradient]:
     for table in tables:
+        row_bytes = table.shape[1] * gradient.item_bytes
         yield replace(
             gradient,
             payload=table.size * gradient.item_bytes,
             blocks=gradient.blocks.of_density(table.blocks, 0.0),
-            elements=gradient.elements.of_density(table.elements, 0.0),
+            elements=_rows(gradient, table, len(recorded.ranks)),
             parameters=(table.size,),
-            row_bytes=table.shape[1] * gradient.item_bytes,
+            row_bytes=row_bytes,
+            row_costs=row_costs(recorded, table.number, row_bytes, table.optimizer),
         )
     left = gradient.count - sum(table.size for table in tables)
     if left > 0:
         yield _rest(gradient, tables, left)
+
+
+def _rows(gradient: Gradient, table: Seen, ranks: int) -> Overlap:
+    """Unions of rows as they were recorded; where they were not, they grow as the bucket's."""
+    if table.union_rows is not None:
+        return table.union_of(ranks)
+    return gradient.elements.of_density(table.rows, 0.0)
 
 
 def _rest(gradient: Gradient, tables: Sequence[Seen], left: float) -> Gradient:

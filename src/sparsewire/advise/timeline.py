@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 
 from sparsewire.advise.costs import DENSE_BLOCKS
 from sparsewire.advise.density import Overlap
 from sparsewire.advise.gradient import Gradient
-from sparsewire.advise.parameters import density_of, mean
+from sparsewire.advise.parameters import density_of, mean, seen_parameters
+from sparsewire.advise.rows import row_costs
+from sparsewire.advise.shared import Stolen
 from sparsewire.errors import InputError
 from sparsewire.profile.recorded import Bucket, Recorded, Step
 
@@ -28,6 +30,11 @@ class Pass:
     ready: tuple[float, ...]
     end: float
 
+    def changed(self, factor: float, more_s: float) -> Pass:
+        """One that computes for so many times as long, and so much longer before it begins."""
+        ready = tuple(more_s + factor * at for at in self.ready)
+        return Pass(ready, more_s + factor * self.end)
+
 
 @dataclass(frozen=True)
 class Timeline:
@@ -40,6 +47,10 @@ class Timeline:
     gradients: tuple[Gradient, ...]
     members: tuple[tuple[int, ...], ...]
 
+    def changed(self, factor: float, more_s: float) -> Timeline:
+        """With all passes changed so."""
+        return replace(self, passes=tuple(each.changed(factor, more_s) for each in self.passes))
+
 
 def timeline_of(recorded: Recorded) -> Timeline:
     """Raises InputError where no step, or no density, was recorded."""
@@ -51,8 +62,9 @@ def timeline_of(recorded: Recorded) -> Timeline:
     plain = [steps for steps in alike if not steps[0].sampled]
     timed = plain if len(plain) >= _WARM_STEPS else alike
     last = alike[-1][0].buckets
+    stolen = Stolen(recorded)
     return Timeline(
-        passes=tuple(map(_pass_of, timed)),
+        passes=tuple(_pass_of(steps, stolen) for steps in timed),
         gradients=tuple(_Seen(recorded, alike, at).gradient() for at in range(len(last))),
         members=tuple(tuple(bucket.parameters) for bucket in last),
     )
@@ -71,19 +83,23 @@ def _layout(step: Step) -> list[tuple[int, list[int]]]:
     return [(bucket.bytes, bucket.parameters) for bucket in step.buckets]
 
 
-def _pass_of(steps: Sequence[Step]) -> Pass:
+def _pass_of(steps: Sequence[Step], stolen: Stolen) -> Pass:
     """Ranks go on together at the end of a step; a bucket waits for the last of them."""
-    of_ranks = [_own_pass(step) for step in steps]
+    of_ranks = [_own_pass(step, stolen) for step in steps]
     ready = zip(*(each.ready for each in of_ranks), strict=True)
     return Pass(tuple(map(max, ready)), max(each.end for each in of_ranks))
 
 
-def _own_pass(step: Step) -> Pass:
-    """What follows the last transfer is before the next backward pass, whatever it belongs to."""
+def _own_pass(step: Step, stolen: Stolen) -> Pass:
+    """What follows the last transfer is before the next backward pass, whatever it belongs to.
+
+    What gloo took of the backward pass is left out.
+    """
     sent = max(bucket.communication_end_s for bucket in step.buckets)
     before = max(0.0, step.duration_s - sent)
     # Buckets go in their order.
-    ready = tuple(before + at for at in accumulate((b.ready_s for b in step.buckets), max))
+    moments = accumulate((b.ready_s for b in step.buckets), max)
+    ready = tuple(before + at - stolen.before(step, at) for at in moments)
     return Pass(ready, ready[-1])
 
 
@@ -113,13 +129,30 @@ class _Seen:
             if united is None
             else Overlap.of(_known(elements), united, self._ranks, full_elements)
         )
+        row_bytes = self._row_bytes()
+        if row_bytes is not None:
+            return self._sparse(row_bytes, overlap)
         return Gradient(
             payload=bucket.bytes,
             item_bytes=max(1, bucket.bytes // bucket.elements),
             blocks=overlap,
             elements=by_element,
             parameters=tuple(self._sizes.values()),
-            row_bytes=self._row_bytes(),
+        )
+
+    def _sparse(self, row_bytes: float, blocks: Overlap) -> Gradient:
+        """Of a table that was recorded with `sparse=True`; it has its bucket to itself."""
+        bucket = self._buckets[0]
+        table = seen_parameters(self._recorded)[bucket.parameters[0]]
+        known = table.union_rows is not None
+        return Gradient(
+            payload=bucket.bytes,
+            item_bytes=max(1, bucket.bytes // bucket.elements),
+            blocks=blocks,
+            elements=table.union_of(self._ranks) if known else blocks.of_density(table.rows, 0.0),
+            parameters=tuple(self._sizes.values()),
+            row_bytes=row_bytes,
+            row_costs=row_costs(self._recorded, table.number, row_bytes, table.optimizer),
         )
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparsewire.advise import costs
 from sparsewire.advise.gradient import Gradient
@@ -15,25 +15,51 @@ from sparsewire.measure.wire_limit import Share, colocated_bytes
 class Transfer:
     """`bytes` leave each host, and as many come; it takes `seconds`, and nothing else goes on then.
 
-    For `hook_s` before them the backward pass stands still.
+    For `hook_s` before them the backward pass stands still. Where ranks share processors, what is
+    computed meanwhile loses `stolen_s` of these seconds.
     """
 
     bytes: float
     seconds: float
     hook_s: float = 0.0
+    stolen_s: float = 0.0
+
+    def scaled(self, factor: float) -> Transfer:
+        """One that takes so many times as long."""
+        return Transfer(
+            self.bytes, self.seconds * factor, self.hook_s * factor, self.stolen_s * factor
+        )
 
 
 Way = Callable[[Gradient, Network], Transfer]
 
 
 def ring(gradient: Gradient, network: Network) -> Transfer:
-    """Gloo's and NCCL's: a ring over all ranks; sparse tensors go whole from each to each."""
+    """Gloo's and NCCL's: a ring over all ranks, or for sparse tensors, `gathered`."""
+    if gradient.row_bytes is not None:
+        return gathered(gradient, network)
     n = network.all_ranks
-    if gradient.row_bytes is None:
-        moved, hops = 2 * (n - 1) / n * gradient.payload, 2 * (n - 1)
-    else:
-        rows = gradient.payload * gradient.elements.union(1) / gradient.row_bytes
-        moved, hops = (n - 1) * rows * (costs.INDEX_BYTES + gradient.row_bytes), n - 1
+    moved = 2 * (n - 1) / n * gradient.payload
+    return _round(moved, 2 * (n - 1), network)
+
+
+def gathered(gradient: Gradient, network: Network) -> Transfer:
+    """Gloo's of sparse tensors: all rows of each rank go to all, and each adds them up.
+
+    As torch does it: a rank sorts its rows, three rings give sizes, positions and rows to all, and
+    each sorts what all have given. With n ranks it receives n - 1 times the rows of one.
+    """
+    n = network.all_ranks
+    if n == 1:
+        return Transfer(0.0, 0.0)
+    rows, row_bytes = gradient.rows(1), gradient.row_bytes or 0.0
+    sent = _round((n - 1) * rows * (costs.INDEX_BYTES + row_bytes), 3 * (n - 1), network)
+    sorted_s = (gradient.coalesce_s(rows) + gradient.coalesce_s(n * rows)) * network.crowd
+    return replace(sent, seconds=sent.seconds + sorted_s, stolen_s=sent.stolen_s + sorted_s)
+
+
+def _round(moved: float, hops: int, network: Network) -> Transfer:
+    """So many bytes of each rank, in so many steps from neighbour to neighbour."""
     is_far = network.hosts > 1
     if network.on_device:
         hop_s, byte_s = costs.NCCL_HOP_S, 0.0
@@ -42,7 +68,10 @@ def ring(gradient: Gradient, network: Network) -> Transfer:
         byte_s = costs.GLOO_BYTE_S if is_far else costs.RING_NEAR_BYTE_S
     far = moved if is_far else 0.0
     busy = moved * byte_s * network.crowd
-    return Transfer(far, hops * hop_s + max(network.wire_s(far), busy))
+    wire_s = network.wire_s(far) * (1.0 if network.on_device else costs.GLOO_PAUSES)
+    return Transfer(
+        far, hops * hop_s + max(wire_s, busy), stolen_s=busy if network.is_shared else 0.0
+    )
 
 
 def engine(gradient: Gradient, network: Network) -> Transfer:
@@ -62,8 +91,11 @@ def _by_format(gradient: Gradient, network: Network, by_element: bool) -> Transf
     near = colocated_bytes(gradient.payload, network.ranks, Share(one, all_hosts))
     busy = far / network.ranks * costs.SENT_BYTE_S + near * costs.NEAR_BYTE_S
     copied = network.copy_s(gradient.payload * (one + all_hosts))
-    before = costs.CALL_S + _looking_s(gradient, by_element) * network.crowd + copied
-    return Transfer(far, before + max(network.wire_s(far), busy * network.crowd))
+    own_s = _looking_s(gradient, by_element) + gradient.coalesce_s(gradient.rows(1))
+    before = costs.CALL_S + own_s * network.crowd + copied
+    seconds = before + max(network.wire_s(far), busy * network.crowd)
+    stolen_s = (own_s + busy) * network.crowd if network.is_shared else 0.0
+    return Transfer(far, seconds, stolen_s=stolen_s)
 
 
 def _looking_s(gradient: Gradient, by_element: bool) -> float:
@@ -113,5 +145,19 @@ def _hooked(
     settle_s = worked * settle_byte_s * network.crowd + network.copy_s(gradient.payload)
     far, near = (n - ranks) * message, (ranks - 1) * message
     busy = (far * costs.SENT_BYTE_S + near * costs.NEAR_BYTE_S) * network.crowd
-    sent_s = max(network.wire_s(far * ranks), busy) + (costs.CALL_S if n > 1 else 0.0)
-    return Transfer(far * ranks, sent_s + settle_s, hook_s)
+    wire_s = network.wire_s(far * ranks) * _incast(message, n)
+    sent_s = max(wire_s, busy) + (costs.CALL_S if n > 1 else 0.0)
+    stolen_s = busy + settle_s if network.is_shared else 0.0
+    return Transfer(far * ranks, sent_s + settle_s, hook_s, stolen_s)
+
+
+def _incast(message: float, ranks: int) -> float:
+    """How many times as long messages to all take as the links would need.
+
+    All ranks send to the first one first, then to the second. Short messages lie in the buffers of
+    sockets meanwhile, and all links are busy; of long ones most ranks wait for one link.
+    """
+    if message <= costs.BUFFERED_BYTES:
+        return 1.0
+    at_once = 2 if message <= costs.HALF_BUFFERED_BYTES else 1
+    return max(1.0, ranks / at_once)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from sparsewire.advise.answer import LOSS_PAYS, PAYS, Answer, Curve, OnLink, Row
+from sparsewire.advise.answer import LOSS_PAYS, PAYS, Answer, Curve, Gain, OnLink, Row, gain
+from sparsewire.advise.costs import UPDATE_BYTE_S as SPARSE_OPTIMIZERS
+from sparsewire.advise.parameters import Seen
 from sparsewire.measure.sizes import seconds_text, speed_text, traffic_text
 
 _DENSE = 0.5
@@ -43,21 +45,64 @@ def _density_text(answer: Answer) -> str:
 
 
 def verdict(on_link: OnLink, answer: Answer) -> str:
-    """Whether it pays on a link, and with what."""
-    head = f"At {speed_text(on_link.link_bits_s)}"
-    best, lossy = on_link.lossless, on_link.lossy
-    if best is on_link.plain:
-        said = f"{head} it does not pay without loss: {_why_not(on_link, answer)}."
-    else:
-        said = (
-            f"{head} it pays: {best.method.title} makes a step {best.speedup:.2g} times as fast, "
-            "and loses nothing."
+    """What is best on a link: with sparsewire, without it, and with loss."""
+    parts = [f"At {speed_text(on_link.link_bits_s)} {_ours_text(on_link, answer)}"]
+    without, plain = on_link.without, on_link.plain
+    if without is not plain:
+        parts.append(_without_text(without, plain))
+    lossy = on_link.lossy
+    if lossy is not None:
+        parts.append(
+            f"With loss, {lossy.method.title} would make it {lossy.speedup:.2g} times as fast as "
+            f"{plain.method.title}."
         )
-    if lossy is None:
-        return said if best is not on_link.plain else f"{said} Nothing else pays either."
+    elif on_link.gain in (Gain.alike, Gain.loses) and without is plain:
+        parts.append("Nothing else pays for certain either.")
+    return " ".join([*parts, *_hosts_texts(on_link, answer)])
+
+
+def _ours_text(on_link: OnLink, answer: Answer) -> str:
+    """What sparsewire itself gains, over the best that needs no sparsewire."""
+    ours, without = on_link.ours, on_link.without
+    title, found = ours.method.title, on_link.gain
+    if found in (Gain.alike, Gain.loses):
+        said = _GAINS[found].format(title=title)
+        return f"{said}: {_why_not(on_link, answer)}."
+    if answer.model.network.on_device and found is Gain.pays:
+        said = f"{title} would pay by this model, but never ran on a GPU: measure it"
+    else:
+        said = _GAINS[found].format(title=title)
+    times = f"{without.step_s / ours.step_s:.2g} times as fast as {without.method.title}"
+    apart = "" if found is Gain.pays else ", but the ranges of both meet"
+    return f"{said}. It makes a step {times}, and loses nothing{apart}."
+
+
+_GAINS = {
+    Gain.pays: "it pays: {title}",
+    Gain.may_pay: "it may pay: {title}",
+    Gain.alike: "{title} makes no difference that this can tell",
+    Gain.loses: "it does not pay: {title} gains nothing",
+}
+
+
+def _without_text(without: Row, plain: Row) -> str:
+    """What is to be had of another backend, as it is."""
+    may = "" if gain(without, plain) is Gain.pays else "may "
+    makes = "make" if may else "makes"
     return (
-        f"{said} With loss, {lossy.method.title} would make it {lossy.speedup:.2g} times as fast."
+        f"Without sparsewire, {without.method.title} {may}{makes} a step {without.speedup:.2g} "
+        f"times as fast as {plain.method.title}."
     )
+
+
+def _hosts_texts(on_link: OnLink, answer: Answer) -> Iterator[str]:
+    """Where another method is best among more hosts."""
+    exact = [row for row in on_link.rows if row.method.is_lossless]
+    for hosts in on_link.lossless.more_hosts:
+        least_s = min(row.more_hosts[hosts] for row in exact)
+        best = next(row for row in exact if row.more_hosts[hosts] <= PAYS * least_s)
+        if best is not on_link.lossless:
+            yield f"With {hosts} hosts {best.method.title} is the best that loses nothing."
 
 
 def _why_not(on_link: OnLink, answer: Answer) -> str:
@@ -65,9 +110,10 @@ def _why_not(on_link: OnLink, answer: Answer) -> str:
     computed = answer.model.computed_s
     if answer.model.network.all_ranks == 1:
         return "one rank has nobody to send to"
-    if on_link.plain.step_s < PAYS * computed:
-        plain = on_link.plain.method.title
-        return f"over {plain} a step takes {seconds_text(on_link.plain.step_s)} as it is"
+    without = on_link.without
+    if without is not on_link.plain or without.step_s < PAYS * computed:
+        title = without.method.title
+        return f"over {title} a step takes {seconds_text(without.step_s)} as it is"
     ranks = answer.model.network.all_ranks
     gradients = answer.model.timeline.gradients
     sent = sum(g.payload * g.sent_share(ranks, by_element=True) for g in gradients)
@@ -88,8 +134,35 @@ def chosen(answer: Answer) -> list[Row]:
 
 def lines(row: Row, answer: Answer) -> list[str]:
     """What to change in the script for a method."""
-    tables = ", ".join(table.name for table in answer.model.tables)
-    return [line.replace("{tables}", tables) for line in row.method.lines]
+    method, tables = row.method, answer.model.tables
+    on_device = answer.model.network.on_device and method.needs_sparsewire
+    found = ["SPARSEWIRE_CUDA=engine  # in the environment of all ranks"] if on_device else []
+    for line in method.lines:
+        if "{class}" in line:
+            found += _table_lines(line, tables)
+        elif line == "{optimizer}":
+            found += dict.fromkeys(_optimizer_line(table.optimizer) for table in tables)
+        else:
+            found.append(line)
+    return found
+
+
+def _table_lines(line: str, tables: Sequence[Seen]) -> Iterator[str]:
+    """A line for each class that looks rows up."""
+    for kind in dict.fromkeys(table.table or "Embedding" for table in tables):
+        names = (table.name for table in tables if (table.table or "Embedding") == kind)
+        yield line.replace("{class}", kind).replace("{tables}", ", ".join(names))
+
+
+def _optimizer_line(name: str | None) -> str:
+    """What an optimizer needs for sparse gradients."""
+    if name is None:
+        return "optimizer: SparseAdam, Adagrad or SGD for these tables: others take no sparse ones"
+    if name == "SGD":
+        return "optimizer: SGD takes sparse gradients, without momentum and weight decay"
+    if name in SPARSE_OPTIMIZERS:
+        return f"optimizer: {name} takes sparse gradients as it is, without weight decay"
+    return f"optimizer: torch.optim.SparseAdam for these tables, as {name} takes no sparse ones"
 
 
 def break_even_text(curve: Curve) -> str:
@@ -108,11 +181,37 @@ def _round(bits_s: float) -> float:
 
 def limits(answer: Answer) -> Iterator[str]:
     """What the figures rest on, where it is not much."""
+    model = answer.model
+    recorded, asked = len(answer.recorded.ranks), model.network.all_ranks
     yield (
-        "What processors take was measured on one machine: it matters most on fast links, and the "
-        "range has 15% for it. Forward and backward pass are taken to be as long as recorded."
+        "What processors take to send was measured on one machine: it matters most on fast links. "
+        "Each method's range is as wide as it was found to be wrong: docs/advise.md."
     )
-    recorded, asked = len(answer.recorded.ranks), answer.model.network.all_ranks
+    if model.computing != 1:
+        yield (
+            f"Computing is taken to last {model.computing:.2g} times as long as recorded, as ranks "
+            "share processors otherwise."
+        )
+    else:
+        yield "Forward and backward pass are taken to be as long as recorded."
+    yield from _recorded_limits(answer, recorded, asked)
+    if model.tables:
+        yield from _table_limits(answer)
+    if model.network.on_device:
+        yield (
+            "Gradients are on GPUs: SPARSEWIRE_CUDA=engine has sparsewire serve them. That never "
+            "ran on a GPU; the figures assume 20 GB/s between device and host, and hooks compress "
+            "on the CPU."
+        )
+    if any(link.lossy for link in answer.links):
+        yield (
+            f"What loses something is named where it is {LOSS_PAYS} times as fast as the best that "
+            "does not. Nothing here says how your loss will be: try it."
+        )
+
+
+def _recorded_limits(answer: Answer, recorded: int, asked: int) -> Iterator[str]:
+    per_host = answer.recorded.ranks[0].local_world_size
     if recorded == 1:
         yield (
             "One rank was recorded, so how much ranks overlap is not known: it is taken that they "
@@ -120,14 +219,24 @@ def limits(answer: Answer) -> Iterator[str]:
         )
     elif recorded != asked:
         yield f"Densities of {asked} ranks are extrapolated from {recorded}."
-    if answer.model.network.on_device:
+    if per_host > 1 and answer.model.network.ranks != per_host:
         yield (
-            "Gradients are on GPUs: SPARSEWIRE_CUDA=engine has sparsewire serve them. It was never "
-            "measured; the figures assume 20 GB/s between device and host, and hooks compress on "
-            "the CPU."
+            f"{per_host} ranks were recorded on a host, and {answer.model.network.ranks} asked "
+            f"for: --ranks {per_host} asks for as many."
         )
-    if any(link.lossy for link in answer.links):
+
+
+def _table_limits(answer: Answer) -> Iterator[str]:
+    ranks = answer.recorded.ranks
+    if not any(step.tables for rank in ranks for step in rank.steps):
         yield (
-            f"What loses something is named where it is {LOSS_PAYS} times as fast as the best that "
-            "does not. Nothing here says how your loss will be: try it."
+            "What backward passes spend on tables was not recorded: what sparse=True saves there "
+            "is guessed."
+        )
+    if all(step.optimizer_s is None for rank in ranks for step in rank.steps):
+        yield "No optimizer's step was recorded: what sparse=True saves there is not counted."
+    if not any(rank.rehearsals for rank in ranks):
+        yield (
+            "What rows take was not rehearsed, for the training ended before the profile did: it "
+            "is taken from another machine."
         )

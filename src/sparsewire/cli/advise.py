@@ -19,15 +19,15 @@ def advise(
         help="Speed of a host's link, each way, like 10gbit; several times for several. "
         "Default: the recorded one, or 1gbit, 10gbit and 100gbit.",
     ),
-    hosts: int | None = typer.Option(None, min=1, help="Hosts. Default: as many as recorded."),
-    ranks: int | None = typer.Option(
-        None, min=1, help="Ranks on each host. Default: as many as recorded."
+    hosts: int | None = typer.Option(
+        None, min=1, help="Hosts. Default: as many as the recorded ranks need, --ranks on each."
     ),
+    ranks: int = typer.Option(1, min=1, help="Ranks on each of them."),
     cores: int | None = typer.Option(
         None,
         min=1,
-        help="Processors that all ranks of all hosts share, as in the lab. Default: each rank has "
-        "its own.",
+        help="Processors that all ranks of all hosts share, as in the lab, to compute and to send. "
+        "Default: each rank has its own.",
     ),
     report: Path | None = typer.Option(
         None, help="Write everything, with plots, into this HTML file, which needs no network."
@@ -36,8 +36,9 @@ def advise(
 ) -> None:
     """Predict a training's steps over gloo or NCCL and over sparsewire, and say what to change.
 
-    From the recorded gradients and backward passes, for any network: exact sums, sparse
-    embeddings, error feedback and DIANA. It says so where nothing pays.
+    From the recorded gradients and backward passes, for any network: exact sums, tables with
+    sparse=True over gloo and over sparsewire, error feedback and DIANA, each with a range. It says
+    so where nothing pays, and where that cannot be told.
 
     Example: sparsewire advise sparsewire-profile --link 10gbit --hosts 8 --report report.html
     """

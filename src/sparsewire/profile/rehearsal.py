@@ -105,11 +105,12 @@ def _rehearsal(table: Table, clock: Clock) -> Rehearsal:
     stepper = make([weight], lr=0.0)
 
     def coalesce(rows: int) -> Callable[[], object]:
-        return table.gradient(rows, coalesced=False).coalesce
+        gradient = table.gradient(rows, coalesced=False)
+        return lambda: gradient.coalesce()
 
     def update(rows: int) -> Callable[[], object]:
         weight.grad = table.gradient(rows, coalesced=True)
-        return stepper.step
+        return lambda: stepper.step()
 
     update(table.most_rows)()  # It makes its state.
     return Rehearsal(

@@ -93,8 +93,9 @@ class Noted:
         """The sum over all ranks, None where that is not known."""
         if self.result is not None or self.future is None:
             return self.result
-        value = self.future.value()
-        return value[0] if isinstance(value, list | tuple) else value
+        value: Any = self.future.value()
+        summed: torch.Tensor = value[0] if isinstance(value, list | tuple) else value
+        return summed
 
 
 class StepRecord:

@@ -48,6 +48,7 @@ class TableTap:
             )
             self._handles.append(module.register_forward_hook(hook))
         for number, weight in {n: m.weight for m, n in self._tables.items()}.items():
+            assert isinstance(weight, torch.Tensor)
             node = _accumulator(weight)
             self._nodes.append(node)
             # Behind DDP's own, which copies into the bucket.

