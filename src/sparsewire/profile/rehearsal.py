@@ -102,7 +102,7 @@ def _rehearsal(table: Table, clock: Clock) -> Rehearsal:
     optimizer = SPARSE_OPTIMIZERS.get(table.optimizer, INSTEAD)
     make = getattr(torch.optim, optimizer)
     weight = table.scratch()
-    stepper = make([weight], lr=0.0)
+    stepper = make([weight], lr=1e-3)
 
     def coalesce(rows: int) -> Callable[[], object]:
         gradient = table.gradient(rows, coalesced=False)

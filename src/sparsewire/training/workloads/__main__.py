@@ -49,7 +49,7 @@ def train(given: argparse.Namespace) -> None:
         dist.all_reduce(mean := loss.detach() / dist.get_world_size())
         if dist.get_rank() == 0:
             took = time.perf_counter() - start
-            print(f"step {step + 1}: loss {mean:.6f}, {took * 1e3:.0f} ms", flush=True)
+            print(f"step {step + 1}: loss {mean:.6f}, {took * 1e3:.4g} ms", flush=True)
 
 
 def main() -> None:
