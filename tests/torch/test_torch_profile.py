@@ -22,8 +22,9 @@ from sparsewire.errors import InputError
 from sparsewire.profile import trace
 from sparsewire.profile.company import Company
 from sparsewire.profile.marks import Marks
-from sparsewire.profile.recorded import Bucket, Recorded, Step, load
+from sparsewire.profile.recorded import Bucket, Optimizer, Recorded, Step, load
 from sparsewire.profile.step_record import StepRecord
+from sparsewire.profile.table_tap import table_classes
 from sparsewire.profile.taps import GroupTap, ObservedGroup
 from sparsewire.torch import profile
 
@@ -96,6 +97,9 @@ def test_densities_are_those_of_the_gradients(two: Ranks, tmp_path: Path, sparse
         ]
         for step in each.steps:
             checked(step)
+        assert each.optimizers == [Optimizer("SGD", [0, 1])]
+        assert [(told.parameter, told.optimizer) for told in each.rehearsals] == [(0, "SGD")]
+        assert each.memory is not None
 
 
 def checked(step: Step) -> None:
@@ -104,6 +108,12 @@ def checked(step: Step) -> None:
     times = [table.ready_s, table.communication_begin_s, table.communication_end_s]
     assert times == sorted(times)
     assert 0 < table.communication_end_s <= step.backward_s <= step.duration_s
+    assert {span.parameter for span in step.tables} == {0}
+    assert all(0 <= span.begin_s <= span.end_s <= step.backward_s for span in step.tables)
+    assert step.optimizer_begin_s is not None
+    assert step.optimizer_s is not None
+    assert step.optimizer_begin_s > 0
+    assert step.optimizer_begin_s + step.optimizer_s <= step.duration_s
     if not step.sampled:
         assert (table.block_density, table.union_block_density, step.parameters) == (None, None, [])
         return
@@ -432,3 +442,17 @@ def load_steps(found: Recorded) -> list[list[list[tuple[int, list[int]]]]]:
         [[(b.bucket, b.parameters) for b in step.buckets] for step in each.steps]
         for each in found.ranks
     ]
+
+
+@pytest.mark.parametrize(
+    ("module", "kind"),
+    [
+        (nn.Embedding(8, 4), "Embedding"),
+        (nn.EmbeddingBag(8, 4), "EmbeddingBag"),
+        (nn.EmbeddingBag(8, 4, mode="max"), None),
+        (nn.Embedding(8, 4, scale_grad_by_freq=True), None),
+        (nn.Linear(8, 4), None),
+    ],
+)
+def test_tables_are_those_that_take_sparse_gradients(module: Any, kind: str | None) -> None:
+    assert table_classes(nn.Sequential(module)).get(id(module.weight)) == kind

@@ -143,7 +143,7 @@ class Model:
         self.tables: list[Seen] = [seen for seen in self.parameters if seen.looks_like_table]
         was_sparse = any(seen.is_sparse for seen in self.parameters)
         self.methods = methods(first.backend, has_tables=bool(self.tables), was_sparse=was_sparse)
-        self.computing = self.network.crowd / (recorded_crowd(recorded) or self.network.crowd)
+        self.computing = self._computing()
         """How many times as long as recorded it takes to compute."""
         dense = timeline_of(recorded)
         lean = timeline_of(leaned(recorded, self.tables)) if self.tables else dense
@@ -151,6 +151,11 @@ class Model:
         self.timeline = dense.changed(self.computing, 0.0)
         self._split = split.changed(self.computing, self._update_s(split) * self.network.crowd)
         self._unsure = _unsure_of_growth(len(recorded.ranks), self.network.all_ranks)
+
+    def _computing(self) -> float:
+        """By ranks for a processor, then and now; GPUs are not shared so."""
+        crowd = recorded_crowd(self.recorded)
+        return 1.0 if crowd is None or self.network.on_device else self.network.crowd / crowd
 
     def _update_s(self, split: Timeline) -> float:
         """What optimizers do to rows that any rank has touched, which were not recorded."""

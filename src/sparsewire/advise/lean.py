@@ -14,6 +14,9 @@ from sparsewire.advise import costs
 from sparsewire.advise.parameters import Seen
 from sparsewire.profile.recorded import Bucket, RankProfile, Recorded, Span, Step
 
+_ITEM_BYTES = {"float64": 8, "float16": 2, "bfloat16": 2}
+_GUESSED_BYTE_S = costs.FILL_BYTE_S + costs.MOVE_BYTE_S
+
 
 def leaned(recorded: Recorded, tables: Sequence[Seen]) -> Recorded:
     """The same recording, but for the times of its steps."""
@@ -33,11 +36,16 @@ class _Lean:
         stepped = {number for each in rank.optimizers for number in each.parameters}
         dense = [n for n in stepped or range(len(sizes)) if not rank.parameters[n].sparse]
         whole = sum(sizes[number] for number in dense)
-        self._bytes = 4 * sum(table.size for table in tables)
+        self._bytes = {
+            number: table.size * _ITEM_BYTES.get(rank.parameters[number].dtype, 4)
+            for number, table in self._tables.items()
+        }
         self._share = sum(sizes[n] for n in dense if n in self._tables) / whole if whole else 0.0
 
     def step(self, step: Step) -> Step:
         spans = [*self._spans(step)]
+        # Threads may note the end of a transfer late; the optimizer had its sum by then.
+        latest = math.inf if step.optimizer_begin_s is None else step.optimizer_begin_s
 
         def moved(moment_s: float) -> float:
             cut = (max(0.0, min(moment_s, span.end_s) - span.begin_s) for span in spans)
@@ -48,10 +56,10 @@ class _Lean:
                 bucket,
                 ready_s=moved(bucket.ready_s),
                 communication_begin_s=moved(bucket.communication_begin_s),
-                communication_end_s=moved(bucket.communication_end_s),
+                communication_end_s=moved(min(bucket.communication_end_s, latest)),
             )
 
-        sent = max(bucket.communication_end_s for bucket in step.buckets)
+        sent = min(latest, max(bucket.communication_end_s for bucket in step.buckets))
         behind = max(0.0, step.duration_s - sent - self._saved_behind(step, sent))
         buckets = [earlier(bucket) for bucket in step.buckets]
         return replace(step, duration_s=moved(sent) + behind, buckets=buckets)
@@ -64,7 +72,7 @@ class _Lean:
         byte_s = memory.fill_byte_s + memory.copy_byte_s if memory else _GUESSED_BYTE_S
         for bucket in step.buckets:
             missing = [n for n in bucket.parameters if n in self._tables and n not in known]
-            size = 4 * sum(self._tables[number].size for number in missing)
+            size = sum(self._bytes[number] for number in missing)
             if size:
                 yield Span(missing[0], max(free, bucket.ready_s - size * byte_s), bucket.ready_s)
             free = max(free, bucket.ready_s)
@@ -75,8 +83,9 @@ class _Lean:
             return 0.0
         copied = max(0.0, step.optimizer_begin_s - sent)
         memory = self._rank.memory
-        freed = memory.free_byte_s * self._bytes if memory and not self._rank.views else 0.0
+        freed = (
+            memory.free_byte_s * sum(self._bytes.values())
+            if memory and not self._rank.views
+            else 0.0
+        )
         return self._share * (copied + step.optimizer_s) + freed
-
-
-_GUESSED_BYTE_S = costs.FILL_BYTE_S + costs.MOVE_BYTE_S

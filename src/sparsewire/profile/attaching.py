@@ -135,7 +135,7 @@ def _begin(model: nn.Module, plan: Plan) -> Profile:
     numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
     optimizers = OptimizerTap(numbers, observer)
     observer.observe(optimizers)
-    observer.observe(TableTap(model, numbers, observer))
+    observer.observe(TableTap(model, numbers, observer), forward=True)
     observer.before_end(Ending(parameters, widths, output, optimizers).tell)
     if is_ddp:
         observer.observe(GroupTap(model, numbers, observer))

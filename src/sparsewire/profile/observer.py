@@ -54,6 +54,7 @@ class Observer:
         self._clock = clock_of(self._device)
         self._state = State.waiting
         self._taps: list[Tap] = []
+        self._early: list[Tap] = []
         self._ending: Callable[[Clock | None], None] = lambda clock: None
         self._number, self._in_backward = -1, False
         self._record: StepRecord | None = None
@@ -62,9 +63,14 @@ class Observer:
         untraced: Any = torch.compiler.disable
         self._handle = module.register_forward_hook(untraced(self._forward))
 
-    def observe(self, tap: Tap) -> None:
-        """Have a tap tell this observer; before the first step."""
+    def observe(self, tap: Tap, *, forward: bool = False) -> None:
+        """Have a tap tell this observer; before the first step.
+
+        With `forward` it sees forward passes, and is installed before that of the first step.
+        """
         self._taps.append(tap)
+        if forward:
+            self._early.append(tap)
 
     @property
     def is_over(self) -> bool:
@@ -155,6 +161,9 @@ class Observer:
             self._rehearse()
             self.close()
             return
+        if self._schedule.is_first(self._number + 1):
+            for tap in self._early:
+                tap.install()
         if self._schedule.is_first(self._number):
             self._start()
         if self._state is State.recording:
@@ -174,7 +183,8 @@ class Observer:
             self._end_if_alone()
             return
         for tap in self._taps:
-            tap.install()
+            if tap not in self._early:
+                tap.install()
         self._state = State.recording
 
     def _end_if_alone(self) -> None:
