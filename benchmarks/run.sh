@@ -158,7 +158,7 @@ done
 # Steps of some 10 ms: the first ones are not like the others.
 measure workload-sparse bench workload --hosts 4 --link 1gbit --mode gradients \
     --steps 20 --warmup 5 --name deeplight,lstm,ncf --method gloo,sparsewire --sparse
-program advise advise_check.py
+program advise advise_check.py --cases workloads --cases held-out --cases no-gain
 
 # The plots that the pages show.
 show() { if [ -e "$out/$1" ]; then cp "$out/$1" "docs/$2"; fi; }

@@ -56,6 +56,7 @@ def test_json_has_all_of_it(sparse: Path) -> None:
     rows = {row["method"]: row for row in link["methods"]}
     assert list(rows) == ["gloo", "gloo-sparse", "sparsewire", "sparse", "feedback", "diana"]
     assert rows["gloo"]["speedup"] == 1
+    assert all(set(row["more_hosts_s"]) == {"16"} for row in rows.values())
     assert link["fastest"] == min(rows, key=lambda name: rows[name]["step_s"])
     assert link["best_lossless"] in found["lines"]
     assert all(row["watch"] or row["lossless"] for row in rows.values())
