@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 FOLDER = Path(__file__).parent / "records"
@@ -22,21 +23,53 @@ DIGITS = 5
 Row = dict[str, Any]
 
 
+def processor(record: Row) -> str:
+    """What a record, or each of its parts, was measured on."""
+    made = record.get("parts", {}).values() or [record]
+    found = dict.fromkeys(
+        ", ".join(filter(None, (own["conditions"].get(key) for key in ("cpu", "simd"))))
+        for own in made
+    )
+    return "; ".join(found)
+
+
 def load(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
     """All records by name."""
     return {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
 
 
 def collect(result: Path, folder: Path = FOLDER) -> None:
-    """Make the record of what a command of benchmarks/run.sh left in this file."""
+    """Make the record of what a command of benchmarks/run.sh left in this file.
+
+    What is called NAME+PART.json becomes a part of record NAME: its rows take the place of those
+    that they are called like, and the others stay.
+    """
     found = json.loads(result.read_text())
-    record = {
+    made = {
         "command": result.with_suffix(".command").read_text().strip(),
         "commit": commit(),
         "conditions": {**found.get("conditions", {}), **network_of(found)},
-        "figures": figures_of(found),
     }
-    write(folder / result.name, record)
+    name, _, part = result.stem.partition("+")
+    file, figures = folder / f"{name}.json", figures_of(found)
+    write(file, with_part(file, part, made, figures) if part else {**made, "figures": figures})
+
+
+def with_part(file: Path, part: str, made: Row, figures: dict[str, Row]) -> Row:
+    """The record in this file, if there is one, with a part that was measured anew.
+
+    Each part has a command, a commit and conditions of its own; the record's are those of the
+    parts that nobody has measured since the record came in parts.
+    """
+    old = json.loads(file.read_text()) if file.exists() else {"figures": {}}
+    kept = {row: own for row, own in old["figures"].items() if row.split("/")[0] != part}
+    heads = {key: old.get(key, "each part has its own") for key in ("command", "commit")}
+    return {
+        **heads,
+        "conditions": old.get("conditions", {}),
+        "parts": {**old.get("parts", {}), part: made},
+        "figures": {**kept, **figures},
+    }
 
 
 def network_of(found: dict[str, Any]) -> Row:
@@ -176,7 +209,10 @@ def of_training(found: dict[str, Any]) -> dict[str, Row]:
         f"{finding['task']}/{finding['method'].split('/')[0]}": {
             "method": finding["method"],
             "final_loss": finding["final_loss"],
+            "seeds": len(finding["seed_ratios"]),
             "final_loss_share": finding["loss_ratio"] - 1,
+            "least_final_loss_share": min(finding["seed_ratios"]) - 1,
+            "most_final_loss_share": max(finding["seed_ratios"]) - 1,
             "held_out_loss": finding["held_out_loss"],
             "held_out_loss_share": finding["held_out_ratio"] - 1,
             "sent_bytes": finding["sent"],
@@ -201,27 +237,62 @@ def of_demo(found: dict[str, Any]) -> dict[str, Row]:
 
 
 def of_workloads(found: dict[str, Any]) -> dict[str, Row]:
-    """Of `sparsewire bench workload`: each workload's gradients, and a row for each kind of method.
-
-    `alone_s` is a step without communication.
-    """
+    """Of `sparsewire bench workload`: each workload's gradients, and a row for each method."""
     rows: dict[str, Row] = {}
     for each in found["workloads"]:
         name, density = each["name"], each["density"]
+        methods = {method["method"].split("/")[0]: method for method in each["methods"]}
         rows[name] = {
             "parameters": each["parameters"],
-            "published_element_share": each["published_density"],
             **{f"{kind}_share": share for kind, share in density.items()},
+            **against_the_best(methods),
         }
-        for method in each["methods"]:
-            rows[f"{name}/{method['method'].split('/')[0]}"] = {
-                "step_s": method["step_s"],
-                "alone_s": method["steps"]["alone_s"],
-                "sent_bytes": method["sent_bytes"],
-                "speedup": method["speedup"],
-                "final_loss": (method["steps"]["losses"] or [None])[-1],
-            }
+        rows |= {f"{name}/{kind}": method_row(method) for kind, method in methods.items()}
     return rows
+
+
+def method_row(method: Row) -> Row:
+    """`alone_s` is a step without communication; `fastest_s` and `slowest_s` are of the measured
+    steps, `last_loss` of the last of them. Losses of whole trainings are means over the seeds; a
+    share of one seed is that of the first method's loss with the same seed."""
+    seconds, losses = method["steps"]["seconds"], method["steps"]["losses"]
+    return {
+        "step_s": method["step_s"],
+        "fastest_s": min(seconds),
+        "slowest_s": max(seconds),
+        "steps": len(seconds),
+        "alone_s": method["steps"]["alone_s"],
+        "sent_bytes": method["sent_bytes"],
+        "speedup": method["speedup"],
+        "least_speedup": method["least_speedup"],
+        "most_speedup": method["most_speedup"],
+        "last_loss": losses[-1] if losses else None,
+        **(loss_row(**method["losses"]) if method["losses"] else {}),
+    }
+
+
+def loss_row(steps: int, final: list[float], over_first: list[float]) -> Row:
+    return {
+        "trained_steps": steps,
+        "seeds": len(final),
+        "final_loss": fmean(final),
+        "final_loss_share": fmean(over_first) - 1,
+        "least_final_loss_share": min(over_first) - 1,
+        "most_final_loss_share": max(over_first) - 1,
+    }
+
+
+def against_the_best(methods: dict[str, Row]) -> Row:
+    """How many times as fast as gloo sparsewire is with sparse tensors, and each at its best."""
+
+    def step_s(*names: str) -> float | None:
+        return min((methods[name]["step_s"] for name in names if name in methods), default=None)
+
+    gloo, ours = ("gloo", "gloo-sparse"), ("sparsewire", "sparsewire-sparse")
+    return {
+        "sparse_speedup": ratio(step_s(gloo[1]), step_s(ours[1])),
+        "best_speedup": ratio(step_s(*gloo), step_s(*ours)),
+    }
 
 
 # What tells the kinds of records apart that the commands write.

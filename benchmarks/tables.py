@@ -3,12 +3,15 @@
 python benchmarks/tables.py --write           # writes the records' figures into the pages
 python benchmarks/tables.py --check           # fails where a page quotes what no record holds
 python benchmarks/tables.py --collect FILE    # makes the record of what a command left as JSON
+python benchmarks/tables.py --pending         # what the pages ask for and no record holds yet
 
 A figure in a text has its source behind it, in a comment that no reader of the page sees:
 `32.8x<!--is RECORD ROW VALUE-->`. A row of a table has one for its last cells, in the last of them:
 `<!--row RECORD ROW VALUE - VALUE-->`, where "-" stands for a cell that was not measured, such as a
-target. Between `<!--table RECORD-->` and `<!--end-->` stands all of a record. Whatever else looks
-measured must be in quoted.txt, which says whose figure it is.
+target. Between `<!--table RECORD-->` and `<!--end-->` stands all of a record. `*Intel Xeon,
+avx512*<!--cpu RECORD-->` is the processor that a record was measured on. In place of a figure that
+was not measured yet stand the words "not yet": --write puts it there as soon as a record holds it.
+Whatever else looks measured must be in quoted.txt, which says whose figure it is.
 """
 
 from __future__ import annotations
@@ -32,13 +35,20 @@ UNITS = TIMES | {"MB": 1e6, "GB": 1e9, "MiB": 2.0**20, "GB/s": 1e9, "%": 0.01, "
 # The units of figures that stand in a table without one, by the ends of their names.
 BARE = {"_bytes_per_s": 1e9, "_s": 1e-3, "_bytes": 1e6}
 
+# How a figure is written first, by the end of its name: its unit, and digits as many as here.
+FIRST = {"_s": (" ms", "1,000"), "_share": ("%", "100"), "speedup": ("x", "100"), "": ("", "")}
+
 # Below this, figures are written with an exponent.
 SMALL = 1e-4
 
 NUMBER = r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?"
 UNIT = r" ?(?:ms|us|µs|ns|s|MB|MiB|GB/s|GB)\b|%|x\b|"
 FIGURE = re.compile(rf"(?<![\w.,])(?P<sign>[-+]?)(?P<number>{NUMBER})(?P<unit>{UNIT})")
-IN_TEXT = re.compile(FIGURE.pattern + r"(?P<mark>\**)<!--is (?P<source>\S+ \S+ \S+?)-->")
+PENDING = "not yet"
+SOURCE = r"(?P<mark>\**)<!--is (?P<source>\S+ \S+ \S+?)-->"
+IN_TEXT = re.compile(rf"(?:{FIGURE.pattern}|{PENDING}){SOURCE}")
+FIGURE_OR_PENDING = re.compile(f"{FIGURE.pattern}|{PENDING}")
+PROCESSOR = re.compile(r"\*[^*]+\*<!--cpu (\S+)-->")
 IN_ROW = re.compile(r"<!--row (?P<record>\S+) (?P<row>\S+) (?P<values>.+?)-->")
 TABLE = re.compile(r"<!--table (\S+)-->\n.*?<!--end-->", re.DOTALL)
 # What looks measured: factors, short times, rates, and shares that compare.
@@ -63,6 +73,8 @@ class Page:
     problems: list[str] = field(default_factory=list)
     unsourced: list[tuple[int, str]] = field(default_factory=list)
     """Lines, and figures there that look measured."""
+    pending: list[str] = field(default_factory=list)
+    """RECORD ROW VALUE of figures that no record holds yet."""
 
     def rewritten(self) -> str:
         """The text with the records' figures; notes where it differs, and figures of no source."""
@@ -85,7 +97,7 @@ class Page:
         try:
             if "<!--is" in IN_TEXT.sub("", line):
                 raise Unknown("no figure right before its source")
-            written = IN_TEXT.sub(self._in_text, line)
+            written = PROCESSOR.sub(self._processor, IN_TEXT.sub(self._in_text, line))
             if found := IN_ROW.search(written):
                 written = self._row(written, found)
         except Unknown as problem:
@@ -102,6 +114,11 @@ class Page:
         figure = self._figure(record, row, name, found)
         return f"{figure}{found['mark']}<!--is {found['source']}-->"
 
+    def _processor(self, found: re.Match[str]) -> str:
+        if found[1] not in self.records:
+            raise Unknown(f"no record {found[1]}")
+        return f"*{records.processor(self.records[found[1]])}*<!--cpu {found[1]}-->"
+
     def _row(self, line: str, found: re.Match[str]) -> str:
         names = found["values"].split()
         # The row ends in a bar, behind which there is nothing.
@@ -113,7 +130,7 @@ class Page:
 
     def _cell(self, cell: str, record: str, row: str, name: str) -> str:
         text, mark, source = cell.partition("<!--")
-        found = FIGURE.search(text)
+        found = FIGURE_OR_PENDING.search(text)
         if found is None:
             raise Unknown(f"no figure for {record} {row} {name}")
         written = self._figure(record, row, name, found)
@@ -121,20 +138,31 @@ class Page:
 
     def _figure(self, record: str, row: str, name: str, found: re.Match[str]) -> str:
         """The value as the page writes it: in the same unit, with a sign where it has one."""
-        try:
-            value = self.records[record]["figures"][row][name]
-        except KeyError:
-            raise Unknown(f"no record holds {record} {row} {name}") from None
+        value = self.records.get(record, {}).get("figures", {}).get(row, {}).get(name)
+        if found["number"] is None:
+            return self._first(f"{record} {row} {name}", value)
+        if value is None:
+            raise Unknown(f"no record holds {record} {row} {name}")
         unit = found["unit"]
         factor = scale(name, unit.strip())
         text = written_as(value if factor == 1 else value / factor, found["number"]) + unit
         return f"+{text}" if found["sign"] and value > 0 else text
 
+    def _first(self, source: str, value: Any) -> str:
+        """The figure where none was before: its name says its unit."""
+        if value is None:
+            self.pending.append(source)
+            return PENDING
+        unit, number = next(form for end, form in FIRST.items() if source.endswith(end))
+        text = written_as(value / scale(source, unit.strip()), number) if unit else f"{value:,}"
+        return f"+{text}{unit}" if source.endswith("loss_share") and value > 0 else text + unit
+
 
 def whole(figures: dict[str, dict[str, Any]]) -> str:
-    """A record as a table, without its summary."""
+    """A record as a table, without its summary, and without the commands of its rows."""
     rows = {name: row for name, row in figures.items() if name != "all"}
-    columns = list(dict.fromkeys(name for row in rows.values() for name in row))
+    named = dict.fromkeys(name for row in rows.values() for name in row)
+    columns = [name for name in named if name != "command"]
     lines = [["", *columns], ["---"] * (len(columns) + 1)]
     lines += [
         [name, *(str(row.get(column, "")) for column in columns)] for name, row in rows.items()
@@ -173,7 +201,7 @@ def without_sourced(line: str) -> str:
 
 
 def pages() -> list[Path]:
-    return [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def problems(paths: list[Path], known: dict[str, dict[str, Any]], quoted: str) -> Iterator[str]:
@@ -192,11 +220,20 @@ def problems(paths: list[Path], known: dict[str, dict[str, Any]], quoted: str) -
     yield from (f"quoted.txt: not quoted any more: {entry}" for entry in sorted(allowed - used))
 
 
+def pending(paths: list[Path], known: dict[str, dict[str, Any]]) -> list[str]:
+    """What these pages ask for and no record holds yet."""
+    found = [Page(path, known) for path in paths]
+    for page in found:
+        page.rewritten()
+    return sorted({source for page in found for source in page.pending})
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Figures in README and docs, and their records.")
     parser.add_argument("--collect", type=Path, metavar="FILE", help="make a record of this")
     parser.add_argument("--write", action="store_true", help="write figures into the pages")
     parser.add_argument("--check", action="store_true", help="fail where a page has others")
+    parser.add_argument("--pending", action="store_true", help="list what is to be measured")
     options = parser.parse_args(arguments)
     if options.collect:
         records.collect(options.collect)
@@ -204,6 +241,8 @@ def main(arguments: list[str]) -> int:
     if options.write:
         for path in pages():
             path.write_text(Page(path, known).rewritten())
+    if options.pending:
+        print("\n".join(pending(pages(), known)))
     found = list(problems(pages(), known, QUOTED.read_text())) if options.check else []
     print("\n".join(found), file=sys.stderr, end="\n" if found else "")
     return bool(found)

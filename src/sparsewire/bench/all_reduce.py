@@ -11,7 +11,7 @@ from sparsewire.bench.patterns import numpy_dtype
 from sparsewire.bench.result import CaseResult, Outcome, summarise, tables, time_by_density
 from sparsewire.errors import ExperimentError
 from sparsewire.experiment.cluster import Cluster
-from sparsewire.experiment.crew import Crew, Environment, Process, module_argv
+from sparsewire.experiment.crew import Crew, Process, module_argv
 from sparsewire.experiment.progress import Move, bars
 from sparsewire.experiment.report import Report
 from sparsewire.lab.aggregators import Aggregation
@@ -53,7 +53,7 @@ def run_all_reduce(job: Job, cluster: Cluster, move: Move) -> list[CaseResult]:
         environment = {**os.environ, **settings(job, cluster)}
         aggregation = Aggregation.of(site)
         environment.update(aggregation.settings(), SPARSEWIRE_SECRET=aggregation.secret)
-        aggregators = _start_aggregators(crew, aggregation, environment)
+        aggregators = crew.start_aggregators(aggregation, environment)
         argv = module_argv("sparsewire.bench.worker", json.dumps(asdict(job)))
         crew.start_workers(argv, cluster.ranks, environment, aggregation.environment)
         outcomes = _outcomes(crew, aggregators, job, move)
@@ -77,15 +77,6 @@ def _check_arithmetic(job: Job, cluster: Cluster) -> None:
         raise ExperimentError("--arithmetic fixed is for --transport udp or xdp")
     if cluster.transport == XDP and not job.in_fixed_point and job.dtype != "int32":
         raise ExperimentError("xdp adds whole numbers: use --arithmetic fixed, or --dtype int32")
-
-
-def _start_aggregators(
-    crew: Crew, aggregation: Aggregation, environment: Environment
-) -> list[Process]:
-    return [
-        crew.start_beside(f"aggregator{index}", place, argv, environment)
-        for index, (place, argv) in enumerate(aggregation.commands())
-    ]
 
 
 def _outcomes(crew: Crew, aggregators: list[Process], job: Job, move: Move) -> list[Outcome]:

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from sparsewire.errors import ExperimentError, WorkerFailed
 from sparsewire.experiment.signals import held_back
+from sparsewire.lab.aggregators import Aggregation
 from sparsewire.lab.site import Loopback, Site, free_ports
 
 _GRACE_S = 5.0
@@ -116,6 +117,15 @@ class Crew:
             whole = {**environment, **own_environment(rank), **launched}
             self._start(self._workers, name, rank, argv, whole, subprocess.PIPE)
 
+    def start_aggregators(
+        self, aggregation: Aggregation, environment: Environment
+    ) -> list[Process]:
+        """Start those of the site, beside the workers."""
+        return [
+            self.start_beside(f"aggregator{index}", place, argv, environment)
+            for index, (place, argv) in enumerate(aggregation.commands())
+        ]
+
     def start_beside(
         self, name: str, host: int, argv: Sequence[str], environment: Environment
     ) -> Process:
@@ -203,13 +213,22 @@ def _wait(processes: Sequence[subprocess.Popen[str]], seconds: float) -> None:
 def run_workers(
     site: Site, argv: Sequence[str], logs: Path, on_event: Callable[[Event], None]
 ) -> None:
-    """Run `argv` on every host of the site until all have ended; pass on rank 0's events.
+    """Run `argv` for every rank of the site until all have ended; pass on rank 0's events.
+
+    Aggregators that the site has run beside them, and the ranks are told of them.
 
     Standard error goes to one file per rank in `logs`. Raises WorkerFailed, with what it wrote, as
     soon as a worker fails. No worker outlives the call.
     """
+    environment = {**_DEFAULTS, **os.environ}
     with Crew(site, logs) as crew:
-        crew.start_workers(argv, site.world_size, {**_DEFAULTS, **os.environ})
+        if site.aggregators:
+            aggregation = Aggregation.of(site)
+            environment.update(aggregation.settings())
+            crew.start_aggregators(aggregation, environment)
+            crew.start_workers(argv, site.world_size, environment, aggregation.environment)
+        else:
+            crew.start_workers(argv, site.world_size, environment)
         for rank, event in crew.events():
             if rank == 0:
                 on_event(event)

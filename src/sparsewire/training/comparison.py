@@ -121,7 +121,8 @@ def _timed(plan: Plan, folder: Path) -> Iterator[Trial]:
 class Finding:
     """An averaging on a task: means over the seeds, and the same over what the first one has.
 
-    `timed_sent` are the bytes of a step on the links, where there are any, as counted there.
+    `seed_ratios` are the ratios of final losses of each seed, `timed_sent` the bytes of a step on
+    the links, where there are any, as counted there.
     """
 
     task: str
@@ -136,6 +137,7 @@ class Finding:
     step_s: float
     speed_up: float
     timed_sent: float | None
+    seed_ratios: list[float]
 
 
 def findings(comparison: Comparison) -> Iterator[Finding]:
@@ -173,7 +175,15 @@ def _finding(averaging: str, trained: Sequence[Trained], timed: Sequence[Trained
         step_s=step_s(averaging),
         speed_up=step_s(first) / step_s(averaging),
         timed_sent=mean("sent_per_step", runs=timed) if timed else None,
+        seed_ratios=list(_seed_ratios(trained, averaging, first)),
     )
+
+
+def _seed_ratios(trained: Sequence[Trained], averaging: str, first: str) -> Iterator[float]:
+    finals = {(run.averaging, run.seed): run.final_loss for run in trained}
+    for (name, seed), loss in finals.items():
+        if name == averaging:
+            yield loss / finals[first, seed]
 
 
 def comparison_report(comparison: Comparison) -> Report:

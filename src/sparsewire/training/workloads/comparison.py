@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from rich.table import Table
@@ -21,13 +21,12 @@ from sparsewire.experiment.progress import Move, bars
 from sparsewire.experiment.report import Column, Report, number, table
 from sparsewire.lab import Lab
 from sparsewire.measure.wire_limit import ring_bytes
-from sparsewire.training.trial import Averaging
 from sparsewire.training.workloads.catalogue import WORKLOADS
+from sparsewire.training.workloads.losses import Losses, Trainings, losses_of
 from sparsewire.training.workloads.measure import Density, Order, Steps
+from sparsewire.training.workloads.method import Method
 
 _ITEM_BYTES = 4
-FEEDBACK = "feedback/block-top-k:0.01"
-"""The hook that "feedback" stands for here: 1% of the blocks."""
 _MODES = {
     "training": "real steps, computed by the processors that the ranks share",
     "gradients": "recorded gradients, replayed beside a stated time of computation",
@@ -36,13 +35,21 @@ _MODES = {
 
 @dataclass(frozen=True)
 class Measured:
-    """One method on one workload; the first method is what others are compared with."""
+    """One method on one workload; the first method is what others are compared with.
+
+    `speedup` is of medians; between `least_speedup` and `most_speedup` lie those of any step of the
+    first method to any of this one.
+    """
 
     method: str
     steps: Steps
     speedup: float
+    least_speedup: float
+    most_speedup: float
     sent_bytes: float
     """Of a step and rank; computed for a dense ring where nobody counts."""
+    losses: Losses | None = None
+    """Of whole trainings, where there were any."""
 
     @property
     def step_s(self) -> float:
@@ -60,22 +67,40 @@ class Found:
     methods: list[Measured]
 
 
-def workload_report(orders: Sequence[Order], cluster: Cluster) -> Report:
+def workload_report(
+    orders: Sequence[Order], cluster: Cluster, trainings: Trainings | None = None
+) -> Report:
     """Measure all, one after the other, with a progress bar; raises what `measured` does."""
     with bars() as move:
-        found = [measured(order, cluster, move) for order in orders]
+        found = [measured(order, cluster, move, trainings) for order in orders]
     record = {
         "benchmark": "workload",
         "cluster": asdict(cluster),
         "order": {name: value for name, value in asdict(orders[0]).items() if name != "name"},
+        "trainings": trainings and asdict(trainings),
         "workloads": [_recorded(each, orders[0]) for each in found],
     }
     shown = (part for each in found for part in _shown(each))
     return Report([_describe(orders[0], cluster), *shown], record)
 
 
-def measured(order: Order, cluster: Cluster, move: Move) -> Found:
+def measured(
+    order: Order, cluster: Cluster, move: Move, trainings: Trainings | None = None
+) -> Found:
     """Run one workload; raises LabError or WorkerFailed where that fails."""
+    recorded, of_methods = _run(order, cluster, move)
+    losses: dict[str, Losses] = {}
+    if trainings:
+        loopback = Cluster(cluster.ranks)
+        losses = losses_of([_run(each, loopback, move)[1] for each in trainings.orders(order)])
+    parameters = recorded["parameters"]
+    ring = ring_bytes(_ITEM_BYTES * parameters, cluster.ranks)
+    methods = list(_compared(of_methods, ring, losses))
+    return Found(order.name, parameters, Density(**recorded["density"]), methods)
+
+
+def _run(order: Order, cluster: Cluster, move: Move) -> tuple[Event, dict[str, Steps]]:
+    """What was recorded, and the steps of each method."""
     if cluster.emulated:
         order = replace(order, interface=Lab.interface)
     recorded: Event = {}
@@ -94,9 +119,7 @@ def measured(order: Order, cluster: Cluster, move: Move) -> Found:
     argv = module_argv("sparsewire.training.workloads.worker", json.dumps(asdict(order)))
     with tempfile.TemporaryDirectory(prefix="sparsewire-workload-") as logs, cluster.open() as site:
         run_workers(site, argv, Path(logs), follow)
-    parameters = recorded["parameters"]
-    methods = list(_compared(of_methods, ring_bytes(_ITEM_BYTES * parameters, cluster.ranks)))
-    return Found(order.name, parameters, Density(**recorded["density"]), methods)
+    return recorded, of_methods
 
 
 def _progress(order: Order, event: Event) -> tuple[int, int]:
@@ -105,16 +128,33 @@ def _progress(order: Order, event: Event) -> tuple[int, int]:
     return done, each * len(order.methods)
 
 
-def _compared(of_methods: dict[str, Steps], ring: float) -> Iterator[Measured]:
-    first = median(next(iter(of_methods.values())).seconds)
+def _compared(
+    of_methods: dict[str, Steps], ring: float, losses: dict[str, Losses]
+) -> Iterator[Measured]:
+    first = next(iter(of_methods.values())).seconds
     for method, steps in of_methods.items():
-        sent = ring if steps.sent_bytes is None else steps.sent_bytes
-        yield Measured(method, steps, first / median(steps.seconds), sent)
+        own = steps.seconds
+        yield Measured(
+            method,
+            steps,
+            median(first) / median(own),
+            min(first) / max(own),
+            max(first) / min(own),
+            ring if steps.sent_bytes is None else steps.sent_bytes,
+            losses.get(method),
+        )
 
 
-def resolved(method: str) -> str:
-    """The method as ranks are told it; raises ValueError for one that is not known."""
-    return str(Averaging.parse(FEEDBACK if method == "feedback" else method))
+def methods_for(name: str, methods: Sequence[str]) -> list[str]:
+    """As ranks of a workload are told them: without those of sparse tables where it has none.
+
+    Raises ValueError for a method that is not known, or where none is left.
+    """
+    known = [Method.parse(each) for each in methods]
+    kept = [str(each) for each in known if WORKLOADS[name].has_tables or not each.sparse]
+    if not kept:
+        raise ValueError(f"{name} has no tables with sparse gradients: name another method")
+    return kept
 
 
 def _recorded(found: Found, order: Order) -> dict[str, Any]:
@@ -125,7 +165,6 @@ def _recorded(found: Found, order: Order) -> dict[str, Any]:
         "methods": methods,
         "scaled": workload.scaled if order.size == "here" else None,
         "shape": asdict(workload.sizes[order.size]),
-        "published_density": workload.published_density,
     }
 
 
@@ -146,15 +185,22 @@ def _shown(found: Found) -> Iterator[str | Table]:
     workload, density = WORKLOADS[found.name], found.density
     yield (
         f"\n{workload.title}, {found.parameters:,} parameters. Not zero in a rank's gradient: "
-        f"{density.element:.2%} of the elements (published: {workload.published_density:.2%}), "
-        f"{density.block:.2%} of the blocks; in all ranks' together: {density.union_element:.2%}, "
-        f"{density.union_block:.2%}."
+        f"{density.element:.2%} of the elements, {density.block:.2%} of the blocks; in all ranks' "
+        f"together: {density.union_element:.2%}, {density.union_block:.2%}. Of a rank's non-zero "
+        f"blocks others have {density.shared_block:.0%}, too."
     )
     yield table(_COLUMNS, found.methods)
 
 
 def _loss(measured: Measured) -> str:
+    """That of the trainings, mean over the seeds; without any, of the last measured step."""
+    if measured.losses:
+        return f"{fmean(measured.losses.final):.5f}"
     return f"{measured.steps.losses[-1]:.5f}" if measured.steps.losses else "-"
+
+
+def _spread(measured: Measured) -> str:
+    return f"{measured.least_speedup:.2f} to {measured.most_speedup:.2f}"
 
 
 _COLUMNS = (
@@ -164,4 +210,5 @@ _COLUMNS = (
     Column[Measured]("sent\nMB", lambda m: number(m.sent_bytes, 1e-6)),
     Column[Measured]("last\nloss", _loss),
     Column[Measured]("times\nas fast", lambda m: f"{m.speedup:.2f}"),
+    Column[Measured]("any step\nto any", _spread),
 )

@@ -1,7 +1,8 @@
-"""LSTMs that model language of many words (Jozefowicz et al., 2016), on text by Zipf's law.
+"""An LSTM that models language of many words (Jozefowicz et al., 2016), on text by Zipf's law.
 
-One table serves as input and, behind a sampled softmax, as output: a step touches the rows of its
-words and of the negatives. The matrices of the LSTMs are the dense part of the gradient.
+One table is the input, another one, behind a sampled softmax, the output: a step touches the rows
+of its words in the first, those of the next words and of the negatives in the second. The matrices
+of the LSTM are the dense part of the gradient. Shapes and batch are those of OmniReduce's run.
 """
 
 from __future__ import annotations
@@ -19,14 +20,13 @@ from sparsewire.training.lstm import LogUniform
 from sparsewire.training.workloads.skew import power_law
 from sparsewire.training.workloads.workload import Batch, Job, Size
 
-_LAYERS = 2
 # Adagrad begins with steps of this size: a tenth of what the tables begin with.
 _RATE = 0.005
 
 
 @dataclass(frozen=True)
 class Shape:
-    """`hidden` units of each LSTM, projected to `width`, that of the table's rows.
+    """`hidden` units of the LSTM, projected to `width`, that of the tables' rows.
 
     A batch has `batch` sequences of `length` words, and `negatives` words for all of them.
     """
@@ -40,9 +40,9 @@ class Shape:
 
 
 SIZES: dict[Size, Shape] = {
-    "published": Shape(793_471, 512, 2048, 128, 20, 8192),
-    # Projections must be narrower than what is projected.
-    "here": Shape(793_471 // 8, 256, 272, 128 // 8, 20, 8192 // 8),
+    "published": Shape(793_471, 256, 2048, 512, 20, 8192),
+    # With 416 units, the LSTM has a sixteenth of its weights.
+    "here": Shape(793_471 // 16, 256, 416, 512 // 16, 20, 8192 // 16),
     "tiny": Shape(3000, 16, 20, 4, 5, 16),
 }
 
@@ -65,22 +65,26 @@ class LanguageModel(nn.Module):
 
     def __init__(self, shape: Shape, sparse: bool) -> None:
         super().__init__()
-        self.table = nn.Embedding(shape.vocabulary, shape.width, sparse=sparse)
-        self.lstm = nn.LSTM(
-            shape.width, shape.hidden, _LAYERS, batch_first=True, proj_size=shape.width
+        self.words, self.outputs = (
+            nn.Embedding(shape.vocabulary, shape.width, sparse=sparse) for _ in range(2)
         )
+        self.biases = nn.Embedding(shape.vocabulary, 1, sparse=sparse)
+        self.lstm = nn.LSTM(shape.width, shape.hidden, batch_first=True)
+        self.projection = nn.Linear(shape.hidden, shape.width)
         self._law = LogUniform(shape.vocabulary)
-        nn.init.normal_(self.table.weight, std=shape.width**-0.5)
+        for table in (self.words, self.outputs):
+            nn.init.normal_(table.weight, std=shape.width**-0.5)
+        nn.init.zeros_(self.biases.weight)
 
     def forward(self, words: Tensor, targets: Tensor, negatives: Tensor) -> Tensor:
-        # One look-up for all, because each one costs a dense gradient of the table's size.
-        parts = [words.numel(), len(targets), len(negatives)]
-        rows = self.table(torch.cat([words.flatten(), targets, negatives]))
-        inputs, wanted, others = rows.split(parts)
-        hidden = self.lstm(inputs.view(*words.shape, -1))[0].flatten(0, 1)
-        positive = (hidden * wanted).sum(1)
+        hidden = self.projection(self.lstm(self.words(words))[0].flatten(0, 1))
+        # One look-up for both, because each one costs a dense gradient of the table's size.
+        parts, named = [len(targets), len(negatives)], torch.cat([targets, negatives])
+        wanted, others = self.outputs(named).split(parts)
+        bias, other_biases = self.biases(named).squeeze(1).split(parts)
+        positive = (hidden * wanted).sum(1) + bias
         correction = self._law.log_probability(negatives) + math.log(len(negatives))
-        negative = torch.addmm(-correction, hidden, others.T)
+        negative = torch.addmm(other_biases - correction, hidden, others.T)
         negative = negative.masked_fill(targets[:, None] == negatives, float("-inf"))
         logits = torch.cat([positive[:, None], negative], dim=1)
         return F.cross_entropy(logits, torch.zeros_like(targets))

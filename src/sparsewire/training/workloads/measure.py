@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
@@ -38,14 +38,9 @@ class Order:
     """Steps whose gradients are recorded, and replayed in turn."""
     compute_s: float
     """That a step takes beside communication, where gradients are replayed."""
-    sparse: bool
     seed: int
     timeout_s: float
     interface: str | None = None
-
-    def of_names(self, names: Iterable[str]) -> list[Order]:
-        """The same for each of these workloads."""
-        return [replace(self, name=name) for name in names]
 
 
 @dataclass
@@ -172,12 +167,17 @@ def _over_ranks(values: list[float], op: dist.ReduceOp.RedOpType) -> list[float]
 @dataclass(frozen=True)
 class Density:
     """Shares that are not zero, by element and by block of 256: of a rank's gradient, the mean over
-    ranks, and of the union of all ranks."""
+    ranks, and of the union of all ranks.
+
+    `shared` is the share of a rank's own non-zeros that at least one other rank has as well.
+    """
 
     element: float
     block: float
     union_element: float
     union_block: float
+    shared_element: float
+    shared_block: float
 
 
 def density(gradients: Iterable[tuple[nn.Parameter, Kept]]) -> Density:
@@ -185,7 +185,8 @@ def density(gradients: Iterable[tuple[nn.Parameter, Kept]]) -> Density:
     marks = [_marks(parameter, kept) for parameter, kept in gradients]
     elements, blocks = (np.concatenate(each) for each in zip(*marks, strict=True))
     own, own_blocks = _mean([float(elements.mean()), float(blocks.mean())])
-    return Density(own, own_blocks, _union(elements), _union(blocks))
+    (union, shared), (union_blocks, shared_blocks) = _together(elements), _together(blocks)
+    return Density(own, own_blocks, union, union_blocks, *_mean([shared, shared_blocks]))
 
 
 def _marks(parameter: nn.Parameter, kept: Kept) -> tuple[np.ndarray, np.ndarray]:
@@ -199,11 +200,12 @@ def _marks(parameter: nn.Parameter, kept: Kept) -> tuple[np.ndarray, np.ndarray]
     return flat != 0, nonzero_blocks(flat)
 
 
-def _union(marks: np.ndarray) -> float:
-    """The share of what any rank has marked, which travels as bits."""
-    bits = torch.from_numpy(np.packbits(marks))
-    dist.all_reduce(bits, dist.ReduceOp.BOR)
-    return float(np.unpackbits(bits.numpy(), count=len(marks)).mean())
+def _together(marks: np.ndarray) -> tuple[float, float]:
+    """The share of what any rank has marked; of this rank's marks, that which others have, too."""
+    ranks = torch.from_numpy(marks.astype(np.int32))
+    dist.all_reduce(ranks)
+    marking = ranks.numpy()
+    return float((marking > 0).mean()), float((marking[marks] > 1).mean()) if marks.any() else 0.0
 
 
 def told(found: Steps | Density) -> dict[str, object]:

@@ -20,7 +20,6 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from sparsewire.experiment.crew import Tell, claim_stdout
-from sparsewire.training.trial import Averaging
 from sparsewire.training.worker import meter_of
 from sparsewire.training.workloads.catalogue import WORKLOADS
 from sparsewire.training.workloads.measure import (
@@ -32,15 +31,16 @@ from sparsewire.training.workloads.measure import (
     take_steps,
     told,
 )
+from sparsewire.training.workloads.method import Method
 from sparsewire.training.workloads.recording import Recording, record
 from sparsewire.training.workloads.workload import Job
 
 
 def run(order: Order, store: Store, tell: Tell) -> None:
     """Record gradients, tell their density, and measure every method; collective."""
-    rank, job = int(os.environ["RANK"]), made(order)
-    recording = record(job, order.seed, rank, order.recorded)
+    recorded = Recorded(order)
     with group("gloo", "density", store, order):
+        job, recording = recorded.of(sparse=False)
         gradients = zip(job.model.parameters(), recording.steps[0], strict=True)
         parameters = sum(parameter.numel() for parameter in job.model.parameters())
         tell("recorded", parameters=parameters, density=told(density(gradients)))
@@ -49,28 +49,43 @@ def run(order: Order, store: Store, tell: Tell) -> None:
         tell("step", method=method, done=done)
 
     for number, method in enumerate(order.methods):
-        averaging = Averaging.parse(method)
-        with group(averaging.backend, f"{number}", store, order):
-            stepping = _stepping(order, job, recording, averaging)
-            meter = meter_of(averaging.backend, order.interface)
+        how = Method.parse(method)
+        backend = how.averaging.backend
+        with group(backend, f"{number}", store, order):
+            stepping = _stepping(order, recorded, how)
+            meter = meter_of(backend, order.interface)
             found = take_steps(stepping, order, meter, partial(tell_step, method))
             tell("measured", method=method, steps=told(found))
             del stepping
             gc.collect()
 
 
-def _stepping(order: Order, job: Job, recording: Recording, averaging: Averaging) -> Stepping:
+class Recorded:
+    """A job and its recorded gradients in either form, each made where it is first asked for."""
+
+    def __init__(self, order: Order) -> None:
+        self._order, self._rank = order, int(os.environ["RANK"])
+        self._made: dict[bool, tuple[Job, Recording]] = {}
+
+    def of(self, sparse: bool) -> tuple[Job, Recording]:
+        if sparse not in self._made:
+            job, order = made(self._order, sparse), self._order
+            self._made[sparse] = job, record(job, order.seed, self._rank, order.recorded)
+        return self._made[sparse]
+
+
+def _stepping(order: Order, recorded: Recorded, how: Method) -> Stepping:
     if order.mode == "gradients":
-        return Replaying(job, recording, averaging, order.compute_s)
+        return Replaying(*recorded.of(how.sparse), how.averaging, order.compute_s)
     # From the same start for each method.
-    return Training(made(order), averaging, order.seed)
+    return Training(made(order, how.sparse), how.averaging, order.seed)
 
 
-def made(order: Order) -> Job:
+def made(order: Order, sparse: bool) -> Job:
     """The same on all ranks."""
     torch.manual_seed(order.seed)
     workload = WORKLOADS[order.name]
-    return workload.make(workload.sizes[order.size], order.sparse)
+    return workload.make(workload.sizes[order.size], sparse)
 
 
 @contextmanager

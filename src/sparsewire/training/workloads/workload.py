@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 Size = Literal["published", "here", "tiny"]
-"""As published; scaled for one machine of 24 GiB and two processors; for tests."""
+"""As in the code of OmniReduce's authors (github.com/sands-lab/omnireduce-experiments); scaled for
+one machine of 24 GiB and two processors; for tests."""
 
 Batch = tuple[Tensor, ...]
 
@@ -34,15 +35,15 @@ class Job:
 class Workload:
     """A row of the table: sizes by name, and what makes a job of one of them.
 
-    `published_density` is the share of a rank's gradient that OmniReduce (SIGCOMM 2021) found not
-    to be zero; `scaled` says how the size "here" differs from the published one.
+    `scaled` says how the size "here" differs from the published one.
     """
 
     title: str
     sizes: dict[Size, Any]
     make: Callable[[Any, bool], Job]
     """Makes a job of a size; with True, gradients of tables are sparse tensors."""
-    published_density: float
     scaled: str
     needs: str | None = None
     """A package that the model comes from."""
+    has_tables: bool = False
+    """Whether there are tables whose gradients may be sparse tensors."""
