@@ -27,6 +27,7 @@ def dense(pattern: Pattern, density: float, rank: int, elements: int = ELEMENTS)
         ("random, same", Pattern(1, same=True)),
         ("zipf:1.1", Pattern(1, exponent=1.1)),
         ("zipf:2,same", Pattern(1, same=True, exponent=2.0)),
+        ("blocks:256,apart", Pattern(256, apart=True)),
     ],
 )
 def test_patterns_are_read(text: str, pattern: Pattern) -> None:
@@ -46,11 +47,21 @@ def test_patterns_are_read(text: str, pattern: Pattern) -> None:
         "zipf",
         "zipf:-1",
         "zipf:1,x",
+        "zipf:1,apart",
+        "blocks:256,same,apart",
     ],
 )
 def test_unknown_patterns_are_refused(text: str) -> None:
     with pytest.raises(ExperimentError):
         Pattern.parse(text)
+
+
+def test_ranks_apart_share_no_block() -> None:
+    marks = [nonzero_blocks(dense(Pattern(256, apart=True), 0.25, rank)) for rank in range(4)]
+    assert [int(each.sum()) for each in marks] == [25] * 4
+    assert np.sum(marks, axis=0).max() == 1
+    with pytest.raises(ExperimentError, match="no room for ranks apart"):
+        dense(Pattern(256, apart=True), 0.26, 3)
 
 
 def test_block_density_is_met_exactly() -> None:

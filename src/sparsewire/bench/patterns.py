@@ -14,7 +14,8 @@ from sparsewire.errors import ExperimentError
 Array = npt.NDArray[Any]
 
 _PATTERN = re.compile(
-    r"(random|blocks:(?P<unit>[1-9]\d*)|zipf:(?P<exponent>\d+\.?\d*))(?P<same>,\s*same)?"
+    r"(random|blocks:(?P<unit>[1-9]\d*)|zipf:(?P<exponent>\d+\.?\d*))"
+    r"(,\s*(?P<layout>same|apart))?"
 )
 
 # Below one place in so many, drawing places is faster than drawing a number for each place.
@@ -25,7 +26,8 @@ _FEW = 20
 class Pattern:
     """Non-zeros come in aligned units of `unit` elements, on every rank at its own positions.
 
-    `same` puts them at the same positions on every rank. `random` is units of one element. With an
+    `same` puts them at the same positions on every rank, `apart` at positions that no two ranks
+    share. `random` is units of one element. With an
     `exponent` s, single elements are drawn by Zipf's law: the odds of position i are (i+1)^-s, so
     that all ranks share the first ones, as with words that are numbered by their frequency.
     """
@@ -33,17 +35,22 @@ class Pattern:
     unit: int
     same: bool = False
     exponent: float | None = None
+    apart: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Pattern:
-        """Read "blocks:256", "random", "zipf:1.1", all also with ",same"."""
+        """Read "blocks:256", "random" or "zipf:1.1"; with ",same", or, but for zipf, ",apart".
+
+        Raises ExperimentError for anything else.
+        """
         match = _PATTERN.fullmatch(text)
-        if match is None:
+        if match is None or (match["layout"] == "apart" and match["exponent"]):
             raise ExperimentError(
-                f"pattern {text!r} is unknown; use blocks:256, blocks:256,same, random or zipf:1.1"
+                f"pattern {text!r} is unknown; use blocks:256, blocks:256,same, blocks:256,apart, "
+                "random or zipf:1.1"
             )
-        unit, exponent = int(match["unit"] or 1), match["exponent"]
-        return cls(unit, match["same"] is not None, float(exponent) if exponent else None)
+        unit, exponent, layout = int(match["unit"] or 1), match["exponent"], match["layout"]
+        return cls(unit, layout == "same", float(exponent) if exponent else None, layout == "apart")
 
     @property
     def in_words(self) -> str:
@@ -51,6 +58,8 @@ class Pattern:
         kind = "elements anywhere" if self.unit == 1 else f"blocks of {self.unit}"
         if self.exponent is not None:
             kind = f"elements by a power law ({self.exponent:g})"
+        if self.apart:
+            return f"{kind}, none on two ranks"
         return f"{kind}, the same on every rank" if self.same else kind
 
 
@@ -88,16 +97,31 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 def contribute(
     pattern: Pattern, elements: int, density: float, dtype: np.dtype[Any], seed: int, rank: int
 ) -> Contribution:
-    """What one rank adds. Any process can make any rank's data again from the same seed."""
+    """What one rank adds. Any process can make any rank's data again from the same seed.
+
+    Raises ExperimentError where ranks are to lie apart and there is no room left for this one.
+    """
     # The last unit may reach past the end.
     total = -(-elements // pattern.unit)
     count = max(1, round(density * total))
     place = np.random.default_rng([seed, 0 if pattern.same else rank])
     units: npt.NDArray[np.int64] | slice = slice(None)
-    if count < total:
+    if pattern.apart:
+        units = _own_part(np.random.default_rng([seed, 0]), total, count, rank)
+    elif count < total:
         units = _choose(place, total, count, pattern.exponent)
     values = random_values(np.random.default_rng([seed, rank, 1]), count, pattern.unit, dtype)
     return Contribution(units, values, total)
+
+
+def _own_part(rng: np.random.Generator, total: int, count: int, rank: int) -> npt.NDArray[np.int64]:
+    """`count` of `total` places, ascending; other ranks, with the same generator, have others."""
+    if (rank + 1) * count > total:
+        raise ExperimentError(
+            "there is no room for ranks apart: their densities add up to more than 1"
+        )
+    order = rng.permutation(total)
+    return np.sort(order[rank * count : (rank + 1) * count])
 
 
 def _choose(

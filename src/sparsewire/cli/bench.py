@@ -65,6 +65,7 @@ def all_reduce(
     pattern: str = typer.Option(
         "blocks:256",
         help="Where the non-zeros lie: blocks:256, blocks:256,same (on every rank alike), "
+        "blocks:256,apart (none on two ranks), "
         "random (single elements), zipf:1.1 (by a power law); several separated by |.",
     ),
     trace: Path | None = typer.Option(
