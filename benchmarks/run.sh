@@ -1,15 +1,19 @@
 #!/bin/sh
-# Measures, and makes the records and plots of README and docs; as root on Linux, in two hours
-# and a half.
+# Measures, and makes the records and plots of README and docs; as root on Linux, in some hours.
 #
 #     benchmarks/run.sh [NAME...]       # everything, or what these records hold
+#     DATA=FOLDER benchmarks/run.sh     # and what LIBSVM's files are needed for: news20.bz2, a9a,
+#                                       # mushrooms, phishing and w8a
+#
+# A record that takes longer than some minutes comes in parts, NAME+PART, of which each can be
+# measured alone; NAME stands for all of them. `python benchmarks/tables.py --pending` lists what
+# the pages ask for and nobody has measured yet.
 #
 # What the commands leave goes to benchmark-results/, the records to benchmarks/records. Then write
 # the figures into the pages: python benchmarks/tables.py --write. Leave the machine alone
 # meanwhile, and commit before: a record tells of which commit it is.
 #
-# Made by other commands: freeze, kill, attack, memory, balance (tests), scale (scale.py), proofs (proofs.sh), choose
-# and optimize (LIBSVM's data), decisions.
+# Made by other commands: scale (scale.py).
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
@@ -18,7 +22,7 @@ wanted=" $* "
 mkdir -p "$out"
 under=
 
-is_wanted() { case "$wanted" in "  " | *" $1 "*) ;; *) return 1 ;; esac }
+is_wanted() { case "$wanted" in "  " | *" $1 "* | *" ${1%+*} "*) ;; *) return 1 ;; esac }
 
 # program NAME SCRIPT...: runs one of this folder that adds a row, or several, to record NAME itself.
 program() {
@@ -27,6 +31,15 @@ program() {
     is_wanted "$name" || return 0
     echo "== $name: $script $*"
     python "benchmarks/$script" "$@" --record
+}
+
+# with_data NAME SCRIPT...: the same of one that reads LIBSVM's files.
+with_data() {
+    name=$1 script=$2
+    shift 2
+    is_wanted "$name" || return 0
+    [ -n "${DATA:-}" ] || { echo "== $name: left out, as DATA is not set" && return 0; }
+    program "$name" "$script" "$DATA" "$@"
 }
 
 # measure NAME COMMAND...: leaves NAME.json, NAME.command and, of what draws one, NAME.png. The
@@ -53,9 +66,17 @@ reduce="bench all_reduce --elements 25e6"
 few="--iterations 5 --warmup 1 --against gloo"
 lab4="$reduce --hosts 4 --link 1gbit $few"
 lab8="$reduce --hosts 8 --link 1gbit $few"
+# Sizes of blocks, as OmniReduce's own sweep has them, and blocks that no two ranks share.
+measure block-sweep $lab4 --density 0.1,0.01 \
+    --pattern 'blocks:32|blocks:64|blocks:128|blocks:256|blocks:512|blocks:1024'
+measure disjoint $lab4 --density 0.1,0.01 --pattern "blocks:256|blocks:256,apart|blocks:256,same"
 measure colocated $lab4 --density 1,0.1,0.01 --pattern 'blocks:256|blocks:256,same'
 measure dedicated $lab4 --density 1,0.1 --aggregators 4
 measure eight-hosts $lab8 --density 1,0.01 --pattern 'blocks:256|blocks:256,same'
+measure window-64k $reduce --hosts 4 --link 100mbit --density 0.01 $few
+under="env SPARSEWIRE_WINDOW=1048576"
+measure window-1m $reduce --hosts 4 --link 100mbit --density 0.01 $few
+under=
 measure slow-link $reduce --hosts 4 --link 100mbit --density 0.01 $few
 small="bench all_reduce --bytes 4KiB,64KiB,1MiB --density 1,0.01 --against gloo"
 measure small-lab $small --hosts 4 --link 1gbit
@@ -146,19 +167,61 @@ measure grid-lab bench grid --hosts 4 --link 1gbit --quick
 measure operators bench operators --repetitions 7
 measure demo demo
 measure demo-2x2 demo --hosts 2
-measure training bench training --link 100mbit --method gloo,sparsewire,feedback,diana
+# Whole trainings on loopback with several seeds, and some steps of each on the link, in one run.
+for task in lstm digits; do
+    measure "training+$task" bench training --task "$task" --link 100mbit --timed-steps 40 \
+        --seeds 3 --method gloo,sparsewire,feedback,diana
+done
 
-# OmniReduce's workloads: gradients replayed, so that a step is communication; and real steps.
-for link in 1gbit 10gbit; do
-    measure "workload-$link" bench workload --hosts 4 --link "$link" --mode gradients --steps 3
+# OmniReduce's workloads, each a part of its own. Gradients replayed, so that a step is communication;
+# then beside a stated time of computation; then real steps. Where a hook compresses, trainings with
+# several seeds tell what it costs, in the same run.
+workloads="deeplight lstm ncf bert vgg19 resnet152"
+trained="deeplight lstm ncf bert"
+four="gloo,sparsewire,gloo-sparse,sparsewire-sparse"
+workload="bench workload --hosts 4"
+for name in $workloads; do
+    measure "workload-density+$name" bench workload --name "$name" --ranks 4 --mode gradients \
+        --method sparsewire --steps 1
+    measure "workload-density-8+$name" bench workload --name "$name" --ranks 8 --mode gradients \
+        --method sparsewire --steps 1
 done
-for link in 100mbit 1gbit; do
-    measure "workload-training-$link" bench workload --hosts 4 --link "$link" --steps 3
+for name in $workloads; do
+    replayed="--name $name --mode gradients --method $four"
+    case " $trained " in *" $name "*) losses="--train 100 --seeds 3" ;; *) losses= ;; esac
+    measure "workload-1gbit+$name" $workload --link 1gbit $replayed,feedback --steps 7 $losses
+    measure "workload-10gbit+$name" $workload --link 10gbit $replayed,feedback --steps 9
+    measure "workload-1gbit-8+$name" bench workload --hosts 8 --link 1gbit $replayed --steps 7
+    measure "workload-1gbit-dedicated+$name" $workload --link 1gbit --aggregators 4 \
+        --name "$name" --mode gradients --method gloo,sparsewire --steps 7
+    for link in 1gbit 10gbit; do
+        measure "workload-$link-100ms+$name" $workload --link $link $replayed --compute 100 --steps 7
+    done
+    real="--name $name --method $four,feedback"
+    measure "workload-training-1gbit+$name" $workload --link 1gbit $real --steps 5
+    measure "workload-training-10gbit+$name" $workload --link 10gbit $real --steps 7
+    measure "workload-training-100mbit+$name" $workload --link 100mbit --name "$name" --steps 3
 done
-# Steps of some 10 ms: the first ones are not like the others.
-measure workload-sparse bench workload --hosts 4 --link 1gbit --mode gradients \
-    --steps 20 --warmup 5 --name deeplight,lstm,ncf --method gloo,sparsewire --sparse
+program order-of-sums order_of_sums.py
 program advise advise_check.py --cases workloads --cases held-out --cases no-gain
+
+# Ranks that stop, strangers, memory and loads.
+program freeze ranks_frozen.py --freezes 40 --seed 9
+program kill ranks_killed.py --kills 50
+program attack aggregator_attacked.py --seconds 60
+program memory memory_beside.py
+program balance owners_load.py
+program precision precision_bytes.py
+program entropy entropy.py
+
+# On LIBSVM's data.
+with_data optimize optimize_sets.py
+with_data choose choices.py
+if is_wanted proofs && [ -n "${DATA:-}" ]; then
+    benchmarks/proofs.sh "$DATA" "$out"
+    cp "$out/proofs.json" benchmarks/records/
+    for plot in "$out"/proofs-*.png; do cp "$plot" docs/; done
+fi
 
 # The plots that the pages show.
 show() { if [ -e "$out/$1" ]; then cp "$out/$1" "docs/$2"; fi; }
