@@ -111,7 +111,9 @@ def keep(name: str, row: str, figures: Row, **more: Any) -> None:
 
     file = FOLDER / f"{name}.json"
     rows = json.loads(file.read_text())["figures"] if file.exists() else {}
-    told = ["python", "benchmarks/" + Path(sys.argv[0]).name, *sys.argv[1:]]
+    # Where somebody keeps data says nothing.
+    options = ["DATA" if Path(each).is_dir() else each for each in sys.argv[1:]]
+    told = ["python", "benchmarks/" + Path(sys.argv[0]).name, *options]
     rows[row] = {"command": shlex.join(told), **figures}
     write(
         file,

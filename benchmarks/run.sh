@@ -176,31 +176,31 @@ done
 # OmniReduce's workloads, each a part of its own. Gradients replayed, so that a step is communication;
 # then beside a stated time of computation; then real steps. Where a hook compresses, trainings with
 # several seeds tell what it costs, in the same run.
-workloads="deeplight lstm ncf bert vgg19 resnet152"
-trained="deeplight lstm ncf bert"
+workloads="deeplight lstm ncf ncf-shared bert vgg19 resnet152"
+trained="deeplight lstm ncf-shared bert"
 four="gloo,sparsewire,gloo-sparse,sparsewire-sparse"
 workload="bench workload --hosts 4"
-for name in $workloads; do
-    measure "workload-density+$name" bench workload --name "$name" --ranks 4 --mode gradients \
+for model in $workloads; do
+    measure "workload-density+$model" bench workload --name "$model" --ranks 4 --mode gradients \
         --method sparsewire --steps 1
-    measure "workload-density-8+$name" bench workload --name "$name" --ranks 8 --mode gradients \
+    measure "workload-density-8+$model" bench workload --name "$model" --ranks 8 --mode gradients \
         --method sparsewire --steps 1
 done
-for name in $workloads; do
-    replayed="--name $name --mode gradients --method $four"
-    case " $trained " in *" $name "*) losses="--train 100 --seeds 3" ;; *) losses= ;; esac
-    measure "workload-1gbit+$name" $workload --link 1gbit $replayed,feedback --steps 7 $losses
-    measure "workload-10gbit+$name" $workload --link 10gbit $replayed,feedback --steps 9
-    measure "workload-1gbit-8+$name" bench workload --hosts 8 --link 1gbit $replayed --steps 7
-    measure "workload-1gbit-dedicated+$name" $workload --link 1gbit --aggregators 4 \
-        --name "$name" --mode gradients --method gloo,sparsewire --steps 7
+for model in $workloads; do
+    replayed="--name $model --mode gradients --method $four"
+    case " $trained " in *" $model "*) losses="--train 100 --seeds 3" ;; *) losses= ;; esac
+    measure "workload-1gbit+$model" $workload --link 1gbit $replayed,feedback --steps 7 $losses
+    measure "workload-10gbit+$model" $workload --link 10gbit $replayed,feedback --steps 9
+    measure "workload-1gbit-8+$model" bench workload --hosts 8 --link 1gbit $replayed --steps 7
+    measure "workload-1gbit-dedicated+$model" $workload --link 1gbit --aggregators 4 \
+        --name "$model" --mode gradients --method gloo,sparsewire --steps 7
     for link in 1gbit 10gbit; do
-        measure "workload-$link-100ms+$name" $workload --link $link $replayed --compute 100 --steps 7
+        measure "workload-$link-100ms+$model" $workload --link $link $replayed --compute 100 --steps 7
     done
-    real="--name $name --method $four,feedback"
-    measure "workload-training-1gbit+$name" $workload --link 1gbit $real --steps 5
-    measure "workload-training-10gbit+$name" $workload --link 10gbit $real --steps 7
-    measure "workload-training-100mbit+$name" $workload --link 100mbit --name "$name" --steps 3
+    real="--name $model --method $four,feedback"
+    measure "workload-training-1gbit+$model" $workload --link 1gbit $real --steps 5
+    measure "workload-training-10gbit+$model" $workload --link 10gbit $real --steps 7
+    measure "workload-training-100mbit+$model" $workload --link 100mbit --name "$model" --steps 3
 done
 program order-of-sums order_of_sums.py
 program advise advise_check.py --cases workloads --cases held-out --cases no-gain
@@ -227,4 +227,4 @@ fi
 show() { if [ -e "$out/$1" ]; then cp "$out/$1" "docs/$2"; fi; }
 show colocated.png density.png
 show demo/loss.png demo.png
-show training.png training.png
+show training+lstm.png training.png

@@ -8,7 +8,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
-[ $# -gt 0 ] || set -- deeplight lstm ncf bert vgg19 resnet152
+[ $# -gt 0 ] || set -- deeplight lstm ncf ncf-shared bert vgg19 resnet152
 
 for name in "$@"; do
     ranks=4 steps=2

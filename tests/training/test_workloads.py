@@ -245,6 +245,7 @@ def test_ncf_is_that_of_the_run() -> None:
         *((256, 256), (128, 256), (64, 128), (1, 128)),
     ]
     assert WORKLOADS["ncf"].sizes["published"].batch == 2**20
+    assert WORKLOADS["ncf-shared"].sizes["published"].batch == 2**20 // 8
 
 
 def test_lstm_is_that_of_the_run() -> None:
@@ -259,7 +260,7 @@ def test_lstm_is_that_of_the_run() -> None:
     assert (shape.batch, shape.length, shape.negatives) == (512, 20, 8192)
 
 
-@pytest.mark.parametrize("name", ["lstm", "ncf"])
+@pytest.mark.parametrize("name", ["lstm", "ncf", "ncf-shared"])
 def test_scaled_tables_have_rows_as_wide(name: str) -> None:
     sizes = WORKLOADS[name].sizes
     assert sizes["here"].width == sizes["published"].width

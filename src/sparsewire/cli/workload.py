@@ -12,7 +12,7 @@ from sparsewire.experiment.report import ResultFiles
 
 def workload(
     name: str = typer.Option(
-        "deeplight,lstm,ncf,bert,vgg19,resnet152",
+        "deeplight,lstm,ncf,ncf-shared,bert,vgg19,resnet152",
         help="What to run, with commas between; bert needs transformers.",
     ),
     hosts: Hosts = None,

@@ -27,6 +27,13 @@ WORKLOADS = {
         "1/8 of the users, of the items and of the batch",
         has_tables=True,
     ),
+    "ncf-shared": Workload(
+        "NCF, batch of all",
+        ncf.SHARED,
+        ncf.make,
+        "1/8 of the users, of the items and of the batch",
+        has_tables=True,
+    ),
     "bert": Workload(
         "BERT",
         bert.SIZES,

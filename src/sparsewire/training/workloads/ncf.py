@@ -6,7 +6,7 @@ batch are those of OmniReduce's run: MovieLens 20M with 4 times the users and 16
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -20,6 +20,7 @@ from sparsewire.training.workloads.workload import Batch, Job, Size
 
 _NEGATIVES = 4
 """For each item that a user has seen, so many that are drawn at random."""
+_EXAMPLES = 1 + _NEGATIVES
 _USER_EXPONENT = 0.5
 _ITEM_EXPONENT = 0.9
 _RATE = 0.02
@@ -44,6 +45,14 @@ SIZES: dict[Size, Shape] = {
     "here": Shape(498_975 // 8, 427_888 // 8, 64, 128, 2**20 // 8),
     "tiny": Shape(900, 720, 16, 16, 20),
 }
+_SHARING = 8
+"""The ranks of OmniReduce's run."""
+SHARED: dict[Size, Shape] = {
+    size: replace(shape, batch=max(_EXAMPLES, shape.batch // _SHARING))
+    for size, shape in SIZES.items()
+}
+"""The same where the batch is that of all of them together, as in MLPerf's benchmark, from which
+the run's script comes."""
 
 
 def make(shape: Shape, sparse: bool) -> Job:
@@ -53,7 +62,7 @@ def make(shape: Shape, sparse: bool) -> Job:
 
 
 def _batch(shape: Shape, draws: np.random.Generator) -> Batch:
-    count = shape.batch // (1 + _NEGATIVES)
+    count = shape.batch // _EXAMPLES
     # Examples are shuffled over many batches: those of one batch have users of their own.
     users = scattered(power_law(draws, shape.users, _USER_EXPONENT, shape.batch), shape.users)
     seen = scattered(power_law(draws, shape.items, _ITEM_EXPONENT, count), shape.items)
