@@ -102,7 +102,10 @@ def write(file: Path, record: dict[str, Any]) -> None:
     text = head.replace('"figures": null', '"figures": {\n' + rows + "\n }") + "\n"
     if len(text) > LARGEST_BYTES:
         raise ValueError(f"{file.name} would have {len(text)} bytes: leave something out")
-    file.write_text(text)
+    # Whoever reads records meanwhile finds the old one, or the new one.
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)
 
 
 def keep(name: str, row: str, figures: Row, **more: Any) -> None:

@@ -4,7 +4,7 @@
 #     benchmarks/traces.sh [NAME...]       # all, or these workloads; takes some minutes
 #
 # Ranks on loopback train for a few steps over gloo, and the last two are recorded; all of it follows
-# from a seed. Of VGG19, whose silent units leave masks without a pattern, there is less.
+# from a seed. Of VGG19, whose silent units leave masks without a pattern, and of NCF there is less.
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
@@ -12,7 +12,7 @@ PATH="$PWD/.venv/bin:$PATH"
 
 for name in "$@"; do
     ranks=4 steps=2
-    [ "$name" != vgg19 ] || ranks=2 steps=1
+    case "$name" in vgg19 | ncf) ranks=2 steps=1 ;; ncf-shared) steps=1 ;; esac
     rm -rf "benchmarks/traces/$name"
     sparsewire profile --trace --warmup 2 --steps $steps --every 1 \
         --output "benchmarks/traces/$name" -- \

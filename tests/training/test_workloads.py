@@ -183,6 +183,7 @@ def test_script_trains_under_torchrun() -> None:
         (("--name", "deeplight,chess"), "workload 'chess' is not known"),
         (("--name", "vgg19", "--method", "gloo-sparse"), "vgg19 has no tables with sparse"),
         (("--name", "lstm", "--method", "smoke-sparse"), "method 'smoke' is not known"),
+        (("--name", "lstm", "--method", "gloo", "--train", "9"), "--train is for what compresses"),
     ],
 )
 def test_unknown_workloads_and_methods_are_refused(

@@ -87,7 +87,7 @@ def workload(
             replace(order, name=each, methods=methods_for(each, method.split(",")))
             for each in names
         ]
-        trainings = Trainings(train, seeds) if train else None
+        trainings = Trainings.checked(train, seeds, orders[0].methods) if train else None
         workload_report(orders, cluster, trainings).present(files)
 
 

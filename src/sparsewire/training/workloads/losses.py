@@ -5,7 +5,7 @@ They run on loopback, because losses do not depend on links, once for each of se
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -16,6 +16,11 @@ FINAL_SHARE = 0.1
 """The share of the steps at the end over which a final loss is averaged: batches differ."""
 
 
+def compressing(methods: Sequence[str]) -> list[str]:
+    """Those after which a step may differ from that of gradients averaged in full."""
+    return [name for name in methods if Method.parse(name).compresses]
+
+
 @dataclass(frozen=True)
 class Trainings:
     """How many steps of a training, and with how many seeds."""
@@ -23,12 +28,16 @@ class Trainings:
     steps: int
     seeds: int
 
+    @classmethod
+    def checked(cls, steps: int, seeds: int, methods: Sequence[str]) -> Trainings:
+        """Raises ValueError where none of the methods compresses: then there is no loss to tell."""
+        if not compressing(methods):
+            raise ValueError("--train is for what compresses: name feedback or diana, too")
+        return cls(steps, seeds)
+
     def orders(self, order: Order) -> Iterator[Order]:
-        """A training for each seed; none where no method compresses."""
-        compressing = [name for name in order.methods if Method.parse(name).compresses]
-        if not compressing:
-            return
-        methods = list(dict.fromkeys([order.methods[0], *compressing]))
+        """A training for each seed."""
+        methods = list(dict.fromkeys([order.methods[0], *compressing(order.methods)]))
         for seed in range(order.seed, order.seed + self.seeds):
             yield replace(
                 order, mode="training", methods=methods, steps=self.steps, warmup=0, seed=seed,
@@ -47,8 +56,6 @@ class Losses:
 
 def losses_of(runs: list[dict[str, Steps]]) -> dict[str, Losses]:
     """By method; a run for each seed."""
-    if not runs:
-        return {}
     finals = {method: [_final(run[method].losses) for run in runs] for method in runs[0]}
     first = next(iter(finals.values()))
     steps = len(next(iter(runs[0].values())).losses)
