@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import re
+import secrets
 import socket
 import struct
 import subprocess
@@ -369,13 +370,26 @@ def test_a_rank_that_is_there_twice_finds_out_in_a_store(rank: int, tmp_path: Pa
         with ThreadPoolExecutor() as pool, ExitStack() as places:
             first = places.enter_context(closing(open_one(Options(rank, 3), 20)))
             other = open_one(Options(rank, 3), 20)
-            gathered = pool.submit(lambda place: list(place.all_gather(b"first")), first)
+            # No two records are equal.
+            record = secrets.token_bytes(8)
+            gathered = pool.submit(lambda place, r: list(place.all_gather(r)), first, record)
             while not first._store.check([f"{first._prefix}/record 0/{rank}"]):
                 time.sleep(0.01)
             with pytest.raises(Error, match=f"another process has joined as rank {rank} where"):
                 next(other.all_gather(b"second"))
             rest = [one for one in range(3) if one != rank]
             assert meet(open_one, rest, 3)[0] == [gathered.result(20)]
+
+
+def test_what_a_process_left_in_a_store_is_no_other_process() -> None:
+    """As where a process group is destroyed and made again, over a store that lived on."""
+    open_one = in_hash_store()
+    with closing(open_one(Options(0, 2), 0.05)) as left, pytest.raises(Timeout):
+        list(left.all_gather(b"before"))
+    with ThreadPoolExecutor() as pool:
+        again = [open_one(Options(rank, 2), 20) for rank in (0, 1)]
+        gathered = [pool.submit(lambda place: list(place.all_gather(b"now")), p) for p in again]
+        assert [each.result(20) for each in gathered] == [[b"now", b"now"]] * 2
 
 
 def in_hash_store() -> Opener:

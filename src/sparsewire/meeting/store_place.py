@@ -129,6 +129,10 @@ _uses: weakref.WeakKeyDictionary[Store, int] = weakref.WeakKeyDictionary()
 _left: weakref.WeakKeyDictionary[Store, str] = weakref.WeakKeyDictionary()
 
 
+_former: set[int] = set()
+"""Hashes of what this process published in places that it has left; no two records are equal."""
+
+
 def next_use(store: Store) -> int:
     """How often this store was used before: keeps the keys of several communicators apart.
 
@@ -149,6 +153,7 @@ class StorePlace:
         self._rank, self._world_size = options.rank, options.world_size
         self._deadline = deadline
         self._gathered = 0
+        self._published: set[int] = set()
         self._awaits = ""
         self._next_roll = 0.0
 
@@ -163,11 +168,17 @@ class StorePlace:
 
     def _publish(self, what: str, record: bytes) -> None:
         """Raises Error where another process of the same rank was first, if the store can tell."""
-        if self._set_first(self._key(what, self._rank), record) != record:
+        found = self._set_first(self._key(what, self._rank), record)
+        self._published.add(hash(record))
+        if found == record:
+            return
+        if hash(found) not in _former:
             raise Error(
                 f"another process has joined as rank {self._rank} where the ranks meet: start each "
                 "rank once, with a RANK of its own, and give each job a store of its own"
             )
+        # A store that lived on, under another name, still had what this process left there.
+        self._set(what, record)
 
     def _set_first(self, key: str, record: bytes) -> bytes:
         """What is under `key` then; a second value only where the store cannot compare."""
@@ -263,6 +274,7 @@ class StorePlace:
 
     def close(self) -> None:
         """The store is its maker's."""
+        _former.update(self._published)
 
     def _set(self, what: str, value: bytes, rank: int | None = None) -> None:
         try:
