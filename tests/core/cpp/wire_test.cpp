@@ -27,7 +27,7 @@ struct PayloadRule {
 
 constexpr PayloadRule kRules[] = {
     {FrameKind::hello, Format::empty, 36, 36},
-    {FrameKind::open, Format::empty, 24, 24},
+    {FrameKind::open, Format::empty, 48, 48},
     {FrameKind::segment, Format::dense, 1, 65536 * 8 + 512},
     {FrameKind::segment, Format::blocks, 1, 65536 * 8 + 512},
     {FrameKind::segment, Format::bitmap, 1, 65536 * 8 + 512},
@@ -43,7 +43,7 @@ constexpr PayloadRule kRules[] = {
     {FrameKind::goodbye, Format::empty, 0, 0},
     {FrameKind::refuse, Format::empty, 8, 8 + 512},
     {FrameKind::decline, Format::empty, 8, 8 + 512},
-    {FrameKind::join, Format::empty, 56, 56},
+    {FrameKind::join, Format::empty, 80, 80},
     {FrameKind::tally, Format::empty, 24, 24 + 8 * 65536},
     {FrameKind::missing, Format::empty, 0, 20},
     {FrameKind::part, Format::empty, 0, 1u << 30},
