@@ -48,8 +48,10 @@ Result<Purpose> decode_purpose(std::span<const std::byte, kPurposeBytes> in) {
                  .site = site};
 }
 
-bool has_root(Collective collective) {
-  return collective == Collective::reduce || collective == Collective::broadcast;
+std::string rooted(Collective collective, std::uint32_t root) {
+  const bool has_root = collective == Collective::reduce || collective == Collective::broadcast;
+  return std::string(name_of(collective)) +
+         (has_root ? " with root " + std::to_string(root) : std::string());
 }
 
 std::string site_of(const Purpose& purpose) {
@@ -59,8 +61,7 @@ std::string site_of(const Purpose& purpose) {
 
 // As its caller sees it: not the words that travel, but the array.
 std::string describe(const Purpose& purpose, ReduceOp op) {
-  std::string text(name_of(purpose.collective));
-  if (has_root(purpose.collective)) text += " with root " + std::to_string(purpose.root);
+  std::string text = rooted(purpose.collective, purpose.root);
   const bool adds =
       purpose.collective == Collective::reduce || purpose.collective == Collective::reduce_scatter;
   if (adds) text += " by " + std::string(name_of(op));
@@ -263,9 +264,12 @@ std::string describe(const Descriptor& descriptor) {
   const Purpose& purpose = descriptor.purpose;
   const bool is_sum = purpose.collective == Collective::all_reduce;
   if (!is_sum && !descriptor.is_sparse) return describe(purpose, descriptor.op);
-  std::string text = descriptor.is_sparse ? "sparse " : "";
+  // What is sparse may travel as whole numbers, which keep every bit.
+  const DType dtype = is_sum ? descriptor.dtype : purpose.dtype;
+  std::string text = is_sum ? "" : rooted(purpose.collective, purpose.root) + ", a ";
+  text += descriptor.is_sparse ? "sparse " : "";
   text += std::string(name_of(descriptor.op)) + " of " + std::to_string(descriptor.count) + " " +
-          std::string(name_of(descriptor.dtype));
+          std::string(name_of(dtype));
   if (descriptor.row != 1) text += " in rows of " + std::to_string(descriptor.row);
   if (descriptor.form == ResultForm::sparse) text += " with sparse results";
   if (descriptor.form == ResultForm::dense) text += " with dense results";
@@ -279,12 +283,13 @@ std::string describe(const Descriptor& descriptor) {
 }
 
 std::string describe(const Call& call) {
-  std::string text(name_of(call.collective));
-  if (has_root(call.collective)) text += " with root " + std::to_string(call.root);
+  std::string text = rooted(call.collective, call.root);
   if (call.collective == Collective::all_reduce && call.algorithm != Algorithm::automatic) {
     text += " by " + std::string(name_of(call.algorithm));
   }
-  return text + " (" + describe(call.descriptor) + ")";
+  wire::Descriptor descriptor = call.descriptor;
+  descriptor.purpose.collective = Collective::all_reduce;  // It is named already.
+  return text + " (" + describe(descriptor) + ")";
 }
 
 }  // namespace sparsewire::wire

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import sysconfig
 import threading
 import zlib
 from collections import OrderedDict
@@ -11,7 +13,11 @@ from types import FrameType
 from typing import NamedTuple
 
 _OURS = {"sparsewire", "torch"}
+_STANDARD = sysconfig.get_paths()["stdlib"]
+_INSTALLED = ("site-packages", "dist-packages")
 _KEPT = 4096
+# Numbers that are given out as threads start, which need not be in one order on all ranks.
+_GIVEN = re.compile(r"[-_]\d+(?=\b|_)")
 
 
 class CallSite(NamedTuple):
@@ -22,31 +28,40 @@ class CallSite(NamedTuple):
 
     @classmethod
     def here(cls) -> CallSite | None:
-        """That of the innermost function outside this package and torch; None without any."""
+        """That of the innermost function outside this package, torch and Python's own modules.
+
+        None without any.
+        """
         frame = _user_frame()
         if frame is None:
             return None
         code = frame.f_code
         # Hosts may keep a program in different folders, and ranks may call from different lines.
         function = getattr(code, "co_qualname", code.co_name)
-        where = f"{function} in {Path(code.co_filename).name}, thread {_thread_name()}"
-        return cls(zlib.crc32(where.encode()) or 1, f"line {frame.f_lineno}, {where}")
+        where = f"{function} in {Path(code.co_filename).name}, thread"
+        thread = threading.current_thread().name
+        number = zlib.crc32(f"{where} {_GIVEN.sub('', thread)}".encode()) or 1
+        return cls(number, f"line {frame.f_lineno}, {where} {thread}")
 
 
 def _user_frame() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _package(frame) in _OURS:
+    while frame is not None and not _is_users(frame):
         frame = frame.f_back
     return frame
+
+
+def _is_users(frame: FrameType) -> bool:
+    if _package(frame) in _OURS:
+        return False
+    file = frame.f_code.co_filename
+    is_pythons = file.startswith(_STANDARD) and not any(part in file for part in _INSTALLED)
+    return not is_pythons and not file.startswith("<frozen")
 
 
 def _package(frame: FrameType) -> str:
     name: str = frame.f_globals.get("__name__", "")
     return name.partition(".")[0]
-
-
-def _thread_name() -> str:
-    return threading.current_thread().name
 
 
 class CallSites:

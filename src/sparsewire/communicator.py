@@ -245,8 +245,8 @@ class Communicator:
 
         The other ranks pass one of the same dtype and shape, such as `SparseVector.empty`; what it
         holds does not matter. A dense `x`, in CPU memory and writable on all ranks, is overwritten
-        with the root's bits and returned; `precision` is for sparse ones. Otherwise like
-        `all_reduce`.
+        with the root's bits and returned; until `wait` returns, what it holds is undefined.
+        `precision` is for sparse ones. Otherwise like `all_reduce`.
         """
         if not is_sparse(x):
             check_integer("root", root, self.world_size)
@@ -348,7 +348,7 @@ class Communicator:
         start = partial(
             self._core.submit_sparse,
             **call_arguments(request, brings, runs),
-            purpose=request.purpose(site.number if site else 0),
+            purpose=request.purpose(given.values.dtype, site.number if site else 0),
             timeout=self._seconds(timeout),
             awaited=not async_op,
         )

@@ -45,28 +45,28 @@ class Sum:
 def barrier() -> Sum:
     """A sum of nothing much, for which each rank waits for all."""
     words = np.zeros(1, _WORD)
-    return _words(words, Purpose(COLLECTIVES["barrier"]), lambda: None, None)
+    return _words(words, words, Purpose(COLLECTIVES["barrier"]), lambda: None, None)
 
 
 def broadcast(x: Any, root: int, rank: int) -> Sum:
     """Write the `x` of rank `root` over the others'."""
     given = view(x, writable=True)
     memory = _bytes_at(given)
-    if rank != root:
-        # A rank that fails leaves what others hold undefined, as in an all_reduce.
-        memory[:] = 0
     purpose = _purpose("broadcast", given, root)
-    if given.nbytes % _WORD.itemsize == 0 and given.pointer % _WORD.itemsize == 0:
-        words = memory.view(_WORD)
-        return _words(words, purpose, lambda: x, given.owner)
-    words = np.zeros(_words_for(given.nbytes), _WORD)
-    words.view(np.uint8)[: given.nbytes] = memory
+    is_whole = given.nbytes % _WORD.itemsize == 0 and given.pointer % _WORD.itemsize == 0
+    # Zeros of their own, so that nothing is lost where the call is refused.
+    source = np.zeros(_words_for(given.nbytes), _WORD)
+    if is_whole:
+        target = memory.view(_WORD)
+        return _words(target if rank == root else source, target, purpose, lambda: x, given.owner)
+    if rank == root:
+        source.view(np.uint8)[: given.nbytes] = memory
 
     def deliver() -> Any:
-        memory[:] = words.view(np.uint8)[: given.nbytes]
+        memory[:] = source.view(np.uint8)[: given.nbytes]
         return x
 
-    return _words(words, purpose, deliver, given.owner)
+    return _words(source, source, purpose, deliver, given.owner)
 
 
 def all_gather(x: Any, rank: int, world_size: int) -> Sum:
@@ -80,7 +80,7 @@ def all_gather(x: Any, rank: int, world_size: int) -> Sum:
     def deliver() -> list[Any]:
         return [_like(given, part) for part in parts]
 
-    return _words(words, _purpose("all_gather", given), deliver, None)
+    return _words(words, words, _purpose("all_gather", given), deliver, None)
 
 
 def reduce(x: Any, op: str, root: int, rank: int, precision: Precision, seed: int) -> Sum:
@@ -131,11 +131,15 @@ def _combined(
 
 
 def _words(
-    words: NDArray[np.int32], purpose: Purpose, deliver: Callable[[], Any], memory: object
+    source: NDArray[np.int32],
+    target: NDArray[np.int32],
+    purpose: Purpose,
+    deliver: Callable[[], Any],
+    memory: object,
 ) -> Sum:
     code = DTYPES["int32"]
     op = dense_code(_SUM, code)
-    return Sum(words, words, words.size, code, op, purpose, deliver, memory=memory)
+    return Sum(source, target, source.size, code, op, purpose, deliver, memory=memory)
 
 
 def _purpose(collective: str, given: View, root: int = 0) -> Purpose:

@@ -51,10 +51,10 @@ class Request:
         """Whether the result is a dense array."""
         return self.out is not None or self.result == "dense"
 
-    def purpose(self, site: int) -> Purpose:
-        """What ranks compare; `site` is that of the call, or 0."""
+    def purpose(self, dtype: int, site: int) -> Purpose:
+        """What ranks compare; `dtype` is the code of the values', `site` that of the call, or 0."""
         form = FORMS["dense" if self.is_dense else "sparse"]
-        return Purpose(COLLECTIVES[self.collective], self.root, form=form, site=site)
+        return Purpose(COLLECTIVES[self.collective], self.root, dtype, form=form, site=site)
 
 
 def check_request(request: Request, world_size: int, dedicated: bool) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sparsewire._core import DTYPES, Operation
 from sparsewire.sparse_collectives import Request, SparseInput, part_of
+from sparsewire.sparse_vector import ELEMENTS_MAX
 
 _AS_INTEGERS = {DTYPES["float32"]: DTYPES["int32"], DTYPES["float64"]: DTYPES["int64"]}
 """In whose sums with zeros -0 keeps its sign, and NaN its bits."""
@@ -24,6 +25,11 @@ def brought(request: Request, given: SparseInput, rank: int, world_size: int) ->
         return replace(given, indices=given.indices[:0])
     if request.collective != "all_gather":
         return given
+    if given.positions * given.row * world_size > ELEMENTS_MAX:
+        raise ValueError(
+            f"over aggregators, all_gather lays vectors of {world_size} ranks end to end, and that "
+            f"is more than {ELEMENTS_MAX} elements: leave aggregators= out, or gather shorter ones"
+        )
     # Vectors end to end; what is out of range stays so, and makes the engine tell all ranks.
     inside = (given.indices >= 0) & (given.indices < given.positions)
     moved = given.indices.astype(np.int64) + rank * given.positions

@@ -181,6 +181,18 @@ def test_without_debug_mode_they_are_not() -> None:
     assert run_ranks(2, in_two_threads) == ["", ""]
 
 
+def refused_on_others() -> None:
+    with sparsewire.init(timeout=30) as comm:
+        x = np.full(3, comm.rank + 1.0)
+        with pytest.raises(ValueError, match="timeout must be"):
+            comm.broadcast(x, root=0, timeout=-1)
+        assert x.tolist() == [comm.rank + 1.0] * 3
+
+
+def test_a_broadcast_that_is_refused_leaves_the_array() -> None:
+    run_ranks(2, refused_on_others)
+
+
 def refused() -> None:
     with sparsewire.init(timeout=30) as comm:
         fixed = np.ones(3)

@@ -26,7 +26,6 @@ KINDS: dict[str, Any] = {
     "sparse": SparseVector,
     "dense": np.ndarray,
     "out": np.ndarray,
-    "auto": (SparseVector, np.ndarray),
 }
 FORMS = [*KINDS]
 ROWS = [None, 3, 16, 64, 5000]

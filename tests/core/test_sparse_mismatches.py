@@ -104,13 +104,21 @@ def disagree_with_aggregators() -> list[Exception]:
             vector(LENGTH + 1), vector(dtype=np.float64), vector().to_dense(), vector(6250, row=16),
         ]  # fmt: skip
         given = [x if comm.rank == OFFENDER else vector() for x in others]
-        return [
-            fail_among_others(comm, lambda comm, x=x: comm.all_reduce(x, async_op=True))
-            for x in given
-        ]
+        calls: list[Call] = [lambda comm, x=x: comm.all_reduce(x, async_op=True) for x in given]
+        # Of one size, so that the bits of one could pass for the other.
+        for dtypes in ((np.float32, np.int32), (np.float64, np.int64)):
+            x = vector(dtype=dtypes[comm.rank == OFFENDER])
+            calls.append(lambda comm, x=x: comm.broadcast(x, async_op=True))
+            calls.append(lambda comm, x=x: comm.all_gather(x, async_op=True))
+        root = int(comm.rank == OFFENDER)
+        calls.append(lambda comm: comm.reduce(vector(), root=root, async_op=True))
+        return [fail_among_others(comm, call) for call in calls]
 
 
 def test_mismatch_with_dedicated_aggregators() -> None:
     with environment_of("dedicated") as environment:
         for errors in run_ranks(3, disagree_with_aggregators, environment=environment):
             assert {type(error) for error in errors} == {sparsewire.MismatchError}
+            assert re.search(
+                "reduce with root 0, a sparse sum.*reduce with root 1", str(errors[-1])
+            )

@@ -334,19 +334,20 @@ def test_doubts_end_a_start_only_where_nobody_comes_any_more(
     now = [100.0]
     monkeypatch.setattr(doubts.time, "monotonic", lambda: now[0])
     doubted = doubts.Doubts()
-    assert doubted.left == float("inf")
+    assert doubted.left([1, 2]) == float("inf")
     assert doubted.error() is None
     doubted.note_refusal(1, "a:1")
     now[0] += 4.0
     doubted.note_arrival(2)
-    assert doubted.left == 5.0
+    assert doubted.left([1]) == 5.0
+    assert doubted.left([1, 3]) == float("inf"), "rank 3 may just be late"
     doubted.note_refusal(1, "b:2")
     now[0] += 6.0
-    assert doubted.left < 0
+    assert doubted.left([1]) < 0
     assert "rank 1 at a:1 has another" in str(doubted.error())
     doubted.note_arrival(1)
     assert doubted.error() is None
-    assert doubted.left == float("inf")
+    assert doubted.left([]) == float("inf")
 
 
 def test_a_rank_that_is_there_twice_is_refused(

@@ -53,7 +53,7 @@ class Row:
 
 
 class Gain(Enum):
-    """What a row's and another's range say of both; values are what programs read."""
+    """What a row's and another's range say of both, the best first; programs read the values."""
 
     pays = "pays"
     may_pay = "may pay"
@@ -103,14 +103,16 @@ class OnLink:
 
     @property
     def gain(self) -> Gain:
-        """What sparsewire itself gains, without loss."""
-        return gain(self.ours, self.without)
+        """What sparsewire itself gains, without loss, over each that needs no sparsewire."""
+        found = [gain(self.ours, row) for row in self.rows if not row.method.needs_sparsewire]
+        return max(found, key=[*Gain].index)
 
     @property
     def lossy(self) -> Row | None:
         """The fastest of those that lose something, where it is faster for certain, and by far."""
         best = min((r for r in self.rows if not r.method.is_lossless), key=lambda row: row.step_s)
-        is_apart = gain(best, self.lossless) is Gain.pays
+        exact = [row for row in self.rows if row.method.is_lossless]
+        is_apart = all(gain(best, row) is Gain.pays for row in exact)
         return best if is_apart and self.lossless.step_s >= LOSS_PAYS * best.step_s else None
 
 

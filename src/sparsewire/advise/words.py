@@ -74,7 +74,9 @@ def _ours_text(on_link: OnLink, answer: Answer) -> str:
         said = _GAINS[found].format(title=title)
     times = f"{without.step_s / ours.step_s:.2g} times as fast as {without.method.title}"
     apart = "" if found is Gain.pays else ", but the ranges of both meet"
-    return f"{said}. It makes a step {times}, and loses nothing{apart}."
+    # Another optimizer may have to take the sparse gradients, and then trains otherwise.
+    promise = f" {ours.method.promise}" if ours.method.splits else ""
+    return f"{said}. It makes a step {times}, and loses nothing of a gradient{apart}.{promise}"
 
 
 _GAINS = {
@@ -102,7 +104,8 @@ def _hosts_texts(on_link: OnLink, answer: Answer) -> Iterator[str]:
         least_s = min(row.more_hosts[hosts] for row in exact)
         best = next(row for row in exact if row.more_hosts[hosts] <= PAYS * least_s)
         if best is not on_link.lossless:
-            yield f"With {hosts} hosts {best.method.title} is the best that loses nothing."
+            title = best.method.title
+            yield f"With {hosts} hosts {title} is the best that loses nothing of a gradient."
 
 
 def _why_not(on_link: OnLink, answer: Answer) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import AuthenticationError
@@ -40,7 +41,7 @@ class Ranks:
         address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
         key = os.environ["SPARSEWIRE_SECRET"].encode()
         if rank == 0:
-            others = _hosted(address, key, size)
+            others = _hosted(address, key, size, timeout)
         else:
             others = [_dialled(address, key, rank, time.monotonic() + timeout)]
         ranks = cls(rank, others, size, timeout)
@@ -102,12 +103,27 @@ def _dialled(address: Address, key: bytes, rank: int, deadline: float) -> Connec
         time.sleep(_PAUSE_S)
 
 
-def _hosted(address: Address, key: bytes, size: int) -> list[Connection]:
-    """The connections of rank 0 with all others, in order; strangers are shown the door."""
+def _hosted(address: Address, key: bytes, size: int, timeout: float) -> list[Connection]:
+    """The connections of rank 0 with all others, in order; strangers are shown the door.
+
+    One that says nothing holds up the others, but no longer than the time limit.
+    """
     found: dict[int, Connection] = {}
-    with Listener(address, backlog=size, authkey=key) as listener:
-        while len(found) < size - 1:
-            with contextlib.suppress(OSError, EOFError, AuthenticationError):
-                connection = listener.accept()
-                found[int.from_bytes(connection.recv_bytes(_RANK_BYTES), "big")] = connection
+    listener = Listener(address, backlog=size, authkey=key)
+    doorkeeper = threading.Thread(target=_let_in, args=(listener, found, size), daemon=True)
+    doorkeeper.start()
+    doorkeeper.join(timeout)
+    if missing := [str(rank) for rank in range(1, size) if rank not in found]:
+        raise ExperimentError(
+            f"rank {', '.join(missing)} did not come within {timeout:g} s: look there for an "
+            "earlier error"
+        )
+    listener.close()
     return [found[rank] for rank in range(1, size)]
+
+
+def _let_in(listener: Listener, found: dict[int, Connection], size: int) -> None:
+    while len(found) < size - 1:
+        with contextlib.suppress(OSError, EOFError, AuthenticationError):
+            connection = listener.accept()
+            found[int.from_bytes(connection.recv_bytes(_RANK_BYTES), "big")] = connection

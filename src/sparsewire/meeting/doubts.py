@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 
 from sparsewire.errors import AuthenticationError
 
@@ -23,10 +24,13 @@ class Doubts:
         self._addresses: dict[int, str] = {}
         self._expires = 0.0
 
-    @property
-    def left(self) -> float:
-        """Seconds for those in doubt to come; infinite where nobody is."""
-        return self._expires - time.monotonic() if self._addresses else math.inf
+    def left(self, missing: Sequence[int]) -> float:
+        """Seconds for the missing ranks to come; infinite unless all of them are in doubt.
+
+        One that nobody was refused for may just be late, as after a longer download.
+        """
+        is_hopeless = bool(missing) and all(rank in self._addresses for rank in missing)
+        return self._expires - time.monotonic() if is_hopeless else math.inf
 
     def note_refusal(self, rank: int, address: str) -> None:
         """Somebody at `address` said it was the missing `rank`; who says so again wins no time."""

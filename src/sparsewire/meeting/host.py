@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import socket
 import time
 from collections.abc import Generator, Iterator
 from functools import partial
 
-from sparsewire.errors import Error
+from sparsewire.errors import AuthenticationError, Error
 from sparsewire.meeting import shared_mesh
 from sparsewire.meeting.doubts import Doubts
 from sparsewire.meeting.handshake import Guard, Handshake, Hello, Reason, Refused, Role, receive
@@ -20,6 +21,8 @@ from sparsewire.meeting.sockets import bind, prepare, raise_descriptor_limit
 from sparsewire.meeting.tcp_records import check_size, frame, last_word, next_record
 from sparsewire.meeting.waiting import told
 from sparsewire.options import Address, Options
+
+_log = logging.getLogger(__name__)
 
 RANKS_MAX = 4096
 
@@ -142,9 +145,10 @@ class Host:
             self._read(rank, left)
 
     def _await_newcomers(self, limit: float) -> None:
-        if self._doubts.left <= 0 and (error := self._doubts.error()):
+        patience = self._doubts.left(self._missing())
+        if patience <= 0 and (error := self._doubts.error()):
             raise error
-        self._admit(max(0.0, min(limit, self._doubts.left)))
+        self._admit(max(0.0, min(limit, patience)))
 
     def _note_refusal(self, refusal: Refused, address: str) -> None:
         rank = refusal.hello.rank if refusal.hello else 0
@@ -164,7 +168,17 @@ class Host:
                     self._doubts.note_arrival(rank)
                     self._keep(rank, left, record)
                     continue
+                if rank in self._guests:
+                    self._refuse_twin(rank, connection)
             connection.close()
+
+    def _refuse_twin(self, rank: int, connection: socket.socket) -> None:
+        """Both came at once, so that neither was here when the other proved itself."""
+        first, second = name_of(self._guests[rank]), name_of(connection)
+        _log.warning("rank %d at %s is turned away, as one at %s is here", rank, second, first)
+        advice = "start each rank once, with a RANK of its own"
+        twin = f"another process has rank {rank} already, at {first}: {advice}"
+        connection.sendall(last_word(AuthenticationError(twin)))
 
     def _read(self, rank: int, limit: float) -> None:
         self._guests[rank].settimeout(limit)

@@ -55,6 +55,7 @@ _ADVICE = {
     "transport": "set SPARSEWIRE_TRANSPORT alike on all ranks",
     "arithmetic": "set SPARSEWIRE_ARITHMETIC alike on all ranks",
     "flows": "set SPARSEWIRE_FLOWS alike on all ranks",
+    "debug": "set SPARSEWIRE_DEBUG alike on all ranks",
 }
 
 _EPOCH_BITS = 20
@@ -80,6 +81,7 @@ class Settings:
     transport: str
     arithmetic: str
     flows: int
+    debug: bool
     interfaces: int
     racks: str
     link: str = ""
@@ -377,6 +379,7 @@ def record_of(options: Options, interfaces: int = 1) -> Record:
         transport=options.transport,
         arithmetic="fixed" if options.adds_in_fixed_point else "exact",
         flows=options.flows,
+        debug=options.debug,
         interfaces=interfaces,
         racks="named" if options.rack else "none",
         link=str(options.link) if options.link else "",
