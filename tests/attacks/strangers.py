@@ -39,7 +39,7 @@ def greeting(window: int = 1 << 16, world_size: int = 2) -> bytes:
 
 def opening(seq: int = 0, next_: int = 0) -> bytes:
     """Of a sparse sum over 2^32 float32, whose results shall be dense."""
-    descriptor = struct.pack("<BBBBIQBBHI", 0, 0, 1, 2, 1, 1 << 32, 0, 0, 0, 0)
+    descriptor = struct.pack("<BBBBIQBBHI24x", 0, 0, 1, 2, 1, 1 << 32, 0, 0, 0, 0)
     return frame(OPEN, descriptor, seq, next_=next_)
 
 
