@@ -47,15 +47,25 @@ def connected_pair() -> tuple[socket.socket, socket.socket]:
 
 
 @contextmanager
-def relayed() -> Iterator[tuple[Relay, socket.socket, socket.socket]]:
-    """A relay, and both outer ends of one connection through it: the worker's and the parent's."""
-    guard = WorkerGuard(b"", 1, 8)
+def arriving(
+    guard: WorkerGuard, *, may_register: bool
+) -> Iterator[tuple[Relay, Listener[Hello], socket.socket]]:
+    """A relay, its parent that lets in by `guard`, and a worker's end of a connection to it."""
     with (
         closing(Listener(partial(receive, guard), bind("127.0.0.1", 0))) as parent,
-        closing(Relay(parent.address, may_register=True)) as relay,
+        closing(Relay(parent.address, may_register=may_register)) as relay,
     ):
         ours, theirs = connected_pair()
         relay.add(theirs, worker_hello(), KEY)
+        with ours:
+            yield relay, parent, ours
+
+
+@contextmanager
+def relayed() -> Iterator[tuple[Relay, socket.socket, socket.socket]]:
+    """A relay, and both outer ends of one connection through it: the worker's and the parent's."""
+    guard = WorkerGuard(b"", 1, 8)
+    with arriving(guard, may_register=True) as (relay, parent, ours):
         arrived: list[tuple[socket.socket, Hello]] = []
         wait_until(lambda: arrived.extend(parent.poll(0.1)) or bool(arrived))
         far, hello = arrived[0]
@@ -63,7 +73,7 @@ def relayed() -> Iterator[tuple[Relay, socket.socket, socket.socket]]:
         assert guard.jobs[SEAT[0]].key == KEY
         far.settimeout(20)
         ours.settimeout(20)
-        with ours, far:
+        with far:
             yield relay, ours, far
 
 
@@ -71,12 +81,7 @@ def test_a_parent_with_another_secret_is_told_apart_at_both_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     guard = WorkerGuard(b"a word of sixteen bytes or more", 1, 8)
-    with (
-        closing(Listener(partial(receive, guard), bind("127.0.0.1", 0))) as parent,
-        closing(Relay(parent.address, may_register=False)) as relay,
-    ):
-        ours, theirs = connected_pair()
-        relay.add(theirs, worker_hello(), KEY)
+    with arriving(guard, may_register=False) as (_, parent, _):
         who = "rank 1 of job 0000000000000007 at 127.0.0.1:"
 
         def is_logged(what: str) -> bool:
@@ -86,7 +91,6 @@ def test_a_parent_with_another_secret_is_told_apart_at_both_ends(
 
         wait_until(lambda: is_logged("is not let in by the parent"))
         wait_until(lambda: is_logged("has another SPARSEWIRE_SECRET"))
-        ours.close()
 
 
 def send_what_fits(source: socket.socket, data: bytes) -> int:

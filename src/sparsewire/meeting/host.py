@@ -176,9 +176,7 @@ class Host:
         """Both came at once, so that neither was here when the other proved itself."""
         first, second = name_of(self._guests[rank]), name_of(connection)
         _log.warning("rank %d at %s is turned away, as one at %s is here", rank, second, first)
-        advice = "start each rank once, with a RANK of its own"
-        twin = f"another process has rank {rank} already, at {first}: {advice}"
-        connection.sendall(last_word(AuthenticationError(twin)))
+        connection.sendall(last_word(AuthenticationError(str(Refused(Reason.DUPLICATE)))))
 
     def _read(self, rank: int, limit: float) -> None:
         self._guests[rank].settimeout(limit)
