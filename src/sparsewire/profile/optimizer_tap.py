@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from torch.optim import optimizer as hooks
 
 from sparsewire.profile.clock import Moment
-from sparsewire.profile.guard import Guard
 from sparsewire.profile.recorded import Optimizer
-
-
-class Sink(Protocol):
-    """Takes what the tap sees while a step is recorded. It never raises."""
-
-    def now(self) -> Moment: ...
-
-    def updated(self, begin: Moment) -> None:
-        """An optimizer's step has ended now."""
-
-    def guarded(self) -> Guard:
-        """What fails inside ends the profile, and not the training."""
+from sparsewire.profile.sink import Sink
 
 
 class OptimizerTap:

@@ -6,25 +6,13 @@ That is what `sparse=True` saves of a backward pass, so `sparsewire advise` has 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 
 from sparsewire.profile.clock import Moment
-from sparsewire.profile.guard import Guard
-
-
-class Sink(Protocol):
-    """Takes what the tap sees while a step is recorded. It never raises."""
-
-    def now(self) -> Moment: ...
-
-    def passed(self, parameter: int, begin: Moment) -> None:
-        """A part of the backward pass that was a table's has ended now."""
-
-    def guarded(self) -> Guard:
-        """What fails inside ends the profile, and not the training."""
+from sparsewire.profile.sink import Sink
 
 
 class TableTap:

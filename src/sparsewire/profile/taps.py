@@ -15,28 +15,11 @@ import torch
 import torch.distributed as dist
 
 from sparsewire.profile.clock import Moment
-from sparsewire.profile.guard import Guard
+from sparsewire.profile.sink import Sink
 from sparsewire.profile.step_record import Noted, Vector
 
 # What DDP fills a bucket with: the first is small, so that something goes out early.
 _FIRST_BYTES, _BUCKET_BYTES = 2**20, 25 * 2**20
-
-
-class Sink(Protocol):
-    """Takes what taps see while a step is recorded. It never raises."""
-
-    def now(self) -> Moment: ...
-
-    def ready(
-        self, vector: Vector, parameters: Sequence[int], ready: Moment | None = None
-    ) -> Noted | None:
-        """A bucket is complete, now or at a moment; None where no step is recorded."""
-
-    def sent(self, noted: Noted | None, future: Callable[[], Any]) -> None:
-        """Its communication ends when the future does."""
-
-    def guarded(self) -> Guard:
-        """What fails inside ends the profile, and not the training."""
 
 
 class Tap(Protocol):
