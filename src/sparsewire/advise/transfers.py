@@ -157,8 +157,9 @@ def _hooked(
 def _incast(message: float, ranks: int) -> float:
     """How many times as long messages to all take as the links would need.
 
-    All ranks send to the first one first, then to the second. Short messages lie in the buffers of
-    sockets meanwhile, and all links are busy; of long ones most ranks wait for one link.
+    Measured on emulated hosts. Short messages fit into the buffers of sockets, and all links are
+    busy; with long ones some links stand still for a while. Nothing is sent twice then, and in
+    which order the ranks are served changes nothing.
     """
     if message <= costs.BUFFERED_BYTES:
         return 1.0
