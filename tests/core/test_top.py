@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import pty
@@ -36,6 +35,10 @@ from sparsewire.meeting.window import ProcessStatus, look
 from sparsewire.status import Sample, rates
 
 COMMAND = [sys.executable, "-c", "from sparsewire.cli.main import app; app()", "top"]
+# The command itself takes the terminal as its own: a fork of this process, whose threads hold
+# locks, could not.
+TAKE_TERMINAL = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)"
+AT_A_TERMINAL = [sys.executable, "-c", f"{TAKE_TERMINAL}; {COMMAND[2]}", "top"]
 SETTLES_S = 20
 
 
@@ -325,8 +328,8 @@ def at_a_terminal(*arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], in
     ours, theirs = pty.openpty()
     modes = termios.tcgetattr(ours)
     with subprocess.Popen(
-        [*COMMAND, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        [*AT_A_TERMINAL, *arguments],
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
     ) as process:  # fmt: skip
         try:
             yield process, ours, modes
@@ -338,8 +341,9 @@ def at_a_terminal(*arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], in
 
 def read_until(words: bytes, terminal: int, text: bytes = b"") -> tuple[bytes, bytes]:
     """What comes before the words, and as much as was read of what comes behind them."""
+    deadline = time.monotonic() + SETTLES_S
     while words not in text:
-        ready, _, _ = select.select([terminal], [], [], SETTLES_S)
+        ready, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
         assert ready, text
         text += os.read(terminal, 1 << 16)
     before, _, behind = text.partition(words)
