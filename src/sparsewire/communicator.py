@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from sparsewire import dense_collectives
-from sparsewire._core import Communicator as Core
 from sparsewire._core import Operation
 from sparsewire.arguments import (
     Precision,
@@ -23,11 +21,8 @@ from sparsewire.arguments import (
     is_on_device,
     view,
 )
-from sparsewire.call_site import CallSite, CallSites
-from sparsewire.errors import Error, Timeout, from_failure
-from sparsewire.lifetime import Inherited, close_at_exit, closes_now, disown_in_child
-from sparsewire.options import TIMEOUT_MAX_S, LinkFigures, Options, check_timeout
-from sparsewire.purpose import Purpose
+from sparsewire.engine import Engine
+from sparsewire.options import LinkFigures, Options
 from sparsewire.sparse_collectives import (
     Lists,
     Request,
@@ -38,8 +33,7 @@ from sparsewire.sparse_collectives import (
     read,
 )
 from sparsewire.sparse_sums import SummedLists, brought
-from sparsewire.status import Intervals, survey
-from sparsewire.work import AbandonedMemory, CallbackPool, NoticeLog, Work
+from sparsewire.work import Work
 
 if TYPE_CHECKING:  # It imports torch.
     from sparsewire.staged import StagedCalls
@@ -51,23 +45,10 @@ class Communicator:
     Made by `init`. Use it as a context manager, or call `close` at the end.
     """
 
-    def __init__(
-        self, core: Core, options: Options, release: Callable[[], object] = lambda: None
-    ) -> None:
-        """`release` lets go of what the engine shares with others, once it has left."""
-        self._core = core
-        self._release = release
+    def __init__(self, engine: Engine, options: Options) -> None:
+        # For glue to frameworks, and no part of what users call.
+        self.engine = engine
         self._options = options
-        self._pool = CallbackPool(core)
-        self._abandoned = AbandonedMemory()
-        self._closing = threading.Lock()
-        self._uncounted = dict.fromkeys(core.stats(), 0)
-        self._intervals = Intervals(self._uncounted)
-        self._sites = CallSites()
-        self._notices = NoticeLog(core, options.peer_timeout)
-        self._notices.start()
-        close_at_exit(self.close)
-        disown_in_child(self)
 
     @property
     def rank(self) -> int:
@@ -97,12 +78,12 @@ class Communicator:
     @property
     def link(self) -> LinkFigures:
         """Figures of the link that algorithms are chosen by, in seconds: measured, or given."""
-        return LinkFigures(*self._core.link())
+        return LinkFigures(*self.engine.core.link())
 
     @property
     def hosts(self) -> int:
         """Hosts whose ranks are added up first; as many as ranks, where each speaks for itself."""
-        return self._core.hosts
+        return self.engine.core.hosts
 
     def all_reduce(
         self,
@@ -257,7 +238,7 @@ class Communicator:
         return self._sparse(x, request, async_op, timeout)
 
     def _dense_sum(self, call: dense_collectives.Sum, async_op: bool, timeout: float | None) -> Any:
-        work = self.submit(
+        work = self.engine.submit(
             call.source.ctypes.data,
             call.target.ctypes.data,
             call.count,
@@ -290,7 +271,7 @@ class Communicator:
             output = view(out, writable=True)
             check_out(source, output)
         result = x if out is None else out
-        return self.submit(
+        return self.engine.submit(
             source.pointer,
             output.pointer,
             source.size,
@@ -344,14 +325,6 @@ class Communicator:
         place = self.rank, self.world_size
         runs = "all_reduce" if self.has_aggregators else request.collective
         brings = brought(request, given, *place) if self.has_aggregators else given
-        site = self._site()
-        start = partial(
-            self._core.submit_sparse,
-            **call_arguments(request, brings, runs),
-            purpose=request.purpose(given.values.dtype, site.number if site else 0),
-            timeout=self._seconds(timeout),
-            awaited=not async_op,
-        )
 
         def deliver_from(operation: Operation) -> Callable[[], Any]:
             lists: Lists = operation
@@ -359,29 +332,15 @@ class Communicator:
                 lists = SummedLists(operation, request, given, *place)
             return partial(Results(lists, given).of_rank, *place, request)
 
-        memory = (brings.indices, given.values.owner, request.out)
-        work = self._issue(start, deliver_from, memory, site)
+        work = self.engine.submit_sparse(
+            partial(request.purpose, given.values.dtype),
+            deliver_from,
+            (brings.indices, given.values.owner, request.out),
+            timeout,
+            awaited=not async_op,
+            **call_arguments(request, brings, runs),
+        )
         return work if async_op else work.wait()
-
-    def _site(self) -> CallSite | None:
-        """Where the call was made, in debug mode."""
-        return CallSite.here() if self._options.debug else None
-
-    def _issue(
-        self,
-        start: Callable[[], Operation],
-        deliver_from: Callable[[Operation], Callable[[], Any]],
-        memory: object,
-        site: CallSite | None,
-    ) -> Work:
-        """The handle of an operation on `memory`, which stays whatever interrupts this."""
-
-        def handle(operation: Operation) -> Work:
-            if site:
-                self._sites.note(operation.seq, site)
-            return Work(self, operation, deliver_from(operation), memory)
-
-        return self._abandoned.issue(start, memory, handle)
 
     def barrier(self, timeout: float | None = None) -> None:
         """Return once every rank has called it. Raises like `all_reduce`."""
@@ -400,8 +359,7 @@ class Communicator:
         is in flight, the sums over the ranks of both are equal. After a failure `bytes_sent` may
         hold what never left.
         """
-        counters = self._core.stats()
-        return {name: count - self._uncounted[name] for name, count in counters.items()}
+        return self.engine.stats()
 
     def status(self) -> dict[str, Any]:
         """What the communicator is at: for whoever asks why a collective takes so long.
@@ -426,123 +384,18 @@ class Communicator:
         rank's input that it sent, whole blocks where it sends these; None where nothing was
         counted, as of what goes by datagrams.
         """
-        told = self.survey()
-        return {**told, "rates": self._intervals.until_now(told["totals"])}
-
-    def survey(self) -> dict[str, Any]:
-        """As `status`, for `sparsewire top`: `totals`, as `stats` counts, in the place of rates."""
-        told = survey(self._core, self.first_operation)
-        identity = {"rank": self.rank, "world_size": self.world_size}
-        return {**identity, **told, "totals": self.stats()}
-
-    def start_counting(self) -> None:
-        """Leave what was done so far, to set up, out of `stats` and of the numbers in errors."""
-        self._uncounted = self._core.stats()
-        self._intervals = Intervals(self.stats())
-        self._notices.first_operation = self.first_operation
-
-    @property
-    def first_operation(self) -> int:
-        """The engine's number of the operation that counts as number 0."""
-        return self._uncounted["operations"]
-
-    def failure_of(self, operation: Operation) -> Error | None:
-        """Why an operation failed; None if it did not, or has not ended."""
-        failure = operation.failure()
-        if failure is None:
-            return None
-        return from_failure(failure, self.first_operation, self._sites.of(operation.seq))
-
-    def wait_for(self, operation: Operation, timeout: float) -> bool:
-        """Block for at most `timeout` seconds; True if the operation has ended."""
-        return self._core.wait(operation, timeout)
-
-    def not_ended(self, operation: Operation, timeout: float | None) -> Timeout:
-        """What to raise where an operation is still in flight after `timeout` seconds."""
-        return Timeout(
-            f"operation {operation.seq - self.first_operation} has not ended after {timeout} s: "
-            "wait longer, or find out which rank has not called it"
-        )
+        return self.engine.status()
 
     def abort(self, message: str) -> None:
         """Fail every collective in flight or to come, on all ranks, with an Error that says why."""
-        self._core.abort(message)
-
-    def hold(self, operation: Operation, memory: object) -> None:
-        """Keep `memory` until `operation` has ended, for a handle that goes before."""
-        self._abandoned.hold(operation, memory)
-
-    def submit(
-        self,
-        source_ptr: int,
-        target_ptr: int,
-        count: int,
-        dtype_code: int,
-        op_code: int,
-        timeout_s: float | None = None,
-        codec_codes: tuple[int, int] = (0, 0),
-        seed: int = 0,
-        *,
-        result: Callable[[], Any],
-        memory: object,
-        awaited: bool = False,
-        purpose: Purpose | None = None,
-    ) -> Work:
-        """Start an all_reduce on raw `memory`; `result` makes, once, what `wait` then returns.
-
-        `awaited` promises that the caller waits at once, and saves waking a thread meanwhile.
-        `purpose` is what the sum is for, where it is for something else.
-
-        Nothing is checked. For glue to frameworks; codes are in `_core.DTYPES`,
-        `_core.OPS` and `_core.CODECS`.
-        """
-        memory_codes = (source_ptr, target_ptr, count, dtype_code, op_code)
-        seconds = self._seconds(timeout_s)
-        site = self._site()
-        if site:
-            purpose = (purpose or Purpose())._replace(site=site.number)
-        codes = (*codec_codes, seed, awaited, purpose)
-        start = partial(self._core.submit, *memory_codes, seconds, *codes)
-        return self._issue(start, lambda _: result, memory, site)
-
-    def _seconds(self, timeout: float | None) -> float:
-        """The limit of a call as the engine takes it, where 0 is none."""
-        self._abandoned.release()
-        limit = self._options.timeout if timeout is None else timeout
-        check_timeout(limit)
-        return 0.0 if limit > TIMEOUT_MAX_S else limit
-
-    def watch(self, operation: Operation, callback: Callable[[], None]) -> None:
-        """Run `callback` on the callback pool once `operation` has ended."""
-        self._pool.watch(operation, callback)
+        self.engine.core.abort(message)
 
     def close(self) -> None:
         """Send what peers still need and leave. What is in flight fails. Idempotent.
 
         Blocks as long as peers go on reading what is left, and 5 s at most where none does.
         """
-        with self._closing:
-            was_open = closes_now(self.close)
-            if was_open:
-                self._core.close()
-                self._notices.join()
-                self._release()
-        if was_open:
-            # Without the lock: a callback may close the communicator, too.
-            self._pool.join()
-        self._abandoned.release()
-
-    def disown(self) -> None:
-        """In a forked child: leave the communicator to the parent; what is called here raises."""
-        self._core.disown()
-        inherited = Inherited("communicator")
-        self._core, self._pool = cast(Core, inherited), cast(CallbackPool, inherited)
-        self._closing = threading.Lock()
-
-    def check_process(self) -> None:
-        """Raises Error in a child that was forked after the communicator was made."""
-        if isinstance(self._core, Inherited):
-            self._core.refuse()
+        self.engine.close()
 
     def __enter__(self) -> Communicator:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -263,7 +264,8 @@ def test_raw_memory_is_summed_with_a_time_limit_by_position() -> None:
     x = np.arange(4, dtype=np.float32)
     codes = (_core.DTYPES["float32"], _core.OPS["sum"])
     with sparsewire.init(rank=0, world_size=1) as comm:
-        work = comm.submit(x.ctypes.data, x.ctypes.data, 4, *codes, 5.0, result=lambda: x, memory=x)
+        submit = partial(comm.engine.submit, result=lambda: x, memory=x)
+        work = submit(x.ctypes.data, x.ctypes.data, 4, *codes, 5.0)
         assert work.wait() is x
         with pytest.raises(ValueError, match="timeout"):
-            comm.submit(x.ctypes.data, x.ctypes.data, 4, *codes, -1.0, result=lambda: x, memory=x)
+            submit(x.ctypes.data, x.ctypes.data, 4, *codes, -1.0)

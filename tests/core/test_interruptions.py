@@ -25,12 +25,12 @@ def interrupt_between_submit_and_handle() -> bool:
             wait_for("interrupted", [0])
             comm.all_reduce(np.ones(100_000))
             return True
-        core, x = comm._core, np.ones(100_000)
+        core, x = comm.engine.core, np.ones(100_000)
         alive = weakref.ref(x)
-        comm._core = interrupted = Interrupted(core)  # type: ignore[assignment]
+        comm.engine.core = interrupted = Interrupted(core)  # type: ignore[assignment]
         with pytest.raises(KeyboardInterrupt):
             comm.all_reduce(x)
-        comm._core = core
+        comm.engine.core = core
         del x
         gc.collect()
         in_flight_and_alive = not interrupted.operation.done() and alive() is not None

@@ -31,7 +31,7 @@ def count_bytes(length: int, draws: int, row: int | None) -> list[tuple[int, int
         x = SparseVector(indices, np.ones(shape, np.float32), length)
         for _ in range(4):
             comm.barrier()
-            comm.start_counting()
+            comm.engine.start_counting()
             comm.all_reduce(x, algorithm="stream")
             comm.barrier()
             counters = comm.stats()

@@ -226,7 +226,7 @@ def count_bytes(algorithm: str, density: float, precisions: list[Any]) -> list[i
         x = part(comm.rank, 600_000, density)
         for precision in precisions:
             comm.barrier()
-            comm.start_counting()
+            comm.engine.start_counting()
             send(comm, x, algorithm, precision)
             comm.barrier()  # What the others still need goes ahead of it.
             sent.append(comm.stats()["bytes_sent"])

@@ -102,7 +102,7 @@ def count_all() -> dict[str, int]:
     with sparsewire.init() as comm:
         comm.all_reduce(np.ones(300_000, np.float32))
         meet("all have their result")
-        counters = comm._core.stats()
+        counters = comm.engine.core.stats()
     return {"send": counters["bytes_sent"], "receive": counters["bytes_received"]}
 
 

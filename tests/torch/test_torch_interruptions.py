@@ -33,12 +33,12 @@ def interrupt(call: Callable[[torch.Tensor, Any], None]) -> bool:
     member = member_of(group)
     assert member is not None
     communicator = member.communicator
-    core, tensor = communicator._core, torch.ones(100_000)
+    core, tensor = communicator.engine.core, torch.ones(100_000)
     alive = weakref.ref(tensor.untyped_storage())
-    communicator._core = interrupted = Interrupted(core)  # type: ignore[assignment]
+    communicator.engine.core = interrupted = Interrupted(core)  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
         call(tensor, group)
-    communicator._core = core
+    communicator.engine.core = core
     del tensor
     gc.collect()
     in_flight_and_alive = not interrupted.operation.done() and alive() is not None

@@ -165,7 +165,7 @@ def test_rank_that_stops_meanwhile_is_a_timeout() -> None:
 
 def test_one_rank_alone_measures_nothing() -> None:
     with sparsewire.init(rank=0, world_size=1) as comm:
-        assert comm.first_operation == 0
+        assert comm.engine.first_operation == 0
 
 
 def chosen(length: int, density: float, ranks: int, link: LinkFigures = GIGABIT) -> str:

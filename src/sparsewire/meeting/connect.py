@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from sparsewire._core import Communicator as Core
 from sparsewire.communicator import Communicator
+from sparsewire.engine import Engine
 from sparsewire.meeting.datagrams import Datagrams
 from sparsewire.meeting.mpi_place import as_mpi, mpi_place, mpi_ranks
 from sparsewire.meeting.place import Place, attended
@@ -89,7 +90,7 @@ def _among_ranks(store: object, options: Options) -> Communicator:
 
         def set_up(communicator: Communicator) -> None:
             core.set_link(*(options.link or measure(communicator, joined, place, options)))
-            communicator.start_counting()
+            communicator.engine.start_counting()
 
         return _communicator(core, options, joined.mesh.release, set_up)
 
@@ -108,7 +109,7 @@ def _communicator(
         release()
 
     try:
-        communicator = Communicator(core, options, leave)
+        communicator = Communicator(Engine(core, options, leave), options)
     except BaseException as error:
         core.abort(f"rank {options.rank} could not make its communicator: {error}")
         core.close(0.0)
@@ -120,7 +121,7 @@ def _communicator(
         communicator.close()
         raise
     if options.is_shown:
-        shown.show(communicator.survey, options.rank, options.world_size)
+        shown.show(communicator.engine.survey, options.rank, options.world_size)
     return communicator
 
 

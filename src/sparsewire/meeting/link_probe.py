@@ -11,6 +11,7 @@ import numpy as np
 
 from sparsewire._core import Communicator as Core
 from sparsewire.communicator import Communicator
+from sparsewire.engine import Engine
 from sparsewire.options import LinkFigures, Options
 from sparsewire.sparse_vector import SparseVector
 
@@ -72,7 +73,7 @@ def _merge_seconds() -> float:
     positions = np.arange(0, _MERGE_LENGTH, _MERGE_EVERY)
     x = SparseVector(positions, np.ones(len(positions), np.float32), _MERGE_LENGTH)
     alone = Options(rank=0, world_size=1)
-    with Communicator(Core(0, 1, [[-1]]), alone) as communicator:
+    with Communicator(Engine(Core(0, 1, [[-1]]), alone), alone) as communicator:
         communicator.all_reduce(x)
         # Not the median: waiting for a processor that other ranks use is part of the time.
         times = [_timed(partial(communicator.all_reduce, x)) for _ in range(_MERGE_CALLS)]

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from sparsewire._core import Communicator as Core
 from sparsewire.communicator import Communicator
+from sparsewire.engine import Engine
 from sparsewire.errors import Error
 from sparsewire.meeting.link_probe import measure_link
 from sparsewire.meeting.place import Place
@@ -56,7 +57,7 @@ def _measure_in(sample: list[int], joined: Joined, options: Options) -> LinkFigu
         window=options.window,
     )
     alone = replace(options, rank=sample.index(options.rank), world_size=len(sample))
-    with Communicator(core, alone) as among_few:
+    with Communicator(Engine(core, alone), alone) as among_few:
         figures = measure_link(among_few, options.start_timeout)
     return figures._replace(byte_s=figures.byte_s * crowd(sample, joined.hosts))
 

@@ -144,6 +144,6 @@ def _reduce(
         if memory is not tensor:
             tensor.detach().copy_(memory)
 
-    return communicator.submit(
+    return communicator.engine.submit(
         address, address, count, dtype, _core.OPS[op], timeout, result=settle, memory=memory
     )

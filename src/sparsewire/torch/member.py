@@ -91,7 +91,7 @@ class Member(Forwarding):
             PrefixStore("messages", store), rank, size, lambda: self._seconds(_OF_THE_GROUP)
         )
         close_at_exit(self.shutdown)
-        is_part(self.communicator, PROCESS_GROUP)
+        is_part(self.communicator.engine, PROCESS_GROUP)
         disown_in_child(self)
         self._present(timeout)
 

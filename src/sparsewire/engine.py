@@ -1,0 +1,210 @@
+"""The engine of one communicator as Python holds it: it issues operations and keeps their memory,
+tells what they are at, and ends with the communicator. `Communicator` is the face before it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+from sparsewire._core import Communicator as Core
+from sparsewire._core import Operation
+from sparsewire.call_site import CallSite, CallSites
+from sparsewire.errors import Error, Timeout, from_failure
+from sparsewire.lifetime import Inherited, close_at_exit, closes_now, disown_in_child
+from sparsewire.options import TIMEOUT_MAX_S, Options, check_timeout
+from sparsewire.purpose import Purpose
+from sparsewire.status import Intervals, Status, survey
+from sparsewire.work import AbandonedMemory, CallbackPool, NoticeLog, Work
+
+
+class Engine:
+    """The native core of one rank, and what has to live as long as it."""
+
+    def __init__(
+        self, core: Core, options: Options, release: Callable[[], object] = lambda: None
+    ) -> None:
+        """`release` lets go of what the core shares with others, once it has left."""
+        self.core = core
+        self._options = options
+        self._release = release
+        self._pool = CallbackPool(core)
+        self._abandoned = AbandonedMemory()
+        self._closing = threading.Lock()
+        self._uncounted = dict.fromkeys(core.stats(), 0)
+        self._intervals = Intervals(self._uncounted)
+        self._sites = CallSites()
+        self._notices = NoticeLog(core, options.peer_timeout)
+        self._notices.start()
+        close_at_exit(self.close)
+        disown_in_child(self)
+
+    # --- issuing ---
+
+    def submit(
+        self,
+        source_ptr: int,
+        target_ptr: int,
+        count: int,
+        dtype_code: int,
+        op_code: int,
+        timeout_s: float | None = None,
+        codec_codes: tuple[int, int] = (0, 0),
+        seed: int = 0,
+        *,
+        result: Callable[[], Any],
+        memory: object,
+        awaited: bool = False,
+        purpose: Purpose | None = None,
+    ) -> Work:
+        """Start an all_reduce on raw `memory`; `result` makes, once, what `wait` then returns.
+
+        `awaited` promises that the caller waits at once, and saves waking a thread meanwhile.
+        `purpose` is what the sum is for, where it is for something else.
+
+        Nothing is checked. For glue to frameworks; codes are in `_core.DTYPES`,
+        `_core.OPS` and `_core.CODECS`.
+        """
+        memory_codes = (source_ptr, target_ptr, count, dtype_code, op_code)
+        seconds = self._seconds(timeout_s)
+        site = self._site()
+        if site:
+            purpose = (purpose or Purpose())._replace(site=site.number)
+        codes = (*codec_codes, seed, awaited, purpose)
+        start = partial(self.core.submit, *memory_codes, seconds, *codes)
+        return self._issue(start, lambda _: result, memory, site)
+
+    def submit_sparse(
+        self,
+        purpose_at: Callable[[int], Purpose],
+        deliver_from: Callable[[Operation], Callable[[], Any]],
+        memory: object,
+        timeout_s: float | None,
+        awaited: bool,
+        **arguments: Any,
+    ) -> Work:
+        """Start a sparse collective on `memory`; `deliver_from` makes what makes its result.
+
+        `purpose_at` takes the number of the call's site. `arguments` are the core's, unchecked.
+        """
+        site = self._site()
+        start = partial(
+            self.core.submit_sparse,
+            **arguments,
+            purpose=purpose_at(site.number if site else 0),
+            timeout=self._seconds(timeout_s),
+            awaited=awaited,
+        )
+        return self._issue(start, deliver_from, memory, site)
+
+    def _site(self) -> CallSite | None:
+        """Where the call was made, in debug mode."""
+        return CallSite.here() if self._options.debug else None
+
+    def _seconds(self, timeout: float | None) -> float:
+        """The limit of a call as the core takes it, where 0 is none."""
+        self._abandoned.release()
+        limit = self._options.timeout if timeout is None else timeout
+        check_timeout(limit)
+        return 0.0 if limit > TIMEOUT_MAX_S else limit
+
+    def _issue(
+        self,
+        start: Callable[[], Operation],
+        deliver_from: Callable[[Operation], Callable[[], Any]],
+        memory: object,
+        site: CallSite | None,
+    ) -> Work:
+        """The handle of an operation on `memory`, which stays whatever interrupts this."""
+
+        def handle(operation: Operation) -> Work:
+            if site:
+                self._sites.note(operation.seq, site)
+            return Work(self, operation, deliver_from(operation), memory)
+
+        return self._abandoned.issue(start, memory, handle)
+
+    # --- what handles of operations ask ---
+
+    def wait_for(self, operation: Operation, timeout: float) -> bool:
+        """Block for at most `timeout` seconds; True if the operation has ended."""
+        return self.core.wait(operation, timeout)
+
+    def failure_of(self, operation: Operation) -> Error | None:
+        """Why an operation failed; None if it did not, or has not ended."""
+        failure = operation.failure()
+        if failure is None:
+            return None
+        return from_failure(failure, self.first_operation, self._sites.of(operation.seq))
+
+    def not_ended(self, operation: Operation, timeout: float | None) -> Timeout:
+        """What to raise where an operation is still in flight after `timeout` seconds."""
+        return Timeout(
+            f"operation {operation.seq - self.first_operation} has not ended after {timeout} s: "
+            "wait longer, or find out which rank has not called it"
+        )
+
+    def watch(self, operation: Operation, callback: Callable[[], None]) -> None:
+        """Run `callback` on the callback pool once `operation` has ended."""
+        self._pool.watch(operation, callback)
+
+    def hold(self, operation: Operation, memory: object) -> None:
+        """Keep `memory` until `operation` has ended, for a handle that goes before."""
+        self._abandoned.hold(operation, memory)
+
+    def check_process(self) -> None:
+        """Raises Error in a child that was forked after the communicator was made."""
+        if isinstance(self.core, Inherited):
+            self.core.refuse()
+
+    # --- what it is at ---
+
+    def stats(self) -> dict[str, int]:
+        """Counters since counting started: see `Communicator.stats`."""
+        counters = self.core.stats()
+        return {name: count - self._uncounted[name] for name, count in counters.items()}
+
+    def status(self) -> Status:
+        """See `Communicator.status`."""
+        told = self.survey()
+        return {**told, "rates": self._intervals.until_now(told["totals"])}
+
+    def survey(self) -> Status:
+        """As `status`, for `sparsewire top`: `totals`, as `stats` counts, in the place of rates."""
+        told = survey(self.core, self.first_operation)
+        identity = {"rank": self._options.rank, "world_size": self._options.world_size}
+        return {**identity, **told, "totals": self.stats()}
+
+    def start_counting(self) -> None:
+        """Leave what was done so far, to set up, out of `stats` and of the numbers in errors."""
+        self._uncounted = self.core.stats()
+        self._intervals = Intervals(self.stats())
+        self._notices.first_operation = self.first_operation
+
+    @property
+    def first_operation(self) -> int:
+        """The core's number of the operation that counts as number 0."""
+        return self._uncounted["operations"]
+
+    # --- its end ---
+
+    def close(self) -> None:
+        """See `Communicator.close`."""
+        with self._closing:
+            was_open = closes_now(self.close)
+            if was_open:
+                self.core.close()
+                self._notices.join()
+                self._release()
+        if was_open:
+            # Without the lock: a callback may close the communicator, too.
+            self._pool.join()
+        self._abandoned.release()
+
+    def disown(self) -> None:
+        """In a forked child: leave the core to the parent; what is called here raises."""
+        self.core.disown()
+        inherited = Inherited("communicator")
+        self.core, self._pool = cast(Core, inherited), cast(CallbackPool, inherited)
+        self._closing = threading.Lock()
