@@ -49,7 +49,7 @@ PayloadBounds payload_bounds(FrameKind kind, Format format) {
 }
 
 bool format_allowed(FrameKind kind, Format format) {
-  if (format == Format::packed) return false;
+  if (format == Format::packed || format == Format::packed_rows) return false;
   if (kind == FrameKind::segment) return format != Format::empty;
   return kind == FrameKind::result || format == Format::empty;
 }

@@ -47,8 +47,9 @@ enum class Format : std::uint8_t {
   bitmap,       // a bitmap over the chunk's elements, then the elements whose bit is set
   coordinates,  // 16-bit indices inside the chunk, ascending, then as many elements
   packed,       // coordinates of many chunks; only in bundles
+  packed_rows,  // the same of whole rows, with one index for each
 };
-inline constexpr std::uint8_t kFormatCount = 6;
+inline constexpr std::uint8_t kFormatCount = 7;
 
 // Whether single elements are left out, and not whole blocks only.
 constexpr bool is_by_element(Format format) {

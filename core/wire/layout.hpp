@@ -14,7 +14,7 @@
 namespace sparsewire::wire {
 
 // Version of everything in this folder; both ends of a connection must speak the same one.
-inline constexpr std::uint32_t kVersion = 8;
+inline constexpr std::uint32_t kVersion = 9;
 
 inline constexpr std::uint64_t kNoChunk = UINT64_MAX;  // "I contribute nothing further."
 inline constexpr std::uint64_t kMaxChunk = (std::uint64_t{1} << 48) - 2;

@@ -138,3 +138,27 @@ def test_indices_are_as_wide_as_those_that_were_given() -> None:
         assert result.indices.dtype == np.int32
         assert result.indices.tolist() == rows.tolist()
         assert result.values.tolist() == x.values.tolist()
+
+
+def gather_short_rows(width: int) -> tuple[int, bool]:
+    """Bytes that this rank sends of 2000 rows in 200,000, and whether the sum is right."""
+    length, count = 200_000, 2000
+    rows = [np.sort(np.random.default_rng(r).choice(length, count, False)) for r in range(2)]
+    with sparsewire.init() as comm:
+        x = SparseVector(rows[comm.rank], np.ones((count, width), np.float32), length)
+        comm.barrier()
+        comm.engine.start_counting()
+        result = comm.all_reduce(x, algorithm="allgather")
+        sent = comm.stats()["bytes_sent"]
+    expected = np.zeros((length, width), np.float32)
+    for each in rows:
+        expected[each] += 1
+    return sent, bool((result.to_dense() == expected).all())
+
+
+@pytest.mark.parametrize("width", [2, 10, 15])
+def test_short_rows_take_one_index_each(width: int) -> None:
+    for sent, is_right in run_ranks(2, gather_short_rows, width):
+        assert is_right
+        # Four bytes for each chunk of the part, and what messages and joins take.
+        assert sent < 2000 * (4 * width + 2) + 4 * 200_000 * width // 60_000 + 1000

@@ -66,13 +66,15 @@ struct Terms {
   double beside;  // ranks on a host, on average
   double length;
   double element_bytes;
-  double density;  // of one rank, on average
+  double index_bytes;  // of one element
+  double density;          // of one rank, on average
 
-  explicit Terms(const Load& load)
+  Terms(const Load& load, std::uint64_t unit)
       : ranks(static_cast<double>(load.ranks)),
         beside(ranks / static_cast<double>(load.hosts)),
         length(static_cast<double>(load.length)),
-        element_bytes(static_cast<double>(load.element_size)) {
+        element_bytes(static_cast<double>(load.element_size)),
+        index_bytes(2.0 / static_cast<double>(unit)) {
     const auto named = static_cast<double>(load.named);
     density = std::min(1.0, named / ranks / std::max(length, 1.0));
   }
@@ -83,7 +85,7 @@ struct Terms {
   // Bytes of the whole vector at a density, in the cheapest format.
   double bytes(double at_density) const {
     const double elements = length * at_density;
-    const double positions = std::min(2 * elements, length / 8);
+    const double positions = std::min(index_bytes * elements, length / 8);
     return std::min(elements * element_bytes + positions, length * element_bytes);
   }
 
@@ -175,7 +177,7 @@ bool is_short(std::uint64_t length, std::size_t element_size) {
 Costs costs_of(const LinkFigures& link) { return {link.merge_s / kFormatParts / link.byte_s}; }
 
 double predict(Algorithm algorithm, const Load& load, const LinkFigures& link) {
-  const Terms terms(load);
+  const Terms terms(load, runs_as_stream(algorithm) ? 1 : load.unit);
   switch (algorithm) {
     case Algorithm::allgather:
       return predict_allgather(terms, link);
@@ -225,7 +227,8 @@ Agreement agreement_on(const wire::Call& call, const wire::Tally& total, Rank wo
                   .ranks = ranks,
                   .hosts = hosts.count(ranks),
                   .named = total.elements,
-                  .is_even = is_even(total.elements, total.crowded)};
+                  .is_even = is_even(total.elements, total.crowded),
+                  .unit = call.unit};
   Algorithm algorithm = settled(call).value_or(Algorithm::automatic);
   if (algorithm == Algorithm::automatic) algorithm = choose(load, link);
   // The exchange would split the vector into equal ranges, which suits even loads alone.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/kernels.hpp"
+#include "wire/packed_rows.hpp"
 
 namespace sparsewire::proto {
 namespace {
@@ -110,6 +111,7 @@ Status Exchange::on_part(Rank from, const wire::FrameHeader& header, const Bytes
   Inbox& inbox = part.inboxes[from];
   if (Status error = wire::decode_bundle(payload, inbox.arriving)) return error;
   if (Status error = check_chunks(number, inbox.arriving)) return error;
+  if (Status error = restore_rows(number, inbox.arriving)) return error;
   if (header.next != wire::kNoChunk) return {};
   inbox.whole.push_back(std::exchange(inbox.arriving, {}));
   return part.is_started ? advance(number, part, out) : Status{};
@@ -121,8 +123,9 @@ Status Exchange::check_chunks(std::uint64_t number, const Pieces& pieces) const 
   if (pieces.front().chunk < range.first || pieces.back().chunk >= range.end) {
     return protocol_error("part: a chunk of another part");
   }
-  const bool has_packed = std::ranges::any_of(
-      pieces, [](const wire::Piece& piece) { return piece.format == wire::Format::packed; });
+  const bool has_packed = std::ranges::any_of(pieces, [](const wire::Piece& piece) {
+    return piece.format == wire::Format::packed || piece.format == wire::Format::packed_rows;
+  });
   if (has_packed && (pieces.size() > 1 || pieces.front().chunk != range.first)) {
     return protocol_error("part: packed coordinates must be all of it");
   }
@@ -130,6 +133,27 @@ Status Exchange::check_chunks(std::uint64_t number, const Pieces& pieces) const 
     return protocol_error("part: packed coordinates of rows");
   }
   return {};
+}
+
+Status Exchange::restore_rows(std::uint64_t number, Pieces& pieces) const {
+  for (wire::Piece& piece : pieces) {
+    if (piece.format != wire::Format::packed_rows) continue;
+    auto restored =
+        wire::without_rows(piece, plan_.range_of(number).chunks(), plan_.call().unit);
+    if (!restored) return restored.error();
+    piece = *std::move(restored);
+  }
+  return {};
+}
+
+Exchange::Pieces Exchange::outgoing(std::uint64_t number, const Pieces& held) const {
+  Pieces pieces = held;
+  const std::uint32_t unit = plan_.call().unit;
+  for (wire::Piece& piece : pieces) {
+    if (unit == 1 || piece.format != wire::Format::packed) continue;
+    piece = wire::with_rows(piece, plan_.range_of(number).chunks(), unit);
+  }
+  return pieces;
 }
 
 Status Exchange::advance(std::uint64_t number, Part& part, Outgoings& out) {
@@ -169,16 +193,17 @@ Status Exchange::run(std::uint64_t number, Part& part, const Step& step, Outgoin
 void Exchange::send(std::uint64_t number, Part& part, const Step& step, Outgoings& out) {
   if (!part.is_taken && step.label != kNoRank) encode(number, part, step.label);
   if (step.ranks.empty()) return;
+  const Pieces pieces = outgoing(number, part.held);
   std::size_t first = 0;
   do {
-    const Bytes bundle = wire::encode_bundle(part.held, first);
-    const bool is_last = first == part.held.size();
+    const Bytes bundle = wire::encode_bundle(pieces, first);
+    const bool is_last = first == pieces.size();
     const wire::FrameHeader header{.kind = wire::FrameKind::part,
                                    .seq = plan_.seq(),
                                    .chunk = number,
                                    .next = is_last ? wire::kNoChunk : number};
     for (const Rank to : step.ranks) out.push_back({to, wire::message_of(header, bundle)});
-  } while (first < part.held.size());
+  } while (first < pieces.size());
 }
 
 // From here on this rank, too, holds what the others get: all must add the same values.

@@ -76,6 +76,9 @@ class Exchange {
   Status deliver(std::uint64_t number, const Part& part);
   void encode(std::uint64_t number, Part& part, Rank label);
   Status check_chunks(std::uint64_t number, const Pieces& pieces) const;
+  // Rows shorter than the engine's blocks are elements here, and rows on the wire.
+  Status restore_rows(std::uint64_t number, Pieces& pieces) const;
+  Pieces outgoing(std::uint64_t number, const Pieces& held) const;
 
   const PartPlan plan_;
   SparseTensor tensor_;

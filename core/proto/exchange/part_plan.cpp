@@ -21,10 +21,13 @@ constexpr std::uint64_t kPartElements = 8192;
 // Where no rank names so many elements, a second lane would cost more than it gains.
 constexpr std::uint64_t kLaneElements = 32'768;
 
-ChunkGrid contiguous_grid(const wire::Descriptor& descriptor, std::uint64_t count) {
+// Rows of `unit` positions lie in one chunk each, where so many blocks of them fit.
+ChunkGrid contiguous_grid(const wire::Descriptor& descriptor, std::uint64_t count,
+                          std::uint64_t unit) {
   const std::uint64_t block = descriptor.row == 1 ? 256 : descriptor.row;
+  const std::uint64_t whole = block * unit <= wire::kMaxChunkElements ? block * unit : block;
   return {.count = count,
-          .chunk_elements = wire::kMaxChunkElements / block * block,
+          .chunk_elements = wire::kMaxChunkElements / whole * whole,
           .element_size = element_size(descriptor.dtype),
           .block = static_cast<std::size_t>(block)};
 }
@@ -88,7 +91,7 @@ std::uint64_t PartPlan::end(std::uint64_t list) const {
 }
 
 ChunkGrid PartPlan::grid(std::uint64_t list) const {
-  return contiguous_grid(call_.descriptor, end(list) - begin(list));
+  return contiguous_grid(call_.descriptor, end(list) - begin(list), call_.unit);
 }
 
 ChunkGrid PartPlan::grid_of(std::uint64_t part, bool is_complete) const {

@@ -6,6 +6,7 @@
 #include "decoding.hpp"
 #include "proto/sparse/outputs.hpp"
 #include "sparse_vectors.hpp"
+#include "wire/packed_rows.hpp"
 #include "wire/segment.hpp"
 
 namespace {
@@ -186,6 +187,74 @@ TEST_CASE("packed values in a codec are what the codec makes of them") {
     REQUIRE(read->view.values.size() == expected.size() * sizeof(float));
     CHECK(std::memcmp(read->view.values.data(), expected.data(), read->view.values.size()) == 0);
   }
+}
+
+// --- Rows ---
+
+// Whole rows of `unit` elements, in chunks that hold whole ones.
+Piece packed_rows(std::uint64_t unit, const ChunkGrid& grid, Random& random) {
+  const std::uint64_t rows = grid.count / unit;
+  std::vector<std::uint64_t> positions;
+  for (const std::uint64_t row : random_positions(rows, 1 + below(rows, random), random)) {
+    for (std::uint64_t i = 0; i < unit; ++i) positions.push_back(row * unit + i);
+  }
+  Buffer values = random_nonzeros(positions.size(), DType::float32, random);
+  const Descriptor descriptor{.count = grid.count, .is_sparse = true};
+  return packed({descriptor, std::move(positions), std::move(values)}, grid, all_of(grid));
+}
+
+TEST_CASE("rows have one index on the wire, and one for each element behind it") {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    CAPTURE(seed);
+    Random random(seed);
+    const std::uint64_t unit = pick<std::uint64_t>({2, 4, 8}, random);
+    const ChunkGrid grid = grid_of(unit * (1 + below(3000, random)), DType::float32);
+    const Piece piece = packed_rows(unit, grid, random);
+    const Piece rows = wire::with_rows(piece, grid.chunks(), unit);
+    REQUIRE(rows.format == wire::Format::packed_rows);
+    const std::size_t elements = (piece.payload.size() - 4 * grid.chunks()) / 6;
+    REQUIRE(rows.payload.size() ==
+            4 * grid.chunks() + 2 * (elements / unit) + 4 * elements);
+    const auto restored = wire::without_rows(rows, grid.chunks(), unit);
+    REQUIRE(restored);
+    REQUIRE(restored->format == wire::Format::packed);
+    REQUIRE((buffer_of(restored->payload.view()) == buffer_of(piece.payload.view())));
+  }
+}
+
+TEST_CASE("what is no whole rows, or malformed, stays as it is") {
+  const ChunkGrid grid = grid_of(2048, DType::float32);
+  const auto vector_at = [&](std::vector<std::uint64_t> positions) {
+    Buffer values(4 * positions.size(), std::byte{1});
+    const Descriptor descriptor{.count = grid.count, .is_sparse = true};
+    return packed({descriptor, std::move(positions), std::move(values)}, grid, all_of(grid));
+  };
+  CHECK(wire::with_rows(vector_at({4, 5, 6, 7}), 2, 4).format == wire::Format::packed_rows);
+  CHECK(wire::with_rows(vector_at({4, 5, 6, 8}), 2, 4).format == wire::Format::packed);
+  CHECK(wire::with_rows(vector_at({4, 5, 6}), 2, 4).format == wire::Format::packed);
+  CHECK(wire::with_rows(vector_at({1022, 1023, 1024, 1025}), 2, 4).format == wire::Format::packed);
+  for (const Buffer& payload : {Buffer(7), bytes_of({4, 0, 0, 0, 0, 0, 0, 0, 1, 1})}) {
+    const Piece broken{0, wire::Format::packed, Codec::raw, Bytes::copy_of(payload)};
+    CHECK(wire::with_rows(broken, 2, 4).format == wire::Format::packed);
+  }
+}
+
+bool are_rows(const Buffer& payload, std::size_t unit) {
+  const Piece piece{0, wire::Format::packed_rows, Codec::raw, Bytes::copy_of(payload)};
+  const auto restored = wire::without_rows(piece, 2, unit);
+  if (!restored) REQUIRE(is_refused(restored));
+  return static_cast<bool>(restored);
+}
+
+TEST_CASE("each malformed field of packed rows is refused") {
+  Buffer valid = bytes_of({2, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0xfe, 0xff});
+  valid.resize(valid.size() + 4 * 4);
+  CHECK(are_rows(valid, 2));
+  CHECK_FALSE(are_rows(changed(valid, {{0, 1}}), 2));     // no whole row
+  CHECK_FALSE(are_rows(changed(valid, {{3, 255}}), 2));   // far too many
+  CHECK_FALSE(are_rows(changed(valid, {{10, 255}}), 2));  // a row that leaves its chunk
+  CHECK_FALSE(are_rows(Buffer(valid.begin(), valid.begin() + 7), 2));
+  CHECK_FALSE(are_rows(Buffer(valid.begin(), valid.begin() + 12), 2));
 }
 
 // --- What is refused ---
