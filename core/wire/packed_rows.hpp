@@ -1,5 +1,5 @@
-// Packed coordinates of whole rows, as they travel: one index names all elements of a row. In memory
-// each element has its own, so that nothing else needs to know of rows.
+// Packed coordinates of whole rows, as they travel: one index names all elements of a row. In
+// memory each element has its own, so that nothing else needs to know of rows.
 #pragma once
 
 #include "wire/segment.hpp"

@@ -67,7 +67,7 @@ struct Terms {
   double length;
   double element_bytes;
   double index_bytes;  // of one element
-  double density;          // of one rank, on average
+  double density;      // of one rank, on average
 
   Terms(const Load& load, std::uint64_t unit)
       : ranks(static_cast<double>(load.ranks)),

@@ -29,9 +29,9 @@ struct Load {
   std::uint64_t length;      // elements
   std::size_t element_size;  // bytes
   std::uint64_t ranks;
-  std::uint64_t hosts;  // as many as ranks, where each speaks for itself
-  std::uint64_t named;  // elements, one rank with another
-  bool is_even = true;  // equal ranges of the vector hold about equally much
+  std::uint64_t hosts;     // as many as ranks, where each speaks for itself
+  std::uint64_t named;     // elements, one rank with another
+  bool is_even = true;     // equal ranges of the vector hold about equally much
   std::uint64_t unit = 1;  // elements that one index names on the way from worker to worker
 };
 

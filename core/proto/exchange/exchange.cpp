@@ -138,8 +138,7 @@ Status Exchange::check_chunks(std::uint64_t number, const Pieces& pieces) const 
 Status Exchange::restore_rows(std::uint64_t number, Pieces& pieces) const {
   for (wire::Piece& piece : pieces) {
     if (piece.format != wire::Format::packed_rows) continue;
-    auto restored =
-        wire::without_rows(piece, plan_.range_of(number).chunks(), plan_.call().unit);
+    auto restored = wire::without_rows(piece, plan_.range_of(number).chunks(), plan_.call().unit);
     if (!restored) return restored.error();
     piece = *std::move(restored);
   }

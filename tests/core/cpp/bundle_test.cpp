@@ -95,8 +95,15 @@ TEST_CASE("no bytes are a bundle of nothing") {
 TEST_CASE("each malformed field of a bundle is refused") {
   const Buffer valid = bundle_of({piece(3, Buffer(5)), piece(4, Buffer(2))});
   CHECK_FALSE(is_refused(valid));
-  for (const Change change :
-       {Change{8, 0}, {8, 6}, {8, 255}, {9, 6}, {9, 255}, {10, 1}, {11, 1}, {12, 0}, {15, 128}}) {
+  for (const Change change : {Change{8, 0},
+                              {8, wire::kFormatCount},
+                              {8, 255},
+                              {9, 6},
+                              {9, 255},
+                              {10, 1},
+                              {11, 1},
+                              {12, 0},
+                              {15, 128}}) {
     CAPTURE(change.at);
     CHECK(is_refused(changed(valid, {change})));
   }

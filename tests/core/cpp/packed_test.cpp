@@ -213,8 +213,7 @@ TEST_CASE("rows have one index on the wire, and one for each element behind it")
     const Piece rows = wire::with_rows(piece, grid.chunks(), unit);
     REQUIRE(rows.format == wire::Format::packed_rows);
     const std::size_t elements = (piece.payload.size() - 4 * grid.chunks()) / 6;
-    REQUIRE(rows.payload.size() ==
-            4 * grid.chunks() + 2 * (elements / unit) + 4 * elements);
+    REQUIRE(rows.payload.size() == 4 * grid.chunks() + 2 * (elements / unit) + 4 * elements);
     const auto restored = wire::without_rows(rows, grid.chunks(), unit);
     REQUIRE(restored);
     REQUIRE(restored->format == wire::Format::packed);
