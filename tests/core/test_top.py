@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -24,9 +26,11 @@ import pytest
 from meeting import meet, tell, wait_for
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
+from rich.screen import Screen
 from support import run_ranks, serving
 
 import sparsewire
+from sparsewire.cli.live import Screenful
 from sparsewire.cli.top_views import Row, held_up, prometheus_text, rows_of, tables, unheard
 from sparsewire.errors import ProtocolError
 from sparsewire.experiment.report import report_console
@@ -306,6 +310,33 @@ def test_tables_fit_into_70_columns() -> None:
     assert "…" not in text
 
 
+def on_a_screen(height: int, *rows: Row) -> list[str]:
+    """The lines that are not empty."""
+    console = Console(width=80, height=height)
+    lines = console.render_lines(Screen(Screenful(tables(rows))), console.options)
+    assert len(lines) == height
+    texts = ("".join(segment.text for segment in line).rstrip() for line in lines)
+    return list(filter(None, texts))
+
+
+@pytest.mark.parametrize("height", [1, 2, 3, 7, 24, 60])
+def test_what_does_not_fit_the_screen_leaves_the_findings_in_sight(height: int) -> None:
+    silent = [row_of(rank, operations=[], silent={str(rank): 5.0}) for rank in range(40)]
+    shown = on_a_screen(height, *silent, row_of(1023))
+    assert shown[-1] == "q ends this"
+    findings = [line for line in shown if "gives no sign of life" in line]
+    assert len(findings) == min(40, max(0, (height - 1) // 2 - 1))
+    left_out = [int(line.split()[1]) for line in shown if "more lines do not fit" in line]
+    assert len(shown) - len(left_out) + sum(left_out) >= 40 + 40 + 2 if left_out else height > 80
+
+
+def test_what_fits_the_screen_is_shown_whole() -> None:
+    shown = on_a_screen(24, row_of(0), row_of(1023))
+    assert [line.split()[0] for line in shown[-4:-2]] == ["0/1024", "1023/1024"]
+    assert shown[-2].startswith("train.py: rank 1022 holds up ranks 0 (29.9 s), 1023")
+    assert shown[-1] == "q ends this"
+
+
 def test_ranks_are_shown_in_order_program_by_program() -> None:
     processes = [
         ProcessStatus(pid, program, 1.0, ({**row_of(rank).status, "number": 0, "totals": {}},))
@@ -322,10 +353,15 @@ def test_ranks_that_give_no_sign_are_named_once() -> None:
     assert list(unheard(rows)) == [f"train.py: {sentence}" for sentence in told]
 
 
+Terminal = tuple[subprocess.Popen[bytes], int, list[Any]]
+
+
 @contextmanager
-def at_a_terminal(*arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], int, list[Any]]]:
-    """The command with a terminal of its own; yields the end at which people sit, and its modes."""
+def at_a_terminal(lines: int, *arguments: str) -> Iterator[Terminal]:
+    """The command at a terminal with so many lines; yields the end at which people sit, and the
+    terminal's modes."""
     ours, theirs = pty.openpty()
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 80, 0, 0))
     modes = termios.tcgetattr(ours)
     with subprocess.Popen(
         [*AT_A_TERMINAL, *arguments],
@@ -350,10 +386,11 @@ def read_until(words: bytes, terminal: int, text: bytes = b"") -> tuple[bytes, b
     return before, behind
 
 
-def test_the_key_q_ends_it_and_gives_the_terminal_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lines", [25, 4])
+def test_the_key_q_ends_it_and_gives_the_terminal_back(tmp_path: Path, lines: int) -> None:
     with waiting_ranks(tmp_path) as ours:
         both_waiting(ours)
-        with at_a_terminal("--interval", "0.1") as (process, terminal, modes):
+        with at_a_terminal(lines, "--interval", "0.1") as (process, terminal, modes):
             _, behind = read_until(b"q ends this", terminal)
             os.write(terminal, b"xq")
             # The last look stays where the shell goes on, behind the screen that was its own.

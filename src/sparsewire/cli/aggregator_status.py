@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from sparsewire.cli.failure import exit_on_error
-from sparsewire.cli.live import Pause, show_live, wait
+from sparsewire.cli.live import Frame, Pause, show_live, wait
 from sparsewire.cli.secret import read_secret
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from sparsewire.meeting.observation import AggregatorStatus
 
 _INTERVAL_S = 1.0
@@ -87,12 +85,12 @@ def _show_live(ask: Ask) -> None:
     show_live(lambda pause: _frames(_told(ask, again=True, pause=pause)))
 
 
-def _frames(statuses: Iterable[AggregatorStatus]) -> Iterator[RenderableType]:
+def _frames(statuses: Iterable[AggregatorStatus]) -> Iterator[Frame]:
     from sparsewire.cli.status_views import tables
 
     before = None
     for told in statuses:
-        yield tables(told, before)
+        yield Frame(tables(told, before))
         before = told
 
 

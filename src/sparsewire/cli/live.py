@@ -1,4 +1,6 @@
-"""What a command shows again and again, on a screen of its own, until Ctrl-C or the key q."""
+"""What a command shows again and again, on a screen of its own, until Ctrl-C or the key q: what
+does not fit the screen is left out where it matters least.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,63 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.segment import Segment
 
 Pause = Callable[[float], bool]
 """Waits for so many seconds; true, and at once, where somebody wants to end."""
 
-_HINT = "q ends this"
+Line = list["Segment"]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What is shown at once: tables, and below them what was found in them."""
+
+    tables: RenderableType
+    findings: RenderableType = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from filter(None, (self.tables, self.findings))
+
+
+@dataclass(frozen=True)
+class Screenful:
+    """A frame that fits the screen: where it is too small, the findings stay in sight, on half of
+    it at most, and so does the hint below them.
+    """
+
+    frame: Frame
+    hint: str = "q ends this"
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.segment import SegmentLines
+        from rich.text import Text
+
+        def lines(part: RenderableType) -> list[Line]:
+            return console.render_lines(part, options.reset_height()) if part else []
+
+        below = lines(Text(self.hint, "dim"))
+        room = options.max_height - len(below)
+        found = _fitted(lines(self.frame.findings), room // 2, lines)
+        shown = _fitted(lines(self.frame.tables), room - len(found), lines)
+        yield SegmentLines([*shown, *found, *below], new_lines=True)
+
+
+def _fitted(
+    lines: list[Line], room: int, rendered: Callable[[RenderableType], list[Line]]
+) -> list[Line]:
+    """As many lines as there is room for; the last one tells how many are left out."""
+    if len(lines) <= room:
+        return lines
+    kept = lines[: max(0, room - 1)]
+    told = rendered(f"... {len(lines) - len(kept)} more lines do not fit")
+    return [*kept, *told][: max(0, room)]
 
 
 def wait(seconds: float) -> bool:
@@ -28,11 +77,9 @@ def wait(seconds: float) -> bool:
     return False
 
 
-def show_live(frames: Callable[[Pause], Iterator[RenderableType]]) -> None:
+def show_live(frames: Callable[[Pause], Iterator[Frame]]) -> None:
     """Show each frame in the place of the one before, and leave the last one where all end."""
-    from rich.console import Group
     from rich.live import Live
-    from rich.text import Text
 
     from sparsewire.experiment.report import report_console
 
@@ -44,7 +91,7 @@ def show_live(frames: Callable[[Pause], Iterator[RenderableType]]) -> None:
         Live(console=console, auto_refresh=False, screen=is_seen) as live,
     ):
         for last in frames(pause):
-            live.update(Group(last, Text(_HINT, "dim")) if is_seen else last, refresh=True)
+            live.update(Screenful(last) if is_seen else last, refresh=True)
     if is_seen and last is not None:
         console.print(last)
 

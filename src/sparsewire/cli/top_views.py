@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from sparsewire.cli.live import Frame
 from sparsewire.cli.metrics import Metric, samples
 from sparsewire.experiment.report import Column, number, table
 from sparsewire.meeting.window import ProcessStatus
@@ -91,13 +92,13 @@ def _rows(process: ProcessStatus, earlier: dict[tuple[int, int], Sample]) -> Ite
 # --- For people ---
 
 
-def tables(rows: Sequence[Row]) -> RenderableType:
+def tables(rows: Sequence[Row]) -> Frame:
     """A table for each program with a line for each rank, and who holds up whom."""
     if not rows:
-        return Text("no ranks of this user run here")
+        return Frame(Text("no ranks of this user run here"))
     programs = groupby(sorted(rows, key=_program), _program)
     shown = [_table(program, list(of_program)) for program, of_program in programs]
-    return Group(*shown, *map(Text, (*unheard(rows), *held_up(rows))))
+    return Frame(Group(*shown), Text("\n".join((*unheard(rows), *held_up(rows)))))
 
 
 def _program(row: Row) -> str:
