@@ -9,15 +9,11 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
-#include <system_error>
+
+#include "net/system_call.hpp"
 
 namespace sparsewire::net {
 namespace {
-
-int checked(int result, const char* call) {
-  if (result < 0) throw std::system_error(errno, std::generic_category(), call);
-  return result;
-}
 
 void control(int epoll_fd, int what, int fd, std::uint32_t events, void* tag) {
   epoll_event event{};

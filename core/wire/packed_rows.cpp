@@ -9,10 +9,6 @@ namespace {
 // Every value has at least so many bits.
 constexpr std::size_t kLeastValueBits = 2;
 
-std::uint16_t local_at(const std::byte* locals, std::size_t i) {
-  return load<std::uint16_t>(locals + 2 * i);
-}
-
 bool are_whole_rows(const PackedView& view, std::size_t unit) {
   for (std::size_t chunk = 0; chunk < view.chunks(); ++chunk) {
     if (view.count_in(chunk) % unit != 0) return false;

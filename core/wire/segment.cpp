@@ -80,11 +80,6 @@ std::size_t coordinates_in(std::size_t bytes, Codec codec, const BlockLayout& la
   return low;
 }
 
-// An index inside a chunk, as it lies on the wire: 16 bits, at any address.
-std::uint16_t local_at(const std::byte* locals, std::size_t i) {
-  return load<std::uint16_t>(locals + 2 * i);
-}
-
 // Whether each is greater than the one before. Wrong ones are gathered in a number as wide as they
 // are, which the vectoriser makes one pass without a branch of.
 bool ascend(const std::byte* locals, std::size_t count) {

@@ -72,6 +72,11 @@ std::size_t packed_positions_bytes(std::size_t chunks, std::size_t count);
 // The view alone, of a payload that was checked before.
 PackedView view_packed(Codec codec, std::span<const std::byte> payload, std::size_t chunks);
 
+// An index inside a chunk, as it lies on the wire: 16 bits, at any address.
+inline std::uint16_t local_at(const std::byte* locals, std::size_t i) {
+  return load<std::uint16_t>(locals + 2 * i);
+}
+
 // Checks that the payload is what the format says; `last` is the layout of the last chunk, all
 // others are full.
 Result<PackedView> decode_packed(Codec codec, std::span<const std::byte> payload,

@@ -12,8 +12,9 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
-#include <system_error>
 #include <utility>
+
+#include "net/system_call.hpp"
 
 namespace sparsewire::net {
 namespace {
@@ -22,11 +23,6 @@ namespace {
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 Error broken_ring() { return protocol_error("shared memory: its counts make no sense"); }
-
-int checked(int result, const char* call) {
-  if (result < 0) throw std::system_error(errno, std::generic_category(), call);
-  return result;
-}
 
 RingMemory* mapped(int fd, std::size_t size) {
   const std::size_t bytes = sizeof(RingMemory) + size;

@@ -14,6 +14,8 @@
 #include <cstring>
 #include <utility>
 
+#include "net/system_call.hpp"
+
 namespace sparsewire::net {
 namespace {
 
@@ -36,7 +38,7 @@ std::string address_of_peer(int fd) {
 }
 
 // Best effort: a socket that is not TCP's knows none of these.
-void set_option(int fd, int level, int name, std::int64_t value) {
+void try_option(int fd, int level, int name, std::int64_t value) {
   const auto as_int = static_cast<int>(value);
   (void)::setsockopt(fd, level, name, &as_int, sizeof as_int);
 }
@@ -45,14 +47,6 @@ void set_option(int fd, int level, int name, std::int64_t value) {
 Result<std::size_t> nothing_moved(const char* doing) {
   if (errno == EAGAIN || errno == EWOULDBLOCK) return std::size_t{0};
   return peer_gone(doing, std::strerror(errno));
-}
-
-template <typename Call>
-ssize_t uninterrupted(Call&& call) {
-  while (true) {
-    const ssize_t result = call();
-    if (result >= 0 || errno != EINTR) return result;
-  }
 }
 
 }  // namespace
@@ -111,11 +105,11 @@ void TcpPipe::expect_answers_within(std::chrono::milliseconds patience) {
   constexpr int kProbes = 3;
   constexpr std::chrono::milliseconds kGrace{2000};
   const auto pause = std::chrono::ceil<std::chrono::seconds>(patience / (kProbes + 1)).count();
-  set_option(fd_, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd_, IPPROTO_TCP, TCP_KEEPIDLE, pause);
-  set_option(fd_, IPPROTO_TCP, TCP_KEEPINTVL, pause);
-  set_option(fd_, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
-  set_option(fd_, IPPROTO_TCP, TCP_USER_TIMEOUT, (patience + kGrace).count());
+  try_option(fd_, SOL_SOCKET, SO_KEEPALIVE, 1);
+  try_option(fd_, IPPROTO_TCP, TCP_KEEPIDLE, pause);
+  try_option(fd_, IPPROTO_TCP, TCP_KEEPINTVL, pause);
+  try_option(fd_, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+  try_option(fd_, IPPROTO_TCP, TCP_USER_TIMEOUT, (patience + kGrace).count());
 }
 
 // A forked child may hold a copy of the socket, which would keep it connected after a mere close.

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "net/system_call.hpp"
 #include "net/udp/offload_options.hpp"
 
 namespace sparsewire::net {
@@ -44,14 +45,6 @@ void forbid_fragments(int fd) {
 // How the system says that it cannot cut messages, or not on this path.
 bool is_refusal_to_segment(int error) {
   return error == EIO || error == EINVAL || error == ENOPROTOOPT;
-}
-
-template <typename Call>
-int uninterrupted(Call&& call) {
-  while (true) {
-    const int result = call();
-    if (result >= 0 || errno != EINTR) return result;
-  }
 }
 
 bool is_for_later(int error) { return error == EAGAIN || error == EWOULDBLOCK; }

@@ -22,7 +22,7 @@ Status unpack_all(std::vector<Held>& all, const ChunkGrid& grid, const ChunkRang
     if (!is_packed(held)) continue;
     const auto read = read_packed(held.pieces.front(), grid, range);
     if (!read) return read.error();
-    held.pieces = unpack(*read, range, grid.element_size);
+    held.pieces = unpack_pieces(*read, range, grid.element_size);
   }
   return {};
 }

@@ -68,13 +68,13 @@ void append_delivery(Schedule& schedule, Rank rank, const Hosts& hosts, Rank kee
 }
 
 // One rank's place in a tree.
-struct Branch {
+struct TreePlace {
   std::optional<Rank> parent;
   std::vector<Rank> children;
 };
 
 // Adds the rank's place in a binomial tree of these ranks.
-void grow(Branch& branch, Rank rank, const std::vector<Rank>& ranks, Rank root) {
+void grow(TreePlace& own, Rank rank, const std::vector<Rank>& ranks, Rank root) {
   const std::size_t size = ranks.size();
   const auto index = [&](Rank one) {
     return static_cast<std::size_t>(std::ranges::find(ranks, one) - ranks.begin());
@@ -84,9 +84,9 @@ void grow(Branch& branch, Rank rank, const std::vector<Rank>& ranks, Rank root) 
   const std::size_t place = (index(rank) + size - shift) % size;
   std::size_t step = 1;
   while (step < size && (place & step) == 0) step *= 2;
-  if (place != 0) branch.parent = real(place - step);
+  if (place != 0) own.parent = real(place - step);
   for (step /= 2; step > 0; step /= 2) {
-    if (place + step < size) branch.children.push_back(real(place + step));
+    if (place + step < size) own.children.push_back(real(place + step));
   }
 }
 
@@ -155,12 +155,12 @@ Schedule gather_schedule(Rank rank, Rank world_size, const Hosts& hosts, Rank ke
 
 Schedule broadcast_schedule(Rank rank, Rank world_size, const Hosts& hosts, Rank root) {
   const Rank speaker = speaker_to(hosts, root, rank);
-  Branch branch;
-  if (rank == speaker) grow(branch, rank, speakers_to(hosts, root, world_size), root);
-  if (hosts.has_deputies(rank)) grow(branch, rank, hosts.ranks_beside(rank), speaker);
+  TreePlace own;
+  if (rank == speaker) grow(own, rank, speakers_to(hosts, root, world_size), root);
+  if (hosts.has_deputies(rank)) grow(own, rank, hosts.ranks_beside(rank), speaker);
   Schedule schedule;
-  if (branch.parent) schedule.push_back({Step::Kind::take, {*branch.parent}});
-  append_send(schedule, std::move(branch.children), root);
+  if (own.parent) schedule.push_back({Step::Kind::take, {*own.parent}});
+  append_send(schedule, std::move(own.children), root);
   return schedule;
 }
 

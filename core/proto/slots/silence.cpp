@@ -6,7 +6,7 @@
 namespace sparsewire::proto {
 namespace {
 
-constexpr Microseconds kLongestPause{4'000'000};
+constexpr Microseconds kLongestRetryPause{4'000'000};
 
 }  // namespace
 
@@ -30,7 +30,7 @@ void Silence::time_out(Microseconds now, Microseconds timeout) {
 
 void Silence::on_sent(Microseconds now) {
   if (state_ != SilenceState::probing) return;
-  pause_ = std::min(2 * pause_, kLongestPause);
+  pause_ = std::min(2 * pause_, kLongestRetryPause);
   next_ = now + pause_;
   move(SilenceStep::probe);
 }

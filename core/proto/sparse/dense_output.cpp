@@ -59,7 +59,7 @@ Status DenseOutput::write(std::uint64_t chunk, const Segment& segment) {
 Status DenseOutput::write_packed(const wire::Piece& piece, const ChunkRange& range) {
   const auto packed = read_packed(piece, grid_, range);
   if (!packed) return packed.error();
-  for (const wire::Piece& chunk : unpack(*packed, range, grid_.element_size)) {
+  for (const wire::Piece& chunk : unpack_pieces(*packed, range, grid_.element_size)) {
     if (Status error = write(chunk.chunk, segment_of(chunk))) return error;
   }
   return {};

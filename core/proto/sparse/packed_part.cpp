@@ -199,8 +199,8 @@ wire::Piece encode_packed(const wire::Piece& piece, Codec codec, const ChunkRang
   return encoded ? wire::Piece{piece.chunk, piece.format, codec, *std::move(encoded)} : piece;
 }
 
-std::vector<wire::Piece> unpack(const PackedRead& packed, const ChunkRange& range,
-                                std::size_t element_size) {
+std::vector<wire::Piece> unpack_pieces(const PackedRead& packed, const ChunkRange& range,
+                                       std::size_t element_size) {
   std::vector<wire::Piece> pieces;
   const std::byte* locals = packed.view.locals.data();
   const std::byte* values = packed.view.values.data();

@@ -61,7 +61,7 @@ wire::Piece encode_packed(const wire::Piece& piece, Codec codec, const ChunkRang
                           std::uint64_t key);
 
 // The same as one piece of coordinates per chunk.
-std::vector<wire::Piece> unpack(const PackedRead& packed, const ChunkRange& range,
-                                std::size_t element_size);
+std::vector<wire::Piece> unpack_pieces(const PackedRead& packed, const ChunkRange& range,
+                                       std::size_t element_size);
 
 }  // namespace sparsewire::proto

@@ -6,7 +6,7 @@
 #include "random.hpp"
 #include "wire/frame.hpp"
 
-namespace {
+namespace agenda_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -174,4 +174,4 @@ TEST_CASE("what is sent before there is a pipe is to be written once there is on
   CHECK(agenda.to_write().next() == kOurs);
 }
 
-}  // namespace
+}  // namespace agenda_test

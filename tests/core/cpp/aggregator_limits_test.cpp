@@ -6,7 +6,7 @@
 
 #include "cluster.hpp"
 
-namespace {
+namespace aggregator_limits_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -231,4 +231,4 @@ TEST_CASE("workers that never read hold back results, and not memory") {
   }
 }
 
-}  // namespace
+}  // namespace aggregator_limits_test

@@ -6,7 +6,7 @@
 #include "cluster.hpp"
 #include "comm/aggregator_job.hpp"
 
-namespace {
+namespace aggregator_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -258,4 +258,4 @@ TEST_CASE("a worker that joins a job which is already broken learns of it") {
   check_failed(outcome(second.submit(arguments_of(collective, 2))), ErrorCode::peer_lost, 1);
 }
 
-}  // namespace
+}  // namespace aggregator_test

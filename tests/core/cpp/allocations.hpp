@@ -1,5 +1,5 @@
-// Replaces operator new in the one test program that includes it: counts the bytes that are held,
-// and refuses on request, as a machine does whose memory is used up.
+// What operator new does in the program of those tests that include this: it counts the bytes that
+// are held, and refuses on request, as a machine does whose memory is used up.
 #pragma once
 
 #include <malloc.h>
@@ -60,9 +60,3 @@ class Allocations {
 };
 
 }  // namespace sparsewire::test
-
-void* operator new(std::size_t size) { return sparsewire::test::Allocations::take(size); }
-void operator delete(void* memory) noexcept { sparsewire::test::Allocations::give_back(memory); }
-void operator delete(void* memory, std::size_t) noexcept {
-  sparsewire::test::Allocations::give_back(memory);
-}

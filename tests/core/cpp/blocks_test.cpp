@@ -9,7 +9,7 @@
 #include "base/bitmap.hpp"
 #include "elements.hpp"
 
-namespace {
+namespace blocks_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -92,4 +92,4 @@ TEST_CASE("runs cover the set bits and nothing else") {
   }
 }
 
-}  // namespace
+}  // namespace blocks_test

@@ -2,7 +2,7 @@
 #include "decoding.hpp"
 #include "wire/segment.hpp"
 
-namespace {
+namespace bundle_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -150,4 +150,4 @@ TEST_CASE("any bytes are a bundle or refused") {
   }
 }
 
-}  // namespace
+}  // namespace bundle_test

@@ -1,7 +1,7 @@
 // Codecs: what comes back of the values, and that the errors are of the size and kind they should.
 #include "codecs.hpp"
 
-namespace {
+namespace codec_errors_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -232,4 +232,4 @@ TEST_CASE("spans and keys draw apart, equal ones alike") {
   CHECK(std::fabs(share_of_equal_levels(decoded, rotated) - 0.5) <= tolerance + 1.0 / kSpan);
 }
 
-}  // namespace
+}  // namespace codec_errors_test

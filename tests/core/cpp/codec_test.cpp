@@ -3,7 +3,7 @@
 
 #include "codecs.hpp"
 
-namespace {
+namespace codec_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -175,4 +175,4 @@ TEST_CASE("the generator stays what it is") {
   }
 }
 
-}  // namespace
+}  // namespace codec_test

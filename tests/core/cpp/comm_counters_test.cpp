@@ -3,7 +3,7 @@
 
 #include "sparse_cluster.hpp"
 
-namespace {
+namespace comm_counters_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -83,4 +83,4 @@ TEST_CASE("a call counts the same every time") {
   cluster.close();
 }
 
-}  // namespace
+}  // namespace comm_counters_test

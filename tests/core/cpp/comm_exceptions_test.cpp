@@ -9,7 +9,7 @@
 #include "slot_cluster.hpp"
 #include "sparse_cluster.hpp"
 
-namespace {
+namespace comm_exceptions_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -263,4 +263,4 @@ TEST_CASE("a system call that fails under a lane ends its communicator, on every
   check_failed(outcome(submit(cluster, collective, 0)), ErrorCode::aborted, 1);
 }
 
-}  // namespace
+}  // namespace comm_exceptions_test

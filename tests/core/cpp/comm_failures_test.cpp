@@ -9,7 +9,7 @@
 #include "cluster.hpp"
 #include "wire/frame.hpp"
 
-namespace {
+namespace comm_failures_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -353,4 +353,4 @@ TEST_CASE("a peer may say goodbye for nobody but itself") {
   check_breaks(bytes, ErrorCode::protocol);
 }
 
-}  // namespace
+}  // namespace comm_failures_test

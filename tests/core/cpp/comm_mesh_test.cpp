@@ -6,7 +6,7 @@
 #include "mesh_cluster.hpp"
 #include "state_tables.hpp"
 
-namespace {
+namespace comm_mesh_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -459,4 +459,4 @@ TEST_CASE("a group that comes after a connection was lost fails at once") {
   }
 }
 
-}  // namespace
+}  // namespace comm_mesh_test

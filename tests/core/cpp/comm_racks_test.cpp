@@ -5,7 +5,7 @@
 #include "comm/rack_aggregator.hpp"
 #include "slot_cluster.hpp"
 
-namespace {
+namespace comm_racks_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -125,4 +125,4 @@ TEST_CASE("what a disturbance holds back on its way in comes out by itself") {
   wait_until([&] { return rack.aggregator().stats().strange_datagrams == 1; });
 }
 
-}  // namespace
+}  // namespace comm_racks_test

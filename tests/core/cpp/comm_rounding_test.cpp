@@ -9,7 +9,7 @@
 
 #include "sparse_cluster.hpp"
 
-namespace {
+namespace comm_rounding_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -75,4 +75,4 @@ TEST_CASE("a rank whose thread rounds oddly adds like all others") {
   }
 }
 
-}  // namespace
+}  // namespace comm_rounding_test

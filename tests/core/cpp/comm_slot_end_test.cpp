@@ -4,7 +4,7 @@
 #include "comm/slot_end.hpp"
 #include "slot_cluster.hpp"
 
-namespace {
+namespace comm_slot_end_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -79,4 +79,4 @@ TEST_CASE("with racks, the way above is named, too") {
   }
 }
 
-}  // namespace
+}  // namespace comm_slot_end_test

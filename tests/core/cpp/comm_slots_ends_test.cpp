@@ -3,7 +3,7 @@
 
 #include "slot_cluster.hpp"
 
-namespace {
+namespace comm_slots_ends_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -153,4 +153,4 @@ TEST_CASE("where no datagram passes any more, a deadline ends the operation") {
   }
 }
 
-}  // namespace
+}  // namespace comm_slots_ends_test

@@ -4,7 +4,7 @@
 
 #include "slot_cluster.hpp"
 
-namespace {
+namespace comm_slots_flows_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -223,4 +223,4 @@ TEST_CASE("ranks drop results that come by another flow than their slot's") {
   job.cluster().close();
 }
 
-}  // namespace
+}  // namespace comm_slots_flows_test

@@ -4,7 +4,7 @@
 
 #include "slot_cluster.hpp"
 
-namespace {
+namespace comm_slots_paths_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -122,4 +122,4 @@ TEST_CASE("what finds no room on its way out is counted") {
   CHECK(slots.socket().counters().dropped == 3);
 }
 
-}  // namespace
+}  // namespace comm_slots_paths_test

@@ -3,7 +3,7 @@
 
 #include "slot_cluster.hpp"
 
-namespace {
+namespace comm_slots_strangers_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -163,4 +163,4 @@ TEST_CASE("a job whose slots would need too much is refused with what to set") {
   }
 }
 
-}  // namespace
+}  // namespace comm_slots_strangers_test

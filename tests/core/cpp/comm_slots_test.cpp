@@ -4,7 +4,7 @@
 #include "slot_cluster.hpp"
 #include "slot_operations.hpp"
 
-namespace {
+namespace comm_slots_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -176,4 +176,4 @@ TEST_CASE("what is not finite stays so, and fails nothing") {
   job.cluster().close();
 }
 
-}  // namespace
+}  // namespace comm_slots_test

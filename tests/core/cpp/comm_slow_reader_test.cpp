@@ -7,7 +7,7 @@
 #include "narrow_link.hpp"
 #include "sparse_cluster.hpp"
 
-namespace {
+namespace comm_slow_reader_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -202,4 +202,4 @@ TEST_CASE("a rank that leaves waits no longer for a peer that reads nothing") {
   check_failed(outcome(read), ErrorCode::peer_lost, 0);
 }
 
-}  // namespace
+}  // namespace comm_slow_reader_test

@@ -4,7 +4,7 @@
 
 #include "sparse_cluster.hpp"
 
-namespace {
+namespace comm_sparse_failures_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -176,4 +176,4 @@ TEST_CASE("an abort or the end of a rank at any moment ends everything on every 
   }
 }
 
-}  // namespace
+}  // namespace comm_sparse_failures_test

@@ -4,7 +4,7 @@
 
 #include "sparse_cluster.hpp"
 
-namespace {
+namespace comm_sparse_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -187,4 +187,4 @@ TEST_CASE("a world of one") {
   cluster.close();
 }
 
-}  // namespace
+}  // namespace comm_sparse_test

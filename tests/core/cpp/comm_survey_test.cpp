@@ -7,7 +7,7 @@
 
 #include "cluster.hpp"
 
-namespace {
+namespace comm_survey_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -117,4 +117,4 @@ TEST_CASE("whoever asks while operations run is answered, and disturbs nothing")
   }
 }
 
-}  // namespace
+}  // namespace comm_survey_test

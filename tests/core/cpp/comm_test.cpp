@@ -3,7 +3,7 @@
 
 #include "cluster.hpp"
 
-namespace {
+namespace comm_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -169,4 +169,4 @@ TEST_CASE("after the end nothing can be submitted") {
   CHECK_FALSE(cluster[0].next_completed());
 }
 
-}  // namespace
+}  // namespace comm_test

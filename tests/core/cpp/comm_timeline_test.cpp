@@ -11,7 +11,7 @@
 
 #include "cluster.hpp"
 
-namespace {
+namespace comm_timeline_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -176,4 +176,4 @@ TEST_CASE("a file that takes nothing stops the writing, and nothing else") {
   timeline.flush();
 }
 
-}  // namespace
+}  // namespace comm_timeline_test

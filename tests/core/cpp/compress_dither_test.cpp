@@ -7,7 +7,7 @@
 
 #include "compress_values.hpp"
 
-namespace {
+namespace compress_dither_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -60,8 +60,6 @@ double rounding_variance(double ratio, std::uint32_t levels, bool is_natural) {
   const double high = magnitude_of(below + 1, levels, is_natural);
   return (high - ratio) * (ratio - low);
 }
-
-}  // namespace
 
 TEST_CASE_TEMPLATE("norms are those of plain arithmetic, with equal bits at every level", T, float,
                    double) {
@@ -288,3 +286,5 @@ TEST_CASE_TEMPLATE("nearest multiples are those of plain arithmetic, equal at ev
     }
   }
 }
+
+}  // namespace compress_dither_test

@@ -7,7 +7,7 @@
 
 #include "compress_values.hpp"
 
-namespace {
+namespace compress_natural_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -27,8 +27,6 @@ ValuesOf<T> natural_decompress(const Kernels& level, const Codes& codes, std::ui
   level.compress.of<T>().natural_decompress(codes.data(), values.size(), base, values.data());
   return values;
 }
-
-}  // namespace
 
 TEST_CASE_TEMPLATE("natural compression is the same at every level", T, float, double) {
   const ValuesOf<T> values = random_values<T>(140001, 6);
@@ -126,3 +124,5 @@ TEST_CASE_TEMPLATE("signs are told from zeros", T, float, double) {
     }
   }
 }
+
+}  // namespace compress_natural_test

@@ -13,7 +13,7 @@
 #include "compress_values.hpp"
 #include "random.hpp"
 
-namespace {
+namespace compress_positions_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -57,8 +57,6 @@ bool decodes(const Buffer& code, std::size_t count, std::size_t k, Bitmap& bitma
   const std::byte* const end = begin + code.size();
   return decode_positions(begin, end, count, k, bitmap.data()) == end;
 }
-
-}  // namespace
 
 TEST_CASE("coins fall alike at every level, as often as they should") {
   constexpr std::size_t kCount = 300000;
@@ -232,3 +230,5 @@ TEST_CASE("a code of positions that is cut short or goes on is refused") {
   longer.push_back(std::byte{0});
   CHECK_FALSE(decodes(longer, 5000, 500, decoded));
 }
+
+}  // namespace compress_positions_test

@@ -15,7 +15,7 @@
 #include "kernels/kernels.hpp"
 #include "random.hpp"
 
-namespace {
+namespace compress_top_k_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -75,8 +75,6 @@ ValuesOf<T> with_ties(std::size_t count) {
   for (T& value : values) value = static_cast<T>(static_cast<int>(generator() % 9) - 4);
   return values;
 }
-
-}  // namespace
 
 TEST_CASE_TEMPLATE("the largest of each span are kept, of equal ones the first", T, float, double) {
   for (const std::size_t count : {1u, 15u, 64u, 511u, 513u, 3000u}) {
@@ -200,3 +198,5 @@ TEST_CASE_TEMPLATE("a sum is measured as it is made", T, float, double) {
     CHECK(norms == expected_norms);
   }
 }
+
+}  // namespace compress_top_k_test

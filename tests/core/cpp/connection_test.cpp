@@ -15,7 +15,7 @@
 #include "state_tables.hpp"
 #include "wire/frame.hpp"
 
-namespace {
+namespace connection_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -804,4 +804,4 @@ TEST_CASE_TEMPLATE("a connection is drained once the peer's kernel has everythin
   CHECK(from.undelivered_bytes() == 0);
 }
 
-}  // namespace
+}  // namespace connection_test

@@ -10,7 +10,7 @@
 #include "wire/layout.hpp"
 #include "wire/tag.hpp"
 
-namespace {
+namespace datagram_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -330,4 +330,4 @@ TEST_CASE("a tag finds each flipped bit, another length and another key") {
   }
 }
 
-}  // namespace
+}  // namespace datagram_test

@@ -7,7 +7,7 @@
 #include "segments.hpp"
 #include "stream_benches.hpp"
 
-namespace {
+namespace deputies_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -99,4 +99,4 @@ TEST_CASE("an operation has a deputy look at its owner's chunks, and at no other
   CHECK(most_held(1000) == most_held(16));
 }
 
-}  // namespace
+}  // namespace deputies_test

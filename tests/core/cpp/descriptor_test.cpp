@@ -2,7 +2,7 @@
 // stand any input.
 #include "decoding.hpp"
 
-namespace {
+namespace descriptor_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -300,4 +300,4 @@ TEST_CASE("ranks that are missing come back in their order, and any others are r
   }
 }
 
-}  // namespace
+}  // namespace descriptor_test

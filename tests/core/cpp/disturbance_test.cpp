@@ -10,7 +10,7 @@
 
 #include "random.hpp"
 
-namespace {
+namespace disturbance_test {
 
 using namespace sparsewire;
 using namespace sparsewire::net;
@@ -266,4 +266,4 @@ TEST_CASE("what is held is bounded") {
   CHECK(path.came.size() == most);
 }
 
-}  // namespace
+}  // namespace disturbance_test

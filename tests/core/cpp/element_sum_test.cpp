@@ -6,7 +6,7 @@
 #include "segments.hpp"
 #include "tensors.hpp"
 
-namespace {
+namespace element_sum_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -179,4 +179,4 @@ TEST_CASE("the cheapest form is by element where few are named, and by block whe
   CHECK(format_of(all) == Format::dense);
 }
 
-}  // namespace
+}  // namespace element_sum_test

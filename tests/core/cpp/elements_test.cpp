@@ -6,7 +6,7 @@
 #include "kernels/kernels.hpp"
 #include "tensors.hpp"
 
-namespace {
+namespace elements_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -144,4 +144,4 @@ TEST_CASE("numbers of 16 bits become indices") {
   }
 }
 
-}  // namespace
+}  // namespace elements_test

@@ -14,7 +14,7 @@
 #include "kernels/rans.hpp"
 #include "random.hpp"
 
-namespace {
+namespace entropy_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -68,8 +68,6 @@ std::uint64_t fnv1a(const Buffer& bytes) {
   }
   return hash;
 }
-
-}  // namespace
 
 TEST_CASE("symbols come back, for any alphabet and length") {
   const std::size_t lengths[] = {0,
@@ -277,3 +275,5 @@ TEST_CASE("whatever the bytes are, symbols stay in the alphabet and memory is sa
   }
   CHECK(accepted > 0);
 }
+
+}  // namespace entropy_test

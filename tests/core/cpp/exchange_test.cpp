@@ -6,7 +6,7 @@
 #include "peer_world.hpp"
 #include "sparse_collectives.hpp"
 
-namespace {
+namespace exchange_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -301,4 +301,4 @@ TEST_CASE("with codecs all ranks get the same, within the bound, in every order 
   }
 }
 
-}  // namespace
+}  // namespace exchange_test

@@ -6,7 +6,7 @@
 
 #include "slot_operations.hpp"
 
-namespace {
+namespace fixed_point_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -205,4 +205,4 @@ TEST_CASE("half types round once") {
   CHECK(bfloat16_to_float(out[1]) == 2.0f * (1 + 0x1p-7f));
 }
 
-}  // namespace
+}  // namespace fixed_point_test

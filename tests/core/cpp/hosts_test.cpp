@@ -8,7 +8,7 @@
 
 #include "cluster.hpp"
 
-namespace {
+namespace hosts_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -241,4 +241,4 @@ TEST_CASE("a host that is late is named, and not the owners that wait for it") {
   }
 }
 
-}  // namespace
+}  // namespace hosts_test

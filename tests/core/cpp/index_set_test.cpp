@@ -7,7 +7,7 @@
 
 #include "random.hpp"
 
-namespace {
+namespace index_set_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -72,4 +72,4 @@ TEST_CASE("a walk comes to what is inserted before it, and not to what is erased
   CHECK(walk(set) == std::vector<std::size_t>{10});
 }
 
-}  // namespace
+}  // namespace index_set_test

@@ -9,7 +9,7 @@
 
 #include "random.hpp"
 
-namespace {
+namespace joins_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -343,4 +343,4 @@ TEST_CASE("any input of neighbours is taken or refused") {
   }
 }
 
-}  // namespace
+}  // namespace joins_test

@@ -10,7 +10,7 @@
 #include "base/bitmap.hpp"
 #include "elements.hpp"
 
-namespace {
+namespace kernels_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -309,4 +309,4 @@ TEST_CASE("a level can be chosen") {
   CHECK(select_kernels(before));
 }
 
-}  // namespace
+}  // namespace kernels_test

@@ -6,7 +6,7 @@
 #include "slot_operations.hpp"
 #include "wire/greeting.hpp"
 
-namespace {
+namespace marks_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -100,4 +100,4 @@ TEST_CASE("what is between marks is replaced, and marks stay") {
   }
 }
 
-}  // namespace
+}  // namespace marks_test

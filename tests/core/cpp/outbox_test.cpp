@@ -11,7 +11,7 @@
 #include "allocations.hpp"
 #include "random.hpp"
 
-namespace {
+namespace outbox_test {
 
 using namespace sparsewire;
 using namespace sparsewire::net;
@@ -187,4 +187,4 @@ TEST_CASE("where memory is refused nothing dangles, and what was put before leav
   }
 }
 
-}  // namespace
+}  // namespace outbox_test

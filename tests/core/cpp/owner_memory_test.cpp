@@ -5,7 +5,7 @@
 #include "proto/stream/owner.hpp"
 #include "stream_benches.hpp"
 
-namespace {
+namespace owner_memory_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -97,4 +97,4 @@ TEST_CASE("a small tensor stays in two pieces, up to 256 ranks") {
   CHECK(proto::make_grid(descriptor, topology_of_ranks(256)).chunks() == 2);
 }
 
-}  // namespace
+}  // namespace owner_memory_test

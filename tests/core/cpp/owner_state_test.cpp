@@ -4,7 +4,7 @@
 #include "state_tables.hpp"
 #include "stream_benches.hpp"
 
-namespace {
+namespace owner_state_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -110,4 +110,4 @@ TEST_CASE("what an owner's table does not have is refused") {
                          {OwnerStep::open_last, OwnerStep::fail});
 }
 
-}  // namespace
+}  // namespace owner_state_test

@@ -9,7 +9,7 @@
 #include "wire/packed_rows.hpp"
 #include "wire/segment.hpp"
 
-namespace {
+namespace packed_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -132,7 +132,7 @@ TEST_CASE("unpacked, they are the coordinates of each chunk") {
     REQUIRE(read);
     Buffer out(vector.dense().size(), std::byte{0xcd});
     proto::DenseOutput output(vector.descriptor(), grid, out.data());
-    for (const Piece& piece : proto::unpack(*read, range, grid.element_size)) {
+    for (const Piece& piece : proto::unpack_pieces(*read, range, grid.element_size)) {
       REQUIRE_FALSE(output.write(piece.chunk, {piece.format, piece.codec, piece.payload}));
     }
     output.finish();
@@ -294,7 +294,7 @@ void check_any_packed(const Buffer& input, Codec codec, const ChunkGrid& grid) {
   if (!read) return;
   REQUIRE(read->view.values.size() == read->view.count * grid.element_size);
   std::size_t named = 0;
-  for (const Piece& chunk : proto::unpack(*read, range, grid.element_size)) {
+  for (const Piece& chunk : proto::unpack_pieces(*read, range, grid.element_size)) {
     const auto view = wire::decode_segment(chunk.format, chunk.codec, chunk.payload.view(),
                                            grid.layout(chunk.chunk));
     REQUIRE(view);
@@ -325,4 +325,4 @@ TEST_CASE("any bytes are packed coordinates or refused") {
   }
 }
 
-}  // namespace
+}  // namespace packed_test

@@ -8,7 +8,7 @@
 
 #include "sparse_collectives.hpp"
 
-namespace {
+namespace part_plan_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -139,4 +139,4 @@ TEST_CASE("who brings and who gets what") {
   });
 }
 
-}  // namespace
+}  // namespace part_plan_test

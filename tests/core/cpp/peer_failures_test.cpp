@@ -7,7 +7,7 @@
 #include "peer_world.hpp"
 #include "sparse_collectives.hpp"
 
-namespace {
+namespace peer_failures_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -294,4 +294,4 @@ TEST_CASE("a rank that has not called is what the others wait for") {
   }
 }
 
-}  // namespace
+}  // namespace peer_failures_test

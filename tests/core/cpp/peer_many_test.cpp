@@ -8,7 +8,7 @@
 #include "peer_world.hpp"
 #include "sparse_collectives.hpp"
 
-namespace {
+namespace peer_many_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -447,4 +447,4 @@ TEST_CASE("a peer of many takes any messages or refuses them") {
   }
 }
 
-}  // namespace
+}  // namespace peer_many_test

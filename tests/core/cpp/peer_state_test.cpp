@@ -8,7 +8,7 @@
 #include "state_tables.hpp"
 #include "wire/frame.hpp"
 
-namespace {
+namespace peer_state_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -112,4 +112,4 @@ TEST_CASE("a failed operation stays so, whoever issues it") {
   }
 }
 
-}  // namespace
+}  // namespace peer_state_test

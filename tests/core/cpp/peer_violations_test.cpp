@@ -9,7 +9,7 @@
 #include "wire/frame.hpp"
 #include "wire/segment.hpp"
 
-namespace {
+namespace peer_violations_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -319,4 +319,4 @@ TEST_CASE("a peer takes any messages or refuses them") {
   }
 }
 
-}  // namespace
+}  // namespace peer_violations_test

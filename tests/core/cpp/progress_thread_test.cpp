@@ -6,7 +6,7 @@
 
 #include <atomic>
 
-namespace {
+namespace progress_thread_test {
 
 using namespace sparsewire::comm;
 using namespace std::chrono_literals;
@@ -148,4 +148,4 @@ TEST_CASE("many callers at once: everything is run once") {
   CHECK(runs == 4 * 2000);
 }
 
-}  // namespace
+}  // namespace progress_thread_test

@@ -8,7 +8,7 @@
 
 #include "random.hpp"
 
-namespace {
+namespace pulse_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -151,4 +151,4 @@ TEST_CASE("two quiet ends keep each other alive, until one freezes") {
   }
 }
 
-}  // namespace
+}  // namespace pulse_test

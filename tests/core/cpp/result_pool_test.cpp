@@ -9,7 +9,7 @@
 
 #include "random.hpp"
 
-namespace {
+namespace result_pool_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -100,4 +100,4 @@ TEST_CASE("threads share it") {
   for (const char intact : is_intact) CHECK(intact == 1);
 }
 
-}  // namespace
+}  // namespace result_pool_test

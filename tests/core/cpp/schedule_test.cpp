@@ -11,7 +11,7 @@
 #include <map>
 #include <string>
 
-namespace {
+namespace schedule_test {
 
 using namespace sparsewire;
 using proto::Schedule;
@@ -375,4 +375,4 @@ TEST_CASE("by hosts, what one rank has crosses once to each other host") {
   });
 }
 
-}  // namespace
+}  // namespace schedule_test

@@ -5,7 +5,7 @@
 #include "proto/stream/contribution.hpp"
 #include "segments.hpp"
 
-namespace {
+namespace segment_codec_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -167,4 +167,4 @@ TEST_CASE("any bit of a segment in a codec may flip") {
   }
 }
 
-}  // namespace
+}  // namespace segment_codec_test

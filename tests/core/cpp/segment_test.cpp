@@ -2,7 +2,7 @@
 #include "decoding.hpp"
 #include "segments.hpp"
 
-namespace {
+namespace segment_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -160,4 +160,4 @@ TEST_CASE("any bytes are a segment or refused") {
   }
 }
 
-}  // namespace
+}  // namespace segment_test

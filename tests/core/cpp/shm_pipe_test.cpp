@@ -18,7 +18,7 @@
 #include "random.hpp"
 #include "refused_calls.hpp"
 
-namespace {
+namespace shm_pipe_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -187,4 +187,4 @@ TEST_CASE("a peer that hands over two descriptors is turned away, and neither st
   CHECK(open_descriptors() == before);
 }
 
-}  // namespace
+}  // namespace shm_pipe_test

@@ -6,7 +6,7 @@
 #include "random.hpp"
 #include "state_tables.hpp"
 
-namespace {
+namespace slot_window_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -216,4 +216,4 @@ TEST_CASE("who is in a state is known in the order of coming to it") {
   }
 }
 
-}  // namespace
+}  // namespace slot_window_test

@@ -8,7 +8,7 @@
 #include "slot_wrapping.hpp"
 #include "state_tables.hpp"
 
-namespace {
+namespace slots_aggregator_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -219,4 +219,4 @@ TEST_CASE("rounds go through their states as the table says") {
       {RoundStep::start, RoundStep::pass, RoundStep::finish});
 }
 
-}  // namespace
+}  // namespace slots_aggregator_test

@@ -5,7 +5,7 @@
 #include "slot_operations.hpp"
 #include "tcp_flow.hpp"
 
-namespace {
+namespace slots_fairness_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -124,4 +124,4 @@ TEST_CASE("a Reno flow beside slots keeps at least 40% of the link") {
   check_share_of_tcp(TcpFlow::Control::reno, {.queue_packets = 300});
 }
 
-}  // namespace
+}  // namespace slots_fairness_test

@@ -9,7 +9,7 @@
 #include "slot_operations.hpp"
 #include "slot_wrapping.hpp"
 
-namespace {
+namespace slots_loss_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -157,4 +157,4 @@ TEST_CASE("sums go wrong where duplicates are not told apart") {
   CHECK(wrong > 0);
 }
 
-}  // namespace
+}  // namespace slots_loss_test

@@ -11,7 +11,7 @@
 #include "state_tables.hpp"
 #include "wire/greeting.hpp"
 
-namespace {
+namespace slots_path_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -282,4 +282,4 @@ TEST_CASE("a worker that stands still for long is no lost path to anybody, and g
   }
 }
 
-}  // namespace
+}  // namespace slots_path_test

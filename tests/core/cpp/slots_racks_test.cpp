@@ -11,7 +11,7 @@
 #include "slot_wrapping.hpp"
 #include "state_tables.hpp"
 
-namespace {
+namespace slots_racks_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -229,4 +229,4 @@ TEST_CASE("the states of a round") {
                          {Step::start, Step::pass, Step::finish});
 }
 
-}  // namespace
+}  // namespace slots_racks_test

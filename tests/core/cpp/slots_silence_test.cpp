@@ -6,7 +6,7 @@
 #include "slot_operations.hpp"
 #include "state_tables.hpp"
 
-namespace {
+namespace slots_silence_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -335,4 +335,4 @@ TEST_CASE("a silence goes through its states as the table says") {
                           SilenceStep::confirm, SilenceStep::deny});
 }
 
-}  // namespace
+}  // namespace slots_silence_test

@@ -6,7 +6,7 @@
 #include "slot_operations.hpp"
 #include "state_tables.hpp"
 
-namespace {
+namespace slots_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -299,4 +299,4 @@ TEST_CASE("every block is in one column of one slot of one owner") {
   }
 }
 
-}  // namespace
+}  // namespace slots_test

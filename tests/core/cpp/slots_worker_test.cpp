@@ -4,7 +4,7 @@
 #include "proto/slots/worker.hpp"
 #include "slot_letters.hpp"
 
-namespace {
+namespace slots_worker_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -285,4 +285,4 @@ TEST_CASE("an operation without blocks here ends at once") {
   CHECK(worker.take_ended() == std::vector<std::uint64_t>{3, 4});
 }
 
-}  // namespace
+}  // namespace slots_worker_test

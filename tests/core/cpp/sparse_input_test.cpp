@@ -6,7 +6,7 @@
 #include "proto/sparse/sparse_tensor.hpp"
 #include "random.hpp"
 
-namespace {
+namespace sparse_input_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -124,4 +124,4 @@ TEST_CASE("a search finds the first place whose index is not below the bound") {
   }
 }
 
-}  // namespace
+}  // namespace sparse_input_test

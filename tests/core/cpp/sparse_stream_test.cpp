@@ -8,7 +8,7 @@
 #include "simulator.hpp"
 #include "sparse_collectives.hpp"
 
-namespace {
+namespace sparse_stream_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -178,4 +178,4 @@ TEST_CASE("with codecs all ranks get the same, within the bound, in every order 
   }
 }
 
-}  // namespace
+}  // namespace sparse_stream_test

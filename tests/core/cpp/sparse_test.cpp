@@ -8,7 +8,7 @@
 #include "proto/sparse/splitter.hpp"
 #include "sparse_vectors.hpp"
 
-namespace {
+namespace sparse_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -309,4 +309,4 @@ TEST_CASE("a source gives every chunk to the lane that asks for it") {
   }
 }
 
-}  // namespace
+}  // namespace sparse_test

@@ -4,7 +4,7 @@
 
 #include "stream_benches.hpp"
 
-namespace {
+namespace stream_any_input_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -192,4 +192,4 @@ TEST_CASE("a worker takes any results or refuses them") {
   }
 }
 
-}  // namespace
+}  // namespace stream_any_input_test

@@ -6,7 +6,7 @@
 #include "simulator.hpp"
 #include "tensors.hpp"
 
-namespace {
+namespace stream_huge_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -164,4 +164,4 @@ TEST_CASE("dense memory is read and written far out") {
   }
 }
 
-}  // namespace
+}  // namespace stream_huge_test

@@ -5,7 +5,7 @@
 #include "simulator.hpp"
 #include "tensors.hpp"
 
-namespace {
+namespace stream_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -410,4 +410,4 @@ TEST_CASE("ranks that disagree all learn of it, and later operations work") {
   });
 }
 
-}  // namespace
+}  // namespace stream_test

@@ -3,7 +3,7 @@
 #include "stream_benches.hpp"
 #include "wire/frame.hpp"
 
-namespace {
+namespace stream_violations_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -411,4 +411,4 @@ TEST_CASE("a worker tells which owners it waits for") {
   CHECK(bench.worker().waiting_for(1).empty());
 }
 
-}  // namespace
+}  // namespace stream_violations_test

@@ -8,7 +8,7 @@
 
 #include "random.hpp"
 
-namespace {
+namespace stripes_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -101,4 +101,4 @@ TEST_CASE("dense stretches load all columns alike") {
   }
 }
 
-}  // namespace
+}  // namespace stripes_test

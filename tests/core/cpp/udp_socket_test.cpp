@@ -10,7 +10,7 @@
 #include "random.hpp"
 #include "udp_sockets.hpp"
 
-namespace {
+namespace udp_socket_test {
 
 using namespace sparsewire;
 using namespace sparsewire::net;
@@ -271,4 +271,4 @@ TEST_CASE("a socket that is disowned goes on elsewhere") {
   CHECK(receive_many(*pair.b, 1).size() == 1);
 }
 
-}  // namespace
+}  // namespace udp_socket_test

@@ -8,7 +8,7 @@
 #include "net/udp/udp_socket.hpp"
 #include "udp_sockets.hpp"
 
-namespace {
+namespace udp_trouble_test {
 
 using namespace sparsewire;
 using namespace sparsewire::net;
@@ -222,4 +222,4 @@ TEST_CASE("what a bad network has still to look at is bounded") {
   CHECK(pair.a->counters().dropped == 5);
 }
 
-}  // namespace
+}  // namespace udp_trouble_test

@@ -4,7 +4,7 @@
 
 #include "decoding.hpp"
 
-namespace {
+namespace wire_test {
 
 using namespace sparsewire;
 using namespace sparsewire::test;
@@ -243,4 +243,4 @@ TEST_CASE("any bytes are a hello or refused") {
                   [](const Buffer& input) { return wire::decode_hello(input); });
 }
 
-}  // namespace
+}  // namespace wire_test
