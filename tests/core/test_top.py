@@ -35,7 +35,7 @@ from sparsewire.cli.top_views import Row, held_up, prometheus_text, rows_of, tab
 from sparsewire.errors import ProtocolError
 from sparsewire.experiment.report import report_console
 from sparsewire.meeting import connect
-from sparsewire.meeting.window import ProcessStatus, look
+from sparsewire.meeting.window import Member, ProcessStatus, look
 from sparsewire.status import Sample, rates
 
 COMMAND = [sys.executable, "-c", "from sparsewire.cli.main import app; app()", "top"]
@@ -273,7 +273,8 @@ def test_tables_and_metrics_of_ranks(tmp_path: Path) -> None:
 
 def test_several_that_wait_are_told_in_one_sentence() -> None:
     def row(rank: int, waits_for: list[int | str]) -> Row:
-        status = {"rank": rank, "seconds": 1.5, "operations": [{"waits_for": waits_for}]}
+        operations = [{"waits_for": waits_for}]
+        status = {"group": "a", "rank": rank, "seconds": 1.5, "operations": operations}
         return Row(rank, "train.py", 0, status, None)
 
     told = list(held_up([row(0, [1]), row(2, [1]), row(1, [])]))
@@ -285,11 +286,31 @@ def test_several_that_wait_are_told_in_one_sentence() -> None:
     assert by_another == "train.py: aggregator a:1 holds up rank 0 (1.5 s)"
 
 
+def test_jobs_of_one_program_are_told_apart() -> None:
+    def rank(pid: int, group: str, rank: int, waits_for: list[int]) -> ProcessStatus:
+        busy = {"operations": [{"waits_for": waits_for}]} if waits_for else {"operations": []}
+        told = {**row_of(rank, **busy).status, "group": group, "number": 0, "totals": {}}
+        return ProcessStatus(pid, "train.py", 1.0, (told,))
+
+    idle = [rank(1, "c", 0, []), rank(4, "c", 1, [])]
+    waiting = [rank(2, "b", 0, [1]), rank(5, "b", 1, [])]
+    stopped = ProcessStatus(3, "train.py", 0.0, (), False, Member("a", 1, 2))
+    rows = rows_of([*idle, *waiting, stopped])
+    assert [row.pid for row in rows] == [1, 4, 2, 5, 3]
+    assert list(held_up(rows)) == ["train.py: rank 1 holds up rank 0 (29.9 s)"]
+
+
 def row_of(rank: int, **told: Any) -> Row:
     """A busy rank of many, with figures as wide as they get."""
     waiting = [{"waits_for": [1022]}]
     status = {"rank": rank, "world_size": 1024, "failure": None, "in_flight": 2, "silent": {}}
-    status |= {"op": "reduce_scatter", "seq": 123_456, "seconds": 29.9, "operations": waiting}
+    status |= {
+        "group": "a",
+        "op": "reduce_scatter",
+        "seq": 123_456,
+        "seconds": 29.9,
+        "operations": waiting,
+    }
     names = ("operations_per_s", "bytes_sent_per_s", "bytes_received_per_s")
     figures = dict(zip(names, (12_345.6, 12_345e6, 12_345e6), strict=True))
     return Row(4_194_304 - rank, "train.py", 0, {**status, **told}, {**figures, "density": 0.01})
@@ -343,7 +364,7 @@ def test_ranks_are_shown_in_order_program_by_program() -> None:
         ProcessStatus(pid, program, 1.0, ({**row_of(rank).status, "number": 0, "totals": {}},))
         for pid, program, rank in [(1, "b.py", 10), (2, "a.py", 3), (3, "b.py", 9), (4, "a.py", 0)]
     ]
-    rows = rows_of([*processes, ProcessStatus(5, "a.py", 0.0, (), False, 2, 1024)])
+    rows = rows_of([*processes, ProcessStatus(5, "a.py", 0.0, (), False, Member("a", 2, 1024))])
     order = [(row.program, row.place[0]) for row in rows]
     assert order == [("a.py", 0), ("a.py", 2), ("a.py", 3), ("b.py", 9), ("b.py", 10)]
 

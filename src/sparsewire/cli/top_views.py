@@ -13,7 +13,7 @@ from rich.text import Text
 from sparsewire.cli.live import Frame
 from sparsewire.cli.metrics import Metric, samples
 from sparsewire.experiment.report import Column, number, table
-from sparsewire.meeting.window import ProcessStatus
+from sparsewire.meeting.window import NOBODY, Member, ProcessStatus
 from sparsewire.status import Sample, rates
 
 _PREFIX = "sparsewire_rank"
@@ -51,15 +51,20 @@ class Row:
     communicator: int
     status: dict[str, Any] | None
     rates: dict[str, Any] | None
-    silent_rank: tuple[int, int] = (0, 0)
-    """The rank, and how many there are, of a process that does not answer."""
+    silent: Member = NOBODY
+    """What is known of a process that does not answer."""
 
     @property
     def place(self) -> tuple[int, int]:
         """The rank in this communicator, and how many there are."""
         if self.status is None:
-            return self.silent_rank
+            return self.silent.rank, self.silent.world_size
         return self.status["rank"], self.status["world_size"]
+
+    @property
+    def group(self) -> str:
+        """What only the ranks of this communicator have: a program may run more than once."""
+        return self.silent.group if self.status is None else self.status["group"]
 
     @property
     def waits_for(self) -> list[int | str]:
@@ -68,20 +73,24 @@ class Row:
 
 
 def rows_of(now: Sequence[ProcessStatus], before: Sequence[ProcessStatus] = ()) -> list[Row]:
-    """A row for each communicator, with its rates since it was seen `before`, rank by rank."""
+    """A row for each rank of each communicator, with its rates since it was seen `before`; program
+    by program, there group by group in the order in which they were made, there rank by rank.
+    """
     earlier = {
         (process.pid, status["number"]): Sample(process.seconds, status["totals"])
         for process in before
         for status in process.communicators
     }
     rows = [row for process in now for row in _rows(process, earlier)]
-    return sorted(rows, key=lambda row: (row.program, row.place[0], row.communicator, row.pid))
+    first_made = sorted(rows, key=lambda row: (row.communicator, row.pid))
+    groups = list(dict.fromkeys(row.group for row in first_made))
+    order = {group: number for number, group in enumerate(groups)}
+    return sorted(rows, key=lambda row: (row.program, order[row.group], row.place[0], row.pid))
 
 
 def _rows(process: ProcessStatus, earlier: dict[tuple[int, int], Sample]) -> Iterator[Row]:
     if not process.answers:
-        place = process.rank, process.world_size
-        yield Row(process.pid, process.program, 0, None, None, place)
+        yield Row(process.pid, process.program, 0, None, None, process.first)
     for status in process.communicators:
         former = earlier.get((process.pid, status["number"]))
         sample = Sample(process.seconds, status["totals"])
@@ -127,11 +136,11 @@ def unheard(rows: Iterable[Row]) -> Iterator[str]:
 
 def held_up(rows: Iterable[Row]) -> Iterator[str]:
     """Sentences such as "train.py: rank 1 holds up rank 0 (3.2 s)"."""
-    programs: dict[str, dict[int, Row]] = {}
+    groups: dict[tuple[str, str], dict[int, Row]] = {}
     for row in rows:
         if row.status:
-            programs.setdefault(row.program, {})[row.status["rank"]] = row
-    for program, ranks in programs.items():
+            groups.setdefault((row.program, row.group), {})[row.status["rank"]] = row
+    for (program, _), ranks in groups.items():
         yield from (f"{program}: {sentence}" for sentence in _held_up(ranks))
 
 

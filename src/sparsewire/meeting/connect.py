@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -21,10 +22,10 @@ from sparsewire.meeting.datagrams import Datagrams
 from sparsewire.meeting.mpi_place import as_mpi, mpi_place, mpi_ranks
 from sparsewire.meeting.place import Place, attended
 from sparsewire.meeting.sampled_link import measure
-from sparsewire.meeting.startup import Joined, connect_aggregators, join_group
+from sparsewire.meeting.startup import Joined, connect_aggregators, group_name, join_group
 from sparsewire.meeting.store_place import FileStore, Store, StorePlace
 from sparsewire.meeting.tcp_place import TcpStore, tcp_place
-from sparsewire.meeting.window import Shown
+from sparsewire.meeting.window import Member, Shown
 from sparsewire.options import RANK_NAMES, Address, Options, resolve
 from sparsewire.timeline import timeline_of
 
@@ -92,12 +93,13 @@ def _among_ranks(store: object, options: Options) -> Communicator:
             core.set_link(*(options.link or measure(communicator, joined, place, options)))
             communicator.engine.start_counting()
 
-        return _communicator(core, options, joined.mesh.release, set_up)
+        return _communicator(core, options, joined.name, joined.mesh.release, set_up)
 
 
 def _communicator(
     core: Core,
     options: Options,
+    group: str,
     release: Callable[[], object] = lambda: None,
     set_up: Callable[[Communicator], None] = lambda communicator: None,
 ) -> Communicator:
@@ -121,7 +123,8 @@ def _communicator(
         communicator.close()
         raise
     if options.is_shown:
-        shown.show(communicator.engine.survey, options.rank, options.world_size)
+        member = Member(group, options.rank, options.world_size)
+        shown.show(communicator.engine.survey, member)
     return communicator
 
 
@@ -153,11 +156,12 @@ def _tell_members(joined: Joined, options: Options, error: BaseException) -> Non
 def _alone_or_dedicated(store: object, options: Options) -> Communicator:
     """Through dedicated aggregators there is only one way to go, so that nothing is measured."""
     # A single rank has nobody to meet and nothing to send, not even to an aggregator.
+    group = group_name(secrets.randbits(64))
     channels, datagrams = [[-1]] * (options.lanes or 1), None
     if options.world_size > 1:
         deadline = time.monotonic() + options.start_timeout
         with attended(open_place(store, options, os.environ, deadline)) as place:
-            channels, datagrams = connect_aggregators(options, place, deadline)
+            group, channels, datagrams = connect_aggregators(options, place, deadline)
     core = Core(
         options.rank,
         options.world_size,
@@ -169,7 +173,7 @@ def _alone_or_dedicated(store: object, options: Options) -> Communicator:
         timeline=timeline_of(options.timeline, options.rank),
         **_slots_of(datagrams, options),
     )
-    return _communicator(core, options)
+    return _communicator(core, options, group)
 
 
 def _slots_of(datagrams: Datagrams | None, options: Options) -> dict[str, Any]:

@@ -117,6 +117,11 @@ class Record:
     """That this rank knows the shared secret: a number, and what the secret makes of it."""
 
     @property
+    def group(self) -> str:
+        """The name of the group that rank 0 starts with this record."""
+        return group_name(self.job)
+
+    @property
     def listeners(self) -> list[Address]:
         """Raises TypeError or ValueError where they are none."""
         return [Address(str(host), int(port)) for host, port in self.addresses]
@@ -172,9 +177,11 @@ def _types(name: str) -> list[tuple[str, str]]:
 class Joined:
     """A group of a mesh's ranks: the ranks `members` there, in their order in the group.
 
-    `hosts` has the number of each rank's host. The mesh is held for the group, which releases it.
+    `name` is alike on all ranks, and no other group's. `hosts` has the number of each rank's host.
+    The mesh is held for the group, which releases it.
     """
 
+    name: str
     mesh: SharedMesh
     number: int
     members: list[int]
@@ -183,10 +190,10 @@ class Joined:
 
 def connect_aggregators(
     options: Options, place: Place, deadline: float
-) -> tuple[Channels, Datagrams | None]:
+) -> tuple[str, Channels, Datagrams | None]:
     """Connect this rank to all aggregators; a collective call. Raises like `join_group`.
 
-    The datagrams are None where none are sent.
+    Returns the group's name, and its ways; the datagrams are None where none are sent.
     """
     records: list[Record] = []
     _meet(options, place, record_of(options), records)
@@ -208,7 +215,7 @@ def connect_aggregators(
     except BaseException:
         close_channels(channels)
         raise
-    return channels, datagrams
+    return records[0].group, channels, datagrams
 
 
 def join_group(options: Options, place: Place, environment: Mapping[str, str]) -> Joined:
@@ -245,12 +252,12 @@ def join_group(options: Options, place: Place, environment: Mapping[str, str]) -
         for mesh in sorted(meshes, key=lambda mesh: mesh.identity):
             if (members := _members(mesh.identity, records)) is not None:
                 number = _group_number(members[0], records[0].epoch)
-                return Joined(mesh.hold(), number, members, hosts)
+                return Joined(records[0].group, mesh.hold(), number, members, hosts)
         lanes = options.lanes or lanes_of([record.means for record in records]).number
         mesh = _make_mesh(options, lanes, terms, records, mine, opened)
         doors.pop_all()  # The mesh has them.
-        members = list(range(options.world_size))
-        return Joined(mesh, _group_number(0, records[0].epoch), members, hosts)
+        number, members = _group_number(0, records[0].epoch), list(range(options.world_size))
+        return Joined(records[0].group, mesh, number, members, hosts)
 
 
 def _refuse_group(
@@ -361,6 +368,10 @@ def _compare(mine: Record, other: Record, my_rank: int, rank: int, name: str) ->
             f"ranks disagree on {name.replace('_', ' ')}: {ours!r} on rank {my_rank}, "
             f"{theirs!r} on rank {rank}. Advice: {_ADVICE[name]}"
         )
+
+
+def group_name(job: int) -> str:
+    return f"{job:016x}"
 
 
 def record_of(options: Options, interfaces: int = 1) -> Record:

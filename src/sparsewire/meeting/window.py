@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparsewire.errors import ProtocolError
 from sparsewire.lifetime import disown_in_child
@@ -30,7 +30,8 @@ _log = logging.getLogger(__name__)
 _PREFIX = "sparsewire-top-"
 """Begins names in the abstract namespace: nothing is left of them, and a container has its own."""
 _NAME = re.compile(
-    rf"@(?P<name>{_PREFIX}(?P<pid>\d+)-\d+-(?P<rank>\d+)-(?P<size>\d+)-(?P<program>[\w.-]*))"
+    rf"@(?P<name>{_PREFIX}(?P<pid>\d+)-\d+-(?P<group>[0-9a-f]*)-(?P<rank>\d+)-(?P<size>\d+)"
+    r"-(?P<program>[\w.-]*))"
 )
 _LISTENING = 0x10000
 _CREDENTIALS = struct.Struct("3i")
@@ -41,8 +42,17 @@ _PROGRAM_MAX = 40
 """Bytes: a name has 107 in all."""
 
 Tell = Callable[[], dict[str, Any]]
-Place = tuple[int, int]
-"""A rank, and how many there are."""
+
+
+class Member(NamedTuple):
+    """A rank of a communicator, whose name `group` is alike on all ranks and no other's."""
+
+    group: str
+    rank: int
+    world_size: int
+
+
+NOBODY = Member("", 0, 0)
 
 
 @dataclass(frozen=True)
@@ -54,11 +64,11 @@ class ProcessStatus:
     seconds: float
     """A clock of the process, to tell rates by."""
     communicators: tuple[dict[str, Any], ...]
-    """Each with a `number`, which no other of the process ever has, and its `totals`."""
+    """Each with a `number`, which no other of the process ever has, its `group`, and its
+    `totals`."""
     answers: bool = True
-    rank: int = 0
-    """In its first communicator, of `world_size` ranks."""
-    world_size: int = 0
+    first: Member = NOBODY
+    """In its first communicator."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self), separators=(",", ":")).encode()
@@ -68,11 +78,14 @@ class ProcessStatus:
         """Raises ProtocolError for what `encode` has not made."""
         try:
             told = json.loads(document)
-            status = cls(**{**told, "communicators": tuple(told["communicators"])})
-            numbers = (status.pid, status.rank, status.world_size)
-            if not (all(type(n) is int for n in numbers) and status.program.isprintable()):
+            groups = tuple(told["communicators"])
+            told |= {"communicators": groups, "first": Member(*told["first"])}
+            status = cls(**told)
+            numbers = status.pid, status.first.rank, status.first.world_size
+            names = status.program, status.first.group, *(each["group"] for each in groups)
+            if not (all(type(n) is int for n in numbers) and all(n.isprintable() for n in names)):
                 raise ValueError
-            for each in status.communicators:
+            for each in groups:
                 _ = each["number"], each["rank"], each["world_size"], each["totals"].items()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise ProtocolError("a process told what no status is") from None
@@ -82,8 +95,8 @@ class ProcessStatus:
 class Shown:
     """A communicator's place in the window: seen from `show` to `hide`, which may come alone."""
 
-    def show(self, tell: Tell, rank: int, world_size: int) -> None:
-        _window.add(self, tell, (rank, world_size))
+    def show(self, tell: Tell, member: Member) -> None:
+        _window.add(self, tell, member)
 
     def hide(self) -> None:
         _window.remove(self)
@@ -94,18 +107,18 @@ class _Window:
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
-        self._shown: dict[Shown, tuple[int, Tell]] = {}
+        self._shown: dict[Shown, tuple[int, str, Tell]] = {}
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
         self._count = 0
-        self._place: Place = (0, 0)
+        self._first = NOBODY
 
-    def add(self, shown: Shown, tell: Tell, place: Place) -> None:
+    def add(self, shown: Shown, tell: Tell, member: Member) -> None:
         with self._changing:
-            self._shown[shown] = self._count, tell
+            self._shown[shown] = self._count, member.group, tell
             self._count += 1
             if self._listener is None:
-                self._place = place
+                self._first = member
                 self._open()
 
     def remove(self, shown: Shown) -> None:
@@ -127,7 +140,7 @@ class _Window:
     def _open(self) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            listener.bind(f"\0{_name(self._count, self._place)}")
+            listener.bind(f"\0{_name(self._count, self._first)}")
             listener.listen()
         except OSError as error:
             listener.close()
@@ -164,24 +177,21 @@ class _Window:
     def _status(self) -> ProcessStatus:
         with self._changing:
             shown = list(self._shown.values())
-        communicators = tuple({"number": number, **tell()} for number, tell in shown)
-        rank, world_size = self._place
-        return ProcessStatus(
-            *(os.getpid(), _program(), time.monotonic(), communicators),
-            rank=rank,
-            world_size=world_size,
+        communicators = tuple(
+            {"number": number, "group": group, **tell()} for number, group, tell in shown
         )
+        told = os.getpid(), _program(), time.monotonic(), communicators
+        return ProcessStatus(*told, first=self._first)
 
 
 def _program() -> str:
     return Path(sys.argv[0]).name if sys.argv else ""
 
 
-def _name(count: int, place: Place) -> str:
+def _name(count: int, first: Member) -> str:
     """Of a window: it tells of a process that cannot, because it is stopped."""
-    rank, world_size = place
     program = re.sub(r"[^\w.-]", "_", _program(), flags=re.ASCII)[:_PROGRAM_MAX]
-    return f"{_PREFIX}{os.getpid()}-{count}-{rank}-{world_size}-{program}"
+    return f"{_PREFIX}{os.getpid()}-{count}-{first.group}-{first.rank}-{first.world_size}-{program}"
 
 
 _window = _Window()
@@ -224,11 +234,9 @@ def _windows() -> Iterator[tuple[str, ProcessStatus]]:
         is_listening = len(fields) == 8 and int(fields[3], 16) & _LISTENING
         named = is_listening and _NAME.fullmatch(fields[7])
         if named:
-            pid, rank, world_size = (int(named[each]) for each in ("pid", "rank", "size"))
-            yield (
-                named["name"],
-                ProcessStatus(pid, named["program"], 0.0, (), False, rank, world_size),
-            )
+            first = Member(named["group"], int(named["rank"]), int(named["size"]))
+            status = ProcessStatus(int(named["pid"]), named["program"], 0.0, (), False, first)
+            yield named["name"], status
 
 
 def _knock(name: str) -> Iterator[socket.socket]:
