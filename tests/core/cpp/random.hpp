@@ -13,6 +13,15 @@ namespace sparsewire::test {
 
 using Random = std::mt19937_64;
 
+// A quarter under a sanitizer, which makes each run of a scenario five times as long.
+constexpr std::uint64_t fewer_if_watched(std::uint64_t many) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return (many + 3) / 4;
+#else
+  return many;
+#endif
+}
+
 // Uniform in [0, bound).
 inline std::uint64_t below(std::uint64_t bound, Random& random) { return random() % bound; }
 
