@@ -11,6 +11,7 @@
 #include "base/bitmap.hpp"
 #include "base/types.hpp"
 #include "compress/positions.hpp"
+#include "compress/symbol_groups.hpp"
 #include "kernels/bit_fields.hpp"
 #include "kernels/rans.hpp"
 
@@ -22,7 +23,7 @@ std::byte* encode_block(const std::uint8_t* symbols, std::size_t count, std::siz
 const std::byte* decode_block(const std::byte* in, const std::byte* end, std::size_t alphabet,
                               std::uint8_t* symbols, std::size_t count);
 
-enum class Form : std::uint8_t { constant = 0, packed, coded, sparse, wide };
+enum class Form : std::uint8_t { constant = 0, packed, coded, sparse, wide, grouped };
 
 // Bytes that a block may have more than symbols.
 constexpr std::size_t kBlockHeader = 2;
@@ -33,6 +34,15 @@ constexpr std::size_t kSparse = 256;
 
 // From so many bytes on, final states cost less than 3%.
 constexpr std::size_t kNarrow = 4096;
+
+// From so many symbols on, frequencies of groups cost less than the steps that they save.
+constexpr std::size_t kGrouped = std::size_t{1} << 15;
+
+// Bytes of a block of groups before that of the groups' code, but for the form.
+constexpr std::size_t kGroupedHeader = 2;
+
+// Groups may make a code longer by one part in so many.
+constexpr std::size_t kGroupedMore = 128;
 
 // So many symbols have eight bytes at least.
 constexpr std::size_t kWhole = 64;
@@ -85,30 +95,71 @@ std::byte* write_packed(const std::uint8_t* symbols, std::size_t count, std::siz
   return bits.finish();
 }
 
-// Null where that would not be shorter than packed symbols.
-std::byte* write_coded(const std::uint8_t* symbols, std::size_t count, std::size_t alphabet,
-                       const Counts& counts, std::byte* out) {
-  const std::size_t limit = packed_size(count, alphabet);
-  const Frequencies frequencies = scale(counts, count);
+// What a rANS code of symbols, of which there are several, begins with and how long it gets.
+struct Model {
+  Model(const Counts& counts, std::size_t count) : frequencies(scale(counts, count)) {
+    BitWriter bits(header);
+    write_frequencies(bits, frequencies);
+    header_size = static_cast<std::size_t>(bits.finish() - header);
+    expected = coded_bits(counts, frequencies) / 8;
+  }
+
+  std::size_t size() const { return header_size + expected; }
+
+  Frequencies frequencies;
   std::byte header[kMaxFrequencyBytes];
-  BitWriter bits(header);
-  write_frequencies(bits, frequencies);
-  const auto header_size = static_cast<std::size_t>(bits.finish() - header);
-  const std::size_t expected = coded_bits(counts, frequencies) / 8;
-  if (header_size + expected >= limit) return nullptr;
-  const Rans rans = expected < kNarrow ? Rans::narrow : Rans::wide;
+  std::size_t header_size;
+  std::size_t expected;
+};
+
+// Null where that would not be shorter than `limit`.
+std::byte* write_coded(const std::uint8_t* symbols, std::size_t count, const Model& model,
+                       std::size_t limit, std::byte* out) {
+  if (model.size() >= limit) return nullptr;
+  const Rans rans = model.expected < kNarrow ? Rans::narrow : Rans::wide;
   // How long it gets shows at the end only, so it is made in memory of its own.
   const std::size_t room = rans_bound(rans, count);
   const auto memory = std::make_unique_for_overwrite<std::byte[]>(room);
-  const std::byte* const end = memory.get() + room;
-  const std::byte* const code = rans_encode(rans, frequencies, symbols, count, memory.get() + room);
+  std::byte* const end = memory.get() + room;
+  const std::byte* const code = rans_encode(rans, model.frequencies, symbols, count, end);
   const auto size = static_cast<std::size_t>(end - code);
-  if (header_size + size >= limit) return nullptr;
+  if (model.header_size + size >= limit) return nullptr;
   out = write_byte(rans == Rans::wide ? Form::wide : Form::coded, out);
-  std::memcpy(out, header, header_size);
-  std::memcpy(out + header_size, code, size);
-  return out + header_size + size;
+  std::memcpy(out, model.header, model.header_size);
+  std::memcpy(out + model.header_size, code, size);
+  return out + model.header_size + size;
 }
+
+// Symbols in groups, and how often each of either occurs.
+class Grouping {
+ public:
+  Grouping(const std::uint8_t* symbols, std::size_t count, SymbolRange range)
+      : count_(count),
+        range_(range),
+        size_(group_count(count, range)),
+        groups_(std::make_unique_for_overwrite<std::uint8_t[]>(size_)) {
+    group_symbols(symbols, count, range, groups_.get());
+    counts_ = count_symbols(groups_.get(), size_);
+  }
+
+  Counts counts_of_symbols() const { return count_in_groups(counts_, count_, range_); }
+
+  // Null where that would be longer than what `model` says, or than `limit`.
+  std::byte* write(const Model& model, std::size_t limit, std::byte* out) const {
+    const Model grouped(counts_, size_);
+    if (grouped.size() > model.size() + model.size() / kGroupedMore) return nullptr;
+    out = write_byte(range_.first, write_byte(Form::grouped, out));
+    out = write_byte(range_.size - 1, out);
+    return write_coded(groups_.get(), size_, grouped, limit - kGroupedHeader, out);
+  }
+
+ private:
+  std::size_t count_;
+  SymbolRange range_;
+  std::size_t size_;
+  std::unique_ptr<std::uint8_t[]> groups_;
+  Counts counts_;
+};
 
 std::byte* write_sparse(const std::uint8_t* symbols, std::size_t count, std::size_t alphabet,
                         std::uint8_t common, std::byte* out) {
@@ -142,8 +193,8 @@ const std::byte* read_packed(const std::byte* in, const std::byte* end, std::siz
   }
   BitReader bits(in, end);
   for (; i < count; ++i) symbols[i] = static_cast<std::uint8_t>(bits.get(width));
-  const auto inside = [=](std::uint8_t symbol) { return symbol < alphabet; };
-  return std::all_of(symbols, symbols + count, inside) ? bits.finish() : nullptr;
+  const SymbolRange range = range_of(symbols, count);
+  return range.first + range.size <= alphabet ? bits.finish() : nullptr;
 }
 
 const std::byte* read_coded(Rans rans, const std::byte* in, const std::byte* end,
@@ -153,6 +204,21 @@ const std::byte* read_coded(Rans rans, const std::byte* in, const std::byte* end
   if (!frequencies) return nullptr;
   const std::byte* const code = bits.finish();
   return code ? rans_decode(rans, *frequencies, code, end, symbols, count) : nullptr;
+}
+
+// Groups are coded and nothing else, which ends the recursion.
+const std::byte* read_grouped(const std::byte* in, const std::byte* end, std::size_t alphabet,
+                              std::uint8_t* symbols, std::size_t count) {
+  constexpr auto kHeader = static_cast<std::ptrdiff_t>(kGroupedHeader);
+  if (end - in <= kHeader) return nullptr;
+  const SymbolRange range{static_cast<std::uint8_t>(in[0]), static_cast<std::size_t>(in[1]) + 1};
+  const auto form = static_cast<Form>(in[kHeader]);
+  if (range.first + range.size > alphabet || group_size(range) == 1) return nullptr;
+  if (form != Form::coded && form != Form::wide) return nullptr;
+  const std::size_t groups = group_count(count, range);
+  const auto memory = std::make_unique_for_overwrite<std::uint8_t[]>(groups);
+  in = decode_block(in + kHeader, end, group_alphabet(range), memory.get(), groups);
+  return in && ungroup_symbols(memory.get(), count, range, symbols) ? in : nullptr;
 }
 
 // The bound on the number of other symbols ends the recursion.
@@ -182,15 +248,20 @@ const std::byte* read_sparse(const std::byte* in, const std::byte* end, std::siz
 // symbol is not below `alphabet`.
 std::byte* encode_block(const std::uint8_t* symbols, std::size_t count, std::size_t alphabet,
                         std::byte* out) {
-  const Counts counts = count_symbols(symbols, count);
-  const auto outside = counts.begin() + static_cast<std::ptrdiff_t>(alphabet);
-  if (std::any_of(outside, counts.end(), [](std::uint32_t n) { return n != 0; })) return nullptr;
+  const SymbolRange range = range_of(symbols, count);
+  if (range.first + range.size > alphabet) return nullptr;
+  std::optional<Grouping> grouping;
+  if (count >= kGrouped && group_size(range) > 1) grouping.emplace(symbols, count, range);
+  const Counts counts = grouping ? grouping->counts_of_symbols() : count_symbols(symbols, count);
   const auto most = std::max_element(counts.begin(), counts.end());
   const auto common = static_cast<std::uint8_t>(most - counts.begin());
   const std::size_t others = count - *most;
   if (others == 0) return write_byte(common, write_byte(Form::constant, out));
   if (others <= count / kSparse) return write_sparse(symbols, count, alphabet, common, out);
-  std::byte* const end = write_coded(symbols, count, alphabet, counts, out);
+  const Model model(counts, count);
+  const std::size_t limit = packed_size(count, alphabet);
+  std::byte* end = grouping ? grouping->write(model, limit, out) : nullptr;
+  if (!end) end = write_coded(symbols, count, model, limit, out);
   return end ? end : write_packed(symbols, count, alphabet, out);
 }
 
@@ -210,6 +281,8 @@ const std::byte* decode_block(const std::byte* in, const std::byte* end, std::si
       return read_coded(Rans::wide, in, end, alphabet, symbols, count);
     case Form::sparse:
       return read_sparse(in, end, alphabet, symbols, count);
+    case Form::grouped:
+      return read_grouped(in, end, alphabet, symbols, count);
   }
   return nullptr;
 }

@@ -15,8 +15,11 @@ namespace sparsewire {
 //   2, coded: the frequencies and the rANS code of one state;
 //   3, sparse: the common symbol, the number of others in 32 little-endian bits, their positions
 //      (compress/positions.hpp), and a block of them;
-//   4, wide: like 2, of many states.
-// Sparse is for less than one other symbol in 256; packed is for what would not be shorter coded.
+//   4, wide: like 2, of many states;
+//   5, grouped: the least symbol, how many from it on less 1, and a block of groups of symbols
+//      (compress/symbol_groups.hpp).
+// Sparse is for less than one other symbol in 256; packed is for what would not be shorter coded;
+// grouped, which takes fewer steps, for many symbols whose code it makes hardly longer.
 // Equal symbols make equal bytes on every machine.
 inline constexpr std::size_t kEntropyBlock = std::size_t{1} << 20;
 

@@ -1,0 +1,129 @@
+// The first symbol of a group is its lowest digit in a number system of the range's size.
+#include "compress/symbol_groups.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace sparsewire {
+namespace {
+
+constexpr std::size_t kMaxGroup = 8;
+
+using Groups = std::array<std::array<std::uint8_t, kMaxGroup>, 256>;
+
+template <std::size_t size>
+void group_whole(const std::uint8_t* symbols, std::size_t groups, SymbolRange range,
+                 std::uint8_t* out) {
+  const auto base = static_cast<unsigned>(range.size);
+  for (std::size_t i = 0; i < groups; ++i) {
+    unsigned group = 0;
+    for (std::size_t k = size; k-- != 0;)
+      group = group * base + symbols[i * size + k] - range.first;
+    out[i] = static_cast<std::uint8_t>(group);
+  }
+}
+
+// A group of eight bytes is stored at a time, and the next one overwrites what is too much of it.
+template <std::size_t size>
+void ungroup_whole(const Groups& table, const std::uint8_t* groups, std::size_t count,
+                   std::uint8_t* symbols) {
+  for (std::size_t i = 0; i < count; ++i) {
+    std::memcpy(symbols + i * size, table[groups[i]].data(), kMaxGroup);
+  }
+}
+
+// Calls visit.template operator()<size>() with a group's size.
+template <typename Visit>
+void with_size(std::size_t size, Visit visit) {
+  switch (size) {
+    case 2:
+      return visit.template operator()<2>();
+    case 3:
+      return visit.template operator()<3>();
+    case 4:
+      return visit.template operator()<4>();
+    case 5:
+      return visit.template operator()<5>();
+    case 8:
+      return visit.template operator()<8>();
+    default:
+      return visit.template operator()<1>();
+  }
+}
+
+Groups symbols_of_groups(SymbolRange range) {
+  Groups table{};
+  const std::size_t size = group_size(range);
+  for (std::size_t group = 0; group < group_alphabet(range); ++group) {
+    std::size_t left = group;
+    for (std::size_t k = 0; k < size; ++k, left /= range.size) {
+      table[group][k] = static_cast<std::uint8_t>(range.first + left % range.size);
+    }
+  }
+  return table;
+}
+
+}  // namespace
+
+SymbolRange range_of(const std::uint8_t* symbols, std::size_t count) {
+  // In lanes, which vectorise.
+  constexpr std::size_t kLanes = 32;
+  std::uint8_t least[kLanes];
+  std::uint8_t most[kLanes];
+  for (std::size_t lane = 0; lane < kLanes; ++lane) least[lane] = most[lane] = symbols[0];
+  std::size_t first = 0;
+  for (; first + kLanes <= count; first += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const std::uint8_t symbol = symbols[first + lane];
+      least[lane] = symbol < least[lane] ? symbol : least[lane];
+      most[lane] = symbol > most[lane] ? symbol : most[lane];
+    }
+  }
+  for (; first < count; ++first) {
+    least[0] = std::min(least[0], symbols[first]);
+    most[0] = std::max(most[0], symbols[first]);
+  }
+  const std::uint8_t lowest = *std::min_element(least, least + kLanes);
+  return {lowest, std::size_t{*std::max_element(most, most + kLanes)} - lowest + 1};
+}
+
+void group_symbols(const std::uint8_t* symbols, std::size_t count, SymbolRange range,
+                   std::uint8_t* groups) {
+  const std::size_t size = group_size(range);
+  const std::size_t whole = count / size;
+  with_size(size, [&]<std::size_t each>() { group_whole<each>(symbols, whole, range, groups); });
+  if (count == whole * size) return;
+  std::size_t last = 0;
+  for (std::size_t i = count; i-- != whole * size;)
+    last = last * range.size + symbols[i] - range.first;
+  groups[whole] = static_cast<std::uint8_t>(last);
+}
+
+Counts count_in_groups(const Counts& groups, std::size_t count, SymbolRange range) {
+  const Groups table = symbols_of_groups(range);
+  const std::size_t size = group_size(range);
+  Counts counts{};
+  for (std::size_t group = 0; group < group_alphabet(range); ++group) {
+    for (std::size_t k = 0; k < size; ++k) counts[table[group][k]] += groups[group];
+  }
+  const std::size_t filled = group_count(count, range) * size - count;
+  counts[range.first] -= static_cast<std::uint32_t>(filled);
+  return counts;
+}
+
+bool ungroup_symbols(const std::uint8_t* groups, std::size_t count, SymbolRange range,
+                     std::uint8_t* symbols) {
+  const std::size_t size = group_size(range);
+  const Groups table = symbols_of_groups(range);
+  // Behind the last ones there is no room for eight bytes.
+  const std::size_t roomy = count < kMaxGroup ? 0 : (count - kMaxGroup) / size;
+  with_size(size, [&]<std::size_t each>() { ungroup_whole<each>(table, groups, roomy, symbols); });
+  for (std::size_t i = roomy * size; i < count; ++i) symbols[i] = table[groups[i / size]][i % size];
+  for (std::size_t i = count; i % size != 0; ++i) {
+    if (table[groups[i / size]][i % size] != range.first) return false;
+  }
+  return true;
+}
+
+}  // namespace sparsewire
