@@ -8,6 +8,7 @@
 #include "base/bitmap.hpp"
 #include "base/types.hpp"
 #include "compress/entropy.hpp"
+#include "compress/leveled.hpp"
 #include "compress/marked.hpp"
 #include "compress/positions.hpp"
 #include "kernels/blocks.hpp"
@@ -314,12 +315,14 @@ Cut cut_of(std::size_t count, std::size_t block) {
   return {count, block};
 }
 
-void add_and_measure_blocks(Object values, Object added, std::size_t block, Object norms) {
+void add_and_measure_blocks(Object values, Object added, double factor, std::size_t block,
+                            Object norms) {
   const Input more(added);
   const Output sum(values), out(norms);
   const Cut cut = cut_of(sum.count(), block);
   for_type_of(sum, [&]<typename T>(const VectorKernels<T>&, T* to) {
-    add_and_measure(to, more.as<const T>(cut.count, kAlike), cut, out.as<T>(cut.blocks(), kNorms));
+    const T* const plus = more.as<const T>(cut.count, kAlike);
+    add_and_measure(to, plus, static_cast<T>(factor), cut, out.as<T>(cut.blocks(), kNorms));
   });
 }
 
@@ -356,6 +359,30 @@ void feed_marked_back(Object gradient, Object residual, std::size_t block, Objec
   });
 }
 
+// `kernel` takes what makes values of levels from a table.
+template <auto kernel>
+void follow_levels(const nb::list& symbols, const nb::list& scales, std::size_t own,
+                   std::size_t block, std::uint32_t levels, double rate, Object shift,
+                   Object mean_shift, Object gradient) {
+  check_levels(levels);
+  const std::size_t ranks = symbols.size();
+  require(scales.size() == ranks && own < ranks, "there must be scales and symbols of each rank");
+  const Output to(gradient), own_shift(shift), mean(mean_shift);
+  const Cut cut = cut_of(to.count(), block);
+  std::deque<Input> held;
+  for (const auto& each : symbols) held.emplace_back(each);
+  for (const auto& each : scales) held.emplace_back(each);
+  for_type_of(to, [&]<typename T>(const VectorKernels<T>& table, T* out) {
+    std::vector<Leveled<T>> sent;
+    for (std::size_t i = 0; i < ranks; ++i) {
+      sent.push_back({held[i].as<const Symbol>(cut.count, kSymbols),
+                      held[ranks + i].as<const T>(cut.blocks(), kNorms)});
+    }
+    const Shifts<T> shifts{own_shift.as<T>(cut.count, kAlike), mean.as<T>(cut.count, kAlike), out};
+    follow<T>(sent, own, cut, levels, kernel(table), static_cast<T>(rate), shifts);
+  });
+}
+
 void bind_symbols(nb::module_& m) {
   m.def("entropy_encode", &encode_symbols, "symbols"_a, "alphabet"_a);
   m.def("entropy_decode", &decode_symbols, "code"_a, "alphabet"_a, "symbols"_a);
@@ -367,6 +394,13 @@ void bind_symbols(nb::module_& m) {
         "values"_a, "block"_a, "norms"_a, "levels"_a, "key"_a, "symbols"_a);
   m.def("natural_undither", &undither<[](const auto& table) { return table.natural_undither; }>,
         "symbols"_a, "block"_a, "norms"_a, "levels"_a, "values"_a);
+  m.def("follow_levels", &follow_levels<[](const auto& table) { return table.undither; }>,
+        "symbols"_a, "norms"_a, "own"_a, "block"_a, "levels"_a, "rate"_a, "shift"_a, "mean_shift"_a,
+        "gradient"_a);
+  m.def("follow_natural_levels",
+        &follow_levels<[](const auto& table) { return table.natural_undither; }>, "symbols"_a,
+        "norms"_a, "own"_a, "block"_a, "levels"_a, "rate"_a, "shift"_a, "mean_shift"_a,
+        "gradient"_a);
   m.def("nearest_multiples", &nearest_multiples, "values"_a, "block"_a, "levels"_a, "steps"_a,
         "symbols"_a);
   m.def("multiples", &undither<[](const auto& table) { return table.multiples; }>, "symbols"_a,
@@ -386,8 +420,8 @@ void bind_values(nb::module_& m) {
         "bitmap"_a, "means"_a);
   m.def("feed_marked_back", &feed_marked_back, "gradient"_a, "residual"_a, "block"_a, "own"_a,
         "sent"_a, "bitmap"_a, "means"_a);
-  m.def("add_and_measure_blocks", &add_and_measure_blocks, "values"_a, "added"_a, "block"_a,
-        "norms"_a);
+  m.def("add_and_measure_blocks", &add_and_measure_blocks, "values"_a, "added"_a, "factor"_a,
+        "block"_a, "norms"_a);
   m.def("scatter_blocks", &copy_blocks<false>, "packed"_a, "block"_a, "bitmap"_a, "elements"_a);
 }
 

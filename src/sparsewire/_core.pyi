@@ -98,6 +98,36 @@ def nearest_multiples(values: Array, block: int, levels: int, steps: Array, symb
     magnitudes allow. Both are written; a symbol is the signed level plus `levels`.
     """
 
+def follow_levels(
+    symbols: list[Array],
+    norms: list[Array],
+    own: int,
+    block: int,
+    levels: int,
+    rate: float,
+    shift: Array,
+    mean_shift: Array,
+    gradient: Array,
+) -> None:
+    """DIANA's step from what all ranks sent as `dither` codes it, m their mean, added in order.
+
+    The gradient becomes `mean_shift` + m, then `mean_shift` moves by `rate` m, and `shift` by
+    `rate` times what rank `own` sent.
+    """
+
+def follow_natural_levels(
+    symbols: list[Array],
+    norms: list[Array],
+    own: int,
+    block: int,
+    levels: int,
+    rate: float,
+    shift: Array,
+    mean_shift: Array,
+    gradient: Array,
+) -> None:
+    """The same of codes of `natural_dither`."""
+
 def multiples(symbols: Array, block: int, steps: Array, levels: int, values: Array) -> None: ...
 def natural_compress(values: Array, key: int, codes: Array) -> None:
     """Round values at random to powers of two.
@@ -127,8 +157,10 @@ def count_marked(bitmap: Array, count: int, block: int) -> int:
 def gather_blocks(elements: Array, block: int, bitmap: Array, packed: Array) -> None:
     """Copy the blocks whose bit is set, one behind another; elements have 2, 4 or 8 bytes."""
 
-def add_and_measure_blocks(values: Array, added: Array, block: int, norms: Array) -> None:
-    """Add to the values, and write the l2 norm of each block of the sum, as `block_norms` does."""
+def add_and_measure_blocks(
+    values: Array, added: Array, factor: float, block: int, norms: Array
+) -> None:
+    """Add `factor` times `added`; write the l2 norm of each block of the sum as `block_norms`."""
 
 def average_marked(
     bitmaps: list[Array], values: list[Array], count: int, block: int, bitmap: Array, means: Array

@@ -223,3 +223,26 @@ def test_a_result_is_memory_of_its_own() -> None:
     x = np.ones(5, np.float32)
     parse("identity", 5).compress(x, Draws(0))[0] = 2
     assert x[0] == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_codes_of_sums_and_differences_are_those_of_what_is_made(name: str, dtype: type) -> None:
+    compressor = parse(name, DIMENSION, dtype)
+    x, y = np.random.default_rng(8).standard_normal((2, DIMENSION)).astype(dtype)
+    for made, code in ((x + y, compressor.code_of_sum), (x - y, compressor.code_of_difference)):
+        expected = compressor.encode(made, Draws(6))
+        assert compressor.pack(code(x.copy(), y, Draws(6))) == expected
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_differences_that_cannot_be_coded_are_made(name: str, value: float) -> None:
+    compressor = parse(name, DIMENSION)
+    x, y = np.random.default_rng(8).standard_normal((2, DIMENSION)).astype(np.float32)
+    x[7], y[7] = value, -3e38
+    with np.errstate(over="ignore"):
+        made = x - y
+    with pytest.raises(CompressError):
+        compressor.code_of_difference(x, y, Draws(6))
+    assert bits_of(x) == bits_of(made)

@@ -97,6 +97,12 @@ class Compressor(ABC):
             x += y
         return self.code(x, draws)
 
+    def code_of_difference(self, x: NDArray[Any], y: NDArray[Any], draws: Draws) -> Any:
+        """As `code_of_sum`, with `y` taken off `x`."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            x -= y
+        return self.code(x, draws)
+
     def decode(self, payload: bytes | memoryview) -> NDArray[Any]:
         """What a message stands for, shape (dimension,), `dtype`; CompressError if malformed."""
         return finite(self.reconstruct(self.read(payload)))

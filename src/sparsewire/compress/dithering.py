@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from sparsewire.compress.draws import Draws
 from sparsewire.compress.entropy_code import decode_symbols, encode_symbols
 from sparsewire.compress.levels import Leveled, Levels
 from sparsewire.compress.message import Reader, value_bytes
+from sparsewire.compress.vectors import check_finite
 from sparsewire.errors import CompressError
 from sparsewire.moved import renamed
 
@@ -27,7 +28,8 @@ class NormScaled(Leveled):
     """Each element becomes the norm of its block, times its sign, times one of `levels` fractions.
 
     The norm is `power`, 1 to inf, of blocks of `block` elements, of the whole vector where that is
-    None. Levels are drawn so that the mean is kept; `_dither` is the kernel that does it.
+    None. Levels are drawn so that the mean is kept; `_dither` is the kernel that does it, and
+    `_follow` the one that makes DIANA's step.
 
     A norm below the smallest normal number is raised to a multiple of the smallest number of all
     that makes every level one: what is between two numbers would be rounded, and the mean not kept.
@@ -35,6 +37,7 @@ class NormScaled(Leveled):
     """
 
     _dither: ClassVar[Callable[..., None]]
+    _follow: ClassVar[Callable[..., None]]
 
     def __init__(
         self,
@@ -52,11 +55,22 @@ class NormScaled(Leveled):
         self.power = float(power)
         self._alphabet = 2 * levels + 1
 
+    def code_of_difference(self, x: NDArray[Any], y: NDArray[Any], draws: Draws) -> Levels:
+        if self.power != 2:
+            return super().code_of_difference(x, y, draws)  # type: ignore[no-any-return]
+        norms = self.blocks.norms_of_sum(x, y, -1.0)
+        # A block with what is not finite has no finite norm.
+        if first_not_finite(norms) < norms.size:
+            check_finite(x, x)
+        return self._drawn(x, norms, draws)
+
     def draw(self, x: NDArray[Any], draws: Draws) -> Levels:
-        scales = self.blocks.norms(x, self.power)
-        if first_not_finite(scales) < scales.size:
+        return self._drawn(x, self.blocks.norms(x, self.power), draws)
+
+    def _drawn(self, x: NDArray[Any], norms: NDArray[Any], draws: Draws) -> Levels:
+        if first_not_finite(norms) < norms.size:
             raise CompressError(f"the norm of the vector is too large for {self.dtype}")
-        scales = self._raised(scales)
+        scales = self._raised(norms)
         symbols = np.empty(self.dimension, np.uint8)
         self._dither(x, self.blocks.size, scales, self.levels, draws.key(), symbols)
         return Levels(scales, symbols)
@@ -80,6 +94,25 @@ class NormScaled(Leveled):
         raised: NDArray[Any] = scales.copy()
         raised[is_small] = np.ceil(scales[is_small] / least) * least
         return raised
+
+    def follow_codes(
+        self,
+        codes: Sequence[Levels],
+        own: int,
+        rate: float,
+        shift: NDArray[Any],
+        mean_shift: NDArray[Any],
+        gradient: NDArray[Any],
+    ) -> None:
+        """DIANA's step from the codes of all ranks, of which `own` is this one's, in one pass.
+
+        With m the mean of what they stand for, added in their order, `gradient` becomes
+        `mean_shift` + m; then `mean_shift` moves by `rate` m, and `shift` by `rate` times what this
+        rank sent. All are of `dtype`, shape (dimension,), contiguous.
+        """
+        symbols, scales = [code.symbols for code in codes], [code.scales for code in codes]
+        places = shift, mean_shift, gradient
+        self._follow(symbols, scales, own, self.blocks.size, self.levels, rate, *places)
 
     def pack(self, code: Levels) -> bytes:
         return b"".join((value_bytes(code.scales), encode_symbols(code.symbols, self._alphabet)))
@@ -108,6 +141,7 @@ class Dithering(NormScaled):
     """
 
     _dither = staticmethod(_core.dither)
+    _follow = staticmethod(_core.follow_levels)
     _undither = staticmethod(_core.undither)
 
     @property
@@ -168,6 +202,7 @@ class NaturalDithering(NormScaled):
     """
 
     _dither = staticmethod(_core.natural_dither)
+    _follow = staticmethod(_core.follow_natural_levels)
     _undither = staticmethod(_core.natural_undither)
 
     @property

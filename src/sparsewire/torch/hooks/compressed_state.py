@@ -22,9 +22,9 @@ from sparsewire.device.staging import Staging
 from sparsewire.torch.device_work import DeviceWork
 from sparsewire.torch.hooks.bucket_gradients import BucketGradients, is_zero
 from sparsewire.torch.hooks.device_channel import channel_of
-from sparsewire.torch.hooks.device_mean import DeviceMean
 from sparsewire.torch.hooks.device_transfer import CodeTransfer, DeviceBucket
-from sparsewire.torch.hooks.means import Mean, Scratch, mean_of
+from sparsewire.torch.hooks.gradient_mean import GradientMean
+from sparsewire.torch.hooks.means import Scratch, mean_of
 from sparsewire.torch.hooks.parameter_map import (
     MakeCompressor,
     ParameterMap,
@@ -96,12 +96,12 @@ class CompressedState(ABC):
         return operator.code(gradient, self.draws_of(parameter))
 
     @abstractmethod
-    def estimate(self, parameter: Tensor, mean: Mean | DeviceMean, gradient: Tensor) -> None:
+    def estimate(self, parameter: Tensor, mean: GradientMean, gradient: Tensor) -> None:
         """Make the gradient for the optimizer from the mean of what the ranks sent."""
 
     @abstractmethod
     def learn(
-        self, parameter: Tensor, mean: Mean | DeviceMean, gradient: Tensor, dtype: torch.dtype
+        self, parameter: Tensor, mean: GradientMean, gradient: Tensor, dtype: torch.dtype
     ) -> None:
         """The same, and remember what was sent; the optimizer gets it rounded to `dtype`."""
 

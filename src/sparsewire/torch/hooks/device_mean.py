@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from sparsewire.torch.hooks.gradient_mean import GradientMean
 from sparsewire.torch.operators import TensorOperator
 from sparsewire.torch.operators.tensor_operator import number
 
@@ -30,7 +31,7 @@ class Source(NamedTuple):
             total += self.parts[0] if factor == 1 else self.parts[0] * factor
 
 
-class DeviceMean:
+class DeviceMean(GradientMean):
     """As `means.DenseMean`, on a device: shape (elements,). Nothing here waits for it."""
 
     def __init__(self, sources: Sequence[Source], own: Source, like: Tensor) -> None:
@@ -45,23 +46,18 @@ class DeviceMean:
         return self._vector.to(dtype).isfinite().all()
 
     def add(self, base: Tensor, out: Tensor) -> None:
-        """Write `base` plus the mean."""
         torch.add(base, self._vector, out=out)
 
     def move(self, vector: Tensor, rate: float) -> None:
-        """Add `rate` times the mean, which is gone then, to a vector."""
         vector += self._vector.mul_(rate)
 
     def add_own(self, vector: Tensor, rate: float) -> None:
-        """Add `rate` times what this rank sent to a vector."""
         self._own.add_to(vector, rate)
 
     def write(self, out: Tensor) -> None:
-        """Write the mean."""
         out.copy_(self._vector)
 
     def feed_back(self, gradient: Tensor, residual: Tensor) -> None:
-        """Have what this rank did not send of a gradient as residual, and the mean as gradient."""
         residual.copy_(gradient)
         self._own.add_to(residual, -1.0)
         self.write(gradient)

@@ -6,6 +6,7 @@ Mishchenko, Gorbunov, Takac, Richtarik, Distributed learning with compressed gra
 
 # Without `from __future__ import annotations`: DDP compares a hook's annotations with the types.
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,8 +15,7 @@ from torch._C._distributed_c10d import GradBucket
 
 from sparsewire.compress import CompressError, Compressor
 from sparsewire.torch.hooks.compressed_state import CompressedState
-from sparsewire.torch.hooks.device_mean import DeviceMean
-from sparsewire.torch.hooks.means import Mean
+from sparsewire.torch.hooks.gradient_mean import GradientMean
 from sparsewire.torch.hooks.parameter_map import MakeCompressor, ParameterVectors
 from sparsewire.torch.hooks.saved import Saved, own_state
 
@@ -65,17 +65,20 @@ class DianaState(CompressedState):
     def turn(self, parameter: Tensor, gradient: Tensor) -> None:
         gradient -= self.shifts.of(parameter)
 
-    def estimate(self, parameter: Tensor, mean: Mean | DeviceMean, gradient: Tensor) -> None:
+    def code(self, operator: Compressor, parameter: Tensor, gradient: Tensor) -> Any:
+        shift = self.shifts.of(parameter)
+        draws = self.draws_of(parameter)
+        return operator.code_of_difference(gradient.numpy(), shift.numpy(), draws)
+
+    def estimate(self, parameter: Tensor, mean: GradientMean, gradient: Tensor) -> None:
         mean.add(self.mean_shifts.of(parameter), gradient)
 
     def learn(
-        self, parameter: Tensor, mean: Mean | DeviceMean, gradient: Tensor, dtype: torch.dtype
+        self, parameter: Tensor, mean: GradientMean, gradient: Tensor, dtype: torch.dtype
     ) -> None:
         omega = self.operators.of(parameter).omega
         rate = 1 / (omega + 1) if self.alpha is None else self.alpha
-        mean.add_own(self.shifts.of(parameter), rate)
-        self.estimate(parameter, mean, gradient)
-        mean.move(self.mean_shifts.of(parameter), rate)
+        mean.follow(self.shifts.of(parameter), self.mean_shifts.of(parameter), gradient, rate)
 
     def adapt(self, operator: Compressor) -> Compressor:
         if operator.is_biased:

@@ -16,8 +16,7 @@ from torch._C._distributed_c10d import GradBucket
 from sparsewire.compress import Compressor, as_contraction
 from sparsewire.torch.hooks.bucket_gradients import add_lost
 from sparsewire.torch.hooks.compressed_state import CompressedState
-from sparsewire.torch.hooks.device_mean import DeviceMean
-from sparsewire.torch.hooks.means import Mean
+from sparsewire.torch.hooks.gradient_mean import GradientMean
 from sparsewire.torch.hooks.parameter_map import MakeCompressor, ParameterVectors
 from sparsewire.torch.hooks.saved import Saved, residuals_of
 
@@ -68,11 +67,11 @@ class ErrorFeedbackState(CompressedState):
         owed = self.residuals.of(parameter)
         return operator.code_of_sum(gradient.numpy(), owed.numpy(), self.draws_of(parameter))
 
-    def estimate(self, parameter: Tensor, mean: Mean | DeviceMean, gradient: Tensor) -> None:
+    def estimate(self, parameter: Tensor, mean: GradientMean, gradient: Tensor) -> None:
         mean.write(gradient)
 
     def learn(
-        self, parameter: Tensor, mean: Mean | DeviceMean, gradient: Tensor, dtype: torch.dtype
+        self, parameter: Tensor, mean: GradientMean, gradient: Tensor, dtype: torch.dtype
     ) -> None:
         residual = self.residuals.of(parameter)
         mean.feed_back(gradient, residual)

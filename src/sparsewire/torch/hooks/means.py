@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import cached_property
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from sparsewire._core import feed_marked_back, first_not_finite
+from sparsewire.compress.dithering import NormScaled
+from sparsewire.compress.levels import Levels
 from sparsewire.compress.marks import Marked
 from sparsewire.compress.vectors import scaled_as
-from sparsewire.torch.hooks.sent import Sent
+from sparsewire.torch.hooks.gradient_mean import GradientMean
+from sparsewire.torch.hooks.sent import Coded, Sent
 
 
 class Scratch(threading.local):
@@ -31,45 +36,69 @@ class Scratch(threading.local):
         return self._vector[:elements].zero_()
 
 
-class DenseMean:
-    """A vector, float32 on the CPU, shape (elements,), good until the next one of the scratch."""
+class DenseMean(GradientMean):
+    """A vector, float32 on the CPU, shape (elements,), good until the next one of the scratch.
+
+    Raises CompressError, where it is first needed, if what a code stands for is not finite.
+    """
 
     def __init__(self, sent: Sequence[Sent], own: Sent, elements: int, scratch: Scratch) -> None:
-        self._own = own
-        self._vector = scratch.zeros(elements)
-        for each in sent:
-            each.add_to(self._vector)
-        self._vector.div_(len(sent))
+        self._own, self._sent = own, sent
+        self._elements, self._scratch = elements, scratch
+
+    @cached_property
+    def _vector(self) -> torch.Tensor:
+        """It may not be needed as a whole, or more than once."""
+        vector = self._scratch.zeros(self._elements)
+        for each in self._sent:
+            each.add_to(vector)
+        return vector.div_(len(self._sent))
 
     def is_finite(self, dtype: torch.dtype) -> bool:
         """Whether all elements are, once they are rounded to `dtype`."""
         return _is_finite(self._vector.numpy(), dtype)
 
     def add(self, base: torch.Tensor, out: torch.Tensor) -> None:
-        """Write `base` plus the mean."""
         torch.add(base, self._vector, out=out)
 
     def move(self, vector: torch.Tensor, rate: float) -> None:
-        """Add `rate` times the mean, which is gone then, to a vector."""
         # Product and sum apart: processors would differ in the last bit of a fused one.
         vector += self._vector.mul_(rate)
 
     def add_own(self, vector: torch.Tensor, rate: float) -> None:
-        """Add `rate` times what this rank sent to a vector."""
         self._own.add_to(vector, rate)
 
     def write(self, out: torch.Tensor) -> None:
-        """Write the mean."""
         out.copy_(self._vector)
 
     def feed_back(self, gradient: torch.Tensor, residual: torch.Tensor) -> None:
-        """Have what this rank did not send of a gradient as residual, and the mean as gradient."""
         residual.copy_(gradient)
         self._own.add_to(residual, -1.0)
         self.write(gradient)
 
 
-class MarkedMean:
+class LevelsMean(DenseMean):
+    """The same of codes of a norm and levels below it, whose step of DIANA takes one pass."""
+
+    def __init__(self, sent: Sequence[Coded], rank: int, elements: int, scratch: Scratch) -> None:
+        super().__init__(sent, sent[rank], elements, scratch)
+        self._operator: NormScaled = sent[rank].operator  # type: ignore[assignment]
+        self._codes: list[Levels] = [each.code for each in sent]
+        self._rank = rank
+
+    def is_finite(self, dtype: torch.dtype) -> bool:
+        # No level exceeds its norm, and the half is for what rounding adds to sums.
+        most = sum(float(code.scales.max()) for code in self._codes)
+        return 2 * most < torch.finfo(dtype).max or super().is_finite(dtype)
+
+    def follow(
+        self, shift: torch.Tensor, mean_shift: torch.Tensor, gradient: torch.Tensor, rate: float
+    ) -> None:
+        places = (each.numpy() for each in (shift, mean_shift, gradient))
+        self._operator.follow_codes(self._codes, self._rank, rate, *places)
+
+
+class MarkedMean(GradientMean):
     """The same of vectors of few blocks, which no pass is made over as a whole."""
 
     def __init__(self, sent: Sequence[Marked], own: Marked) -> None:
@@ -98,14 +127,15 @@ class MarkedMean:
         feed_marked_back(gradient.numpy(), residual.numpy(), *own, mean.marks.words, mean.values)
 
 
-Mean = DenseMean | MarkedMean
-
-
-def mean_of(sent: Sequence[Sent], rank: int, elements: int, scratch: Scratch) -> Mean:
+def mean_of(
+    sent: Sequence[Sent], rank: int, elements: int, scratch: Scratch
+) -> DenseMean | MarkedMean:
     """The mean of what the ranks sent, added in rank order; `rank` is this one.
 
     Raises CompressError where that is not finite of a code.
     """
+    if all(isinstance(each, Coded) and isinstance(each.operator, NormScaled) for each in sent):
+        return LevelsMean(cast(Sequence[Coded], sent), rank, elements, scratch)
     marked: list[Marked] = []
     for each in sent:
         part = each.marked()
