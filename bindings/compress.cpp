@@ -130,7 +130,7 @@ void dither(Object values, std::size_t block, Object norms, std::uint32_t levels
   for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T* from) {
     const T* const sizes = scales.as<const T>(blocks_of(in.count(), block), kNorms);
     auto* const to = out.as<Symbol>(in.count(), kSymbols);
-    kernel(table)(from, in.count(), block, sizes, levels, key, to);
+    kernel(table)(from, in.count(), block, sizes, levels, key, 0, to);
   });
 }
 
@@ -315,14 +315,12 @@ Cut cut_of(std::size_t count, std::size_t block) {
   return {count, block};
 }
 
-void add_and_measure_blocks(Object values, Object added, double factor, std::size_t block,
-                            Object norms) {
+void add_and_measure_blocks(Object values, Object added, std::size_t block, Object norms) {
   const Input more(added);
   const Output sum(values), out(norms);
   const Cut cut = cut_of(sum.count(), block);
   for_type_of(sum, [&]<typename T>(const VectorKernels<T>&, T* to) {
-    const T* const plus = more.as<const T>(cut.count, kAlike);
-    add_and_measure(to, plus, static_cast<T>(factor), cut, out.as<T>(cut.blocks(), kNorms));
+    add_and_measure(to, more.as<const T>(cut.count, kAlike), cut, out.as<T>(cut.blocks(), kNorms));
   });
 }
 
@@ -356,6 +354,22 @@ void feed_marked_back(Object gradient, Object residual, std::size_t block, Objec
     T* const owed = rest.as<T>(cut.count, kAlike);
     const auto mine = marked<T>(own_bits, own_values, cut);
     feed_back(out, owed, cut, mine, marked<T>(mean_bits, mean_values, cut));
+  });
+}
+
+// False where `difference_levels` is.
+template <auto kernel>
+bool dither_difference(Object values, Object subtracted, std::size_t block, std::uint32_t levels,
+                       std::uint64_t key, Object norms, Object symbols) {
+  check_levels(levels);
+  const Input in(values), minus(subtracted);
+  const Output scales(norms), out(symbols);
+  const Cut cut = cut_of(in.count(), block);
+  return for_type_of(in, [&]<typename T>(const VectorKernels<T>& table, T* from) {
+    const Difference<T> difference{from, minus.as<const T>(cut.count, kAlike)};
+    const RoomForLevels<T> room{scales.as<T>(cut.blocks(), kNorms),
+                                out.as<Symbol>(cut.count, kSymbols)};
+    return difference_levels<T>(difference, cut, levels, key, kernel(table), room);
   });
 }
 
@@ -394,6 +408,11 @@ void bind_symbols(nb::module_& m) {
         "values"_a, "block"_a, "norms"_a, "levels"_a, "key"_a, "symbols"_a);
   m.def("natural_undither", &undither<[](const auto& table) { return table.natural_undither; }>,
         "symbols"_a, "block"_a, "norms"_a, "levels"_a, "values"_a);
+  m.def("dither_difference", &dither_difference<[](const auto& table) { return table.dither; }>,
+        "values"_a, "subtracted"_a, "block"_a, "levels"_a, "key"_a, "norms"_a, "symbols"_a);
+  m.def("natural_dither_difference",
+        &dither_difference<[](const auto& table) { return table.natural_dither; }>, "values"_a,
+        "subtracted"_a, "block"_a, "levels"_a, "key"_a, "norms"_a, "symbols"_a);
   m.def("follow_levels", &follow_levels<[](const auto& table) { return table.undither; }>,
         "symbols"_a, "norms"_a, "own"_a, "block"_a, "levels"_a, "rate"_a, "shift"_a, "mean_shift"_a,
         "gradient"_a);
@@ -420,8 +439,8 @@ void bind_values(nb::module_& m) {
         "bitmap"_a, "means"_a);
   m.def("feed_marked_back", &feed_marked_back, "gradient"_a, "residual"_a, "block"_a, "own"_a,
         "sent"_a, "bitmap"_a, "means"_a);
-  m.def("add_and_measure_blocks", &add_and_measure_blocks, "values"_a, "added"_a, "factor"_a,
-        "block"_a, "norms"_a);
+  m.def("add_and_measure_blocks", &add_and_measure_blocks, "values"_a, "added"_a, "block"_a,
+        "norms"_a);
   m.def("scatter_blocks", &copy_blocks<false>, "packed"_a, "block"_a, "bitmap"_a, "elements"_a);
 }
 

@@ -1,7 +1,11 @@
-// Piece by piece, which stay in a cache while all ranks' values are added up in them.
+// Piece by piece, which stay in a cache while norms and levels are made of a difference, or all
+// ranks' values are added up.
 #include "compress/leveled.hpp"
 
 #include <algorithm>
+#include <limits>
+
+#include "kernels/kernels.hpp"
 
 namespace sparsewire {
 namespace {
@@ -16,12 +20,41 @@ void for_each_piece(const Cut& cut, Visit visit) {
     const std::size_t begin = block * cut.block;
     const std::size_t end = std::min(begin + blocks * cut.block, cut.count);
     for (std::size_t first = begin; first < end; first += kPieceOfLevels) {
-      visit(first, std::min(kPieceOfLevels, end - first), block, std::min(cut.block, kPieceOfLevels));
+      visit(first, std::min(kPieceOfLevels, end - first), block,
+            std::min(cut.block, kPieceOfLevels));
     }
   }
 }
 
+template <typename T>
+bool is_usual(T norm) {
+  return norm == 0 ||
+         (norm >= std::numeric_limits<T>::min() && norm <= std::numeric_limits<T>::max());
+}
+
 }  // namespace
+
+template <typename T>
+bool difference_levels(const Difference<T>& difference, const Cut& cut, std::uint32_t levels,
+                       std::uint64_t key, LevelsOfValues<T> levels_of,
+                       const RoomForLevels<T>& room) {
+  if (cut.block > kPieceOfLevels) return false;
+  const VectorKernels<T>& loops = kernels().compress.of<T>();
+  bool all_usual = true;
+  for_each_piece(cut, [&](std::size_t first, std::size_t length, std::size_t block, std::size_t) {
+    T values[kPieceOfLevels];
+    T* const norms = room.scales + block;
+    for (std::size_t i = 0; i < length; ++i) {
+      values[i] = difference.values[first + i] - difference.subtracted[first + i];
+    }
+    loops.norms(values, length, cut.block, 2, norms);
+    const Cut piece{length, cut.block};
+    all_usual = all_usual && std::all_of(norms, norms + piece.blocks(), is_usual<T>);
+    if (!all_usual) return;
+    levels_of(values, length, cut.block, norms, levels, key, first, room.symbols + first);
+  });
+  return all_usual;
+}
 
 template <typename T>
 void follow(std::span<const Leveled<T>> sent, std::size_t own, const Cut& cut, std::uint32_t levels,
@@ -51,6 +84,10 @@ void follow(std::span<const Leveled<T>> sent, std::size_t own, const Cut& cut, s
   for_each_piece(cut, follow_piece);
 }
 
+template bool difference_levels(const Difference<float>&, const Cut&, std::uint32_t, std::uint64_t,
+                                LevelsOfValues<float>, const RoomForLevels<float>&);
+template bool difference_levels(const Difference<double>&, const Cut&, std::uint32_t, std::uint64_t,
+                                LevelsOfValues<double>, const RoomForLevels<double>&);
 template void follow(std::span<const Leveled<float>>, std::size_t, const Cut&, std::uint32_t,
                      ValuesOfLevels<float>, float, const Shifts<float>&);
 template void follow(std::span<const Leveled<double>>, std::size_t, const Cut&, std::uint32_t,

@@ -1,6 +1,6 @@
-// Vectors of which each element is a level of its block's scale, and what DIANA makes of those that
-// all ranks have sent (Mishchenko et al., Distributed learning with compressed gradient
-// differences, 2019).
+// Vectors of which each element is a level of its block's scale: those of the differences that
+// DIANA sends, and what it makes of those that all ranks have sent (Mishchenko et al., Distributed
+// learning with compressed gradient differences, 2019).
 #pragma once
 
 #include <cstddef>
@@ -22,6 +22,32 @@ struct Leveled {
 template <typename T>
 using ValuesOfLevels = void (*)(const std::uint8_t* symbols, std::size_t count, std::size_t block,
                                 const T* scales, std::uint32_t levels, T* values);
+
+// What makes symbols of values, of which the first is that at `position` of a vector; likewise.
+template <typename T>
+using LevelsOfValues = void (*)(const T* values, std::size_t count, std::size_t block,
+                                const T* scales, std::uint32_t levels, std::uint64_t key,
+                                std::size_t position, std::uint8_t* symbols);
+
+template <typename T>
+struct Difference {
+  const T* values;
+  const T* subtracted;
+};
+
+template <typename T>
+struct RoomForLevels {
+  T* scales;
+  std::uint8_t* symbols;
+};
+
+// Writes the levels of values - subtracted, with l2 norms as scales, in one pass; false, with
+// nothing of use written, where blocks are longer than 2048, or a norm is neither zero nor a normal
+// number.
+template <typename T>
+bool difference_levels(const Difference<T>& difference, const Cut& cut, std::uint32_t levels,
+                       std::uint64_t key, LevelsOfValues<T> levels_of,
+                       const RoomForLevels<T>& room);
 
 // What a rank has told of its gradients so far, the mean of that over all ranks, and where the
 // gradient goes that follows from it.

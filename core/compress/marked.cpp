@@ -199,13 +199,13 @@ std::size_t top_k_of_spans(const Spans& spans, T* values, const T* added, std::u
 }
 
 template <typename T>
-void add_and_measure(T* values, const T* added, T factor, const Cut& cut, T* norms) {
+void add_and_measure(T* values, const T* added, const Cut& cut, T* norms) {
   const VectorKernels<T>& loops = kernels().compress.of<T>();
   const std::size_t blocks = std::max<std::size_t>(1, kPiece / cut.block);
   const std::size_t piece = blocks * cut.block;
   for (std::size_t begin = 0; begin < cut.count; begin += piece, norms += blocks) {
     const std::size_t end = std::min(begin + piece, cut.count);
-    for (std::size_t i = begin; i < end; ++i) values[i] += added[i] * factor;
+    for (std::size_t i = begin; i < end; ++i) values[i] += added[i];
     loops.norms(values + begin, end - begin, cut.block, 2, norms);
   }
 }
@@ -264,8 +264,8 @@ template void top_k(const float*, std::size_t, std::size_t, std::uint64_t*);
 template void top_k(const double*, std::size_t, std::size_t, std::uint64_t*);
 template std::size_t top_k_of_spans(const Spans&, float*, const float*, std::uint64_t*, float*);
 template std::size_t top_k_of_spans(const Spans&, double*, const double*, std::uint64_t*, double*);
-template void add_and_measure(float*, const float*, float, const Cut&, float*);
-template void add_and_measure(double*, const double*, double, const Cut&, double*);
+template void add_and_measure(float*, const float*, const Cut&, float*);
+template void add_and_measure(double*, const double*, const Cut&, double*);
 template std::size_t mean_of_marked(std::span<const Marked<float>>, const Cut&, std::uint64_t*,
                                     float*);
 template std::size_t mean_of_marked(std::span<const Marked<double>>, const Cut&, std::uint64_t*,

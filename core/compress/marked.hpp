@@ -42,10 +42,9 @@ struct Cut {
   std::size_t length(std::size_t index) const { return std::min(block, count - index * block); }
 };
 
-// Adds `factor` times `added` to `values`, and writes the l2 norm of each block of the sum, in one
-// pass.
+// Adds `added` to `values`, and writes the l2 norm of each block of the sum, in one pass.
 template <typename T>
-void add_and_measure(T* values, const T* added, T factor, const Cut& cut, T* norms);
+void add_and_measure(T* values, const T* added, const Cut& cut, T* norms);
 
 // A bit for each block, and the elements of those whose bit is set.
 template <typename T>

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstring>
 
+#include "kernels/bit_fields.hpp"
+
 namespace sparsewire {
 namespace {
 
@@ -12,15 +14,27 @@ constexpr std::size_t kMaxGroup = 8;
 
 using Groups = std::array<std::array<std::uint8_t, kMaxGroup>, 256>;
 
+constexpr std::uint64_t kEveryByte = 0x0101010101010101u;
+
+// Of a range of b symbols, the byte b^k at place size - 1 - k, for each k: multiplied by a symbol
+// in each byte, they add up in byte size - 1, and no byte below overflows.
+template <std::size_t size>
+std::uint64_t weights_of(std::uint64_t range) {
+  std::uint64_t weights = 0;
+  std::uint64_t power = 1;
+  for (std::size_t k = 0; k < size; ++k, power *= range) weights |= power << (8 * (size - 1 - k));
+  return weights;
+}
+
+// Eight bytes are read for each group.
 template <std::size_t size>
 void group_whole(const std::uint8_t* symbols, std::size_t groups, SymbolRange range,
                  std::uint8_t* out) {
-  const auto base = static_cast<unsigned>(range.size);
+  const std::uint64_t weights = weights_of<size>(range.size);
+  const std::uint64_t first = range.first * kEveryByte;
   for (std::size_t i = 0; i < groups; ++i) {
-    unsigned group = 0;
-    for (std::size_t k = size; k-- != 0;)
-      group = group * base + symbols[i * size + k] - range.first;
-    out[i] = static_cast<std::uint8_t>(group);
+    const std::uint64_t eight = load_64(reinterpret_cast<const std::byte*>(symbols + i * size));
+    out[i] = static_cast<std::uint8_t>((eight - first) * weights >> (8 * (size - 1)));
   }
 }
 
@@ -31,6 +45,11 @@ void ungroup_whole(const Groups& table, const std::uint8_t* groups, std::size_t 
   for (std::size_t i = 0; i < count; ++i) {
     std::memcpy(symbols + i * size, table[groups[i]].data(), kMaxGroup);
   }
+}
+
+// Behind the last groups of symbols there are no eight bytes.
+constexpr std::size_t roomy_groups(std::size_t symbols, std::size_t size) {
+  return symbols < kMaxGroup ? 0 : (symbols - kMaxGroup) / size + 1;
 }
 
 // Calls visit.template operator()<size>() with a group's size.
@@ -91,13 +110,15 @@ SymbolRange range_of(const std::uint8_t* symbols, std::size_t count) {
 void group_symbols(const std::uint8_t* symbols, std::size_t count, SymbolRange range,
                    std::uint8_t* groups) {
   const std::size_t size = group_size(range);
-  const std::size_t whole = count / size;
-  with_size(size, [&]<std::size_t each>() { group_whole<each>(symbols, whole, range, groups); });
-  if (count == whole * size) return;
-  std::size_t last = 0;
-  for (std::size_t i = count; i-- != whole * size;)
-    last = last * range.size + symbols[i] - range.first;
-  groups[whole] = static_cast<std::uint8_t>(last);
+  const std::size_t roomy = roomy_groups(count, size);
+  with_size(size, [&]<std::size_t each>() { group_whole<each>(symbols, roomy, range, groups); });
+  for (std::size_t group = roomy; group < group_count(count, range); ++group) {
+    std::size_t sum = 0;
+    for (std::size_t i = std::min((group + 1) * size, count); i-- != group * size;) {
+      sum = sum * range.size + symbols[i] - range.first;
+    }
+    groups[group] = static_cast<std::uint8_t>(sum);
+  }
 }
 
 Counts count_in_groups(const Counts& groups, std::size_t count, SymbolRange range) {
@@ -116,8 +137,7 @@ bool ungroup_symbols(const std::uint8_t* groups, std::size_t count, SymbolRange 
                      std::uint8_t* symbols) {
   const std::size_t size = group_size(range);
   const Groups table = symbols_of_groups(range);
-  // Behind the last ones there is no room for eight bytes.
-  const std::size_t roomy = count < kMaxGroup ? 0 : (count - kMaxGroup) / size;
+  const std::size_t roomy = roomy_groups(count, size);
   with_size(size, [&]<std::size_t each>() { ungroup_whole<each>(table, groups, roomy, symbols); });
   for (std::size_t i = roomy * size; i < count; ++i) symbols[i] = table[groups[i / size]][i % size];
   for (std::size_t i = count; i % size != 0; ++i) {

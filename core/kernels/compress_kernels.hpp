@@ -33,15 +33,18 @@ struct VectorKernels {
   // Random dithering with levels at equal distances: |x| / norm is rounded to one of the two
   // neighbours among 0, 1/s, ..., 1, with the mean that it has (QSGD; Alistarh et al., NeurIPS
   // 2017). One level makes it ternary quantisation. Probabilities are rounded down, of float to
-  // multiples of 2^-30 for one level and 2^-23 for the most; of double to 2^-62 and 2^-55.
+  // multiples of 2^-30 for one level and 2^-23 for the most; of double to 2^-62 and 2^-55. The
+  // first value is that at `position` of a vector.
   void (*dither)(const T* values, std::size_t count, std::size_t block, const T* norms,
-                 std::uint32_t levels, std::uint64_t key, std::uint8_t* symbols);
+                 std::uint32_t levels, std::uint64_t key, std::size_t position,
+                 std::uint8_t* symbols);
   void (*undither)(const std::uint8_t* symbols, std::size_t count, std::size_t block,
                    const T* norms, std::uint32_t levels, T* values);
 
   // The same with levels at 0, 2^(1-s), ..., 1/2, 1 (natural dithering; Horvath et al., 2019).
   void (*natural_dither)(const T* values, std::size_t count, std::size_t block, const T* norms,
-                         std::uint32_t levels, std::uint64_t key, std::uint8_t* symbols);
+                         std::uint32_t levels, std::uint64_t key, std::size_t position,
+                         std::uint8_t* symbols);
   void (*natural_undither)(const std::uint8_t* symbols, std::size_t count, std::size_t block,
                            const T* norms, std::uint32_t levels, T* values);
 

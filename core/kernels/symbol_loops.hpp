@@ -29,17 +29,17 @@ inline std::uint8_t symbol_of(IntegerOf<T> level, T value, IntegerOf<T> levels) 
 // others with the symbol of zero.
 template <typename T, typename Round>
 inline void for_each_dithered(std::size_t count, std::size_t block, const T* norms,
-                              std::uint32_t levels, std::uint64_t key, std::uint8_t* symbols,
-                              Round round) {
+                              std::uint32_t levels, std::uint64_t key, std::size_t position,
+                              std::uint8_t* symbols, Round round) {
   for_each_block(count, block, [=](std::size_t index, std::size_t begin, std::size_t size) {
     const T norm = norms[index];
     if (!(norm > 0)) {
       __builtin_memset(symbols + begin, static_cast<int>(levels), size);
       return;
     }
-    for_each_stretch<T>(key, begin, size,
+    for_each_stretch<T>(key, position + begin, size,
                         [=](NoiseStretch<T> noise, std::size_t first, std::size_t length) {
-                          round(norm, noise, first, static_cast<std::uint32_t>(length));
+                          round(norm, noise, first - position, static_cast<std::uint32_t>(length));
                         });
   });
 }
@@ -55,7 +55,7 @@ inline unsigned fraction_bits(std::uint32_t levels) {
 // Adds noise below one level and drops the fraction.
 template <typename T>
 void dither(const T* values, std::size_t count, std::size_t block, const T* norms,
-            std::uint32_t levels, std::uint64_t key, std::uint8_t* symbols) {
+            std::uint32_t levels, std::uint64_t key, std::size_t position, std::uint8_t* symbols) {
   const unsigned fraction = fraction_bits<T>(levels);
   const auto one = static_cast<T>(BitsOf<T>{levels} << fraction);
   const auto top = static_cast<IntegerOf<T>>(levels);
@@ -69,7 +69,7 @@ void dither(const T* values, std::size_t count, std::size_t block, const T* norm
       out[i] = symbol_of((size + below_one) >> fraction, in[i], top);
     }
   };
-  for_each_dithered(count, block, norms, levels, key, symbols, round);
+  for_each_dithered(count, block, norms, levels, key, position, symbols, round);
 }
 
 // Writes value_of(level, scale) for each symbol and the scale of its block.
@@ -100,7 +100,8 @@ void undither(const std::uint8_t* symbols, std::size_t count, std::size_t block,
 // Below the smallest level that is not zero, levels are at equal distances.
 template <typename T>
 void natural_dither(const T* values, std::size_t count, std::size_t block, const T* norms,
-                    std::uint32_t levels, std::uint64_t key, std::uint8_t* symbols) {
+                    std::uint32_t levels, std::uint64_t key, std::size_t position,
+                    std::uint8_t* symbols) {
   const auto top = static_cast<IntegerOf<T>>(levels);
   const T to_smallest = power_of_two<T>(top - 1);
   const T smallest = power_of_two<T>(1 - top);
@@ -121,7 +122,7 @@ void natural_dither(const T* values, std::size_t count, std::size_t block, const
       out[i] = symbol_of(ratio < smallest ? linear : power, in[i], top);
     }
   };
-  for_each_dithered(count, block, norms, levels, key, symbols, round);
+  for_each_dithered(count, block, norms, levels, key, position, symbols, round);
 }
 
 template <typename T>

@@ -98,6 +98,32 @@ def nearest_multiples(values: Array, block: int, levels: int, steps: Array, symb
     magnitudes allow. Both are written; a symbol is the signed level plus `levels`.
     """
 
+def dither_difference(
+    values: Array,
+    subtracted: Array,
+    block: int,
+    levels: int,
+    key: int,
+    norms: Array,
+    symbols: Array,
+) -> bool:
+    """Write the l2 norms of values - subtracted by blocks, and what `dither` makes of it then.
+
+    False, with nothing of use written, where blocks are longer than 2048, or a norm is neither zero
+    nor a normal number.
+    """
+
+def natural_dither_difference(
+    values: Array,
+    subtracted: Array,
+    block: int,
+    levels: int,
+    key: int,
+    norms: Array,
+    symbols: Array,
+) -> bool:
+    """The same with `natural_dither`."""
+
 def follow_levels(
     symbols: list[Array],
     norms: list[Array],
@@ -157,10 +183,8 @@ def count_marked(bitmap: Array, count: int, block: int) -> int:
 def gather_blocks(elements: Array, block: int, bitmap: Array, packed: Array) -> None:
     """Copy the blocks whose bit is set, one behind another; elements have 2, 4 or 8 bytes."""
 
-def add_and_measure_blocks(
-    values: Array, added: Array, factor: float, block: int, norms: Array
-) -> None:
-    """Add `factor` times `added`; write the l2 norm of each block of the sum as `block_norms`."""
+def add_and_measure_blocks(values: Array, added: Array, block: int, norms: Array) -> None:
+    """Add to the values, and write the l2 norm of each block of the sum, as `block_norms` does."""
 
 def average_marked(
     bitmaps: list[Array], values: list[Array], count: int, block: int, bitmap: Array, means: Array

@@ -98,7 +98,11 @@ class Compressor(ABC):
         return self.code(x, draws)
 
     def code_of_difference(self, x: NDArray[Any], y: NDArray[Any], draws: Draws) -> Any:
-        """As `code_of_sum`, with `y` taken off `x`."""
+        """The code of x - y, shapes and dtypes as in `code_of_sum`.
+
+        Raises CompressError as `encode` does; `x` is the difference then, and may be otherwise.
+        Overridden where that takes fewer passes.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             x -= y
         return self.code(x, draws)

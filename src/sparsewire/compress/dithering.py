@@ -17,7 +17,6 @@ from sparsewire.compress.draws import Draws
 from sparsewire.compress.entropy_code import decode_symbols, encode_symbols
 from sparsewire.compress.levels import Leveled, Levels
 from sparsewire.compress.message import Reader, value_bytes
-from sparsewire.compress.vectors import check_finite
 from sparsewire.errors import CompressError
 from sparsewire.moved import renamed
 
@@ -28,8 +27,8 @@ class NormScaled(Leveled):
     """Each element becomes the norm of its block, times its sign, times one of `levels` fractions.
 
     The norm is `power`, 1 to inf, of blocks of `block` elements, of the whole vector where that is
-    None. Levels are drawn so that the mean is kept; `_dither` is the kernel that does it, and
-    `_follow` the one that makes DIANA's step.
+    None. Levels are drawn so that the mean is kept; `_dither` is the kernel that does it,
+    `_dither_difference` does it of a difference, and `_follow` makes DIANA's step.
 
     A norm below the smallest normal number is raised to a multiple of the smallest number of all
     that makes every level one: what is between two numbers would be rounded, and the mean not kept.
@@ -37,6 +36,7 @@ class NormScaled(Leveled):
     """
 
     _dither: ClassVar[Callable[..., None]]
+    _dither_difference: ClassVar[Callable[..., bool]]
     _follow: ClassVar[Callable[..., None]]
 
     def __init__(
@@ -56,21 +56,20 @@ class NormScaled(Leveled):
         self._alphabet = 2 * levels + 1
 
     def code_of_difference(self, x: NDArray[Any], y: NDArray[Any], draws: Draws) -> Levels:
-        if self.power != 2:
-            return super().code_of_difference(x, y, draws)  # type: ignore[no-any-return]
-        norms = self.blocks.norms_of_sum(x, y, -1.0)
-        # A block with what is not finite has no finite norm.
-        if first_not_finite(norms) < norms.size:
-            check_finite(x, x)
-        return self._drawn(x, norms, draws)
+        if self.power == 2:
+            before = draws.place()
+            norms, symbols = np.empty(self.blocks.count, x.dtype), np.empty(x.size, np.uint8)
+            settings = self.blocks.size, self.levels, draws.key()
+            if self._dither_difference(x, y, *settings, norms, symbols):
+                return Levels(norms, symbols)
+            draws.return_to(before)
+        return super().code_of_difference(x, y, draws)  # type: ignore[no-any-return]
 
     def draw(self, x: NDArray[Any], draws: Draws) -> Levels:
-        return self._drawn(x, self.blocks.norms(x, self.power), draws)
-
-    def _drawn(self, x: NDArray[Any], norms: NDArray[Any], draws: Draws) -> Levels:
-        if first_not_finite(norms) < norms.size:
+        scales = self.blocks.norms(x, self.power)
+        if first_not_finite(scales) < scales.size:
             raise CompressError(f"the norm of the vector is too large for {self.dtype}")
-        scales = self._raised(norms)
+        scales = self._raised(scales)
         symbols = np.empty(self.dimension, np.uint8)
         self._dither(x, self.blocks.size, scales, self.levels, draws.key(), symbols)
         return Levels(scales, symbols)
@@ -141,6 +140,7 @@ class Dithering(NormScaled):
     """
 
     _dither = staticmethod(_core.dither)
+    _dither_difference = staticmethod(_core.dither_difference)
     _follow = staticmethod(_core.follow_levels)
     _undither = staticmethod(_core.undither)
 
@@ -202,6 +202,7 @@ class NaturalDithering(NormScaled):
     """
 
     _dither = staticmethod(_core.natural_dither)
+    _dither_difference = staticmethod(_core.natural_dither_difference)
     _follow = staticmethod(_core.follow_natural_levels)
     _undither = staticmethod(_core.natural_undither)
 

@@ -112,10 +112,10 @@ class Blocks:
         _core.block_norms(x, self.size, power, norms)
         return norms
 
-    def norms_of_sum(self, x: NDArray[Any], y: NDArray[Any], factor: float = 1.0) -> NDArray[Any]:
-        """Add `factor` times `y` to `x`; the l2 norms of the blocks of `x` then, as `norms`."""
+    def norms_of_sum(self, x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+        """Add `y` to `x`; the l2 norms of the blocks of `x` then, as `norms` gives them."""
         norms = np.empty(self.count, x.dtype)
-        _core.add_and_measure_blocks(x, y, factor, self.size, norms)
+        _core.add_and_measure_blocks(x, y, self.size, norms)
         return norms
 
     def means(self, x: NDArray[Any]) -> NDArray[Any]:

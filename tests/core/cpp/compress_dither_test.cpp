@@ -32,7 +32,7 @@ template <typename T>
 Symbols encode(const Dither<T>& dither, const ValuesOf<T>& values, std::size_t block,
                const ValuesOf<T>& norms, std::uint32_t levels, std::uint64_t key) {
   Symbols symbols(values.size());
-  dither.encode(values.data(), values.size(), block, norms.data(), levels, key, symbols.data());
+  dither.encode(values.data(), values.size(), block, norms.data(), levels, key, 0, symbols.data());
   return symbols;
 }
 

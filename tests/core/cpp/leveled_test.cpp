@@ -1,9 +1,11 @@
-// DIANA's step in one pass has the bits of its steps one after another.
+// DIANA's differences, and its step, have the same bits in one pass as in one for each of their
+// parts.
 #include "compress/leveled.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "kernels/kernels.hpp"
@@ -79,6 +81,49 @@ TEST_CASE_TEMPLATE("one pass makes the bits of many", T, float, double) {
       }
     }
   }
+}
+
+TEST_CASE_TEMPLATE("levels of a difference are those of what is made", T, float, double) {
+  Random random(2);
+  const auto& table = kernels().compress.of<T>();
+  for (const std::size_t count : {1u, 512u, 10000u, 140000u}) {
+    for (const std::size_t block : {1u, 7u, 512u, 1000u, 2048u}) {
+      CAPTURE(count);
+      CAPTURE(block);
+      const Cut cut{count, block};
+      const Values<T> x = random_values<T>(count, random), y = random_values<T>(count, random);
+      Values<T> made(count), scales(cut.blocks()), norms(cut.blocks());
+      std::vector<std::uint8_t> symbols(count), expected(count);
+      for (std::size_t i = 0; i < count; ++i) made[i] = x[i] - y[i];
+      table.norms(made.data(), count, block, 2, norms.data());
+      for (const auto levels_of : {table.dither, table.natural_dither}) {
+        levels_of(made.data(), count, block, norms.data(), kLevels, 42, 0, expected.data());
+        REQUIRE(difference_levels<T>({x.data(), y.data()}, cut, kLevels, 42, levels_of,
+                                     {scales.data(), symbols.data()}));
+        CHECK(scales == norms);
+        CHECK(symbols == expected);
+      }
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("norms that are not usual, and long blocks, are left to others", T, float,
+                   double) {
+  const auto& table = kernels().compress.of<T>();
+  const auto takes = [&](T value, std::size_t block) {
+    const Values<T> zeros(5000);
+    Values<T> x(zeros), scales(5000);
+    std::vector<std::uint8_t> symbols(x.size());
+    x[4999] = value;
+    return difference_levels<T>({x.data(), zeros.data()}, {x.size(), block}, kLevels, 1,
+                                table.dither, {scales.data(), symbols.data()});
+  };
+  CHECK(takes(0, 512));
+  CHECK(takes(1, 2048));
+  CHECK_FALSE(takes(1, 2049));
+  CHECK_FALSE(takes(std::numeric_limits<T>::denorm_min(), 512));
+  CHECK_FALSE(takes(std::numeric_limits<T>::infinity(), 512));
+  CHECK_FALSE(takes(std::numeric_limits<T>::quiet_NaN(), 512));
 }
 
 }  // namespace leveled_test
