@@ -1,10 +1,10 @@
 """Measures what compressing hooks cost beyond the backward pass, in plain copies of the gradient.
 
-python benchmarks/hook_cost.py [--elements 25000000] [--turns 9] [--parts] [--keep]
+python benchmarks/hook_cost.py [--elements 25000000] [--turns 9] [--parts] [--record]
 
 Two ranks of one host have a model of one vector, and in turn run its backward pass with a hook that
 does nothing, with each hook that compresses, and copy its gradient. All times are medians of rank
-0. With --parts, what the steps of a hook take by themselves is printed, too. With --keep, the
+0. With --parts, what the steps of a hook take by themselves is printed, too. With --record, the
 figures go into records/hook-cost.json.
 """
 
@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument("--elements", type=int, default=25_000_000)
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--parts", action="store_true", help="print what operators take, too")
-    parser.add_argument("--keep", action="store_true", help="write the record")
+    parser.add_argument("--record", action="store_true", help="write the record")
     given = parser.parse_args()
     os.environ.update(SETTINGS)
     if given.parts:
@@ -159,7 +159,7 @@ def main() -> None:
         turns = json.loads(Path(folder, "turns.json").read_text())
     for row, figures in figures_of(turns, given.elements).items():
         print(row, json.dumps(records.rounded(figures)))
-        if given.keep:
+        if given.record:
             records.keep("hook-cost", row, figures)
 
 

@@ -203,6 +203,7 @@ for model in $workloads; do
     measure "workload-training-100mbit+$model" $workload --link 100mbit --name "$model" --steps 3
 done
 program order-of-sums order_of_sums.py
+program hook-cost hook_cost.py --turns 21
 program advise advise_check.py --cases workloads --cases held-out --cases no-gain
 
 # Ranks that stop, strangers, memory and loads.
