@@ -114,10 +114,16 @@ def test_auto_leaves_nccl_out_where_ranks_share_a_device(ranks: Ranks) -> None:
     ranks.run(shared)
 
 
+def connect(group: dist.ProcessGroup) -> None:
+    """What fails next on one rank must not overtake this on another."""
+    dist.all_reduce(torch.ones(1), group=group)
+    dist.barrier()
+
+
 def fails_in_the_courier(mode: str) -> None:
     """Its first wait for the device fails, before it comes to the sample."""
     with gloo_for_nccl(), staged_group("cpu", mode, timeout=timedelta(seconds=5)) as group:
-        dist.all_reduce(torch.ones(1), group=group)
+        connect(group)
         broken = patch.object(LateEvent, "synchronize", side_effect=RuntimeError("misaligned"))
         tensors, fails = [torch.ones(SIZE), torch.ones(SIZE)], r"cannot stage .* misaligned"
         with broken, pytest.raises(sparsewire.Error, match=fails):
@@ -135,7 +141,7 @@ def test_a_choice_whose_call_fails_before_the_sample(ranks: Ranks, mode: str) ->
 def undecided(mode: str) -> None:
     """The call that is to sample fails before it does; those behind it want its choice."""
     with gloo_for_nccl(), staged_group("cpu", mode) as group:
-        dist.all_reduce(torch.ones(1), group=group)
+        connect(group)
         broken = patch.object(double(), "current", side_effect=MemoryError("no stream"))
         with broken, pytest.raises(MemoryError):
             dist.all_reduce(torch.ones(SIZE), group=group)

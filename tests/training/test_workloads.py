@@ -92,11 +92,15 @@ def test_workloads_run_over_each_method(mode: str, names: list[str], tmp_path: P
 
 @pytest.mark.timeout(180)
 def test_sparse_gradients_of_tables(tmp_path: Path) -> None:
-    for mode in ("training", "gradients"):
+    # Of what is replayed, the methods for tables alone are new here.
+    every, tables = "gloo,sparsewire,gloo-sparse,sparsewire-sparse", "gloo-sparse,sparsewire-sparse"
+    for mode, names, methods in (
+        ("training", "lstm,vgg19", every),
+        ("gradients", "lstm", tables),
+    ):
         outcome = workload(
-            *("--name", "lstm,vgg19", "--ranks", RANKS, "--size", "tiny", "--steps", STEPS),
-            *("--method", "gloo,sparsewire,gloo-sparse,sparsewire-sparse", "--mode", mode),
-            *("--json", tmp_path / f"{mode}.json"),
+            *("--name", names, "--ranks", RANKS, "--size", "tiny", "--steps", STEPS),
+            *("--method", methods, "--mode", mode, "--json", tmp_path / f"{mode}.json"),
         )
         assert outcome.exit_code == 0, outcome.output
     found = json.loads((tmp_path / "training.json").read_text())["workloads"]
