@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 import torch
+from simulated import SimulatedGroup
 from torch import Tensor
 
 from sparsewire.compress import Compressor, Draws, parse
+from sparsewire.compress.message import Reader
+from sparsewire.torch.hooks import DianaState, ErrorFeedbackState
 from sparsewire.torch.hooks.means import DenseMean, LevelsMean, MarkedMean, Scratch, mean_of
-from sparsewire.torch.hooks.sent import Coded, Exact, Sent
+from sparsewire.torch.hooks.sent import Coded, Exact, Record, Sent
 
 ELEMENTS = 3000
 RANKS = 3
@@ -24,6 +29,31 @@ def sent_by_ranks(operator: Compressor, scale: float = 1.0) -> list[Sent]:
     draws = [Draws(0, rank, "x") for rank in range(RANKS)]
     codes = [operator.code(vector(rank, scale), each) for rank, each in enumerate(draws)]
     return [Coded(operator, code) for code in codes]
+
+
+@pytest.mark.parametrize("make", [ErrorFeedbackState, DianaState])
+@pytest.mark.parametrize(
+    "name", ["block-top-k:0.1:16", "span-top-k:4:16", "rounded:4:4+span-top-k:4:16", "qsgd:7"]
+)
+def test_operators_of_float64_take_what_those_of_float32_do(make: Any, name: str) -> None:
+    if make is DianaState and parse(name, ELEMENTS).is_biased:
+        pytest.skip("DIANA takes unbiased operators only")
+    parameter, group = torch.zeros(ELEMENTS), cast(Any, SimulatedGroup(0, 1))
+    results = []
+    for dtype in (np.float32, np.float64):
+        state = make(group, lambda size, dtype=dtype: parse(name, size, dtype))
+        state.min_elements = 0
+        for step in range(3):
+            gradient = vector(step)
+            sent = state.encode(parameter, gradient)
+            record = Record.read(Reader(sent.record().encode()))
+            assert not record.is_exact
+            state.settle(parameter, gradient, sent, [record])
+        results.append(gradient)
+    # Random choices of different bits are close where what is added is nearly the same.
+    is_random = name == "qsgd:7"
+    assert torch.allclose(*results, rtol=1e-5, atol=1e-6) or is_random
+    assert torch.isfinite(results[1]).all()
 
 
 def steps(mean: DenseMean | MarkedMean) -> list[Tensor]:

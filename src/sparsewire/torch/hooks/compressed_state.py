@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -87,13 +88,12 @@ class CompressedState(ABC):
     def turn(self, parameter: Tensor, gradient: Tensor) -> None:
         """Turn a gradient, in place, into what is compressed."""
 
+    @abstractmethod
     def code(self, operator: Compressor, parameter: Tensor, gradient: Tensor) -> Any:
-        """The same; the code of that. Overridden where that takes less than two passes.
+        """The same; the code of that, by an operator of float32.
 
         Raises CompressError, after that, where the operator cannot express it.
         """
-        self.turn(parameter, gradient)
-        return operator.code(gradient, self.draws_of(parameter))
 
     @abstractmethod
     def estimate(self, parameter: Tensor, mean: GradientMean, gradient: Tensor) -> None:
@@ -239,12 +239,18 @@ class CompressedState(ABC):
         draws = self.draws_of(parameter)
         before = draws.place()
         try:
-            return Coded(operator, self.code(operator, parameter, gradient), is_idle)
+            return Coded(operator, self._code(operator, parameter, gradient), is_idle)
         except CompressError:
             # Not finite: all ranks must see it, as without compression. Or too large for the code.
             # Operators differ in how much they have drawn before they find out.
             draws.return_to(before)
             return Exact(gradient.numpy(), is_idle)
+
+    def _code(self, operator: Compressor, parameter: Tensor, gradient: Tensor) -> Any:
+        if operator.dtype == np.float32:
+            return self.code(operator, parameter, gradient)
+        self.turn(parameter, gradient)
+        return operator.code(gradient, self.draws_of(parameter))
 
     def settle(
         self,

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from sparsewire._core import feed_marked_back, first_not_finite
+from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.dithering import NormScaled
 from sparsewire.compress.levels import Levels
 from sparsewire.compress.marks import Marked
@@ -134,7 +135,7 @@ def mean_of(
 
     Raises CompressError where that is not finite of a code.
     """
-    if all(isinstance(each, Coded) and isinstance(each.operator, NormScaled) for each in sent):
+    if all(isinstance(each, Coded) and _has_levels(each.operator) for each in sent):
         return LevelsMean(cast(Sequence[Coded], sent), rank, elements, scratch)
     marked: list[Marked] = []
     for each in sent:
@@ -143,6 +144,10 @@ def mean_of(
             return DenseMean(sent, sent[rank], elements, scratch)
         marked.append(part)
     return MarkedMean(marked, marked[rank])
+
+
+def _has_levels(operator: Compressor) -> bool:
+    return isinstance(operator, NormScaled) and operator.dtype == np.float32
 
 
 def _add(marked: Marked, vector: torch.Tensor, rate: float) -> None:
