@@ -146,6 +146,8 @@ class Grouping {
 
   // Null where that would be longer than what `model` says, or than `limit`.
   std::byte* write(const Model& model, std::size_t limit, std::byte* out) const {
+    // A pattern of several symbols may make one group, of which there is no rANS code.
+    if (*std::max_element(counts_.begin(), counts_.end()) == size_) return nullptr;
     const Model grouped(counts_, size_);
     if (grouped.size() > model.size() + model.size() / kGroupedMore) return nullptr;
     out = write_byte(range_.first, write_byte(Form::grouped, out));

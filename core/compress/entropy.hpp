@@ -18,7 +18,7 @@ namespace sparsewire {
 //   4, wide: like 2, of many states;
 //   5, grouped: the least symbol, how many from it on less 1, and a block of groups of symbols
 //      (compress/symbol_groups.hpp).
-// Sparse is for less than one other symbol in 256; packed is for what would not be shorter coded;
+// Sparse is for at most one other symbol in 256; packed is for what would not be shorter coded;
 // grouped, which takes fewer steps, for many symbols whose code it makes hardly longer.
 // Equal symbols make equal bytes on every machine.
 inline constexpr std::size_t kEntropyBlock = std::size_t{1} << 20;

@@ -42,6 +42,7 @@ bool difference_levels(const Difference<T>& difference, const Cut& cut, std::uin
   const VectorKernels<T>& loops = kernels().compress.of<T>();
   bool all_usual = true;
   for_each_piece(cut, [&](std::size_t first, std::size_t length, std::size_t block, std::size_t) {
+    if (!all_usual) return;
     T values[kPieceOfLevels];
     T* const norms = room.scales + block;
     for (std::size_t i = 0; i < length; ++i) {
@@ -49,7 +50,7 @@ bool difference_levels(const Difference<T>& difference, const Cut& cut, std::uin
     }
     loops.norms(values, length, cut.block, 2, norms);
     const Cut piece{length, cut.block};
-    all_usual = all_usual && std::all_of(norms, norms + piece.blocks(), is_usual<T>);
+    all_usual = std::all_of(norms, norms + piece.blocks(), is_usual<T>);
     if (!all_usual) return;
     levels_of(values, length, cut.block, norms, levels, key, first, room.symbols + first);
   });

@@ -21,6 +21,8 @@ from sparsewire.errors import CompressError
 from sparsewire.moved import renamed
 
 LARGEST_LEVELS = 127
+_LONGEST_BLOCK = 2048
+"""Of what `_core` makes levels of differences of, in one pass."""
 
 
 class NormScaled(Leveled):
@@ -56,7 +58,7 @@ class NormScaled(Leveled):
         self._alphabet = 2 * levels + 1
 
     def code_of_difference(self, x: NDArray[Any], y: NDArray[Any], draws: Draws) -> Levels:
-        if self.power == 2:
+        if self.power == 2 and self.blocks.size <= _LONGEST_BLOCK:
             before = draws.place()
             norms, symbols = np.empty(self.blocks.count, x.dtype), np.empty(x.size, np.uint8)
             settings = self.blocks.size, self.levels, draws.key()

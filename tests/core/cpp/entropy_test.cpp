@@ -174,6 +174,28 @@ TEST_CASE("many symbols of a narrow range are coded in groups, in whatever alpha
   }
 }
 
+TEST_CASE("patterns come back, also where all groups are equal and symbols are not") {
+  for (const std::size_t alphabet : {2u, 3u, 5u, 9u, 15u, 17u, 33u, 256u}) {
+    for (const std::size_t range : {2u, 3u, 4u, 5u, 6u, 15u}) {
+      if (range > alphabet) continue;
+      for (const std::size_t period : {1u, 2u, 3u, 4u, 5u, 8u, 15u}) {
+        for (const std::size_t length : {32768u, 40000u, 120000u}) {
+          Symbols symbols(length);
+          for (std::size_t i = 0; i < length; ++i) {
+            symbols[i] = static_cast<std::uint8_t>(i % period * (range - 1) / period);
+          }
+          CAPTURE(alphabet);
+          CAPTURE(range);
+          CAPTURE(period);
+          Symbols decoded(length);
+          CHECK(decodes(encode(symbols, alphabet), alphabet, decoded));
+          CHECK(decoded == symbols);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("what does not compress takes the bits of its alphabet") {
   const Symbols symbols = draw(std::vector<double>(16, 1.0), 100001, 5);
   CHECK(encode(symbols, 16).size() <= 1 + 50001);

@@ -90,9 +90,10 @@ class CompressedState(ABC):
 
     @abstractmethod
     def code(self, operator: Compressor, parameter: Tensor, gradient: Tensor) -> Any:
-        """The same; the code of that, by an operator of float32.
+        """The code, by an operator of float32, of what `turn` makes of a gradient.
 
-        Raises CompressError, after that, where the operator cannot express it.
+        Raises CompressError where the operator cannot express it; the gradient is turned then, and
+        may be otherwise.
         """
 
     @abstractmethod
@@ -227,7 +228,7 @@ class CompressedState(ABC):
             reader.end()
 
     def encode(self, parameter: Tensor, gradient: Tensor) -> Sent:
-        """What this rank sends of a gradient, which becomes what was compressed."""
+        """What this rank sends of a gradient, which may become what was compressed."""
         if not self.is_compressed(parameter):
             return Exact(gradient.numpy())
         self.place(parameter, gradient.device)
