@@ -9,6 +9,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ from support import run_ranks, serving
 
 import sparsewire
 from sparsewire.cli.live import Screenful
-from sparsewire.cli.top_views import Row, held_up, prometheus_text, rows_of, tables, unheard
+from sparsewire.cli.top_views import HELP, Row, held_up, prometheus_text, rows_of, tables, unheard
 from sparsewire.errors import ProtocolError
 from sparsewire.experiment.report import report_console
 from sparsewire.meeting import connect
@@ -352,6 +354,13 @@ def test_what_does_not_fit_the_screen_leaves_the_findings_in_sight(height: int) 
         assert len(shown) - len(left_out) + sum(left_out) >= 40 + 40 + 2
 
 
+def test_findings_take_the_room_that_tables_leave() -> None:
+    silent = {f"aggregator {number}": 5.0 for number in range(17)}
+    shown = on_a_screen(24, row_of(0, operations=[], silent=silent))
+    assert sum("gives no sign of life" in line for line in shown) == 17
+    assert not [line for line in shown if "do not fit" in line]
+
+
 def test_what_fits_the_screen_is_shown_whole() -> None:
     shown = on_a_screen(24, row_of(0), row_of(1023))
     assert [line.split()[0] for line in shown[-4:-2]] == ["0/1024", "1023/1024"]
@@ -424,12 +433,19 @@ def test_the_key_q_ends_it_and_gives_the_terminal_back(tmp_path: Path, lines: in
     assert b"q ends this" not in left
 
 
+def is_stopped(pid: int) -> bool:
+    """A signal takes effect once one of the threads is scheduled, which may take a while."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return all("State:\tT" in (task / "status").read_text() for task in tasks)
+
+
 @pytest.mark.chaos
 def test_process_that_is_stopped_is_shown_as_such(tmp_path: Path) -> None:
     with waiting_ranks(tmp_path) as ours:
         victim = both_waiting(ours)[1].pid
         os.kill(victim, signal.SIGSTOP)
         try:
+            until(lambda: is_stopped(victim))
             seen = {process.pid: process for process in look(limit=1.0)}
         finally:
             os.kill(victim, signal.SIGCONT)
@@ -490,6 +506,44 @@ def test_processes_are_seen_while_they_have_communicators() -> None:
 def test_what_is_no_status_is_refused(document: bytes) -> None:
     with pytest.raises(ProtocolError):
         ProcessStatus.decode(document)
+
+
+def told_by(**changes: Any) -> bytes:
+    """The document of a process whose communicator tells other things."""
+    counted = (*HELP, "datagram_bytes_sent", "datagram_bytes_received")
+    told = {**row_of(0).status, "number": 0, "totals": dict.fromkeys(counted, 1), "memory": {}}
+    process = ProcessStatus(1, "train.py", 1.0, ({**told, **changes},), first=Member("a", 0, 2))
+    return process.encode()
+
+
+def test_documents_are_what_their_readers_take_them_for() -> None:
+    process = ProcessStatus.decode(told_by())
+    assert rows_of([process], [process])[0].place == (0, 1024)
+    for changes in (
+        {"rank": "x"}, {"rank": [1]}, {"number": []}, {"group": 7}, {"totals": {}}, {"silent": 3},
+        {"silent": {"3": "x"}}, {"operations": [3]}, {"operations": [{"waits_for": 3}]},
+    ):  # fmt: skip
+        with pytest.raises(ProtocolError):
+            ProcessStatus.decode(told_by(**changes))
+
+
+def test_what_processes_tell_moves_no_cursor_and_is_no_markup() -> None:
+    hostile = {"failure": "\x1b]0;T\x07[/x] bad", "silent": {"\x1b[31mX\nrank 9": 2.0}}
+    (row,) = rows_of([ProcessStatus.decode(told_by(**hostile))])
+    text = shown(replace(row, program="[/x]"), width=120)
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "[/x] bad" in text
+    assert "[/x]: ?[31mX?rank 9 gives no sign of life (2 s)" in text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names in the abstract namespace")
+@pytest.mark.parametrize("name", [b"\0sparsewire-\xff", b"\0sparsewire\n1 2 3 zz 5 6 7 8"])
+def test_names_of_others_hide_nobody(name: bytes) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(name + str(os.getpid()).encode())
+        other.listen()
+        look(0.1)
 
 
 def test_nobody_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

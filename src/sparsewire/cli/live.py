@@ -40,7 +40,7 @@ class Frame:
 @dataclass(frozen=True)
 class Screenful:
     """A frame that fits the screen: where it is too small, the findings stay in sight, on half of
-    it at most, and so does the hint below them.
+    it at least if they need so much, and so does the hint below them.
     """
 
     frame: Frame
@@ -55,8 +55,9 @@ class Screenful:
 
         below = lines(Text(self.hint, "dim"))
         room = options.max_height - len(below)
-        found = _fitted(lines(self.frame.findings), room // 2, lines)
-        shown = _fitted(lines(self.frame.tables), room - len(found), lines)
+        tables = lines(self.frame.tables)
+        found = _fitted(lines(self.frame.findings), max(room // 2, room - len(tables)), lines)
+        shown = _fitted(tables, room - len(found), lines)
         yield SegmentLines([*shown, *found, *below], new_lines=True)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rich.box import SIMPLE
 from rich.console import Console, RenderableType
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -113,9 +114,10 @@ def table(
     title: str | None = None,
     stands_out: Callable[[Row], bool] = lambda row: False,
 ) -> Table:
-    """A line for each row; those that stand out are yellow."""
+    """A line for each row; those that stand out are yellow. Nothing in it is markup."""
+    plain = title and escape(title)
     shown = Table(
-        title=title, title_justify="left", box=SIMPLE, pad_edge=False, collapse_padding=True
+        title=plain, title_justify="left", box=SIMPLE, pad_edge=False, collapse_padding=True
     )
     for column in columns:
         if column.is_text:
@@ -123,7 +125,7 @@ def table(
         else:
             shown.add_column(column.head, justify="right", no_wrap=True)
     for row in rows:
-        cells = (column.cell(row) for column in columns)
+        cells = (escape(column.cell(row)) for column in columns)
         shown.add_row(*cells, style="yellow" if stands_out(row) else None)
     return shown
 

@@ -77,19 +77,50 @@ class ProcessStatus:
     def decode(cls, document: bytes) -> ProcessStatus:
         """Raises ProtocolError for what `encode` has not made."""
         try:
-            told = json.loads(document)
+            told = _printable(json.loads(document))
             groups = tuple(told["communicators"])
             told |= {"communicators": groups, "first": Member(*told["first"])}
             status = cls(**told)
-            numbers = status.pid, status.first.rank, status.first.world_size
-            names = status.program, status.first.group, *(each["group"] for each in groups)
-            if not (all(type(n) is int for n in numbers) and all(n.isprintable() for n in names)):
-                raise ValueError
+            _check(status.first._asdict(), {"group": str, "rank": int, "world_size": int})
+            _check(asdict(status), {"pid": int, "program": str, "seconds": float})
             for each in groups:
-                _ = each["number"], each["rank"], each["world_size"], each["totals"].items()
+                _check(each, _COMMUNICATOR)
+                _check(each["totals"], dict.fromkeys(_TOTALS, int))
+                _check({**each["silent"]}, dict.fromkeys(each["silent"], float))
+                for operation in each["operations"]:
+                    _check(operation, {"waits_for": list})
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise ProtocolError("a process told what no status is") from None
         return status
+
+
+_COMMUNICATOR = {
+    **dict.fromkeys(("number", "rank", "world_size", "in_flight"), int),
+    **{"group": str, "operations": list, "totals": dict, "silent": dict, "memory": dict},
+}
+_TOTALS = (
+    *("operations", "bytes_sent", "bytes_received", "datagram_bytes_sent"),
+    *("datagram_bytes_received", "elements", "elements_sent"),
+)
+
+
+def _check(told: dict[str, Any], types: dict[str, type]) -> None:
+    """Raises KeyError or TypeError where what is read of a document is not of these types."""
+    for name, wanted in types.items():
+        found = type(told[name])
+        if found is not wanted and (wanted, found) != (float, int):
+            raise TypeError(name)
+
+
+def _printable(told: Any) -> Any:
+    """A document without what would move a terminal's cursor, or change its colours."""
+    if isinstance(told, str):
+        return "".join(each if each.isprintable() else "?" for each in told)
+    if isinstance(told, list):
+        return [_printable(each) for each in told]
+    if isinstance(told, dict):
+        return {_printable(name): _printable(each) for name, each in told.items()}
+    return told
 
 
 class Shown:
@@ -229,14 +260,21 @@ def look(limit: float = _PATIENCE_S) -> list[ProcessStatus]:
 
 def _windows() -> Iterator[tuple[str, ProcessStatus]]:
     """Names of windows that are open here, and what is known of processes that say no more."""
-    for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
+    # Names are whatever their owners like: bytes that are no text, and ends of lines.
+    for line in Path("/proc/net/unix").read_text(errors="replace").split("\n")[1:]:
         fields = line.split(maxsplit=7)
-        is_listening = len(fields) == 8 and int(fields[3], 16) & _LISTENING
-        named = is_listening and _NAME.fullmatch(fields[7])
-        if named:
+        named = len(fields) == 8 and _NAME.fullmatch(fields[7])
+        if named and _is_listening(fields[3]):
             first = Member(named["group"], int(named["rank"]), int(named["size"]))
             status = ProcessStatus(int(named["pid"]), named["program"], 0.0, (), False, first)
             yield named["name"], status
+
+
+def _is_listening(flags: str) -> bool:
+    try:
+        return bool(int(flags, 16) & _LISTENING)
+    except ValueError:
+        return False
 
 
 def _knock(name: str) -> Iterator[socket.socket]:

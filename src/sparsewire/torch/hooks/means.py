@@ -133,7 +133,7 @@ def mean_of(
 ) -> DenseMean | MarkedMean:
     """The mean of what the ranks sent, added in rank order; `rank` is this one.
 
-    Raises CompressError where that is not finite of a code, or has the mean raise it in `is_finite`.
+    Raises CompressError where that is not finite of a code, or `is_finite` of the mean does.
     """
     if all(isinstance(each, Coded) and _has_levels(each.operator) for each in sent):
         return LevelsMean(cast(Sequence[Coded], sent), rank, elements, scratch)
