@@ -429,23 +429,25 @@ void Lane::on_news(PeerChannel& channel, const proto::Pulse::News& news) {
   lose(channel, error);
 }
 
+// Groups take the cause down before the peer can see the connection close: it would tell all ranks,
+// this one as well, that this rank is lost, and the cause would come second.
 void Lane::lose(PeerChannel& channel, const Error& error) {
   if (channel.dial() == Dial::lost) return channel.connection.close();
   const bool is_told = error.code == ErrorCode::protocol && !may_go(channel);
   note_lost(channel);
-  is_told ? channel.connection.ignore_input() : channel.connection.close();
   for (const auto& [number, group] : groups_) {
     if (group->has(channel)) group->on_lost(channel, error);
   }
+  is_told ? channel.connection.ignore_input() : channel.connection.close();
 }
 
 void Lane::lose_untold(PeerChannel& channel) noexcept {
-  channel.connection.close();
-  if (channel.dial() == Dial::lost) return;
+  if (channel.dial() == Dial::lost) return channel.connection.close();
   note_lost(channel);
   for (const auto& [number, group] : groups_) {
     if (group->has(channel)) group->on_lost_untold(channel);
   }
+  channel.connection.close();
 }
 
 void Lane::note_lost(PeerChannel& channel) noexcept {

@@ -4,6 +4,7 @@
 
 #include "allocations.hpp"
 #include "mesh_cluster.hpp"
+#include "sockets.hpp"
 #include "state_tables.hpp"
 
 namespace comm_mesh_test {
@@ -457,6 +458,45 @@ TEST_CASE("a group that comes after a connection was lost fails at once") {
     check_failed(outcome(second[rank]->submit(arguments_of(collective, rank))),
                  ErrorCode::peer_lost, static_cast<Rank>(1 - rank));
   }
+}
+
+// The peer tells all ranks that this one is lost as soon as it sees its connection close.
+TEST_CASE("a lane says why a peer is lost before the peer can see it") {
+  struct Listener final : comm::LaneListener, comm::LaneHost {
+    explicit Listener(int peer) : peer(peer) {}
+    void operation_left(std::uint64_t) override {}
+    void operation_failed(std::uint64_t, Error) override {}
+    void operation_chosen(std::uint64_t, proto::Route, const Order&) override {}
+    void peer_silent(const comm::Silence&) override {}
+    void datagrams_troubled(const std::string&) override {}
+    void on_asked(std::uint32_t) override {}
+    void broken(Error) override {
+      std::byte byte{};
+      has_peer_seen_it = ::recv(peer, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
+      is_told.set_value();
+    }
+    const int peer;
+    std::atomic<bool> has_peer_seen_it = true;
+    std::promise<void> is_told;
+  };
+  SocketPair pair = connected_pair();
+  make_non_blocking(pair.a);
+  Listener listener(pair.b.fd());
+  std::array<int, 2> sockets{-1, pair.a.release()};
+  comm::Lane lane({.peers = 2}, 0, sockets, listener);
+  const auto group = std::make_shared<comm::LaneGroup>(
+      comm::LanePlace{
+          .topology = {.world_size = 2, .owners = 2}, .lane = 0, .rank = 0, .dedicated = false},
+      7, std::vector<std::uint32_t>{0, 1}, lane, listener);
+  lane.join(group);
+  lane.start();
+  REQUIRE(::shutdown(pair.b.fd(), SHUT_WR) == 0);
+  listener.is_told.get_future().wait();
+  CHECK_FALSE(listener.has_peer_seen_it);
+  group->leave(0, std::chrono::milliseconds{0});
+  group->await_end();
+  lane.stop();
+  lane.await_end();
 }
 
 }  // namespace comm_mesh_test
