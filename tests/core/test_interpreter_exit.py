@@ -66,12 +66,17 @@ def start_rank(rank: int, variant: str, directory: Path) -> subprocess.Popen[str
     )
 
 
+def complaints(logged: str) -> list[str]:
+    """All but the word that a rank starts slowly, which it may do on a busy machine."""
+    return [line for line in logged.splitlines() if " of 2 waits for rank " not in line]
+
+
 def check_ends_well(variant: str, directory: Path) -> None:
     ranks = [start_rank(rank, variant, directory) for rank in range(2)]
     try:
         for rank in ranks:
-            said, complained = rank.communicate(timeout=60)
-            assert (rank.returncode, said, complained) == (0, "the end\n", "")
+            said, logged = rank.communicate(timeout=60)
+            assert (rank.returncode, said, complaints(logged)) == (0, "the end\n", [])
     finally:
         for rank in ranks:
             rank.kill()
