@@ -7,8 +7,8 @@ python benchmarks/tables.py --pending         # what the pages ask for and no re
 
 A figure in a text has its source behind it, in a comment that no reader of the page sees:
 `32.8x<!--is RECORD ROW VALUE-->`. A row of a table has one for its last cells, in the last of them:
-`<!--row RECORD ROW VALUE - VALUE-->`, where "-" stands for a cell that was not measured, such as a
-target. Between `<!--table RECORD-->` and `<!--end-->` stands all of a record. `*Intel Xeon,
+`<!--row RECORD ROW VALUE - PART:VALUE-->`, where "-" stands for a cell that was not measured, such
+as a target, and PART:VALUE is the value of the row ROW/PART. Between `<!--table RECORD-->` and `<!--end-->` stands all of a record. `*Intel Xeon,
 avx512*<!--cpu RECORD-->` is the processor that a record was measured on. In place of a figure that
 was not measured yet stand the words "not yet": --write puts it there as soon as a record holds it.
 Whatever else looks measured must be in quoted.txt, which says whose figure it is.
@@ -125,7 +125,7 @@ class Page:
         cells = line.split("|")
         for place, name in enumerate(names, len(cells) - 1 - len(names)):
             if name != "-":
-                cells[place] = self._cell(cells[place], found["record"], found["row"], name)
+                cells[place] = self._cell(cells[place], *source_of(found["record"], found["row"], name))
         return "|".join(cells)
 
     def _cell(self, cell: str, record: str, row: str, name: str) -> str:
@@ -156,6 +156,12 @@ class Page:
         unit, number = next(form for end, form in FIRST.items() if source.endswith(end))
         text = written_as(value / scale(source, unit.strip()), number) if unit else f"{value:,}"
         return f"+{text}{unit}" if source.endswith("loss_share") and value > 0 else text + unit
+
+
+def source_of(record: str, row: str, name: str) -> tuple[str, str, str]:
+    """Record, row and value of a cell of a table's row."""
+    part, _, value = name.rpartition(":")
+    return record, f"{row}/{part}" if part else row, value
 
 
 def whole(figures: dict[str, dict[str, Any]]) -> str:

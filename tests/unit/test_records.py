@@ -61,7 +61,11 @@ def sources(page: Path) -> set[str]:
     """RECORD ROW VALUE of each figure that the page has of a record."""
     text = page.read_text()
     rows = tables.IN_ROW.findall(text)
-    in_rows = {f"{record} {row} {name}" for record, row, names in rows for name in names.split()}
+    in_rows = {
+        " ".join(tables.source_of(record, row, name))
+        for record, row, names in rows
+        for name in names.split()
+    }
     in_text = {found["source"] for found in tables.IN_TEXT.finditer(text)}
     return {source for source in in_rows | in_text if not source.endswith(" -")}
 
