@@ -8,10 +8,11 @@ python benchmarks/tables.py --pending         # what the pages ask for and no re
 A figure in a text has its source behind it, in a comment that no reader of the page sees:
 `32.8x<!--is RECORD ROW VALUE-->`. A row of a table has one for its last cells, in the last of them:
 `<!--row RECORD ROW VALUE - PART:VALUE-->`, where "-" stands for a cell that was not measured, such
-as a target, and PART:VALUE is the value of the row ROW/PART. Between `<!--table RECORD-->` and `<!--end-->` stands all of a record. `*Intel Xeon,
-avx512*<!--cpu RECORD-->` is the processor that a record was measured on. In place of a figure that
-was not measured yet stand the words "not yet": --write puts it there as soon as a record holds it.
-Whatever else looks measured must be in quoted.txt, which says whose figure it is.
+as a target, and PART:VALUE is the value of the row ROW/PART. Between `<!--table RECORD-->` and
+`<!--end-->` stands all of a record. `*Intel Xeon, avx512*<!--cpu RECORD-->` is the processor that a
+record was measured on. In place of a figure that was not measured yet stand the words "not yet":
+--write puts it there as soon as a record holds it. Whatever else looks measured must be in
+quoted.txt, which says whose figure it is.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ class Page:
         cells = line.split("|")
         for place, name in enumerate(names, len(cells) - 1 - len(names)):
             if name != "-":
-                cells[place] = self._cell(cells[place], *source_of(found["record"], found["row"], name))
+                source = source_of(found["record"], found["row"], name)
+                cells[place] = self._cell(cells[place], *source)
         return "|".join(cells)
 
     def _cell(self, cell: str, record: str, row: str, name: str) -> str:
