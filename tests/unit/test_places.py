@@ -213,7 +213,17 @@ def test_a_rank_finds_out_that_it_is_not_rank_0() -> None:
 
 
 def test_what_listens_and_says_nothing_is_not_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As web servers do, which wait for the end of a line."""
+    """As web servers do, which wait for the end of a line: here nobody ever takes the call."""
+    monkeypatch.setattr(mesh, "_ATTEMPT_MAX_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        (error,) = meet(at(door.getsockname()[1]), [1], 2, limit=60)
+    assert isinstance(error, ProtocolError)
+    assert "not rank 0 of a sparsewire job (somebody listens there, but" in str(error)
+    assert "MASTER_PORT" in str(error)
+
+
+def test_a_web_server_is_not_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers where a nonce has the end of a line in it, and waits for one otherwise."""
     monkeypatch.setattr(mesh, "_ATTEMPT_MAX_S", 0.2)
     server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -223,8 +233,7 @@ def test_what_listens_and_says_nothing_is_not_rank_0(monkeypatch: pytest.MonkeyP
         server.shutdown()
         server.server_close()
     assert isinstance(error, ProtocolError)
-    assert "not rank 0 of a sparsewire job (somebody listens there, but" in str(error)
-    assert "MASTER_PORT" in str(error)
+    assert "is not rank 0 of a sparsewire job" in str(error)
 
 
 def test_an_aggregator_at_the_port_is_not_rank_0() -> None:
