@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from compress_cases import BIASED, UNBIASED
 
-from sparsewire.compress import QSGD, Draws, RandK, parse
+from sparsewire.compress import Draws, RandK, parse
 
 X = np.random.default_rng(0).standard_normal(64)
 
@@ -78,15 +78,3 @@ def test_draws_return_to_where_they_were() -> None:
 def test_what_is_no_state_is_refused(state: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="state"):
         Draws.from_state(state)
-
-
-def test_former_names_still_lead_here_and_warn() -> None:
-    with pytest.warns(DeprecationWarning, match=r"Stream is now sparsewire\.compress\.Draws"):
-        from sparsewire.compress import Stream
-    assert Stream is Draws
-    x = np.ones(64)
-    with pytest.warns(DeprecationWarning, match="'stream' is now 'draws'"):
-        encoded = parse("rand-k:3", 64).encode(x, stream=Draws(1))
-    assert encoded == parse("rand-k:3", 64).encode(x, Draws(1))
-    with pytest.warns(DeprecationWarning, match="'bucket' is now 'span'"):
-        assert QSGD(64, 3, bucket=8).blocks.size == 8

@@ -160,12 +160,6 @@ def half_precision() -> None:
         assert model.module.weight.grad.eq(4).all()  # Twice the mean of 1, 2 and 3.
 
 
-def former_name() -> None:
-    with pytest.warns(DeprecationWarning, match="'bucket' is now 'span'"):
-        state = hooks.TopKState(k=2, bucket=8, precision=None)
-    assert state.operators.of(torch.zeros(64)).contraction == 2 / 8
-
-
 def unsupported() -> None:
     for settings in ({"k": 0}, {"k": 9, "span": 8}, {"span": 0}, {"precision": "int3"}):
         with pytest.raises(ValueError, match=next(iter(settings))):
@@ -182,7 +176,7 @@ def unsupported() -> None:
 
 @pytest.mark.parametrize(
     "task",
-    [sparse_gradients, same_on_both_backends, warm_up, half_precision, former_name, unsupported],
+    [sparse_gradients, same_on_both_backends, warm_up, half_precision, unsupported],
 )
 def test_settings(ranks: Ranks, task: Callable[[], None]) -> None:
     ranks.run(task)

@@ -1,7 +1,5 @@
 """Compression operators for distributed optimisation: what they send, and how much they lose."""
 
-from typing import Any
-
 from sparsewire.compress.composition import (
     Composition,
     KeptComposition,
@@ -26,7 +24,6 @@ from sparsewire.compress.registry import names, parse, usages
 from sparsewire.compress.seeded import Bernoulli, BlockRandomK, RandK, Unscaled
 from sparsewire.compress.sparsifier import Sparsifier
 from sparsewire.errors import CompressError
-from sparsewire.moved import warn_of
 
 __all__ = [
     "QSGD",
@@ -61,10 +58,3 @@ __all__ = [
     "parse",
     "usages",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Stream":
-        warn_of("sparsewire.compress.Stream", "sparsewire.compress.Draws")
-        return Draws
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

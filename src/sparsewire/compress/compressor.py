@@ -17,7 +17,6 @@ from sparsewire.compress.marks import Marked
 from sparsewire.compress.message import Reader, value_bytes
 from sparsewire.compress.vectors import add_scaled, as_kind_of, as_vector
 from sparsewire.errors import CompressError
-from sparsewire.moved import renamed
 
 Vector = TypeVar("Vector")
 
@@ -73,7 +72,6 @@ class Compressor(ABC):
         for part in self.parts:
             part.follow(parameters)
 
-    @renamed(stream="draws")
     def encode(self, x: Any, draws: Draws) -> bytes:
         """The message for `x`, an array or tensor of `dimension` elements: all that is sent.
 
@@ -82,7 +80,6 @@ class Compressor(ABC):
         """
         return self.pack(self.code(x, draws))
 
-    @renamed(stream="draws")
     def code(self, x: Any, draws: Draws) -> Any:
         """The code of `x`, which `pack` makes a message of; arguments and errors of `encode`."""
         return self.draw(as_vector(x, self.dimension, self.dtype), draws)
@@ -118,7 +115,6 @@ class Compressor(ABC):
         reader.end()
         return code
 
-    @renamed(stream="draws")
     def compress(self, x: Vector, draws: Draws) -> Vector:
         """C(x), of the kind, shape, dtype and device of `x`: what `decode(encode(x))` would give.
 

@@ -18,7 +18,6 @@ from sparsewire.compress.entropy_code import decode_symbols, encode_symbols
 from sparsewire.compress.levels import Leveled, Levels
 from sparsewire.compress.message import Reader, value_bytes
 from sparsewire.errors import CompressError
-from sparsewire.moved import renamed
 
 LARGEST_LEVELS = 127
 _LONGEST_BLOCK = 2048
@@ -165,7 +164,6 @@ class Dithering(NormScaled):
 class QSGD(Dithering):
     """l2 dithering by spans of 512 elements (Alistarh et al., NeurIPS 2017, section 4)."""
 
-    @renamed(bucket="span")
     def __init__(
         self, dimension: int, levels: int, span: int = 512, dtype: DTypeLike = np.float32
     ) -> None:

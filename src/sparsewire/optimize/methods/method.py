@@ -31,9 +31,6 @@ class Theory:
     """That of a step's shared coin."""
 
 
-StepSize = Theory
-"""The former name."""
-
 Compressors = Compressor | Sequence[Compressor]
 """One for all workers, or one for each; none for a method that decides itself what to send."""
 

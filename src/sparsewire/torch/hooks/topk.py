@@ -16,7 +16,6 @@ from torch._C._distributed_c10d import GradBucket, PrefixStore
 
 from sparsewire.compress import Compressor, KeptComposition, Rounded, SpanTopK
 from sparsewire.device.accelerator import is_on_device
-from sparsewire.moved import renamed
 from sparsewire.torch.backed_group import BackedGroup
 from sparsewire.torch.backend import callee_of, join
 from sparsewire.torch.hooks.device_channel import limit_of
@@ -44,7 +43,6 @@ class TopKState(ErrorFeedbackState):
     Raises ValueError for settings out of range; `sparsewire.Error` where the ranks do not meet.
     """
 
-    @renamed(bucket="span")
     def __init__(
         self,
         process_group: dist.ProcessGroup | None = None,
