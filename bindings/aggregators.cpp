@@ -4,8 +4,8 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
-#include "comm/aggregator.hpp"
-#include "comm/rack_aggregator.hpp"
+#include "comm/aggregators/aggregator.hpp"
+#include "comm/aggregators/rack_aggregator.hpp"
 #include "module.hpp"
 
 namespace nb = nanobind;

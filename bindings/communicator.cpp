@@ -10,6 +10,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "comm/records/timeline.hpp"
 #include "module.hpp"
 #include "wire/layout.hpp"
 

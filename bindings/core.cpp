@@ -1,7 +1,9 @@
 // The native module sparsewire._core: a thin face of the core for the Python layers. Here is what
 // belongs to no communicator.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdlib>
@@ -10,6 +12,7 @@
 #include "comm/communicator.hpp"
 #include "kernels/kernels.hpp"
 #include "module.hpp"
+#include "net/interfaces.hpp"
 #include "wire/layout.hpp"
 
 namespace nb = nanobind;
@@ -28,6 +31,17 @@ nb::dict codes(int count) {
     dict[nb::str(name.data(), name.size())] = code;
   }
   return dict;
+}
+
+// Name, addresses, MTU and speed of each.
+auto interfaces() {
+  using Told =
+      std::tuple<std::string, std::vector<std::string>, std::optional<int>, std::optional<int>>;
+  std::vector<Told> told;
+  for (net::Interface& each : net::interfaces()) {
+    told.emplace_back(std::move(each.name), std::move(each.addresses), each.mtu, each.speed_mbit);
+  }
+  return told;
 }
 
 // What calls may ask for, by the names that Python has for it.
@@ -86,6 +100,8 @@ NB_MODULE(_core, m) {
   select_level_from_environment();
   bind_names(m);
   m.def("simd_level", [] { return std::string(name_of(kernels().level)); });
+
+  m.def("interfaces", &interfaces);
 
   m.def("predict", &predict, "algorithm"_a, "length"_a, "element_bytes"_a, "elements"_a, "hosts"_a,
         "latency_s"_a, "byte_s"_a, "merge_s"_a);

@@ -4,7 +4,8 @@
 #include <numeric>
 #include <utility>
 
-#include "comm/exceptions.hpp"
+#include "comm/lanes/lane.hpp"
+#include "comm/progress/exceptions.hpp"
 
 namespace sparsewire::comm {
 namespace {

@@ -2,6 +2,7 @@
 // order, and turns whatever breaks into an error that every waiter gets.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <deque>
 #include <list>
@@ -11,10 +12,15 @@
 #include <vector>
 
 #include "comm/mesh.hpp"
-#include "comm/operation.hpp"
+#include "comm/operations/operation.hpp"
+#include "comm/records/survey.hpp"
+#include "comm/slots/lane_place.hpp"
+#include "comm/slots/slot_figures.hpp"
 #include "net/connection.hpp"
 
 namespace sparsewire::comm {
+
+class LaneGroup;
 
 struct Stats {
   std::uint64_t operations = 0;

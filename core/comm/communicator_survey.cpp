@@ -2,7 +2,9 @@
 #include <utility>
 
 #include "comm/communicator.hpp"
-#include "comm/exceptions.hpp"
+#include "comm/lanes/lane_group.hpp"
+#include "comm/progress/exceptions.hpp"
+#include "comm/records/timeline.hpp"
 
 namespace sparsewire::comm {
 namespace {

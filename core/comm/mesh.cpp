@@ -9,6 +9,8 @@
 #include <system_error>
 #include <utility>
 
+#include "comm/lanes/lane.hpp"
+
 namespace sparsewire::comm {
 
 Mesh::Mesh(const MeshPlace& place, net::Sockets sockets)
@@ -17,7 +19,7 @@ Mesh::Mesh(const MeshPlace& place, net::Sockets sockets)
   try {
     for (std::uint32_t lane = 0; lane < sockets.lanes(); ++lane) {
       lanes_.push_back(std::make_unique<Lane>(place_, lane, sockets.of_lane(lane),
-                                              static_cast<LaneHost&>(*this)));
+                                              static_cast<MeshListener&>(*this)));
     }
     for (const auto& lane : lanes_) lane->start();
   } catch (...) {  // Those that run must end before they can go.
@@ -25,6 +27,10 @@ Mesh::Mesh(const MeshPlace& place, net::Sockets sockets)
     throw;
   }
 }
+
+Mesh::~Mesh() { close(); }
+
+void Mesh::note_call(std::uint32_t peer) { lanes_.front()->note_call(peer); }
 
 void Mesh::on_asked(std::uint32_t peer) {
   {

@@ -7,10 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "comm/lane.hpp"
+#include "comm/lanes/mesh_place.hpp"
 #include "net/connection.hpp"
 
 namespace sparsewire::comm {
+
+class Lane;
 
 // A group of ranks of a mesh: its number there, which none of the mesh's other groups has ever had,
 // and the mesh's ranks that are its members, in the order of their ranks in the group.
@@ -19,24 +21,24 @@ struct Group {
   std::vector<std::uint32_t> members;
 };
 
-class Mesh final : private LaneHost {
+class Mesh final : private MeshListener {
  public:
   // Takes over sockets[lane][peer], -1 where there is none yet.
   Mesh(const MeshPlace& place, net::Sockets sockets);
-  ~Mesh() override { close(); }
+  ~Mesh() override;
 
   const MeshPlace& place() const { return place_; }
   std::size_t lanes() const { return lanes_.size(); }
   Lane& lane(std::size_t number) { return *lanes_[number]; }
 
-  // --- For whoever makes connections ---
+  // --- For the thread that makes connections ---
 
   // Readable while there are peers to be called.
   int calls_fd() const { return calls_fd_; }
   // The peers that are to be connected, on every lane; each comes once.
   std::vector<std::uint32_t> take_calls();
   // One of them is being called, and has to answer from now on.
-  void note_call(std::uint32_t peer) { lanes_.front()->note_call(peer); }
+  void note_call(std::uint32_t peer);
   // Takes over a connected, non-blocking socket, in any case.
   void adopt(std::uint32_t lane, std::uint32_t peer, int fd);
   // A peer cannot be reached.

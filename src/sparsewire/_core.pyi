@@ -37,6 +37,11 @@ WIRE_VERSION: Final[int]
 def simd_level() -> str:
     """Instruction set that the kernels chose at run time: "avx512", "avx2" or "portable"."""
 
+def interfaces() -> list[tuple[str, list[str], int | None, int | None]]:
+    """Name, addresses, MTU in bytes and speed in Mbit/s of each network interface that this
+    thread's namespace has; None for what the system does not tell. Raises RuntimeError.
+    """
+
 def predict(
     algorithm: int,
     length: int,

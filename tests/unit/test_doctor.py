@@ -11,10 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyroute2.ethtool.ioctl import EthtoolError
+from click.testing import CliRunner
 from rich.console import Console
 from support import run_ranks
-from typer.testing import CliRunner
 
 from sparsewire.cli import doctor as command
 from sparsewire.cli.main import app
@@ -126,18 +125,6 @@ def test_loopback_is_known_by_its_address() -> None:
     mtu = int(Path("/sys/class/net/lo/mtu").read_text())
     assert device_with("127.0.0.1") == Device("lo", mtu, None)
     assert device_with("192.0.2.1") == Device()
-
-
-@linux
-@pytest.mark.parametrize("error", [OSError("not here"), EthtoolError("not here")])
-def test_a_speed_that_nobody_tells_is_not_known(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr("pyroute2.Ethtool", fail)
-    assert device_with("127.0.0.1").speed_mbit is None
 
 
 @linux

@@ -71,9 +71,10 @@ def core_sources() -> list[Path]:
 
 
 def layer_of(source: Path) -> str:
-    """The layer of a file of the core: its folder, or of proto the one below."""
-    parts = source.relative_to(CORE).parts
-    return "/".join(parts[:2] if parts[0] == "proto" else parts[:1])
+    """The layer of a file of the core: the innermost of its folders that has a row."""
+    rows = heights("core/")
+    folders = [str(folder) for folder in source.relative_to(CORE).parents]
+    return next((folder for folder in folders if folder in rows), folders[-2])
 
 
 def included(source: Path, name: str) -> Path | None:

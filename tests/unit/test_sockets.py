@@ -87,7 +87,7 @@ def test_identity_is_stable() -> None:
 
 
 def test_interface_without_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "if_nameindex", lambda: [(9, "bare")])
+    monkeypatch.setattr(sockets, "interfaces", lambda: [("bare", ["fe80::1"], 1500, None)])
     with pytest.raises(ValueError, match="bare: the interface has no IP address"):
         address_of_interface("bare")
 

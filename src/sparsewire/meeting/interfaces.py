@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from sparsewire._core import interfaces
 
 
 class Device(NamedTuple):
@@ -18,28 +19,12 @@ class Device(NamedTuple):
 
 def device_with(address: str) -> Device:
     """The interface that has this IP address."""
-    from pyroute2 import IPRoute  # Only here: it takes as long to import as all else together.
-
-    with IPRoute() as route:
-        for entry in route.get_addr():
-            if address in (entry.get_attr("IFA_LOCAL"), entry.get_attr("IFA_ADDRESS")):
-                (link,) = route.get_links(entry["index"])
-                name = link.get_attr("IFLA_IFNAME")
-                return Device(name, link.get_attr("IFLA_MTU"), _speed_mbit(link, name))
+    for name, addresses, mtu, speed_mbit in interfaces():
+        if address in addresses:
+            return Device(name, mtu, speed_mbit)
     return Device()
 
 
 def slowest_mbit(addresses: list[str]) -> int:
     """The speed of the slowest link behind these addresses; 0 where some is not known."""
     return min(device_with(address).speed_mbit or 0 for address in addresses)
-
-
-def _speed_mbit(link: Any, name: str) -> int | None:
-    from pyroute2 import Ethtool
-    from pyroute2.ethtool.ioctl import EthtoolError
-
-    # This one tells 10000, whatever shapes it.
-    if link.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND") != "veth":
-        with contextlib.suppress(EthtoolError, OSError), Ethtool() as ethtool:
-            return ethtool.get_link_mode(name).speed or None
-    return None

@@ -15,11 +15,11 @@ import socket
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from sparsewire._core import interfaces
 from sparsewire.errors import Error
 from sparsewire.lifetime import disown_in_child
 from sparsewire.options import Address
 
-_SCOPE_LINK = 253
 _OTHER_DESCRIPTORS = 256
 """What a program has open beside its connections."""
 _NAMELESS = "\0sparsewire-"
@@ -191,23 +191,17 @@ def local_address(environment: Mapping[str, str]) -> str:
 
 def address_of_interface(name: str, variable: str = "SPARSEWIRE_IFNAME") -> str:
     """IPv4 address of interface `name`, else its IPv6 address."""
-    from pyroute2 import IPRoute  # Only here: it takes as long to import as all else together.
-
-    available = {interface: index for index, interface in socket.if_nameindex()}
+    available = {own: addresses for own, addresses, *_ in interfaces()}
     if name not in available:
         raise ValueError(
             f"{variable}={name}: no such network interface; there are {', '.join(available)}"
         )
-    with IPRoute() as route:
-        addresses = list(route.get_addr(index=available[name]))
-    for family in (socket.AF_INET, socket.AF_INET6):
-        for one in addresses:
-            # A link-local address means nothing without an interface that differs on every host.
-            is_local = family == socket.AF_INET6 and one["scope"] == _SCOPE_LINK
-            if one["family"] == family and not is_local:
-                # That of the other end is IFA_ADDRESS on links from point to point.
-                return str(one.get("IFA_LOCAL") or one.get("IFA_ADDRESS"))
-    raise ValueError(f"{variable}={name}: the interface has no IP address")
+    addresses = [ipaddress.ip_address(text) for text in available[name]]
+    # A link-local address means nothing without an interface that differs on every host.
+    usable = [each for each in addresses if each.version == 4 or not each.is_link_local]
+    if not usable:
+        raise ValueError(f"{variable}={name}: the interface has no IP address")
+    return str(min(usable, key=lambda each: each.version))
 
 
 def address_towards(host: str) -> str:

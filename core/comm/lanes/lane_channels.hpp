@@ -1,0 +1,151 @@
+// The channels of one lane: one to each peer, connected once there is something to say to it, or to
+// hear from it.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/transitions.hpp"
+#include "comm/progress/channel.hpp"
+
+namespace sparsewire::comm {
+
+enum class Dial : std::uint8_t {
+  absent,    // nobody has needed it yet
+  dialling,  // asked for: what is sent waits in its connection
+  connected,
+  lost,  // for ever
+};
+
+enum class DialStep : std::uint8_t { ask, adopt, lose };
+
+inline constexpr Transition<Dial, DialStep> kDialTransitions[] = {
+    {Dial::absent, DialStep::ask, Dial::dialling},
+    {Dial::absent, DialStep::adopt, Dial::connected},
+    {Dial::dialling, DialStep::adopt, Dial::connected},
+    {Dial::absent, DialStep::lose, Dial::lost},
+    {Dial::dialling, DialStep::lose, Dial::lost},
+    {Dial::connected, DialStep::lose, Dial::lost},
+};
+
+class PeerChannel;
+
+// Takes the frames of all channels of a lane.
+class FrameTaker {
+ public:
+  virtual ~FrameTaker() = default;
+  virtual bool is_ready_for(const wire::FrameHeader& header) = 0;
+  virtual Status accepts(const PeerChannel& from, const wire::FrameHeader& header) = 0;
+  virtual std::byte* place(const PeerChannel& from, const wire::FrameHeader& header) = 0;
+  virtual Status on_message(PeerChannel& from, wire::Message message) = 0;
+  // Something is to be said to a peer, or heard from it, that is not connected.
+  virtual void on_asked(PeerChannel& channel) = 0;
+};
+
+class PeerChannel final : public Channel {
+ public:
+  // `rank` is kNoRank for an aggregator.
+  PeerChannel(std::uint32_t peer, Rank rank, std::shared_ptr<net::Staging> staging,
+              net::Agenda& agenda, FrameTaker& taker)
+      : Channel(rank, std::move(staging), {&agenda, peer}), peer(peer), taker_(taker) {}
+
+  Dial dial() const { return dial_; }
+  void move(DialStep step) { dial_ = next_state(kDialTransitions, dial_, step); }
+
+  bool is_ready_for(const wire::FrameHeader& header) override {
+    return taker_.is_ready_for(header);
+  }
+  Status accepts(const wire::FrameHeader& header) override { return taker_.accepts(*this, header); }
+  std::byte* place(const wire::FrameHeader& header) override { return taker_.place(*this, header); }
+  Status on_message(wire::Message message) override {
+    return taker_.on_message(*this, std::move(message));
+  }
+
+  const std::uint32_t peer;
+
+ private:
+  FrameTaker& taker_;
+  Dial dial_ = Dial::absent;
+};
+
+// By peer. Turns are over those with something to do, all other loops over those that somebody has
+// needed so far.
+class LaneChannels {
+ public:
+  // Peers are ranks, or aggregators.
+  LaneChannels(std::uint32_t peers, bool are_ranks, const MemoryShare& share, FrameTaker& taker)
+      : are_ranks_(are_ranks),
+        share_(share),
+        staging_(std::make_shared<net::Staging>(share.staging)),
+        taker_(taker),
+        agenda_(peers, {.each = kMaxQueuedBytes, .all = share.queued}),
+        by_peer_(peers) {
+    active_.reserve(peers);  // It may grow while somebody walks through it.
+  }
+
+  std::uint32_t peers() const { return static_cast<std::uint32_t>(by_peer_.size()); }
+
+  PeerChannel& of(std::uint32_t peer) {
+    auto& channel = by_peer_[peer];
+    if (!channel) {
+      const Rank rank = are_ranks_ ? static_cast<Rank>(peer) : kNoRank;
+      channel = std::make_unique<PeerChannel>(peer, rank, staging_, agenda_, taker_);
+    }
+    return *channel;
+  }
+  Dial dial(std::uint32_t peer) const {
+    return by_peer_[peer] ? by_peer_[peer]->dial() : Dial::absent;
+  }
+
+  // Has it connected, where it is not. False where that is under way, done or of no use.
+  bool ask(std::uint32_t peer) {
+    if (dial(peer) != Dial::absent) return false;
+    PeerChannel& channel = of(peer);
+    channel.move(DialStep::ask);
+    active_.push_back(&channel);
+    taker_.on_asked(channel);
+    return true;
+  }
+  // Takes note of a connection that the channel has got.
+  void adopt(PeerChannel& channel) {
+    if (channel.dial() == Dial::absent) active_.push_back(&channel);
+    channel.move(DialStep::adopt);
+  }
+
+  // Queues; the connection sends when it is flushed.
+  void send(std::uint32_t peer, wire::Message message) {
+    ask(peer);
+    of(peer).connection.send(std::move(message));
+  }
+
+  // All that were ever asked for.
+  const std::vector<PeerChannel*>& active() const { return active_; }
+
+  // Call visit(channel) for those with something to read, or to write.
+  template <typename Visit>
+  void for_each_readable(Visit&& visit) {
+    agenda_.to_read().for_each([&](std::size_t peer) { visit(*by_peer_[peer]); });
+  }
+  template <typename Visit>
+  void for_each_writable(Visit&& visit) {
+    agenda_.to_write().for_each([&](std::size_t peer) { visit(*by_peer_[peer]); });
+  }
+  bool is_any_readable() const { return !agenda_.to_read().empty(); }
+  // Whether some of these peers read more slowly than this rank sends to them.
+  bool is_any_behind(std::span<const std::uint32_t> peers) const {
+    return agenda_.is_any_behind(peers);
+  }
+  const MemoryShare& share() const { return share_; }
+
+ private:
+  const bool are_ranks_;
+  const MemoryShare share_;
+  const std::shared_ptr<net::Staging> staging_;
+  FrameTaker& taker_;
+  net::Agenda agenda_;  // Before the channels, which keep it until they go.
+  std::vector<std::unique_ptr<PeerChannel>> by_peer_;
+  std::vector<PeerChannel*> active_;
+};
+
+}  // namespace sparsewire::comm

@@ -1,0 +1,102 @@
+// The protocols of one lane: hands the streams and the exchanges what comes on the channels, and
+// begins and ends the operations of the lane's book.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/lanes/lane_book.hpp"
+#include "comm/lanes/lane_slots.hpp"
+#include "comm/lanes/lane_streams.hpp"
+#include "proto/exchange/exchanges.hpp"
+#include "proto/exchange/peer.hpp"
+
+namespace sparsewire::comm {
+
+class LaneProtocol {
+ public:
+  LaneProtocol(const LanePlace& place, GroupChannels& peers, LaneBook& book,
+               LaneListener& listener);
+
+  // Start an operation of the book: as a stream, and, on the lane that has exchanges, as one that
+  // all ranks must agree on first, or that this rank refuses.
+  void submit(Operation& operation);
+  void introduce(Operation& operation);
+  // Carries this lane's parts of an operation of the book that another lane's ranks have joined.
+  void exchange(std::uint64_t seq, const proto::ExchangeOrder& order);
+  // Gives up an operation that has failed.
+  void fail(std::uint64_t seq);
+  // Gives up all of them, for ever: lets go of what owners and exchanges hold; then, once no
+  // channel lends their memory any more, ends them.
+  void break_off() noexcept;
+  void end_all() noexcept;
+  bool is_broken() const { return is_broken_; }
+  void set_link(const proto::LinkFigures& link);
+
+  // Frames from the owner or the rank at the other end of a channel.
+  Status accepts(std::uint32_t from, const wire::FrameHeader& header) const;
+  std::byte* place(std::uint32_t from, const wire::FrameHeader& header) const {
+    return streams_.place(from, header);
+  }
+  Status on_message(std::uint32_t from, wire::Message message);
+
+  // Sends at most one message to every owner in turn; false where there was none.
+  bool produce() { return streams_.produce(); }
+  // Whether it would get further without a frame coming first.
+  bool can_produce() { return streams_.can_produce(); }
+  // Gets on with exchanges.
+  void run_exchanges();
+  // Gets on with what goes by datagrams, whose sockets the thread watches from the beginning.
+  void watch_slots(ProgressThread& thread);
+  void disown();
+  void run_slots(Clock::time_point now);
+  std::vector<PathSurvey> survey_paths() const;
+  Clock::time_point next_due() const;
+  // Lets owners make no results while some rank is behind with reading them.
+  void pace_owners() { streams_.pace(); }
+  // Whether any of these has something to do, without a frame coming first.
+  bool has_work(Clock::time_point now);
+  // Whether only a frame or a call gives it something to do.
+  bool is_idle();
+
+  // The ranks that an operation waits for, and the owners that have not answered for it.
+  std::vector<Rank> missing(std::uint64_t seq) const;
+  std::vector<Rank> late_hosts(std::uint64_t seq) const { return streams_.late_hosts(seq); }
+  // Asks other ranks who has not joined an operation; false where nobody has to any more.
+  bool ask(std::uint64_t seq);
+  std::vector<std::uint32_t> waiting_for(std::uint64_t seq) const {
+    return streams_.waiting_for(seq);
+  }
+  // All of these, with those whose word this rank passes on: with whom it must be connected, to
+  // know that they are there.
+  std::vector<std::uint32_t> awaited(std::uint64_t seq) const;
+
+ private:
+  void check_path(SlotEnd& end, std::uint32_t owner);
+  Status on_peer_message(Rank rank, const wire::Message& message);
+  Status on_part(Rank rank, const wire::Message& message);
+  void poll_peer();
+  void poll_exchanges();
+  void refuse(std::uint64_t seq, const Error& bad_input, proto::Peer::Effects& effects);
+  void apply(proto::Peer::Effects effects);
+  void send(proto::Outgoings messages);
+  bool takes(wire::FrameKind kind) const;
+  bool has_exchange() const;
+  bool can_exchange() const;
+  void on_stream_end(std::uint64_t seq);
+  void end(std::uint64_t seq);
+
+  const LanePlace& place_;
+  GroupChannels& peers_;
+  LaneBook& book_;
+  LaneListener& listener_;
+  LaneStreams streams_;
+  std::unique_ptr<LaneSlots> slots_;  // null where nothing goes by datagrams
+  // Where owners are colocated: the first lane has a peer, all others the exchanges that it tells
+  // them of.
+  std::unique_ptr<proto::Peer> peer_;
+  std::unique_ptr<proto::Exchanges> exchanges_;
+  bool is_broken_ = false;
+};
+
+}  // namespace sparsewire::comm

@@ -1,0 +1,85 @@
+// A channel: a connection of an engine's thread, whose it is, and whether its other end is alive;
+// and how lanes and aggregators show that they are, and hear it of the others.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/progress/memory_share.hpp"
+#include "comm/progress/progress_thread.hpp"
+#include "net/connection.hpp"
+#include "proto/liveness/pulse.hpp"
+#include "wire/agreement.hpp"
+#include "wire/frame.hpp"
+
+namespace sparsewire::comm {
+
+// Through shared memory, with a ring of such a size to the peer, where the socket is a Unix socket,
+// which connects processes of one host. Takes the connected, non-blocking socket over, unless it
+// throws.
+std::unique_ptr<net::Pipe> open_pipe(int fd, std::size_t ring = net::kMaxRingBytes);
+
+class Channel : public net::FrameHandler {
+ public:
+  Channel(Rank rank, int fd) : rank(rank), connection(open_pipe(fd)) {}
+  // Not connected yet.
+  Channel(Rank rank, std::shared_ptr<net::Staging> staging, net::AgendaEntry entry)
+      : rank(rank), connection(nullptr, std::move(staging), entry) {}
+
+  std::string name() const {
+    return rank == kNoRank ? "aggregator " + connection.peer() : "rank " + std::to_string(rank);
+  }
+  bool is_silent() const { return pulse && pulse->state() == proto::Pulse::State::silent; }
+
+  const Rank rank;  // of the other end; kNoRank for an aggregator
+  net::Connection connection;
+  std::optional<proto::Pulse> pulse;  // where this end listens
+  // It said goodbye in all that it is in here: so it owes no sign of life, and may go.
+  bool is_excused = false;
+};
+
+// Sends what is queued. Where the other end is gone, hears what it said before it went, which names
+// the cause better than a broken pipe does.
+Status flush(Channel& channel);
+
+inline proto::Milliseconds patience_of(const wire::Topology& topology) {
+  return proto::Milliseconds{topology.peer_timeout_ms};
+}
+
+inline proto::Milliseconds milliseconds_of(Clock::time_point now) {
+  return std::chrono::duration_cast<proto::Milliseconds>(now.time_since_epoch());
+}
+
+// Once it is time, says on every channel that this end is alive, where it has said nothing else of
+// late (what is queued would get there first), and calls on_news(channel, news) where the other end
+// fell silent, is back or is lost. Peers that are excused owe none. Whether it was time.
+template <typename Channels, typename OnNews>
+bool check_pulses(proto::Metronome& metronome, Clock::time_point now, const Channels& channels,
+                  OnNews&& on_news) {
+  const auto asleep = metronome.tick(milliseconds_of(now));
+  if (!asleep) return false;
+  for (const auto& channel : channels) {
+    net::Connection& connection = channel->connection;
+    if (!channel->pulse || connection.is_closed()) continue;
+    const bool owes = channel->pulse->owes_beat(connection.bytes_sent());
+    if (owes && connection.is_open() && !connection.has_output()) {
+      connection.send({{.kind = wire::FrameKind::heartbeat}, {}});
+    }
+    channel->pulse->excuse(*asleep);
+    // It may have said a lot that this end does not read yet.
+    const bool is_unread = connection.reading() == net::Reading::waiting;
+    if (is_unread) channel->pulse->begin(milliseconds_of(now));
+    if (channel->is_excused || is_unread) continue;
+    const auto news = channel->pulse->listen(milliseconds_of(now), connection.bytes_received());
+    if (news) on_news(*channel, *news);
+  }
+  return true;
+}
+
+inline std::string describe_silence(proto::Milliseconds silence) {
+  const auto tenths = silence.count() / 100;
+  return "no sign of life for " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) +
+         " s";
+}
+
+}  // namespace sparsewire::comm

@@ -1,0 +1,20 @@
+// The network interfaces that this thread's network namespace has, as the system tells of them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sparsewire::net {
+
+struct Interface {
+  std::string name;
+  std::vector<std::string> addresses;  // its own, of IPv4 and of IPv6, in the system's order
+  std::optional<int> mtu;              // bytes of the largest packet
+  std::optional<int> speed_mbit;       // as the driver tells; nothing for what tells none
+};
+
+// Throws std::system_error where the system does not tell.
+std::vector<Interface> interfaces();
+
+}  // namespace sparsewire::net
