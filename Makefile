@@ -104,7 +104,7 @@ $(SETUP): pyproject.toml constraints.txt
 	  { echo "sparsewire needs Python 3.10 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) scikit-build-core nanobind cmake ninja
-	$(PIP_INSTALL) --no-build-isolation --editable ".[torch]"
+	$(PIP_INSTALL) --no-build-isolation --editable ".[torch,plots,lab]"
 	@touch $@ $(BUILD)
 
 $(TRAINERS): pyproject.toml constraints.txt tests/integrations/constraints.txt $(NATIVE_SOURCES)
@@ -117,7 +117,7 @@ $(TRAINERS): pyproject.toml constraints.txt tests/integrations/constraints.txt $
 
 # What testing and checking need as well; the demo does without.
 $(TOOLS): $(SETUP)
-	$(PIP_INSTALL) --no-build-isolation --editable ".[torch,mpi,dev]"
+	$(PIP_INSTALL) --no-build-isolation --editable ".[torch,mpi,plots,lab,dev]"
 	@touch $@
 
 # Pages and docstrings are read, and nothing is imported, so that this needs no build.

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 from recordings import recorded, saved
-from typer.testing import CliRunner, Result
 
 from sparsewire.cli.main import app
 

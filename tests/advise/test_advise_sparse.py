@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from recordings import FORWARD_S, READY_S, WAITED_S, recorded, saved
-from typer.testing import CliRunner
 
 from sparsewire.advise import costs
 from sparsewire.advise.answer import Gain, Model, Row, gain

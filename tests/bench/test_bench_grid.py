@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from sparsewire.bench import grid
 from sparsewire.bench.grid import CANDIDATES, FULL, QUICK, Cell, heat_map, verdict
-from sparsewire.cli.bench import app
+from sparsewire.cli.bench import bench
 
 
 def cell(auto_s: float, chosen: str = "stream", size: int = 1 << 20, density: float = 0.1) -> Cell:
@@ -48,7 +48,7 @@ def test_the_command_measures_every_cell(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(grid, "QUICK", grid.Grid((1024, 1 << 16), (0.01, 1.0), cell_s=0.05))
     record, plot = tmp_path / "grid.json", tmp_path / "grid.png"
     files = ["--json", str(record), "--plot", str(plot)]
-    outcome = CliRunner().invoke(app, ["grid", "--ranks", "2", "--quick", *files])
+    outcome = CliRunner().invoke(bench, ["grid", "--ranks", "2", "--quick", *files])
     assert outcome.exit_code == 0, outcome.output
     assert "of 4 cells" in outcome.output
     cells = json.loads(record.read_text())["cells"]
@@ -66,6 +66,6 @@ def test_the_command_measures_every_cell(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_command_refuses_one_host_of_one_rank() -> None:
-    outcome = CliRunner().invoke(app, ["grid", "--hosts", "1"])
+    outcome = CliRunner().invoke(bench, ["grid", "--hosts", "1"])
     assert outcome.exit_code == 1
     assert "error: " in outcome.output

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from sparsewire.bench.operators import OPERATORS, gaussian, measure_operators
-from sparsewire.cli.bench import app
+from sparsewire.cli.bench import bench
 from sparsewire.compress import Compressor, names
 from sparsewire.errors import ExperimentError
 
@@ -28,7 +28,7 @@ def test_every_operator_is_among_the_usual_ones() -> None:
 def test_the_command_measures_all(tmp_path: Path) -> None:
     file = tmp_path / "operators.json"
     arguments = ["operators", "--elements", "20k", "--repetitions", "2", "--json", str(file)]
-    result = CliRunner().invoke(app, arguments)
+    result = CliRunner().invoke(bench, arguments)
     assert result.exit_code == 0, result.output
     record = json.loads(file.read_text())
     assert [speed["operator"] for speed in record["results"]] == list(OPERATORS)
@@ -57,6 +57,6 @@ def test_a_wrong_result_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("arguments", [["--operator", "rank-k:3"], ["--elements", "x"]])
 def test_bad_requests_are_refused(arguments: list[str]) -> None:
-    result = CliRunner().invoke(app, ["operators", *arguments])
+    result = CliRunner().invoke(bench, ["operators", *arguments])
     assert result.exit_code == 1
     assert "error:" in result.output

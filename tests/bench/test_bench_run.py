@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from sparsewire.bench.all_reduce import run_all_reduce, settings
 from sparsewire.bench.job import BenchOptions, Case, Job
-from sparsewire.cli.bench import app
+from sparsewire.cli.bench import bench
 from sparsewire.errors import ExperimentError, WorkerFailed
 from sparsewire.experiment.cluster import Cluster
 from sparsewire.lab import available
@@ -181,7 +181,7 @@ def test_the_command_writes_record_and_plot(tmp_path: Path, aggregators: str) ->
     record, plot = tmp_path / "record.json", tmp_path / "plot.png"
     options = "--ranks 2 --elements 5000 --density 0.2 --iterations 3 --warmup 1 --against gloo"
     files = ["--json", str(record), "--plot", str(plot), "--aggregators", aggregators]
-    outcome = CliRunner().invoke(app, ["all_reduce", *options.split(), *files])
+    outcome = CliRunner().invoke(bench, ["all_reduce", *options.split(), *files])
     assert outcome.exit_code == 0, outcome.output
     (result,) = json.loads(record.read_text())["results"]
     assert result["share_mean"] == 0.2
@@ -205,7 +205,7 @@ def test_sparse_input_is_measured_by_every_algorithm(tmp_path: Path, extra: str)
         "--algorithm auto,stream,allgather,ssar_recursive_double,ssar_split_allgather,ring "
         f"--against gloo,gloo-sparse --iterations 2 --warmup 1 {extra} --json {record}"
     )
-    outcome = CliRunner().invoke(app, ["all_reduce", *options.split()])
+    outcome = CliRunner().invoke(bench, ["all_reduce", *options.split()])
     assert outcome.exit_code == 0, outcome.output
     results = json.loads(record.read_text())["results"]
     assert len(results) == 4
@@ -234,7 +234,7 @@ def test_sparse_input_is_measured_by_every_algorithm(tmp_path: Path, extra: str)
     ],
 )
 def test_the_command_refuses_bad_options_in_words(options: list[str]) -> None:
-    outcome = CliRunner().invoke(app, ["all_reduce", *options])
+    outcome = CliRunner().invoke(bench, ["all_reduce", *options])
     assert outcome.exit_code == 1
     assert "error: " in outcome.output
 
@@ -247,7 +247,7 @@ def test_sparse_tensors_are_measured_beside_sparse_vectors(tmp_path: Path) -> No
         "--ranks 2 --elements 20000 --density 0.05 --pattern random --input sparse --through both "
         f"--result sparse --against gloo --iterations 2 --warmup 1 --json {record}"
     )
-    outcome = CliRunner().invoke(app, ["all_reduce", *options.split()])
+    outcome = CliRunner().invoke(bench, ["all_reduce", *options.split()])
     assert outcome.exit_code == 0, outcome.output
     (result,) = json.loads(record.read_text())["results"]
     assert set(result["backends"]) == {"gloo", "sparsewire", "sparsewire-torch"}
@@ -264,7 +264,7 @@ def test_several_ranks_a_host_are_checked_in_the_order_that_the_engine_adds(extr
     """Host by host, or rank by rank where aggregators add: the worker checks the bits."""
     pytest.importorskip("torch")
     options = f"--hosts 2 --ranks 2 --elements 5000 --density 1 --iterations 2 --warmup 1 {extra}"
-    outcome = CliRunner().invoke(app, ["all_reduce", *options.split()])
+    outcome = CliRunner().invoke(bench, ["all_reduce", *options.split()])
     assert outcome.exit_code == 0, outcome.output
 
 
@@ -278,7 +278,7 @@ def test_aggregators_have_links_of_their_own(tmp_path: Path) -> None:
         "--loss 0.1% --mtu 9000 --elements 100000 --density 1 --iterations 2 --warmup 1 "
         f"--against gloo --json {record}"
     )
-    outcome = CliRunner().invoke(app, ["all_reduce", *options.split()])
+    outcome = CliRunner().invoke(bench, ["all_reduce", *options.split()])
     assert outcome.exit_code == 0, outcome.output
     told = json.loads(record.read_text())
     cluster = {"aggregator_link": "400mbit", "transport": "tcp", "loss": 0.001, "mtu": 9000}

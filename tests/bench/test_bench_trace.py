@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from sparsewire.bench.job import BenchOptions
 from sparsewire.bench.traced import Traces, replay
-from sparsewire.cli.bench import app
+from sparsewire.cli.bench import bench
 from sparsewire.errors import ExperimentError, InputError
 from sparsewire.profile import trace
 from sparsewire.profile.trace import Head, Mask
@@ -82,7 +82,7 @@ def test_the_command_replays_on_loopback(tmp_path: Path, input: str) -> None:
     report = tmp_path / "report.json"
     options = ["--against", "gloo", "--iterations", "3", "--input", input, "--json", str(report)]
     files = ["--trace", str(tmp_path), "--plot", str(tmp_path / "plot.png")]
-    outcome = CliRunner().invoke(app, ["all_reduce", *files, *options])
+    outcome = CliRunner().invoke(bench, ["all_reduce", *files, *options])
     assert outcome.exit_code == 0, outcome.output
     found = json.loads(report.read_text())
     assert found["cluster"]["ranks"] == 2

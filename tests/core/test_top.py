@@ -547,7 +547,7 @@ def test_names_of_others_hide_nobody(name: bytes) -> None:
 
 
 def test_nobody_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from typer.testing import CliRunner
+    from click.testing import CliRunner
 
     from sparsewire.cli import top
     from sparsewire.cli.main import app

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from sparsewire.cli.lab import lab as lab_command
 from sparsewire.lab import Lab, LabError, available, parse_link, reaper
@@ -65,11 +64,8 @@ FOREVER = "import signal, time; print('ready', flush=True); time.sleep(600)"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + FOREVER
 
 COMMAND_LINE = """
-import typer
 from sparsewire.cli.lab import lab
-app = typer.Typer()
-app.command(context_settings={"allow_interspersed_args": False})(lab)
-app()
+lab()
 """
 
 
@@ -112,9 +108,7 @@ def eventually(condition: Callable[[], bool]) -> bool:
 
 
 def invoke(*arguments: str) -> Result:
-    app = typer.Typer()
-    app.command(context_settings={"allow_interspersed_args": False})(lab_command)
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(lab_command, list(arguments))
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 import sys
 
 import pytest
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from sparsewire.cli.lab import lab as lab_command
 from sparsewire.lab import available
@@ -33,9 +32,7 @@ print("whole" if result.values.sum() == length else "broken", flush=True)
 @pytest.mark.skipif(WHY_NOT is not None, reason=f"{WHY_NOT}")
 @pytest.mark.timeout(120)
 def test_broadcast_before_the_end_of_the_script_arrives_whole() -> None:
-    app = typer.Typer()
-    app.command(context_settings={"allow_interspersed_args": False})(lab_command)
     script = [sys.executable, "-c", BROADCAST_AND_END]
-    result = CliRunner().invoke(app, ["--hosts", "2", "--link", "10mbit", "--", *script])
+    result = CliRunner().invoke(lab_command, ["--hosts", "2", "--link", "10mbit", "--", *script])
     assert result.exit_code == 0, result.output
     assert "whole" in result.output

@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import typer.main
-
 from sparsewire.cli.main import app
 from sparsewire.compress import registry
 from sparsewire.optimize.compare.registry import METHODS
@@ -66,7 +64,7 @@ def unknown_options(page: Path) -> list[str]:
 
 def command_of(words: list[str]) -> tuple[Any, list[str]]:
     """The command that these words name, and those behind it that are its own."""
-    command: Any = typer.main.get_command(app)
+    command: Any = app
     while words and words[0] in getattr(command, "commands", {}):
         command, words = command.commands[words[0]], words[1:]
     end = words.index("--") if "--" in words else len(words)

@@ -62,7 +62,7 @@ def stand_ins(folder: Path, available: bool = True, status: int = 0) -> Path:
     (folder / "pytest").mkdir()
     (folder / "pytest" / "__init__.py").write_text("")
     (folder / "pytest" / "__main__.py").write_text(RUNNER.format(status=status))
-    for name in ("pytest_timeout", "hypothesis", "pyroute2", "typer", "rich"):
+    for name in ("pytest_timeout", "hypothesis", "pyroute2", "click", "rich"):
         (folder / f"{name}.py").write_text("")
     return folder
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from sparsewire.bench.grid import CANDIDATES, Cell
 from sparsewire.cli.main import app

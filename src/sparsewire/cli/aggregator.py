@@ -5,60 +5,80 @@ import os
 import signal
 from pathlib import Path
 
-import typer
+import click
 
+from sparsewire.cli import options
 from sparsewire.cli.aggregator_status import status
 from sparsewire.cli.failure import exit_on_error
 from sparsewire.cli.secret import read_secret
 from sparsewire.options import AUTO, TRANSPORTS
 
-app = typer.Typer()
-app.command()(status)
 
-
-@app.callback(invoke_without_command=True)
+@click.group(invoke_without_command=True)
+@click.option(
+    "--bind",
+    default="127.0.0.1:0",
+    help="Address to listen on, HOST:PORT or [IPv6]:PORT; port 0 picks one.",
+)
+@click.option("--max-jobs", type=options.COUNT, default=64, help="Jobs to serve at a time.")
+@click.option("--max-ranks", type=options.COUNT, default=1024, help="Ranks that one job may have.")
+@click.option(
+    "--memory",
+    type=options.COUNT,
+    default=2048,
+    help="MiB that all jobs together may come to need; one more is refused.",
+)
+@click.option(
+    "--job-memory", type=options.COUNT, default=1024, help="MiB that one job may come to need."
+)
+@click.option(
+    "--max-window",
+    type=click.IntRange(1 << 14),
+    default=1 << 20,
+    help="Bytes of the largest SPARSEWIRE_WINDOW that a job may have.",
+)
+@click.option(
+    "--grace",
+    type=click.FloatRange(1),
+    default=330.0,
+    help="Seconds after which a worker that has said nothing is let go.",
+)
+@options.secret_file("File with the secret that workers must know, instead of SPARSEWIRE_SECRET.")
+@click.option(
+    "--transport",
+    default="tcp",
+    help="What dense sums come by, beside connections: `udp` for datagrams, in fixed point or "
+    "exactly; `xdp` for datagrams that the kernel adds up, in fixed point; `auto` for `xdp` "
+    "where that works and `udp` where it does not, which the log says. Workers set "
+    "SPARSEWIRE_TRANSPORT=xdp for `auto`, too.",
+)
+@click.option(
+    "--interface",
+    default="",
+    help="Network interface at which the kernel adds up, with `--transport xdp` or `auto`.",
+)
+@click.option(
+    "--parent",
+    help="With `--transport udp`, `xdp` or `auto`: the aggregator above, HOST:PORT or "
+    "[IPv6]:PORT, where this one takes part as one worker, with the sums of its own, which are "
+    "a rack's.",
+)
+@click.option("--verbose", "-v", is_flag=True, help="Log workers that come and jobs that end.")
+@click.pass_context
 def aggregator(
-    context: typer.Context,
-    bind: str = typer.Option(
-        "127.0.0.1:0", help="Address to listen on, HOST:PORT or [IPv6]:PORT; port 0 picks one."
-    ),
-    max_jobs: int = typer.Option(64, min=1, help="Jobs to serve at a time."),
-    max_ranks: int = typer.Option(1024, min=1, help="Ranks that one job may have."),
-    memory: int = typer.Option(
-        2048, min=1, help="MiB that all jobs together may come to need; one more is refused."
-    ),
-    job_memory: int = typer.Option(1024, min=1, help="MiB that one job may come to need."),
-    max_window: int = typer.Option(
-        1 << 20, min=1 << 14, help="Bytes of the largest SPARSEWIRE_WINDOW that a job may have."
-    ),
-    grace: float = typer.Option(
-        330.0, min=1.0, help="Seconds after which a worker that has said nothing is let go."
-    ),
-    secret_file: Path | None = typer.Option(
-        None,
-        exists=True,
-        dir_okay=False,
-        help="File with the secret that workers must know, instead of SPARSEWIRE_SECRET.",
-    ),
-    transport: str = typer.Option(
-        "tcp",
-        help="What dense sums come by, beside connections: `udp` for datagrams, in fixed point or "
-        "exactly; `xdp` for datagrams that the kernel adds up, in fixed point; `auto` for `xdp` "
-        "where that works and `udp` where it does not, which the log says. Workers set "
-        "SPARSEWIRE_TRANSPORT=xdp for `auto`, too.",
-    ),
-    interface: str = typer.Option(
-        "", help="Network interface at which the kernel adds up, with `--transport xdp` or `auto`."
-    ),
-    parent: str | None = typer.Option(
-        None,
-        help="With `--transport udp`, `xdp` or `auto`: the aggregator above, HOST:PORT or "
-        "[IPv6]:PORT, where this one takes part as one worker, with the sums of its own, which are "
-        "a rack's.",
-    ),
-    verbose: bool = typer.Option(
-        False, "--verbose", "-v", help="Log workers that come and jobs that end."
-    ),
+    context: click.Context,
+    bind: str,
+    max_jobs: int,
+    max_ranks: int,
+    memory: int,
+    job_memory: int,
+    max_window: int,
+    grace: float,
+    secret_file: Path | None,
+    transport: str,
+    interface: str,
+    parent: str | None,
+    verbose: bool,
 ) -> None:
     """Serve as a dedicated aggregator for any number of jobs, until interrupted.
 
@@ -105,12 +125,15 @@ def aggregator(
         server.close()
 
 
-def _refuse_options(context: typer.Context) -> None:
+aggregator.add_command(status)
+
+
+def _refuse_options(context: click.Context) -> None:
     """Options that stand before a subcommand would be of no use to it."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE":
-            raise typer.BadParameter(
+            raise click.BadParameter(
                 f"{parameter.opts[0]} is of serving: put options of {context.invoked_subcommand} "
                 "behind it"
             )

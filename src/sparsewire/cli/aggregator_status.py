@@ -9,8 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
+from sparsewire.cli import options
 from sparsewire.cli.failure import exit_on_error
 from sparsewire.cli.live import Frame, Pause, show_live, wait
 from sparsewire.cli.secret import read_secret
@@ -23,27 +24,22 @@ _INTERVAL_S = 1.0
 Ask = Callable[[], "AggregatorStatus"]
 
 
+@click.command()
+@click.argument("address", metavar="HOST:PORT")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as a line of JSON.")
+@click.option("--prometheus", is_flag=True, help="Print metrics in Prometheus' text format 0.0.4.")
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Ask again every second, until Ctrl-C or the key q; also as lines of JSON.",
+)
+@options.secret_file("File with the aggregator's secret, instead of SPARSEWIRE_SECRET.")
 def status(
-    address: str = typer.Argument(
-        ..., metavar="HOST:PORT", help="The aggregator, as SPARSEWIRE_AGGREGATORS names it."
-    ),
-    as_json: bool = typer.Option(False, "--json", help="Print everything as a line of JSON."),
-    prometheus: bool = typer.Option(
-        False, "--prometheus", help="Print metrics in Prometheus' text format 0.0.4."
-    ),
-    watch: bool = typer.Option(
-        False,
-        "--watch",
-        help="Ask again every second, until Ctrl-C or the key q; also as lines of JSON.",
-    ),
-    secret_file: Path | None = typer.Option(
-        None,
-        exists=True,
-        dir_okay=False,
-        help="File with the aggregator's secret, instead of SPARSEWIRE_SECRET.",
-    ),
+    address: str, as_json: bool, prometheus: bool, watch: bool, secret_file: Path | None
 ) -> None:
     """Show what an aggregator does: its jobs, their workers, memory, bytes and datagrams.
+
+    HOST:PORT is the aggregator, as SPARSEWIRE_AGGREGATORS names it.
 
     An aggregator with a secret tells those only who know it; one without tells whoever asks.
     Round trips and windows are known to the workers alone: `comm.stats()` there has them.
@@ -56,7 +52,7 @@ def status(
         ask = _asking(address, secret_file)
         if as_json:
             for told in _told(ask, again=watch):
-                typer.echo(json.dumps(asdict(told)))
+                click.echo(json.dumps(asdict(told)))
         elif watch:
             _show_live(ask)
         else:
@@ -76,7 +72,7 @@ def _print_once(told: AggregatorStatus, prometheus: bool) -> None:
     from sparsewire.experiment.report import report_console
 
     if prometheus:
-        typer.echo(prometheus_text(told), nl=False)
+        click.echo(prometheus_text(told), nl=False)
     else:
         report_console().print(tables(told))
 

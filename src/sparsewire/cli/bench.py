@@ -4,159 +4,139 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Any
 
-import typer
+import click
 
-from sparsewire.cli.failure import exit_on_error, require
+from sparsewire.cli import options
+from sparsewire.cli.failure import exit_on_error
+from sparsewire.cli.help import Commands
+from sparsewire.cli.training import training
+from sparsewire.cli.workload import workload
+from sparsewire.experiment.extras import require
 from sparsewire.experiment.report import ResultFiles
 
-if TYPE_CHECKING:
-    from sparsewire.experiment.cluster import Cluster
+DTYPES = ["float32", "float64", "float16", "bfloat16", "int32", "int64"]
+OPS = ["sum", "avg", "min", "max", "product"]
 
-app = typer.Typer(no_args_is_help=True)
-
-_DEFAULT_RANKS = 4
-
-Hosts = Annotated[
-    int | None,
-    typer.Option(min=1, help="Emulated hosts (Linux, root). Default: loopback."),
-]
-Link = Annotated[str | None, typer.Option(help="Speed of each emulated host's link, like 1gbit.")]
-Links = Annotated[
-    int,
-    typer.Option(
-        min=1, max=8, help="Links of each emulated host; sparsewire uses all, gloo one at a time."
-    ),
-]
-Ranks = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help=f"Ranks on loopback, {_DEFAULT_RANKS} by default, or on each emulated host, 1."
-    ),
-]
-Transport = Literal["tcp", "udp", "xdp"]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the data.")]
-Timeout = Annotated[float, typer.Option(min=1, help="Seconds that one call may take.")]
-JsonFile = Annotated[
-    Path | None, typer.Option("--json", help="Write all numbers and conditions here.")
-]
-
-
-@app.callback()
-def bench() -> None:
-    """Measure collectives and compression operators; every result is checked."""
-
-
-@app.command("all_reduce")
-def all_reduce(
-    hosts: Hosts = None,
-    link: Link = None,
-    links: Links = 1,
-    ranks: Ranks = None,
-    elements: str | None = typer.Option(
-        None,
+_buffers = options.together(
+    click.option(
+        "--elements",
         help="Buffer sizes, like 25e6 or 64Ki,1Mi; with a B (4KiB) they are bytes. Default: 25e6.",
     ),
-    bytes: str | None = typer.Option(None, help="Buffer sizes in bytes, instead of --elements."),
-    density: str = typer.Option(
-        "1,0.1,0.01", help="Densities: shares of non-zero blocks (or elements) per rank."
+    click.option("--bytes", help="Buffer sizes in bytes, instead of --elements."),
+    click.option(
+        "--density",
+        default="1,0.1,0.01",
+        help="Densities: shares of non-zero blocks (or elements) per rank.",
     ),
-    pattern: str = typer.Option(
-        "blocks:256",
+    click.option(
+        "--pattern",
+        default="blocks:256",
         help="Where the non-zeros lie: blocks:256, blocks:256,same (on every rank alike), "
         "blocks:256,apart (none on two ranks), "
         "random (single elements), zipf:1.1 (by a power law); several separated by |.",
     ),
-    trace: Path | None = typer.Option(
-        None,
+    click.option(
+        "--trace",
+        type=options.FILE,
         help="Replay what `sparsewire profile --trace` saved, a directory or a rank's file, in "
         "place of --elements, --density, --pattern and --dtype; by as many ranks as recorded.",
     ),
-    dtype: Literal["float32", "float64", "float16", "bfloat16", "int32", "int64"] = typer.Option(
-        "float32", help="Element type."
+    click.option("--dtype", type=click.Choice(DTYPES), default="float32", help="Element type."),
+)
+
+_calls = options.together(
+    click.option("--op", type=click.Choice(OPS), default="sum", help="Reduction."),
+    click.option(
+        "--input",
+        type=click.Choice(["dense", "sparse"]),
+        default="dense",
+        help="Pass arrays, or SparseVectors, whose positions are known before.",
     ),
-    op: Literal["sum", "avg", "min", "max", "product"] = typer.Option("sum", help="Reduction."),
-    input: Literal["dense", "sparse"] = typer.Option(
-        "dense", help="Pass arrays, or SparseVectors, whose positions are known before."
+    click.option(
+        "--algorithm",
+        default="auto",
+        help="Algorithms for sparse input, a row for each: auto, stream, ...",
     ),
-    algorithm: str = typer.Option(
-        "auto", help="Algorithms for sparse input, a row for each: auto, stream, ..."
+    click.option(
+        "--precision",
+        help="Precision on the wire, like bfloat16 or int8; two for the two phases.",
     ),
-    precision: str | None = typer.Option(
-        None, help="Precision on the wire, like bfloat16 or int8; two for the two phases."
-    ),
-    result: Literal["auto", "sparse", "dense"] = typer.Option(
-        "auto",
+    click.option(
+        "--result",
+        type=click.Choice(["auto", "sparse", "dense"]),
+        default="auto",
         help="Form of the result of sparse input: a SparseVector, or a dense array that is used "
         "again and again; auto: dense where sums name a third.",
     ),
-    against: str | None = typer.Option(
-        None,
+    click.option(
+        "--against",
         help="Measure these too, interleaved in the same run: gloo (dense), gloo-sparse (its own "
         "all_reduce of sparse tensors). Both need torch.",
     ),
-    through: Literal["numpy", "torch", "both"] = typer.Option(
-        "numpy",
+    click.option(
+        "--through",
+        type=click.Choice(["numpy", "torch", "both"]),
+        default="numpy",
         help="Call sparsewire on arrays, which needs no torch, or as a process group of torch: "
         "sparse ones as sparse_coo.",
     ),
-    iterations: int | None = typer.Option(
-        None, min=1, help="Measured calls per case. Default: by size."
+    click.option(
+        "--iterations", type=options.COUNT, help="Measured calls per case. Default: by size."
     ),
-    warmup: int | None = typer.Option(
-        None, min=0, help="Calls before measuring. Default: by size."
+    click.option(
+        "--warmup", type=click.IntRange(0), help="Calls before measuring. Default: by size."
     ),
-    burst: int | None = typer.Option(
-        None,
-        min=1,
+    click.option(
+        "--burst",
+        type=options.COUNT,
         help="Calls one right after the other, with a buffer each, before results are checked, "
         "which leaves caches and processors cold. Default: 1, and 20 up to 64 KiB.",
     ),
-    aggregators: int = typer.Option(
-        0, min=0, help="Dedicated aggregators, in the lab on hosts of their own."
-    ),
-    aggregator_link: str | None = typer.Option(
-        None, help="Speed of their links. Default: that of --link."
-    ),
-    transport: Transport | None = typer.Option(
-        None,
-        help="What carries tensors to aggregators: SPARSEWIRE_TRANSPORT. With udp or xdp there is "
-        "one aggregator at least; xdp needs --hosts.",
-    ),
-    arithmetic: Literal["exact", "fixed"] | None = typer.Option(
-        None,
+)
+
+_engine = options.together(
+    click.option(
+        "--arithmetic",
+        type=click.Choice(["exact", "fixed"]),
         help="How aggregators add: SPARSEWIRE_ARITHMETIC. Sums in fixed point are checked by their "
         "error bound. Default with xdp: fixed.",
     ),
-    loss: str | None = typer.Option(
-        None,
-        help="Share of packets that are lost, each way: 1% or 0.01. In the lab real ones, of all "
-        "backends, and without offloads, also with 0; on loopback what --transport udp sends.",
-    ),
-    mtu: int | None = typer.Option(
-        None, min=576, max=65535, help="Largest packet on the links of the lab, in bytes."
-    ),
-    racks: int = typer.Option(
-        1, min=1, help="Racks of the lab, each with a switch; the aggregators are in the first."
-    ),
-    trunk: str | None = typer.Option(
-        None, help="Speed of the trunk from each further rack to the first, both ways."
-    ),
-    hierarchy: bool = typer.Option(
-        False,
-        "--hierarchy",
-        help="An aggregator in each rack, below one for all, with --transport udp or xdp.",
-    ),
-    lanes: int | None = typer.Option(
-        None,
-        min=1,
+    click.option(
+        "--lanes",
+        type=options.COUNT,
         help="Lanes: threads and connections to each peer. Default: as the ranks agree.",
     ),
-    seed: Seed = 1,
-    timeout: Timeout = 300.0,
-    json_file: JsonFile = None,
-    plot: Path | None = typer.Option(None, help="Draw time against density into this PNG."),
+)
+
+
+@click.group(cls=Commands)
+def bench() -> None:
+    """Measure collectives and compression operators; every result is checked."""
+
+
+bench.add_command(training)
+bench.add_command(workload)
+
+
+@bench.command("all_reduce")
+@options.where
+@_buffers
+@_calls
+@options.emulated_network
+@_engine
+@options.seed_of_data
+@options.call_timeout
+@options.json_file
+@options.plot_file("Draw time against density into this PNG.")
+def all_reduce(
+    hosts: int | None,
+    link: str | None,
+    ranks: int | None,
+    json_file: Path | None,
+    plot: Path | None,
+    **given: Any,
 ) -> None:
     """Time all_reduce over sizes, densities and patterns of non-zeros.
 
@@ -173,48 +153,40 @@ def all_reduce(
     Inside the network: sparsewire bench all_reduce --hosts 4 --link 500mbit --transport xdp
     --aggregator-link 2gbit --against gloo
     """
-    given = {**locals(), "arithmetic": arithmetic or ("fixed" if transport == "xdp" else None)}
     with exit_on_error():
         from sparsewire.bench.all_reduce import all_reduce_report
         from sparsewire.bench.job import BenchOptions, needs_torch
-        from sparsewire.lab import parse_loss
-        from sparsewire.lab.aggregators import needed
 
-        if trace is not None:
-            given["trace"] = str(trace.absolute())
+        if given["trace"] is not None:
+            given["trace"] = str(given["trace"].absolute())
             ranks = _recorded_ranks(given["trace"], hosts, ranks)
-        cluster = cluster_of(
-            hosts,
-            ranks,
-            link,
-            links=links,
-            aggregators=needed(aggregators, transport, racks if hierarchy else 0),
-            aggregator_link=aggregator_link,
-            transport=transport,
-            loss=None if loss is None else parse_loss(loss),
-            mtu=mtu,
-            racks=racks,
-            trunk=trunk,
-            levels=2 if hierarchy else 1,
-        )
-        options = BenchOptions(**{field.name: given[field.name] for field in fields(BenchOptions)})
+        if given["transport"] == "xdp":
+            given["arithmetic"] = given["arithmetic"] or "fixed"
+        cluster = options.cluster_of(hosts, ranks, link, **options.network_of(given))
+        measured = BenchOptions(**{each.name: given[each.name] for each in fields(BenchOptions)})
         files = ResultFiles(json_file, plot).checked()
-        job = options.job(cluster.ranks)
+        job = measured.job(cluster.ranks)
         if any(map(needs_torch, job.backends)):
             require("torch", extra="torch")
         all_reduce_report(job, cluster).present(files)
 
 
-@app.command("grid")
+@bench.command()
+@options.where
+@click.option("--quick", is_flag=True, help="Measure a few cells only.")
+@options.seed_of_data
+@options.call_timeout
+@options.json_file
+@options.plot_file("Draw time over the best time into this PNG.")
 def grid(
-    hosts: Hosts = None,
-    link: Link = None,
-    ranks: Ranks = None,
-    quick: bool = typer.Option(False, "--quick", help="Measure a few cells only."),
-    seed: Seed = 1,
-    timeout: Timeout = 300.0,
-    json_file: JsonFile = None,
-    plot: Path | None = typer.Option(None, help="Draw time over the best time into this PNG."),
+    hosts: int | None,
+    link: str | None,
+    ranks: int | None,
+    quick: bool,
+    seed: int,
+    timeout: float,
+    json_file: Path | None,
+    plot: Path | None,
 ) -> None:
     """Compare "auto" with every algorithm that it may choose, over sizes and densities.
 
@@ -227,21 +199,22 @@ def grid(
     with exit_on_error():
         from sparsewire.bench.grid import FULL, QUICK, grid_report
 
-        cluster = cluster_of(hosts, ranks, link)
+        cluster = options.cluster_of(hosts, ranks, link)
         files = ResultFiles(json_file, plot).checked()
         job = (QUICK if quick else FULL).job(cluster.ranks, seed, timeout)
         grid_report(job, cluster).present(files)
 
 
-@app.command("operators")
+@bench.command()
+@click.option(
+    "--operator", help="Operators, with commas between. Default: all, with usual settings."
+)
+@click.option("--elements", default="25M", help="Elements of the vector, like 25M.")
+@click.option("--repetitions", type=options.COUNT, default=5, help="Measured calls of each.")
+@options.seed_of_data
+@options.json_file
 def operators(
-    operator: str | None = typer.Option(
-        None, help="Operators, with commas between. Default: all, with usual settings."
-    ),
-    elements: str = typer.Option("25M", help="Elements of the vector, like 25M."),
-    repetitions: int = typer.Option(5, min=1, help="Measured calls of each."),
-    seed: Seed = 1,
-    json_file: JsonFile = None,
+    operator: str | None, elements: str, repetitions: int, seed: int, json_file: Path | None
 ) -> None:
     """Time encode and decode of compression operators.
 
@@ -260,23 +233,8 @@ def operators(
 
 
 def _recorded_ranks(trace: str, hosts: int | None, ranks: int | None) -> int | None:
-    """On loopback as many ranks as recorded, unless somebody says how many."""
+    """On loopback as many ranks as recorded, unless the command says how many."""
     from sparsewire.bench.traced import traces_in
 
     recorded = traces_in(trace).ranks
     return recorded if hosts is None and ranks is None and recorded > 1 else ranks
-
-
-def cluster_of(
-    hosts: int | None,
-    ranks: int | None,
-    link: str | None,
-    **others: Any,
-) -> Cluster:
-    """`others` are further fields of the cluster."""
-    from sparsewire.experiment.cluster import Cluster
-
-    if hosts is None:
-        return Cluster(ranks or _DEFAULT_RANKS, link=link, **others)
-    per_host = ranks or 1
-    return Cluster(hosts * per_host, emulated=True, link=link, ranks_per_host=per_host, **others)

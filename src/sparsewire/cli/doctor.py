@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
+from sparsewire.cli import options
 from sparsewire.cli.failure import exit_on_error
 
 if TYPE_CHECKING:
     from sparsewire.doctor.diagnosis import Diagnosis
 
 
-def doctor(
-    workers: int | None = typer.Option(
-        None, min=2, max=64, help="Ranks to start here, on loopback. Default: this machine."
-    ),
-    as_json: bool = typer.Option(False, "--json", help="Print everything as JSON instead."),
-) -> None:
+@click.command()
+@click.option(
+    "--workers",
+    type=click.IntRange(2, 64),
+    help="Ranks to start here, on loopback. Default: this machine.",
+)
+@options.as_json
+def doctor(workers: int | None, as_json: bool) -> None:
     """Look at this machine or, under a launcher, at all ranks, and say what is wrong.
 
     Ranks connect and measure the link: what a message, a byte and an element take, and which
@@ -36,7 +39,7 @@ def doctor(
     with exit_on_error():
         rank, diagnosis = _diagnose(workers)
     if rank == 0 and as_json:
-        typer.echo(diagnosis.to_json(indent=1))
+        click.echo(diagnosis.to_json(indent=1))
     elif rank == 0:
         from sparsewire.doctor.tables import print_diagnosis
         from sparsewire.experiment.report import report_console
@@ -44,7 +47,7 @@ def doctor(
         print_diagnosis(report_console(), diagnosis)
     # A launcher ends all ranks once one fails, and rank 0 shall print before.
     if rank == 0 and any(finding.serious for finding in diagnosis.findings):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _diagnose(workers: int | None) -> tuple[int, Diagnosis]:

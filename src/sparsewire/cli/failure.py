@@ -6,11 +6,10 @@ Either way in good order, so that what it has started ends with it.
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 
-import typer
+import click
 
-from sparsewire.errors import Error, ExperimentError
+from sparsewire.errors import Error
 from sparsewire.experiment.signals import ending_on
 
 
@@ -24,14 +23,8 @@ def exit_on_error() -> Iterator[None]:
         with ending_on(signal.SIGTERM):
             yield
     except (Error, ValueError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
-
-
-def require(package: str, *, extra: str) -> None:
-    """Raise ExperimentError where a package that an extra of sparsewire brings is missing."""
-    if find_spec(package) is None:
-        raise ExperimentError(f'{package} is missing: pip install "sparsewire[{extra}]"')
+        click.echo(f"error: {error}", err=True)
+        raise click.exceptions.Exit(1) from None
 
 
 def check_link(link: str, option: str = "--link") -> str:
@@ -41,5 +34,5 @@ def check_link(link: str, option: str = "--link") -> str:
     try:
         parse_link(link)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from None
+        raise click.BadParameter(str(error), param_hint=option) from None
     return link

@@ -5,74 +5,51 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from sparsewire.cli.failure import check_link
+from sparsewire.cli import options
 from sparsewire.experiment.signals import ending_on
 
 if TYPE_CHECKING:
     from sparsewire.lab import Lab
 
-Transport = Literal["tcp", "udp", "xdp"]
-
 COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")
+@click.option("--hosts", type=click.IntRange(1, 200), default=4, help="Emulated hosts.")
+@click.option("--ranks", type=click.IntRange(1, 64), default=1, help="Ranks on each of them.")
+@click.option(
+    "--link",
+    default="1gbit",
+    help="Speed of a link, both ways: 100mbit, 1gbit, 10gbit, ... or none.",
+)
+@options.emulated_network
+@click.option(
+    "--grace",
+    type=click.FloatRange(0),
+    default=30.0,
+    help="Seconds that the other ranks are given once one has failed.",
+)
+@click.option(
+    "--prefix/--no-prefix",
+    default=True,
+    help="Start every line of output with its host, or rank.",
+)
 def lab(
-    command: list[str] = typer.Argument(
-        ..., metavar="COMMAND...", help="What every rank runs, such as: python train.py"
-    ),
-    hosts: int = typer.Option(4, min=1, max=200, help="Emulated hosts."),
-    ranks: int = typer.Option(1, min=1, max=64, help="Ranks on each of them."),
-    link: str = typer.Option(
-        "1gbit", help="Speed of a link, both ways: 100mbit, 1gbit, 10gbit, ... or none."
-    ),
-    links: int = typer.Option(
-        1, min=1, max=8, help="Links of each host, each to a network of its own: eth0, eth1, ..."
-    ),
-    loss: str | None = typer.Option(
-        None,
-        help="Share of packets that each link drops, each way: 1% or 0.01. With 0, none is "
-        "dropped, but each travels alone, as with any other loss.",
-    ),
-    mtu: int = typer.Option(1500, min=576, max=65535, help="Largest packet, in bytes."),
-    aggregators: int = typer.Option(
-        0,
-        min=0,
-        max=100,
-        help="Further hosts, each with a `sparsewire aggregator`, which the ranks are told of.",
-    ),
-    aggregator_link: str | None = typer.Option(
-        None, help="Speed of their links. Default: that of the other links."
-    ),
-    transport: Transport | None = typer.Option(
-        None,
-        help="What carries tensors to the aggregators; with udp or xdp there is one at least.",
-    ),
-    racks: int = typer.Option(
-        1,
-        min=1,
-        help="Racks that the hosts stand in, in order, each with a switch. Aggregators are in the "
-        "first.",
-    ),
-    trunk: str = typer.Option(
-        "none", help="Speed of the trunk from each further rack to the first, both ways."
-    ),
-    hierarchy: bool = typer.Option(
-        False,
-        "--hierarchy",
-        help="An aggregator in each rack, below one for all, with --transport udp or xdp. Ranks "
-        "find SPARSEWIRE_RACK in their environment, too.",
-    ),
-    grace: float = typer.Option(
-        30.0, min=0.0, help="Seconds that the other ranks are given once one has failed."
-    ),
-    prefix: bool = typer.Option(True, help="Start every line of output with its host, or rank."),
+    command: tuple[str, ...],
+    hosts: int,
+    ranks: int,
+    link: str,
+    grace: float,
+    prefix: bool,
+    **network: Any,
 ) -> None:
-    """Run a command for every rank on emulated hosts, on this machine.
+    """Run COMMAND, such as `python train.py`, for every rank on emulated hosts on this machine.
 
     The hosts are network namespaces, joined by links of the given speed to one switch. They reach
     each other (as host0, host1, ...) and nothing else: download data sets before. Each has as many
@@ -90,27 +67,15 @@ def lab(
 
     Exit status: that of the first rank or aggregator to fail, or 0; 2 where no lab is possible.
     """
-    from sparsewire.lab import Lab, LabError, parse_loss
-    from sparsewire.lab.aggregators import needed
+    from sparsewire.lab import Lab, LabError
     from sparsewire.lab.run import run
 
     try:
         emulated = Lab(
-            hosts,
-            _speed(link),
-            ranks=ranks,
-            links=links,
-            mtu=mtu,
-            loss=None if loss is None else parse_loss(loss),
-            aggregators=needed(aggregators, transport, racks if hierarchy else 0),
-            aggregator_link=_speed(aggregator_link or link, "--aggregator-link"),
-            transport=transport,
-            racks=racks,
-            trunk=_speed(trunk, "--trunk"),
-            levels=2 if hierarchy else 1,
+            hosts, options.speed(link, "--link"), ranks=ranks, **options.network_of(network)
         )
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise click.BadParameter(str(error)) from None
     emit = _writer(emulated) if prefix else None
     try:
         with ending_on(*_SIGNALS), emulated:
@@ -121,23 +86,19 @@ def lab(
     except OSError as error:
         _report(f"cannot run {command[0]}: {error.strerror}")
         status = 127
-    raise typer.Exit(status)
-
-
-def _speed(link: str, option: str = "--link") -> str | None:
-    return None if link == "none" else check_link(link, option)
+    raise click.exceptions.Exit(status)
 
 
 def _report(message: str) -> None:
-    typer.secho(f"sparsewire lab: {message}", err=True, bold=True)
+    click.secho(f"sparsewire lab: {message}", err=True, bold=True)
 
 
 def _writer(lab: Lab) -> Callable[[int, str, bool], None]:
     lock = threading.Lock()
 
     def write(place: int, line: str, is_error: bool) -> None:
-        mark = typer.style(f"[{lab.name(place)}]", fg=COLORS[place % len(COLORS)])
+        mark = click.style(f"[{lab.name(place)}]", fg=COLORS[place % len(COLORS)])
         with lock:
-            typer.echo(f"{mark} {line}", err=is_error)
+            click.echo(f"{mark} {line}", err=is_error)
 
     return write

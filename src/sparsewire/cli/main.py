@@ -1,8 +1,6 @@
-"""The `sparsewire` command: one application; the modules of this package add its commands."""
+"""The `sparsewire` command: one application; the modules of this package are its commands."""
 
-from importlib.metadata import version
-
-import typer
+import click
 
 from sparsewire.cli import (
     advise,
@@ -14,47 +12,27 @@ from sparsewire.cli import (
     profile,
     top,
     training,
-    workload,
 )
+from sparsewire.cli.help import Commands
 
-app = typer.Typer(
-    help="Sparse collective communication for distributed training: send only what is not zero.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    add_completion=False,
-    pretty_exceptions_show_locals=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+_SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 100}
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"sparsewire {version('sparsewire')}")
-        raise typer.Exit
+@click.group(cls=Commands, context_settings=_SETTINGS)
+@click.version_option(package_name="sparsewire", message="sparsewire %(version)s")
+def app() -> None:
+    """Sparse collective communication for distributed training: send only what is not zero."""
 
 
-@app.callback()
-def main(
-    show_version: bool = typer.Option(
-        False,
-        "--version",
-        callback=_print_version,
-        is_eager=True,
-        help="Show the version and exit.",
-    ),
-) -> None:
-    pass
-
-
-app.command()(training.demo)
-# Options after the command's name belong to the command that is run.
-app.command(context_settings={"allow_interspersed_args": False})(lab.lab)
-app.command(context_settings={"allow_interspersed_args": False})(profile.profile)
-bench.app.command()(training.training)
-bench.app.command()(workload.workload)
-app.add_typer(bench.app, name="bench")
-app.command()(optimize.optimize)
-app.command()(advise.advise)
-app.command()(doctor.doctor)
-app.command()(top.top)
-app.add_typer(aggregator.app, name="aggregator")
+for command in (
+    training.demo,
+    lab.lab,
+    profile.profile,
+    bench.bench,
+    optimize.optimize,
+    advise.advise,
+    doctor.doctor,
+    top.top,
+    aggregator.aggregator,
+):
+    app.add_command(command)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
+import click
 
 from sparsewire.cli import optimize_options as options
 from sparsewire.cli.failure import exit_on_error
+from sparsewire.cli.help import InSections, OfSection
 from sparsewire.errors import OptimizeError
+from sparsewire.experiment.extras import require
 
 if TYPE_CHECKING:
     from sparsewire.experiment.progress import Move
@@ -27,7 +28,7 @@ AnyTask = TypeVar("AnyTask")
 _TRAINING = ("sgd", "bcd")
 
 
-def _show_methods(wanted: bool) -> None:
+def _show_methods(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
         with exit_on_error():
             _require_extra()
@@ -35,73 +36,51 @@ def _show_methods(wanted: bool) -> None:
             from sparsewire.optimize.compare.registry import methods
 
             report_console().print(methods())
-        raise typer.Exit
+        context.exit()
 
 
-def optimize(
-    data: options.Data,
-    method: options.Methods = None,
-    workers: options.Workers = None,
-    model: options.Model = None,
-    epochs: options.Epochs = None,
-    l2: options.L2 = None,
-    seed: options.Seed = None,
-    positive: options.Positive = None,
-    normalize: options.Normalize = None,
-    step: options.Step = None,
-    batch: options.Batch = None,
-    test_share: options.TestShare = None,
-    algorithm: options.Algorithm = None,
-    precision: options.Precision = None,
-    block: options.Block = None,
-    json_file: options.JsonFile = None,
-    plot: options.Plot = None,
-    compressor: options.Compressor = None,
-    split: options.Split = None,
-    l1: options.L1 = None,
-    rounds: options.Rounds = None,
-    accuracy: options.Accuracy = None,
-    link: options.LinkSpeed = None,
-    downlink: options.Downlink = None,
-    latency: options.Latency = None,
-    choose: options.Choose = None,
-    top: options.Top = None,
-    show_methods: Annotated[
-        bool,
-        typer.Option(
-            "--methods",
-            callback=_show_methods,
-            is_eager=True,
-            help="List the methods to compare, with their operators and options, and exit.",
-            rich_help_panel=options.COMPARISON,
-        ),
-    ] = False,
-) -> None:
+@click.command(cls=InSections)
+@click.argument("data", metavar="DATA")
+@options.common
+@options.training
+@options.comparison
+@click.option(
+    "--methods",
+    cls=OfSection,
+    section=options.COMPARISON,
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_methods,
+    help="List the methods to compare, with their operators and options, and exit.",
+)
+def optimize(**given: Any) -> None:
     """Train a linear model on all ranks together, or compare methods that send compressed messages.
 
-    **sgd** divides the rows among the ranks and sums sparse gradients; **bcd** divides the
+    DATA is a LIBSVM file, also .gz, .bz2; or breast_cancer, diabetes, digits, iris, wine.
+
+    sgd divides the rows among the ranks and sums sparse gradients; bcd divides the
     features and gathers sparse changes of the margins. Start the ranks with torchrun, mpirun or
     srun, or here with --workers.
 
     Example: sparsewire optimize a9a --workers 4 --epochs 10 --plot a9a.png
 
-    **Other methods** (gd, dcgd, diana, marina, ef21, isega, ...) are compared: how close they come
+    Other methods (gd, dcgd, diana, marina, ef21, isega, ...) are compared: how close they come
     to the solution, for how many passes over the data, bits, and seconds on a link. The workers
     are simulated, or the ranks of a launcher.
 
     Example: sparsewire optimize digits --method diana,dcgd,gd --compressor rand-k:0.05 --split
     label --link 100mbit --plot digits.png
     """
-    # What is not given has a default that depends on what is to be done.
-    given = {name: value for name, value in locals().items() if value not in (None, [])}
     with exit_on_error():
         _require_extra()
-        _dispatch(given)
+        # What is not given has a default that depends on what is to be done.
+        _dispatch({name: value for name, value in given.items() if value not in (None, ())})
 
 
 def _require_extra() -> None:
-    if find_spec("sklearn") is None or find_spec("scipy") is None:
-        raise OptimizeError('scikit-learn is missing: pip install "sparsewire[optimize]"')
+    for package in ("sklearn", "scipy"):
+        require(package, extra="optimize")
 
 
 def _dispatch(given: dict[str, Any]) -> None:
@@ -111,7 +90,7 @@ def _dispatch(given: dict[str, Any]) -> None:
 
     if "workers" in given and is_launched():
         raise OptimizeError("a launcher has started the ranks already: leave out --workers")
-    methods = _methods(given.pop("method", None))
+    methods = _methods(given.pop("method", ()))
     files = ResultFiles(given.pop("json_file", None), given.pop("plot", None))
     if not is_launched():
         # Else rank 0 alone writes, and others may have no such folder.
@@ -123,7 +102,7 @@ def _dispatch(given: dict[str, Any]) -> None:
         # Rank 0 alone is told.
         report, warnings = found
         for warning in warnings:
-            typer.echo(f"warning: {warning}", err=True)
+            click.echo(f"warning: {warning}", err=True)
         report.present(files)
 
 
@@ -139,9 +118,9 @@ def _job(methods: list[str], is_choice: bool) -> Callable[[list[str], dict[str, 
     return _compare if methods and not training else _train
 
 
-def _methods(texts: list[str] | None) -> list[str]:
+def _methods(texts: Sequence[str]) -> list[str]:
     """The methods that are named, with commas between or one by one."""
-    names = [name.strip() for text in texts or [] for name in text.split(",") if name.strip()]
+    names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
     if texts and not names:
         raise OptimizeError("--method names none: leave it out, or write for example diana,gd")
     return names

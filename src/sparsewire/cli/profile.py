@@ -6,32 +6,47 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import typer
+import click
 
-from sparsewire.cli.failure import exit_on_error, require
+from sparsewire.cli import options
+from sparsewire.cli.failure import exit_on_error
+from sparsewire.experiment.extras import require
 from sparsewire.profile.plan import DIRECTORY, Plan
 
 
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")
+@click.option(
+    "--output",
+    type=options.FILE,
+    default=Path(DIRECTORY),
+    help="Directory of the profile: rank-0.json, rank-1.json, ...",
+)
+@click.option(
+    "--steps",
+    type=int,
+    default=50,
+    help="Steps to record; then nothing is observed any more.",
+)
+@click.option("--warmup", type=int, default=5, help="Steps to leave out before, 2 at least.")
+@click.option(
+    "--every",
+    type=int,
+    help="Look at densities every so many steps. Default: as often as costs little.",
+)
+@click.option("--trace", is_flag=True, help="Save masks of some samples, too: rank-0.trace, ...")
 def profile(
-    command: list[str] = typer.Argument(
-        ..., metavar="COMMAND...", help="The training, such as: torchrun train.py"
-    ),
-    output: Path = typer.Option(
-        Path(DIRECTORY), help="Directory of the profile: rank-0.json, rank-1.json, ..."
-    ),
-    steps: int = typer.Option(50, help="Steps to record; then nothing is observed any more."),
-    warmup: int = typer.Option(5, help="Steps to leave out before, 2 at least."),
-    every: int | None = typer.Option(
-        None, help="Look at densities every so many steps. Default: as often as costs little."
-    ),
-    trace: bool = typer.Option(
-        False, "--trace", help="Save masks of some samples, too: rank-0.trace, ..."
-    ),
+    command: tuple[str, ...],
+    output: Path,
+    steps: int,
+    warmup: int,
+    every: int | None,
+    trace: bool,
 ) -> None:
-    """Record how sparse a training's gradients are, and what its steps' time goes to.
+    """Run COMMAND, a training, and record how sparse its gradients are and what its steps cost.
 
     It observes the first model that each process gives to DistributedDataParallel, on any backend.
     What it computes stays the same, bit for bit. Other models are recorded by a line in the script:
@@ -47,22 +62,22 @@ def profile(
     begin = time.time()
     status = _run(command, {**os.environ, **plan.settings()})
     if not _is_recorded(plan.directory, begin):
-        typer.secho(
+        click.secho(
             f"sparsewire profile: nothing was recorded in {output}: the command trained no "
             f"DistributedDataParallel for more than {warmup + 1} steps, or says above why. For "
             "another model, use sparsewire.torch.profile(model) in the script.",
             err=True,
             fg="yellow",
         )
-    raise typer.Exit(status)
+    raise click.exceptions.Exit(status)
 
 
-def _run(command: list[str], environment: Mapping[str, str]) -> int:
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """The status of a command that gets the signals of a terminal itself."""
     try:
         process = subprocess.Popen(command, env=environment)
     except OSError as error:
-        typer.echo(f"error: cannot run {command[0]}: {error.strerror}", err=True)
+        click.echo(f"error: cannot run {command[0]}: {error.strerror}", err=True)
         return 127
     # Ctrl-C reaches the command by itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from sparsewire.cli.failure import exit_on_error
 from sparsewire.cli.live import Pause, show_live, wait
@@ -18,16 +18,21 @@ if TYPE_CHECKING:
     from sparsewire.meeting.window import ProcessStatus
 
 
-def top(
-    once: bool = typer.Option(False, "--once", help="Look for one interval, print, and end."),
-    as_json: bool = typer.Option(False, "--json", help="Print everything as lines of JSON."),
-    prometheus: bool = typer.Option(
-        False, "--prometheus", help="Print metrics in Prometheus' text format 0.0.4, once."
-    ),
-    interval: float = typer.Option(
-        1.0, "--interval", min=0.1, max=3600.0, help="Seconds between two looks."
-    ),
-) -> None:
+@click.command()
+@click.option("--once", is_flag=True, help="Look for one interval, print, and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as lines of JSON.")
+@click.option(
+    "--prometheus",
+    is_flag=True,
+    help="Print metrics in Prometheus' text format 0.0.4, once.",
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1, 3600),
+    default=1.0,
+    help="Seconds between two looks.",
+)
+def top(once: bool, as_json: bool, prometheus: bool, interval: float) -> None:
     """Show what the ranks of this machine do: rates, density, and who waits for whom.
 
     It looks again and again, until Ctrl-C or the key q.
@@ -44,7 +49,7 @@ def top(
             _print_metrics()
         elif as_json:
             for rows in _looks(interval, again=not once):
-                typer.echo(json.dumps([asdict(row) for row in rows]))
+                click.echo(json.dumps([asdict(row) for row in rows]))
         elif once:
             _print_once(interval)
         else:
@@ -54,7 +59,7 @@ def top(
 def _print_metrics() -> None:
     from sparsewire.cli.top_views import prometheus_text, rows_of
 
-    typer.echo(prometheus_text(_some(rows_of(_look()))), nl=False)
+    click.echo(prometheus_text(_some(rows_of(_look()))), nl=False)
 
 
 def _print_once(interval: float) -> None:

@@ -2,36 +2,57 @@
 
 from pathlib import Path
 
-import typer
+import click
 
-from sparsewire.cli.bench import JsonFile
-from sparsewire.cli.failure import check_link, exit_on_error, require
+from sparsewire.cli import options
+from sparsewire.cli.failure import check_link, exit_on_error
+from sparsewire.experiment.extras import require
 from sparsewire.experiment.report import ResultFiles
 
-_DEFAULT_BACKENDS = ["gloo", "sparsewire"]
 
-
+@click.command()
+@click.option(
+    "--output",
+    type=options.FILE,
+    default=Path("sparsewire-demo"),
+    help="Folder for report.json, loss.png and the workers' logs.",
+)
+@click.option(
+    "--corpus",
+    type=options.FILE,
+    help="File or folder of text. Default: the source of Python's own library.",
+)
+@click.option(
+    "--backend",
+    "backends",
+    multiple=True,
+    default=("gloo", "sparsewire"),
+    help="Backend of torch.distributed to train over; repeatable.",
+)
+@click.option("--workers", type=click.IntRange(2, 64), default=4, help="Worker processes.")
+@click.option(
+    "--hosts",
+    type=options.COUNT,
+    help="Emulated hosts, of as many workers each. Default: one for each worker.",
+)
+@click.option(
+    "--steps", type=click.IntRange(5), default=50, help="Training steps over each backend."
+)
+@click.option(
+    "--link",
+    default="1gbit",
+    help="Speed of each host's link in the lab: 1gbit, 10gbit, ...",
+)
+@click.option("--seed", type=options.SEED, default=0, help="Seed of the model and the negatives.")
 def demo(
-    output: Path = typer.Option(
-        Path("sparsewire-demo"), help="Folder for report.json, loss.png and the workers' logs."
-    ),
-    corpus: Path | None = typer.Option(
-        None, help="File or folder of text. Default: the source of Python's own library."
-    ),
-    backend: list[str] | None = typer.Option(
-        None,
-        help="Backend of torch.distributed to train over; repeatable. Default: gloo and "
-        "sparsewire.",
-    ),
-    workers: int = typer.Option(4, min=2, max=64, help="Worker processes."),
-    hosts: int | None = typer.Option(
-        None, min=1, help="Emulated hosts, of as many workers each. Default: one for each worker."
-    ),
-    steps: int = typer.Option(50, min=5, help="Training steps over each backend."),
-    link: str = typer.Option(
-        "1gbit", help="Speed of each host's link in the lab: 1gbit, 10gbit, ..."
-    ),
-    seed: int = typer.Option(0, min=0, help="Seed of the model and the negatives."),
+    output: Path,
+    corpus: Path | None,
+    backends: tuple[str, ...],
+    workers: int,
+    hosts: int | None,
+    steps: int,
+    link: str,
+    seed: int,
 ) -> None:
     """Train a language model over gloo and over sparsewire, and compare.
 
@@ -41,9 +62,8 @@ def demo(
 
     Example: sudo sparsewire demo --link 1gbit
     """
-    backends = backend or _DEFAULT_BACKENDS
     # Before anything that takes long, imports included.
-    typer.echo(
+    click.echo(
         f"A language model is trained {steps} steps over {', then over '.join(backends)}, "
         f"by {workers} workers."
     )
@@ -64,54 +84,75 @@ def demo(
             cluster = Cluster(workers)
         output.mkdir(parents=True, exist_ok=True)
         files = ResultFiles(output / "report.json", output / "loss.png")
-        typer.echo(f"First, {corpus or 'the source of the standard library'} is read.")
+        click.echo(f"First, {corpus or 'the source of the standard library'} is read.")
         with bars(stay=True) as move:
             found = run_demo(backends, cluster, corpus, steps, seed, output, move)
         demo_report(found).present(files)
-        typer.echo(f"Written: {files.json}, {files.plot}")
+        click.echo(f"Written: {files.json}, {files.plot}")
 
 
 def _tell_of_loopback(reason: str) -> None:
-    typer.secho(
+    click.secho(
         f"No emulated network: {reason}.\nAll workers use loopback instead, which is many times "
         "as fast as a network: expect a small speed-up, or none, and equal losses.",
         fg="yellow",
     )
 
 
+@click.command()
+@click.option(
+    "--task",
+    default="lstm,digits",
+    help="What to train: lstm (a language model), digits (a convolutional network, needs "
+    "scikit-learn).",
+)
+@click.option(
+    "--method",
+    default="gloo,feedback,diana",
+    help="gloo, sparsewire or another backend of torch.distributed (dense), "
+    "feedback[/OPERATOR], diana[/OPERATOR], with commas between; the first one is what the "
+    "others are compared with. A second operator, behind another slash, is for parameters of "
+    "fewer than 131,072 elements.",
+)
+@click.option("--ranks", type=click.IntRange(2, 64), default=4, help="Ranks that train together.")
+@click.option(
+    "--steps", type=click.IntRange(5), help="Steps of each training. Default: the task's."
+)
+@click.option("--seeds", type=options.COUNT, default=1, help="Train so often, with seeds 0, 1, ...")
+@click.option(
+    "--warmup",
+    type=click.IntRange(0),
+    help="First steps in which hooks send everything. Default: 2%.",
+)
+@click.option(
+    "--link",
+    help="Time steps on emulated hosts with links of this speed, like 100mbit (Linux, root).",
+)
+@click.option(
+    "--timed-steps",
+    type=click.IntRange(5),
+    default=100,
+    help="Steps of each training on emulated links.",
+)
+@click.option(
+    "--text",
+    type=options.FILE,
+    help="Text for lstm. Default: the source of Python's own library.",
+)
+@options.json_file
+@options.plot_file("Draw losses by steps, bytes and time into this PNG.")
 def training(
-    task: str = typer.Option(
-        "lstm,digits",
-        help="What to train: lstm (a language model), digits (a convolutional network, needs "
-        "scikit-learn).",
-    ),
-    method: str = typer.Option(
-        "gloo,feedback,diana",
-        help="gloo, sparsewire or another backend of torch.distributed (dense), "
-        "feedback[/OPERATOR], diana[/OPERATOR], with commas between; the first one is what the "
-        "others are compared with. A second operator, behind another slash, is for parameters of "
-        "fewer than 131,072 elements.",
-    ),
-    ranks: int = typer.Option(4, min=2, max=64, help="Ranks that train together."),
-    steps: int | None = typer.Option(
-        None, min=5, help="Steps of each training. Default: the task's."
-    ),
-    seeds: int = typer.Option(1, min=1, help="Train so often, with seeds 0, 1, ..."),
-    warmup: int | None = typer.Option(
-        None, min=0, help="First steps in which hooks send everything. Default: 2%."
-    ),
-    link: str | None = typer.Option(
-        None,
-        help="Time steps on emulated hosts with links of this speed, like 100mbit (Linux, root).",
-    ),
-    timed_steps: int = typer.Option(100, min=5, help="Steps of each training on emulated links."),
-    text: Path | None = typer.Option(
-        None, help="Text for lstm. Default: the source of Python's own library."
-    ),
-    json_file: JsonFile = None,
-    plot: Path | None = typer.Option(
-        None, help="Draw losses by steps, bytes and time into this PNG."
-    ),
+    task: str,
+    method: str,
+    ranks: int,
+    steps: int | None,
+    seeds: int,
+    warmup: int | None,
+    link: str | None,
+    timed_steps: int,
+    text: Path | None,
+    json_file: Path | None,
+    plot: Path | None,
 ) -> None:
     """Train with compressed gradients and with dense ones; compare losses, bytes and times.
 
@@ -127,7 +168,7 @@ def training(
         from sparsewire.training.trial import Averaging
 
         files = ResultFiles(json_file, plot).checked()
-        tasks = _known(task.split(","))
+        tasks = _known(task)
         averagings = [Averaging.parse(name) for name in method.split(",")]
         plan = Plan(tasks, averagings, ranks, steps, seeds, warmup, link, timed_steps, text)
         with bars() as move:
@@ -135,12 +176,10 @@ def training(
         comparison_report(comparison).present(files)
 
 
-def _known(tasks: list[str]) -> list[str]:
+def _known(task: str) -> list[str]:
     from sparsewire.training.trial import TASKS
 
-    for task in tasks:
-        if task not in TASKS:
-            raise ValueError(f"task {task!r} is not known: use {' or '.join(TASKS)}")
+    tasks = options.named(task, TASKS, "task")
     require("torch", extra="torch")
     if "digits" in tasks:
         require("sklearn", extra="optimize")

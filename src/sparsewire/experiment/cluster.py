@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sparsewire.errors import ExperimentError
-from sparsewire.lab import MTU, Lab, parse_link
+from sparsewire.lab import Lab, parse_link
 from sparsewire.lab.site import UDP, XDP, Loopback, Site
 
 
@@ -79,10 +79,10 @@ class Cluster:
             self.link,
             ranks=self.ranks_per_host,
             links=self.links,
-            mtu=self.mtu or MTU,
+            mtu=self.mtu,
             loss=self.loss,
             aggregators=self.aggregators,
-            aggregator_link=self.aggregator_link or self.link,
+            aggregator_link=self.aggregator_link,
             transport=self.transport,
             racks=self.racks,
             trunk=self.trunk,

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparsewire.errors import ExperimentError
+from sparsewire.experiment.extras import require
 from sparsewire.measure.conditions import conditions
 
 if TYPE_CHECKING:
@@ -37,11 +38,13 @@ class ResultFiles:
     conditions: Mapping[str, Any] = field(default_factory=conditions)
 
     def checked(self) -> ResultFiles:
-        """The same; raises ExperimentError for no folder, or a plot's name of no known format."""
+        """The same; raises ExperimentError for no folder, or a plot that cannot be drawn."""
         for file in filter(None, (self.json, self.plot)):
             if file.is_dir() or not file.parent.is_dir():
                 what = "it is a folder" if file.is_dir() else f"there is no folder {file.parent}"
                 raise ExperimentError(f"cannot write {file}: {what}")
+        if self.plot is not None:
+            require("matplotlib", extra="plots")
         if self.plot is not None and self.plot.suffix:
             # Importing matplotlib takes longer than many commands.
             from matplotlib.backend_bases import FigureCanvasBase

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from sparsewire.errors import LabError
@@ -28,10 +29,12 @@ class Lab(Site):
     `link` is the speed of each link, both ways and full duplex ("1gbit"), or None for no limit.
     With a `loss`, each direction of each link drops this share of its packets, drawn at random
     without a seed; then, also with 0, nothing carries several packets as one.
+    Packets have `mtu` bytes at most, 1500 by default.
     There are as many further hosts as `aggregators` says (aggregator0, ...), with links of
-    `aggregator_link`, which is shaped a hop away from them: what an XDP program sends passes by
-    the shaper of its own interface. Each is one more place, behind those of the ranks. `transport`
-    is what is to carry tensors to them: "tcp", "udp", "xdp", or None, which leaves it open.
+    `aggregator_link`, or of `link` by default; it is shaped a hop away from them: what an XDP
+    program sends passes by the shaper of its own interface. Each is one more place, behind those of
+    the ranks. `transport` is what is to carry tensors to them: "tcp", "udp", "xdp", or None, which
+    leaves it open.
     Hosts have IPv4 addresses, or with `ipv6` those of IPv6 only. They reach each other and nothing
     else; the machine's own network is not touched.
     The hosts stand in `racks`, in order, as even as may be. Each has a switch, and a `trunk` of
@@ -54,7 +57,7 @@ class Lab(Site):
         *,
         ranks: int = 1,
         links: int = 1,
-        mtu: int = MTU,
+        mtu: int | None = None,
         grace: float = 5.0,
         ipv6: bool = False,
         loss: float | None = None,
@@ -74,9 +77,10 @@ class Lab(Site):
         if not 1 <= links <= MAX_LINKS:
             raise ValueError(f"links is {links}: a host has 1 to {MAX_LINKS}")
         smallest = 1280 if ipv6 else 576
+        mtu = MTU if mtu is None else mtu
         if not smallest <= mtu <= 65535:
             raise ValueError(f"mtu is {mtu}: use {smallest} to 65535 bytes")
-        self._link, self._aggregator_link = map(_bits_per_second, (link, aggregator_link))
+        self._link, self._aggregator_link = map(_bits_per_second, (link, aggregator_link or link))
         if not 1 <= racks <= hosts:
             raise ValueError(f"racks is {racks}: {hosts} hosts have 1 to {hosts}")
         if levels not in (1, 2) or (levels == 2 and aggregators != racks + 1):
@@ -180,7 +184,7 @@ class Lab(Site):
             ) from error
 
     def _connect(self, switch: Namespace) -> None:
-        # Only Linux has this dependency, and elsewhere the lab should say so in its own words.
+        # An extra brings what these import, and without it the lab says so in its own words.
         from sparsewire.lab.cable import Link
         from sparsewire.lab.network import Host, build
 
@@ -219,6 +223,8 @@ def _bits_per_second(link: str | None) -> int | None:
 def _missing() -> str | None:
     if sys.platform != "linux":
         return "the lab needs Linux: it is made of network namespaces"
+    if find_spec("pyroute2") is None:
+        return 'pyroute2 is missing: pip install "sparsewire[lab]"'
     if os.geteuid() != 0:
         return (
             "the lab needs root, to create network namespaces: run it with sudo, "
