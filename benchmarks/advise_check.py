@@ -31,10 +31,10 @@ from typing import Any
 
 import records
 
-from sparsewire.advise.answer import Gain, Model, OnLink
-from sparsewire.advise.network import Network
-from sparsewire.lab import parse_speed
-from sparsewire.profile.recorded import load
+from sparsewire.profile.records.recorded import load
+from sparsewire.tools.advise.answer import Gain, Model, OnLink
+from sparsewire.tools.advise.prediction.network import Network
+from sparsewire.tools.lab import parse_speed
 
 METHODS = ("gloo", "sparsewire", "feedback")
 TOWER_METHODS = ("gloo", "gloo-sparse", "sparsewire", "sparse", "feedback", "diana")
@@ -50,7 +50,7 @@ CLOSE, HELD_OUT_CLOSE = 0.2, 0.25
 ALIKE = 1.05
 DEADLINE_S = 500
 TOWERS = [sys.executable, str(Path(__file__).with_name("two_towers.py"))]
-WORKLOAD = [sys.executable, "-m", "sparsewire.training.workloads"]
+WORKLOAD = [sys.executable, "-m", "sparsewire.tools.training.workloads"]
 
 Figures = dict[str, Any]
 

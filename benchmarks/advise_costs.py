@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import records
 
-from sparsewire.advise import transfers
-from sparsewire.advise.density import Overlap
-from sparsewire.advise.gradient import Gradient
-from sparsewire.advise.network import Network
+from sparsewire.tools.advise.prediction import transfers
+from sparsewire.tools.advise.prediction.density import Overlap
+from sparsewire.tools.advise.prediction.gradient import Gradient
+from sparsewire.tools.advise.prediction.network import Network
 
 BYTES, BLOCK, CORES = 100_000_000, 256, 2
 LOOPBACK_BITS_S = 1e15

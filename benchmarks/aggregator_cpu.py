@@ -34,10 +34,10 @@ from pyroute2 import IPRoute
 from xdp_program import AGGREGATOR, EPOCH, FAR, HOST, JOB, KEYS, NEAR, PORT
 
 from sparsewire._core import Aggregator, greeting
-from sparsewire.lab.namespace import Namespace
-from sparsewire.meeting.datagrams import bind_datagrams
-from sparsewire.meeting.greetings import HELLO
+from sparsewire.meeting.aggregators.datagrams import bind_datagrams
+from sparsewire.meeting.contact.greetings import HELLO
 from sparsewire.options import Address
+from sparsewire.tools.lab.namespace import Namespace
 from sparsewire.xdp import XdpPlane
 from sparsewire.xdp.loader import Programs
 from sparsewire.xdp.maps import Map, Worker

@@ -20,11 +20,11 @@ from typing import Any
 import records
 from sklearn.linear_model import LogisticRegression
 
-from sparsewire.lab import parse_speed
-from sparsewire.optimize.problems.examples import Examples
-from sparsewire.optimize.task import MODELS, joined, load
-from sparsewire.optimize.train.run import split
-from sparsewire.optimize.train.training import Training
+from sparsewire.tools.lab import parse_speed
+from sparsewire.tools.optimize.problems.examples import Examples
+from sparsewire.tools.optimize.task import MODELS, joined, load
+from sparsewire.tools.optimize.train.run import split
+from sparsewire.tools.optimize.train.training import Training
 
 HOSTS, LINK = 4, "100mbit"
 RUNS: dict[str, tuple[str, ...]] = {

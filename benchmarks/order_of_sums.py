@@ -17,8 +17,8 @@ import records
 import torch
 from torch import Tensor
 
-from sparsewire.training.workloads.catalogue import WORKLOADS
-from sparsewire.training.workloads.workload import Job
+from sparsewire.tools.training.workloads.catalogue import WORKLOADS
+from sparsewire.tools.training.workloads.workload import Job
 
 Add = Callable[[Sequence[Tensor]], Tensor]
 

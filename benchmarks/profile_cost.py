@@ -37,8 +37,8 @@ def train(rank: int, given: argparse.Namespace, folder: str) -> None:
     import torch.distributed as dist
 
     import sparsewire.torch
-    from sparsewire.training.demo import WIDTH
-    from sparsewire.training.lstm import LstmTrainee
+    from sparsewire.tools.training.demo import WIDTH
+    from sparsewire.tools.training.lstm import LstmTrainee
 
     torch.set_num_threads(1)
     store = dist.FileStore(f"{folder}/store", RANKS)
@@ -71,7 +71,7 @@ def train(rank: int, given: argparse.Namespace, folder: str) -> None:
 
 def figures_of(turns: list[dict[str, float]], folder: Path) -> dict[str, Any]:
     """Medians over turns, of times and of ratios within a turn, and how many steps were sampled."""
-    from sparsewire.profile.recorded import load
+    from sparsewire.profile.records.recorded import load
 
     def median(values: list[float]) -> float:
         return statistics.median(values)
@@ -102,8 +102,8 @@ def main() -> None:
 
     import torch.multiprocessing
 
-    from sparsewire.training.corpus import save_corpus
-    from sparsewire.training.demo import VOCABULARY
+    from sparsewire.tools.training.corpus import save_corpus
+    from sparsewire.tools.training.demo import VOCABULARY
 
     with tempfile.TemporaryDirectory() as folder:
         save_corpus(None, VOCABULARY, RANKS, Path(folder, "tokens.npy"))

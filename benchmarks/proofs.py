@@ -17,7 +17,7 @@ import records
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sparsewire.measure.conditions import conditions
+from sparsewire.tools.measure.conditions import conditions
 
 Record = dict[str, Any]
 

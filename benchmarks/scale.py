@@ -43,7 +43,7 @@ def memory() -> int:
 
 def connections() -> int:
     """Ranks that this process is connected with."""
-    from sparsewire.meeting import shared_mesh
+    from sparsewire.meeting.mesh import shared_mesh
 
     return sum(shared_mesh.connections())
 
@@ -94,7 +94,7 @@ def repeated(comm: Any, place: Path, rank: int, ranks: int, rounds: int) -> dict
     import numpy as np
 
     import sparsewire
-    from sparsewire.meeting.store_place import FileStore
+    from sparsewire.meeting.places.store_place import FileStore
 
     found = {}
     for name, elements in (("4_kib", 1 << 10), ("1_mib", 1 << 18)):
@@ -127,7 +127,7 @@ def be_rank(
     import numpy as np
 
     import sparsewire
-    from sparsewire.meeting.store_place import FileStore
+    from sparsewire.meeting.places.store_place import FileStore
 
     store = FileStore(place / "rendezvous", DEADLINE_S)
     found: dict[str, float] = {}
@@ -178,7 +178,7 @@ def be_rank(
 
 def parts(ranks: int) -> dict[str, float]:
     """What one rank does to meet so many others: seconds and bytes of each record."""
-    from sparsewire.meeting.place import join_records, split_records
+    from sparsewire.meeting.places.place import join_records, split_records
     from sparsewire.meeting.startup import Record, record_of
     from sparsewire.options import Options
 

@@ -28,8 +28,8 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 import slots_job
 
-from sparsewire.lab import Lab
-from sparsewire.lab.quantities import parse_link
+from sparsewire.tools.lab import Lab
+from sparsewire.tools.lab.quantities import parse_link
 
 RANKS, LINK, AGGREGATOR_LINK = 4, "500mbit", "2gbit"
 ELEMENTS = 1_000_000

@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 import slots_job
 
-from sparsewire.lab import Lab
+from sparsewire.tools.lab import Lab
 
 RANKS, LINK, AGGREGATOR_LINK = 8, "500mbit", "4gbit"
 LINK_BYTES_PER_S = 500e6 / 8

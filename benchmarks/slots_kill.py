@@ -21,8 +21,8 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 import slots_job
 
-from sparsewire.lab import Lab
-from sparsewire.lab.aggregators import Aggregation
+from sparsewire.tools.lab import Lab
+from sparsewire.tools.lab.aggregators import Aggregation
 
 RANKS, LINK, AGGREGATOR_LINK = 4, "500mbit", "2gbit"
 # A sum takes about a second, so that most kills are amid one.

@@ -21,7 +21,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 import slots_job
 
-from sparsewire.lab import Lab
+from sparsewire.tools.lab import Lab
 
 RANKS, LINK, AGGREGATOR_LINK = 4, "500mbit", "2gbit"
 RANK = Path(slots_job.__file__).parent / "net" / "slots_rank.py"

@@ -18,13 +18,13 @@ from unittest import mock
 
 import records
 
-from sparsewire.experiment.cluster import Cluster
-from sparsewire.meeting.aggregator import AggregatorServer
+from sparsewire.meeting.aggregators.aggregator import AggregatorServer
 from sparsewire.options import Address
-from sparsewire.training.corpus import save_corpus
-from sparsewire.training.demo import VOCABULARY, WIDTH
-from sparsewire.training.run import Trained, train
-from sparsewire.training.trial import Trial
+from sparsewire.tools.experiment.cluster import Cluster
+from sparsewire.tools.training.corpus import save_corpus
+from sparsewire.tools.training.demo import VOCABULARY, WIDTH
+from sparsewire.tools.training.run import Trained, train
+from sparsewire.tools.training.trial import Trial
 
 ARITHMETICS = ("exact", "fixed")
 

@@ -16,7 +16,7 @@ for name in "$@"; do
     rm -rf "benchmarks/traces/$name"
     sparsewire profile --trace --warmup 2 --steps $steps --every 1 \
         --output "benchmarks/traces/$name" -- \
-        torchrun --nproc-per-node $ranks -m sparsewire.training.workloads "$name" \
+        torchrun --nproc-per-node $ranks -m sparsewire.tools.training.workloads "$name" \
         --backend gloo --steps 5
 done
 du -sh benchmarks/traces/*/

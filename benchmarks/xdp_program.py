@@ -25,7 +25,7 @@ from pathlib import Path
 
 from pyroute2 import IPRoute
 
-from sparsewire.lab.namespace import Namespace
+from sparsewire.tools.lab.namespace import Namespace
 from sparsewire.xdp import XdpPlane, libbpf
 from sparsewire.xdp.libbpf import library
 from sparsewire.xdp.loader import Programs, interface_index, link

@@ -7,7 +7,7 @@ import pytest
 from extent import EXTENTS, chosen
 from hypothesis import settings
 
-from sparsewire.lab.site import free_ports
+from sparsewire.tools.lab.site import free_ports
 
 # A shell's background jobs ignore Ctrl-C, and so would every process that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)

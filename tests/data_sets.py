@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits
 
-from sparsewire.optimize.problems.examples import Examples, by_label, from_arrays, read_libsvm
-from sparsewire.optimize.problems.losses import Logistic
+from sparsewire.tools.optimize.problems.examples import Examples, by_label, from_arrays, read_libsvm
+from sparsewire.tools.optimize.problems.losses import Logistic
 
 FILES = Path(os.environ.get("SPARSEWIRE_DATA", "."))
 """Where the LIBSVM files of the full checks are."""

@@ -21,7 +21,7 @@ Graph = dict[str, set[str]]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 FACE = "src/sparsewire/__init__.py"
-DOOR, COMMANDS = "src/sparsewire/__main__.py", "src/sparsewire/cli"
+DOOR, COMMANDS = "src/sparsewire/__main__.py", "src/sparsewire/tools/cli"
 NATIVE = "bindings"
 MARKED = re.compile(r"<!--floors-->.*?<!--end-->", re.DOTALL)
 

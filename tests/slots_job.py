@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from sparsewire.lab import Lab
-from sparsewire.lab.aggregators import Aggregation
+from sparsewire.tools.lab import Lab
+from sparsewire.tools.lab.aggregators import Aggregation
 
 Process = subprocess.Popen[str]
 STEPS = Path(__file__).parent / "attacks" / "attacked_rank.py"

@@ -17,7 +17,7 @@ from typing import Any
 from meeting import MEETING_PLACE
 
 from sparsewire.errors import Error
-from sparsewire.meeting.aggregator import AggregatorServer
+from sparsewire.meeting.aggregators.aggregator import AggregatorServer
 from sparsewire.options import Address
 
 LOOPBACK = Address("127.0.0.1", 0)

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "compress/positions.hpp"
-#include "kernels/floats.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/loops/floats.hpp"
 
 namespace sparsewire {
 namespace {

@@ -9,9 +9,9 @@
 #include <bit>
 
 #include "base/types.hpp"
-#include "kernels/bit_fields.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/noise.hpp"
+#include "kernels/bit_fields.hpp"
+#include "kernels/loops/noise.hpp"
 
 namespace sparsewire {
 namespace {

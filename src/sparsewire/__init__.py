@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sparsewire.communicator import Communicator
+    from sparsewire.collectives.communicator import Communicator
     from sparsewire.errors import (
         AuthenticationError,
         Error,
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
         Timeout,
     )
     from sparsewire.meeting.connect import init
-    from sparsewire.meeting.store_place import FileStore, Store
-    from sparsewire.meeting.tcp_place import TcpStore
+    from sparsewire.meeting.places.store_place import FileStore, Store
+    from sparsewire.meeting.places.tcp_place import TcpStore
     from sparsewire.sparse_vector import SparseVector
     from sparsewire.work import Work
 
@@ -46,11 +46,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Communicator": "communicator",
-    "FileStore": "meeting.store_place",
+    "Communicator": "collectives.communicator",
+    "FileStore": "meeting.places.store_place",
     "SparseVector": "sparse_vector",
-    "Store": "meeting.store_place",
-    "TcpStore": "meeting.tcp_place",
+    "Store": "meeting.places.store_place",
+    "TcpStore": "meeting.places.tcp_place",
     "Work": "work",
     "init": "meeting.connect",
 }

@@ -1,6 +1,6 @@
 """`python -m sparsewire`: the command, where scripts are not on PATH."""
 
-from sparsewire.cli.main import app
+from sparsewire.tools.cli.main import app
 
 if __name__ == "__main__":
     app(prog_name="python -m sparsewire")

@@ -11,6 +11,7 @@ import os
 from importlib import import_module
 from typing import Any
 
+# As options.BACKEND says, which is not imported here.
 NAME = "sparsewire"
 
 # What else to do, where a variable of the environment asks for it: a module's `attach`.

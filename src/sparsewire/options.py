@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+BACKEND = "sparsewire"
+"""What torch calls its backend of ours."""
+
 TIMEOUT_DEFAULT_S = 1800.0
 TIMEOUT_MAX_S = 1e9
 START_TIMEOUT_MAX_S = 300.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sparsewire.profile.recorded import (
+from sparsewire.profile.records.recorded import (
     Bucket,
     Parameter,
     ParameterDensity,

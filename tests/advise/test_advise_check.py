@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from recordings import recorded
 
-from sparsewire.advise.answer import Model, OnLink
-from sparsewire.advise.network import Network
+from sparsewire.tools.advise.answer import Model, OnLink
+from sparsewire.tools.advise.prediction.network import Network
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

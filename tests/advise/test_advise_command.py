@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from recordings import recorded, saved
 
-from sparsewire.cli.main import app
+from sparsewire.tools.cli.main import app
 
 
 def advise(*arguments: object) -> Result:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsewire.advise.density import Overlap, element_share
+from sparsewire.tools.advise.prediction.density import Overlap, element_share
 
 densities = st.floats(0, 1)
 ranks = st.integers(1, 512)

@@ -16,13 +16,13 @@ from recordings import (
     recorded,
 )
 
-from sparsewire.advise.answer import Model, answer
-from sparsewire.advise.network import Network
-from sparsewire.advise.replay import spans, step_s
-from sparsewire.advise.timeline import Pass, timeline_of
-from sparsewire.advise.transfers import Transfer
 from sparsewire.errors import InputError
-from sparsewire.profile.recorded import Recorded
+from sparsewire.profile.records.recorded import Recorded
+from sparsewire.tools.advise.answer import Model, answer
+from sparsewire.tools.advise.prediction.network import Network
+from sparsewire.tools.advise.prediction.replay import spans, step_s
+from sparsewire.tools.advise.prediction.timeline import Pass, timeline_of
+from sparsewire.tools.advise.prediction.transfers import Transfer
 
 FOUR = Network(1.0, 4)
 

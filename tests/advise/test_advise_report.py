@@ -11,11 +11,11 @@ import pytest
 from browser import CHROMIUM, look
 from recordings import recorded
 
-from sparsewire.advise.answer import Answer, answer
-from sparsewire.advise.charts import linear_ticks, log_ticks
-from sparsewire.advise.network import Network
-from sparsewire.advise.page import page, write_page
-from sparsewire.profile.recorded import Parameter, Recorded
+from sparsewire.profile.records.recorded import Parameter, Recorded
+from sparsewire.tools.advise.answer import Answer, answer
+from sparsewire.tools.advise.prediction.network import Network
+from sparsewire.tools.advise.report.charts import linear_ticks, log_ticks
+from sparsewire.tools.advise.report.page import page, write_page
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 PLOTS = ["Speed-up against bandwidth", "A step at", "Density of the largest parameters"]

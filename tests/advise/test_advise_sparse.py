@@ -11,18 +11,7 @@ import pytest
 from click.testing import CliRunner
 from recordings import FORWARD_S, READY_S, WAITED_S, recorded, saved
 
-from sparsewire.advise import costs
-from sparsewire.advise.answer import Gain, Model, Row, gain
-from sparsewire.advise.density import Overlap
-from sparsewire.advise.gradient import Gradient
-from sparsewire.advise.network import Network
-from sparsewire.advise.replay import step_s
-from sparsewire.advise.rows import RowCosts
-from sparsewire.advise.shared import Stolen, recorded_crowd
-from sparsewire.advise.timeline import Pass
-from sparsewire.advise.transfers import Transfer, engine, feedback, ring
-from sparsewire.cli.main import app
-from sparsewire.profile.recorded import (
+from sparsewire.profile.records.recorded import (
     Cost,
     Memory,
     Optimizer,
@@ -31,6 +20,17 @@ from sparsewire.profile.recorded import (
     Rehearsal,
     Span,
 )
+from sparsewire.tools.advise.answer import Gain, Model, Row, gain
+from sparsewire.tools.advise.prediction import costs
+from sparsewire.tools.advise.prediction.density import Overlap
+from sparsewire.tools.advise.prediction.gradient import Gradient
+from sparsewire.tools.advise.prediction.network import Network
+from sparsewire.tools.advise.prediction.replay import step_s
+from sparsewire.tools.advise.prediction.rows import RowCosts
+from sparsewire.tools.advise.prediction.shared import Stolen, recorded_crowd
+from sparsewire.tools.advise.prediction.timeline import Pass
+from sparsewire.tools.advise.prediction.transfers import Transfer, engine, feedback, ring
+from sparsewire.tools.cli.main import app
 
 FOUR = Network(1.0, 4)
 SPAN_S, OPTIMIZER_S = 0.02, 0.02

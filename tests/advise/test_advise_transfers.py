@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsewire.advise import costs
-from sparsewire.advise.density import Overlap
-from sparsewire.advise.gradient import Gradient
-from sparsewire.advise.network import Network
-from sparsewire.advise.transfers import Way, diana, engine, feedback, ring
+from sparsewire.tools.advise.prediction import costs
+from sparsewire.tools.advise.prediction.density import Overlap
+from sparsewire.tools.advise.prediction.gradient import Gradient
+from sparsewire.tools.advise.prediction.network import Network
+from sparsewire.tools.advise.prediction.transfers import Way, diana, engine, feedback, ring
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

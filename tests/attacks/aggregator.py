@@ -79,7 +79,12 @@ def resident(process_id: int) -> float:
 @contextmanager
 def aggregator() -> Iterator[tuple[int, Address]]:
     """`sparsewire aggregator` with its defaults: its process id and address."""
-    program = [sys.executable, "-c", "from sparsewire.cli.main import app; app()", "aggregator"]
+    program = [
+        sys.executable,
+        "-m",
+        "sparsewire",
+        "aggregator",
+    ]
     with subprocess.Popen(
         program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:

@@ -24,7 +24,7 @@ from middle import Middle
 from support import run_ranks, serving
 
 import sparsewire
-from sparsewire.meeting.aggregator import AggregatorServer
+from sparsewire.meeting.aggregators.aggregator import AggregatorServer
 
 RANKS = 4
 ELEMENTS = 60_000

@@ -22,10 +22,10 @@ from typing import Any
 import slots_job
 
 from sparsewire.errors import Error
-from sparsewire.lab import Lab
-from sparsewire.lab.aggregators import Aggregation
-from sparsewire.meeting.observation import AggregatorStatus, ask
+from sparsewire.meeting.aggregators.observation import AggregatorStatus, ask
 from sparsewire.options import Address
+from sparsewire.tools.lab import Lab
+from sparsewire.tools.lab.aggregators import Aggregation
 
 HERE = Path(__file__).parent
 RANKS = 2

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from sparsewire.errors import Error
-from sparsewire.meeting.handshake import ANY_PEER, Hello, Role, introduce, new_nonce
-from sparsewire.meeting.sockets import receive_exactly
+from sparsewire.meeting.contact.handshake import ANY_PEER, Hello, Role, introduce, new_nonce
+from sparsewire.meeting.contact.sockets import receive_exactly
 from sparsewire.options import Address
 
 HELLO, OPEN, SEGMENT, CANCEL, REFUSE = 1, 2, 3, 6, 9

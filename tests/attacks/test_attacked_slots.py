@@ -7,7 +7,7 @@ import pytest
 import slots_siege as siege
 from support import no_xdp
 
-from sparsewire.lab import available
+from sparsewire.tools.lab import available
 
 WHY_NOT = available()
 

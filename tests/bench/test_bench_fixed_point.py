@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsewire.bench.fixed_point import BLOCK, FixedPointSum, fixed_point_sum
-from sparsewire.bench.job import BenchOptions
-from sparsewire.bench.patterns import Contribution, numpy_dtype
 from sparsewire.errors import ExperimentError
+from sparsewire.tools.bench.fixed_point import BLOCK, FixedPointSum, fixed_point_sum
+from sparsewire.tools.bench.job import BenchOptions
+from sparsewire.tools.bench.patterns import Contribution, numpy_dtype
 
 SEEDS = st.integers(0, 2**32)
 

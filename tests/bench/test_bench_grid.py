@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sparsewire.bench import grid
-from sparsewire.bench.grid import CANDIDATES, FULL, QUICK, Cell, heat_map, verdict
-from sparsewire.cli.bench import bench
+from sparsewire.tools.bench import grid
+from sparsewire.tools.bench.grid import CANDIDATES, FULL, QUICK, Cell, heat_map, verdict
+from sparsewire.tools.cli.bench import bench
 
 
 def cell(auto_s: float, chosen: str = "stream", size: int = 1 << 20, density: float = 0.1) -> Cell:

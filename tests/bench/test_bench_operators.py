@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from sparsewire.bench.operators import OPERATORS, gaussian, measure_operators
-from sparsewire.cli.bench import bench
 from sparsewire.compress import Compressor, names
 from sparsewire.errors import ExperimentError
+from sparsewire.tools.bench.operators import OPERATORS, gaussian, measure_operators
+from sparsewire.tools.cli.bench import bench
 
 
 def still(name: str, done: float, total: float, state: str = "") -> None:

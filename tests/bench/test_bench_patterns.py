@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sparsewire.bench.patterns import Pattern, contribute
 from sparsewire.errors import ExperimentError
-from sparsewire.measure.wire_limit import nonzero_blocks
+from sparsewire.tools.bench.patterns import Pattern, contribute
+from sparsewire.tools.measure.wire_limit import nonzero_blocks
 
 FLOAT32 = np.dtype(np.float32)
 ELEMENTS = 256 * 100 + 7

@@ -10,10 +10,10 @@ from launched import launched
 from rank_order import reduce_in_rank_order
 from support import run_ranks
 
-from sparsewire.bench.case_data import prepare
-from sparsewire.bench.groups import groups_of_ranks
-from sparsewire.bench.job import BenchOptions, Job
-from sparsewire.bench.ranks import Ranks
+from sparsewire.tools.bench.case_data import prepare
+from sparsewire.tools.bench.groups import groups_of_ranks
+from sparsewire.tools.bench.job import BenchOptions, Job
+from sparsewire.tools.bench.ranks import Ranks
 
 
 def job_of(**fields: str) -> Job:

@@ -12,8 +12,8 @@ import pytest
 from launched import launched
 from support import run_ranks
 
-from sparsewire.bench.ranks import Ranks
 from sparsewire.errors import ExperimentError
+from sparsewire.tools.bench.ranks import Ranks
 
 
 def tell_numbers() -> tuple[list[list[float]], list[list[int]], bytes]:

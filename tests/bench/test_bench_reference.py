@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsewire.bench.case_data import first_difference, reduce_in_rank_order
-from sparsewire.bench.patterns import Pattern, contribute, numpy_dtype
+from sparsewire.tools.bench.case_data import first_difference, reduce_in_rank_order
+from sparsewire.tools.bench.patterns import Pattern, contribute, numpy_dtype
 
 COMBINE = {"sum": np.add, "avg": np.add, "min": np.minimum, "max": np.maximum}
 COMBINE["product"] = np.multiply

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sparsewire.bench.job import Case, Sample
-from sparsewire.bench.result import CaseResult, Outcome, summarise, tables, time_by_density
-from sparsewire.experiment.cluster import Cluster
-from sparsewire.experiment.report import number
-from sparsewire.measure.wire_limit import Share
+from sparsewire.tools.bench.job import Case, Sample
+from sparsewire.tools.bench.result import CaseResult, Outcome, summarise, tables, time_by_density
+from sparsewire.tools.experiment.cluster import Cluster
+from sparsewire.tools.experiment.report import number
+from sparsewire.tools.measure.wire_limit import Share
 
 MB = 1_000_000
 

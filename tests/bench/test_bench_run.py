@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from sparsewire.bench.all_reduce import run_all_reduce, settings
-from sparsewire.bench.job import BenchOptions, Case, Job
-from sparsewire.cli.bench import bench
 from sparsewire.errors import ExperimentError, WorkerFailed
-from sparsewire.experiment.cluster import Cluster
-from sparsewire.lab import available
+from sparsewire.tools.bench.all_reduce import run_all_reduce, settings
+from sparsewire.tools.bench.job import BenchOptions, Case, Job
+from sparsewire.tools.cli.bench import bench
+from sparsewire.tools.experiment.cluster import Cluster
+from sparsewire.tools.lab import available
 
 WHY_NOT = available()
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from sparsewire.bench.job import BenchOptions
-from sparsewire.bench.traced import Traces, replay
-from sparsewire.cli.bench import bench
 from sparsewire.errors import ExperimentError, InputError
-from sparsewire.profile import trace
-from sparsewire.profile.trace import Head, Mask
+from sparsewire.profile.records import trace
+from sparsewire.profile.records.trace import Head, Mask
+from sparsewire.tools.bench.job import BenchOptions
+from sparsewire.tools.bench.traced import Traces, replay
+from sparsewire.tools.cli.bench import bench
 
 ELEMENTS = (1000, 70_000)
 STEPS = (7, 9, 14)

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparsewire.bench.traced import Traces
-from sparsewire.profile import trace
-from sparsewire.profile.recorded import load
-from sparsewire.training.workloads.catalogue import WORKLOADS
+from sparsewire.profile.records import trace
+from sparsewire.profile.records.recorded import load
+from sparsewire.tools.bench.traced import Traces
+from sparsewire.tools.training.workloads.catalogue import WORKLOADS
 
 TRACES = Path(__file__).parents[2] / "benchmarks" / "traces"
 

@@ -18,7 +18,7 @@ import pytest
 from support import run_ranks, serving
 
 import sparsewire
-from sparsewire.meeting.aggregator import AggregatorServer
+from sparsewire.meeting.aggregators.aggregator import AggregatorServer
 from sparsewire.options import Address
 
 
@@ -66,7 +66,7 @@ def test_two_jobs_at_once_and_one_after() -> None:
         wait_until_empty(server)
 
 
-COMMAND = [sys.executable, "-c", "from sparsewire.cli.main import app; app()", "aggregator"]
+COMMAND = [sys.executable, "-m", "sparsewire", "aggregator"]
 # A secret must be long.
 WORD = "a word of sixteen bytes or more"
 

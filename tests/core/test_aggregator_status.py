@@ -25,11 +25,9 @@ from support import run_ranks, serving
 from test_aggregator import COMMAND, WORD, run_job, wait_until_empty
 
 import sparsewire
-from sparsewire.cli.status_views import prometheus_text, tables
-from sparsewire.experiment.report import report_console
-from sparsewire.meeting import aggregator as module
-from sparsewire.meeting.aggregator import AggregatorServer
-from sparsewire.meeting.observation import (
+from sparsewire.meeting.aggregators import aggregator as module
+from sparsewire.meeting.aggregators.aggregator import AggregatorServer
+from sparsewire.meeting.aggregators.observation import (
     DOCUMENT_MAX,
     JOBS_TOLD,
     AggregatorStatus,
@@ -37,6 +35,8 @@ from sparsewire.meeting.observation import (
     ask,
 )
 from sparsewire.options import Address
+from sparsewire.tools.cli.views.status_views import prometheus_text, tables
+from sparsewire.tools.experiment.report import report_console
 
 SLOTS = ["contributions", "duplicates", "stale", "rejected", "results", "resent", "recalls"]
 TO_PARENT = ["passed", "passed_again"]

@@ -17,7 +17,7 @@ import pytest
 from support import run_ranks, serving
 
 import sparsewire
-from sparsewire.meeting.datagram_log import BUFFER_WANTED, DatagramLog
+from sparsewire.meeting.aggregators.datagram_log import BUFFER_WANTED, DatagramLog
 from sparsewire.options import Address
 
 ELEMENTS = 2_000_000

@@ -16,8 +16,9 @@ from meeting import MEETING_PLACE, meet
 from support import run_ranks
 
 import sparsewire
-from sparsewire.meeting import connect, shared_mesh, startup
-from sparsewire.meeting.store_place import FileStore
+from sparsewire.meeting import connect, startup
+from sparsewire.meeting.mesh import shared_mesh
+from sparsewire.meeting.places.store_place import FileStore
 
 # Nothing is measured with these, so that nobody is connected before the first collective.
 LAZY = {"SPARSEWIRE_LINK": "1e-4,1e-9,4e-9"}

@@ -18,8 +18,8 @@ from support import LOSSY, run_ranks, serving
 from test_aggregator import wait_until_empty
 
 import sparsewire
-from sparsewire.meeting.aggregator import AggregatorServer
-from sparsewire.meeting.racks import RackPlace, check_racks, rack_place
+from sparsewire.meeting.aggregators.aggregator import AggregatorServer
+from sparsewire.meeting.contact.racks import RackPlace, check_racks, rack_place
 from sparsewire.options import Address, resolve
 
 RACKS = ["left", "left", "right", "right"]
@@ -200,7 +200,12 @@ def lose_an_aggregator(leaves: dict[str, str], pid: int) -> str:
 @contextmanager
 def process_of(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """An aggregator in a process, and its address."""
-    command = [sys.executable, "-c", "from sparsewire.cli.main import app; app()", "aggregator"]
+    command = [
+        sys.executable,
+        "-m",
+        "sparsewire",
+        "aggregator",
+    ]
     with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout
@@ -313,7 +318,12 @@ def test_places_in_racks() -> None:
 
 
 def test_parent_needs_datagrams() -> None:
-    command = [sys.executable, "-c", "from sparsewire.cli.main import app; app()", "aggregator"]
+    command = [
+        sys.executable,
+        "-m",
+        "sparsewire",
+        "aggregator",
+    ]
     ended = subprocess.run(
         [*command, "--parent", "127.0.0.1:1"], capture_output=True, text=True, timeout=30
     )

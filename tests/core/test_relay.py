@@ -15,11 +15,11 @@ from functools import partial
 
 import pytest
 
-from sparsewire.meeting.aggregator import WorkerGuard
-from sparsewire.meeting.handshake import ANY_PEER, Hello, Role, receive
-from sparsewire.meeting.listener import Listener
-from sparsewire.meeting.relay import Relay
-from sparsewire.meeting.sockets import begin_connect, bind
+from sparsewire.meeting.aggregators.aggregator import WorkerGuard
+from sparsewire.meeting.aggregators.relay import Relay
+from sparsewire.meeting.contact.handshake import ANY_PEER, Hello, Role, receive
+from sparsewire.meeting.contact.listener import Listener
+from sparsewire.meeting.contact.sockets import begin_connect, bind
 from sparsewire.options import Address
 
 KEY = bytes(range(32))

@@ -12,7 +12,8 @@ import torch
 from support import run_ranks
 
 import sparsewire
-from sparsewire import SparseVector, sparse_collectives
+from sparsewire import SparseVector
+from sparsewire.collectives import sparse as sparse_collectives
 
 # Large enough for memory that is used again.
 LENGTH = 600_000

@@ -32,19 +32,28 @@ from rich.screen import Screen
 from support import run_ranks, serving
 
 import sparsewire
-from sparsewire.cli.live import Screenful
-from sparsewire.cli.top_views import HELP, Row, held_up, prometheus_text, rows_of, tables, unheard
 from sparsewire.errors import ProtocolError
-from sparsewire.experiment.report import report_console
 from sparsewire.meeting import connect
 from sparsewire.meeting.window import Member, ProcessStatus, look
 from sparsewire.status import Sample, rates
+from sparsewire.tools.cli.views.live import Screenful
+from sparsewire.tools.cli.views.top_views import (
+    HELP,
+    Row,
+    held_up,
+    prometheus_text,
+    rows_of,
+    tables,
+    unheard,
+)
+from sparsewire.tools.experiment.report import report_console
 
-COMMAND = [sys.executable, "-c", "from sparsewire.cli.main import app; app()", "top"]
+COMMAND = [sys.executable, "-m", "sparsewire", "top"]
 # The command itself takes the terminal as its own: a fork of this process, whose threads hold
 # locks, could not.
 TAKE_TERMINAL = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)"
-AT_A_TERMINAL = [sys.executable, "-c", f"{TAKE_TERMINAL}; {COMMAND[2]}", "top"]
+RUN = "from sparsewire.tools.cli.main import app; app()"
+AT_A_TERMINAL = [sys.executable, "-c", f"{TAKE_TERMINAL}; {RUN}", "top"]
 SETTLES_S = 20
 
 
@@ -549,8 +558,8 @@ def test_names_of_others_hide_nobody(name: bytes) -> None:
 def test_nobody_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     from click.testing import CliRunner
 
-    from sparsewire.cli import top
-    from sparsewire.cli.main import app
+    from sparsewire.tools.cli import top
+    from sparsewire.tools.cli.main import app
 
     monkeypatch.setattr(top, "_look", lambda: [])
     for option in ("--once", "--prometheus"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparsewire.meeting.aggregator import Job, WorkerGuard
-from sparsewire.meeting.handshake import (
+from sparsewire.meeting.aggregators.aggregator import Job, WorkerGuard
+from sparsewire.meeting.contact.handshake import (
     ANY_PEER,
     KERNEL_JOBS_MAX,
     KERNEL_WORKERS_MAX,
@@ -16,7 +16,7 @@ from sparsewire.meeting.handshake import (
     Role,
     new_nonce,
 )
-from sparsewire.meeting.keys import aggregator_number, datagram_keys, number_above
+from sparsewire.meeting.contact.keys import aggregator_number, datagram_keys, number_above
 
 KEY = bytes(range(32))
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from sparsewire.experiment.crew import Crew
-from sparsewire.experiment.signals import ending_on
-from sparsewire.lab.site import Loopback
+from sparsewire.tools.experiment.crew import Crew
+from sparsewire.tools.experiment.signals import ending_on
+from sparsewire.tools.lab.site import Loopback
 
-COMMAND = "from sparsewire.cli.main import app; app()"
+COMMAND = "from sparsewire.tools.cli.main import app; app()"
 
 
 def children_of(process: int) -> list[int]:

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from sparsewire.errors import ExperimentError
-from sparsewire.experiment.progress import bars
-from sparsewire.experiment.report import Column, Report, ResultFiles, new_figure, table
+from sparsewire.tools.experiment.progress import bars
+from sparsewire.tools.experiment.report import Column, Report, ResultFiles, new_figure, table
 
 _COLUMNS = (
     Column[float]("value", lambda value: f"{value:g}"),
@@ -83,7 +83,7 @@ def test_without_a_terminal_there_is_a_line_for_each_bar_that_stays(
 def test_standard_output_is_kept_for_events() -> None:
     code = """
 import os
-from sparsewire.experiment.crew import claim_stdout
+from sparsewire.tools.experiment.crew import claim_stdout
 tell = claim_stdout()
 print("a library")
 os.system("echo its child")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sparsewire.errors import Error, ExperimentError, WorkerFailed
-from sparsewire.experiment.crew import Crew, Event, run_workers
-from sparsewire.lab.site import Loopback, free_ports
+from sparsewire.tools.experiment.crew import Crew, Event, run_workers
+from sparsewire.tools.lab.site import Loopback, free_ports
 
 
 def _run(code: str, logs: Path, workers: int = 2) -> list[Event]:
@@ -126,7 +126,7 @@ def test_free_ports_are_none_that_the_system_gives_to_others_meanwhile() -> None
 def test_free_ports_differ_and_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
     ports = free_ports(20)
     assert len(set(ports)) == 20
-    monkeypatch.setattr("sparsewire.lab.site._PORTS", ports[:3])
+    monkeypatch.setattr("sparsewire.tools.lab.site._PORTS", ports[:3])
     with socket.create_server(("127.0.0.1", ports[0])):
         assert set(free_ports(2)) == set(ports[1:3])
         with pytest.raises(Error, match="no 3 ports"):

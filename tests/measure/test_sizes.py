@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparsewire.errors import ExperimentError
-from sparsewire.measure.sizes import parse_density, parse_elements, size_text, split_list
+from sparsewire.tools.measure.sizes import parse_density, parse_elements, size_text, split_list
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from sparsewire.experiment.cluster import Cluster
-from sparsewire.measure import wire_limit
-from sparsewire.measure.wire_limit import Share
+from sparsewire.tools.experiment.cluster import Cluster
+from sparsewire.tools.measure import wire_limit
+from sparsewire.tools.measure.wire_limit import Share
 
 MB = 1_000_000
 

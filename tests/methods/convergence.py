@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsewire.optimize.methods.method import Method
-from sparsewire.optimize.problems.problem import Floats
+from sparsewire.tools.optimize.methods.method import Method
+from sparsewire.tools.optimize.problems.problem import Floats
 
 # Squared distances below this are rounding errors.
 ROUNDING = 1e-22

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparsewire.optimize.methods.network import Distributed, Simulated
+from sparsewire.tools.optimize.methods.network import Distributed, Simulated
 
 
 class CountedSimulated(Simulated):

@@ -8,12 +8,12 @@ from convergence import slope, squared_distances
 
 from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.seeded import Bernoulli, RandK
-from sparsewire.optimize.methods.diana import Diana
-from sparsewire.optimize.methods.method import Theory
-from sparsewire.optimize.methods.network import Simulated
-from sparsewire.optimize.problems.examples import by_index, from_arrays
-from sparsewire.optimize.problems.losses import LeastSquares
-from sparsewire.optimize.problems.reference import solve
+from sparsewire.tools.optimize.methods.diana import Diana
+from sparsewire.tools.optimize.methods.method import Theory
+from sparsewire.tools.optimize.methods.network import Simulated
+from sparsewire.tools.optimize.problems.examples import by_index, from_arrays
+from sparsewire.tools.optimize.problems.losses import LeastSquares
+from sparsewire.tools.optimize.problems.reference import solve
 
 ROWS, DIMENSION, OMEGA = 48, 6, 2.0
 TWO_OF_SIX = RandK(DIMENSION, 2, dtype=np.float64)

@@ -12,16 +12,16 @@ from sparsewire.compress.compressor import Compressor
 from sparsewire.compress.dithering import Ternary
 from sparsewire.compress.largest import TopK
 from sparsewire.compress.seeded import RandK
-from sparsewire.optimize.methods.diana import Diana, Isega, VrDianaLsvrg, VrDianaSaga
-from sparsewire.optimize.methods.error_feedback import Ef14, Ef21
-from sparsewire.optimize.methods.gradient_descent import Dcgd, Gd, Qsgd
-from sparsewire.optimize.methods.marina import Marina
-from sparsewire.optimize.methods.method import Method
-from sparsewire.optimize.methods.network import Simulated
-from sparsewire.optimize.problems.examples import by_label, from_arrays
-from sparsewire.optimize.problems.linear_model import LinearModel
-from sparsewire.optimize.problems.losses import LeastSquares, NonconvexLogistic
-from sparsewire.optimize.problems.reference import solve
+from sparsewire.tools.optimize.methods.diana import Diana, Isega, VrDianaLsvrg, VrDianaSaga
+from sparsewire.tools.optimize.methods.error_feedback import Ef14, Ef21
+from sparsewire.tools.optimize.methods.gradient_descent import Dcgd, Gd, Qsgd
+from sparsewire.tools.optimize.methods.marina import Marina
+from sparsewire.tools.optimize.methods.method import Method
+from sparsewire.tools.optimize.methods.network import Simulated
+from sparsewire.tools.optimize.problems.examples import by_label, from_arrays
+from sparsewire.tools.optimize.problems.linear_model import LinearModel
+from sparsewire.tools.optimize.problems.losses import LeastSquares, NonconvexLogistic
+from sparsewire.tools.optimize.problems.reference import solve
 
 QUICK = ("digits", 5, 0.01, 1500)
 CASES = cases(

@@ -23,15 +23,15 @@ from sparsewire.compress.draws import Draws
 from sparsewire.compress.largest import TopK
 from sparsewire.compress.message import Reader
 from sparsewire.compress.seeded import RandK
-from sparsewire.optimize.methods import checkpoint
-from sparsewire.optimize.methods.diana import Diana, Isega, VrDianaLsvrg, VrDianaSaga
-from sparsewire.optimize.methods.error_feedback import Ef14, Ef21, Ef21Sgdm
-from sparsewire.optimize.methods.gradient_descent import Dcgd, Gd, Qsgd
-from sparsewire.optimize.methods.marina import Marina
-from sparsewire.optimize.methods.method import Method
-from sparsewire.optimize.methods.network import Distributed, Network, Simulated
-from sparsewire.optimize.problems.examples import from_arrays, shuffled
-from sparsewire.optimize.problems.losses import Logistic
+from sparsewire.tools.optimize.methods import checkpoint
+from sparsewire.tools.optimize.methods.diana import Diana, Isega, VrDianaLsvrg, VrDianaSaga
+from sparsewire.tools.optimize.methods.error_feedback import Ef14, Ef21, Ef21Sgdm
+from sparsewire.tools.optimize.methods.gradient_descent import Dcgd, Gd, Qsgd
+from sparsewire.tools.optimize.methods.marina import Marina
+from sparsewire.tools.optimize.methods.method import Method
+from sparsewire.tools.optimize.methods.network import Distributed, Network, Simulated
+from sparsewire.tools.optimize.problems.examples import from_arrays, shuffled
+from sparsewire.tools.optimize.problems.losses import Logistic
 
 RANKS, STEPS, DIMENSION = 4, 20, 1000
 

@@ -15,15 +15,15 @@ from sparsewire.compress.compressor import Compressor, Identity
 from sparsewire.compress.dithering import Ternary
 from sparsewire.compress.largest import TopK
 from sparsewire.compress.seeded import RandK
-from sparsewire.optimize.methods import checkpoint
-from sparsewire.optimize.methods.diana import Diana, VrDianaLsvrg, VrDianaSaga
-from sparsewire.optimize.methods.error_feedback import Ef14, Ef21, Ef21Sgdm
-from sparsewire.optimize.methods.gradient_descent import Dcgd, Gd, Qsgd
-from sparsewire.optimize.methods.marina import Marina
-from sparsewire.optimize.methods.method import Method
-from sparsewire.optimize.methods.network import Simulated
-from sparsewire.optimize.problems.examples import from_arrays
-from sparsewire.optimize.problems.losses import LeastSquares, Logistic
+from sparsewire.tools.optimize.methods import checkpoint
+from sparsewire.tools.optimize.methods.diana import Diana, VrDianaLsvrg, VrDianaSaga
+from sparsewire.tools.optimize.methods.error_feedback import Ef14, Ef21, Ef21Sgdm
+from sparsewire.tools.optimize.methods.gradient_descent import Dcgd, Gd, Qsgd
+from sparsewire.tools.optimize.methods.marina import Marina
+from sparsewire.tools.optimize.methods.method import Method
+from sparsewire.tools.optimize.methods.network import Simulated
+from sparsewire.tools.optimize.problems.examples import from_arrays
+from sparsewire.tools.optimize.problems.losses import LeastSquares, Logistic
 
 N, L2 = 4, 0.01
 DATA = cases([("breast_cancer", 20)], [(name, None) for name in LIBSVM])

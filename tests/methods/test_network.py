@@ -7,7 +7,7 @@ import pytest
 from support import run_ranks
 
 import sparsewire
-from sparsewire.optimize.methods.network import Distributed, Simulated
+from sparsewire.tools.optimize.methods.network import Distributed, Simulated
 
 
 def messages_of(rank: int) -> list[bytes]:

@@ -12,15 +12,15 @@ from data_sets import examples, logistic
 
 from sparsewire.compress.draws import Draws
 from sparsewire.compress.seeded import Bernoulli, RandK
-from sparsewire.optimize.methods.blocks import AsynchronousIsgd, Iasgd, Ibcd, Ibgd, Isgd
-from sparsewire.optimize.methods.diana import Diana, Isega
-from sparsewire.optimize.methods.gradient_descent import Gd
-from sparsewire.optimize.methods.isaga import DistributedIsaga, Isaga
-from sparsewire.optimize.methods.method import Method
-from sparsewire.optimize.methods.network import Simulated
-from sparsewire.optimize.problems.examples import by_index, by_label
-from sparsewire.optimize.problems.losses import Logistic
-from sparsewire.optimize.problems.problem import Floats
+from sparsewire.tools.optimize.methods.blocks import AsynchronousIsgd, Iasgd, Ibcd, Ibgd, Isgd
+from sparsewire.tools.optimize.methods.diana import Diana, Isega
+from sparsewire.tools.optimize.methods.gradient_descent import Gd
+from sparsewire.tools.optimize.methods.isaga import DistributedIsaga, Isaga
+from sparsewire.tools.optimize.methods.method import Method
+from sparsewire.tools.optimize.methods.network import Simulated
+from sparsewire.tools.optimize.problems.examples import by_index, by_label
+from sparsewire.tools.optimize.problems.losses import Logistic
+from sparsewire.tools.optimize.problems.problem import Floats
 
 WORKERS = 6
 SEED = 7

@@ -11,14 +11,14 @@ from convergence import rounds_to, slope, squared_distances
 from data_sets import examples, logistic
 
 from sparsewire.compress.seeded import Bernoulli, RandK, SeededSparsifier
-from sparsewire.optimize.methods.blocks import AsynchronousIsgd, Iasgd, Ibcd, Ibgd, Isgd
-from sparsewire.optimize.methods.diana import Isega
-from sparsewire.optimize.methods.isaga import DistributedIsaga, Isaga
-from sparsewire.optimize.methods.network import Simulated
-from sparsewire.optimize.problems.examples import by_index, by_label, from_arrays
-from sparsewire.optimize.problems.losses import LeastSquares, Logistic, NonconvexLogistic
-from sparsewire.optimize.problems.problem import Floats, Problem
-from sparsewire.optimize.problems.reference import solve
+from sparsewire.tools.optimize.methods.blocks import AsynchronousIsgd, Iasgd, Ibcd, Ibgd, Isgd
+from sparsewire.tools.optimize.methods.diana import Isega
+from sparsewire.tools.optimize.methods.isaga import DistributedIsaga, Isaga
+from sparsewire.tools.optimize.methods.network import Simulated
+from sparsewire.tools.optimize.problems.examples import by_index, by_label, from_arrays
+from sparsewire.tools.optimize.problems.losses import LeastSquares, Logistic, NonconvexLogistic
+from sparsewire.tools.optimize.problems.problem import Floats, Problem
+from sparsewire.tools.optimize.problems.reference import solve
 
 WORKERS = 16
 FEW = 8

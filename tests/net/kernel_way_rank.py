@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import sparsewire
-from sparsewire.lab.namespace import interface_name
+from sparsewire.tools.lab.namespace import interface_name
 
 
 def packets_received() -> int:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from sparsewire.lab import Lab, available
+from sparsewire.tools.lab import Lab, available
 
 pytestmark = [
     pytest.mark.lab,
@@ -66,7 +66,7 @@ print("right")
 INTERFACE_BYTES = """
 import numpy as np
 import sparsewire
-from sparsewire.measure.conditions import Usage
+from sparsewire.tools.measure.conditions import Usage
 
 with sparsewire.init() as comm:
     x = np.ones(2_000_000, np.float32)

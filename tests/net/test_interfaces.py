@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from sparsewire.lab import Lab, available
+from sparsewire.tools.lab import Lab, available
 
 pytestmark = [
     pytest.mark.lab,
@@ -18,7 +18,7 @@ pytestmark = [
 SUMS = """
 import numpy as np
 import sparsewire
-from sparsewire.measure.conditions import Usage
+from sparsewire.tools.measure.conditions import Usage
 
 INTERFACES = "eth0", "eth1"
 
@@ -38,7 +38,7 @@ with sparsewire.init() as comm:
 GATHERS = """
 import numpy as np
 import sparsewire
-from sparsewire.measure.conditions import Usage
+from sparsewire.tools.measure.conditions import Usage
 
 INTERFACES = "eth0", "eth1"
 

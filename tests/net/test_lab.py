@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from sparsewire.cli.lab import lab as lab_command
-from sparsewire.lab import Lab, LabError, available, parse_link, reaper
-from sparsewire.lab.site import Loopback
+from sparsewire.tools.cli.lab import lab as lab_command
+from sparsewire.tools.lab import Lab, LabError, available, parse_link, reaper
+from sparsewire.tools.lab.site import Loopback
 
 WHY_NOT = available()
 
@@ -64,7 +64,7 @@ FOREVER = "import signal, time; print('ready', flush=True); time.sleep(600)"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + FOREVER
 
 COMMAND_LINE = """
-from sparsewire.cli.lab import lab
+from sparsewire.tools.cli.lab import lab
 lab()
 """
 

@@ -14,13 +14,13 @@ from pyroute2.netlink.rtnl import TC_H_ROOT
 from test_lab import invoke, lab_test
 from xdp_echo import PORT, program, refusal
 
-from sparsewire.lab import Lab, aggregators
-from sparsewire.lab.aggregators import Aggregation, needed
-from sparsewire.lab.cable import Link
-from sparsewire.lab.namespace import Namespace
-from sparsewire.lab.network import Host, build
-from sparsewire.lab.site import Loopback
-from sparsewire.lab.xdp import attach
+from sparsewire.tools.lab import Lab, aggregators
+from sparsewire.tools.lab.aggregators import Aggregation, needed
+from sparsewire.tools.lab.cable import Link
+from sparsewire.tools.lab.namespace import Namespace
+from sparsewire.tools.lab.network import Host, build
+from sparsewire.tools.lab.site import Loopback
+from sparsewire.tools.lab.xdp import attach
 
 NO_XDP = refusal()
 DATAGRAM = bytes(1000)

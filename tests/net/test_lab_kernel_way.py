@@ -11,8 +11,8 @@ import slots_job
 from support import no_xdp, serving
 from test_lab import lab_test
 
-from sparsewire.lab import Lab, network
-from sparsewire.lab.aggregators import Aggregation
+from sparsewire.tools.lab import Lab, network
+from sparsewire.tools.lab.aggregators import Aggregation
 
 RANKS = 2
 RANK = Path(__file__).with_name("kernel_way_rank.py")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from test_lab import invoke, lab_test
 
-from sparsewire.lab import Lab, parse_loss
+from sparsewire.tools.lab import Lab, parse_loss
 
 PORT = 7000
 GREETING = b"hello"

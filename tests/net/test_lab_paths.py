@@ -14,7 +14,7 @@ import slots_job
 from support import no_xdp
 from test_lab import lab_test
 
-from sparsewire.lab import Lab
+from sparsewire.tools.lab import Lab
 
 RANK = Path(__file__).with_name("path_rank.py")
 RANKS = 4

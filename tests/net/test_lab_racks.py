@@ -12,9 +12,9 @@ from support import no_xdp
 from test_lab import invoke, lab_test, seconds_to_send
 
 from sparsewire.errors import ExperimentError
-from sparsewire.experiment.cluster import Cluster
-from sparsewire.lab import Lab
-from sparsewire.lab.aggregators import Aggregation
+from sparsewire.tools.experiment.cluster import Cluster
+from sparsewire.tools.lab import Lab
+from sparsewire.tools.lab.aggregators import Aggregation
 
 CALL_AGGREGATOR = """
 import os, socket, time

@@ -14,7 +14,7 @@ from support import no_xdp
 from test_lab import lab_test
 from xdp_variant import WITHOUT_FRAGMENTS, needs_clang, variant
 
-from sparsewire.lab import Lab
+from sparsewire.tools.lab import Lab
 
 RANK = Path(__file__).with_name("slots_rank.py")
 RANKS = 4

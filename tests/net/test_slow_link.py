@@ -5,8 +5,8 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from sparsewire.cli.lab import lab as lab_command
-from sparsewire.lab import available
+from sparsewire.tools.cli.lab import lab as lab_command
+from sparsewire.tools.lab import available
 
 WHY_NOT = available()
 

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from sparsewire.lab import Lab, available
+from sparsewire.tools.lab import Lab, available
 
 WHY_NOT = available()
 RANK = str(Path(__file__).with_name("torch_rank.py"))

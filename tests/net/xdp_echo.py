@@ -5,8 +5,8 @@ So tests of what XDP sends need no compiler.
 
 from __future__ import annotations
 
-from sparsewire.lab.namespace import Namespace
-from sparsewire.lab.xdp import PASS, attach, instruction, returning
+from sparsewire.tools.lab.namespace import Namespace
+from sparsewire.tools.lab.xdp import PASS, attach, instruction, returning
 
 PORT = 9999
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from sparsewire.cli.main import app
+from sparsewire.tools.cli.main import app
 
-CALL = "from sparsewire.cli.main import app; app()"
+CALL = "from sparsewire.tools.cli.main import app; app()"
 
 
 def optimize(*arguments: object) -> Any:

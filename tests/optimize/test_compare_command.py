@@ -94,7 +94,7 @@ def test_table_names_methods_and_endings() -> None:
 
 
 def test_all_methods_run(tmp_path: Path) -> None:
-    from sparsewire.optimize.compare.registry import METHODS
+    from sparsewire.tools.optimize.compare.registry import METHODS
 
     data = ["breast_cancer", "--workers", 5, "--l2", 0.02, "--rounds", 40]
     record = record_of(tmp_path, *data, "--method", ",".join(METHODS))

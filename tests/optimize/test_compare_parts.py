@@ -12,15 +12,15 @@ from support import RanksFailed, run_ranks
 
 from sparsewire import init
 from sparsewire.errors import OptimizeError
-from sparsewire.optimize.compare.candidate import Candidate, read_candidates
-from sparsewire.optimize.compare.comparison import agree, compare, load_problem
-from sparsewire.optimize.compare.descent import POINTS, Descent, Trace
-from sparsewire.optimize.compare.prediction import message_bits, predict, rounds_to
-from sparsewire.optimize.compare.registry import METHODS, Needs, method_options
-from sparsewire.optimize.compare.task import Comparison, Limits, LinkModel, parse_latency
-from sparsewire.optimize.compare.yardstick import Point, Yardstick, solution_of
-from sparsewire.optimize.methods.method import Sampled
-from sparsewire.optimize.methods.network import Simulated
+from sparsewire.tools.optimize.compare.candidate import Candidate, read_candidates
+from sparsewire.tools.optimize.compare.comparison import agree, compare, load_problem
+from sparsewire.tools.optimize.compare.descent import POINTS, Descent, Trace
+from sparsewire.tools.optimize.compare.prediction import message_bits, predict, rounds_to
+from sparsewire.tools.optimize.compare.registry import METHODS, Needs, method_options
+from sparsewire.tools.optimize.compare.task import Comparison, Limits, LinkModel, parse_latency
+from sparsewire.tools.optimize.compare.yardstick import Point, Yardstick, solution_of
+from sparsewire.tools.optimize.methods.method import Sampled
+from sparsewire.tools.optimize.methods.network import Simulated
 
 TASK = Comparison("digits", workers=6, l2=0.02, split="label")
 

@@ -114,7 +114,7 @@ def test_workers_under_a_launcher_are_refused(data: Path, monkeypatch: pytest.Mo
 
 
 def test_missing_extra_is_named(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparsewire.experiment.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("sparsewire.tools.experiment.extras.find_spec", lambda name: None)
     outcome = optimize(data)
     assert outcome.exit_code == 1
     assert 'pip install "sparsewire[optimize]"' in outcome.output

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
 from sparsewire.errors import DataError, OptimizeError
-from sparsewire.optimize.problems.examples import Examples, positive_classes, share, signs
-from sparsewire.optimize.task import load
-from sparsewire.optimize.train.run import split
-from sparsewire.optimize.train.training import Training
+from sparsewire.tools.optimize.problems.examples import Examples, positive_classes, share, signs
+from sparsewire.tools.optimize.task import load
+from sparsewire.tools.optimize.train.run import split
+from sparsewire.tools.optimize.train.training import Training
 
 
 def test_classes_of_a_file_become_labels(data: Path) -> None:

@@ -14,12 +14,12 @@ from scipy.optimize import approx_fprime, check_grad
 from scipy.sparse import csr_array
 
 import sparsewire
-from sparsewire.optimize.problems.examples import Examples, Rows, by_index
-from sparsewire.optimize.problems.linear_model import LinearModel
-from sparsewire.optimize.task import MODELS, load
-from sparsewire.optimize.train.block_descent import ColumnBlock
-from sparsewire.optimize.train.sgd import ScaledWeights, expected_smoothness, loss_gradient
-from sparsewire.optimize.train.training import Training
+from sparsewire.tools.optimize.problems.examples import Examples, Rows, by_index
+from sparsewire.tools.optimize.problems.linear_model import LinearModel
+from sparsewire.tools.optimize.task import MODELS, load
+from sparsewire.tools.optimize.train.block_descent import ColumnBlock
+from sparsewire.tools.optimize.train.sgd import ScaledWeights, expected_smoothness, loss_gradient
+from sparsewire.tools.optimize.train.training import Training
 
 Floats = npt.NDArray[np.float64]
 

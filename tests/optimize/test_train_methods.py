@@ -14,12 +14,12 @@ from sklearn.svm import LinearSVC
 from support import RanksFailed, run_ranks
 
 import sparsewire
-from sparsewire.optimize.problems.linear_model import LinearModel
-from sparsewire.optimize.task import MODELS, load
-from sparsewire.optimize.train.block_descent import BlockDescent
-from sparsewire.optimize.train.report import Epoch
-from sparsewire.optimize.train.run import METHODS, run_rank, split
-from sparsewire.optimize.train.training import Training
+from sparsewire.tools.optimize.problems.linear_model import LinearModel
+from sparsewire.tools.optimize.task import MODELS, load
+from sparsewire.tools.optimize.train.block_descent import BlockDescent
+from sparsewire.tools.optimize.train.report import Epoch
+from sparsewire.tools.optimize.train.run import METHODS, run_rank, split
+from sparsewire.tools.optimize.train.training import Training
 
 L2 = 0.1
 CONVERGING: dict[str, dict[str, Any]] = {

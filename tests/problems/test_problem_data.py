@@ -11,15 +11,15 @@ from sklearn.datasets import dump_svmlight_file, load_breast_cancer
 from sklearn.linear_model import Lasso
 
 from sparsewire.errors import DataError
-from sparsewire.optimize.problems.examples import (
+from sparsewire.tools.optimize.problems.examples import (
     by_index,
     by_label,
     from_arrays,
     read_libsvm,
     shuffled,
 )
-from sparsewire.optimize.problems.losses import LeastSquares, Logistic, NonconvexLogistic
-from sparsewire.optimize.problems.reference import GRADIENT_NORM, solve
+from sparsewire.tools.optimize.problems.losses import LeastSquares, Logistic, NonconvexLogistic
+from sparsewire.tools.optimize.problems.reference import GRADIENT_NORM, solve
 
 
 def test_libsvm_file_reads_back(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ import pytest
 from scipy.sparse import csr_array
 
 from sparsewire.errors import DataError
-from sparsewire.optimize.problems.examples import Examples, by_index, from_arrays
-from sparsewire.optimize.problems.linear_model import (
+from sparsewire.tools.optimize.problems.examples import Examples, by_index, from_arrays
+from sparsewire.tools.optimize.problems.linear_model import (
     LinearModel,
     extreme_eigenvalues,
     largest_bound,
 )
-from sparsewire.optimize.problems.losses import LeastSquares, Logistic, NonconvexLogistic
+from sparsewire.tools.optimize.problems.losses import LeastSquares, Logistic, NonconvexLogistic
 
 ROWS, DIMENSION, WORKERS = 53, 17, 4
 KINDS = ["dense", "sparse"]

@@ -11,7 +11,7 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from hypothesis.extra.numpy import arrays  # noqa: E402
 
-from sparsewire.profile.marks import BLOCK, Counted, Marks  # noqa: E402
+from sparsewire.profile.records.marks import BLOCK, Counted, Marks  # noqa: E402
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sparsewire.errors import InputError
-from sparsewire.profile.recorded import (
+from sparsewire.profile.records.recorded import (
     Bucket,
     Parameter,
     ParameterDensity,

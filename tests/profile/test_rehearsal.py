@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from sparsewire.profile.clock import HostClock
-from sparsewire.profile.rehearsal import MOST_TABLES, Table, memory, rehearsals
+from sparsewire.profile.records.clock import HostClock
+from sparsewire.profile.records.rehearsal import MOST_TABLES, Table, memory, rehearsals
 
 
 def table(number: int = 0, rows: int = 300, optimizer: str = "Adam") -> Table:

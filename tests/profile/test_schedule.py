@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsewire.errors import InputError
-from sparsewire.profile.plan import Plan
+from sparsewire.profile.records.plan import Plan
 from sparsewire.profile.schedule import Phase, Schedule
 
 pytestmark = pytest.mark.timeout(60)

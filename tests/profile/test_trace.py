@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from sparsewire.errors import InputError
-from sparsewire.profile import trace
-from sparsewire.profile.trace import Head
+from sparsewire.profile.records import trace
+from sparsewire.profile.records.trace import Head
 
 pytestmark = pytest.mark.timeout(60)
 

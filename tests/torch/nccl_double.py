@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 from torch._C._distributed_c10d import PrefixStore
 
-from sparsewire.torch import forwarding
-from sparsewire.torch.forwarding import InnerBackends
+from sparsewire.torch.calls import forwarding
+from sparsewire.torch.calls.forwarding import InnerBackends
 
 
 @contextlib.contextmanager

@@ -174,7 +174,7 @@ import sys
 sys.modules["torch"] = None
 import importlib.util, sparsewire
 find = importlib.util.find_spec
-from sparsewire import arguments
+from sparsewire.collectives import arguments
 arguments.find_spec = lambda name: None if name == "torch" else find(name)
 
 class OnGpu:
@@ -226,7 +226,7 @@ def test_arrays_of_others(kind: Any) -> None:
 
 
 def test_arrays_on_a_gpu_are_told_from_those_of_the_host() -> None:
-    from sparsewire.arguments import is_on_device
+    from sparsewire.collectives.arguments import is_on_device
 
     class Elsewhere:
         def __init__(self, kind: int) -> None:

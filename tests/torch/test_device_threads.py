@@ -14,10 +14,10 @@ from device_double import cpu_as_device
 
 from sparsewire.device import accelerator
 from sparsewire.device.accelerator import Cuda
-from sparsewire.torch.device_queue import Courier
-from sparsewire.torch.futures import Callbacks, Future
-from sparsewire.torch.plain_call import CopiedBack
-from sparsewire.torch.work import Together
+from sparsewire.torch.calls.futures import Callbacks, Future
+from sparsewire.torch.calls.plain_call import CopiedBack
+from sparsewire.torch.calls.work import Together
+from sparsewire.torch.device.device_queue import Courier
 
 T = TypeVar("T")
 SECOND = torch.device("cuda", 1)

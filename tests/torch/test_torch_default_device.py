@@ -18,7 +18,7 @@ from sparsewire.device.accelerator import Cuda
 from sparsewire.device.choice import SMALLEST
 from sparsewire.device.path_cost import Path
 from sparsewire.torch import hooks
-from sparsewire.torch.plain_call import _copied_to_host
+from sparsewire.torch.calls.plain_call import _copied_to_host
 
 ELSEWHERE = torch.device("meta")
 

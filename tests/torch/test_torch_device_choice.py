@@ -22,7 +22,7 @@ from sparsewire.device import choice
 from sparsewire.device.choice import PERIOD, SMALLEST, Kind
 from sparsewire.device.path_cost import Path, Sample
 from sparsewire.options import resolve
-from sparsewire.torch.forwarding import InnerBackends
+from sparsewire.torch.calls.forwarding import InnerBackends
 
 SIZE = 4 * SMALLEST
 FULL, NEARLY_EMPTY = "float32 x 262144", "float32 x 262145"

@@ -19,9 +19,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 import sparsewire
 from sparsewire.device.choice import SMALLEST
 from sparsewire.device.path_cost import Path, Sample, Speeds, predict
-from sparsewire.torch import host_level
-from sparsewire.torch.forwarding import InnerBackends, _gloo
-from sparsewire.torch.host_level import Layout, layout_of
+from sparsewire.torch.calls.forwarding import InnerBackends, _gloo
+from sparsewire.torch.device import host_level
+from sparsewire.torch.device.host_level import Layout, layout_of
 
 NewRanks = Callable[..., Ranks]
 PATHS = [Path.PACKED, Path.DENSE]

@@ -12,7 +12,7 @@ from device_groups import group_in_mode
 from ranks import Ranks
 
 from sparsewire.torch.backend import TAKES_BACKENDS, member_of
-from sparsewire.torch.forwarding import InnerBackends
+from sparsewire.torch.calls.forwarding import InnerBackends
 
 
 class EagerNccl(dist.ProcessGroupGloo):

@@ -35,7 +35,7 @@ from sparsewire.device.accelerator import Cuda
 from sparsewire.device.choice import SMALLEST
 from sparsewire.device.copies import to_device, to_host
 from sparsewire.device.path_cost import Path
-from sparsewire.torch.futures import Callbacks, Future
+from sparsewire.torch.calls.futures import Callbacks, Future
 
 PATHS = [Path.PACKED, Path.DENSE]
 SEEDS = int(os.environ.get("SPARSEWIRE_TESTS_SEEDS", "4"))

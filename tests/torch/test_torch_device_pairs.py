@@ -19,8 +19,8 @@ from ranks import Ranks
 import sparsewire
 from sparsewire.device.accelerator import ACCELERATORS
 from sparsewire.torch.backend import member_of
-from sparsewire.torch.device_identities import DeviceIdentities
-from sparsewire.torch.first_calls import FirstCalls
+from sparsewire.torch.calls.first_calls import FirstCalls
+from sparsewire.torch.device.device_identities import DeviceIdentities
 
 LIMIT = timedelta(seconds=15)
 MODES = ["engine", "auto"]

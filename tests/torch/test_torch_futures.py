@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from ranks import Ranks
 
-from sparsewire.torch.futures import Callbacks, Future
+from sparsewire.torch.calls.futures import Callbacks, Future
 
 
 def future_of(tensor: torch.Tensor) -> Any:

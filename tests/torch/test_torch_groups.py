@@ -16,9 +16,9 @@ import torch.distributed as dist
 from ranks import RankFailed, Ranks
 
 import sparsewire.torch
-from sparsewire.meeting import shared_mesh
+from sparsewire.meeting.mesh import shared_mesh
 from sparsewire.torch.backend import TAKES_BACKENDS, member_of
-from sparsewire.torch.forwarding import InnerBackends
+from sparsewire.torch.calls.forwarding import InnerBackends
 
 NewRanks = Callable[..., Ranks]
 

@@ -19,13 +19,13 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 from sparsewire.errors import InputError
-from sparsewire.profile import trace
 from sparsewire.profile.company import Company
-from sparsewire.profile.marks import Marks
-from sparsewire.profile.recorded import Bucket, Optimizer, Recorded, Step, load
-from sparsewire.profile.step_record import StepRecord
-from sparsewire.profile.table_tap import table_classes
-from sparsewire.profile.taps import GroupTap, ObservedGroup
+from sparsewire.profile.records import trace
+from sparsewire.profile.records.marks import Marks
+from sparsewire.profile.records.recorded import Bucket, Optimizer, Recorded, Step, load
+from sparsewire.profile.records.step_record import StepRecord
+from sparsewire.profile.taps.table_tap import table_classes
+from sparsewire.profile.taps.taps import GroupTap, ObservedGroup
 from sparsewire.torch import profile
 
 pytestmark = pytest.mark.timeout(120)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparsewire.profile.recorded import load
+from sparsewire.profile.records.recorded import load
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -31,7 +31,7 @@ DistributedDataParallel(torch.nn.Linear(2, 1))
 dist.destroy_process_group()
 sys.exit(int(sys.argv[2]))
 """
-COMMAND = "from sparsewire.cli.main import app; app()"
+COMMAND = "from sparsewire.tools.cli.main import app; app()"
 
 
 @pytest.fixture

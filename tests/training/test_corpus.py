@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sparsewire.errors import ExperimentError
-from sparsewire.training import corpus
-from sparsewire.training.corpus import UNKNOWN, read_corpus
+from sparsewire.tools.training import corpus
+from sparsewire.tools.training.corpus import UNKNOWN, read_corpus
 
 
 @pytest.fixture(autouse=True)

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from sparsewire.cli.main import app
-from sparsewire.experiment.cluster import Cluster
-from sparsewire.experiment.report import ResultFiles
-from sparsewire.training import corpus
-from sparsewire.training.corpus import Corpus
-from sparsewire.training.demo import Demo, demo_report, verdict
-from sparsewire.training.run import Trained
-from sparsewire.training.trial import Trial
+from sparsewire.tools.cli.main import app
+from sparsewire.tools.experiment.cluster import Cluster
+from sparsewire.tools.experiment.report import ResultFiles
+from sparsewire.tools.training import corpus
+from sparsewire.tools.training.corpus import Corpus
+from sparsewire.tools.training.demo import Demo, demo_report, verdict
+from sparsewire.tools.training.run import Trained
+from sparsewire.tools.training.trial import Trial
 
 CORPUS = Corpus("text", 1, np.zeros(1000, np.int32), 50)
 
@@ -87,7 +87,7 @@ def test_report_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.timeout(300)
 def test_the_command_on_loopback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setattr("sparsewire.lab.available", lambda: "no root")
+    monkeypatch.setattr("sparsewire.tools.lab.available", lambda: "no root")
     monkeypatch.setattr(corpus, "MIN_TOKENS_PER_WORKER", 1000)
     text, output = tmp_path / "text", tmp_path / "out"
     text.write_text("one two three four five six seven\n" * 2000)

@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from sparsewire.training.lstm import (  # noqa: E402
+from sparsewire.tools.training.lstm import (  # noqa: E402
     Batches,
     LanguageModel,
     LogUniform,

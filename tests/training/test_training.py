@@ -16,14 +16,14 @@ pytest.importorskip("sklearn")
 
 import torch
 
-from sparsewire.cli.main import app
 from sparsewire.errors import LabError
-from sparsewire.training import comparison, digits
-from sparsewire.training.comparison import Comparison, findings, losses
-from sparsewire.training.digits import NOISE, SIDE, distorted
-from sparsewire.training.run import Trained
-from sparsewire.training.trial import Averaging
-from sparsewire.training.worker import rate_at
+from sparsewire.tools.cli.main import app
+from sparsewire.tools.training import comparison, digits
+from sparsewire.tools.training.comparison import Comparison, findings, losses
+from sparsewire.tools.training.digits import NOISE, SIDE, distorted
+from sparsewire.tools.training.run import Trained
+from sparsewire.tools.training.trial import Averaging
+from sparsewire.tools.training.worker import rate_at
 
 RANKS = 2
 STEPS = 24
@@ -253,7 +253,7 @@ def test_links_that_cannot_be_had_are_refused_before_anything_is_trained(
     def refuse(*_: object, **__: object) -> None:
         raise LabError("no root")
 
-    monkeypatch.setattr("sparsewire.experiment.cluster.Lab", refuse)
+    monkeypatch.setattr("sparsewire.tools.experiment.cluster.Lab", refuse)
     monkeypatch.setattr(comparison, "train", lambda *_: pytest.fail("trains"))
     write_text(tmp_path / "text")
     outcome = bench_training("--link", link, "--ranks", RANKS, "--text", tmp_path / "text")

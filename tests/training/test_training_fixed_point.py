@@ -10,11 +10,11 @@ from test_training import write_text
 
 pytest.importorskip("torch")
 
-from sparsewire.experiment.cluster import Cluster
-from sparsewire.training import corpus
-from sparsewire.training.corpus import save_corpus
-from sparsewire.training.run import Trained, train
-from sparsewire.training.trial import Trial
+from sparsewire.tools.experiment.cluster import Cluster
+from sparsewire.tools.training import corpus
+from sparsewire.tools.training.corpus import save_corpus
+from sparsewire.tools.training.run import Trained, train
+from sparsewire.tools.training.trial import Trial
 
 RANKS, STEPS = 2, 8
 

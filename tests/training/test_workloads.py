@@ -19,14 +19,14 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from sparsewire.cli.main import app
-from sparsewire.training.trial import Averaging
-from sparsewire.training.workloads import deeplight, resnet, vgg
-from sparsewire.training.workloads.catalogue import WORKLOADS
-from sparsewire.training.workloads.measure import Replaying, density
-from sparsewire.training.workloads.recording import Recording, record
-from sparsewire.training.workloads.skew import power_law, scattered
-from sparsewire.training.workloads.workload import Job, Size
+from sparsewire.tools.cli.main import app
+from sparsewire.tools.training.trial import Averaging
+from sparsewire.tools.training.workloads import deeplight, resnet, vgg
+from sparsewire.tools.training.workloads.catalogue import WORKLOADS
+from sparsewire.tools.training.workloads.measure import Replaying, density
+from sparsewire.tools.training.workloads.recording import Recording, record
+from sparsewire.tools.training.workloads.skew import power_law, scattered
+from sparsewire.tools.training.workloads.workload import Job, Size
 
 RANKS = 2
 STEPS = 2
@@ -164,7 +164,7 @@ def test_ranks_find_dedicated_aggregators(tmp_path: Path) -> None:
 def test_script_trains_under_torchrun() -> None:
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-        *("-m", "sparsewire.training.workloads", "lstm", "--size", "tiny", "--steps", "8"),
+        *("-m", "sparsewire.tools.training.workloads", "lstm", "--size", "tiny", "--steps", "8"),
     ]
     losses = []
     for backend in ("gloo", "sparsewire"):

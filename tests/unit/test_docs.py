@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from sparsewire.cli.main import app
 from sparsewire.compress import registry
-from sparsewire.optimize.compare.registry import METHODS
+from sparsewire.tools.cli.main import app
+from sparsewire.tools.optimize.compare.registry import METHODS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")]

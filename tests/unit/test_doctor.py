@@ -15,16 +15,16 @@ from click.testing import CliRunner
 from rich.console import Console
 from support import run_ranks
 
-from sparsewire.cli import doctor as command
-from sparsewire.cli.main import app
-from sparsewire.doctor.diagnosis import DENSITIES, SIZES, Diagnosis, choices, of_ranks
-from sparsewire.doctor.findings import Finding, findings
-from sparsewire.doctor.gpu import Gpu, look_at_gpu
-from sparsewire.doctor.machine import Machine, look_at_machine
-from sparsewire.doctor.tables import print_diagnosis
-from sparsewire.meeting.interfaces import Device, device_with
-from sparsewire.meeting.means import Means
+from sparsewire.meeting.network.interfaces import Device, device_with
+from sparsewire.meeting.network.means import Means
 from sparsewire.options import LinkFigures
+from sparsewire.tools.cli import doctor as command
+from sparsewire.tools.cli.main import app
+from sparsewire.tools.doctor.diagnosis import DENSITIES, SIZES, Diagnosis, choices, of_ranks
+from sparsewire.tools.doctor.findings import Finding, findings
+from sparsewire.tools.doctor.gpu import Gpu, look_at_gpu
+from sparsewire.tools.doctor.machine import Machine, look_at_machine
+from sparsewire.tools.doctor.tables import print_diagnosis
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]

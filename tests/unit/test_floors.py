@@ -9,9 +9,9 @@ import floors
 SOURCES = {
     "src/sparsewire/__init__.py": "from sparsewire.work import Work",
     "src/sparsewire/work.py": "from sparsewire import _core",
-    "src/sparsewire/lab/__init__.py": "import sparsewire",
-    "src/sparsewire/lab/link.py": "from sparsewire.lab import name\nfrom ..work import Work",
-    "src/sparsewire/cli/main.py": "def run():\n    from ..lab.link import Link",
+    "src/sparsewire/tools/lab/__init__.py": "import sparsewire",
+    "src/sparsewire/tools/lab/link.py": "from ..lab import name\nfrom ...work import Work",
+    "src/sparsewire/tools/cli/main.py": "def run():\n    from ..lab.link import Link",
     "src/sparsewire/empty/__init__.py": '"""Only says what it is."""',
     "bindings/core.cpp": '#include "comm/lane.hpp"\n#include <vector>',
     "core/comm/lane.hpp": '#include "net/tcp.hpp"',
@@ -29,10 +29,10 @@ def test_rooms_stand_above_those_they_use(tmp_path: Path) -> None:
         ["bindings"],
         ["src/sparsewire"],
         ["src/sparsewire/__init__.py"],
-        ["src/sparsewire/lab"],
-        ["src/sparsewire/cli"],
+        ["src/sparsewire/tools/lab"],
+        ["src/sparsewire/tools/cli"],
     ]
-    assert list(floors.drawn(stack))[:3] == [" 5  cli", " 4  lab", " 3  the face"]
+    assert list(floors.drawn(stack))[:3] == [" 5  tools/cli", " 4  tools/lab", " 3  the face"]
 
 
 def test_the_architecture_shows_the_floors() -> None:

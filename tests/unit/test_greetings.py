@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sparsewire.meeting.greetings import NOTED, WELCOME, Greeting, Heard, Probe, trouble
-from sparsewire.meeting.keys import WayKeys
-from sparsewire.meeting.mesh import Membership
-from sparsewire.meeting.racks import RackPlace
+from sparsewire.meeting.contact.dial import Membership
+from sparsewire.meeting.contact.greetings import NOTED, WELCOME, Greeting, Heard, Probe, trouble
+from sparsewire.meeting.contact.keys import WayKeys
+from sparsewire.meeting.contact.racks import RackPlace
 from sparsewire.options import DATAGRAM_MIN, Address, Options
 
 FULL = 1072

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsewire.errors import AuthenticationError, Error, ProtocolError
-from sparsewire.meeting import handshake
-from sparsewire.meeting.handshake import (
+from sparsewire.meeting.contact import handshake
+from sparsewire.meeting.contact.handshake import (
     MAC_SIZE,
     Challenge,
     GuardByRole,

@@ -12,8 +12,14 @@ from test_mesh import join_all, released
 
 from sparsewire.errors import MismatchError
 from sparsewire.meeting import startup
-from sparsewire.meeting.lanes import LANES_AUTO_MAX, Lanes, lanes_of, processors_of, proposals
-from sparsewire.meeting.means import Means, own_means, quota
+from sparsewire.meeting.network.lanes import (
+    LANES_AUTO_MAX,
+    Lanes,
+    lanes_of,
+    processors_of,
+    proposals,
+)
+from sparsewire.meeting.network.means import Means, own_means, quota
 from sparsewire.options import Options
 
 

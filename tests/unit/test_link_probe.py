@@ -15,7 +15,8 @@ from support import run_ranks
 
 import sparsewire
 from sparsewire._core import ALGORITHMS, choose, predict
-from sparsewire.meeting import link_probe, sampled_link
+from sparsewire.meeting import sampled_link
+from sparsewire.meeting.network import link_probe
 from sparsewire.options import LinkFigures, parse_link_figures, resolve
 
 GIGABIT = LinkFigures(1e-4, 8e-9, 12e-9)

@@ -13,9 +13,9 @@ import pytest
 
 from sparsewire.errors import AuthenticationError, Error, MismatchError, ProtocolError, Timeout
 from sparsewire.meeting import startup
+from sparsewire.meeting.places.store_place import FileStore, StorePlace
+from sparsewire.meeting.places.tcp_place import tcp_place
 from sparsewire.meeting.startup import Joined
-from sparsewire.meeting.store_place import FileStore, StorePlace
-from sparsewire.meeting.tcp_place import tcp_place
 from sparsewire.options import Address, Options
 
 

@@ -27,25 +27,22 @@ from support import serving
 
 import sparsewire
 from sparsewire.errors import AuthenticationError, Error, MismatchError, ProtocolError, Timeout
-from sparsewire.meeting import (
-    doubts,
-    guest,
-    host,
-    listener,
-    mesh,
-    sockets,
-    store_place,
-    tcp_place,
-    tcp_records,
-    waiting,
-)
 from sparsewire.meeting.connect import named_store, open_place
-from sparsewire.meeting.handshake import Hello, Reason, Role, introduce, meeting_key, new_nonce
-from sparsewire.meeting.listener import STRANGERS_MAX
-from sparsewire.meeting.mesh import converse
-from sparsewire.meeting.place import Place, attended, split_records
-from sparsewire.meeting.sockets import receive_exactly
-from sparsewire.meeting.store_place import FileStore, StorePlace, next_use
+from sparsewire.meeting.contact import dial, listener, sockets, waiting
+from sparsewire.meeting.contact.dial import converse
+from sparsewire.meeting.contact.handshake import (
+    Hello,
+    Reason,
+    Role,
+    introduce,
+    meeting_key,
+    new_nonce,
+)
+from sparsewire.meeting.contact.listener import STRANGERS_MAX
+from sparsewire.meeting.contact.sockets import receive_exactly
+from sparsewire.meeting.places import doubts, guest, host, store_place, tcp_place, tcp_records
+from sparsewire.meeting.places.place import Place, attended, split_records
+from sparsewire.meeting.places.store_place import FileStore, StorePlace, next_use
 from sparsewire.options import Address, Options
 
 SECRET = b"sixteen bytes and more"
@@ -214,7 +211,7 @@ def test_a_rank_finds_out_that_it_is_not_rank_0() -> None:
 
 def test_what_listens_and_says_nothing_is_not_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
     """As web servers do, which wait for the end of a line: here nobody ever takes the call."""
-    monkeypatch.setattr(mesh, "_ATTEMPT_MAX_S", 0.2)
+    monkeypatch.setattr(dial, "_ATTEMPT_MAX_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as door:
         (error,) = meet(at(door.getsockname()[1]), [1], 2, limit=60)
     assert isinstance(error, ProtocolError)
@@ -224,7 +221,7 @@ def test_what_listens_and_says_nothing_is_not_rank_0(monkeypatch: pytest.MonkeyP
 
 def test_a_web_server_is_not_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers where a nonce has the end of a line in it, and waits for one otherwise."""
-    monkeypatch.setattr(mesh, "_ATTEMPT_MAX_S", 0.2)
+    monkeypatch.setattr(dial, "_ATTEMPT_MAX_S", 0.2)
     server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

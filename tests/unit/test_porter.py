@@ -16,14 +16,13 @@ from functools import partial
 import pytest
 
 from sparsewire.errors import AuthenticationError, ProtocolError
-from sparsewire.meeting import mesh
-from sparsewire.meeting.caller import Place
-from sparsewire.meeting.handshake import Hello, Reason, Refused, Role, receive
-from sparsewire.meeting.listener import Listener
-from sparsewire.meeting.mesh import Membership, dial
-from sparsewire.meeting.porter import MeshGuard, Porter
-from sparsewire.meeting.routes import Routes
-from sparsewire.meeting.sockets import LocalAddress, bind, bind_local, local_end
+from sparsewire.meeting.contact.dial import Membership, dial, name_ranks
+from sparsewire.meeting.contact.handshake import Hello, Reason, Refused, Role, receive
+from sparsewire.meeting.contact.listener import Listener
+from sparsewire.meeting.contact.sockets import LocalAddress, bind, bind_local, local_end
+from sparsewire.meeting.mesh.caller import Place
+from sparsewire.meeting.mesh.porter import MeshGuard, Porter
+from sparsewire.meeting.network.routes import Routes
 from sparsewire.options import Address
 
 KEY = bytes(range(32))
@@ -334,7 +333,7 @@ def test_strangers_delay_nobody() -> None:
 
 
 def test_stranger_is_cut_off_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparsewire.meeting.porter.PATIENCE_S", 0.1)
+    monkeypatch.setattr("sparsewire.meeting.mesh.porter.PATIENCE_S", 0.1)
     with reception(0.1) as door, socket.create_connection(door.address, 3) as stranger:
         stranger.sendall(b"s")
         assert stranger.recv(1) == b""
@@ -342,7 +341,7 @@ def test_stranger_is_cut_off_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_more_strangers_than_allowed_push_out_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     """There may be two for each lane of each rank: 12."""
-    monkeypatch.setattr("sparsewire.meeting.porter.STRANGERS_MAX", 2)
+    monkeypatch.setattr("sparsewire.meeting.mesh.porter.STRANGERS_MAX", 2)
     with reception() as door, contextlib.ExitStack() as strangers:
         crowd = [
             strangers.enter_context(socket.create_connection(door.address, 3)) for _ in range(16)
@@ -386,8 +385,8 @@ def test_hello_of_a_member() -> None:
     first, second = (member(1).hello(Role.PEER, 0, 1) for _ in range(2))
     assert isinstance(first, Hello)
     assert first.nonce != second.nonce
-    assert mesh.name_ranks([4]) == "rank 4"
-    assert mesh.name_ranks(list(range(20))).endswith("14, 15 and 4 more")
+    assert name_ranks([4]) == "rank 4"
+    assert name_ranks(list(range(20))).endswith("14, 15 and 4 more")
 
 
 def test_lanes_take_turns_with_the_interfaces_of_both_ends() -> None:

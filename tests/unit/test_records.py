@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from sparsewire.bench.grid import CANDIDATES, Cell
-from sparsewire.cli.main import app
-from sparsewire.training.comparison import Finding, recorded
-from sparsewire.training.demo import Demo
-from sparsewire.training.run import Trained
-from sparsewire.training.workloads.comparison import Measured
-from sparsewire.training.workloads.losses import Losses
-from sparsewire.training.workloads.measure import Steps
+from sparsewire.tools.bench.grid import CANDIDATES, Cell
+from sparsewire.tools.cli.main import app
+from sparsewire.tools.training.comparison import Finding, recorded
+from sparsewire.tools.training.demo import Demo
+from sparsewire.tools.training.run import Trained
+from sparsewire.tools.training.workloads.comparison import Measured
+from sparsewire.tools.training.workloads.losses import Losses
+from sparsewire.tools.training.workloads.measure import Steps
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

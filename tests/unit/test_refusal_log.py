@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sparsewire.errors import ProtocolError
-from sparsewire.meeting import refusal_log
-from sparsewire.meeting.handshake import Hello, Reason, Refused, Role
-from sparsewire.meeting.refusal_log import RefusalLog, kind_of, worded
+from sparsewire.meeting.contact import refusal_log
+from sparsewire.meeting.contact.handshake import Hello, Reason, Refused, Role
+from sparsewire.meeting.contact.refusal_log import RefusalLog, kind_of, worded
 
 
 def test_a_flood_is_counted_and_hides_no_other_kind(

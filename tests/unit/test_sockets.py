@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 import pytest
 
-from sparsewire.meeting import sockets
-from sparsewire.meeting.sockets import (
+from sparsewire.meeting.contact import sockets
+from sparsewire.meeting.contact.sockets import (
     address_of_interface,
     address_towards,
     host_identity,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import sparsewire
 from sparsewire import SparseVector
 from sparsewire._core import ROW_MAX, ROW_MIN
-from sparsewire.sparse_collectives import is_sparse, join_rows, read, row_for
+from sparsewire.collectives.sparse import is_sparse, join_rows, read, row_for
 from sparsewire.sparse_vector import ELEMENTS_MAX
 
 DTYPES: list[Any] = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int32, np.int64]

@@ -13,9 +13,9 @@ from xdp_kernel import FAR, NEAR, connect, needs_kernel
 from xdp_rack import GRO, SET_FLAGS, turn
 
 from sparsewire.errors import Error
-from sparsewire.lab.namespace import Namespace
-from sparsewire.meeting.handshake import KERNEL_JOBS_MAX, KERNEL_WORKERS_MAX
+from sparsewire.meeting.contact.handshake import KERNEL_JOBS_MAX, KERNEL_WORKERS_MAX
 from sparsewire.options import FLOWS_MAX
+from sparsewire.tools.lab.namespace import Namespace
 from sparsewire.xdp import XdpPlane, libbpf, loader, maps, vlan
 from sparsewire.xdp.libbpf import Library, library
 from sparsewire.xdp.loader import object_path

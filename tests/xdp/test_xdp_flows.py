@@ -30,7 +30,7 @@ from xdp_play import JOB, KEY, NO_COUNTS
 from xdp_rack import GRO, bound, run, turn
 
 from sparsewire.errors import Error
-from sparsewire.lab.namespace import Namespace
+from sparsewire.tools.lab.namespace import Namespace
 from sparsewire.xdp import XdpPlane
 from sparsewire.xdp.trial import statistics
 

@@ -19,12 +19,12 @@ from xdp_kernel import NEAR, connect, needs_kernel
 from xdp_rack import bound
 
 from sparsewire._core import greeting, read_greeting
-from sparsewire.lab.namespace import Namespace
-from sparsewire.meeting import kernel_plane
-from sparsewire.meeting.greetings import NOTED, WELCOME
-from sparsewire.meeting.kernel_plane import KernelPlane
-from sparsewire.meeting.keys import WayKeys
+from sparsewire.meeting.aggregators import kernel_plane
+from sparsewire.meeting.aggregators.kernel_plane import KernelPlane
+from sparsewire.meeting.contact.greetings import NOTED, WELCOME
+from sparsewire.meeting.contact.keys import WayKeys
 from sparsewire.options import DATAGRAM_MAX, Address
+from sparsewire.tools.lab.namespace import Namespace
 from sparsewire.xdp import XdpPlane
 
 pytestmark = [*needs_kernel, pytest.mark.timeout(60)]

@@ -13,11 +13,11 @@ from xdp_kernel import FAR, NEAR, connect, needs_kernel
 from xdp_rack import GRO, turn
 
 import sparsewire
-from sparsewire.lab.namespace import Namespace
-from sparsewire.meeting.aggregator import AggregatorServer
-from sparsewire.meeting.handshake import KERNEL_JOBS_MAX, Hello, Role, new_nonce
-from sparsewire.meeting.keys import datagram_keys
+from sparsewire.meeting.aggregators.aggregator import AggregatorServer
+from sparsewire.meeting.contact.handshake import KERNEL_JOBS_MAX, Hello, Role, new_nonce
+from sparsewire.meeting.contact.keys import datagram_keys
 from sparsewire.options import Address
+from sparsewire.tools.lab.namespace import Namespace
 from sparsewire.xdp import XdpPlane, loader
 
 pytestmark = [*needs_kernel, pytest.mark.timeout(60)]

@@ -19,7 +19,7 @@ from xdp_kernel import NEAR, connect, needs_kernel
 from xdp_rack import TX_CHECKSUM, Rack, rack, run, turn
 from xdp_variant import WITHOUT_FRAGMENTS, needs_clang, variant
 
-from sparsewire.lab.namespace import Namespace, interface_name
+from sparsewire.tools.lab.namespace import Namespace, interface_name
 from sparsewire.xdp.libbpf import library
 
 pytestmark = [*needs_kernel, pytest.mark.timeout(120)]

@@ -14,8 +14,8 @@ from slot_wire import flow_of, way_keys
 from xdp_frames import End, frame
 
 from sparsewire.errors import Error
-from sparsewire.lab import available
-from sparsewire.lab.namespace import Namespace
+from sparsewire.tools.lab import available
+from sparsewire.tools.lab.namespace import Namespace
 from sparsewire.xdp import XdpPlane, libbpf
 from sparsewire.xdp.libbpf import library
 from sparsewire.xdp.loader import object_path

@@ -17,9 +17,9 @@ from slot_wire import way_keys
 from slot_worker import SlotWorker
 from xdp_kernel import PORT
 
-from sparsewire.lab.cable import Link
-from sparsewire.lab.namespace import Namespace, interface_name
-from sparsewire.lab.network import Host, build
+from sparsewire.tools.lab.cable import Link
+from sparsewire.tools.lab.namespace import Namespace, interface_name
+from sparsewire.tools.lab.network import Host, build
 from sparsewire.xdp import XdpPlane
 
 # The switch's end of the aggregator's link.

@@ -9,7 +9,7 @@
 
 #include "comm/aggregators/job_slots.hpp"
 #include "comm/progress/channel.hpp"
-#include "proto/stream/owner.hpp"
+#include "proto/stream/owner/owner.hpp"
 
 namespace sparsewire::comm {
 

@@ -10,8 +10,8 @@
 #include "comm/lanes/group_channels.hpp"
 #include "comm/operations/operation.hpp"
 #include "comm/slots/lane_place.hpp"
-#include "proto/stream/deputy.hpp"
-#include "proto/stream/owner.hpp"
+#include "proto/stream/owner/deputy.hpp"
+#include "proto/stream/owner/owner.hpp"
 #include "proto/stream/worker.hpp"
 
 namespace sparsewire::comm {

@@ -8,7 +8,7 @@
 
 #include "net/shm/ring.hpp"
 #include "net/staging.hpp"
-#include "proto/stream/owner.hpp"
+#include "proto/stream/owner/owner.hpp"
 
 namespace sparsewire::comm {
 

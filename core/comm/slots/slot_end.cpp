@@ -16,7 +16,7 @@ int taken(DatagramPlace& datagrams, std::uint32_t flow, std::uint32_t owner) {
   return std::exchange(datagrams.sockets.of_lane(flow)[owner], -1);
 }
 
-// As sparsewire.meeting.greetings has it.
+// As sparsewire.meeting.contact.greetings has it.
 constexpr const char* kWayOfKernel =
     "the aggregator's process hears this rank, and what its kernel sends does not come back: "
     "redirected packets get lost at its interface, or datagrams come in by another one. If it is a "

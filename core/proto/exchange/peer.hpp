@@ -8,7 +8,7 @@
 #include "base/transitions.hpp"
 #include "proto/exchange/choice.hpp"
 #include "proto/exchange/exchange_share.hpp"
-#include "proto/exchange/joins.hpp"
+#include "proto/exchange/joins/joins.hpp"
 #include "proto/sparse/outputs.hpp"
 
 namespace sparsewire::proto {

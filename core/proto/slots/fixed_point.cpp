@@ -5,8 +5,8 @@
 #include <array>
 #include <bit>
 
-#include "kernels/elements.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/loops/elements.hpp"
 #include "wire/datagram.hpp"
 
 namespace sparsewire::proto {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/elements.hpp"
+#include "kernels/loops/elements.hpp"
 #include "wire/greeting.hpp"
 
 namespace sparsewire::proto {

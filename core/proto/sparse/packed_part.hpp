@@ -2,7 +2,7 @@
 #pragma once
 
 #include "proto/sparse/sparse_tensor.hpp"
-#include "proto/stream/reduce.hpp"
+#include "proto/stream/owner/reduce.hpp"
 #include "proto/stream/source.hpp"
 #include "wire/segment.hpp"
 

@@ -13,19 +13,15 @@ from typing import Protocol
 
 import torch
 
+from sparsewire.device.plain import bits
+
 _logger = logging.getLogger(__name__)
 
 SETTING = "SPARSEWIRE_TRITON"
-_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 # What operations are timed on: 16 MiB, a tenth of its rows not zero.
 _ROWS, _WIDTH, _SHARE = 16384, 256, 10
 _TURNS = 5
-
-
-def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as integers: what only moves must not change, not even a NaN."""
-    return tensor.view(_BITS[tensor.element_size()])
 
 
 class Operations(Protocol):

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import torch
 
-from sparsewire.device.block_operations import bits, operations_for
+from sparsewire.device.block_operations import operations_for
+from sparsewire.device.plain import bits
 
 BLOCK = 256
 """Elements of a block: a row of what the engine gets."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import torch
 
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
 
 def is_plain(tensor: torch.Tensor) -> bool:
     """Whether a dense tensor's elements lie at `data_ptr`, one behind the other."""
@@ -22,3 +24,8 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     whole = tensor.detach().resolve_neg().resolve_conj().contiguous()
     return whole.clone() if whole._is_zerotensor() else whole
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as integers: what only moves must not change, not even a NaN."""
+    return tensor.view(_BITS[tensor.element_size()])

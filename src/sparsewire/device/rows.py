@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import torch
 
-from sparsewire.device.block_operations import bits
 from sparsewire.device.packing import BLOCK, Blocks, Packed
 from sparsewire.device.pinned import Loan
+from sparsewire.device.plain import bits
 
 _INDEX_BYTES = 8
 

@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from sparsewire.device.block_operations import bits
+from sparsewire.device.plain import bits
 
 # Elements that one program works on.
 _TILE = 2048

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
 from sparsewire._core import Communicator as Core
-from sparsewire.communicator import Communicator
+from sparsewire.collectives.communicator import Communicator
 from sparsewire.engine import Engine
-from sparsewire.meeting.datagrams import Datagrams
-from sparsewire.meeting.mpi_place import as_mpi, mpi_place, mpi_ranks
-from sparsewire.meeting.place import Place, attended
+from sparsewire.meeting.aggregators.datagrams import Datagrams
+from sparsewire.meeting.places.mpi_place import as_mpi, mpi_place, mpi_ranks
+from sparsewire.meeting.places.place import Place, attended
+from sparsewire.meeting.places.store_place import FileStore, Store, StorePlace
+from sparsewire.meeting.places.tcp_place import TcpStore, tcp_place
 from sparsewire.meeting.sampled_link import measure
 from sparsewire.meeting.startup import Joined, connect_aggregators, group_name, join_group
-from sparsewire.meeting.store_place import FileStore, Store, StorePlace
-from sparsewire.meeting.tcp_place import TcpStore, tcp_place
 from sparsewire.meeting.window import Member, Shown
 from sparsewire.options import RANK_NAMES, Address, Options, resolve
 from sparsewire.timeline import timeline_of

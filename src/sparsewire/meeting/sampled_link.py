@@ -10,11 +10,11 @@ from collections import Counter
 from dataclasses import replace
 
 from sparsewire._core import Communicator as Core
-from sparsewire.communicator import Communicator
+from sparsewire.collectives.communicator import Communicator
 from sparsewire.engine import Engine
 from sparsewire.errors import Error
-from sparsewire.meeting.link_probe import measure_link
-from sparsewire.meeting.place import Place
+from sparsewire.meeting.network.link_probe import measure_link
+from sparsewire.meeting.places.place import Place
 from sparsewire.meeting.startup import Joined
 from sparsewire.options import LinkFigures, Options
 

@@ -16,18 +16,16 @@ from typing import TypeVar
 from sparsewire._core import WIRE_VERSION
 from sparsewire._core import Mesh as Core
 from sparsewire.errors import AuthenticationError, Error, MismatchError, ProtocolError
-from sparsewire.meeting import shared_mesh
-from sparsewire.meeting.datagrams import Datagrams, open_datagrams
-from sparsewire.meeting.handshake import KEY_SIZE, derive, worker_key
-from sparsewire.meeting.lanes import lanes_of, processors_of
-from sparsewire.meeting.means import Means, own_means
-from sparsewire.meeting.mesh import Channels, Membership, close_channels, dial_aggregators
-from sparsewire.meeting.place import Place
-from sparsewire.meeting.porter import Porter
-from sparsewire.meeting.racks import check_racks, rack_place
-from sparsewire.meeting.routes import Routes
-from sparsewire.meeting.shared_mesh import SharedMesh, Terms
-from sparsewire.meeting.sockets import (
+from sparsewire.meeting.aggregators.datagrams import Datagrams, open_datagrams
+from sparsewire.meeting.contact.dial import (
+    Channels,
+    Membership,
+    close_channels,
+    dial_aggregators,
+)
+from sparsewire.meeting.contact.handshake import KEY_SIZE, derive, worker_key
+from sparsewire.meeting.contact.racks import check_racks, rack_place
+from sparsewire.meeting.contact.sockets import (
     LocalAddress,
     bind,
     bind_local,
@@ -37,6 +35,13 @@ from sparsewire.meeting.sockets import (
     local_end,
     raise_descriptor_limit,
 )
+from sparsewire.meeting.mesh import shared_mesh
+from sparsewire.meeting.mesh.porter import Porter
+from sparsewire.meeting.mesh.shared_mesh import SharedMesh, Terms
+from sparsewire.meeting.network.lanes import lanes_of, processors_of
+from sparsewire.meeting.network.means import Means, own_means
+from sparsewire.meeting.network.routes import Routes
+from sparsewire.meeting.places.place import Place
 from sparsewire.options import Address, Options
 
 _ADVICE = {

@@ -13,7 +13,7 @@ def attach() -> None:
     if not os.environ.get("SPARSEWIRE_PROFILE"):
         return
     from sparsewire.profile.attaching import attach as attach_to_ddp
-    from sparsewire.profile.plan import Plan
+    from sparsewire.profile.records.plan import Plan
 
     plan = Plan.of_settings(os.environ)
     assert plan is not None, "the variable is set"

@@ -20,17 +20,17 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sparsewire.errors import InputError
-from sparsewire.profile import machine
 from sparsewire.profile.company import Company
 from sparsewire.profile.ending import Ending
-from sparsewire.profile.marks import BLOCK
 from sparsewire.profile.observer import Observer
-from sparsewire.profile.optimizer_tap import OptimizerTap
-from sparsewire.profile.output import Output
-from sparsewire.profile.plan import DIRECTORY, Plan
-from sparsewire.profile.recorded import Parameter, RankProfile
-from sparsewire.profile.table_tap import TableTap, table_classes
-from sparsewire.profile.taps import GradientTap, GroupTap, HookTap
+from sparsewire.profile.records import machine
+from sparsewire.profile.records.marks import BLOCK
+from sparsewire.profile.records.output import Output
+from sparsewire.profile.records.plan import DIRECTORY, Plan
+from sparsewire.profile.records.recorded import Parameter, RankProfile
+from sparsewire.profile.taps.optimizer_tap import OptimizerTap
+from sparsewire.profile.taps.table_tap import TableTap, table_classes
+from sparsewire.profile.taps.taps import GradientTap, GroupTap, HookTap
 
 _logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from sparsewire.profile.plan import Plan
+from sparsewire.profile.records.plan import Plan
 
 
 class Sums(NamedTuple):

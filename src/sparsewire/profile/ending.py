@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 
-from sparsewire.profile.clock import Clock
-from sparsewire.profile.optimizer_tap import OptimizerTap
-from sparsewire.profile.output import Output
-from sparsewire.profile.recorded import Optimizer
-from sparsewire.profile.rehearsal import Table, memory, rehearsals
+from sparsewire.profile.records.clock import Clock
+from sparsewire.profile.records.output import Output
+from sparsewire.profile.records.recorded import Optimizer
+from sparsewire.profile.records.rehearsal import Table, memory, rehearsals
+from sparsewire.profile.taps.optimizer_tap import OptimizerTap
 
 
 class Ending:

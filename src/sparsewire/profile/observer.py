@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from sparsewire.profile.clock import Clock, Moment, clock_of
 from sparsewire.profile.company import Company, Message
-from sparsewire.profile.guard import Guard
-from sparsewire.profile.output import Output
-from sparsewire.profile.plan import Plan
+from sparsewire.profile.records.clock import Clock, Moment, clock_of
+from sparsewire.profile.records.output import Output
+from sparsewire.profile.records.plan import Plan
+from sparsewire.profile.records.step_record import Layout, Noted, StepRecord, Vector
 from sparsewire.profile.schedule import Phase, Schedule
-from sparsewire.profile.step_record import Layout, Noted, StepRecord, Vector
-from sparsewire.profile.taps import Tap
+from sparsewire.profile.taps.guard import Guard
+from sparsewire.profile.taps.taps import Tap
 
 _logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import math
 import statistics
 from enum import Enum
 
-from sparsewire.profile.plan import Plan
+from sparsewire.profile.records.plan import Plan
 
 # Of a step's time on average. Less than is promised, for what a sample costs varies.
 _SHARE = 0.05

@@ -15,11 +15,11 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 from torch._C._distributed_c10d import Store
 
-from sparsewire.autoload import NAME
 from sparsewire.errors import PeerLost, Timeout
-from sparsewire.torch.forwarding import RENAMED, SAME, untraced
+from sparsewire.options import BACKEND as NAME
+from sparsewire.torch.calls.forwarding import RENAMED, SAME, untraced
+from sparsewire.torch.calls.work import Hook, handed_over
 from sparsewire.torch.member import Member
-from sparsewire.torch.work import Hook, handed_over
 
 # Torch's stubs of older versions do not know that backends can be written in Python.
 _c10d: Any = c10d

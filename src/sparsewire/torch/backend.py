@@ -15,9 +15,9 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 from torch.torch_version import TorchVersion
 
-from sparsewire.autoload import NAME
-from sparsewire.communicator import Communicator
+from sparsewire.collectives.communicator import Communicator
 from sparsewire.errors import Error
+from sparsewire.options import BACKEND as NAME
 from sparsewire.torch.backed_group import BackedGroup, EngineBackend, Group
 from sparsewire.torch.dispatch import bring_all_tensors
 from sparsewire.torch.lives import of_this_life

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from sparsewire.errors import Error
-from sparsewire.meeting.place import absent, lost
+from sparsewire.meeting.places.place import absent, lost
 
 _POLL_S = 0.002
 

@@ -18,7 +18,6 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import AllgatherOptions, PrefixStore, ReduceOptions, Store
 
 import sparsewire
-from sparsewire.autoload import NAME
 from sparsewire.device.accelerator import ACCELERATORS, is_on_device
 from sparsewire.errors import Error
 from sparsewire.lifetime import (
@@ -29,18 +28,19 @@ from sparsewire.lifetime import (
     is_part,
     never_free,
 )
-from sparsewire.torch import engine_path
-from sparsewire.torch.device_path import DevicePath
-from sparsewire.torch.device_queue import Handle, Prepare
-from sparsewire.torch.device_service import DeviceService
-from sparsewire.torch.device_work import DeviceWork
-from sparsewire.torch.first_calls import FirstCalls
-from sparsewire.torch.forwarding import Forwarding, InnerBackends, untraced
-from sparsewire.torch.futures import Callbacks, current_level
-from sparsewire.torch.message_channel import MessageChannel
+from sparsewire.options import BACKEND as NAME
+from sparsewire.torch.calls import engine_path
+from sparsewire.torch.calls.first_calls import FirstCalls
+from sparsewire.torch.calls.forwarding import Forwarding, InnerBackends, untraced
+from sparsewire.torch.calls.futures import Callbacks, current_level
+from sparsewire.torch.calls.profiling import event
+from sparsewire.torch.calls.work import EngineWork, Health
+from sparsewire.torch.device.device_path import DevicePath
+from sparsewire.torch.device.device_queue import Handle, Prepare
+from sparsewire.torch.device.device_service import DeviceService
+from sparsewire.torch.device.device_work import DeviceWork
+from sparsewire.torch.device.message_channel import MessageChannel
 from sparsewire.torch.monitored_barrier import MonitoredBarrier
-from sparsewire.torch.profiling import event
-from sparsewire.torch.work import EngineWork, Health
 
 Options = TypeVar("Options")
 Start = Callable[[sparsewire.Communicator, float], sparsewire.Work]

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import AllreduceOptions, Store, Work
 from torchft.process_group import ProcessGroupWrapper
 
-from sparsewire.autoload import NAME
+from sparsewire.options import BACKEND as NAME
 from sparsewire.torch.backend import group_of
 
 

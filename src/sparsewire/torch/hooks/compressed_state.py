@@ -20,7 +20,7 @@ from sparsewire.compress import CompressError, Compressor, Draws
 from sparsewire.compress.message import Reader
 from sparsewire.device.accelerator import is_on_device
 from sparsewire.device.staging import Staging
-from sparsewire.torch.device_work import DeviceWork
+from sparsewire.torch.device.device_work import DeviceWork
 from sparsewire.torch.hooks.bucket_gradients import BucketGradients, is_zero
 from sparsewire.torch.hooks.device_channel import channel_of
 from sparsewire.torch.hooks.device_transfer import CodeTransfer, DeviceBucket

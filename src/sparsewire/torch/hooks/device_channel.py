@@ -11,12 +11,12 @@ from torch._C._distributed_c10d import PrefixStore
 
 from sparsewire.lifetime import disown_in_child
 from sparsewire.torch.backend import member_of
-from sparsewire.torch.device_queue import Prepare
-from sparsewire.torch.device_work import DeviceWork
-from sparsewire.torch.futures import Callbacks
+from sparsewire.torch.calls.futures import Callbacks
+from sparsewire.torch.calls.work import Health
+from sparsewire.torch.device.device_queue import Prepare
+from sparsewire.torch.device.device_work import DeviceWork
+from sparsewire.torch.device.message_channel import MessageChannel
 from sparsewire.torch.member import Member
-from sparsewire.torch.message_channel import MessageChannel
-from sparsewire.torch.work import Health
 
 _CPU = torch.device("cpu")
 

@@ -1,6 +1,6 @@
 // The tree of joins and what one operation's joins come to, without the rest of a peer: shapes,
 // sums, and what neighbours must not say.
-#include "proto/exchange/joins.hpp"
+#include "proto/exchange/joins/joins.hpp"
 
 #include <doctest/doctest.h>
 

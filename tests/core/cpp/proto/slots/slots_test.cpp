@@ -2,7 +2,7 @@
 // bits as the stream's owner, and no more datagrams than the look-ahead needs.
 #include <doctest/doctest.h>
 
-#include "proto/stream/reduce.hpp"
+#include "proto/stream/owner/reduce.hpp"
 #include "slot_operations.hpp"
 #include "state_tables.hpp"
 

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "allocations.hpp"
-#include "proto/stream/deputy.hpp"
+#include "proto/stream/owner/deputy.hpp"
 #include "segments.hpp"
 #include "stream_benches.hpp"
 

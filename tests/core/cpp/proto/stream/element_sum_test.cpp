@@ -2,7 +2,7 @@
 // scratch memory left as it was found.
 #include <doctest/doctest.h>
 
-#include "proto/stream/reduce.hpp"
+#include "proto/stream/owner/reduce.hpp"
 #include "segments.hpp"
 #include "tensors.hpp"
 

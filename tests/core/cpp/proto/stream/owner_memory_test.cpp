@@ -2,7 +2,7 @@
 // ranks.
 #include <array>
 
-#include "proto/stream/owner.hpp"
+#include "proto/stream/owner/owner.hpp"
 #include "stream_benches.hpp"
 
 namespace owner_memory_test {

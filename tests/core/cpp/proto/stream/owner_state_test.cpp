@@ -1,6 +1,6 @@
 // The table of an owner's states, walked row by row through an owner; what it does not have is
 // refused.
-#include "proto/stream/owner.hpp"
+#include "proto/stream/owner/owner.hpp"
 #include "state_tables.hpp"
 #include "stream_benches.hpp"
 

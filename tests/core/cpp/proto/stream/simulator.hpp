@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/stream/owner.hpp"
+#include "proto/stream/owner/owner.hpp"
 #include "proto/stream/worker.hpp"
 #include "random.hpp"
 #include "wire/frame.hpp"

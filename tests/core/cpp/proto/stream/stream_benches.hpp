@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include "proto/stream/owner.hpp"
+#include "proto/stream/owner/owner.hpp"
 #include "proto/stream/worker.hpp"
 #include "tensors.hpp"
 

@@ -1,8 +1,0 @@
-// The kernels as the compiler makes them for the level "avx512"; the flags are in CMakeLists.txt.
-#include "kernels/table.hpp"
-
-namespace sparsewire {
-
-constinit const Kernels kAvx512Kernels = make_table(SimdLevel::avx512);
-
-}  // namespace sparsewire

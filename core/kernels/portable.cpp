@@ -1,8 +1,0 @@
-// The kernels as compiled for any processor of the architecture.
-#include "kernels/table.hpp"
-
-namespace sparsewire {
-
-constinit const Kernels kPortableKernels = make_table(SimdLevel::portable);
-
-}  // namespace sparsewire

@@ -1,0 +1,235 @@
+"""Collectives on tensors of devices, as the communicator gives them: staged in the caller's thread.
+
+It is imported, and torch with it, by the first call that needs it. Process groups do more, in
+threads of their own (`torch/device/device_path.py`), and choose the path by the same `Stager`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.dlpack import from_dlpack
+
+from sparsewire.collectives.arguments import check_gradient, dense_code, torch_code
+from sparsewire.device.accelerator import ACCELERATORS, Event
+from sparsewire.device.choice import SMALLEST, Chooser, Kind, Turn, deciding
+from sparsewire.device.path_cost import Path, Speeds
+from sparsewire.device.speeds import measure_copies
+from sparsewire.device.staging import Staging, Stagings
+from sparsewire.device.transfer import (
+    PackedTransfer,
+    SparseTransfer,
+    Transfer,
+    WholeTransfer,
+    called,
+)
+from sparsewire.errors import Error, InputError, MismatchError
+from sparsewire.work import Work
+
+_SKIP_ZEROS = {"sum", "avg"}
+_REFUSED = (MismatchError, InputError)
+"""What ends one call on every rank, and leaves the communicator as it was."""
+AllReduce = Callable[..., Any]
+Watching = Callable[[], AbstractContextManager[None]]
+
+
+class Stager:
+    """Chooses how dense tensors go to the host; all ranks make it together.
+
+    `others` tells of what else may serve: `inner_s` and so on of `Speeds`.
+    """
+
+    def __init__(
+        self,
+        all_reduce: AllReduce,
+        world_size: int,
+        network_s: float,
+        staging: Staging,
+        **others: float,
+    ) -> None:
+        self._all_reduce = all_reduce
+        mine = np.array(Speeds(*measure_copies(staging), network_s, **others))
+        # The slowest rank's figures are those of all.
+        self.speeds = Speeds(*all_reduce(mine, "max").tolist())
+        self.chooser = Chooser(world_size, self.speeds)
+
+    def take_turn(self, tensor: torch.Tensor, op: str) -> Turn | None:
+        """This call's part in a choice, taken in the program's order; None: it goes whole."""
+        if op not in _SKIP_ZEROS or tensor.numel() < SMALLEST:
+            return None
+        return self.chooser.take_turn(Kind(tensor.dtype, tensor.numel()))
+
+    def kind(
+        self, staging: Staging, tensor: torch.Tensor, turn: Turn | None, timeout: float | None
+    ) -> type[PackedTransfer | WholeTransfer]:
+        """What brings the tensor to the host; collective where the turn samples."""
+        if turn is None:
+            return WholeTransfer
+        if turn.samples:
+            sample = PackedTransfer(staging, tensor).sample
+            self.chooser.decide(turn, sample, partial(self._all_reduce, timeout=timeout))
+        elif isinstance(turn.decision.exception(), _REFUSED):
+            # A call stays one collective, also where other ranks did not sample.
+            return WholeTransfer
+        is_packed = turn.decision.result().engine_path is Path.PACKED
+        return PackedTransfer if is_packed else WholeTransfer
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Where the program waits for a call: begin anew if the ranks turn out to have differed.
+
+        All ranks hear of it, and at one point of the program, whatever is in flight.
+        """
+        try:
+            yield
+        except _REFUSED:
+            self.chooser.begin_anew()
+            raise
+
+
+def refuse_capture(device: torch.device) -> None:
+    """Raise Error inside a graph that is being captured: it would not run what the host does."""
+    if ACCELERATORS[device.type].is_capturing(device):
+        raise Error(
+            f"a graph is being captured on {device}, and this call goes through the host, which no "
+            "graph runs again: call it outside of the graph, or have NCCL serve a process group "
+            "(SPARSEWIRE_CUDA=nccl)"
+        )
+
+
+class StagedWork:
+    """As `Work`, of a collective on a tensor of a device."""
+
+    def __init__(
+        self, work: Work, transfer: Transfer, result: Callable[[], Any], watching: Watching
+    ) -> None:
+        self._watching = watching
+        self._work = work.deliver_to(transfer.receive)
+        self._transfer = transfer
+        self._result = result
+        # Also where nobody waits, the result comes back, and host memory is let go of.
+        work.add_done_callback(self._end)
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Block until the way back has begun, and return the result; raises as `Work.wait`.
+
+        For the end of it the caller's current stream waits.
+        """
+        with self._watching():
+            there: Event = self._work.wait(timeout)
+        self._transfer.lead_caller(there)
+        return self._result()
+
+    def is_completed(self) -> bool:
+        """Whether the collective has ended, well or not; its result may still be on its way."""
+        return self._work.is_completed()
+
+    def exception(self) -> Exception | None:
+        """Why the collective failed; None if it did not, or has not ended."""
+        return self._work.exception()
+
+    def add_done_callback(self, callback: Callable[[StagedWork], object]) -> None:
+        """As `Work.add_done_callback`."""
+        self._work.add_done_callback(lambda _: callback(self))
+
+    def _end(self, work: Work) -> None:
+        self._transfer.staging.accelerator.ignore_captures()
+        if work.exception() is None:
+            work.wait()
+        else:
+            self._transfer.drop()
+
+
+class StagedCalls:
+    """A communicator's calls with tensors of devices. All ranks make the same."""
+
+    def __init__(self, make_stager: Callable[[Staging], Stager]) -> None:
+        self._make_stager = make_stager
+        self._stagings = Stagings()
+        self._stager: Stager | None = None
+
+    def dense(
+        self,
+        start: Callable[..., Work],
+        x: Any,
+        out: Any,
+        op: str,
+        timeout: float | None,
+        *,
+        packs: bool,
+    ) -> StagedWork:
+        """An all_reduce that `start`s with what is on the host; the result goes to `x` or `out`.
+
+        Raises TypeError and ValueError for what the engine has no use for, and Error while a graph
+        is captured.
+        """
+        tensor = tensor_of(x)
+        refuse_capture(tensor.device)
+        dense_code(op, torch_code(tensor.dtype))
+        target = tensor if out is None else _copied(tensor, tensor_of(out))
+        staging = self._stagings.of(target.device)
+        if self._stager is None:
+            self._stager = self._make_stager(staging)
+        turn = self._stager.take_turn(target, op) if packs else None
+        with self._watching(), deciding(turn):
+            called(staging, target).synchronize()
+            transfer = self._stager.kind(staging, target, turn, timeout)(staging, target)
+        result = x if out is None else out
+        return self._begun(start, transfer, lambda: result)
+
+    def sparse(self, start: Callable[..., Work], x: torch.Tensor) -> StagedWork:
+        """Any collective of a sparse_coo tensor."""
+        refuse_capture(x.device)
+        staging = self._stagings.of(x.device)
+        called(staging, x).synchronize()
+        transfer = SparseTransfer(staging, x)
+        return self._begun(start, transfer, lambda: transfer.result)
+
+    def _watching(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._stager is None else self._stager.watching()
+
+    def _begun(
+        self, start: Callable[..., Work], transfer: Transfer, result: Callable[[], Any]
+    ) -> StagedWork:
+        try:
+            work = start(transfer.send(), **transfer.arguments)
+        except BaseException:
+            transfer.drop()
+            raise
+        return StagedWork(work, transfer, result, self._watching)
+
+
+def tensor_of(x: Any) -> torch.Tensor:
+    """The memory of `x` as a tensor on its device; raises TypeError and ValueError."""
+    if not isinstance(x, torch.Tensor):
+        # It knows the streams; the array interface leaves them to the caller.
+        x = from_dlpack(x) if hasattr(x, "__dlpack__") else torch.as_tensor(x)
+    if x.device.type not in ACCELERATORS:
+        raise ValueError(f"the tensor is on {x.device}: pass one that is on the device of x")
+    if x.layout is not torch.strided:
+        raise TypeError(f"the tensor has layout {x.layout}: pass x.to_dense()")
+    check_gradient(x)
+    tensor: torch.Tensor = x
+    return tensor
+
+
+def _fitting(tensor: torch.Tensor) -> tuple[object, ...]:
+    return tensor.dtype, tensor.numel(), tensor.device
+
+
+def _copied(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """`target`, which holds what `source` does; raises ValueError where it does not fit."""
+    if _fitting(source) != _fitting(target):
+        raise ValueError(
+            f"out must have the dtype, size and device of x: x has {source.numel()} elements of "
+            f"{source.dtype} on {source.device}, out has {target.numel()} of {target.dtype} on "
+            f"{target.device}"
+        )
+    with torch.no_grad():
+        target.copy_(source.reshape(target.shape))
+    return target

@@ -1,7 +1,0 @@
-"""Emulated hosts and links on one Linux machine: collectives tried and measured, no cluster."""
-
-from sparsewire.errors import LabError
-from sparsewire.lab.lab import MTU, Lab, available
-from sparsewire.lab.quantities import parse_link, parse_loss, parse_speed
-
-__all__ = ["MTU", "Lab", "LabError", "available", "parse_link", "parse_loss", "parse_speed"]

@@ -1,0 +1,1 @@
+"""Dedicated aggregators as processes: serving, relaying, being watched."""

@@ -1,0 +1,1 @@
+"""How two processes first talk: listening, dialling, proving who they are."""

@@ -1,0 +1,1 @@
+"""Connecting the ranks of a job, and lending these connections to groups."""

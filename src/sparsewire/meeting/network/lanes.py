@@ -1,0 +1,111 @@
+"""How many lanes ranks take where SPARSEWIRE_LANES leaves it to them: pure, from what all tell.
+
+A lane is a thread, and pays where its link is faster than one thread, and a processor is free for
+it. Every rank computes every rank's proposal from the same records, and all take the least.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from sparsewire.meeting.network.means import Means
+
+LANE_MBIT = 5000
+"""What a link may carry for each lane: below that a second one gains nothing."""
+LANES_AUTO_MAX = 8
+LANES_LOCAL_MAX = 4
+"""Where all ranks are on one host, whose memory so many lanes of each keep busy."""
+
+
+class Lanes(NamedTuple):
+    """A number of lanes, and why it is no other one."""
+
+    number: int
+    why: str
+
+
+def lanes_of(means: Sequence[Means]) -> Lanes:
+    """What all ranks take: the least that one of them proposes. `means` in rank order.
+
+    All have as many interfaces. Raises ValueError where a mask is none.
+    """
+    return min(proposals(means), key=lambda lanes: lanes.number)
+
+
+def proposals(means: Sequence[Means]) -> list[Lanes]:
+    """What each rank would take."""
+    beside = Counter(each.host for each in means)
+    return [
+        _proposal(each, share, beside[each.host], len(beside) > 1)
+        for each, share in zip(means, _shares(means), strict=True)
+    ]
+
+
+def processors_of(means: Sequence[Means], rank: int, lanes: int) -> list[int]:
+    """On which processor each lane of a rank shall run; none where they may run on any.
+
+    Those that may run on the same processors get as many each, in the order of the ranks. The
+    system may choose for a single lane, where a rank would not keep one more for its program,
+    where control groups limit its time, and where ranks share some of their processors only.
+    """
+    own = means[rank]
+    crowd = [number for number, each in enumerate(means) if _shares_processors(each, own)]
+    cores = list(cores_of(own.processors))
+    each = len(cores) // len(crowd)
+    alike = all(means[number].processors == own.processors for number in crowd)
+    if lanes == 1 or each <= lanes or own.quota or not alike:
+        return []
+    first = crowd.index(rank) * each
+    return cores[first : first + lanes]
+
+
+def _shares_processors(a: Means, b: Means) -> bool:
+    return a.machine == b.machine and bool(int(a.processors, 16) & int(b.processors, 16))
+
+
+def _proposal(means: Means, share: float, beside: int, has_link: bool) -> Lanes:
+    """By `share` processors for the rank, `beside` ranks on its host."""
+    # The program itself has one of the processors.
+    free = max(1, (math.floor(share) - 1) // means.interfaces)
+    speed_mbit = means.speed_mbit / beside
+    useful = max(1, math.ceil(speed_mbit / LANE_MBIT)) if has_link else LANES_LOCAL_MAX
+    most = max(1, LANES_AUTO_MAX // means.interfaces)
+    each = min(free, useful, most)
+    if each == free:
+        why = f"a rank has {share:.3g} processors, one of them for the program"
+    elif each == most:
+        why = f"not more than {LANES_AUTO_MAX} without being asked for"
+    elif not has_link:
+        why = "the memory of one host is busy with so many"
+    elif speed_mbit:
+        why = f"a rank has a link of {speed_mbit:.0f} Mbit/s; {LANE_MBIT} keep a lane busy"
+    else:
+        why = "the speed of the link is not known"
+    over = f", {each} for each of {means.interfaces} interfaces" if means.interfaces > 1 else ""
+    return Lanes(each * means.interfaces, why + over)
+
+
+def _shares(means: Sequence[Means]) -> list[float]:
+    """How many processors each rank has, where those that may run on one share it evenly."""
+    crowds = Counter((each.machine, each.processors) for each in means)
+    users: Counter[tuple[str, int]] = Counter()
+    for (machine, mask), ranks in crowds.items():
+        users.update({(machine, core): ranks for core in cores_of(mask)})
+    shares = {
+        (machine, mask): float(sum(Fraction(1, users[machine, core]) for core in cores_of(mask)))
+        for machine, mask in crowds
+    }
+    beside = Counter(each.host for each in means)
+    return [
+        min(shares[each.machine, each.processors], each.quota / beside[each.host] or math.inf)
+        for each in means
+    ]
+
+
+def cores_of(mask: str) -> Iterator[int]:
+    """The numbers of the processors in a mask, in order."""
+    return (number for number, bit in enumerate(reversed(f"{int(mask, 16):b}")) if bit == "1")

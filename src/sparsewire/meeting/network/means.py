@@ -1,0 +1,69 @@
+"""What one rank has for lanes: processors, as affinity and control groups allow, and links."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from sparsewire.meeting.contact.sockets import host_identity, machine_identity
+from sparsewire.meeting.network.interfaces import slowest_mbit
+
+_GROUPS = Path("/sys/fs/cgroup")
+
+
+class Means(NamedTuple):
+    """What one rank has for lanes."""
+
+    host: str
+    """The same for ranks that share links."""
+    machine: str
+    """The same for ranks that share processors: several hosts may be containers of one machine."""
+    processors: str
+    """Those on which it may run, as a mask in hexadecimal digits."""
+    quota: float
+    """Processors' time for all ranks of its host; 0 for no limit."""
+    interfaces: int
+    speed_mbit: int
+    """Of the slowest of its interfaces; 0 where it is not known, or of no use."""
+
+
+def own_means(addresses: list[str]) -> Means:
+    """Of this process, which listens on `addresses`."""
+    cores = os.sched_getaffinity(0)
+    # To ask for the speed takes a while, and only a third processor is one for a second lane.
+    speed_mbit = slowest_mbit(addresses) if len(cores) > 2 else 0
+    mask = f"{sum(1 << core for core in cores):x}"
+    return Means(host_identity(), machine_identity(), mask, quota(), len(addresses), speed_mbit)
+
+
+def quota(groups: Path = _GROUPS, own: Path = Path("/proc/self/cgroup")) -> float:
+    """How many processors' time the control groups of this process may use; 0 for no limit."""
+    found = []
+    with contextlib.suppress(OSError, ValueError):
+        found += list(_quotas(groups, own))
+    return min(found, default=0.0)
+
+
+def _quotas(groups: Path, own: Path) -> Iterator[float]:
+    for line in own.read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        inner = Path(path.lstrip("/"))
+        for group in (inner, *inner.parents):
+            if not controllers:
+                yield from _quota_in(groups / group / "cpu.max")
+            elif "cpu" in controllers.split(","):
+                yield from _quota_in(
+                    groups / "cpu" / group / "cpu.cfs_quota_us",
+                    groups / "cpu" / group / "cpu.cfs_period_us",
+                )
+
+
+def _quota_in(*files: Path) -> Iterator[float]:
+    """One where the files hold microseconds to use and those of a period, and not "max" or -1."""
+    with contextlib.suppress(OSError, ValueError):
+        used, period = map(int, " ".join(file.read_text() for file in files).split())
+        if used > 0:
+            yield used / period

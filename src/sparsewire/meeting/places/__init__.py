@@ -1,0 +1,1 @@
+"""Meeting places: where every rank gets a record of each."""

@@ -1,0 +1,1 @@
+"""What a profile writes down and reads back."""

@@ -1,0 +1,1 @@
+"""What sees gradients, tables and optimizers of a training."""

@@ -1,0 +1,1 @@
+"""Tools around the library: commands, benchmarks, the lab, diagnosis, advice, trainings."""

@@ -1,0 +1,1 @@
+"""What a step would take over another network or method."""

@@ -1,0 +1,1 @@
+"""What commands show live, as tables and as metrics."""

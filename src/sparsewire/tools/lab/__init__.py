@@ -1,0 +1,7 @@
+"""Emulated hosts and links on one Linux machine: collectives tried and measured, no cluster."""
+
+from sparsewire.errors import LabError
+from sparsewire.tools.lab.lab import MTU, Lab, available
+from sparsewire.tools.lab.quantities import parse_link, parse_loss, parse_speed
+
+__all__ = ["MTU", "Lab", "LabError", "available", "parse_link", "parse_loss", "parse_speed"]

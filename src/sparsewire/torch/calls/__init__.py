@@ -1,0 +1,1 @@
+"""One call of a process group: who serves it, its work, its future."""

@@ -1,0 +1,1 @@
+"""A process group's tensors on devices."""
