@@ -19,7 +19,10 @@ constexpr std::size_t kMostIgnored = 16u << 20;
 
 Connection::Connection(std::unique_ptr<Pipe> pipe, std::shared_ptr<Staging> staging,
                        AgendaEntry entry)
-    : entry_(entry), pipe_(std::move(pipe)), lender_(std::move(staging)) {}
+    : entry_(entry),
+      pipe_(std::move(pipe)),
+      standing_(pipe_ ? Standing::open : Standing::awaited),
+      lender_(std::move(staging)) {}
 
 Connection::~Connection() { close(); }
 
@@ -29,7 +32,7 @@ void Connection::close() {
     if (const auto poller = poller_.lock()) poller->remove(pipe_->fd());
     pipe_->close();
   }
-  is_closed_ = true;
+  move(StandingStep::close);
   queue_.clear();
   sent_of_front_ = queued_bytes_ = 0;
   readable_ = writable_ = false;
@@ -59,7 +62,7 @@ void Connection::note_ready(bool readable, bool writable) {
 }
 
 void Connection::send(wire::Message message) {
-  if (is_closed_) return;
+  if (is_closed()) return;
   Outgoing outgoing{
       .header = {}, .payload = std::move(message.payload), .group = message.header.group};
   wire::encode(message.header, outgoing.header);
@@ -187,7 +190,7 @@ Status Connection::consume_staging(FrameHandler& handler) {
     staged_begin_ += wire::kHeaderBytes + header->payload;
     --frames_due_;
     if (Status error =
-            handler.on_message({*header, Bytes::borrowed(rest.first(header->payload))})) {
+            handler.on_message(number(), {*header, Bytes::borrowed(rest.first(header->payload))})) {
       return error;
     }
   }
@@ -199,8 +202,9 @@ Status Connection::consume_staging(FrameHandler& handler) {
 }
 
 Status Connection::begin_large(const wire::FrameHeader& header, FrameHandler& handler) {
-  if (Status error = handler.accepts(header)) return error;
-  incoming_ = {.header = header, .memory = handler.place(header), .owner = nullptr, .filled = 0};
+  if (Status error = handler.accepts(number(), header)) return error;
+  incoming_ = {
+      .header = header, .memory = handler.place(number(), header), .owner = nullptr, .filled = 0};
   if (!incoming_.memory) {
     incoming_.owner = Bytes::allocate(header.payload);
     incoming_.memory = incoming_.owner.get();
@@ -220,7 +224,7 @@ Status Connection::finish_large(FrameHandler& handler) {
   const std::size_t size = done.header.payload;
   Bytes payload = done.owner ? Bytes::shared(std::move(done.owner), size)
                              : Bytes::borrowed({done.memory, size});
-  return handler.on_message({done.header, std::move(payload)});
+  return handler.on_message(number(), {done.header, std::move(payload)});
 }
 
 void Connection::ignore_input() {

@@ -25,22 +25,35 @@
 
 namespace sparsewire::net {
 
+// Takes what comes on connections; `from` is a connection's number in its agenda, or 0.
 class FrameHandler {
  public:
   virtual ~FrameHandler() = default;
 
   // Whether a large frame is worth receiving, asked of its header alone and before any memory is
   // found for it. An error ends the reading.
-  virtual Status accepts(const wire::FrameHeader& header) = 0;
+  virtual Status accepts(std::uint32_t from, const wire::FrameHeader& header) = 0;
 
   // Where to receive this payload, or null to have the connection find memory for it.
-  virtual std::byte* place(const wire::FrameHeader& header) = 0;
+  virtual std::byte* place(std::uint32_t from, const wire::FrameHeader& header) = 0;
 
   // Whether a frame can be taken by now; the reading waits before one that cannot, until resume().
   virtual bool is_ready_for(const wire::FrameHeader&) { return true; }
 
   // One whole frame. A borrowed payload is valid during the call only. An error ends the reading.
-  virtual Status on_message(wire::Message message) = 0;
+  virtual Status on_message(std::uint32_t from, wire::Message message) = 0;
+};
+
+// Whether a connection can send: until it has a pipe it keeps what it is given.
+enum class Standing : std::uint8_t { awaited, open, closed };
+
+enum class StandingStep : std::uint8_t { attach, close };
+
+inline constexpr Transition<Standing, StandingStep> kStandingTransitions[] = {
+    {Standing::awaited, StandingStep::attach, Standing::open},
+    {Standing::awaited, StandingStep::close, Standing::closed},
+    {Standing::open, StandingStep::close, Standing::closed},
+    {Standing::closed, StandingStep::close, Standing::closed},
 };
 
 // What a connection is in the middle of reading.
@@ -88,12 +101,13 @@ class Connection final : public Ready {
   const Pipe& pipe() const { return *pipe_; }
   void attach(std::unique_ptr<Pipe> pipe) {
     pipe_ = std::move(pipe);
+    move(StandingStep::attach);
     keep_agenda();
   }
   // The other end's address, also after close(), once there is a pipe.
   const std::string& peer() const { return pipe_->peer(); }
-  bool is_open() const { return pipe_ && pipe_->fd() >= 0; }
-  bool is_closed() const { return is_closed_; }
+  bool is_open() const { return standing_ == Standing::open; }
+  bool is_closed() const { return standing_ == Standing::closed; }
   void close();
 
   void expect_answers_within(std::chrono::milliseconds patience) {
@@ -107,6 +121,7 @@ class Connection final : public Ready {
   // In a forked child: lets go of this process's copy, of which the peer learns nothing.
   void disown() {
     if (pipe_) pipe_->disown();
+    move(StandingStep::close);
   }
 
   void watch(const std::shared_ptr<Poller>& poller) override;
@@ -173,6 +188,7 @@ class Connection final : public Ready {
   };
 
   void keep_agenda();
+  void move(StandingStep step) { standing_ = next_state(kStandingTransitions, standing_, step); }
   void move(ReadingStep step) { reading_ = next_state(kReadingTransitions, reading_, step); }
   std::size_t gather(std::span<iovec> out) const;
   Status write_some();
@@ -187,10 +203,12 @@ class Connection final : public Ready {
   Status finish_large(FrameHandler& handler);
   std::span<const std::byte> staged() const;
 
+  std::uint32_t number() const { return static_cast<std::uint32_t>(entry_.number); }
+
   AgendaEntry entry_;
   std::unique_ptr<Pipe> pipe_;
   std::weak_ptr<Poller> poller_;
-  bool is_closed_ = false;
+  Standing standing_;
   bool readable_ = false;
   bool writable_ = true;
 

@@ -90,7 +90,7 @@ void AggregatorJob::receive() {
 
 void AggregatorJob::flush() {
   for (const auto& channel : channels_) {
-    const auto send = [&] { return comm::flush(*channel); };
+    const auto send = [&] { return comm::flush(channel->connection, *channel); };
     if (Status error = guarded(send)) lose(*channel, *error);
   }
 }

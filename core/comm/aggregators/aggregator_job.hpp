@@ -53,14 +53,15 @@ class AggregatorJob {
     auto operator<=>(const Identity&) const = default;
   };
 
-  class WorkerChannel final : public Channel {
-   public:
+  struct WorkerChannel final : Channel, net::FrameHandler {
     WorkerChannel(const Identity& identity, int fd)
         : Channel(identity.rank, fd), identity(identity) {}
 
-    Status accepts(const wire::FrameHeader& header) override { return job->accepts(*this, header); }
-    std::byte* place(const wire::FrameHeader&) override { return nullptr; }
-    Status on_message(wire::Message message) override {
+    Status accepts(std::uint32_t, const wire::FrameHeader& header) override {
+      return job->accepts(*this, header);
+    }
+    std::byte* place(std::uint32_t, const wire::FrameHeader&) override { return nullptr; }
+    Status on_message(std::uint32_t, wire::Message message) override {
       return job->on_message(*this, std::move(message));
     }
 

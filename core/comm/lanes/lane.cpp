@@ -25,7 +25,8 @@ Lane::Lane(const MeshPlace& place, std::uint32_t number, std::span<int> sockets,
     : place_(place),
       number_(number),
       listener_(listener),
-      channels_(place.peers, !place.dedicated, place.share, *this),
+      channels_(place.peers, !place.dedicated, place.share,
+                [this](PeerChannel& channel) { on_asked(channel); }),
       metronome_(place.patience, place.peers),
       thread_(*this) {
   // Twice as often as it looks, so that no look is late by a whole interval.
@@ -255,7 +256,7 @@ void Lane::on_exception(const std::exception& exception) noexcept {
 
 void Lane::receive() {
   channels_.for_each_readable([this](PeerChannel& channel) {
-    if (Status error = channel.connection.receive(channel)) lose(channel, *error);
+    if (Status error = channel.connection.receive(*this)) lose(channel, *error);
   });
 }
 
@@ -270,7 +271,7 @@ void Lane::produce() {
 
 void Lane::flush() {
   channels_.for_each_writable([this](PeerChannel& channel) {
-    if (Status error = comm::flush(channel)) lose(channel, *error);
+    if (Status error = comm::flush(channel.connection, *this)) lose(channel, *error);
   });
 }
 
@@ -332,6 +333,11 @@ LaneGroup* Lane::find(std::uint32_t number) {
   return recent_ = at->second.get();
 }
 
+LaneGroup* Lane::find(std::uint32_t number, const PeerChannel& member) {
+  LaneGroup* const group = find(number);
+  return group && group->has(member) ? group : nullptr;
+}
+
 // Others may be through with the meeting of a group earlier than this rank.
 bool Lane::is_ready_for(const wire::FrameHeader& header) {
   if (header.kind == wire::FrameKind::heartbeat || find(header.group)) return true;
@@ -375,33 +381,38 @@ void Lane::forget_unknown(std::uint32_t number) {
   resume_reading();
 }
 
-Status Lane::accepts(const PeerChannel& from, const wire::FrameHeader& header) {
-  LaneGroup* const group = find(header.group);
+Status Lane::accepts(std::uint32_t from, const wire::FrameHeader& header) {
+  const PeerChannel& channel = channels_.of(from);
   Status error;
-  if (group && group->has(from)) group->contain([&] { error = group->accepts(from, header); });
+  if (LaneGroup* const group = find(header.group, channel)) {
+    group->contain([&] { error = group->accepts(channel, header); });
+  }
   return error;
 }
 
-std::byte* Lane::place(const PeerChannel& from, const wire::FrameHeader& header) {
-  LaneGroup* const group = find(header.group);
+std::byte* Lane::place(std::uint32_t from, const wire::FrameHeader& header) {
+  const PeerChannel& channel = channels_.of(from);
   std::byte* place = nullptr;
-  if (group && group->has(from)) group->contain([&] { place = group->place(from, header); });
+  if (LaneGroup* const group = find(header.group, channel)) {
+    group->contain([&] { place = group->place(channel, header); });
+  }
   return place;
 }
 
-Status Lane::on_message(PeerChannel& from, wire::Message message) {
+Status Lane::on_message(std::uint32_t from, wire::Message message) {
   if (message.header.kind == wire::FrameKind::heartbeat) return {};
+  PeerChannel& channel = channels_.of(from);
   LaneGroup* const group = find(message.header.group);
   if (!group) {
-    if (!wire::is_control(message.header.kind)) farewells_.answer(from, message.header.group);
+    if (!wire::is_control(message.header.kind)) farewells_.answer(channel, message.header.group);
     return {};
   }
-  if (!group->has(from)) return protocol_error("frame: of a group that it is no member of");
+  if (!group->has(channel)) return protocol_error("frame: of a group that it is no member of");
   const bool may_be_last = message.header.kind == wire::FrameKind::goodbye;
   make_busy(*group);
   Status error;
-  group->contain([&] { error = group->on_message(from, std::move(message)); });
-  if (may_be_last) from.is_excused = may_go(from);
+  group->contain([&] { error = group->on_message(channel, std::move(message)); });
+  if (may_be_last) channel.is_excused = may_go(channel);
   return error;
 }
 

@@ -18,7 +18,7 @@
 
 namespace sparsewire::comm {
 
-class Lane final : public GroupHost, private ProgressClient, private FrameTaker {
+class Lane final : public GroupHost, private ProgressClient, private net::FrameHandler {
  public:
   // Takes over one connected socket per peer; -1 where there is none yet. Those that it has taken
   // over are -1 afterwards, also where it throws.
@@ -88,19 +88,20 @@ class Lane final : public GroupHost, private ProgressClient, private FrameTaker 
   void on_exception(const std::exception& exception) noexcept override;
 
   bool is_ready_for(const wire::FrameHeader& header) override;
-  Status accepts(const PeerChannel& from, const wire::FrameHeader& header) override;
-  std::byte* place(const PeerChannel& from, const wire::FrameHeader& header) override;
-  Status on_message(PeerChannel& from, wire::Message message) override;
-  void on_asked(PeerChannel& channel) override;
+  Status accepts(std::uint32_t from, const wire::FrameHeader& header) override;
+  std::byte* place(std::uint32_t from, const wire::FrameHeader& header) override;
+  Status on_message(std::uint32_t from, wire::Message message) override;
 
   bool has_pulse() const { return number_ == 0 && !place_.is_alone(); }
   LaneGroup* find(std::uint32_t number);
+  LaneGroup* find(std::uint32_t number, const PeerChannel& member);
   bool may_go(const PeerChannel& channel) const;
   template <typename Call>
   void for_each_busy(Call&& call);
   void take_orders(Clock::time_point now);
   void take_in(LaneGroup& group);
   void connect(PeerChannel& channel, int fd);
+  void on_asked(PeerChannel& channel);
   void tell_farewells(PeerChannel& channel);
   void end_unknown(std::uint32_t number, const std::vector<std::uint32_t>& members,
                    const Error& error);

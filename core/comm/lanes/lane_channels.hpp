@@ -2,6 +2,7 @@
 // hear from it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -29,43 +30,18 @@ inline constexpr Transition<Dial, DialStep> kDialTransitions[] = {
     {Dial::connected, DialStep::lose, Dial::lost},
 };
 
-class PeerChannel;
-
-// Takes the frames of all channels of a lane.
-class FrameTaker {
- public:
-  virtual ~FrameTaker() = default;
-  virtual bool is_ready_for(const wire::FrameHeader& header) = 0;
-  virtual Status accepts(const PeerChannel& from, const wire::FrameHeader& header) = 0;
-  virtual std::byte* place(const PeerChannel& from, const wire::FrameHeader& header) = 0;
-  virtual Status on_message(PeerChannel& from, wire::Message message) = 0;
-  // Something is to be said to a peer, or heard from it, that is not connected.
-  virtual void on_asked(PeerChannel& channel) = 0;
-};
-
-class PeerChannel final : public Channel {
- public:
+struct PeerChannel final : Channel {
   // `rank` is kNoRank for an aggregator.
   PeerChannel(std::uint32_t peer, Rank rank, std::shared_ptr<net::Staging> staging,
-              net::Agenda& agenda, FrameTaker& taker)
-      : Channel(rank, std::move(staging), {&agenda, peer}), peer(peer), taker_(taker) {}
+              net::Agenda& agenda)
+      : Channel(rank, std::move(staging), {&agenda, peer}), peer(peer) {}
 
   Dial dial() const { return dial_; }
   void move(DialStep step) { dial_ = next_state(kDialTransitions, dial_, step); }
 
-  bool is_ready_for(const wire::FrameHeader& header) override {
-    return taker_.is_ready_for(header);
-  }
-  Status accepts(const wire::FrameHeader& header) override { return taker_.accepts(*this, header); }
-  std::byte* place(const wire::FrameHeader& header) override { return taker_.place(*this, header); }
-  Status on_message(wire::Message message) override {
-    return taker_.on_message(*this, std::move(message));
-  }
-
   const std::uint32_t peer;
 
  private:
-  FrameTaker& taker_;
   Dial dial_ = Dial::absent;
 };
 
@@ -73,12 +49,15 @@ class PeerChannel final : public Channel {
 // needed so far.
 class LaneChannels {
  public:
+  // Called where something is to be said to a peer, or heard from it, that is not connected.
+  using OnAsked = std::function<void(PeerChannel&)>;
+
   // Peers are ranks, or aggregators.
-  LaneChannels(std::uint32_t peers, bool are_ranks, const MemoryShare& share, FrameTaker& taker)
+  LaneChannels(std::uint32_t peers, bool are_ranks, const MemoryShare& share, OnAsked on_asked)
       : are_ranks_(are_ranks),
         share_(share),
         staging_(std::make_shared<net::Staging>(share.staging)),
-        taker_(taker),
+        on_asked_(std::move(on_asked)),
         agenda_(peers, {.each = kMaxQueuedBytes, .all = share.queued}),
         by_peer_(peers) {
     active_.reserve(peers);  // It may grow while somebody walks through it.
@@ -90,7 +69,7 @@ class LaneChannels {
     auto& channel = by_peer_[peer];
     if (!channel) {
       const Rank rank = are_ranks_ ? static_cast<Rank>(peer) : kNoRank;
-      channel = std::make_unique<PeerChannel>(peer, rank, staging_, agenda_, taker_);
+      channel = std::make_unique<PeerChannel>(peer, rank, staging_, agenda_);
     }
     return *channel;
   }
@@ -104,7 +83,7 @@ class LaneChannels {
     PeerChannel& channel = of(peer);
     channel.move(DialStep::ask);
     active_.push_back(&channel);
-    taker_.on_asked(channel);
+    on_asked_(channel);
     return true;
   }
   // Takes note of a connection that the channel has got.
@@ -142,7 +121,7 @@ class LaneChannels {
   const bool are_ranks_;
   const MemoryShare share_;
   const std::shared_ptr<net::Staging> staging_;
-  FrameTaker& taker_;
+  const OnAsked on_asked_;
   net::Agenda agenda_;  // Before the channels, which keep it until they go.
   std::vector<std::unique_ptr<PeerChannel>> by_peer_;
   std::vector<PeerChannel*> active_;

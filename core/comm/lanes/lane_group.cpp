@@ -143,7 +143,9 @@ bool LaneGroup::take_on(const std::shared_ptr<Operation>& operation) {
   return true;
 }
 
-bool LaneGroup::produce() { return protocol_.produce() || protocol_.can_produce(); }
+bool LaneGroup::produce() {
+  return protocol_.streams().produce() || protocol_.streams().can_produce();
+}
 
 void LaneGroup::check_deadlines(Clock::time_point now) { break_on(waits_.overdue(now)); }
 
@@ -186,7 +188,7 @@ Status LaneGroup::accepts(const PeerChannel& from, const wire::FrameHeader& head
 }
 
 std::byte* LaneGroup::place(const PeerChannel& from, const wire::FrameHeader& header) const {
-  return protocol_.place(peers_.owner_of(from), header);
+  return protocol_.streams().place(peers_.owner_of(from), header);
 }
 
 Status LaneGroup::on_message(PeerChannel& from, wire::Message message) {

@@ -87,7 +87,7 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
   void run_exchanges() { protocol_.run_exchanges(); }
   // Sends at most one message to every owner in turn; false where that is all for now.
   bool produce();
-  void pace() { protocol_.pace_owners(); }
+  void pace() { protocol_.streams().pace(); }
   bool has_work(Clock::time_point now) { return protocol_.has_work(now); }
   bool is_broken() const { return protocol_.is_broken(); }
   bool is_leaving() const { return leaving_.has_value(); }

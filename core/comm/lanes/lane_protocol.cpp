@@ -53,12 +53,12 @@ LaneProtocol::LaneProtocol(const LanePlace& place, GroupChannels& peers, LaneBoo
   }
   if (place.dedicated) return;
   const proto::LaneShare share{place.lane, place.topology.lanes};
-  if (!place.has_joins()) {
-    exchanges_ = std::make_unique<proto::Exchanges>(share);
-    return;
+  if (place.has_joins()) {
+    part_ = std::make_unique<proto::Peer>(place.rank, static_cast<Rank>(place.topology.world_size),
+                                          place.hosts, share.lanes);
+  } else {
+    part_ = std::make_unique<proto::Exchanges>(share);
   }
-  peer_ = std::make_unique<proto::Peer>(place.rank, static_cast<Rank>(place.topology.world_size),
-                                        place.hosts, share.lanes);
 }
 
 // --- Operations ---
@@ -90,41 +90,39 @@ void LaneProtocol::introduce(Operation& operation) {
   if (operation.bad_input()) {
     refuse(seq, *operation.bad_input(), effects);
   } else if (operation.needs_agreement()) {
-    peer_->submit(seq, arguments.call, arguments.tensor, operation.outputs(), effects);
+    peer()->submit(seq, arguments.call, arguments.tensor, operation.outputs(), effects);
   } else {
-    peer_->issue_stream(seq, arguments.call, effects);
+    peer()->issue_stream(seq, arguments.call, effects);
   }
   apply(std::move(effects));
 }
 
 void LaneProtocol::exchange(std::uint64_t seq, const proto::ExchangeOrder& order) {
-  exchanges_->begin(seq, order);
+  exchanges()->begin(seq, order);
 }
 
 // Colocated ranks tell each other; dedicated owners tell all ranks.
 void LaneProtocol::refuse(std::uint64_t seq, const Error& bad_input,
                           proto::Peer::Effects& effects) {
   const Error error{ErrorCode::input, place_.rank, place_.who() + ": " + bad_input.message};
-  if (peer_) return peer_->refuse(seq, error, effects);
+  if (peer()) return peer()->refuse(seq, error, effects);
   peers_.send_to_all(wire::fault_message(wire::FrameKind::refuse, error, seq));
   effects.events.push_back({proto::PeerEvent::Kind::failed, seq, error});
 }
 
 void LaneProtocol::fail(std::uint64_t seq) {
-  if (is_broken_) return;
+  if (is_broken()) return;
   peers_.detach();
   streams_.cancel(seq);
   if (slots_) slots_->drop(seq, Clock::now());
-  if (exchanges_) exchanges_->drop(seq);
+  if (exchanges()) exchanges()->drop(seq);
   if (book_.has(seq)) end(seq);
 }
 
 void LaneProtocol::break_off() noexcept {
-  is_broken_ = true;
+  part_ = Broken{};
   streams_.break_off();
   if (slots_) slots_->break_off();
-  peer_.reset();
-  exchanges_.reset();
 }
 
 void LaneProtocol::end_all() noexcept {
@@ -138,35 +136,35 @@ void LaneProtocol::end_all() noexcept {
 void LaneProtocol::end(std::uint64_t seq) {
   book_.erase(seq);
   if (peers_.log) peers_.log->note_ended(seq);
-  if (peer_) peer_->drop(seq);
+  if (peer()) peer()->drop(seq);
   peers_.counters.chunks_empty.store(streams_.chunks_empty(), std::memory_order_relaxed);
   listener_.operation_left(seq);
 }
 
 void LaneProtocol::set_link(const proto::LinkFigures& link) {
   streams_.set_costs(proto::costs_of(link));
-  if (peer_) peer_->set_link(link);
+  if (peer()) peer()->set_link(link);
 }
 
 std::vector<Rank> LaneProtocol::missing(std::uint64_t seq) const {
-  auto missing = peer_        ? peer_->missing(seq)
-                 : exchanges_ ? exchanges_->missing(seq)
-                              : std::vector<Rank>{};
+  auto missing = peer()        ? peer()->missing(seq)
+                 : exchanges() ? exchanges()->missing(seq)
+                               : std::vector<Rank>{};
   return missing.empty() ? streams_.missing(seq) : missing;
 }
 
 bool LaneProtocol::ask(std::uint64_t seq) {
-  if (!peer_) return false;
+  if (!peer()) return false;
   proto::Peer::Effects effects;
-  const bool asks = peer_->ask(seq, effects);
+  const bool asks = peer()->ask(seq, effects);
   apply(std::move(effects));
   return asks;
 }
 
 std::vector<std::uint32_t> LaneProtocol::awaited(std::uint64_t seq) const {
   std::vector<std::uint32_t> awaited = streams_.awaited(seq);
-  if (peer_) std::ranges::copy(peer_->missing(seq), std::back_inserter(awaited));
-  if (exchanges_) std::ranges::copy(exchanges_->missing(seq), std::back_inserter(awaited));
+  if (peer()) std::ranges::copy(peer()->missing(seq), std::back_inserter(awaited));
+  if (exchanges()) std::ranges::copy(exchanges()->missing(seq), std::back_inserter(awaited));
   return awaited;
 }
 
@@ -184,7 +182,7 @@ Status LaneProtocol::accepts(std::uint32_t from, const wire::FrameHeader& header
 }
 
 bool LaneProtocol::takes(wire::FrameKind kind) const {
-  return peer_ || (exchanges_ && kind == wire::FrameKind::part);
+  return peer() || (exchanges() && kind == wire::FrameKind::part);
 }
 
 Status LaneProtocol::on_message(std::uint32_t from, wire::Message message) {
@@ -193,8 +191,8 @@ Status LaneProtocol::on_message(std::uint32_t from, wire::Message message) {
       return streams_.on_message(from, std::move(message));
     case Protocol::exchange:
       if (!takes(message.header.kind)) return is_no_peer();
-      return peer_ ? on_peer_message(static_cast<Rank>(from), message)
-                   : on_part(static_cast<Rank>(from), message);
+      return peer() ? on_peer_message(static_cast<Rank>(from), message)
+                    : on_part(static_cast<Rank>(from), message);
     default:
       return is_no_worker();
   }
@@ -202,14 +200,14 @@ Status LaneProtocol::on_message(std::uint32_t from, wire::Message message) {
 
 Status LaneProtocol::on_peer_message(Rank rank, const wire::Message& message) {
   proto::Peer::Effects effects;
-  if (Status error = peer_->on_message(rank, message, effects)) return error;
+  if (Status error = peer()->on_message(rank, message, effects)) return error;
   apply(std::move(effects));
   return {};
 }
 
 Status LaneProtocol::on_part(Rank rank, const wire::Message& message) {
   proto::Outgoings messages;
-  if (Status error = exchanges_->on_part(rank, message, messages)) return error;
+  if (Status error = exchanges()->on_part(rank, message, messages)) return error;
   send(std::move(messages));
   return {};
 }
@@ -220,7 +218,7 @@ Status LaneProtocol::on_part(Rank rank, const wire::Message& message) {
 // little waits in memory, and little is left to send behind the end.
 void LaneProtocol::run_exchanges() {
   for (int round = 0; round < kStepsPerRound && can_exchange(); ++round) {
-    peer_ ? poll_peer() : poll_exchanges();
+    peer() ? poll_peer() : poll_exchanges();
   }
 }
 
@@ -233,7 +231,7 @@ void LaneProtocol::disown() {
 }
 
 void LaneProtocol::run_slots(Clock::time_point now) {
-  if (!slots_ || is_broken_) return;
+  if (!slots_ || is_broken()) return;
   slots_->progress(now);
   const auto& ends = slots_->ends();
   for (std::uint32_t owner = 0; owner < ends.size(); ++owner) check_path(*ends[owner], owner);
@@ -257,17 +255,17 @@ Clock::time_point LaneProtocol::next_due() const {
 }
 
 bool LaneProtocol::has_work(Clock::time_point now) {
-  return can_exchange() || streams_.can_resume() || can_produce() ||
+  return can_exchange() || streams_.can_resume() || streams_.can_produce() ||
          (slots_ && slots_->has_work(now));
 }
 
 bool LaneProtocol::is_idle() {
-  return !slots_ && !has_exchange() && !streams_.is_paused() && !can_produce();
+  return !slots_ && !has_exchange() && !streams_.is_paused() && !streams_.can_produce();
 }
 
 void LaneProtocol::poll_peer() {
   proto::Peer::Effects effects;
-  const auto worked = peer_->poll(effects);
+  const auto worked = peer()->poll(effects);
   if (!worked) return listener_.broken(worked.error());
   apply(std::move(effects));
 }
@@ -275,14 +273,14 @@ void LaneProtocol::poll_peer() {
 void LaneProtocol::poll_exchanges() {
   proto::Outgoings messages;
   std::optional<std::uint64_t> ended;
-  const auto worked = exchanges_->poll(messages, ended);
+  const auto worked = exchanges()->poll(messages, ended);
   if (!worked) return listener_.broken(worked.error());
   send(std::move(messages));
   if (ended) end(*ended);
 }
 
 bool LaneProtocol::has_exchange() const {
-  return (peer_ && peer_->has_work()) || (exchanges_ && exchanges_->has_work());
+  return (peer() && peer()->has_work()) || (exchanges() && exchanges()->has_work());
 }
 
 bool LaneProtocol::can_exchange() const { return has_exchange() && !peers_.is_any_behind(); }

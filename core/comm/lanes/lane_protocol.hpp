@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <variant>
 #include <vector>
 
 #include "comm/lanes/lane_book.hpp"
@@ -30,20 +31,17 @@ class LaneProtocol {
   // channel lends their memory any more, ends them.
   void break_off() noexcept;
   void end_all() noexcept;
-  bool is_broken() const { return is_broken_; }
+  bool is_broken() const { return std::holds_alternative<Broken>(part_); }
   void set_link(const proto::LinkFigures& link);
+
+  // Whose business is that of the stream alone.
+  LaneStreams& streams() { return streams_; }
+  const LaneStreams& streams() const { return streams_; }
 
   // Frames from the owner or the rank at the other end of a channel.
   Status accepts(std::uint32_t from, const wire::FrameHeader& header) const;
-  std::byte* place(std::uint32_t from, const wire::FrameHeader& header) const {
-    return streams_.place(from, header);
-  }
   Status on_message(std::uint32_t from, wire::Message message);
 
-  // Sends at most one message to every owner in turn; false where there was none.
-  bool produce() { return streams_.produce(); }
-  // Whether it would get further without a frame coming first.
-  bool can_produce() { return streams_.can_produce(); }
   // Gets on with exchanges.
   void run_exchanges();
   // Gets on with what goes by datagrams, whose sockets the thread watches from the beginning.
@@ -52,26 +50,37 @@ class LaneProtocol {
   void run_slots(Clock::time_point now);
   std::vector<PathSurvey> survey_paths() const;
   Clock::time_point next_due() const;
-  // Lets owners make no results while some rank is behind with reading them.
-  void pace_owners() { streams_.pace(); }
   // Whether any of these has something to do, without a frame coming first.
   bool has_work(Clock::time_point now);
   // Whether only a frame or a call gives it something to do.
   bool is_idle();
 
-  // The ranks that an operation waits for, and the owners that have not answered for it.
+  // The ranks that an operation waits for.
   std::vector<Rank> missing(std::uint64_t seq) const;
-  std::vector<Rank> late_hosts(std::uint64_t seq) const { return streams_.late_hosts(seq); }
   // Asks other ranks who has not joined an operation; false where nobody has to any more.
   bool ask(std::uint64_t seq);
-  std::vector<std::uint32_t> waiting_for(std::uint64_t seq) const {
-    return streams_.waiting_for(seq);
-  }
   // All of these, with those whose word this rank passes on: with whom it must be connected, to
   // know that they are there.
   std::vector<std::uint32_t> awaited(std::uint64_t seq) const;
 
  private:
+  // What the lane does beside streams. With dedicated owners nothing; with colocated ones the first
+  // lane's ranks join, and all other lanes carry the exchanges that it tells them of. From each of
+  // these the only way is to be broken, for ever.
+  struct Streaming {};
+  struct Broken {};
+  using Part = std::variant<Streaming, std::unique_ptr<proto::Peer>,
+                            std::unique_ptr<proto::Exchanges>, Broken>;
+
+  // Null in other states.
+  proto::Peer* peer() const { return in_part<proto::Peer>(); }
+  proto::Exchanges* exchanges() const { return in_part<proto::Exchanges>(); }
+  template <typename Half>
+  Half* in_part() const {
+    const auto* const half = std::get_if<std::unique_ptr<Half>>(&part_);
+    return half ? half->get() : nullptr;
+  }
+
   void check_path(SlotEnd& end, std::uint32_t owner);
   Status on_peer_message(Rank rank, const wire::Message& message);
   Status on_part(Rank rank, const wire::Message& message);
@@ -92,11 +101,7 @@ class LaneProtocol {
   LaneListener& listener_;
   LaneStreams streams_;
   std::unique_ptr<LaneSlots> slots_;  // null where nothing goes by datagrams
-  // Where owners are colocated: the first lane has a peer, all others the exchanges that it tells
-  // them of.
-  std::unique_ptr<proto::Peer> peer_;
-  std::unique_ptr<proto::Exchanges> exchanges_;
-  bool is_broken_ = false;
+  Part part_ = Streaming{};
 };
 
 }  // namespace sparsewire::comm

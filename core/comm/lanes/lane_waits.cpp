@@ -43,7 +43,7 @@ Status LaneWaits::overdue(Clock::time_point now) {
 
 // Whoever waits for a host hears from it first, and is heard itself by those that know nothing.
 Clock::duration LaneWaits::grace_of(std::uint64_t seq) const {
-  const bool may_hear = !place_.hosts.is_flat() && protocol_.late_hosts(seq).empty();
+  const bool may_hear = !place_.hosts.is_flat() && protocol_.streams().late_hosts(seq).empty();
   return may_hear ? 2 * kTimeoutGrace : kTimeoutGrace;
 }
 
@@ -53,7 +53,7 @@ LaneWaits::Late LaneWaits::late_for(std::uint64_t seq) const {
   if (!late.ranks.empty()) return late;
   late.ranks = protocol_.missing(seq);
   // What no owner has to answer for waits for its turn.
-  const bool has_its_turn = !late.ranks.empty() || !protocol_.waiting_for(seq).empty();
+  const bool has_its_turn = !late.ranks.empty() || !protocol_.streams().waiting_for(seq).empty();
   const auto& operations = book_.operations();
   for (auto at = operations.begin(); !has_its_turn && at->first < seq; ++at) {
     late = {at->first, protocol_.missing(at->first)};
@@ -65,9 +65,9 @@ LaneWaits::Late LaneWaits::late_for(std::uint64_t seq) const {
 Awaited LaneWaits::awaited(std::uint64_t seq) const {
   Awaited awaited{late_for(seq).ranks};
   std::erase(awaited.ranks, place_.rank);
-  if (awaited.ranks.empty()) awaited.ranks = protocol_.late_hosts(seq);
+  if (awaited.ranks.empty()) awaited.ranks = protocol_.streams().late_hosts(seq);
   if (!awaited.ranks.empty()) return awaited;
-  for (const std::uint32_t owner : protocol_.waiting_for(seq)) {
+  for (const std::uint32_t owner : protocol_.streams().waiting_for(seq)) {
     if (place_.dedicated) {
       awaited.aggregators.push_back(peers_.address_of(owner));
       continue;
@@ -107,11 +107,11 @@ Error LaneWaits::timeout_error(std::uint64_t seq, const Late& late) const {
     return {ErrorCode::timeout, late.ranks.front(),
             text + "nothing more came from rank(s) " + ranks + where};
   }
-  if (const auto hosts = protocol_.late_hosts(seq); !hosts.empty()) {
+  if (const auto hosts = protocol_.streams().late_hosts(seq); !hosts.empty()) {
     return {ErrorCode::timeout, hosts.front(),
             text + "nothing more came from the host(s) of rank(s) " + list_of(hosts, number_of)};
   }
-  const auto waiting_for = protocol_.waiting_for(seq);
+  const auto waiting_for = protocol_.streams().waiting_for(seq);
   if (waiting_for.empty()) {
     return {ErrorCode::timeout, kNoRank, text + "some rank is late, and nobody answered which"};
   }

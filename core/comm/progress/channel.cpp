@@ -22,13 +22,12 @@ std::unique_ptr<net::Pipe> open_pipe(int fd, std::size_t ring) {
   return std::make_unique<net::TcpPipe>(fd);
 }
 
-Status flush(Channel& channel) {
-  net::Connection& connection = channel.connection;
+Status flush(net::Connection& connection, net::FrameHandler& handler) {
   Status error = connection.flush();
   if (!error) return {};
   connection.note_ready(true, false);
   for (int turn = 0; turn < kLastTurns && connection.is_readable(); ++turn) {
-    if (connection.receive(channel)) break;
+    if (connection.receive(handler)) break;
   }
   return error;
 }

@@ -19,8 +19,7 @@ namespace sparsewire::comm {
 // throws.
 std::unique_ptr<net::Pipe> open_pipe(int fd, std::size_t ring = net::kMaxRingBytes);
 
-class Channel : public net::FrameHandler {
- public:
+struct Channel {
   Channel(Rank rank, int fd) : rank(rank), connection(open_pipe(fd)) {}
   // Not connected yet.
   Channel(Rank rank, std::shared_ptr<net::Staging> staging, net::AgendaEntry entry)
@@ -40,7 +39,7 @@ class Channel : public net::FrameHandler {
 
 // Sends what is queued. Where the other end is gone, hears what it said before it went, which names
 // the cause better than a broken pipe does.
-Status flush(Channel& channel);
+Status flush(net::Connection& connection, net::FrameHandler& handler);
 
 inline proto::Milliseconds patience_of(const wire::Topology& topology) {
   return proto::Milliseconds{topology.peer_timeout_ms};

@@ -20,16 +20,18 @@ constexpr std::array<std::uint32_t, 1> kOurNumber{kOurs};
 
 class Counter final : public net::FrameHandler {
  public:
-  Status accepts(const wire::FrameHeader&) override { return {}; }
-  std::byte* place(const wire::FrameHeader&) override { return nullptr; }
+  Status accepts(std::uint32_t, const wire::FrameHeader&) override { return {}; }
+  std::byte* place(std::uint32_t, const wire::FrameHeader&) override { return nullptr; }
   bool is_ready_for(const wire::FrameHeader&) override { return is_ready; }
-  Status on_message(wire::Message) override {
+  Status on_message(std::uint32_t number, wire::Message) override {
+    from = number;
     ++frames;
     return {};
   }
 
   bool is_ready = true;
   int frames = 0;
+  std::uint32_t from = 0;  // the connection that the last one came on
 };
 
 wire::Message frame(std::size_t bytes) {
@@ -67,6 +69,7 @@ TEST_CASE_TEMPLATE("a connection is there while it has something to do", Carrier
   bench.ours.note_ready(true, true);
   CHECK(bench.reads());
   CHECK(bench.agenda.to_read().next() == kOurs);
+  CHECK(bench.counter.from == kOurs);
   while (bench.reads()) REQUIRE_FALSE(bench.ours.receive(bench.counter));
   CHECK(bench.counter.frames == 1);
   bench.check_matches();

@@ -61,15 +61,15 @@ Frame random_frame(std::uint64_t seq, Random& random) {
 // Keeps what arrives; frames with an even sequence are received in a place of its own.
 class Recorder : public net::FrameHandler {
  public:
-  Status accepts(const wire::FrameHeader&) override { return {}; }
+  Status accepts(std::uint32_t, const wire::FrameHeader&) override { return {}; }
 
-  std::byte* place(const wire::FrameHeader& header) override {
+  std::byte* place(std::uint32_t, const wire::FrameHeader& header) override {
     if (header.seq % 2 != 0) return nullptr;
     place_ = std::make_unique<std::byte[]>(header.payload);
     return place_.get();
   }
 
-  Status on_message(wire::Message message) override {
+  Status on_message(std::uint32_t, wire::Message message) override {
     const auto view = message.payload.view();
     placed += place_ && view.data() == place_.get();
     frames.push_back({message.header, Buffer(view.begin(), view.end())});
@@ -256,6 +256,25 @@ TEST_CASE("what the table of reading does not have is refused") {
       {Reading::frames, Reading::payload, Reading::held, Reading::waiting, Reading::ignored},
       {ReadingStep::begin_payload, ReadingStep::end_payload, ReadingStep::end_turn,
        ReadingStep::begin_turn, ReadingStep::wait, ReadingStep::resume, ReadingStep::ignore});
+}
+
+TEST_CASE("a connection is awaited, open or closed, and stays closed") {
+  using net::Standing;
+  using net::StandingStep;
+  check_refuses_the_rest(net::kStandingTransitions,
+                         {Standing::awaited, Standing::open, Standing::closed},
+                         {StandingStep::attach, StandingStep::close});
+  Connection connection;
+  CHECK_FALSE(connection.is_open());
+  CHECK_FALSE(connection.is_closed());
+  auto pair = connected_pair();
+  make_non_blocking(pair.a);
+  connection.attach(std::make_unique<net::TcpPipe>(pair.a.release()));
+  CHECK(connection.is_open());
+  connection.disown();
+  CHECK(connection.is_closed());
+  connection.close();
+  CHECK(connection.is_closed());
 }
 
 // Is ready for the frames of a group only once it is told to be.
@@ -596,8 +615,8 @@ TEST_CASE_TEMPLATE("garbage is a protocol error", Carrier, OverSocket, OverMemor
 
 class Refuser final : public Recorder {
  public:
-  Status on_message(wire::Message message) override {
-    Recorder::on_message(std::move(message));
+  Status on_message(std::uint32_t from, wire::Message message) override {
+    Recorder::on_message(from, std::move(message));
     return Error{ErrorCode::protocol, kNoRank, "enough"};
   }
 };
@@ -605,8 +624,8 @@ class Refuser final : public Recorder {
 class Closer final : public Recorder {
  public:
   explicit Closer(Connection& connection) : connection_(connection) {}
-  Status on_message(wire::Message message) override {
-    Recorder::on_message(std::move(message));
+  Status on_message(std::uint32_t from, wire::Message message) override {
+    Recorder::on_message(from, std::move(message));
     connection_.close();
     return {};
   }
