@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
 
 BACKEND = "sparsewire"
 """What torch calls its backend of ours."""
@@ -41,8 +41,6 @@ MEMORY_MAX_MIB = 1 << 20
 # Torchrun's names first, then what mpirun, other process managers and srun set.
 RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 WORLD_SIZE_NAMES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
-
-T = TypeVar("T")
 
 
 class Address(NamedTuple):
@@ -92,6 +90,90 @@ def parse_link_figures(text: str) -> LinkFigures:
     )
 
 
+Check = Callable[[Any], str]
+"""What a value must be, in words, or "" if it is that."""
+
+
+class Setting(NamedTuple):
+    """How one field of `Options` is set: everything about it is said here, once."""
+
+    variable: str
+    """The environment variable."""
+    read: Callable[[str], Any]
+    """Raises ValueError for a text that cannot be read."""
+    check: Check = lambda value: ""
+    is_alike: bool = False
+    """Whether all ranks must have the same value."""
+
+    def parse(self, text: str) -> Any:
+        """The value of a text; raises ValueError that names the variable."""
+        try:
+            return self.read(text)
+        except ValueError:
+            if self.read in _NUMBERS:
+                raise ValueError(f"{self.variable}={text!r} is not a number") from None
+            raise
+
+
+def _setting(
+    variable: str,
+    default: Any,
+    read: Callable[[str], Any] = str,
+    check: Check = lambda value: "",
+    *,
+    alike: bool = False,
+    shown: bool = True,
+) -> Any:
+    own = Setting(variable, read, check, alike)
+    return field(default=default, repr=shown, metadata={"setting": own})
+
+
+def _between(low: float, high: float, unit: str = "") -> Check:
+    words = " ".join(filter(None, (f"{low:g} to {high:.10g}", unit)))
+    return lambda value: "" if low <= value <= high else words
+
+
+def _one_of(*known: str) -> Check:
+    head, last = ", ".join(filter(None, known[:-1])), known[-1]
+    return lambda value: "" if value in known else f"{head} or {last}"
+
+
+def _lane_count(lanes: int | None) -> str:
+    return "" if lanes is None or 1 <= lanes <= LANES_MAX else f"1 to {LANES_MAX}, or auto"
+
+
+def _block_size(block: int) -> str:
+    is_power = block > 0 and block & (block - 1) == 0
+    if is_power and BLOCK_MIN <= block <= BLOCK_MAX:
+        return ""
+    return f"a power of two from {BLOCK_MIN} to {BLOCK_MAX}"
+
+
+def _window_size(window: int) -> str:
+    return "" if window >= 0 else "at least 0"
+
+
+def _datagram_size(datagram: int) -> str:
+    if datagram == 0 or DATAGRAM_MIN <= datagram <= DATAGRAM_MAX:
+        return ""
+    return f"{DATAGRAM_MIN} to {DATAGRAM_MAX} bytes, or 0 for what the path takes"
+
+
+def _lanes(text: str) -> int | None:
+    return None if text == "auto" else int(text)
+
+
+def _flag(text: str) -> bool:
+    return int(text) != 0
+
+
+def _addresses(text: str) -> tuple[Address, ...]:
+    return tuple(parse_address(part) for part in text.split(",") if part.strip())
+
+
+_NUMBERS = (int, float, _lanes, _flag)
+
+
 @dataclass(frozen=True)
 class Options:
     """Settings of one rank. `timeout` in seconds, `window` in bytes (0: chosen by the engine).
@@ -102,47 +184,62 @@ class Options:
 
     rank: int
     world_size: int
-    timeout: float = TIMEOUT_DEFAULT_S
-    peer_timeout: float = PEER_TIMEOUT_DEFAULT_S
-    lanes: int | None = None
+    timeout: float = _setting("SPARSEWIRE_TIMEOUT", TIMEOUT_DEFAULT_S, float)
+    peer_timeout: float = _setting(
+        "SPARSEWIRE_PEER_TIMEOUT",
+        PEER_TIMEOUT_DEFAULT_S,
+        float,
+        _between(PEER_TIMEOUT_MIN_S, PEER_TIMEOUT_MAX_S, "seconds"),
+        alike=True,
+    )
+    lanes: int | None = _setting("SPARSEWIRE_LANES", None, _lanes, _lane_count)
     """Progress threads; None: the ranks agree on a number."""
-    block: int = BLOCK_DEFAULT
-    window: int = 0
-    aggregators: tuple[Address, ...] = ()
-    secret: bytes = field(default=b"", repr=False)
-    link: LinkFigures | None = None
-    shared_memory: bool = True
+    block: int = _setting("SPARSEWIRE_BLOCK", BLOCK_DEFAULT, int, _block_size, alike=True)
+    window: int = _setting("SPARSEWIRE_WINDOW", 0, int, _window_size, alike=True)
+    aggregators: tuple[Address, ...] = _setting("SPARSEWIRE_AGGREGATORS", (), _addresses)
+    secret: bytes = _setting("SPARSEWIRE_SECRET", b"", str.encode, shown=False)
+    link: LinkFigures | None = _setting("SPARSEWIRE_LINK", None, parse_link_figures)
+    shared_memory: bool = _setting("SPARSEWIRE_SHARED_MEMORY", True, _flag)
     """Whether ranks of one host talk through its memory, and not over the network."""
-    memory: int = MEMORY_DEFAULT_MIB
+    memory: int = _setting(
+        "SPARSEWIRE_MEMORY",
+        MEMORY_DEFAULT_MIB,
+        int,
+        _between(MEMORY_MIN_MIB, MEMORY_MAX_MIB, "MiB"),
+    )
     """MiB for all connections together: rings in shared memory, and what waits to be sent."""
-    hosts: str = HOSTS[0]
+    hosts: str = _setting("SPARSEWIRE_HOSTS", HOSTS[0], check=_one_of(*HOSTS), alike=True)
     """Whether the ranks of a host add up before anything crosses the network, or speak each for
     itself."""
-    affinity: str = AFFINITY[0]
+    affinity: str = _setting("SPARSEWIRE_AFFINITY", AFFINITY[0], check=_one_of(*AFFINITY))
     """Whether lanes, where there are several, keep to processors of their own."""
-    cuda: str = CUDA[0]
+    cuda: str = _setting("SPARSEWIRE_CUDA", CUDA[0], check=_one_of(*CUDA), alike=True)
     """What serves CUDA tensors in the PyTorch backend; auto: whichever is faster."""
 
-    triton: str = TRITON[0]
+    triton: str = _setting("SPARSEWIRE_TRITON", TRITON[0], check=_one_of(*TRITON))
     """Whether blocks on a GPU may be packed by kernels of Triton; auto: where they are faster."""
-    transport: str = TRANSPORTS[0]
+    transport: str = _setting(
+        "SPARSEWIRE_TRANSPORT", TRANSPORTS[0], check=_one_of(*TRANSPORTS), alike=True
+    )
     """What carries dense sums to aggregators: connections, datagrams, or datagrams that the
     aggregator's kernel adds up."""
-    arithmetic: str = ""
+    arithmetic: str = _setting(
+        "SPARSEWIRE_ARITHMETIC", "", check=_one_of("", *ARITHMETICS), alike=True
+    )
     """How sums by datagrams are made, exactly or in fixed point; "": as the transport does best."""
-    datagram: int = 0
+    datagram: int = _setting("SPARSEWIRE_DATAGRAM", 0, int, _datagram_size)
     """Bytes of the largest datagram; 0: what the path to the aggregators takes."""
-    flows: int = 1
+    flows: int = _setting("SPARSEWIRE_FLOWS", 1, int, _between(1, FLOWS_MAX), alike=True)
     """Source ports of datagrams to each aggregator, over which its network card spreads them."""
-    rack: str = ""
+    rack: str = _setting("SPARSEWIRE_RACK", "")
     """Name of the rack, whose aggregator is a worker of another one; "": there are none."""
-    timeline: str = ""
+    timeline: str = _setting("SPARSEWIRE_TIMELINE", "")
     """File to write to what operations did and when; "": none."""
-    is_shown: bool = True
+    is_shown: bool = _setting("SPARSEWIRE_TOP", True, _flag)
     """Whether `sparsewire top` sees this process."""
-    debug: bool = False
+    debug: bool = _setting("SPARSEWIRE_DEBUG", False, _flag, alike=True)
     """Whether ranks compare where in the program each collective was called."""
-    disturb: str = ""
+    disturb: str = _setting("SPARSEWIRE_DISTURB", "")
     """What is to happen to datagrams, for tests: such as "loss=0.01,seed=1"."""
 
     def __post_init__(self) -> None:
@@ -153,42 +250,10 @@ class Options:
         )
         check_timeout(self.timeout)
         check_secret(self.secret)
-        _require(
-            PEER_TIMEOUT_MIN_S <= self.peer_timeout <= PEER_TIMEOUT_MAX_S,
-            f"SPARSEWIRE_PEER_TIMEOUT must be {PEER_TIMEOUT_MIN_S:g} to {PEER_TIMEOUT_MAX_S:g} "
-            f"seconds, not {self.peer_timeout:g}",
-        )
-        _require(
-            self.lanes is None or 1 <= self.lanes <= LANES_MAX,
-            f"lanes must be 1 to {LANES_MAX}, or auto, not {self.lanes}",
-        )
-        power_of_two = self.block > 0 and self.block & (self.block - 1) == 0
-        _require(
-            power_of_two and BLOCK_MIN <= self.block <= BLOCK_MAX,
-            f"block must be a power of two from {BLOCK_MIN} to {BLOCK_MAX}, not {self.block}",
-        )
-        _require(
-            self.hosts in HOSTS,
-            f"SPARSEWIRE_HOSTS must be {' or '.join(HOSTS)}, not {self.hosts!r}",
-        )
-        _require(
-            self.affinity in AFFINITY,
-            f"SPARSEWIRE_AFFINITY must be {' or '.join(AFFINITY)}, not {self.affinity!r}",
-        )
-        _require(
-            self.cuda in CUDA,
-            f"SPARSEWIRE_CUDA must be {', '.join(CUDA[:-1])} or {CUDA[-1]}, not {self.cuda!r}",
-        )
-        _require(
-            self.triton in TRITON,
-            f"SPARSEWIRE_TRITON must be {' or '.join(TRITON)}, not {self.triton!r}",
-        )
-        _require(
-            MEMORY_MIN_MIB <= self.memory <= MEMORY_MAX_MIB,
-            f"SPARSEWIRE_MEMORY must be {MEMORY_MIN_MIB} to {MEMORY_MAX_MIB} MiB, "
-            f"not {self.memory}",
-        )
-        _require(self.window >= 0, f"window must not be negative, not {self.window}")
+        for name, setting in SETTINGS.items():
+            value = getattr(self, name)
+            must = setting.check(value)
+            _require(not must, f"{setting.variable} must be {must}, not {value!r}")
         _require(
             len(set(self.aggregators)) == len(self.aggregators),
             "an aggregator is listed twice: name each address once",
@@ -196,24 +261,6 @@ class Options:
         self._check_datagrams()
 
     def _check_datagrams(self) -> None:
-        _require(
-            self.transport in TRANSPORTS,
-            f"SPARSEWIRE_TRANSPORT must be {', '.join(TRANSPORTS[:-1])} or {TRANSPORTS[-1]}, "
-            f"not {self.transport!r}",
-        )
-        _require(
-            self.arithmetic in ("", *ARITHMETICS),
-            f"SPARSEWIRE_ARITHMETIC must be {' or '.join(ARITHMETICS)}, not {self.arithmetic!r}",
-        )
-        _require(
-            self.datagram == 0 or DATAGRAM_MIN <= self.datagram <= DATAGRAM_MAX,
-            f"SPARSEWIRE_DATAGRAM must be {DATAGRAM_MIN} to {DATAGRAM_MAX} bytes, or 0 for what "
-            f"the path takes, not {self.datagram}",
-        )
-        _require(
-            1 <= self.flows <= FLOWS_MAX,
-            f"SPARSEWIRE_FLOWS must be 1 to {FLOWS_MAX}, not {self.flows}",
-        )
         self._check_rack()
         if not self.has_datagrams:
             return
@@ -260,6 +307,12 @@ class Options:
         return min(self.timeout, START_TIMEOUT_MAX_S)
 
 
+SETTINGS: Mapping[str, Setting] = {
+    each.name: each.metadata["setting"] for each in fields(Options) if "setting" in each.metadata
+}
+"""The settings by the fields of `Options`."""
+
+
 def resolve(
     environment: Mapping[str, str],
     *,
@@ -270,42 +323,16 @@ def resolve(
     aggregators: Sequence[str] | None = None,
 ) -> Options:
     """Join arguments and environment variables; raises ValueError that names the wrong one."""
-    if aggregators is None:
-        named = environment.get("SPARSEWIRE_AGGREGATORS", "")
-        aggregators = [part for part in named.split(",") if part.strip()]
-
-    def setting(argument: T | None, name: str, read: Callable[[str], T], default: T) -> T:
-        if argument is not None:
-            return argument
-        text = environment.get(name, "")
-        return _read(name, text, read) if text else default
-
+    given: dict[str, Any] = {"timeout": timeout, "lanes": lanes}
+    given["aggregators"] = None if aggregators is None else tuple(map(parse_address, aggregators))
+    for name, setting in SETTINGS.items():
+        text = environment.get(setting.variable, "")
+        if given.get(name) is None and text:
+            given[name] = setting.parse(text)
     return Options(
         rank=_of_launcher(environment, "rank", rank, RANK_NAMES),
         world_size=_of_launcher(environment, "world_size", world_size, WORLD_SIZE_NAMES),
-        timeout=setting(timeout, "SPARSEWIRE_TIMEOUT", float, TIMEOUT_DEFAULT_S),
-        peer_timeout=setting(None, "SPARSEWIRE_PEER_TIMEOUT", float, PEER_TIMEOUT_DEFAULT_S),
-        lanes=setting(lanes, "SPARSEWIRE_LANES", _lanes, None),
-        block=setting(None, "SPARSEWIRE_BLOCK", int, BLOCK_DEFAULT),
-        window=setting(None, "SPARSEWIRE_WINDOW", int, 0),
-        aggregators=tuple(parse_address(text) for text in aggregators),
-        secret=environment.get("SPARSEWIRE_SECRET", "").encode(),
-        link=parse_link_figures(given) if (given := environment.get("SPARSEWIRE_LINK")) else None,
-        memory=setting(None, "SPARSEWIRE_MEMORY", int, MEMORY_DEFAULT_MIB),
-        hosts=environment.get("SPARSEWIRE_HOSTS") or HOSTS[0],
-        affinity=environment.get("SPARSEWIRE_AFFINITY") or AFFINITY[0],
-        triton=environment.get("SPARSEWIRE_TRITON") or TRITON[0],
-        cuda=environment.get("SPARSEWIRE_CUDA") or CUDA[0],
-        transport=environment.get("SPARSEWIRE_TRANSPORT") or TRANSPORTS[0],
-        arithmetic=environment.get("SPARSEWIRE_ARITHMETIC") or "",
-        datagram=setting(None, "SPARSEWIRE_DATAGRAM", int, 0),
-        flows=setting(None, "SPARSEWIRE_FLOWS", int, 1),
-        rack=environment.get("SPARSEWIRE_RACK") or "",
-        timeline=environment.get("SPARSEWIRE_TIMELINE") or "",
-        is_shown=setting(None, "SPARSEWIRE_TOP", int, 1) != 0,
-        debug=setting(None, "SPARSEWIRE_DEBUG", int, 0) != 0,
-        disturb=environment.get("SPARSEWIRE_DISTURB") or "",
-        shared_memory=setting(None, "SPARSEWIRE_SHARED_MEMORY", int, 1) != 0,
+        **{name: value for name, value in given.items() if value is not None},
     )
 
 
@@ -332,22 +359,11 @@ def _of_launcher(
         return argument
     for variable in variables:
         if variable in environment:
-            return _read(variable, environment[variable], int)
+            return int(Setting(variable, int).parse(environment[variable]))
     raise ValueError(
         f"{name} is not known: start the program with torchrun, mpirun or srun, "
         f"set {variables[0]}, or pass {name}="
     )
-
-
-def _read(name: str, text: str, read: Callable[[str], T]) -> T:
-    try:
-        return read(text)
-    except ValueError:
-        raise ValueError(f"{name}={text!r} is not a number") from None
-
-
-def _lanes(text: str) -> int | None:
-    return None if text == "auto" else int(text)
 
 
 def _require(condition: bool, message: str) -> None:

@@ -42,25 +42,22 @@ from sparsewire.meeting.network.lanes import lanes_of, processors_of
 from sparsewire.meeting.network.means import Means, own_means
 from sparsewire.meeting.network.routes import Routes
 from sparsewire.meeting.places.place import Place
-from sparsewire.options import Address, Options
+from sparsewire.options import SETTINGS, Address, Options
+
+_ALIKE = [name for name, setting in SETTINGS.items() if setting.is_alike]
 
 _ADVICE = {
+    **{
+        name: f"set {setting.variable} alike on all ranks"
+        for name, setting in SETTINGS.items()
+        if name in (*_ALIKE, "link")
+    },
     "wire_version": "install the same version of sparsewire on all ranks",
     "world_size": "start all ranks with the same WORLD_SIZE",
     "lanes": "set SPARSEWIRE_LANES, or pass lanes=, alike on all ranks",
-    "block": "set SPARSEWIRE_BLOCK alike on all ranks",
-    "window": "set SPARSEWIRE_WINDOW alike on all ranks",
-    "peer_timeout": "set SPARSEWIRE_PEER_TIMEOUT alike on all ranks",
-    "link": "set SPARSEWIRE_LINK alike on all ranks",
     "racks": "set SPARSEWIRE_RACK on all ranks or on none, alike within a rack",
     "aggregators": "set SPARSEWIRE_AGGREGATORS alike on all ranks, in the same order",
     "interfaces": "name as many in SPARSEWIRE_IFNAME on all ranks, in the order of their networks",
-    "hosts": "set SPARSEWIRE_HOSTS alike on all ranks",
-    "cuda": "set SPARSEWIRE_CUDA alike on all ranks",
-    "transport": "set SPARSEWIRE_TRANSPORT alike on all ranks",
-    "arithmetic": "set SPARSEWIRE_ARITHMETIC alike on all ranks",
-    "flows": "set SPARSEWIRE_FLOWS alike on all ranks",
-    "debug": "set SPARSEWIRE_DEBUG alike on all ranks",
 }
 
 _EPOCH_BITS = 20
@@ -386,16 +383,9 @@ def record_of(options: Options, interfaces: int = 1) -> Record:
         wire_version=WIRE_VERSION,
         world_size=options.world_size,
         lanes=str(options.lanes or "auto"),
-        block=options.block,
-        window=options.window,
-        peer_timeout=options.peer_timeout,
         aggregators="" if options.rack else named,
-        hosts=options.hosts,
-        cuda=options.cuda,
-        transport=options.transport,
         arithmetic="fixed" if options.adds_in_fixed_point else "exact",
-        flows=options.flows,
-        debug=options.debug,
+        **{name: getattr(options, name) for name in _ALIKE if name != "arithmetic"},
         interfaces=interfaces,
         racks="named" if options.rack else "none",
         link=str(options.link) if options.link else "",
