@@ -25,6 +25,7 @@ Close = Callable[[], None]
 _open: list[Close] = []
 _owned: weakref.WeakKeyDictionary[object, str] = weakref.WeakKeyDictionary()
 _parts: weakref.WeakKeyDictionary[object, str] = weakref.WeakKeyDictionary()
+_forgetting: list[Callable[[], None]] = []
 
 COMMUNICATOR = "communicator"
 PROCESS_GROUP = "process group"
@@ -76,6 +77,14 @@ def disown_in_child(thing: Owned, how: str = "disown") -> Owned:
     return thing
 
 
+def forget_in_child(forget: Callable[[], None]) -> None:
+    """Have `forget` called in each forked child, once everything that the parent owns is disowned.
+
+    It takes no lock that existed before.
+    """
+    _forgetting.append(forget)
+
+
 def is_part(thing: object, whole: str) -> None:
     """Have errors in a child speak of the `whole` that users know, in the place of `thing`."""
     _parts[thing] = whole
@@ -83,7 +92,9 @@ def is_part(thing: object, whole: str) -> None:
 
 def _disown_all() -> None:
     _open.clear()  # What a child inherits is its parent's to close.
-    with contextlib.ExitStack() as all_of_them:
+    with contextlib.ExitStack() as all_of_them:  # It calls the last one first.
+        for forget in _forgetting:
+            all_of_them.callback(forget)
         for thing, how in list(_owned.items()):
             all_of_them.callback(_disown, thing, how)
         _owned.clear()

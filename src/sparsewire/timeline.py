@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from sparsewire._core import Timeline
-from sparsewire.lifetime import never_free
+from sparsewire.lifetime import forget_in_child, never_free
 
 _open: list[Timeline] = []
 
@@ -54,4 +54,4 @@ def _disown() -> None:
     _open.clear()
 
 
-os.register_at_fork(after_in_child=_disown)
+forget_in_child(_disown)

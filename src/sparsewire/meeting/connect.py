@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 from sparsewire._core import Communicator as Core
 from sparsewire.collectives.communicator import Communicator
 from sparsewire.engine import Engine
+from sparsewire.lifetime import forget_in_child
 from sparsewire.meeting.aggregators.datagrams import Datagrams
 from sparsewire.meeting.places.mpi_place import as_mpi, mpi_place, mpi_ranks
 from sparsewire.meeting.places.place import Place, attended
@@ -37,8 +38,7 @@ _MEETING_POINTS = ("MASTER_ADDR", "SPARSEWIRE_RENDEZVOUS")
 
 _named: dict[tuple[str, str, str], Store] = {}
 
-# A forked child is a process of its own.
-os.register_at_fork(after_in_child=_named.clear)
+forget_in_child(_named.clear)
 
 
 def init(

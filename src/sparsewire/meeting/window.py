@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sparsewire.errors import ProtocolError
-from sparsewire.lifetime import disown_in_child
+from sparsewire.lifetime import disown_in_child, forget_in_child
 
 _log = logging.getLogger(__name__)
 
@@ -234,7 +234,7 @@ def _forget() -> None:
     _window = _Window()
 
 
-os.register_at_fork(after_in_child=_forget)
+forget_in_child(_forget)
 
 
 def _user_of(connection: socket.socket) -> int:

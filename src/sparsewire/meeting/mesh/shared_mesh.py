@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from sparsewire._core import Mesh as Core
-from sparsewire.lifetime import disown_in_child
+from sparsewire.lifetime import disown_in_child, forget_in_child
 from sparsewire.meeting.mesh.porter import Porter
 from sparsewire.options import Options
 
@@ -126,4 +125,4 @@ def _forget() -> None:
     _open.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+forget_in_child(_forget)
