@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
+from sparsewire.launcher import RANK_NAMES, WORLD_SIZE_NAMES
+
 BACKEND = "sparsewire"
 """What torch calls its backend of ours."""
 
@@ -37,10 +39,6 @@ FLOWS_MAX = 8
 MEMORY_DEFAULT_MIB = 64
 MEMORY_MIN_MIB = 8
 MEMORY_MAX_MIB = 1 << 20
-
-# Torchrun's names first, then what mpirun, other process managers and srun set.
-RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-WORLD_SIZE_NAMES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 
 
 class Address(NamedTuple):

@@ -10,7 +10,7 @@ pytest.importorskip("sklearn")
 
 from made_data import write_file
 
-from sparsewire.options import RANK_NAMES
+from sparsewire.launcher import RANK_NAMES
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
+from sparsewire import launcher
 from sparsewire._core import Communicator as Core
 from sparsewire.collectives.communicator import Communicator
 from sparsewire.engine import Engine
@@ -27,14 +28,11 @@ from sparsewire.meeting.places.tcp_place import TcpStore, tcp_place
 from sparsewire.meeting.sampled_link import measure
 from sparsewire.meeting.startup import Joined, connect_aggregators, group_name, join_group
 from sparsewire.meeting.window import Member, Shown
-from sparsewire.options import RANK_NAMES, Address, Options, resolve
+from sparsewire.options import Address, Options, resolve
 from sparsewire.timeline import timeline_of
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
-
-_MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
-_MEETING_POINTS = ("MASTER_ADDR", "SPARSEWIRE_RENDEZVOUS")
 
 _named: dict[tuple[str, str, str], Store] = {}
 
@@ -215,20 +213,19 @@ def _own_address(environment: Mapping[str, str]) -> Address | None:
     """Where rank 0 shall listen; None where the ranks meet in a store."""
     if environment.get("SPARSEWIRE_RENDEZVOUS"):
         return None
-    host, port = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
+    host, port = launcher.master(environment)
     if not host or not port.isdigit():
         raise ValueError(
             "MASTER_ADDR and MASTER_PORT do not say where the ranks meet: start with torchrun, "
             "set both, set SPARSEWIRE_RENDEZVOUS=file:///directory, or pass store="
         )
-    by_agent = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    return None if by_agent else Address(host, int(port))
+    return None if launcher.has_agent(environment) else Address(host, int(port))
 
 
 def named_store(options: Options, environment: Mapping[str, str]) -> Store:
     """One for all communicators of a process: its uses are counted, to keep their records apart."""
     url = environment.get("SPARSEWIRE_RENDEZVOUS", "")
-    where = (url, environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", ""))
+    where = (url, *launcher.master(environment))
     if where not in _named:
         _named[where] = (
             FileStore(_directory(url)) if url else _agent_store(options.start_timeout, environment)
@@ -247,30 +244,22 @@ def _agent_store(timeout: float, environment: Mapping[str, str]) -> Store:
     """Torchrun's own store, which holds the port and outlives restarts of the workers."""
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
-    host, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
-    store = TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout))
-    run = environment.get("TORCHELASTIC_RUN_ID", "")
-    attempt = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return PrefixStore(f"sparsewire/{run}/{attempt}", store)
-
-
-def is_launched() -> bool:
-    """Whether torchrun, mpirun or srun has made this process a rank."""
-    return any(name in os.environ for name in RANK_NAMES)
+    host, port = launcher.master(environment)
+    store = TCPStore(host, int(port), is_master=False, timeout=timedelta(seconds=timeout))
+    return PrefixStore(f"sparsewire/{launcher.attempt(environment)}", store)
 
 
 def join() -> Communicator:
     """Connect with the other ranks of the launcher, or be the only one; raises as `init` does."""
-    if is_launched():
+    if launcher.is_launched(os.environ):
         return init(_mpi_world())
     return init(rank=0, world_size=1)
 
 
 def _mpi_world() -> Intracomm | None:
     """Where the ranks meet under mpirun, which tells them who they are, but no address."""
-    by_mpi = any(name in os.environ for name in _MPI_RANKS) and "RANK" not in os.environ
-    has_place = any(name in os.environ for name in _MEETING_POINTS)
-    if not by_mpi or has_place or find_spec("mpi4py") is None:
+    has_place = "SPARSEWIRE_RENDEZVOUS" in os.environ or launcher.master(os.environ).host
+    if not launcher.is_by_mpi(os.environ) or has_place or find_spec("mpi4py") is None:
         return None
     from mpi4py import MPI
 

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from sparsewire.errors import Error
+from sparsewire.launcher import has_agent
 from sparsewire.meeting.places.place import absent, lost
 
 _POLL_S = 0.002
@@ -34,7 +35,7 @@ def of_this_life(
     Without an agent of torchrun there is one life, and it has the store to itself. Raises Timeout
     where a rank does not come, and Error where the store is lost.
     """
-    if environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+    if not has_agent(environment):
         return store
     try:
         life = _name(store, size, timeout) if rank == 0 else _ask(store, rank, timeout)

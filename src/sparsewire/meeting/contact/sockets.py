@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from sparsewire._core import interfaces
 from sparsewire.errors import Error
+from sparsewire.launcher import master
 from sparsewire.lifetime import disown_in_child
 from sparsewire.options import Address
 
@@ -171,8 +172,8 @@ def local_addresses(environment: Mapping[str, str]) -> list[str]:
     # Gloo sends each collective over one of its interfaces, so a list there asks for less.
     if names := _names(environment.get("GLOO_SOCKET_IFNAME", "")):
         return [address_of_interface(names[0], "GLOO_SOCKET_IFNAME")]
-    if master := environment.get("MASTER_ADDR"):
-        return [address_towards(master)]
+    if host := master(environment).host:
+        return [address_towards(host)]
     return ["127.0.0.1"]
 
 

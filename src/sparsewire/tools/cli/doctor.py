@@ -51,10 +51,10 @@ def doctor(workers: int | None, as_json: bool) -> None:
 
 
 def _diagnose(workers: int | None) -> tuple[int, Diagnosis]:
-    from sparsewire.meeting.connect import is_launched
+    from sparsewire.launcher import is_launched
     from sparsewire.tools.doctor.diagnosis import of_local_ranks, of_machine, of_ranks
 
-    if is_launched():
+    if is_launched(os.environ):
         if workers:
             raise ValueError("a launcher has started the ranks: leave --workers away")
         return of_ranks(os.environ)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -84,15 +85,15 @@ def _require_extra() -> None:
 
 
 def _dispatch(given: dict[str, Any]) -> None:
-    from sparsewire.meeting.connect import is_launched
+    from sparsewire.launcher import is_launched
     from sparsewire.tools.experiment.progress import bars
     from sparsewire.tools.experiment.report import ResultFiles
 
-    if "workers" in given and is_launched():
+    if "workers" in given and is_launched(os.environ):
         raise OptimizeError("a launcher has started the ranks already: leave out --workers")
     methods = _methods(given.pop("method", ()))
     files = ResultFiles(given.pop("json_file", None), given.pop("plot", None))
-    if not is_launched():
+    if not is_launched(os.environ):
         # Else rank 0 alone writes, and others may have no such folder.
         files.checked()
     job = _job(methods, given.pop("choose", False))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import replace
 
 import numpy as np
 
 from sparsewire.compress.registry import parse
 from sparsewire.errors import CompressError, OptimizeError
-from sparsewire.meeting.connect import is_launched
+from sparsewire.launcher import is_launched
 from sparsewire.tools.experiment.progress import Move
 from sparsewire.tools.optimize.compare.candidate import Candidate, read_candidates
 from sparsewire.tools.optimize.compare.comparison import load_problem
@@ -47,7 +48,7 @@ def choose(task: Comparison, move: Move) -> Ranking:
     The task's methods limit the choice, and so does its compressor. Raises OptimizeError where
     nothing is left of it, and what `compare` raises for what was named and does not fit.
     """
-    if is_launched():
+    if is_launched(os.environ):
         raise OptimizeError("--choose simulates the workers: run it without a launcher")
     if task.step is not None:
         raise OptimizeError("--choose takes the step sizes of the theory: leave out --step")

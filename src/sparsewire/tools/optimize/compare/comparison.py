@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from sparsewire import Communicator
 from sparsewire.errors import OptimizeError
-from sparsewire.meeting.connect import is_launched
+from sparsewire.launcher import is_launched
 from sparsewire.tools.experiment.progress import Move
 from sparsewire.tools.optimize.compare.candidate import Candidate, read_candidates
 from sparsewire.tools.optimize.compare.descent import descend
@@ -35,7 +36,7 @@ def compare(task: Comparison, move: Move) -> Compared | None:
     """
     # Spelling mistakes should not wait for data and a solution.
     candidates = read_candidates(task.methods, task.compressor)
-    if not is_launched():
+    if not is_launched(os.environ):
         problem = load_problem(task)
         return _compare(Yardstick(task, problem, solution_of(problem)), candidates, None, move)
     with joined() as comm:
