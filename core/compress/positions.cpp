@@ -9,8 +9,8 @@
 #include <bit>
 
 #include "base/types.hpp"
-#include "kernels/kernels.hpp"
 #include "kernels/bit_fields.hpp"
+#include "kernels/kernels.hpp"
 #include "kernels/loops/noise.hpp"
 
 namespace sparsewire {
