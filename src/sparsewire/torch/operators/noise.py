@@ -1,4 +1,4 @@
-"""The noise of `core/kernels/noise.hpp` in integer operations of torch: the same random bits.
+"""The noise of `core/kernels/loops/noise.hpp` in integer operations of torch: the same random bits.
 
 Integers are signed here and wrap around, so that shifts to the right need a mask.
 """

@@ -1,4 +1,4 @@
-"""Norms and means of blocks, in the order of the sums of `core/kernels/norm_loops.hpp`.
+"""Norms and means of blocks, in the order of the sums of `core/kernels/loops/norm_loops.hpp`.
 
 Sums are in 16 lanes, in float64, one step after another, so blocks are bounded: each step is an
 operation.
