@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +25,17 @@ from sparsewire.options import Address
 
 KEY = bytes(range(32))
 SEAT = (7, 1, 0)
-BYTES = 24 << 20
+OUTER_BUFFER = 1 << 20
+
+
+def most_of(setting: str) -> int:
+    """Of the kernel's buffers of a connection: the most bytes that it lets one grow to."""
+    return int(Path(f"/proc/sys/net/ipv4/{setting}").read_text().split()[2])
+
+
+def more_than_is_kept() -> int:
+    """More bytes than the kernel keeps for a relay, its own buffers and both outer ends."""
+    return most_of("tcp_rmem") + most_of("tcp_wmem") + 8 * OUTER_BUFFER
 
 
 def wait_until(happens: Callable[[], bool]) -> None:
@@ -115,9 +126,11 @@ def digest_of_all(source: socket.socket) -> str:
 def test_all_bytes_pass_and_a_slow_reader_holds_up_the_sender(is_upward: bool) -> None:
     with relayed() as (_, near, far):
         source, sink = (near, far) if is_upward else (far, near)
-        data = os.urandom(BYTES)
+        source.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, OUTER_BUFFER)
+        sink.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, OUTER_BUFFER)
+        data = os.urandom(more_than_is_kept())
         sent = send_what_fits(source, data)
-        assert sent < BYTES
+        assert sent < len(data)
 
         def send_rest() -> None:
             source.sendall(data[sent:])
