@@ -422,13 +422,17 @@ def test_any_document_is_read_or_refused(document: bytes) -> None:
         ("totals", []),
         ("address", "\x1b[2J"),
         ("seconds", "1"),
-        ("more", 1),
     ],
 )
 def test_document_with_a_wrong_part_is_refused(key: str, value: object) -> None:
     document = json.dumps({**json.loads(DOCUMENT), key: value}).encode()
     with pytest.raises(sparsewire.ProtocolError):
         AggregatorStatus.decode(document)
+
+
+def test_what_a_later_version_tells_besides_is_ignored() -> None:
+    document = json.dumps({**json.loads(DOCUMENT), "more": 1}).encode()
+    assert AggregatorStatus.decode(document) == AggregatorStatus.decode(DOCUMENT)
 
 
 def test_forms_exclude_each_other() -> None:

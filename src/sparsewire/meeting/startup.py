@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, partial
-from typing import TypeVar
+from typing import Any
 
 from sparsewire._core import WIRE_VERSION
 from sparsewire._core import Mesh as Core
 from sparsewire.errors import AuthenticationError, Error, MismatchError, ProtocolError
+from sparsewire.fields import read_fields
 from sparsewire.meeting.aggregators.datagrams import Datagrams, open_datagrams
 from sparsewire.meeting.contact.dial import (
     Channels,
@@ -64,8 +65,6 @@ _EPOCH_BITS = 20
 _epochs = itertools.count(step=2)
 """Of the jobs and groups that this process leads. The number behind each is for its first use."""
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -98,14 +97,14 @@ class Record:
 
     settings: Settings
     identity: str
-    addresses: list = field(default_factory=list)  # type: ignore[type-arg]
+    addresses: list[Any] = field(default_factory=list)
     """Where it listens: a host and a port for each of its interfaces."""
     door: str = ""
     """Where processes of this host knock; none where it does not share memory."""
     job: int = 0
     epoch: int = 0
     secret: str = ""
-    meshes: list = field(default_factory=list)  # type: ignore[type-arg]
+    meshes: list[Any] = field(default_factory=list)
     """Those that a group may share: the identity of each, and the rank there."""
     machine: str = ""
     processors: str = ""
@@ -145,8 +144,8 @@ class Record:
         try:
             settings = expected
             if first != _encoded(expected):
-                settings = _well_typed(Settings(**json.loads(first)))
-            record = _well_typed(cls(settings, **json.loads(second)))
+                settings = read_fields(Settings, json.loads(first))
+            record = read_fields(cls, {**json.loads(second), "settings": settings})
             _ = record.listeners, int(record.processors or "0", 16)
             return record
         except (TypeError, ValueError, RecursionError):
@@ -159,20 +158,6 @@ class Record:
 @cache
 def _encoded(settings: Settings) -> bytes:
     return json.dumps(asdict(settings)).encode()
-
-
-def _well_typed(values: T) -> T:
-    """Raises TypeError where a field is of another type than it says."""
-    for name, kind in _types(type(values).__name__):
-        if type(getattr(values, name)).__name__ != kind:
-            raise TypeError(name)
-    return values
-
-
-@cache
-def _types(name: str) -> list[tuple[str, str]]:
-    kind = Record if name == "Record" else Settings
-    return [(each.name, str(each.type)) for each in fields(kind)]
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import socket
 import struct
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from sparsewire.errors import AuthenticationError, ProtocolError, Timeout
+from sparsewire.fields import read_fields
 from sparsewire.meeting.contact.dial import attempt
 from sparsewire.meeting.contact.handshake import (
     ANY_PEER,
@@ -76,29 +76,18 @@ class AggregatorStatus:
     def decode(cls, document: bytes) -> AggregatorStatus:
         """Raises ProtocolError for what `encode` has not made."""
         try:
-            told = json.loads(document)
-            jobs = tuple(map(_job, told.pop("jobs")))
-            status = cls(**told, jobs=jobs)
-            _check_counts(status.totals, status.jobs_left_out)
-            texts = (status.address, status.transport, status.interface, status.hook)
-            if not all(text.isprintable() for text in texts) or status.seconds < 0:
+            status = read_fields(cls, json.loads(document))
+            counts = [status.totals, *(job.slots for job in status.jobs)]
+            if not all(name.isidentifier() for told in counts for name in told):
                 raise ValueError
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            texts = (status.address, status.transport, status.interface, status.hook)
+            if not all(text.isprintable() for text in texts):
+                raise ValueError
+            for job in status.jobs:
+                int(job.job, 16)
+        except (ValueError, RecursionError):
             raise ProtocolError("an aggregator told what no status is") from None
         return status
-
-
-def _job(told: dict[str, Any]) -> JobStatus:
-    job = JobStatus(**told)
-    int(job.job, 16)
-    _check_counts(job.slots, job.epoch, job.ranks, job.here)
-    return job
-
-
-def _check_counts(counts: dict[str, int], *more: int) -> None:
-    named = all(name.isidentifier() for name in counts)
-    if not named or not all(type(count) is int for count in (*counts.values(), *more)):
-        raise ValueError
 
 
 class ObserverGuard(Guard):

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from sparsewire.errors import InputError
-from sparsewire.profile.records.fields import FieldError, read_fields
+from sparsewire.fields import FieldError, read_fields
 
 VERSION = 1
 

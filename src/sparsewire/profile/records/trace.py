@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparsewire.errors import InputError
-from sparsewire.profile.records.fields import FieldError, read_fields
+from sparsewire.fields import FieldError, read_fields
 
 MAGIC = b"swtrace\x01"
 _LENGTHS = struct.Struct("<II")
