@@ -13,7 +13,7 @@ from sparsewire._core import Operation
 from sparsewire.call_site import CallSite, CallSites
 from sparsewire.errors import Error, Timeout, from_failure
 from sparsewire.lifetime import Inherited, close_at_exit, closes_now, disown_in_child
-from sparsewire.options import TIMEOUT_MAX_S, Options, check_timeout
+from sparsewire.options import TIMEOUT_MAX_S, LinkFigures, Options, check_timeout
 from sparsewire.purpose import Purpose
 from sparsewire.status import Intervals, Status, survey
 from sparsewire.work import AbandonedMemory, CallbackPool, NoticeLog, Work
@@ -159,6 +159,11 @@ class Engine:
             self.core.refuse()
 
     # --- what it is at ---
+
+    @property
+    def link(self) -> LinkFigures:
+        """See `Communicator.link`."""
+        return LinkFigures(*self.core.link())
 
     def stats(self) -> dict[str, int]:
         """Counters since counting started: see `Communicator.stats`."""

@@ -174,8 +174,8 @@ import sys
 sys.modules["torch"] = None
 import importlib.util, sparsewire
 find = importlib.util.find_spec
-from sparsewire.collectives import arguments
-arguments.find_spec = lambda name: None if name == "torch" else find(name)
+from sparsewire.collectives import request
+request.find_spec = lambda name: None if name == "torch" else find(name)
 
 class OnGpu:
     __cuda_array_interface__ = {"shape": (3,), "typestr": "<f4", "data": (0, False), "version": 3}
@@ -226,7 +226,7 @@ def test_arrays_of_others(kind: Any) -> None:
 
 
 def test_arrays_on_a_gpu_are_told_from_those_of_the_host() -> None:
-    from sparsewire.collectives.arguments import is_on_device
+    from sparsewire.collectives.request import Form, form_of
 
     class Elsewhere:
         def __init__(self, kind: int) -> None:
@@ -235,7 +235,8 @@ def test_arrays_on_a_gpu_are_told_from_those_of_the_host() -> None:
         def __dlpack_device__(self) -> tuple[int, int]:
             return self.kind, 0
 
-    assert [is_on_device(Elsewhere(kind)) for kind in (1, 2, 3, 13)] == [False, True, False, True]
-    assert not is_on_device(np.ones(3))
-    assert not is_on_device(torch.ones(3))
-    assert not is_on_device(b"bytes")
+    host, device = Form.DENSE, Form.DEVICE_DENSE
+    assert [form_of(Elsewhere(kind)) for kind in (1, 2, 3, 13)] == [host, device, host, device]
+    assert form_of(np.ones(3)) is host
+    assert form_of(torch.ones(3)) is host
+    assert form_of(b"bytes") is host

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import sparsewire
 from sparsewire import SparseVector
 from sparsewire._core import ROW_MAX, ROW_MIN
-from sparsewire.collectives.sparse import is_sparse, join_rows, read, row_for
+from sparsewire.collectives.request import Form, form_of
+from sparsewire.collectives.sparse import join_rows, read, row_for
 from sparsewire.sparse_vector import ELEMENTS_MAX
 
 DTYPES: list[Any] = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int32, np.int64]
@@ -225,6 +226,6 @@ def test_a_vector_without_rows_is_read_in_place() -> None:
     cut = read(vector)
     assert cut.indices is vector.indices
     assert cut.values.pointer == vector.values.ctypes.data
-    assert is_sparse(vector)
-    assert not is_sparse(vector.values)
+    assert form_of(vector) is Form.SPARSE
+    assert form_of(vector.values) is Form.DENSE
     assert cut.x is vector

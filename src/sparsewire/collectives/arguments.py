@@ -7,11 +7,9 @@ cannot be used in place is refused, never copied. Of options it is codes.
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
-from typing import Any, NamedTuple, SupportsIndex, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,10 +19,7 @@ Precision: TypeAlias = "str | Sequence[str | None] | None"
 
 SPARSE_OPS = ("sum", "avg")
 _INTEGERS = {DTYPES["int32"], DTYPES["int64"]}
-_SEEDS = 2**32
 _CPU = 1
-# DLPack's numbers for CUDA's memory, of its own or managed.
-_CUDA = (2, 13)
 _IMMUTABLE = ("jax", "jaxlib")
 _NUMPY_CODES: dict[Any, int] = {
     np.dtype(name): code for name, code in DTYPES.items() if name != "bfloat16"
@@ -55,29 +50,6 @@ def view(x: Any, *, writable: bool) -> View:
             "and turn the result into a JAX array with jax.numpy.asarray"
         )
     return _of_numpy(_as_numpy(x, writable), writable, x)
-
-
-def is_on_device(x: Any) -> bool:
-    """Whether `x` is in the memory of an accelerator that tensors are staged from."""
-    if isinstance(x, np.ndarray):
-        return False
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(x, torch.Tensor):
-        from sparsewire.device.accelerator import is_on_device as has_accelerator
-
-        return has_accelerator(x)
-    if hasattr(x, "__cuda_array_interface__"):
-        return True
-    return hasattr(x, "__dlpack_device__") and int(x.__dlpack_device__()[0]) in _CUDA
-
-
-def check_staging(x: Any) -> None:
-    """Raise TypeError where torch is missing, which stages what is on a device."""
-    if find_spec("torch") is None:
-        raise TypeError(
-            f"{type(x).__name__} is on a GPU, and torch, which brings it to the host, is not "
-            "installed: install torch, or pass an array in CPU memory"
-        )
 
 
 def check_out(source: View, out: View) -> None:
@@ -195,36 +167,6 @@ def _from_dlpack(x: Any, writable: bool) -> np.ndarray[Any, Any]:
 
 def _unsupported(dtype: str) -> TypeError:
     return TypeError(f"dtype {dtype} is not supported: use one of {', '.join(DTYPES)}")
-
-
-def check_dense(algorithm: str, result: str | None, seed: int) -> None:
-    """Raise TypeError or ValueError for options that dense arrays do not have."""
-    if algorithm not in {"auto", "stream"}:
-        raise ValueError(f"algorithm {algorithm!r} is for sparse vectors: leave it out")
-    if result not in {None, "dense"}:
-        raise ValueError(f"result {result!r} is for sparse vectors: leave it out")
-    check_seed(seed)
-
-
-def check_exact(precision: Precision, seed: int) -> None:
-    """Raise TypeError or ValueError for options that arrays whose bits travel do not have."""
-    if precision is not None:
-        raise ValueError("precision= is for sparse vectors here, or for sums: leave it out")
-    check_seed(seed)
-
-
-def check_seed(seed: object) -> None:
-    """Raise TypeError or ValueError for what is no seed."""
-    check_integer("seed", seed, _SEEDS)
-
-
-def check_integer(name: str, value: object, count: int) -> None:
-    """Raise TypeError or ValueError for what is no integer from 0 to `count` - 1."""
-    # The protocol's own check takes as long as all others together.
-    if type(value) is not int and not isinstance(value, SupportsIndex):
-        raise TypeError(f"{name} must be an integer, not {value!r}")
-    if not 0 <= operator.index(value) < count:
-        raise ValueError(f"{name} must be from 0 to {count - 1}, not {value}")
 
 
 def dense_code(op: str, dtype: int) -> int:

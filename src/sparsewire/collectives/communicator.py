@@ -2,41 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sparsewire._core import Operation
-from sparsewire.collectives import dense as dense_collectives
-from sparsewire.collectives.arguments import (
-    Precision,
-    check_dense,
-    check_exact,
-    check_integer,
-    check_out,
-    check_seed,
-    check_staging,
-    codecs,
-    dense_code,
-    is_on_device,
-    view,
-)
-from sparsewire.collectives.sparse import (
-    Lists,
-    Request,
-    Results,
-    call_arguments,
-    check_request,
-    is_sparse,
-    read,
-)
-from sparsewire.collectives.sparse_sums import SummedLists, brought
+from sparsewire.collectives.arguments import Precision
+from sparsewire.collectives.calls import Calls
+from sparsewire.collectives.request import Request
 from sparsewire.engine import Engine
 from sparsewire.options import LinkFigures, Options
-from sparsewire.work import Work
-
-if TYPE_CHECKING:  # It imports torch.
-    from sparsewire.collectives.staged import StagedCalls
 
 
 class Communicator:
@@ -49,6 +21,8 @@ class Communicator:
         # For glue to frameworks, and no part of what users call.
         self.engine = engine
         self._options = options
+        dedicated = options.world_size > 1 and bool(options.aggregators)
+        self._calls = Calls(engine, options.rank, options.world_size, dedicated)
 
     @property
     def rank(self) -> int:
@@ -63,7 +37,7 @@ class Communicator:
     @property
     def has_aggregators(self) -> bool:
         """Whether ranks are connected with dedicated aggregators, and not with each other."""
-        return self.world_size > 1 and bool(self._options.aggregators)
+        return self._calls.dedicated
 
     @property
     def cuda(self) -> str:
@@ -78,7 +52,7 @@ class Communicator:
     @property
     def link(self) -> LinkFigures:
         """Figures of the link that algorithms are chosen by, in seconds: measured, or given."""
-        return LinkFigures(*self.engine.core.link())
+        return self.engine.link
 
     @property
     def hosts(self) -> int:
@@ -131,15 +105,8 @@ class Communicator:
         range; otherwise PeerLost, Timeout, MismatchError, ProtocolError, or Error after abort or
         close.
         """
-        if is_sparse(x):
-            request = Request("all_reduce", op, 0, algorithm, precision, seed, result, out)
-            return self._sparse(x, request, async_op, timeout)
-        check_dense(algorithm, result, seed)
-        if is_on_device(x):
-            work = self._staged_dense(x, op, out, timeout, precision, seed)
-        else:
-            work = self._dense(x, op, out, timeout, precision, seed, awaited=not async_op)
-        return work if async_op else work.wait()
+        request = Request("all_reduce", x, op, 0, precision, seed, out, algorithm, result)
+        return self._calls.run(request, async_op, timeout)
 
     def all_gather(
         self,
@@ -156,12 +123,8 @@ class Communicator:
         all ranks get as they are. All ranks pass the same dtype and shape. `precision` is for
         sparse ones. Otherwise like `all_reduce`.
         """
-        if not is_sparse(x):
-            check_exact(precision, seed)
-            call = dense_collectives.all_gather(x, self.rank, self.world_size)
-            return self._dense_sum(call, async_op, timeout)
-        request = Request("all_gather", precision=precision, seed=seed)
-        return self._sparse(x, request, async_op, timeout)
+        request = Request("all_gather", x, precision=precision, seed=seed)
+        return self._calls.run(request, async_op, timeout)
 
     def reduce_scatter(
         self,
@@ -180,13 +143,8 @@ class Communicator:
         memory, of whose elements in a row each rank gets a new, flat array; that costs the bytes of
         an all_reduce. Otherwise like `all_reduce`.
         """
-        if not is_sparse(x):
-            check_seed(seed)
-            place = self.rank, self.world_size
-            call = dense_collectives.reduce_scatter(x, op, *place, precision, seed)
-            return self._dense_sum(call, async_op, timeout)
-        request = Request("reduce_scatter", op, precision=precision, seed=seed)
-        return self._sparse(x, request, async_op, timeout)
+        request = Request("reduce_scatter", x, op, 0, precision, seed)
+        return self._calls.run(request, async_op, timeout)
 
     def reduce(
         self,
@@ -204,13 +162,8 @@ class Communicator:
         `x` is sparse, or a dense array in CPU memory, which costs the bytes of an all_reduce.
         Otherwise like `all_reduce`.
         """
-        if not is_sparse(x):
-            check_integer("root", root, self.world_size)
-            check_seed(seed)
-            call = dense_collectives.reduce(x, op, root, self.rank, precision, seed)
-            return self._dense_sum(call, async_op, timeout)
-        request = Request("reduce", op, root, precision=precision, seed=seed)
-        return self._sparse(x, request, async_op, timeout)
+        request = Request("reduce", x, op, root, precision, seed)
+        return self._calls.run(request, async_op, timeout)
 
     def broadcast(
         self,
@@ -229,122 +182,12 @@ class Communicator:
         with the root's bits and returned; until `wait` returns, what it holds is undefined.
         `precision` is for sparse ones. Otherwise like `all_reduce`.
         """
-        if not is_sparse(x):
-            check_integer("root", root, self.world_size)
-            check_exact(precision, seed)
-            call = dense_collectives.broadcast(x, root, self.rank)
-            return self._dense_sum(call, async_op, timeout)
-        request = Request("broadcast", "sum", root, precision=precision, seed=seed)
-        return self._sparse(x, request, async_op, timeout)
-
-    def _dense_sum(self, call: dense_collectives.Sum, async_op: bool, timeout: float | None) -> Any:
-        work = self.engine.submit(
-            call.source.ctypes.data,
-            call.target.ctypes.data,
-            call.count,
-            call.dtype,
-            call.op,
-            timeout,
-            call.codecs,
-            call.seed,
-            result=call.deliver,
-            memory=(call.source, call.target, call.memory),
-            awaited=not async_op,
-            purpose=call.purpose,
-        )
-        return work if async_op else work.wait()
-
-    def _dense(
-        self,
-        x: Any,
-        op: str,
-        out: Any,
-        timeout: float | None,
-        precision: Precision,
-        seed: int,
-        *,
-        awaited: bool,
-    ) -> Work:
-        source = view(x, writable=out is None)
-        output = source
-        if out is not None:
-            output = view(out, writable=True)
-            check_out(source, output)
-        result = x if out is None else out
-        return self.engine.submit(
-            source.pointer,
-            output.pointer,
-            source.size,
-            source.dtype,
-            dense_code(op, source.dtype),
-            timeout,
-            codecs(precision, source.dtype, op),
-            seed,
-            result=lambda: result,
-            memory=(source.owner, output.owner),
-            awaited=awaited,
-        )
-
-    def _staged_dense(
-        self, x: Any, op: str, out: Any, timeout: float | None, precision: Precision, seed: int
-    ) -> Any:
-        def start(on_host: Any, **arguments: Any) -> Work:
-            work: Work = self.all_reduce(
-                on_host, op, None, True, timeout, precision=precision, seed=seed, **arguments
-            )
-            return work
-
-        check_staging(x)
-        # Sparse vectors are quantised by other rules than dense arrays.
-        return self._staged.dense(start, x, out, op, timeout, packs=precision is None)
-
-    def _staged_sparse(self, x: Any, request: Request, timeout: float | None) -> Any:
-        if request.out is not None:
-            raise ValueError(f"out= is not for tensors on {x.device}: leave it out")
-
-        def start(on_host: Any) -> Work:
-            work: Work = self._sparse(on_host, request, True, timeout)
-            return work
-
-        return self._staged.sparse(start, x)
-
-    @cached_property
-    def _staged(self) -> StagedCalls:
-        from sparsewire.collectives.staged import StagedCalls, Stager
-
-        return StagedCalls(
-            lambda staging: Stager(self.all_reduce, self.world_size, self.link.byte_s, staging)
-        )
-
-    def _sparse(self, x: Any, request: Request, async_op: bool, timeout: float | None) -> Any:
-        check_request(request, self.world_size, self.has_aggregators)
-        if is_on_device(x):
-            work = self._staged_sparse(x, request, timeout)
-            return work if async_op else work.wait()
-        given = read(x)
-        place = self.rank, self.world_size
-        runs = "all_reduce" if self.has_aggregators else request.collective
-        brings = brought(request, given, *place) if self.has_aggregators else given
-
-        def deliver_from(operation: Operation) -> Callable[[], Any]:
-            lists: Lists = operation
-            if self.has_aggregators:
-                lists = SummedLists(operation, request, given, *place)
-            return partial(Results(lists, given).of_rank, *place, request)
-
-        work = self.engine.submit_sparse(
-            partial(request.purpose, given.values.dtype),
-            deliver_from,
-            (brings.indices, given.values.owner, request.out),
-            timeout,
-            awaited=not async_op,
-            **call_arguments(request, brings, runs),
-        )
-        return work if async_op else work.wait()
+        request = Request("broadcast", x, "sum", root, precision, seed)
+        return self._calls.run(request, async_op, timeout)
 
     def barrier(self, timeout: float | None = None) -> None:
         """Return once every rank has called it. Raises like `all_reduce`."""
-        self._dense_sum(dense_collectives.barrier(), False, timeout)
+        self._calls.wait_for_all(timeout)
 
     def stats(self) -> dict[str, int]:
         """Counters since the start: operations, bytes and segments sent and received, chunks.

@@ -1,4 +1,4 @@
-"""Collectives of dense arrays beside all_reduce, each made of one sum.
+"""Collectives of dense arrays, each made of one sum.
 
 What one rank alone brings travels as 32-bit words, to which all others add zeros: sums of whole
 numbers keep every bit, and the engine sends no zeros.
@@ -9,69 +9,93 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparsewire._core import COLLECTIVES, DTYPES
-from sparsewire.collectives.arguments import Precision, View, codecs, dense_code, view
+from sparsewire.collectives.arguments import View, check_out, codecs, dense_code, view
+from sparsewire.collectives.request import Request
 from sparsewire.purpose import Purpose
 
 _WORD = np.dtype(np.int32)
-_SUM = "sum"
 
 
-@dataclass(frozen=True)
-class Sum:
-    """One all_reduce of the engine, in the place of another collective.
+class Sum(NamedTuple):
+    """One all_reduce of the engine, for a collective. `deliver` makes the collective's result.
 
-    `source` and `target` may be one; `deliver` makes the result once it is there.
+    `source` and `target` are addresses, and may be one; `memory` keeps what is there alive.
     """
 
-    source: NDArray[Any]
-    target: NDArray[Any]
-    count: int
+    source: int
+    target: int
+    elements: int
     dtype: int
     op: int
-    purpose: Purpose
     deliver: Callable[[], Any]
+    memory: object
     codecs: tuple[int, int] = (0, 0)
     seed: int = 0
-    memory: object = None
+    purpose: Purpose | None = None
 
 
 def barrier() -> Sum:
     """A sum of nothing much, for which each rank waits for all."""
     words = np.zeros(1, _WORD)
-    return _words(words, words, Purpose(COLLECTIVES["barrier"]), lambda: None, None)
+    return _of_words(words, words, Purpose(COLLECTIVES["barrier"]), lambda: None)
 
 
-def broadcast(x: Any, root: int, rank: int) -> Sum:
-    """Write the `x` of rank `root` over the others'."""
+def sum_for(request: Request, rank: int, world_size: int) -> Sum:
+    """What carries out a request of a dense array; raises TypeError and ValueError for others."""
+    return _SUMS[request.collective](request, rank, world_size)
+
+
+def _all_reduce(request: Request, rank: int, world_size: int) -> Sum:
+    x, out, op = request.x, request.out, request.op
+    source = target = view(x, writable=out is None)
+    if out is not None:
+        target = view(out, writable=True)
+        check_out(source, target)
+    result = x if out is None else out
+    return Sum(
+        source.pointer,
+        target.pointer,
+        source.size,
+        source.dtype,
+        dense_code(op, source.dtype),
+        lambda: result,
+        (source.owner, target.owner),
+        codecs(request.precision, source.dtype, op),
+        request.seed,
+    )
+
+
+def _broadcast(request: Request, rank: int, world_size: int) -> Sum:
+    """Write the `x` of the root over the others'."""
+    x, speaks = request.x, rank == request.root
     given = view(x, writable=True)
     memory = _bytes_at(given)
-    purpose = _purpose("broadcast", given, root)
+    purpose = _purpose(request, given)
     is_whole = given.nbytes % _WORD.itemsize == 0 and given.pointer % _WORD.itemsize == 0
     # Zeros of their own, so that nothing is lost where the call is refused.
     source = np.zeros(_words_for(given.nbytes), _WORD)
     if is_whole:
         target = memory.view(_WORD)
-        return _words(target if rank == root else source, target, purpose, lambda: x, given.owner)
-    if rank == root:
+        return _of_words(target if speaks else source, target, purpose, lambda: x, given.owner)
+    if speaks:
         source.view(np.uint8)[: given.nbytes] = memory
 
     def deliver() -> Any:
         memory[:] = source.view(np.uint8)[: given.nbytes]
         return x
 
-    return _words(source, source, purpose, deliver, given.owner)
+    return _of_words(source, source, purpose, deliver, given.owner)
 
 
-def all_gather(x: Any, rank: int, world_size: int) -> Sum:
+def _all_gather(request: Request, rank: int, world_size: int) -> Sum:
     """Give every rank a list of all ranks' arrays."""
-    given = view(x, writable=False)
+    given = view(request.x, writable=False)
     # Each rank's part begins at a word of its own.
     words = np.zeros((world_size, _words_for(given.nbytes)), _WORD)
     parts = words.view(np.uint8)[:, : given.nbytes]
@@ -80,21 +104,19 @@ def all_gather(x: Any, rank: int, world_size: int) -> Sum:
     def deliver() -> list[Any]:
         return [_like(given, part) for part in parts]
 
-    return _words(words, words, _purpose("all_gather", given), deliver, None)
+    return _of_words(words, words, _purpose(request, given), deliver)
 
 
-def reduce(x: Any, op: str, root: int, rank: int, precision: Precision, seed: int) -> Sum:
-    """Give the combination to rank `root`, and None to the others."""
+def _reduce(request: Request, rank: int, world_size: int) -> Sum:
+    """Give the combination to the root, and None to the others."""
 
     def deliver(total: NDArray[Any], given: View) -> Any:
-        return _like(given, total) if rank == root else None
+        return _like(given, total) if rank == request.root else None
 
-    return _combined("reduce", x, op, root, precision, seed, deliver)
+    return _combined(request, deliver)
 
 
-def reduce_scatter(
-    x: Any, op: str, rank: int, world_size: int, precision: Precision, seed: int
-) -> Sum:
+def _reduce_scatter(request: Request, rank: int, world_size: int) -> Sum:
     """Give each rank its part of the combination, flat."""
 
     def deliver(total: NDArray[Any], given: View) -> Any:
@@ -102,48 +124,58 @@ def reduce_scatter(
         size = given.nbytes // max(given.size, 1)
         return _like(given, total[begin * size : end * size], (end - begin,))
 
-    return _combined("reduce_scatter", x, op, 0, precision, seed, deliver)
+    return _combined(request, deliver)
 
 
-def _combined(
-    collective: str,
-    x: Any,
-    op: str,
-    root: int,
-    precision: Precision,
-    seed: int,
-    deliver: Callable[[NDArray[Any], View], Any],
-) -> Sum:
-    given = view(x, writable=False)
+_SUMS: dict[str, Callable[[Request, int, int], Sum]] = {
+    "all_reduce": _all_reduce,
+    "broadcast": _broadcast,
+    "all_gather": _all_gather,
+    "reduce": _reduce,
+    "reduce_scatter": _reduce_scatter,
+}
+
+
+def _combined(request: Request, deliver: Callable[[NDArray[Any], View], Any]) -> Sum:
+    """Add up into memory of its own, of which `deliver` makes the result."""
+    given = view(request.x, writable=False)
     total = np.empty(given.nbytes, np.uint8)
     return Sum(
-        _bytes_at(given),
-        total,
+        given.pointer,
+        total.ctypes.data,
         given.size,
         given.dtype,
-        dense_code(op, given.dtype),
-        _purpose(collective, given, root),
+        dense_code(request.op, given.dtype),
         lambda: deliver(total, given),
-        codecs(precision, given.dtype, op),
-        seed,
-        given.owner,
+        (given.owner, total),
+        codecs(request.precision, given.dtype, request.op),
+        request.seed,
+        _purpose(request, given),
     )
 
 
-def _words(
+def _of_words(
     source: NDArray[np.int32],
     target: NDArray[np.int32],
     purpose: Purpose,
     deliver: Callable[[], Any],
-    memory: object,
+    owner: object = None,
 ) -> Sum:
-    code = DTYPES["int32"]
-    op = dense_code(_SUM, code)
-    return Sum(source, target, source.size, code, op, purpose, deliver, memory=memory)
+    dtype = DTYPES["int32"]
+    return Sum(
+        source.ctypes.data,
+        target.ctypes.data,
+        source.size,
+        dtype,
+        dense_code("sum", dtype),
+        deliver,
+        (source, target, owner),
+        purpose=purpose,
+    )
 
 
-def _purpose(collective: str, given: View, root: int = 0) -> Purpose:
-    return Purpose(COLLECTIVES[collective], root, given.dtype, given.size)
+def _purpose(request: Request, given: View) -> Purpose:
+    return Purpose(COLLECTIVES[request.collective], request.root, given.dtype, given.size)
 
 
 def _words_for(nbytes: int) -> int:

@@ -13,72 +13,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsewire._core import ALGORITHMS, COLLECTIVES, FORMS, ROW_MAX, ROW_MIN
+from sparsewire._core import ALGORITHMS, COLLECTIVES, ROW_MAX, ROW_MIN
 from sparsewire.collectives.arguments import (
-    Precision,
     View,
     check_apart,
-    check_integer,
-    check_seed,
     codecs,
     dtype_name,
     sparse_code,
     view,
 )
-from sparsewire.purpose import Purpose
+from sparsewire.collectives.request import Request
 from sparsewire.sparse_vector import SparseVector
-
-_RESULTS = ("sparse", "dense")
-_OWNER_ALGORITHMS = {"auto", "stream", "ssar_split_allgather", "dsar_split_allgather"}
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a caller of a sparse collective asks for; `out` is a dense array to write to, and the
-    result is sparse where nothing else is said."""
-
-    collective: str
-    op: str = "sum"
-    root: int = 0
-    algorithm: str = "auto"
-    precision: Precision = None
-    seed: int = 0
-    result: str | None = None
-    out: Any = None
-
-    @property
-    def is_dense(self) -> bool:
-        """Whether the result is a dense array."""
-        return self.out is not None or self.result == "dense"
-
-    def purpose(self, dtype: int, site: int) -> Purpose:
-        """What ranks compare; `dtype` is the code of the values', `site` that of the call, or 0."""
-        form = FORMS["dense" if self.is_dense else "sparse"]
-        return Purpose(COLLECTIVES[self.collective], self.root, dtype, form=form, site=site)
-
-
-def check_request(request: Request, world_size: int, dedicated: bool) -> None:
-    """Raise TypeError or ValueError for what no rank can do."""
-    if request.out is not None and request.result == "sparse":
-        raise ValueError('out= is a dense array, but result="sparse": leave one of them out')
-    if request.result not in (None, *_RESULTS):
-        raise ValueError(f"result {request.result!r} is not known: use {' or '.join(_RESULTS)}")
-    if request.algorithm not in ALGORITHMS:
-        raise ValueError(
-            f"algorithm {request.algorithm!r} is not known: use one of {', '.join(ALGORITHMS)}"
-        )
-    check_integer("root", request.root, world_size)
-    check_seed(request.seed)
-    if dedicated:
-        _check_dedicated(request)
-
-
-def _check_dedicated(request: Request) -> None:
-    if request.algorithm not in _OWNER_ALGORITHMS:
-        raise ValueError(
-            f"algorithm {request.algorithm!r} needs connections between the workers, and with "
-            f"dedicated aggregators there are none: use {', '.join(sorted(_OWNER_ALGORITHMS))}"
-        )
 
 
 @dataclass(frozen=True)
@@ -103,14 +48,6 @@ class SparseInput:
     def positions(self) -> int:
         """The length in the engine's positions."""
         return self.length * self.pieces
-
-
-def is_sparse(x: object) -> bool:
-    """Whether `x` is a SparseVector or a torch sparse_coo tensor."""
-    if isinstance(x, SparseVector):
-        return True
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(x, torch.Tensor) and x.layout is torch.sparse_coo
 
 
 def read(x: Any) -> SparseInput:

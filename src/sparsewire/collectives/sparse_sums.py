@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsewire._core import DTYPES, Operation
-from sparsewire.collectives.sparse import Request, SparseInput, part_of
+from sparsewire.collectives.request import Request
+from sparsewire.collectives.sparse import SparseInput, part_of
 from sparsewire.sparse_vector import ELEMENTS_MAX
 
 _AS_INTEGERS = {DTYPES["float32"]: DTYPES["int32"], DTYPES["float64"]: DTYPES["int64"]}

@@ -16,6 +16,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from sparsewire.collectives.arguments import check_gradient, dense_code, torch_code
+from sparsewire.collectives.request import Request
 from sparsewire.device.accelerator import ACCELERATORS, Event
 from sparsewire.device.choice import SMALLEST, Chooser, Kind, Turn, deciding
 from sparsewire.device.path_cost import Path, Speeds
@@ -148,56 +149,62 @@ class StagedWork:
 class StagedCalls:
     """A communicator's calls with tensors of devices. All ranks make the same."""
 
-    def __init__(self, make_stager: Callable[[Staging], Stager]) -> None:
+    def __init__(
+        self, start: Callable[..., Work], make_stager: Callable[[Staging], Stager]
+    ) -> None:
+        """`start` starts a request, with a timeout, whose input is on the host."""
+        self._start = start
         self._make_stager = make_stager
         self._stagings = Stagings()
         self._stager: Stager | None = None
 
-    def dense(
-        self,
-        start: Callable[..., Work],
-        x: Any,
-        out: Any,
-        op: str,
-        timeout: float | None,
-        *,
-        packs: bool,
-    ) -> StagedWork:
-        """An all_reduce that `start`s with what is on the host; the result goes to `x` or `out`.
+    def dense(self, request: Request, timeout: float | None) -> StagedWork:
+        """An all_reduce of a dense tensor; the result goes to `x` or `out`.
 
         Raises TypeError and ValueError for what the engine has no use for, and Error while a graph
         is captured.
         """
+        x, out = request.x, request.out
         tensor = tensor_of(x)
         refuse_capture(tensor.device)
-        dense_code(op, torch_code(tensor.dtype))
+        dense_code(request.op, torch_code(tensor.dtype))
         target = tensor if out is None else _copied(tensor, tensor_of(out))
         staging = self._stagings.of(target.device)
         if self._stager is None:
             self._stager = self._make_stager(staging)
-        turn = self._stager.take_turn(target, op) if packs else None
+        # Sparse vectors are quantised by other rules than dense arrays.
+        packs = request.precision is None
+        turn = self._stager.take_turn(target, request.op) if packs else None
         with self._watching(), deciding(turn):
             called(staging, target).synchronize()
             transfer = self._stager.kind(staging, target, turn, timeout)(staging, target)
         result = x if out is None else out
-        return self._begun(start, transfer, lambda: result)
+        return self._begun(request._replace(out=None), timeout, transfer, lambda: result)
 
-    def sparse(self, start: Callable[..., Work], x: torch.Tensor) -> StagedWork:
+    def sparse(self, request: Request, timeout: float | None) -> StagedWork:
         """Any collective of a sparse_coo tensor."""
+        x = request.x
         refuse_capture(x.device)
         staging = self._stagings.of(x.device)
         called(staging, x).synchronize()
         transfer = SparseTransfer(staging, x)
-        return self._begun(start, transfer, lambda: transfer.result)
+        return self._begun(request, timeout, transfer, lambda: transfer.result)
 
     def _watching(self) -> AbstractContextManager[None]:
         return nullcontext() if self._stager is None else self._stager.watching()
 
     def _begun(
-        self, start: Callable[..., Work], transfer: Transfer, result: Callable[[], Any]
+        self,
+        request: Request,
+        timeout: float | None,
+        transfer: Transfer,
+        result: Callable[[], Any],
     ) -> StagedWork:
         try:
-            work = start(transfer.send(), **transfer.arguments)
+            on_host = transfer.send()
+            brought = request._replace(x=on_host, **transfer.arguments)
+            is_sparse = on_host.layout is torch.sparse_coo
+            work = self._start(brought, timeout, is_sparse=is_sparse)
         except BaseException:
             transfer.drop()
             raise
