@@ -258,7 +258,12 @@ def test_sparse_tensors_are_measured_beside_sparse_vectors(tmp_path: Path) -> No
 @pytest.mark.skipif(WHY_NOT is not None, reason=f"{WHY_NOT}")
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize(
-    "extra", ["--aggregators 2", "--against gloo", "--input sparse --through torch"]
+    "extra",
+    [
+        "--aggregators 2",
+        "--against gloo",
+        pytest.param("--input sparse --through torch", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_several_ranks_a_host_are_checked_in_the_order_that_the_engine_adds(extra: str) -> None:
     """Host by host, or rank by rank where aggregators add: the worker checks the bits."""

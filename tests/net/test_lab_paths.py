@@ -87,6 +87,7 @@ def lab_of(transport: str, **more: Any) -> Lab:
 
 
 @lab_test
+@pytest.mark.matrix
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("directions", [("out",), ("in",), ("out", "in")], ids="-".join)
 @pytest.mark.parametrize("transport", ["udp", "xdp"])
@@ -119,6 +120,7 @@ def flows_of(lab: Lab, place: int) -> list[int]:
 
 
 @lab_test
+@pytest.mark.matrix
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("direction", ["out", "in"])
 @pytest.mark.parametrize("transport", ["udp", "xdp"])

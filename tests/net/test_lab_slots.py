@@ -59,6 +59,7 @@ def check(transport: str, arithmetic: str, loss: float, elements: int) -> None:
 
 
 @lab_test
+@pytest.mark.matrix
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("transport", "arithmetic"), ENGINES)
 @pytest.mark.parametrize("loss", [0.01, 0.05])
@@ -91,6 +92,7 @@ def check_racks(transport: str, racks: int, **links: Any) -> int:
 
 
 @lab_test
+@pytest.mark.matrix
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("transport", ["udp", "xdp"])
 @pytest.mark.parametrize(("ipv6", "loss"), [(False, None), (False, 0.05), (True, 0.01)])
@@ -103,7 +105,7 @@ def test_sums_of_racks_are_exact(transport: str, ipv6: bool, loss: float | None)
 
 @lab_test
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("transport", ["udp", "xdp"])
+@pytest.mark.parametrize("transport", [pytest.param("udp", marks=pytest.mark.exhaustive), "xdp"])
 def test_sums_of_racks_by_several_flows_are_exact(
     transport: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +117,7 @@ def test_sums_of_racks_by_several_flows_are_exact(
 
 @lab_test
 @needs_clang
+@pytest.mark.matrix
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("loss", [None, 0.05])
 @pytest.mark.parametrize("racks", [1, 2])

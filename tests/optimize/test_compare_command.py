@@ -357,6 +357,7 @@ def test_choice_and_workers_under_a_launcher_are_refused(monkeypatch: pytest.Mon
     assert "leave out --workers" in outcome.output
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(180)
 def test_under_torchrun_real_ranks_compare_and_count(tmp_path: Path) -> None:
     pytest.importorskip("torch")

@@ -27,7 +27,10 @@ def run(*command: str, **environment: str) -> str:
     ).stdout
 
 
-@pytest.mark.parametrize("script", ["ddp.py", "sparse_embedding_ddp.py"])
+@pytest.mark.parametrize(
+    "script",
+    ["ddp.py", pytest.param("sparse_embedding_ddp.py", marks=pytest.mark.exhaustive)],
+)
 def test_ddp(script: str) -> None:
     output = run("torchrun", "--standalone", "--nproc-per-node", "2", str(EXAMPLES / script))
     assert "step 20: loss" in output

@@ -20,13 +20,11 @@ FIGURES = {
     "checks": {"check"},
     "overlap": {"backend", "step_s", "copies_beside_backward", "couriers_of_a_core"},
 }
-PARTS = [
-    pytest.param(part, marks=[pytest.mark.exhaustive] * (part != "failures")) for part in FIGURES
-]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(280)
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", FIGURES)
 def test_dry_run(tmp_path: Path, part: str) -> None:
     command = [sys.executable, ROOT / ".ci" / "gpu-day", "--device", "cpu", "--installed"]
     done = subprocess.run(

@@ -111,6 +111,7 @@ def test_sparse_gradients_of_tables(tmp_path: Path) -> None:
         assert losses == pytest.approx(first, rel=1e-6)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(180)
 def test_trainings_tell_the_losses_of_what_compresses(tmp_path: Path) -> None:
     outcome = workload(
@@ -131,6 +132,7 @@ def test_trainings_tell_the_losses_of_what_compresses(tmp_path: Path) -> None:
         assert ratio == pytest.approx(own / first)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(180)
 def test_ranks_find_dedicated_aggregators(tmp_path: Path) -> None:
     sent = {}
