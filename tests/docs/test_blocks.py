@@ -60,7 +60,6 @@ def test_python_runs(page: Path, tmp_path: Path, free_port: int) -> None:
     run_page(page, tmp_path, free_port)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("page", pages_with(commands))
 def test_commands_run(page: Path, tmp_path: Path) -> None:
     for name, code in files(page.read_text()).items():

@@ -44,7 +44,7 @@ class Calls:
     def _start(self, request: Request, form: Form, timeout: float | None, awaited: bool) -> Any:
         if form is Form.DEVICE_SPARSE:
             return self._staged.sparse(request, timeout)
-        if form is Form.DEVICE_DENSE and request.collective == "all_reduce":
+        if request.stages_dense(form):
             return self._staged.dense(request, timeout)
         return self._start_on_host(request, timeout, awaited, is_sparse=form is Form.SPARSE)
 

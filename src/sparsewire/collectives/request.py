@@ -70,8 +70,12 @@ class Request(NamedTuple):
             self._check_dense()
         if form is Form.DEVICE_SPARSE and self.out is not None:
             raise ValueError(f"out= is not for tensors on {self.x.device}: leave it out")
-        if form is Form.DEVICE_DENSE:
+        if self.stages_dense(form):
             _check_staging(self.x)
+
+    def stages_dense(self, form: Form) -> bool:
+        """Whether a dense input is brought to the host: no collective but all_reduce does that."""
+        return form is Form.DEVICE_DENSE and self.collective == "all_reduce"
 
     def _check_dense(self) -> None:
         if self.algorithm not in ("auto", "stream"):
