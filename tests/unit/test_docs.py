@@ -11,7 +11,8 @@ from sparsewire.tools.cli.main import app
 from sparsewire.tools.optimize.compare.registry import METHODS
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")]
+WIDTH = 120
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\((?!\w+://|mailto:)([^)\s]*)\)")
@@ -69,6 +70,17 @@ def command_of(words: list[str]) -> tuple[Any, list[str]]:
         command, words = command.commands[words[0]], words[1:]
     end = words.index("--") if "--" in words else len(words)
     return command, words[:end]
+
+
+def wide_lines(page: Path) -> list[str]:
+    """Lines of prose that are too wide. Tables and code are not prose; a figure keeps its source."""
+    prose = re.sub(r"<!--.*?-->", "", FENCED.sub("", page.read_text()), flags=re.DOTALL)
+    lines = (line for line in prose.splitlines() if not line.startswith(("|", "<", "    ")))
+    return [f"{page.name}: {line}" for line in lines if len(line) > WIDTH]
+
+
+def test_prose_wraps() -> None:
+    assert not [line for page in [*PAGES, ROOT / "bpf/README.md"] for line in wide_lines(page)]
 
 
 def test_links_lead_somewhere() -> None:
