@@ -73,7 +73,7 @@ def command_of(words: list[str]) -> tuple[Any, list[str]]:
 
 
 def wide_lines(page: Path) -> list[str]:
-    """Lines of prose that are too wide. Tables and code are not prose; a figure keeps its source."""
+    """Lines of prose that are too wide. Tables and code are not prose."""
     prose = re.sub(r"<!--.*?-->", "", FENCED.sub("", page.read_text()), flags=re.DOTALL)
     lines = (line for line in prose.splitlines() if not line.startswith(("|", "<", "    ")))
     return [f"{page.name}: {line}" for line in lines if len(line) > WIDTH]
