@@ -13,7 +13,7 @@ static __always_inline void keep_result(struct version* own, const struct datagr
   own->reach = ~in->next;
   own->exponent = in->exponent;
   if (in->worker == rack && own->urged) own->last = own->urged - 1;
-  own->waits = 0;
+  own->phase = COMPLETE;
 }
 
 // A recall says that the rack's contribution to the round behind it has not come, although another
@@ -21,8 +21,8 @@ static __always_inline void keep_result(struct version* own, const struct datagr
 static __always_inline enum fate judge_recall(const struct version* own, const struct version* next,
                                               const struct datagram* in) {
   if (next->turn == turn_of(in->round + 1)) {
-    if (next->waits) return URGED;
-    return next->missing ? RECALLED : STALE;
+    if (next->phase == ABOVE) return URGED;
+    return next->phase == OPEN ? RECALLED : STALE;
   }
   const bool is_last =
       own->turn == turn_of(in->round) && next->turn == turn_of(in->round - 1) && has_ended(own);
@@ -31,7 +31,7 @@ static __always_inline enum fate judge_recall(const struct version* own, const s
 
 static __always_inline enum fate judge_parent(const struct version* own, const struct version* next,
                                               const struct datagram* in) {
-  const bool is_awaited = own->turn == turn_of(in->round) && own->waits;
+  const bool is_awaited = own->turn == turn_of(in->round) && own->phase == ABOVE;
   if (is_awaited) return own->block == in->block ? COMPLETED : REJECTED;
   return in->kind == RECALL ? judge_recall(own, next, in) : STALE;
 }

@@ -9,16 +9,25 @@
 
 enum { MAX_SLOTS = 128 };
 
+// Of a version's round. Memory of zeros has none: IDLE. The first contribution opens a round, the
+// last completes it; in a rack it hands the sums to the parent, whose result completes the round.
+enum phase {
+  IDLE,      // -> OPEN
+  OPEN,      // -> COMPLETE, or ABOVE in a rack
+  ABOVE,     // -> COMPLETE
+  COMPLETE,  // -> OPEN, with the next round
+};
+
 struct version {
   __u64 turn;     // how many rounds have begun here, modulo 2^63
   __u32 missing;  // bit w: the contribution of worker w has not come
   __u32 reach;    // complement of the least next block, so that 0 is "none"
-  __u16 block;    // 0: no round has begun
+  __u16 block;
   __u8 exponent;  // the largest of those who announced the least next block
   __u8 present;
   __u16 last;  // whose contribution was the last
   __u16 told;  // copies of the result that have been addressed
-  __u8 waits;  // The sums are with the parent, and what comes of them is not known.
+  __u8 phase;
   __u8 urged;  // 1 + who had them sent there again, by repeating what is its own
   __u16 zeros[3];
   __u32 sums[MAX_BLOCK];
@@ -61,6 +70,7 @@ static __always_inline __u64 turn_of(__u64 round) { return ((round >> 1) + 1) & 
 
 static __always_inline void begin(struct version* own, const struct datagram* in, __u32 all) {
   own->turn = turn_of(in->round);
+  own->phase = OPEN;
   own->missing = all;
   own->reach = 0;
   own->block = in->block;
@@ -93,16 +103,17 @@ static __always_inline void take_values(struct version* own, const struct datagr
   }
 }
 
-// Of a round that has its result, or none to wait for, as nothing has begun.
+// Nothing of a round is to come that has its result, or that has not begun.
 static __always_inline bool has_ended(const struct version* version) {
-  return !version->missing && !version->waits;
+  return version->phase == IDLE || version->phase == COMPLETE;
 }
 
 static __always_inline enum fate judge(const struct version* own, const struct version* other,
                                        const struct datagram* in, __u32 bit) {
   if (own->turn == turn_of(in->round)) {
-    if (own->waits) return URGED;
-    if (!own->missing) return own->block ? RESENT : STALE;
+    if (own->phase == IDLE) return STALE;
+    if (own->phase == ABOVE) return URGED;
+    if (own->phase == COMPLETE) return RESENT;
     if (!(own->missing & bit)) return RECALLED;
     return own->block == in->block ? TAKEN : REJECTED;
   }
@@ -129,7 +140,7 @@ static __always_inline struct verdict take(struct slot* slot, const struct datag
     take_values(own, in, end, steps);
     own->missing &= ~bit;
     own->last = in->worker;
-    own->waits = has_parent && !own->missing;
+    own->phase = own->missing ? OPEN : has_parent ? ABOVE : COMPLETE;
     fate = own->missing ? TAKEN : has_parent ? PASSED : COMPLETED;
   }
   if (fate == URGED) own->urged = in->worker + 1;

@@ -21,6 +21,7 @@ from sparsewire.meeting.aggregators.aggregator import AggregatorServer
 from sparsewire.options import Address
 
 LOOPBACK = Address("127.0.0.1", 0)
+SETTLES_S = 20
 
 _context = multiprocessing.get_context("forkserver")
 # Ranks start much faster when they need not import these again.
@@ -106,6 +107,15 @@ class _Job:
             process.join()
         for pipe in self._pipes:
             pipe.close()
+
+
+def until(tells: Callable[[], Any]) -> Any:
+    """What it tells once that is true."""
+    deadline = time.monotonic() + SETTLES_S
+    while not (told := tells()):
+        assert time.monotonic() < deadline, f"this never came true: {tells}"
+        time.sleep(0.02)
+    return told
 
 
 def _be_rank(

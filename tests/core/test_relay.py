@@ -9,12 +9,13 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
+from support import until
 
 from sparsewire.meeting.aggregators.aggregator import WorkerGuard
 from sparsewire.meeting.aggregators.relay import Relay
@@ -36,13 +37,6 @@ def most_of(setting: str) -> int:
 def more_than_is_kept() -> int:
     """More bytes than the kernel keeps for a relay, its own buffers and both outer ends."""
     return most_of("tcp_rmem") + most_of("tcp_wmem") + 8 * OUTER_BUFFER
-
-
-def wait_until(happens: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not happens():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def worker_hello() -> Hello:
@@ -78,7 +72,7 @@ def relayed() -> Iterator[tuple[Relay, socket.socket, socket.socket]]:
     guard = WorkerGuard(b"", 1, 8)
     with arriving(guard, may_register=True) as (relay, parent, ours):
         arrived: list[tuple[socket.socket, Hello]] = []
-        wait_until(lambda: arrived.extend(parent.poll(0.1)) or bool(arrived))
+        until(lambda: arrived.extend(parent.poll(0.1)) or bool(arrived))
         far, hello = arrived[0]
         assert (hello.job, hello.rank, hello.lane) == SEAT
         assert guard.jobs[SEAT[0]].key == KEY
@@ -100,8 +94,8 @@ def test_a_parent_with_another_secret_is_told_apart_at_both_ends(
             texts = [one.getMessage() for one in caplog.records]
             return any(text.startswith(who) and what in text for text in texts)
 
-        wait_until(lambda: is_logged("is not let in by the parent"))
-        wait_until(lambda: is_logged("has another SPARSEWIRE_SECRET"))
+        until(lambda: is_logged("is not let in by the parent"))
+        until(lambda: is_logged("has another SPARSEWIRE_SECRET"))
 
 
 def send_what_fits(source: socket.socket, data: bytes) -> int:
@@ -153,7 +147,7 @@ def test_half_that_is_closed_leaves_the_other() -> None:
         assert relay.serves(SEAT)
         far.close()
         assert near.recv(100) == b""
-        wait_until(lambda: not relay.serves(SEAT))
+        until(lambda: not relay.serves(SEAT))
 
 
 def reset(end: socket.socket) -> None:
@@ -173,7 +167,7 @@ def test_reset_of_one_end_is_the_end_of_the_other(is_upward: bool) -> None:
     with relayed() as (relay, near, far):
         reset(near if is_upward else far)
         assert hears_the_end(far if is_upward else near)
-        wait_until(lambda: not relay.serves(SEAT))
+        until(lambda: not relay.serves(SEAT))
 
 
 def test_worker_is_let_go_where_nobody_listens() -> None:
@@ -185,7 +179,7 @@ def test_worker_is_let_go_where_nobody_listens() -> None:
             ours.settimeout(20)
             relay.add(theirs, worker_hello(), KEY)
             assert hears_the_end(ours)
-            wait_until(lambda: not relay.serves(SEAT))
+            until(lambda: not relay.serves(SEAT))
             assert not relay.reaches_parent
 
 
@@ -199,7 +193,7 @@ def test_parent_that_answers_no_call_is_no_parent_until_it_does() -> None:
             assert not relay.reaches_parent
             for _ in callers[:2]:
                 parent.accept()[0].close()
-            wait_until(lambda: relay.reaches_parent)
+            until(lambda: relay.reaches_parent)
         for caller in callers:
             caller.close()
 
@@ -208,8 +202,8 @@ def test_parent_is_reached_again_once_it_listens() -> None:
     with closing(Listener(partial(receive, WorkerGuard(b"", 1, 8)), bind("127.0.0.1", 0))) as one:
         address = one.address
         with closing(Relay(address, may_register=True)) as relay:
-            wait_until(lambda: relay.reaches_parent)
+            until(lambda: relay.reaches_parent)
             one.close()
-            wait_until(lambda: not relay.reaches_parent)
+            until(lambda: not relay.reaches_parent)
             with bind(*address):
-                wait_until(lambda: relay.reaches_parent)
+                until(lambda: relay.reaches_parent)

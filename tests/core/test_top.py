@@ -29,7 +29,7 @@ from meeting import meet, tell, wait_for
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.screen import Screen
-from support import run_ranks, serving
+from support import SETTLES_S, run_ranks, serving, until
 
 import sparsewire
 from sparsewire.errors import ProtocolError
@@ -54,16 +54,6 @@ COMMAND = [sys.executable, "-m", "sparsewire", "top"]
 TAKE_TERMINAL = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)"
 RUN = "from sparsewire.tools.cli.main import app; app()"
 AT_A_TERMINAL = [sys.executable, "-c", f"{TAKE_TERMINAL}; {RUN}", "top"]
-SETTLES_S = 20
-
-
-def until(tells: Any) -> Any:
-    """What it tells once that is true."""
-    deadline = time.monotonic() + SETTLES_S
-    while not (told := tells()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return told
 
 
 # --- status ---

@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from support import until
 
 from sparsewire.tools.cli.lab import lab as lab_command
 from sparsewire.tools.lab import Lab, LabError, available, parse_link, reaper
@@ -98,13 +98,6 @@ def own_interfaces() -> set[str]:
 def namespace_of(process: int) -> reaper.NamespaceId:
     status = os.stat(f"/proc/{process}/ns/net")
     return status.st_dev, status.st_ino
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 20
-    while not (done := condition()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return done
 
 
 def invoke(*arguments: str) -> Result:
@@ -231,7 +224,7 @@ def test_signals_to_the_lab_end_every_host(number: int, tmp_path: Path) -> None:
         lab.send_signal(number)
         expected = -number if number == signal.SIGKILL else 128 + number
         assert lab.wait(timeout=20) == expected
-    assert eventually(lambda: not reaper.members(inside))
+    assert until(lambda: not reaper.members(inside))
 
 
 @lab_test

@@ -15,14 +15,14 @@ FAULTS = {
     "a round may be left": ("slot.h", "&& has_ended(other) ? BEGINS", "? BEGINS"),
 }
 FAULTS_OF_RACKS = {
-    "sums are not sent up again": ("slot.h", "if (own->waits) return URGED;", ""),
-    "the root recalls in vain": ("parent.h", "if (next->waits) return URGED;", ""),
-    "results are taken twice": ("parent.h", "own->waits = 0;", ""),
+    "sums are not sent up again": ("slot.h", "if (own->phase == ABOVE) return URGED;", ""),
+    "the root recalls in vain": ("parent.h", "if (next->phase == ABOVE) return URGED;", ""),
+    "results are taken twice": ("parent.h", "own->phase = COMPLETE;", ""),
     "the last is who it was not": ("parent.h", "in->worker == rack && own->urged", "own->urged"),
     "a rack's sums are its result": (
         "slot.h",
-        "own->waits = has_parent &&",
-        "own->waits = 0 &&",
+        ": has_parent ? ABOVE : COMPLETE;",
+        ": COMPLETE;",
     ),
 }
 

@@ -7,7 +7,7 @@ import errno
 import math
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ import pytest
 import slot_wire
 from pyroute2 import IPRoute
 from slot_wire import HELLO, Slotted, way_keys
+from support import until
 from xdp_kernel import NEAR, connect, needs_kernel
 from xdp_rack import bound
 
@@ -115,18 +116,11 @@ def received(by: socket.socket) -> bytes:
     return by.recv(1 << 16)
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert holds()
-
-
 def test_contributions_that_pass_by_the_programs(caplog: pytest.LogCaptureFixture) -> None:
     with beside() as at:
         for job in (6, 5, 5):
             at.worker.send(Slotted(job, 0, 0, 0).encoded())
-        wait_until(lambda: "pass by" in caplog.text)
+        until(lambda: "pass by" in caplog.text)
     assert caplog.text.count(f"contributions pass by {NEAR}") == 1
     assert "job 0000000000000005" in caplog.text
 
@@ -167,7 +161,7 @@ def test_a_hello_longer_than_any_datagram_is_rejected() -> None:
     assert len(words) > DATAGRAM_MAX
     with beside() as at:
         at.worker.send(words)
-        wait_until(lambda: at.rejected == 1)
+        until(lambda: at.rejected == 1)
         at.greet(2, FLAT)
         assert at.noted() == 2
 
@@ -177,10 +171,10 @@ def test_flows_are_those_of_the_first_greeting(in_rack: bool) -> None:
     party = IN_RACK if in_rack else FLAT
     with beside(in_rack=in_rack) as at:
         at.greet(1, party)
-        wait_until(lambda: JOB in at.plane.slots())
+        until(lambda: JOB in at.plane.slots())
         for number, flows in enumerate((1, 3, 8), 1):
             at.greet(1 + number, (*party[:5], flows))
-            wait_until(lambda expected=number: at.rejected == expected)
+            until(lambda expected=number: at.rejected == expected)
 
 
 def test_each_flow_is_noted_by_itself() -> None:
@@ -195,7 +189,7 @@ def test_a_hello_that_asks_for_more_than_a_block_is_rejected() -> None:
         at.greet(1, IN_RACK)
         first = at.asked_for(SIZE)
         at.greet(2, IN_RACK, 112, block=65535)
-        wait_until(lambda: at.rejected == 1)
+        until(lambda: at.rejected == 1)
         at.greet(3, IN_RACK)
         assert at.asked_for(SIZE) > first
 
@@ -224,9 +218,9 @@ def test_a_rack_whose_root_answers_no_more_answers_no_workers(
         at.greet(1, IN_RACK)
         for _ in range(8):
             at.welcome()
-        wait_until(lambda: len(forgotten) >= 2)
+        until(lambda: len(forgotten) >= 2)
         assert set(forgotten) == {JOB}
-        wait_until(at.is_answered)
+        until(at.is_answered)
     assert caplog.text.count("answers no datagrams") == 1
 
 
@@ -242,7 +236,7 @@ def test_a_rack_whose_root_cannot_be_reached_goes_on(monkeypatch: pytest.MonkeyP
         at.asked_for(SIZE)
         with monkeypatch.context() as broken:
             broken.setattr(at.plane, "_greet_parent", fail)
-            wait_until(lambda: len(tries) == 2)
+            until(lambda: len(tries) == 2)
         assert at.asked_for(112) > 0
 
 
@@ -258,7 +252,7 @@ def test_greetings_that_fail_are_counted_and_told_once(
             broken.setattr(at.plane._plane, "bind_worker", fail)
             for number in (1, 2):
                 at.greet(number, FLAT)
-            wait_until(lambda: at.rejected == 2)
+            until(lambda: at.rejected == 2)
         at.greet(3, FLAT)
         assert at.noted() == 3
     assert caplog.text.count(f"rank 0 is not taken: {error}") == 1

@@ -158,12 +158,20 @@ class RackPlay(Play):
         )
 
 
+def phase_of(ours: Round) -> int:
+    """As enum phase of bpf/slot.h has it."""
+    idle, is_open, above, complete = range(4)
+    if not ours.block:
+        return idle
+    return above if ours.waits else complete if ours.has_ended else is_open
+
+
 def check_round(ours: Round, its: Version, workers: int) -> None:
     missing = set(range(workers)) - ours.contributions.keys() if ours.block else set()
     assert its.turn == ((ours.number >> 1) + 1) % (1 << 63)
     assert its.missing == sum(1 << worker for worker in missing)
     assert ~its.reach & 0xFFFFFFFF == ours.next
     assert its.exponent == ours.exponent
-    assert (its.waits, its.urged - 1) == (ours.waits, ours.urged)
+    assert (its.phase, its.urged - 1) == (phase_of(ours), ours.urged)
     assert bool(its.present) == bool(ours.sums)
     assert [value & 0xFFFFFFFF for value in ours.sums] == list(its.sums)[: len(ours.sums)]

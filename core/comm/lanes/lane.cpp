@@ -234,7 +234,7 @@ std::optional<std::chrono::milliseconds> Lane::patience(Clock::time_point now) {
   bool is_leaving = false;
   for (LaneGroup* const group : busy_) {
     if (group->has_work(now)) return std::chrono::milliseconds{0};
-    is_leaving |= group->is_leaving();
+    is_leaving |= group->life() == GroupLife::leaving;
     deadline = std::min(deadline, group->next_due());
   }
   if (is_leaving) return kDrainInterval;
@@ -297,7 +297,7 @@ void Lane::forget_finished() {
   for (auto at = busy_.begin(); at != busy_.end();) {
     const auto current = at++;
     LaneGroup& group = **current;
-    if (!group.is_finished()) continue;
+    if (group.life() != GroupLife::finished) continue;
     group.idle_entry().splice(group.idle_entry().end(), busy_, current);
     bury(group);
   }

@@ -26,7 +26,7 @@ void LaneGroup::post(Call&& call, ProgressThread::Wake when) {
   lane_.post(
       [self = shared_from_this(), call = std::forward<Call>(call)] {
         self->lane_.welcome();
-        if (self->has_ended_) return;
+        if (self->life_ == GroupLife::ended) return;
         self->lane_.make_busy(*self);
         self->contain(call);
       },
@@ -239,7 +239,7 @@ void LaneGroup::on_silence(const PeerChannel& channel, const proto::Pulse::News&
 }
 
 bool LaneGroup::may_go(const PeerChannel& channel) const {
-  return leaving_ || has_left_[peers_.owner_of(channel)];
+  return life_ != GroupLife::working || has_left_[peers_.owner_of(channel)];
 }
 
 // A peer that has said goodbye may close; any other that goes, or that talks nonsense, ends all.
@@ -297,6 +297,7 @@ void LaneGroup::lose_peers() noexcept {
 }
 
 void LaneGroup::begin_leaving(const Leave& order, Clock::time_point now) {
+  move(GroupStep::leave);
   leaving_ = {.linger = order.linger, .until = now + order.linger};
   if (is_broken()) return;
   prepare_farewell({{.kind = wire::FrameKind::goodbye,
@@ -327,19 +328,19 @@ void LaneGroup::tell(PeerChannel& channel) noexcept {
 
 // As long as bytes move, somebody still reads them.
 void LaneGroup::finish_leaving(Clock::time_point now) {
-  if (!leaving_) return;
+  if (life_ != GroupLife::leaving) return;
   // What was posted before the order may have come behind this turn's calls.
-  if (!std::exchange(leaving_->has_all_calls, true)) return lane_.wake();
-  std::size_t left = leaving_->undelivered;  // where there is no memory to find out
+  if (!std::exchange(leaving_.has_all_calls, true)) return lane_.wake();
+  std::size_t left = leaving_.undelivered;  // where there is no memory to find out
   (void)guarded([&]() -> Status {
     left = undelivered();
     return {};
   });
-  if (left < leaving_->undelivered) {
-    leaving_->undelivered = left;
-    leaving_->until = now + leaving_->linger;
+  if (left < leaving_.undelivered) {
+    leaving_.undelivered = left;
+    leaving_.until = now + leaving_.linger;
   }
-  is_finished_ = left == 0 || now >= leaving_->until;
+  if (left == 0 || now >= leaving_.until) move(GroupStep::finish);
 }
 
 // Of the group's frames, whatever others send behind them.
@@ -350,14 +351,18 @@ std::size_t LaneGroup::undelivered() {
     if (!has(*channel) || connection.is_closed()) continue;
     const std::size_t queued = connection.queued_bytes(number());
     if (queued != 0) {
-      leaving_->sent_by.erase(channel->peer);
+      leaving_.sent_by.erase(channel->peer);
       total += queued + connection.undelivered_bytes();
       continue;
     }
-    const auto sent = leaving_->sent_by.try_emplace(channel->peer, connection.bytes_sent()).first;
+    const auto sent = leaving_.sent_by.try_emplace(channel->peer, connection.bytes_sent()).first;
     total += connection.undelivered_of(sent->second);
   }
   return total;
+}
+
+void LaneGroup::await_end() {
+  for (auto life = life_.load(); life != GroupLife::ended; life = life_) life_.wait(life);
 }
 
 Farewell LaneGroup::take_farewell() {
@@ -365,8 +370,8 @@ Farewell LaneGroup::take_farewell() {
 }
 
 void LaneGroup::end() {
-  has_ended_ = true;
-  has_ended_.notify_all();
+  move(GroupStep::end);
+  life_.notify_all();
 }
 
 }  // namespace sparsewire::comm

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/transitions.hpp"
 #include "comm/lanes/farewells.hpp"
 #include "comm/lanes/lane_channels.hpp"
 #include "comm/lanes/lane_protocol.hpp"
@@ -21,6 +22,18 @@
 namespace sparsewire::comm {
 
 class LaneGroup;
+
+// A group works until it is told to leave. It has finished once its last words are sent or nobody
+// reads them; it has ended once the lane has let go of it.
+enum class GroupLife : std::uint8_t { working, leaving, finished, ended };
+
+enum class GroupStep : std::uint8_t { leave, finish, end };
+
+inline constexpr Transition<GroupLife, GroupStep> kGroupTransitions[] = {
+    {GroupLife::working, GroupStep::leave, GroupLife::leaving},
+    {GroupLife::leaving, GroupStep::finish, GroupLife::finished},
+    {GroupLife::finished, GroupStep::end, GroupLife::ended},
+};
 
 // What a group needs of the lane that it is in.
 class GroupHost {
@@ -72,7 +85,7 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
   void wake();
 
   // Blocks until the lane has let go of it, after leave().
-  void await_end() { has_ended_.wait(false); }
+  void await_end();
 
   const LaneCounters& counters() const { return peers_.counters; }
 
@@ -90,8 +103,7 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
   void pace() { protocol_.streams().pace(); }
   bool has_work(Clock::time_point now) { return protocol_.has_work(now); }
   bool is_broken() const { return protocol_.is_broken(); }
-  bool is_leaving() const { return leaving_.has_value(); }
-  bool is_finished() const { return is_finished_; }
+  GroupLife life() const { return life_; }
   // The first deadline or timer.
   Clock::time_point next_due() const {
     const auto due = std::min(book_.next_deadline(), protocol_.next_due());
@@ -114,7 +126,7 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
     }
   }
   // Whether turns do nothing here until a frame, a call or an order comes.
-  bool is_idle() { return book_.empty() && !leaving_ && protocol_.is_idle(); }
+  bool is_idle() { return life_ == GroupLife::working && book_.empty() && protocol_.is_idle(); }
   // Its entry in the lane's list of the busy, while it is not there: so no memory is needed for it.
   std::list<LaneGroup*>& idle_entry() { return idle_entry_; }
 
@@ -164,6 +176,7 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
   void prepare_farewell(wire::Message words);
   void tell(PeerChannel& channel) noexcept;
   std::size_t undelivered();
+  void move(GroupStep step) { life_ = next_state(kGroupTransitions, life_.load(), step); }
 
   std::list<LaneGroup*> idle_entry_{this};
   const LanePlace place_;
@@ -188,9 +201,8 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
     // Bytes sent on the connections once all of the group's were, by peer.
     std::map<std::uint32_t, std::uint64_t> sent_by{};
   };
-  std::optional<Leaving> leaving_;
-  bool is_finished_ = false;
-  std::atomic<bool> has_ended_ = false;
+  Leaving leaving_{};
+  std::atomic<GroupLife> life_ = GroupLife::working;  // moved by the lane alone
 };
 
 }  // namespace sparsewire::comm

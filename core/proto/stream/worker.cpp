@@ -25,9 +25,9 @@ WorkerStream::WorkerStream(std::uint64_t seq, const wire::Descriptor& descriptor
 
 std::optional<wire::Message> WorkerStream::poll() {
   if (sent_all() || !look_ahead()) return {};
-  wire::Message message = opened_ ? segment_message() : open_message();
+  wire::Message message = hearing_ == Hearing::unheard ? open_message() : segment_message();
   count_in_flight(message);
-  opened_ = true;
+  move(HearingStep::message);
   pending_ = std::move(ahead_);
   ahead_.reset();
   return message;
@@ -80,7 +80,7 @@ Status WorkerStream::check_order(const wire::FrameHeader& header) const {
   const auto in_stream = [&](std::uint64_t chunk) {
     return chunk == wire::kNoChunk || chunks_.contains(chunk);
   };
-  if (!opened_ || finished_) return protocol_error("result: none was due");
+  if (hearing_ != Hearing::open) return protocol_error("result: none was due");
   if (expected_ && header.chunk != *expected_) return protocol_error("result: out of order");
   if (!in_stream(header.chunk) || !in_stream(header.next)) {
     return protocol_error("result: its chunk is not of this stream");
@@ -103,7 +103,7 @@ Result<std::size_t> WorkerStream::on_result(const wire::FrameHeader& header, con
     if (Status error = sink_.write(header.chunk, segment)) return *std::move(error);
   }
   expected_ = header.next;
-  finished_ = header.next == wire::kNoChunk;
+  move(header.next == wire::kNoChunk ? HearingStep::last_result : HearingStep::result);
   const std::size_t released = release_up_to(header.chunk);
   if (header.next > oldest_unanswered()) {
     return protocol_error("result: a chunk that this rank contributes to is left out");
@@ -122,7 +122,7 @@ std::size_t WorkerStream::release_up_to(std::uint64_t chunk) {
     released += in_flight_.front().bytes;
     in_flight_.pop_front();
   }
-  if (finished_) released += kOpenCost;
+  if (hearing_ == Hearing::finished) released += kOpenCost;
   bytes_in_flight_ -= released;
   return released;
 }
@@ -214,7 +214,7 @@ Result<bool> Worker::on_result(std::uint32_t owner, const wire::FrameHeader& hea
   if (!released) return released.error();
   sending_to(owner).in_flight -= *released;
   due_.insert(owner - first_);
-  if (!stream->finished()) return false;
+  if (stream->hearing() != Hearing::finished) return false;
 
   chunks_empty_ += stream->chunks_empty();
   if (--at->second.unfinished != 0) return false;
@@ -245,7 +245,7 @@ std::vector<std::uint32_t> Worker::waiting_for(std::uint64_t seq) const {
   const auto at = operations_.find(seq);
   if (at == operations_.end()) return owners;
   for (const auto& [owner, stream] : at->second.streams) {
-    if (!stream.finished()) owners.push_back(owner);
+    if (stream.hearing() != Hearing::finished) owners.push_back(owner);
   }
   return owners;
 }
@@ -255,7 +255,7 @@ std::vector<std::uint32_t> Worker::opened(std::uint64_t seq) const {
   const auto at = operations_.find(seq);
   if (at == operations_.end()) return owners;
   for (const auto& [owner, stream] : at->second.streams) {
-    if (stream.is_open()) owners.push_back(owner);
+    if (stream.hearing() == Hearing::open) owners.push_back(owner);
   }
   return owners;
 }

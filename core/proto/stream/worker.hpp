@@ -10,12 +10,25 @@
 #include <vector>
 
 #include "base/index_set.hpp"
+#include "base/transitions.hpp"
 #include "proto/stream/plan.hpp"
 #include "proto/stream/source.hpp"
 #include "wire/agreement.hpp"
 #include "wire/frame.hpp"
 
 namespace sparsewire::proto {
+
+// What an owner knows of an operation.
+enum class Hearing : std::uint8_t { unheard, open, finished };
+
+enum class HearingStep : std::uint8_t { message, result, last_result };
+
+inline constexpr Transition<Hearing, HearingStep> kHearingTransitions[] = {
+    {Hearing::unheard, HearingStep::message, Hearing::open},
+    {Hearing::open, HearingStep::message, Hearing::open},
+    {Hearing::open, HearingStep::result, Hearing::open},
+    {Hearing::open, HearingStep::last_result, Hearing::finished},
+};
 
 // What one operation sends to one owner on this lane, and gets back. It announces, in every
 // message, the next chunk it will contribute to (OmniReduce's look-ahead), so that the owner knows
@@ -35,12 +48,10 @@ class WorkerStream {
   // Where the payload of this result may be received directly, or null.
   std::byte* place(const wire::FrameHeader& header) const;
 
-  bool sent_all() const { return opened_ && !pending_; }
+  bool sent_all() const { return hearing_ != Hearing::unheard && !pending_; }
   // Whether poll() has to wait until the source knows more.
   bool waits() const { return !ahead_ && cursor_ != wire::kNoChunk && !source_.knows(cursor_); }
-  bool finished() const { return finished_; }
-  // Whether the owner has heard of the operation, and is not done with it.
-  bool is_open() const { return opened_ && !finished_; }
+  Hearing hearing() const { return hearing_; }
   std::size_t bytes_in_flight() const { return bytes_in_flight_; }
   std::uint64_t chunks_empty() const { return chunks_empty_; }
 
@@ -54,6 +65,7 @@ class WorkerStream {
     std::size_t bytes;
   };
 
+  void move(HearingStep step) { hearing_ = next_state(kHearingTransitions, hearing_, step); }
   bool look_ahead();
   wire::Message open_message() const;
   wire::Message segment_message() const;
@@ -74,13 +86,12 @@ class WorkerStream {
   std::uint64_t cursor_;          // the next chunk to look at, or kNoChunk
   std::optional<Ahead> pending_;  // announced, not yet sent
   std::optional<Ahead> ahead_;    // found, not yet announced
-  bool opened_ = false;
+  Hearing hearing_ = Hearing::unheard;
 
   std::deque<InFlight> in_flight_;   // sent and without a result
   std::size_t bytes_in_flight_ = 0;  // as they cost in the window
   std::uint64_t chunks_empty_ = 0;
   std::optional<std::uint64_t> expected_;  // the chunk that the last result announced
-  bool finished_ = false;
 };
 
 class Worker {

@@ -132,7 +132,7 @@ class Version(ctypes.Structure):
         ("present", c_uint8),
         ("last", c_uint16),
         ("told", c_uint16),
-        ("waits", c_uint8),
+        ("phase", c_uint8),
         ("urged", c_uint8),
         ("zeros", c_uint16 * 3),
         ("sums", c_uint32 * BLOCK_MAX),

@@ -7,16 +7,12 @@ import logging
 import socket
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
-from sparsewire._core import Aggregator as Core
 from sparsewire.errors import Error
 from sparsewire.meeting.aggregators.datagram_log import DatagramLog
-from sparsewire.meeting.aggregators.datagrams import bind_datagrams
-from sparsewire.meeting.aggregators.kernel_plane import KernelPlane
 from sparsewire.meeting.aggregators.observation import (
     JOBS_TOLD,
     AggregatorStatus,
@@ -24,7 +20,7 @@ from sparsewire.meeting.aggregators.observation import (
     ObserverGuard,
     tell,
 )
-from sparsewire.meeting.aggregators.rack import Rack
+from sparsewire.meeting.aggregators.planes import Limits, Plane, open_plane
 from sparsewire.meeting.contact.handshake import (
     KERNEL_JOBS_MAX,
     KERNEL_WORKERS_MAX,
@@ -40,10 +36,7 @@ from sparsewire.meeting.contact.handshake import (
 from sparsewire.meeting.contact.keys import datagram_keys, is_above_racks
 from sparsewire.meeting.contact.listener import Listener
 from sparsewire.meeting.contact.sockets import bind, is_loopback, prepare
-from sparsewire.options import AUTO, LANES_MAX, TRANSPORTS, Address, check_secret
-
-if TYPE_CHECKING:
-    from sparsewire.xdp import XdpPlane
+from sparsewire.options import LANES_MAX, TRANSPORTS, Address, check_secret
 
 _log = logging.getLogger(__name__)
 
@@ -153,11 +146,11 @@ class WorkerGuard(Guard):
         job.arriving.discard((hello.rank, hello.lane))
         job.workers.add((hello.rank, hello.lane))
 
-    def forget_departed(self, core: Core | Rack) -> None:
+    def forget_departed(self, plane: Plane) -> None:
         """Forget workers whose connections the native aggregator has closed, then empty jobs."""
         for number, job in self.jobs.items():
             job.workers = {
-                place for place in job.workers if core.serves(number, job.world_size, *place)
+                place for place in job.workers if plane.serves(number, job.world_size, *place)
             }
         self._forget_empty()
 
@@ -202,7 +195,7 @@ class AggregatorServer:
         self._guard = WorkerGuard(
             *(check_secret(secret), jobs_max, ranks_max),
             admit=self._admit,
-            forget=self._forget,
+            forget=lambda number: self._plane.forget(number),
             in_rack=parent is not None,
         )
         self._started = time.monotonic()
@@ -210,43 +203,14 @@ class AggregatorServer:
         with ExitStack() as opened:
             self._listener = Listener(partial(receive, doors), bind(*address))
             opened.callback(self._listener.close)
-            datagrams = -1
-            self._plane: KernelPlane | None = None
-            self._rack: Rack | None = None
-            tried: XdpPlane | None = None
-            if transport == AUTO:
-                tried = _tried(interface, self.address)
-                transport, interface = ("xdp", interface) if tried else ("udp", "")
-            if tried:
-                opened.callback(tried.close)
-            self._means = transport, interface
-            self._guard.in_kernel = transport == "xdp"
-            if parent:
-                self._rack = Rack(
-                    parent,
-                    bind_datagrams(self.address),
-                    has_secret=bool(secret),
-                    memory=memory,
-                    job_memory=job_memory,
-                    interface=interface,
-                    tried=tried,
-                    disturb=disturb,
-                )
-                opened.callback(self._rack.close)
-            elif transport == "udp":
-                datagrams = bind_datagrams(self.address).detach()
-            elif transport == "xdp":
-                self._plane = KernelPlane(interface, bind_datagrams(self.address), tried=tried)
-                opened.callback(self._plane.close)
-            self._core: Core | Rack = self._rack or Core(
-                memory=memory,
-                job_memory=job_memory,
-                window=window_max,
-                grace=grace,
-                datagrams=datagrams,
+            self._plane, self._way_in = open_plane(
+                *(self.address, transport, interface, parent),
+                Limits(memory, job_memory, window_max, grace),
+                has_secret=bool(secret),
                 disturb=disturb,
             )
             opened.pop_all()
+        self._guard.in_kernel = self._way_in[0] == "xdp"
         if not secret and not is_loopback(self.address.host):
             _log.warning(
                 "listening on %s without a secret: whoever reaches it can start a job here. "
@@ -274,16 +238,15 @@ class AggregatorServer:
                 else:
                     self._add(connection, hello)
             if time.monotonic() >= next_look:
-                self._guard.forget_departed(self._core)
-                if self._rack:
-                    self._rack.look()
+                self._guard.forget_departed(self._plane)
+                self._plane.look()
                 log.look(self.stats())
                 next_look = time.monotonic() + _POLL_S
             _rest(time.thread_time() - started)
 
     def _arrivals(self) -> list[tuple[socket.socket, Hello]]:
-        """Those who have proved themselves. As long as there is no parent, all have to wait."""
-        if self._rack and not self._rack.reaches_parent:
+        """Connections that have proved themselves; all wait until the plane is ready."""
+        if not self._plane.is_ready:
             time.sleep(_PARENT_POLL_S)
             return []
         return self._listener.poll(_POLL_S)
@@ -291,56 +254,43 @@ class AggregatorServer:
     def stats(self) -> dict[str, int]:
         """Of all jobs since the start; datagrams only where it is not the kernel that takes them,
         which counts the strange ones alone."""
-        stats = self._core.stats()
-        if self._plane:
-            stats = {name: n for name, n in stats.items() if not name.startswith("datagram")}
-            stats["datagrams_strange"] = self._plane.stats()["datagrams_strange"]
-        return stats
+        return self._plane.stats()
 
     def status(self) -> AggregatorStatus:
         """What an observer is told; from the thread that serves."""
-        slots = (self._plane or self._core).slots()
+        slots = self._plane.slots()
         jobs = [
             JobStatus(f"{number:016x}", job.epoch, job.world_size, job.here, slots.get(number, {}))
             for number, job in self._guard.jobs.items()
         ]
         return AggregatorStatus(
             str(self.address),
-            *self._means,
+            *self._way_in,
             time.monotonic() - self._started,
             self.stats(),
             tuple(jobs[:JOBS_TOLD]),
             len(jobs[JOBS_TOLD:]),
-            below.hook if (below := self._plane or self._rack) else "",
+            self._plane.hook,
         )
 
     def close(self) -> None:
         self._listener.close()
-        if self._plane:
-            self._plane.close()
-        self._core.close()
+        self._plane.close()
 
     def _admit(self, number: int, job: Job) -> None:
         """Before its first worker is let in, so that this one hears why it cannot be."""
-        if not self._plane:
-            return
         keys = datagram_keys(job.key, job.epoch, job.number)
         try:
-            self._plane.add_job(number, job.world_size, job.epoch, keys)
+            self._plane.admit(number, job.world_size, job.epoch, keys)
         except (Error, OSError) as error:
             _log.error("job %016x cannot be served: %s", number, error)
             raise Refused(Reason.UNSERVED) from error
-
-    def _forget(self, number: int) -> None:
-        """With the job itself: the next one of its number may have another key."""
-        if below := self._plane or self._rack:
-            below.remove_job(number)
 
     def _add(self, connection: socket.socket, hello: Hello) -> None:
         job = self._guard.jobs[hello.job]
         try:
             prepare(connection)
-            self._hand_over(connection, hello, job)
+            self._plane.add_worker(connection, hello, job.key, job.epoch)
         except (RuntimeError, ValueError, MemoryError, OSError):
             # What is detached, the native aggregator has closed; the other jobs go on.
             connection.close()
@@ -349,29 +299,6 @@ class AggregatorServer:
             return
         self._guard.seat(hello)
         _log.info("job %016x: rank %d, lane %d is here", hello.job, hello.rank, hello.lane)
-
-    def _hand_over(self, connection: socket.socket, hello: Hello, job: Job) -> None:
-        if isinstance(self._core, Rack):
-            self._core.add_worker(connection, hello, job.key)
-            return
-        keys = datagram_keys(job.key, job.epoch, job.number)
-        place = hello.job, hello.world_size, hello.rank, hello.lane
-        self._core.add_worker(*place, connection.detach(), job.epoch, keys)
-
-
-def _tried(interface: str, address: Address) -> XdpPlane | None:
-    """The programs at the interface, if they can be run there, and are heard."""
-    from sparsewire.xdp import XdpPlane  # Only here: it loads libbpf.
-
-    with ExitStack() as stack:
-        try:
-            plane = stack.enter_context(closing(XdpPlane(interface, address.port, address.host)))
-            plane.check_way_out()
-        except (Error, OSError) as error:
-            _log.warning("the kernel cannot add up here, so this process does, by udp: %s", error)
-            return None
-        stack.pop_all()
-        return plane
 
 
 def _rest(worked: float) -> None:

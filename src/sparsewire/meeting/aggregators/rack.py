@@ -13,7 +13,7 @@ from sparsewire.meeting.aggregators.datagrams import connect_datagrams
 from sparsewire.meeting.aggregators.kernel_plane import KernelPlane
 from sparsewire.meeting.aggregators.relay import Relay
 from sparsewire.meeting.contact.handshake import Hello
-from sparsewire.meeting.contact.keys import datagram_keys, number_above
+from sparsewire.meeting.contact.keys import WayKeys, datagram_keys, number_above
 from sparsewire.options import Address
 
 if TYPE_CHECKING:
@@ -29,13 +29,12 @@ class Rack:
         self,
         parent: Address,
         workers: socket.socket,
-        *,
         has_secret: bool,
         memory: int,
         job_memory: int,
-        interface: str = "",
-        tried: XdpPlane | None = None,
-        disturb: str = "",
+        interface: str,
+        tried: XdpPlane | None,
+        disturb: str,
     ) -> None:
         """Take over `workers`, bound for their datagrams. Raises Error for no address.
 
@@ -70,15 +69,18 @@ class Rack:
         return self._core.hook if isinstance(self._core, KernelPlane) else ""
 
     @property
-    def reaches_parent(self) -> bool:
-        """Whether workers may come in."""
+    def is_ready(self) -> bool:
+        """Workers may come in once the parent is reached."""
         return self._relay.reaches_parent
 
-    def add_worker(self, connection: socket.socket, hello: Hello, key: bytes) -> None:
-        """Take over a worker's connection, which has proved the job's `key`."""
+    def admit(self, job: int, world_size: int, epoch: int, keys: WayKeys) -> None:
+        """The first worker makes room for its job: it tells the number of the parent."""
+
+    def add_worker(self, connection: socket.socket, hello: Hello, key: bytes, epoch: int) -> None:
+        """Take over a worker's connection, which has proved the key of a job of this epoch."""
         numbers = hello.peer, number_above(hello.peer)
-        ways = [datagram_keys(key, hello.epoch, number) for number in numbers]
-        self._core.add_job(hello.job, hello.world_size, hello.epoch, *ways)
+        ways = [datagram_keys(key, epoch, number) for number in numbers]
+        self._core.add_job(hello.job, hello.world_size, epoch, *ways)
         self._jobs.add(hello.job)
         self._relay.add(connection, hello, key)
 
@@ -86,7 +88,7 @@ class Rack:
         """Whether this worker's connection is still here."""
         return self._relay.serves((job, rank, lane))
 
-    def remove_job(self, job: int) -> None:
+    def forget(self, job: int) -> None:
         """Forget a job, if it is here: its first worker may have failed to come."""
         if job in self._jobs:
             self._core.remove_job(job)

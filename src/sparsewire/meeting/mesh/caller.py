@@ -10,7 +10,8 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import Enum, auto
 
 from sparsewire.errors import Error
 from sparsewire.meeting.contact.handshake import Handshake, Reason, Refused
@@ -25,6 +26,16 @@ _AT_ONCE = 64
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
+class Stage(Enum):
+    """Of a call. A failure that may pass leads from any of the last two back to a pause."""
+
+    QUEUED = auto()
+    PAUSING = auto()
+    """Until `again_at`."""
+    CONNECTING = auto()
+    GREETING = auto()
+
+
 @dataclass
 class Call:
     """One peer that is called until it answers, or nobody listens there; `targets` in order."""
@@ -35,12 +46,13 @@ class Call:
     source: str = ""
     expires: float = math.inf
     target: int = 0
+    stage: Stage = Stage.QUEUED
     connection: socket.socket | None = None
     handshake: Handshake[None] | None = None
     missing: int = 0
     received: bytes = b""
     pause: float = _RETRY_FIRST_S
-    again_at: float = field(default=0.0)
+    again_at: float = 0.0
 
     @property
     def at(self) -> Target:
@@ -74,7 +86,7 @@ class Caller:
             return None
         now = time.monotonic()
         due = min(
-            call.expires if call.connection else min(call.again_at, call.expires)
+            min(call.again_at, call.expires) if call.stage is Stage.PAUSING else call.expires
             for call in self._calls.values()
         )
         return max(0.0, due - now)
@@ -112,7 +124,7 @@ class Caller:
         for call in list(self._calls.values()):
             if now >= call.expires:
                 self._end(call, TimeoutError("it does not answer"), ended)
-            elif call.connection is None and now >= call.again_at:
+            elif call.stage is Stage.PAUSING and now >= call.again_at:
                 self._step(call, self._begin, ended)
         return ended
 
@@ -120,6 +132,7 @@ class Caller:
         while self._queue and len(self._calls) < _AT_ONCE:
             place = next(iter(self._queue))
             call = self._calls[place] = self._queue.pop(place)
+            call.stage = Stage.PAUSING
             call.expires = time.monotonic() + call.limit
             self._begun.append(place)
 
@@ -157,7 +170,6 @@ class Caller:
         if is_local and not is_busy and call.target + 1 < len(call.targets):
             self._hang_up(call)
             call.target += 1
-            call.again_at = 0.0
             self._step(call, self._begin, ended)
         elif isinstance(error, ConnectionRefusedError) or error.errno in _NO_ROOM:
             self._end(call, error, ended)
@@ -167,7 +179,7 @@ class Caller:
     def _begin(self, call: Call) -> bool:
         call.handshake = self._greet(call.place)
         call.connection = begin_connect(call.at, call.source)
-        call.received, call.missing = b"", -1  # Not connected yet.
+        call.stage = Stage.CONNECTING
         self._selector.register(call.connection, selectors.EVENT_WRITE, call)
         return False
 
@@ -175,7 +187,7 @@ class Caller:
         """Whether the handshake is complete."""
         assert call.connection
         assert call.handshake
-        if call.missing < 0:
+        if call.stage is Stage.CONNECTING:
             self._on_connected(call)
             return False
         try:
@@ -202,12 +214,15 @@ class Caller:
         if reason:
             raise OSError(reason, os.strerror(reason))
         refuse_own_end(call.connection)
+        call.stage = Stage.GREETING
         reply, call.missing = next(call.handshake)
+        call.received = b""
         call.connection.sendall(reply)
         self._selector.modify(call.connection, selectors.EVENT_READ, call)
 
     def _again(self, call: Call) -> None:
         self._hang_up(call)
+        call.stage = Stage.PAUSING
         call.again_at = time.monotonic() + call.pause
         call.pause = min(2 * call.pause, _RETRY_MAX_S)
 
