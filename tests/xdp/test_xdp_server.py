@@ -56,7 +56,7 @@ def test_a_job_that_ends_at_once_leaves_no_key_behind() -> None:
         said = Hello(Role.WORKER, 1, 1, 0, 0, 0, 2, new_nonce())
         other = bytes(range(32))
         started._guard.enter(said, other)
-        assert started._plane._jobs[1].keys == datagram_keys(other, 1, 0)
+        assert started._plane._kernel._jobs[1].keys == datagram_keys(other, 1, 0)
 
 
 def test_jobs_that_end_at_once_leave_room_for_others() -> None:
