@@ -1,5 +1,6 @@
 #!/bin/sh
-# Measures, and makes the records and plots of README and docs; as root on Linux, in some hours.
+# Measures, and makes the records and plots of README and docs; as root on Linux, in some hours,
+# after `make setup`.
 #
 #     benchmarks/run.sh [NAME...]       # everything, or what these records hold
 #     DATA=FOLDER benchmarks/run.sh     # and what LIBSVM's files are needed for: news20.bz2, a9a,

@@ -13,6 +13,7 @@
 #include "kernels/kernels.hpp"
 #include "module.hpp"
 #include "net/interfaces.hpp"
+#include "proto/stream/dense.hpp"
 #include "wire/layout.hpp"
 
 namespace nb = nanobind;
@@ -55,6 +56,9 @@ void bind_names(nb::module_& m) {
   m.attr("CODECS") = codes<Codec>(kCodecCount);
   m.attr("ROW_MIN") = wire::kMinBlock;
   m.attr("ROW_MAX") = wire::kMaxBlock;
+  m.attr("CHUNK_ELEMENTS") = wire::kMaxChunkElements;
+  m.attr("DENSE_BLOCKS") = proto::kDenseBlocks;
+  m.attr("DENSE_ELEMENTS") = proto::kDenseElements;
 }
 
 proto::Load load_of(std::uint64_t length, std::size_t element_bytes,

@@ -31,6 +31,13 @@ ROW_MIN: Final[int]
 ROW_MAX: Final[int]
 """Elements that a row may have where it travels as one."""
 
+CHUNK_ELEMENTS: Final[int]
+"""Elements of a chunk of a long vector."""
+
+DENSE_BLOCKS: Final[float]
+DENSE_ELEMENTS: Final[float]
+"""Where these shares of a sample's blocks and elements are not zero, the engine does not scan."""
+
 WIRE_VERSION: Final[int]
 """Version of the wire format; both ends of a connection must have the same one."""
 

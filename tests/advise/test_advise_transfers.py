@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparsewire._core import CHUNK_ELEMENTS, DENSE_BLOCKS
 from sparsewire.tools.advise.prediction import costs
 from sparsewire.tools.advise.prediction.density import Overlap
 from sparsewire.tools.advise.prediction.gradient import Gradient
@@ -42,9 +43,7 @@ def test_zeros_are_only_looked_for() -> None:
     found = engine(gradient(0.0), SLOW)
     assert found.bytes == 0
     assert found.seconds == pytest.approx(
-        costs.CALL_S
-        + PAYLOAD * costs.SCAN_BYTE_S
-        + PAYLOAD / 4 / costs.CHUNK_ELEMENTS * costs.CHUNK_S
+        costs.CALL_S + PAYLOAD * costs.SCAN_BYTE_S + PAYLOAD / 4 / CHUNK_ELEMENTS * costs.CHUNK_S
     )
 
 
@@ -115,9 +114,7 @@ def test_denser_is_never_faster(
     network: Network, blocks: float, more: float, share: float, growth: float
 ) -> None:
     """As long as zeros are looked for at all."""
-    blocks, denser = (
-        at * (costs.DENSE_BLOCKS - 1e-6) for at in (blocks, blocks + more * (1 - blocks))
-    )
+    blocks, denser = (at * (DENSE_BLOCKS - 1e-6) for at in (blocks, blocks + more * (1 - blocks)))
     less = engine(gradient(blocks, blocks * share, growth), network)
     dense = engine(gradient(denser, denser * share, growth), network)
     assert less.seconds <= dense.seconds * (1 + 1e-9)

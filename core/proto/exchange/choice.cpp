@@ -57,7 +57,7 @@ constexpr double kStepsToBundle = 0.3;
 constexpr double kStepsPerNearByte = 0.15;
 
 // How the engine cuts vectors of this many elements; short ones are cut finer.
-constexpr double kChunk = 65536;
+constexpr double kChunk = wire::kMaxChunkElements;
 constexpr double kSmallChunk = 4096;
 
 // What the formula of every algorithm is made of.

@@ -11,11 +11,8 @@
 namespace sparsewire::proto {
 namespace {
 
-// The sample: so many blocks, and the shares of non-zero blocks and elements from which, together,
-// scanning cannot pay.
+// Blocks of the sample.
 constexpr std::uint64_t kSampleBlocks = 128;
-constexpr std::uint64_t kDenseBlocksPercent = 95;
-constexpr std::uint64_t kDenseElementsPercent = 50;
 
 // Blocks of a chunk that are looked into before all of its elements are.
 constexpr std::size_t kProbedBlocks = 4;
@@ -48,8 +45,9 @@ bool leaves_out_zeros(const DenseTensor& tensor) {
     nonzero_blocks += found != 0;
     nonzeros += found;
   }
-  return nonzero_blocks * 100 < kSampleBlocks * kDenseBlocksPercent ||
-         nonzeros * 100 < kSampleBlocks * grid.block * kDenseElementsPercent;
+  const auto sampled = static_cast<double>(kSampleBlocks);
+  return static_cast<double>(nonzero_blocks) < sampled * kDenseBlocks ||
+         static_cast<double>(nonzeros) < sampled * grid.block * kDenseElements;
 }
 
 std::optional<Segment> DenseSource::segment(std::uint64_t chunk) {

@@ -18,6 +18,10 @@ struct DenseTensor {
   std::byte* at(std::uint64_t chunk) const { return out + grid.offset_bytes(chunk); }
 };
 
+// Shares of a sample's blocks and elements that are not zero. Where both reach these, no scan pays.
+inline constexpr double kDenseBlocks = 0.95;
+inline constexpr double kDenseElements = 0.5;
+
 // Whether the operation allows to leave out zeros and a sample says that it pays to look for them.
 // The sample is of the whole tensor, so it must be taken before any lane writes results into it.
 bool leaves_out_zeros(const DenseTensor& tensor);

@@ -8,15 +8,6 @@ records. Where a processor is another one, they are that much off: they matter w
 HEADERS = 1.045
 """Bytes on the wire per byte of payload: 1514 for 1448, with acknowledgements' share."""
 
-CHUNK_ELEMENTS = 65_536
-"""The engine's chunk."""
-
-DENSE_BLOCKS = 0.95
-"""From so many blocks that are not zero on, the engine does not scan,"""
-
-DENSE_ELEMENTS = 0.5
-"""if so many elements are not zero, either."""
-
 SCAN_BYTE_S = 0.036e-9
 """To find what is not zero in a byte of the tensor."""
 

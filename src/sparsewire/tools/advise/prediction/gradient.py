@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from sparsewire._core import DENSE_BLOCKS, DENSE_ELEMENTS
 from sparsewire.tools.advise.prediction import costs
 from sparsewire.tools.advise.prediction.density import Overlap, element_share
 from sparsewire.tools.advise.prediction.rows import RowCosts
@@ -42,10 +43,7 @@ class Gradient:
     @property
     def is_scanned(self) -> bool:
         """Whether the engine looks for zeros: it does not where a sample finds few."""
-        is_dense = (
-            self.blocks.union(1) >= costs.DENSE_BLOCKS
-            and self.elements.union(1) >= costs.DENSE_ELEMENTS
-        )
+        is_dense = self.blocks.union(1) >= DENSE_BLOCKS and self.elements.union(1) >= DENSE_ELEMENTS
         return self.row_bytes is None and not is_dense
 
     def sent_share(self, ranks: int, by_element: bool) -> float:

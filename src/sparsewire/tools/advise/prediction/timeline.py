@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 
+from sparsewire._core import DENSE_BLOCKS
 from sparsewire.errors import InputError
 from sparsewire.profile.records.recorded import Bucket, Recorded, Step
-from sparsewire.tools.advise.prediction.costs import DENSE_BLOCKS
 from sparsewire.tools.advise.prediction.density import Overlap
 from sparsewire.tools.advise.prediction.gradient import Gradient
 from sparsewire.tools.advise.prediction.parameters import density_of, mean, seen_parameters

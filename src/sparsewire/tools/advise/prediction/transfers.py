@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from sparsewire._core import CHUNK_ELEMENTS
 from sparsewire.tools.advise.prediction import costs
 from sparsewire.tools.advise.prediction.gradient import Gradient
 from sparsewire.tools.advise.prediction.network import Network
@@ -108,7 +109,7 @@ def _looking_s(gradient: Gradient, by_element: bool) -> float:
     seconds = gradient.payload * costs.SCAN_BYTE_S
     if by_element:
         seconds += gradient.payload * gradient.blocks.union(1) * costs.PICK_BYTE_S
-    return seconds + gradient.count / costs.CHUNK_ELEMENTS * costs.CHUNK_S
+    return seconds + gradient.count / CHUNK_ELEMENTS * costs.CHUNK_S
 
 
 def feedback(gradient: Gradient, network: Network) -> Transfer:
