@@ -16,7 +16,7 @@ from rich.console import Console
 from support import run_ranks
 
 from sparsewire.meeting.network.interfaces import Device, device_with
-from sparsewire.meeting.network.means import Means
+from sparsewire.meeting.network.resources import Resources
 from sparsewire.options import LinkFigures
 from sparsewire.tools.cli import doctor as command
 from sparsewire.tools.cli.main import app
@@ -47,7 +47,7 @@ def machine(number: int = 0, **facts: object) -> Machine:
         speed_mbit=1000,
         torch=None,
         mpi4py=None,
-        means=Means(f"host{number}", f"machine{number}", "ff", 0.0, 1, 1000),
+        resources=Resources(f"host{number}", f"machine{number}", "ff", 0.0, 1, 1000),
     )
     return dataclasses.replace(healthy, **facts)  # type: ignore[arg-type]
 
@@ -141,13 +141,13 @@ def test_lanes_are_told_and_why() -> None:
         print_diagnosis(console, Diagnosis.of(list(machines), GIGABIT))
         return console.export_text()
 
-    fast = Means("host0", "machine0", "ff", 0.0, 1, 25_000)
+    fast = Resources("host0", "machine0", "ff", 0.0, 1, 25_000)
     other = fast._replace(host="host1", machine="machine1")
     assert "lanes: 5 (a rank has a link of 25000 Mbit/s" in said(
-        machine(means=fast), machine(1, means=other)
+        machine(resources=fast), machine(1, resources=other)
     )
     assert "lanes: 2 (as SPARSEWIRE_LANES says)" in said(machine(lanes=2), machine(1, lanes=2))
-    assert "lanes:" not in said(machine(means=None))
+    assert "lanes:" not in said(machine(resources=None))
 
 
 def test_a_wrong_interface_is_a_problem_of_the_machine() -> None:

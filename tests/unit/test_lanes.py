@@ -19,17 +19,19 @@ from sparsewire.meeting.network.lanes import (
     processors_of,
     proposals,
 )
-from sparsewire.meeting.network.means import Means, own_means, quota
+from sparsewire.meeting.network.resources import Resources, own_resources, quota
 from sparsewire.options import Options
 
 
-def rank(host: int = 0, cores: int = 16, first: int = 0, speed: int = 0, **facts: object) -> Means:
+def rank(
+    host: int = 0, cores: int = 16, first: int = 0, speed: int = 0, **facts: object
+) -> Resources:
     """One with the processors from `first` on, on a machine of its host's own."""
     mask = f"{((1 << cores) - 1) << first:x}"
-    return Means(f"host{host}", f"machine{host}", mask, 0.0, 1, speed)._replace(**facts)
+    return Resources(f"host{host}", f"machine{host}", mask, 0.0, 1, speed)._replace(**facts)
 
 
-def hosts(count: int, ranks: int = 1, **facts: int) -> list[Means]:
+def hosts(count: int, ranks: int = 1, **facts: int) -> list[Resources]:
     return [rank(host, **facts) for host in range(count) for _ in range(ranks)]
 
 
@@ -39,8 +41,10 @@ def hosts(count: int, ranks: int = 1, **facts: int) -> list[Means]:
 def test_two_processors_have_one_lane_for_each_interface(
     speed: int, interfaces: int, ranks: int
 ) -> None:
-    means = [each._replace(interfaces=interfaces) for each in hosts(2, ranks, cores=2, speed=speed)]
-    assert lanes_of(means).number == interfaces
+    resources = [
+        each._replace(interfaces=interfaces) for each in hosts(2, ranks, cores=2, speed=speed)
+    ]
+    assert lanes_of(resources).number == interfaces
 
 
 @pytest.mark.parametrize(
@@ -95,9 +99,9 @@ def test_lanes_are_as_many_for_each_interface() -> None:
 
 
 def test_all_take_the_least_that_one_proposes_and_know_why() -> None:
-    means = [rank(0, speed=25_000), rank(1, cores=4, speed=25_000)]
-    assert [each.number for each in proposals(means)] == [5, 3]
-    assert lanes_of(means) == Lanes(3, "a rank has 4 processors, one of them for the program")
+    resources = [rank(0, speed=25_000), rank(1, cores=4, speed=25_000)]
+    assert [each.number for each in proposals(resources)] == [5, 3]
+    assert lanes_of(resources) == Lanes(3, "a rank has 4 processors, one of them for the program")
     slow = [rank(0, speed=10_000), rank(1, speed=25_000)]
     assert lanes_of(slow) == Lanes(2, "a rank has a link of 10000 Mbit/s; 5000 keep a lane busy")
     assert lanes_of(hosts(2)) == Lanes(1, "the speed of the link is not known")
@@ -105,8 +109,8 @@ def test_all_take_the_least_that_one_proposes_and_know_why() -> None:
 
 
 def test_lanes_get_processors_of_their_own() -> None:
-    means = hosts(2, 4)
-    dealt = [processors_of(means, number, 2) for number in range(8)]
+    resources = hosts(2, 4)
+    dealt = [processors_of(resources, number, 2) for number in range(8)]
     assert dealt[:4] == [[0, 1], [4, 5], [8, 9], [12, 13]]
     assert dealt[4:] == dealt[:4]
     pinned = [rank(cores=4, first=4 * number) for number in range(2)]
@@ -128,13 +132,13 @@ def test_threads_of_lanes_keep_to_their_processors(
 ) -> None:
     """Where a rank may use the last of the machine's processors and two that it has not got."""
     last = max(os.sched_getaffinity(0))
-    monkeypatch.setattr(startup, "own_means", lambda _: rank(cores=3, first=last))
+    monkeypatch.setattr(startup, "own_resources", lambda _: rank(cores=3, first=last))
     monkeypatch.setattr(startup, "host_identity", lambda: next(names))
     monkeypatch.setattr(startup, "_check_reachable", lambda _: None)
     monkeypatch.setattr(startup, "_neighbours", lambda *_: {})
     names = iter(["one", "other"])
     told = iter([rank(0, cores=3, first=last), rank(1, cores=3, first=last)])
-    monkeypatch.setattr(startup, "own_means", lambda _: next(told))
+    monkeypatch.setattr(startup, "own_resources", lambda _: next(told))
     before = pinned_threads(last)
     options = Options(0, 2, lanes=2, affinity=affinity)
     with released(join_all(tmp_path, options, replace(options, rank=1))):
@@ -152,7 +156,7 @@ def pinned_threads(core: int) -> int:
 
 
 def test_own_means_are_those_of_this_process() -> None:
-    own = own_means(["127.0.0.1", "127.0.0.2"])
+    own = own_resources(["127.0.0.1", "127.0.0.2"])
     assert own.interfaces == 2
     assert int(own.processors, 16).bit_count() == len(os.sched_getaffinity(0))
     assert own.quota >= 0
@@ -186,7 +190,7 @@ def test_the_quota_of_control_groups(
 
 def test_ranks_agree_where_they_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = iter([rank(cores=4), rank(cores=16)])
-    monkeypatch.setattr(startup, "own_means", lambda _: next(told))
+    monkeypatch.setattr(startup, "own_resources", lambda _: next(told))
     monkeypatch.setattr(startup, "host_identity", lambda: "host")
     monkeypatch.setattr(startup, "_check_reachable", lambda _: None)
     with released(join_all(tmp_path, Options(0, 2), Options(1, 2))) as groups:
@@ -198,7 +202,7 @@ def test_ranks_agree_where_they_meet(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_mesh_has_the_lanes_that_were_agreed_or_asked_for(
     asked: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(startup, "own_means", lambda _: rank(cores=16))
+    monkeypatch.setattr(startup, "own_resources", lambda _: rank(cores=16))
     options = Options(0, 2, lanes=asked)
     with released(join_all(tmp_path, options, replace(options, rank=1))) as groups:
         assert [group.mesh.lanes for group in groups] == [asked or 4] * 2

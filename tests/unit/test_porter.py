@@ -20,7 +20,7 @@ from sparsewire.meeting.contact.dial import Membership, dial, name_ranks
 from sparsewire.meeting.contact.handshake import Hello, Reason, Refused, Role, receive
 from sparsewire.meeting.contact.listener import Listener
 from sparsewire.meeting.contact.sockets import LocalAddress, bind, bind_local, local_end
-from sparsewire.meeting.mesh.caller import Place
+from sparsewire.meeting.mesh.caller import Seat
 from sparsewire.meeting.mesh.porter import MeshGuard, Porter
 from sparsewire.meeting.network.routes import Routes
 from sparsewire.options import Address
@@ -37,8 +37,8 @@ class Engine:
         self.bell = os.eventfd(0, os.EFD_NONBLOCK)
         self.calls: list[int] = []
         self.called: list[int] = []
-        self.connected: dict[Place, socket.socket] = {}
-        self.twice: list[Place] = []
+        self.connected: dict[Seat, socket.socket] = {}
+        self.twice: list[Seat] = []
         self.lost: dict[int, str] = {}
 
     def ask(self, peer: int) -> None:
@@ -244,10 +244,10 @@ class Reception:
         self.porter.start()
 
     @property
-    def table(self) -> dict[Place, socket.socket]:
+    def table(self) -> dict[Seat, socket.socket]:
         return self.engine.connected
 
-    def connections(self, count: int) -> dict[Place, socket.socket]:
+    def connections(self, count: int) -> dict[Seat, socket.socket]:
         deadline = time.monotonic() + LIMIT_S
         while len(self.table) < count:
             assert time.monotonic() < deadline
@@ -302,14 +302,14 @@ def test_wrong_callers_are_refused(who: dict[str, int], reason: Reason) -> None:
 
 def test_wrong_place_is_refused() -> None:
     with reception() as door:
-        for place in ({"lane": 2}, {"peer": 1}, {"role": Role.WORKER}):
+        for seat in ({"lane": 2}, {"peer": 1}, {"role": Role.WORKER}):
             with pytest.raises(AuthenticationError):
-                call(door.address, member(1), **place)
+                call(door.address, member(1), **seat)
 
 
 def test_a_rank_that_is_connected_is_not_connected_again() -> None:
     higher = replace(MEMBER, rank=2)
-    guard = MeshGuard(higher, lambda place: False)
+    guard = MeshGuard(higher, lambda seat: False)
     hello = member(1).hello(Role.PEER, 2, 0)
     guard.enter(hello, KEY)
     with pytest.raises(Refused) as refused:
@@ -354,13 +354,13 @@ def test_more_strangers_than_allowed_push_out_the_oldest(monkeypatch: pytest.Mon
 
 
 def guard() -> MeshGuard:
-    return MeshGuard(MEMBER, lambda place: False)
+    return MeshGuard(MEMBER, lambda seat: False)
 
 
 def test_caller_tries_again_until_the_listener_is_there() -> None:
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        address = Address(*place.getsockname())
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        address = Address(*bound.getsockname())
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(call, address, member(1))
         with closing(Listener(partial(receive, guard()), bind(*address))) as listener:

@@ -40,7 +40,7 @@ from sparsewire.meeting.mesh import shared_mesh
 from sparsewire.meeting.mesh.porter import Porter
 from sparsewire.meeting.mesh.shared_mesh import SharedMesh, Terms
 from sparsewire.meeting.network.lanes import lanes_of, processors_of
-from sparsewire.meeting.network.means import Means, own_means
+from sparsewire.meeting.network.resources import Resources, own_resources
 from sparsewire.meeting.network.routes import Routes
 from sparsewire.meeting.places.place import Place
 from sparsewire.options import SETTINGS, Address, Options
@@ -110,7 +110,7 @@ class Record:
     processors: str = ""
     quota: float = 0.0
     speed_mbit: int = 0
-    """What it has for lanes: see `Means`."""
+    """What it has for lanes: see `Resources`."""
     rack: str = ""
     aggregator: str = ""
     """Where there are racks: its own, and the rack's aggregator."""
@@ -128,10 +128,10 @@ class Record:
         return [Address(str(host), int(port)) for host, port in self.addresses]
 
     @property
-    def means(self) -> Means:
+    def resources(self) -> Resources:
         """What this rank has for lanes."""
         own = self.machine, self.processors, self.quota
-        return Means(self.identity, *own, self.settings.interfaces, self.speed_mbit)
+        return Resources(self.identity, *own, self.settings.interfaces, self.speed_mbit)
 
     def encode(self) -> bytes:
         own = {each.name: getattr(self, each.name) for each in fields(self)[1:]}
@@ -215,15 +215,15 @@ def join_group(options: Options, place: Place, environment: Mapping[str, str]) -
     terms = shared_mesh.terms_of(options)
     with shared_mesh.fitting(terms) as meshes, ExitStack() as doors:
         interfaces = local_addresses(environment)
-        means = own_means(interfaces)
-        mine = record_of(options, means.interfaces)
+        resources = own_resources(interfaces)
+        mine = record_of(options, resources.interfaces)
         mine = replace(
             mine,
             meshes=[[mesh.identity, mesh.rank] for mesh in meshes],
-            machine=means.machine,
-            processors=means.processors,
-            quota=means.quota,
-            speed_mbit=means.speed_mbit,
+            machine=resources.machine,
+            processors=resources.processors,
+            quota=resources.quota,
+            speed_mbit=resources.speed_mbit,
         )
         mine, opened = _open_doors(options, interfaces, mine, doors)
         records: list[Record] = []
@@ -240,7 +240,7 @@ def join_group(options: Options, place: Place, environment: Mapping[str, str]) -
             if (members := _members(mesh.identity, records)) is not None:
                 number = _group_number(members[0], records[0].epoch)
                 return Joined(records[0].group, mesh.hold(), number, members, hosts)
-        lanes = options.lanes or lanes_of([record.means for record in records]).number
+        lanes = options.lanes or lanes_of([record.resources for record in records]).number
         mesh = _make_mesh(options, lanes, terms, records, mine, opened)
         doors.pop_all()  # The mesh has them.
         number, members = _group_number(0, records[0].epoch), list(range(options.world_size))
@@ -312,7 +312,7 @@ def _make_mesh(
 def _processors(options: Options, lanes: int, records: list[Record]) -> list[int]:
     if lanes == 1 or options.affinity == "off":
         return []
-    return processors_of([record.means for record in records], options.rank, lanes)
+    return processors_of([record.resources for record in records], options.rank, lanes)
 
 
 def _routes(records: list[Record], mine: Record, near: dict[int, LocalAddress]) -> Routes:

@@ -57,9 +57,9 @@ class Programs:
         found = library().bpf_object__find_program_by_name(self._object, name.encode())
         return int(library().bpf_program__fd(found))
 
-    def attach(self, program: str, interface: str, place: int) -> None:
+    def attach(self, program: str, interface: str, hook: int) -> None:
         """Let everything that `interface` receives pass through a program. Raises Error."""
-        self._resources.callback(os.close, link(self.program(program), interface, place))
+        self._resources.callback(os.close, link(self.program(program), interface, hook))
 
     def close(self) -> None:
         """Take the programs from where they are attached, and out of the kernel."""
@@ -70,8 +70,8 @@ class Programs:
         size, each = c_size_t(), None
         while each := library().bpf_object__next_map(self._object, each):
             if library().bpf_map__name(each).endswith(b".rodata"):
-                place = library().bpf_map__initial_value(each, ctypes.byref(size))
-                ctypes.memmove(place, constants, min(len(constants), size.value))
+                memory = library().bpf_map__initial_value(each, ctypes.byref(size))
+                ctypes.memmove(memory, constants, min(len(constants), size.value))
 
 
 def interface_index(interface: str) -> int:
@@ -121,15 +121,15 @@ _ADVICE = {
 _NOT_THE_DRIVERS = (errno.EPERM, errno.EBUSY)
 
 
-def link(program: int, interface: str, place: int) -> int:
-    """Attach at `place` of an interface, native if XDP; the descriptor keeps it attached."""
-    flags = libbpf.XDP_NATIVE if place == libbpf.ATTACH_XDP else 0
+def link(program: int, interface: str, hook: int) -> int:
+    """Attach at `hook` of an interface, native if XDP; the descriptor keeps it attached."""
+    flags = libbpf.XDP_NATIVE if hook == libbpf.ATTACH_XDP else 0
     options = LinkOptions(ctypes.sizeof(LinkOptions), flags)
     index = interface_index(interface)
     try:
-        return int(library().bpf_link_create(program, index, place, ctypes.byref(options)))
+        return int(library().bpf_link_create(program, index, hook, ctypes.byref(options)))
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, "is it native XDP that its driver lacks?")
-        is_drivers = place == libbpf.ATTACH_XDP and error.errno not in _NOT_THE_DRIVERS
+        is_drivers = hook == libbpf.ATTACH_XDP and error.errno not in _NOT_THE_DRIVERS
         kind = NoXdpError if is_drivers else Error
         raise kind(f"{interface} takes no program ({error}): {advice}") from error

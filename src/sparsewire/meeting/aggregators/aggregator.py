@@ -52,7 +52,7 @@ _BUSY_SHARE = 0.25
 _POLL_S = 0.5
 _PARENT_POLL_S = 0.1
 
-Place = tuple[int, int]
+Seat = tuple[int, int]
 """Rank and lane of one worker connection."""
 
 
@@ -65,8 +65,8 @@ class Job:
     epoch: int = 0
     number: int = 0
     """By which the workers know this aggregator."""
-    workers: set[Place] = field(default_factory=set)
-    arriving: set[Place] = field(default_factory=set)
+    workers: set[Seat] = field(default_factory=set)
+    arriving: set[Seat] = field(default_factory=set)
 
     @property
     def here(self) -> int:
@@ -122,10 +122,10 @@ class WorkerGuard(Guard):
             raise Refused(Reason.WRONG_PROOF)
         if (job.world_size, job.number) != (hello.world_size, hello.peer):
             raise Refused(Reason.WRONG_RANK)
-        place = (hello.rank, hello.lane)
-        if place in job.workers or place in job.arriving:
+        seat = (hello.rank, hello.lane)
+        if seat in job.workers or seat in job.arriving:
             raise Refused(Reason.DUPLICATE)
-        job.arriving.add(place)
+        job.arriving.add(seat)
 
     def _new_job(self, hello: Hello, key: bytes) -> Job:
         if len(self.jobs) >= self._jobs_max:
@@ -150,7 +150,7 @@ class WorkerGuard(Guard):
         """Forget workers whose connections the native aggregator has closed, then empty jobs."""
         for number, job in self.jobs.items():
             job.workers = {
-                place for place in job.workers if plane.serves(number, job.world_size, *place)
+                seat for seat in job.workers if plane.serves(number, job.world_size, *seat)
             }
         self._forget_empty()
 

@@ -19,7 +19,7 @@ from sparsewire.meeting.contact.keys import number_above
 from sparsewire.meeting.contact.listener import name_of
 from sparsewire.meeting.contact.refusal_log import RefusalLog, kind_of
 from sparsewire.meeting.contact.sockets import begin_connect, prepare, refuse_own_end
-from sparsewire.meeting.mesh.caller import Call, Caller, Place
+from sparsewire.meeting.mesh.caller import Call, Caller, Seat
 from sparsewire.options import Address
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _PROBE_LIMIT_S = 1.0
 _PROBE = "probe"
 """Marks the connection that only tries whether the parent listens."""
 
-Seat = tuple[int, int, int]
+JobSeat = tuple[int, int, int]
 """Job, rank and lane of one connection."""
 
 
@@ -41,7 +41,7 @@ class _End:
     """One end of a connection that was handed on, and what is still to be sent there."""
 
     socket: socket.socket
-    seat: Seat
+    seat: JobSeat
     other: _End | None = None
     unsent: bytes = b""
     has_ended: bool = False
@@ -59,7 +59,7 @@ class _Arrival:
     key: bytes
 
     @property
-    def seat(self) -> Seat:
+    def seat(self) -> JobSeat:
         return self.hello.job, self.hello.rank, self.hello.lane
 
 
@@ -71,9 +71,9 @@ class Relay:
         self._parent = parent
         self._may_register = may_register
         self._numbers = itertools.count()
-        self._calls: dict[Place, _Arrival] = {}
+        self._calls: dict[Seat, _Arrival] = {}
         self._arrivals: deque[_Arrival] = deque()
-        self._served: set[Seat] = set()
+        self._served: set[JobSeat] = set()
         self._mutex = threading.Lock()
         self._caller = Caller(self._introduce)
         self._refusals = RefusalLog()
@@ -104,7 +104,7 @@ class Relay:
         self._arrivals.append(arrival)
         os.eventfd_write(self._bell, 1)
 
-    def serves(self, seat: Seat) -> bool:
+    def serves(self, seat: JobSeat) -> bool:
         """Whether this worker's connection is still here."""
         with self._mutex:
             return seat in self._served
@@ -188,18 +188,18 @@ class Relay:
     # --- Calls ---
 
     def _call(self, arrival: _Arrival) -> None:
-        place = next(self._numbers), 0
-        self._calls[place] = arrival
-        self._caller.call(place, [self._parent], _PATIENCE_S)
+        seat = next(self._numbers), 0
+        self._calls[seat] = arrival
+        self._caller.call(seat, [self._parent], _PATIENCE_S)
 
-    def _introduce(self, place: Place) -> Handshake[None]:
-        arrival = self._calls[place]
+    def _introduce(self, seat: Seat) -> Handshake[None]:
+        arrival = self._calls[seat]
         above = number_above(arrival.hello.peer)
         hello = arrival.hello._replace(peer=above, nonce=new_nonce())
         return introduce(hello, arrival.key, may_register=self._may_register)
 
     def _finish(self, call: Call, outcome: socket.socket | Exception) -> None:
-        arrival = self._calls.pop(call.place)
+        arrival = self._calls.pop(call.seat)
         if isinstance(outcome, Exception):
             who = f"{arrival.hello.caller} at {name_of(arrival.connection)}"
             self._refusals.note(kind_of(outcome), f"{who} is not let in by the parent: {outcome}")
@@ -219,7 +219,7 @@ class Relay:
             self._ends.add(end)
             self._selector.register(end.socket, selectors.EVENT_READ, end)
 
-    def _forget(self, seat: Seat) -> None:
+    def _forget(self, seat: JobSeat) -> None:
         with self._mutex:
             self._served.discard(seat)
 

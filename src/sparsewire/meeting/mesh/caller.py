@@ -17,7 +17,7 @@ from sparsewire.errors import Error
 from sparsewire.meeting.contact.handshake import Handshake, Reason, Refused
 from sparsewire.meeting.contact.sockets import LocalAddress, Target, begin_connect, refuse_own_end
 
-Place = tuple[int, int]
+Seat = tuple[int, int]
 """Rank and lane of the other end."""
 
 _RETRY_FIRST_S = 0.01
@@ -40,7 +40,7 @@ class Stage(Enum):
 class Call:
     """One peer that is called until it answers, or nobody listens there; `targets` in order."""
 
-    place: Place
+    seat: Seat
     targets: Sequence[Target]
     limit: float
     source: str = ""
@@ -65,12 +65,12 @@ Outcome = tuple[Call, "socket.socket | Exception"]
 class Caller:
     """Calls that are under way. A call ends once: with a connection, or with the reason why not."""
 
-    def __init__(self, greet: Callable[[Place], Handshake[None]]) -> None:
-        """`greet` begins a handshake with the peer at a place."""
+    def __init__(self, greet: Callable[[Seat], Handshake[None]]) -> None:
+        """`greet` begins a handshake with the peer at a seat."""
         self._greet = greet
-        self._calls: dict[Place, Call] = {}
-        self._queue: dict[Place, Call] = {}  # Not begun yet.
-        self._begun: list[Place] = []
+        self._calls: dict[Seat, Call] = {}
+        self._queue: dict[Seat, Call] = {}  # Not begun yet.
+        self._begun: list[Seat] = []
         self._selector = selectors.DefaultSelector()
 
     def fileno(self) -> int:
@@ -91,25 +91,25 @@ class Caller:
         )
         return max(0.0, due - now)
 
-    def is_calling(self, place: Place) -> bool:
-        return place in self._calls or place in self._queue
+    def is_calling(self, seat: Seat) -> bool:
+        return seat in self._calls or seat in self._queue
 
-    def call(self, place: Place, targets: Sequence[Target], limit: float, source: str = "") -> None:
-        """Begin in turn, where that place is not called already; for `limit` seconds at most.
+    def call(self, seat: Seat, targets: Sequence[Target], limit: float, source: str = "") -> None:
+        """Begin in turn, where that seat is not called already; for `limit` seconds at most.
 
         `source` is the local address to call from, or "".
         """
-        if not self.is_calling(place):
-            self._queue[place] = Call(place, targets, limit, source)
+        if not self.is_calling(seat):
+            self._queue[seat] = Call(seat, targets, limit, source)
 
-    def begun(self) -> list[Place]:
+    def begun(self) -> list[Seat]:
         """The places that are called since the last time that this was asked."""
         begun, self._begun = self._begun, []
         return begun
 
-    def cancel(self, place: Place) -> None:
-        self._queue.pop(place, None)
-        if call := self._calls.pop(place, None):
+    def cancel(self, seat: Seat) -> None:
+        self._queue.pop(seat, None)
+        if call := self._calls.pop(seat, None):
             self._hang_up(call)
 
     def poll(self) -> list[Outcome]:
@@ -117,7 +117,7 @@ class Caller:
         ended: list[Outcome] = []
         for key, _ in self._selector.select(0):
             call: Call = key.data
-            if self._calls.get(call.place) is call:
+            if self._calls.get(call.seat) is call:
                 self._step(call, self._advance, ended)
         self._begin_next()
         now = time.monotonic()
@@ -130,15 +130,15 @@ class Caller:
 
     def _begin_next(self) -> None:
         while self._queue and len(self._calls) < _AT_ONCE:
-            place = next(iter(self._queue))
-            call = self._calls[place] = self._queue.pop(place)
+            seat = next(iter(self._queue))
+            call = self._calls[seat] = self._queue.pop(seat)
             call.stage = Stage.PAUSING
             call.expires = time.monotonic() + call.limit
-            self._begun.append(place)
+            self._begun.append(seat)
 
     def close(self) -> None:
-        for place in list(self._calls):
-            self.cancel(place)
+        for seat in list(self._calls):
+            self.cancel(seat)
         self._selector.close()
 
     def disown(self) -> None:
@@ -177,7 +177,7 @@ class Caller:
             self._again(call)
 
     def _begin(self, call: Call) -> bool:
-        call.handshake = self._greet(call.place)
+        call.handshake = self._greet(call.seat)
         call.connection = begin_connect(call.at, call.source)
         call.stage = Stage.CONNECTING
         self._selector.register(call.connection, selectors.EVENT_WRITE, call)
@@ -228,7 +228,7 @@ class Caller:
 
     def _end(self, call: Call, outcome: socket.socket | Exception, ended: list[Outcome]) -> None:
         self._hang_up(call)
-        self._calls.pop(call.place, None)
+        self._calls.pop(call.seat, None)
         ended.append((call, outcome))
 
     def _hang_up(self, call: Call) -> None:

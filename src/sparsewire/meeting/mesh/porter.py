@@ -31,7 +31,7 @@ from sparsewire.meeting.contact.handshake import (
 )
 from sparsewire.meeting.contact.listener import PATIENCE_S, STRANGERS_MAX, Listener
 from sparsewire.meeting.contact.sockets import prepare
-from sparsewire.meeting.mesh.caller import Call, Caller, Place
+from sparsewire.meeting.mesh.caller import Call, Caller, Seat
 from sparsewire.meeting.network.routes import Routes
 
 _log = logging.getLogger(__name__)
@@ -44,10 +44,10 @@ _PATIENCE = 1.5
 class MeshGuard(Guard):
     """Lets in each other rank of the job once per lane, unless this end calls it and decides."""
 
-    def __init__(self, member: Membership, is_calling: Callable[[Place], bool]) -> None:
+    def __init__(self, member: Membership, is_calling: Callable[[Seat], bool]) -> None:
         self._member = member
         self._is_calling = is_calling
-        self.connected: set[Place] = set()
+        self.connected: set[Seat] = set()
 
     def key_for(self, hello: Hello) -> bytes:
         member = self._member
@@ -62,16 +62,16 @@ class MeshGuard(Guard):
         return member.key
 
     def enter(self, hello: Hello, key: bytes) -> None:
-        place = (hello.rank, hello.lane)
+        seat = (hello.rank, hello.lane)
         self._refuse_crossed(hello)
-        if place in self.connected:
+        if seat in self.connected:
             raise Refused(Reason.DUPLICATE)
-        self.connected.add(place)
+        self.connected.add(seat)
 
     def _refuse_crossed(self, hello: Hello) -> None:
-        place = (hello.rank, hello.lane)
+        seat = (hello.rank, hello.lane)
         decides = self._member.rank < hello.rank
-        if decides and (place in self.connected or self._is_calling(place)):
+        if decides and (seat in self.connected or self._is_calling(seat)):
             raise Refused(Reason.CROSSED)
 
     def leave(self, hello: Hello) -> None:
@@ -148,9 +148,9 @@ class Porter:
         for peer in sorted(self._core.take_calls(), key=self._turn):
             self._call(peer)
         for connection, hello in self._listener.poll(0):
-            place = (hello.rank, hello.lane)
-            self._caller.cancel(place)
-            self._adopt(place, connection)
+            seat = (hello.rank, hello.lane)
+            self._caller.cancel(seat)
+            self._adopt(seat, connection)
         for call, outcome in self._caller.poll():
             self._finish(call, outcome)
         for rank, lane in self._caller.begun():
@@ -176,8 +176,8 @@ class Porter:
         ahead = peer - self._member.rank
         return ahead if ahead > 0 else self._member.world_size - ahead
 
-    def _introduce(self, place: Place) -> Handshake[None]:
-        rank, lane = place
+    def _introduce(self, seat: Seat) -> Handshake[None]:
+        rank, lane = seat
         return introduce(self._member.hello(Role.PEER, rank, lane), self._member.key)
 
     def _call(self, peer: int) -> None:
@@ -187,7 +187,7 @@ class Porter:
                 self._caller.call((peer, lane), targets, self._patience, source)
 
     def _finish(self, call: Call, outcome: socket.socket | Exception) -> None:
-        rank, _ = call.place
+        rank, _ = call.seat
         if isinstance(outcome, Exception):
             self._core.give_up(rank, f"it cannot be reached at {call.at}: {outcome}")
             return
@@ -197,11 +197,11 @@ class Porter:
                 "network",
                 *(rank, self._member.rank),
             )
-        self.guard.connected.add(call.place)
-        self._adopt(call.place, outcome)
+        self.guard.connected.add(call.seat)
+        self._adopt(call.seat, outcome)
 
-    def _adopt(self, place: Place, connection: socket.socket) -> None:
-        rank, lane = place
+    def _adopt(self, seat: Seat, connection: socket.socket) -> None:
+        rank, lane = seat
         try:
             prepare(connection)
         except OSError as error:  # It is gone already; the engine finds out.

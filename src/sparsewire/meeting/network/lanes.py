@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from sparsewire.meeting.network.means import Means
+from sparsewire.meeting.network.resources import Resources
 
 LANE_MBIT = 5000
 """What a link may carry for each lane: below that a second one gains nothing."""
@@ -28,52 +28,52 @@ class Lanes(NamedTuple):
     why: str
 
 
-def lanes_of(means: Sequence[Means]) -> Lanes:
-    """What all ranks take: the least that one of them proposes. `means` in rank order.
+def lanes_of(resources: Sequence[Resources]) -> Lanes:
+    """What all ranks take: the least that one of them proposes. `resources` in rank order.
 
     All have as many interfaces. Raises ValueError where a mask is none.
     """
-    return min(proposals(means), key=lambda lanes: lanes.number)
+    return min(proposals(resources), key=lambda lanes: lanes.number)
 
 
-def proposals(means: Sequence[Means]) -> list[Lanes]:
+def proposals(resources: Sequence[Resources]) -> list[Lanes]:
     """What each rank would take."""
-    beside = Counter(each.host for each in means)
+    beside = Counter(each.host for each in resources)
     return [
         _proposal(each, share, beside[each.host], len(beside) > 1)
-        for each, share in zip(means, _shares(means), strict=True)
+        for each, share in zip(resources, _shares(resources), strict=True)
     ]
 
 
-def processors_of(means: Sequence[Means], rank: int, lanes: int) -> list[int]:
+def processors_of(resources: Sequence[Resources], rank: int, lanes: int) -> list[int]:
     """On which processor each lane of a rank shall run; none where they may run on any.
 
     Those that may run on the same processors get as many each, in the order of the ranks. The
     system may choose for a single lane, where a rank would not keep one more for its program,
     where control groups limit its time, and where ranks share some of their processors only.
     """
-    own = means[rank]
-    crowd = [number for number, each in enumerate(means) if _shares_processors(each, own)]
+    own = resources[rank]
+    crowd = [number for number, each in enumerate(resources) if _shares_processors(each, own)]
     cores = list(cores_of(own.processors))
     each = len(cores) // len(crowd)
-    alike = all(means[number].processors == own.processors for number in crowd)
+    alike = all(resources[number].processors == own.processors for number in crowd)
     if lanes == 1 or each <= lanes or own.quota or not alike:
         return []
     first = crowd.index(rank) * each
     return cores[first : first + lanes]
 
 
-def _shares_processors(a: Means, b: Means) -> bool:
+def _shares_processors(a: Resources, b: Resources) -> bool:
     return a.machine == b.machine and bool(int(a.processors, 16) & int(b.processors, 16))
 
 
-def _proposal(means: Means, share: float, beside: int, has_link: bool) -> Lanes:
+def _proposal(resources: Resources, share: float, beside: int, has_link: bool) -> Lanes:
     """By `share` processors for the rank, `beside` ranks on its host."""
     # The program itself has one of the processors.
-    free = max(1, (math.floor(share) - 1) // means.interfaces)
-    speed_mbit = means.speed_mbit / beside
+    free = max(1, (math.floor(share) - 1) // resources.interfaces)
+    speed_mbit = resources.speed_mbit / beside
     useful = max(1, math.ceil(speed_mbit / LANE_MBIT)) if has_link else LANES_LOCAL_MAX
-    most = max(1, LANES_AUTO_MAX // means.interfaces)
+    most = max(1, LANES_AUTO_MAX // resources.interfaces)
     each = min(free, useful, most)
     if each == free:
         why = f"a rank has {share:.3g} processors, one of them for the program"
@@ -85,13 +85,14 @@ def _proposal(means: Means, share: float, beside: int, has_link: bool) -> Lanes:
         why = f"a rank has a link of {speed_mbit:.0f} Mbit/s; {LANE_MBIT} keep a lane busy"
     else:
         why = "the speed of the link is not known"
-    over = f", {each} for each of {means.interfaces} interfaces" if means.interfaces > 1 else ""
-    return Lanes(each * means.interfaces, why + over)
+    count = resources.interfaces
+    over = f", {each} for each of {count} interfaces" if count > 1 else ""
+    return Lanes(each * count, why + over)
 
 
-def _shares(means: Sequence[Means]) -> list[float]:
+def _shares(resources: Sequence[Resources]) -> list[float]:
     """How many processors each rank has, where those that may run on one share it evenly."""
-    crowds = Counter((each.machine, each.processors) for each in means)
+    crowds = Counter((each.machine, each.processors) for each in resources)
     users: Counter[tuple[str, int]] = Counter()
     for (machine, mask), ranks in crowds.items():
         users.update({(machine, core): ranks for core in cores_of(mask)})
@@ -99,10 +100,10 @@ def _shares(means: Sequence[Means]) -> list[float]:
         (machine, mask): float(sum(Fraction(1, users[machine, core]) for core in cores_of(mask)))
         for machine, mask in crowds
     }
-    beside = Counter(each.host for each in means)
+    beside = Counter(each.host for each in resources)
     return [
         min(shares[each.machine, each.processors], each.quota / beside[each.host] or math.inf)
-        for each in means
+        for each in resources
     ]
 
 

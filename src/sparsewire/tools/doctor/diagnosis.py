@@ -16,7 +16,7 @@ from sparsewire.compress.message import framed, unframed
 from sparsewire.errors import Error
 from sparsewire.meeting.connect import join
 from sparsewire.meeting.network.lanes import Lanes, lanes_of
-from sparsewire.meeting.network.means import Means
+from sparsewire.meeting.network.resources import Resources
 from sparsewire.options import LinkFigures
 from sparsewire.tools.doctor.findings import Finding, findings
 from sparsewire.tools.doctor.gpu import PathChosen, paths
@@ -84,14 +84,14 @@ def lanes(machines: list[Machine]) -> Lanes | None:
     """As many as these ranks take; None where some would not come so far."""
     if asked := [machine.lanes for machine in machines if machine.lanes]:
         return Lanes(min(asked), "as SPARSEWIRE_LANES says")
-    means = [machine.means for machine in machines if machine.means]
-    return lanes_of(means) if len(means) == len(machines) else None
+    resources = [machine.resources for machine in machines if machine.resources]
+    return lanes_of(resources) if len(resources) == len(machines) else None
 
 
 def _machine(fields: dict[str, Any]) -> Machine:
     """That of which these are the fields in JSON."""
-    means = fields["means"] and Means(*fields["means"])
-    return Machine(**{**fields, "means": means})
+    resources = fields["resources"] and Resources(*fields["resources"])
+    return Machine(**{**fields, "resources": resources})
 
 
 def choices(link: LinkFigures, ranks: int) -> list[Chosen]:

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from sparsewire import __version__, _core
 from sparsewire.meeting.contact.sockets import host_identity, is_loopback, local_addresses, prepare
 from sparsewire.meeting.network.interfaces import device_with
-from sparsewire.meeting.network.means import Means, own_means
+from sparsewire.meeting.network.resources import Resources, own_resources
 from sparsewire.options import resolve
 from sparsewire.tools.doctor.gpu import look_at_gpu
 from sparsewire.tools.lab import available
@@ -45,7 +45,7 @@ class Machine:
     gpu_down_s: float | None = None
     gpu_up_s: float | None = None
     """Seconds of a byte between it and pinned host memory."""
-    means: Means | None = None
+    resources: Resources | None = None
     """What it has for lanes; None where the settings are wrong."""
     lanes: int | None = None
     """As many as it asks for; None where the ranks are to agree."""
@@ -73,7 +73,7 @@ def look_at_machine(environment: Mapping[str, str], *, try_lab: bool) -> Machine
         torch=_package("torch"),
         mpi4py=_package("mpi4py"),
         **look_at_gpu(environment)._asdict(),
-        means=own_means(addresses) if addresses else None,
+        resources=own_resources(addresses) if addresses else None,
         lanes=_lanes(environment),
         lab=(available() or "possible") if try_lab else None,
     )

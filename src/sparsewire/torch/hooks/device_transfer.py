@@ -22,7 +22,7 @@ from sparsewire.device.staging import Staging
 from sparsewire.device.transfer import Transfer
 from sparsewire.torch.hooks.bucket_gradients import check_dtype
 from sparsewire.torch.hooks.device_mean import DeviceMean, Source
-from sparsewire.torch.hooks.packed import bytes_of, dtype_of, fill, joined, places_of
+from sparsewire.torch.hooks.packed import bytes_of, dtype_of, fill, joined, spans_of
 from sparsewire.torch.hooks.parameter_map import ParameterVectors
 from sparsewire.torch.hooks.sent import Exact, Record
 from sparsewire.torch.hooks.transport import Transport
@@ -196,12 +196,12 @@ class CodeTransfer(Transfer):
     def receive(self, received: Sequence[bytes]) -> Event:
         settlements = self._read(received)
         arrays = [array for each in settlements for array in each.arrays]
-        places = places_of([(array.size, dtype_of(array)) for array in arrays])
-        up, nbytes = self.staging.up, bytes_of(places)
+        spans = spans_of([(array.size, dtype_of(array)) for array in arrays])
+        up, nbytes = self.staging.up, bytes_of(spans)
         with up.loan() as loan:
             memory = loan.take(nbytes)
-            fill(memory, places, arrays)
-            return up.enqueue(partial(self._settle, settlements, memory[:nbytes], places))
+            fill(memory, spans, arrays)
+            return up.enqueue(partial(self._settle, settlements, memory[:nbytes], spans))
 
     def drop(self) -> None:
         super().drop()
@@ -222,11 +222,11 @@ class CodeTransfer(Transfer):
     def _brought(self, tensors: Sequence[Tensor], use: Callable[[Arrays], T]) -> T:
         """What `use` makes of tensors as arrays on the host, which are gone then."""
         down = self.staging.down
-        flat, places = down.run(lambda: joined(tensors))
+        flat, spans = down.run(lambda: joined(tensors))
         with down.loan() as loan:
             memory = loan.take(flat.numel())
             down.enqueue(partial(_move, memory[: flat.numel()], flat)).synchronize()
-            return use([place.of(memory).numpy() for place in places])
+            return use([span.of(memory).numpy() for span in spans])
 
     def _read(self, received: Sequence[bytes]) -> list[Settlement]:
         """What the ranks sent of each part; raises CompressError for malformed messages."""
@@ -242,12 +242,12 @@ class CodeTransfer(Transfer):
 
     @torch.no_grad()
     def _settle(
-        self, settlements: Sequence[Settlement], memory: Tensor, places: Sequence[Any]
+        self, settlements: Sequence[Settlement], memory: Tensor, spans: Sequence[Any]
     ) -> None:
         """On the device: put the means in place of the gradients, and learn from them."""
         on_device = torch.empty(len(memory), dtype=torch.uint8, device=self.staging.device)
         on_device.copy_(memory, non_blocking=True)
-        uploaded = iter([place.of(on_device) for place in places])
+        uploaded = iter([span.of(on_device) for span in spans])
         for settlement in settlements:
             self._hold(settlement.part)
             if settlement.is_idle:

@@ -14,7 +14,7 @@ from torch.nn import functional
 _ALIGNMENT = 8
 
 
-class Place(NamedTuple):
+class Span(NamedTuple):
     """Where one of them is: from byte `begin` on, shape (length,)."""
 
     begin: int
@@ -33,35 +33,35 @@ class Place(NamedTuple):
         return stretch.view(self.dtype)
 
 
-def places_of(sizes: Sequence[tuple[int, torch.dtype]]) -> list[Place]:
-    """Places one behind another, for so many elements of these dtypes each."""
-    places: list[Place] = []
+def spans_of(sizes: Sequence[tuple[int, torch.dtype]]) -> list[Span]:
+    """Spans one behind another, for so many elements of these dtypes each."""
+    spans: list[Span] = []
     for count, dtype in sizes:
-        places.append(Place(places[-1].end if places else 0, count, dtype))
-    return places
+        spans.append(Span(spans[-1].end if spans else 0, count, dtype))
+    return spans
 
 
-def joined(tensors: Sequence[Tensor]) -> tuple[Tensor, list[Place]]:
+def joined(tensors: Sequence[Tensor]) -> tuple[Tensor, list[Span]]:
     """A copy of vectors of one device, as bytes, and where each of them is in it."""
-    places = places_of([(len(tensor), tensor.dtype) for tensor in tensors])
+    spans = spans_of([(len(tensor), tensor.dtype) for tensor in tensors])
     pieces = [
         functional.pad(tensor.view(torch.uint8), (0, -(len(tensor) * tensor.itemsize) % _ALIGNMENT))
         for tensor in tensors
     ]
-    return torch.cat(pieces), places
+    return torch.cat(pieces), spans
 
 
-def bytes_of(places: Sequence[Place]) -> int:
+def bytes_of(spans: Sequence[Span]) -> int:
     """How much memory they take together."""
-    return places[-1].end if places else 0
+    return spans[-1].end if spans else 0
 
 
-def fill(memory: Tensor, places: Sequence[Place], arrays: Sequence[NDArray[Any]]) -> None:
-    """Write arrays to their places in memory of the host, which is bytes."""
+def fill(memory: Tensor, spans: Sequence[Span], arrays: Sequence[NDArray[Any]]) -> None:
+    """Write arrays to their spans in memory of the host, which is bytes."""
     room: NDArray[np.uint8] = memory.numpy()
-    for place, array in zip(places, arrays, strict=True):
+    for span, array in zip(spans, arrays, strict=True):
         flat = np.ascontiguousarray(array).view(np.uint8)
-        room[place.begin : place.begin + flat.size] = flat
+        room[span.begin : span.begin + flat.size] = flat
 
 
 def dtype_of(array: NDArray[Any]) -> torch.dtype:

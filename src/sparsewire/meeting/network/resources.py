@@ -14,7 +14,7 @@ from sparsewire.meeting.network.interfaces import slowest_mbit
 _GROUPS = Path("/sys/fs/cgroup")
 
 
-class Means(NamedTuple):
+class Resources(NamedTuple):
     """What one rank has for lanes."""
 
     host: str
@@ -30,13 +30,13 @@ class Means(NamedTuple):
     """Of the slowest of its interfaces; 0 where it is not known, or of no use."""
 
 
-def own_means(addresses: list[str]) -> Means:
+def own_resources(addresses: list[str]) -> Resources:
     """Of this process, which listens on `addresses`."""
     cores = os.sched_getaffinity(0)
     # To ask for the speed takes a while, and only a third processor is one for a second lane.
     speed_mbit = slowest_mbit(addresses) if len(cores) > 2 else 0
     mask = f"{sum(1 << core for core in cores):x}"
-    return Means(host_identity(), machine_identity(), mask, quota(), len(addresses), speed_mbit)
+    return Resources(host_identity(), machine_identity(), mask, quota(), len(addresses), speed_mbit)
 
 
 def quota(groups: Path = _GROUPS, own: Path = Path("/proc/self/cgroup")) -> float:
