@@ -101,7 +101,7 @@ def _communicator(
     release: Callable[[], object] = lambda: None,
     set_up: Callable[[Communicator], None] = lambda communicator: None,
 ) -> Communicator:
-    """One that `sparsewire top` sees from when it is set up until it is closed."""
+    """A communicator that `sparsewire top` sees until it is closed."""
     shown = Shown()
 
     def leave() -> None:
@@ -195,9 +195,9 @@ def _slots_of(datagrams: Datagrams | None, options: Options) -> dict[str, Any]:
 def open_place(
     store: object, options: Options, environment: Mapping[str, str], deadline: float
 ) -> Place:
-    """Where the ranks meet: in `store`, over it if it is an MPI communicator, or by default.
+    """The meeting place: in `store`, over it if it is an MPI communicator, or the default.
 
-    `deadline` is on the monotonic clock. Raises ValueError where the environment names no place.
+    `deadline` is on the monotonic clock. Raises ValueError if the environment names no place.
     """
     if (mpi := as_mpi(store)) is not None:
         return mpi_place(mpi, deadline)
@@ -210,7 +210,7 @@ def open_place(
 
 
 def _own_address(environment: Mapping[str, str]) -> Address | None:
-    """Where rank 0 shall listen; None where the ranks meet in a store."""
+    """The address where rank 0 listens; None if the ranks meet in a store."""
     if environment.get("SPARSEWIRE_RENDEZVOUS"):
         return None
     host, port = launcher.master(environment)
@@ -223,7 +223,7 @@ def _own_address(environment: Mapping[str, str]) -> Address | None:
 
 
 def named_store(options: Options, environment: Mapping[str, str]) -> Store:
-    """One for all communicators of a process: its uses are counted, to keep their records apart."""
+    """The one store of a process. Its uses are counted, which keeps their records apart."""
     url = environment.get("SPARSEWIRE_RENDEZVOUS", "")
     where = (url, *launcher.master(environment))
     if where not in _named:
@@ -257,7 +257,7 @@ def join() -> Communicator:
 
 
 def _mpi_world() -> Intracomm | None:
-    """Where the ranks meet under mpirun, which tells them who they are, but no address."""
+    """MPI's communicator of all ranks under mpirun, which tells ranks but no address."""
     has_place = "SPARSEWIRE_RENDEZVOUS" in os.environ or launcher.master(os.environ).host
     if not launcher.is_by_mpi(os.environ) or has_place or find_spec("mpi4py") is None:
         return None

@@ -63,12 +63,12 @@ _ADVICE = {
 
 _EPOCH_BITS = 20
 _epochs = itertools.count(step=2)
-"""Of the jobs and groups that this process leads. The number behind each is for its first use."""
+"""Epochs of jobs and groups that this process leads; the number behind each is its first use's."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What must be alike on all ranks."""
+    """The settings that must be alike on all ranks."""
 
     wire_version: int
     world_size: int
@@ -90,32 +90,32 @@ class Settings:
 
 @dataclass(frozen=True)
 class Record:
-    """What one rank publishes: in two lines, so that equal settings need not be read again.
+    """The record that one rank publishes, in two lines: equal settings need not be read again.
 
-    Only rank 0's tells of the job: number, epoch and secret.
+    Only rank 0's record tells of the job: number, epoch and secret.
     """
 
     settings: Settings
     identity: str
     addresses: list[Any] = field(default_factory=list)
-    """Where it listens: a host and a port for each of its interfaces."""
+    """Host and port of the rank's listener, for each of its interfaces."""
     door: str = ""
-    """Where processes of this host knock; none where it does not share memory."""
+    """Name of the listener for processes of this host; empty without shared memory."""
     job: int = 0
     epoch: int = 0
     secret: str = ""
     meshes: list[Any] = field(default_factory=list)
-    """Those that a group may share: the identity of each, and the rank there."""
+    """Meshes that a group may share: the identity of each, and this rank's number there."""
     machine: str = ""
     processors: str = ""
     quota: float = 0.0
     speed_mbit: int = 0
-    """What it has for lanes: see `Resources`."""
+    """The rank's resources for lanes: see `Resources`."""
     rack: str = ""
     aggregator: str = ""
-    """Where there are racks: its own, and the rack's aggregator."""
+    """With racks: the rank's own rack, and the rack's aggregator."""
     proof: str = ""
-    """That this rank knows the shared secret: a number, and what the secret makes of it."""
+    """Proof that this rank knows the shared secret: a number, and what the secret makes of it."""
 
     @property
     def group(self) -> str:
@@ -129,7 +129,7 @@ class Record:
 
     @property
     def resources(self) -> Resources:
-        """What this rank has for lanes."""
+        """The rank's resources for lanes."""
         own = self.machine, self.processors, self.quota
         return Resources(self.identity, *own, self.settings.interfaces, self.speed_mbit)
 
@@ -316,7 +316,7 @@ def _processors(options: Options, lanes: int, records: list[Record]) -> list[int
 
 
 def _routes(records: list[Record], mine: Record, near: dict[int, LocalAddress]) -> Routes:
-    """With one interface, the system chooses the way out, as for any connection."""
+    """The routes to all ranks. With one interface, the system chooses the way out."""
     own = [host for host, _ in mine.addresses] if len(mine.addresses) > 1 else []
     return Routes([record.listeners for record in records], near, own)
 
@@ -362,7 +362,7 @@ def group_name(job: int) -> str:
 
 
 def record_of(options: Options, interfaces: int = 1) -> Record:
-    """What this rank publishes; rank 0 starts a job with it."""
+    """The record of this rank. Rank 0 starts a job with it."""
     named = ",".join(map(str, options.aggregators))
     settings = Settings(
         wire_version=WIRE_VERSION,

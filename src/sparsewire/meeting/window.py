@@ -57,7 +57,7 @@ NOBODY = Member("", 0, 0)
 
 
 class Totals(TypedDict):
-    """Those counters of a communicator that are shown."""
+    """The counters of a communicator that are shown."""
 
     operations: int
     bytes_sent: int
@@ -69,13 +69,13 @@ class Totals(TypedDict):
 
 
 class OperationStatus(TypedDict):
-    """What is shown of an operation that is under way."""
+    """The shown facts of an operation that is under way."""
 
     waits_for: list[Any]
 
 
 class CommunicatorStatus(TypedDict):
-    """What is shown of a communicator; `number` is no other's of its process."""
+    """The shown facts of a communicator. `number` is unique in its process."""
 
     number: int
     group: str
@@ -90,7 +90,7 @@ class CommunicatorStatus(TypedDict):
 
 @dataclass(frozen=True)
 class ProcessStatus:
-    """What one process tells: of each of its communicators, as `Communicator.status` does."""
+    """The account of one process: the `Communicator.status` of each of its communicators."""
 
     pid: int
     program: str
@@ -100,7 +100,7 @@ class ProcessStatus:
     """Each is a `CommunicatorStatus`, and has more that only people read."""
     answers: bool = True
     first: Member = NOBODY
-    """In its first communicator."""
+    """The member that the process is in its first communicator."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self), separators=(",", ":")).encode()
@@ -225,7 +225,7 @@ def _program() -> str:
 
 
 def _name(count: int, first: Member) -> str:
-    """Of a window: it tells of a process that cannot, because it is stopped."""
+    """The name of a window. It tells of a process that is stopped and cannot tell."""
     program = re.sub(r"[^\w.-]", "_", _program(), flags=re.ASCII)[:_PROGRAM_MAX]
     return f"{_PREFIX}{os.getpid()}-{count}-{first.group}-{first.rank}-{first.world_size}-{program}"
 
@@ -234,7 +234,7 @@ _window = _Window()
 
 
 def _forget() -> None:
-    """In a forked child, which has nothing to show."""
+    """In a forked child: begin without a window, as the child has nothing to show."""
     global _window
     _window = _Window()
 
@@ -249,10 +249,10 @@ def _user_of(connection: socket.socket) -> int:
 
 
 def look(limit: float = _PATIENCE_S) -> list[ProcessStatus]:
-    """What all processes of this user on this machine tell; root sees those of everybody.
+    """The accounts of all processes of this user on this machine; root sees those of all users.
 
-    One that does not answer within `limit` seconds, as it is stopped or keeps Python's lock, is
-    there without communicators.
+    A process that does not answer within `limit` seconds, because it is stopped or keeps Python's
+    lock, is listed without communicators.
     """
     deadline = time.monotonic() + limit
     asked = [(silent, connection) for name, silent in _windows() for connection in _knock(name)]

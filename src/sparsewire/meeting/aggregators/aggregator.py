@@ -64,7 +64,7 @@ class Job:
     world_size: int
     epoch: int = 0
     number: int = 0
-    """By which the workers know this aggregator."""
+    """The number by which the workers know this aggregator."""
     workers: set[Seat] = field(default_factory=set)
     arriving: set[Seat] = field(default_factory=set)
 
@@ -163,7 +163,7 @@ class WorkerGuard(Guard):
 
 
 class AggregatorServer:
-    """Serves workers on one address until closed; several jobs at a time, one after another."""
+    """Serves workers on one address until it is closed, several jobs at a time."""
 
     def __init__(
         self,
@@ -252,12 +252,14 @@ class AggregatorServer:
         return self._listener.poll(_POLL_S)
 
     def stats(self) -> dict[str, int]:
-        """Of all jobs since the start; datagrams only where it is not the kernel that takes them,
-        which counts the strange ones alone."""
+        """Counters of all jobs since the start.
+
+        If the kernel takes the datagrams, only those of no known job are counted here.
+        """
         return self._plane.stats()
 
     def status(self) -> AggregatorStatus:
-        """What an observer is told; from the thread that serves."""
+        """The document for an observer. Call it from the thread that serves."""
         slots = self._plane.slots()
         jobs = [
             JobStatus(f"{number:016x}", job.epoch, job.world_size, job.here, slots.get(number, {}))

@@ -31,19 +31,19 @@ class Datagrams:
     over."""
 
     sockets: list[list[int]]
-    """By flow and aggregator."""
+    """Descriptors by flow and aggregator."""
     size: int
     """Bytes of the largest datagram, alike on all ranks."""
     job: int
     epoch: int
     worker: tuple[int, int]
-    """Which of an aggregator's workers this rank is, and of how many."""
+    """This rank's number among its aggregator's workers, and how many workers these are."""
     rack: tuple[int, int]
-    """Which of the parent's workers the aggregator is, and of how many."""
+    """The aggregator's number among the parent's workers, and how many workers these are."""
     greeting: tuple[int, int]
     """The largest number that one had, and the block that they ask of a kernel, or 0."""
     keys: list[WayKeys] = field(repr=False)
-    """Of each aggregator."""
+    """The keys of each aggregator."""
     in_kernel: bool
     """Whether some aggregator adds up in its kernel."""
 
@@ -112,7 +112,7 @@ def connect_datagrams(address: Address) -> socket.socket:
 
 
 def _forbid_fragments(datagrams: socket.socket) -> None:
-    """One fragment lost is all lost, so the size follows the path."""
+    """Forbid fragments: a datagram is lost with any of them, so its size follows the path."""
     datagrams.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_DO)
     if datagrams.family == socket.AF_INET6:
         datagrams.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_DO)

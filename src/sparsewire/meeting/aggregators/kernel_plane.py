@@ -51,7 +51,7 @@ worker."""
 
 @dataclass
 class _Job:
-    """What greetings of a job must say, and how far its own to the parent have come."""
+    """The terms that a job's greetings must state, and the progress of its own to the parent."""
 
     keys: WayKeys
     above: WayKeys | None
@@ -59,7 +59,7 @@ class _Job:
     epoch: int
     world_size: int
     party: Party | None = None
-    """As the first greeting said, which all others must repeat."""
+    """The terms of the first greeting, which all others must repeat."""
     said: int = 0
     """The number of the last greeting to the parent,"""
     answered: int = 0
@@ -74,7 +74,7 @@ class _Job:
 
 @dataclass(frozen=True)
 class _Hello:
-    """What a worker says of itself."""
+    """A worker's greeting, as read."""
 
     job: int
     worker: int
@@ -142,7 +142,7 @@ class KernelPlane:
 
     @property
     def hook(self) -> str:
-        """Where the kernel adds up: "xdp" or "tc"."""
+        """The hook by which the kernel adds up: "xdp" or "tc"."""
         return self._plane.hook
 
     def add_job(
@@ -179,7 +179,7 @@ class KernelPlane:
             return counted
 
     def stats(self) -> dict[str, int]:
-        """Of all jobs since the start; strange datagrams are contributions of no known job."""
+        """Counters of all jobs since the start. Strange datagrams are of no known job."""
         with self._mutex:
             return {
                 "jobs": len(self._jobs),
@@ -208,8 +208,10 @@ class KernelPlane:
                     self._reminds = time.monotonic() + _REMINDER_S
 
     def _remind(self, parent: Address) -> None:
-        """Greet the parent for each job, as this one's address may have changed on the way: what
-        its workers ask the programs answer, so that nothing else would tell the parent."""
+        """Greet the parent for each job: this aggregator's address may have changed on the way.
+
+        The programs answer the workers by themselves, so nothing else would tell the parent.
+        """
         with self._mutex:
             for number, job in self._jobs.items():
                 with contextlib.suppress(OSError):  # It may be mended by the next time.
@@ -219,7 +221,7 @@ class KernelPlane:
                         self._greet_parent(number, job, parent, size)
 
     def _watch(self, number: int, job: _Job, parent: Address) -> None:
-        """Where the parent answers no more, have no worker answered, so that they find it out."""
+        """Stop answering workers once the parent answers no more, so that they notice."""
         job.unanswered += 1
         if job.unanswered <= _MOST_UNANSWERED:
             return
@@ -231,7 +233,7 @@ class KernelPlane:
         )
 
     def _hear(self, data: bytes, sender: tuple[str, int]) -> None:
-        """Hear out what is for a job here."""
+        """Take a datagram if it is for a job here."""
         number = datagram_job(data)
         with self._mutex:
             job = self._jobs.get(number) if number is not None else None
@@ -246,7 +248,7 @@ class KernelPlane:
                 self._take(job, hello, Address(*sender[:2]))
 
     def _take(self, job: _Job, hello: _Hello, sender: Address) -> None:
-        """Greet who says hello. Whatever fails there, greetings of others are answered on."""
+        """Answer a hello. If that fails, greetings of other workers are still answered."""
         try:
             if not hello.is_fit:
                 raise Error("its greeting is longer than datagrams are, or asks for such an answer")
@@ -256,8 +258,10 @@ class KernelPlane:
             self._complain(hello.job, f"rank {hello.worker} is not taken: {error}")
 
     def _greet(self, job: _Job, hello: _Hello, sender: Address) -> None:
-        """Bind the sender to its rank, so that the programs answer its next hello, and tell it so,
-        once they may: not before the parent has answered. Raises Error."""
+        """Bind the sender to its rank, so that the programs answer its next hello, and tell it so.
+
+        In a rack the parent has to answer first. Raises Error.
+        """
         self._check_party(hello.job, job, hello.party)
         self._plane.bind_worker(hello.job, hello.worker, *sender, hello.number, hello.flow)
         if self._parent and hello.needs > self._plane.way_up(hello.job):
@@ -274,7 +278,7 @@ class KernelPlane:
         self._receiver.sendto(words, sender)
 
     def _check_way_in(self, job: _Job, hello: _Hello) -> None:
-        """Tell where the programs have not seen what they would have answered."""
+        """Complain if the programs have not seen a hello that they would have answered."""
         now = time.monotonic()
         is_settled = now - job.noted.setdefault(hello.worker, now) >= _SETTLED_S
         is_unseen = hello.number > self._plane.greeted(hello.job, hello.worker)
@@ -286,7 +290,7 @@ class KernelPlane:
             )
 
     def _check_party(self, number: int, job: _Job, party: Party) -> None:
-        """Raise Error for a greeting of others than this job's workers."""
+        """Raise Error if a greeting's terms are not those of the job."""
         if party != (job.party or party) or party[1] != job.world_size:
             raise Error("another one has said otherwise how many they are, or their flows")
         if not job.party:
@@ -305,7 +309,7 @@ class KernelPlane:
         self._plane.set_flows(number, flows)
 
     def _greet_parent(self, number: int, job: _Job, parent: Address, size: int) -> None:
-        """From where the programs send, so that the parent knows them, and they the way there."""
+        """Greet the parent from the programs' address, so that each side learns the other's."""
         assert job.party
         assert job.above
         _, world_size, rack, racks, most, _ = job.party
@@ -315,21 +319,21 @@ class KernelPlane:
         self._receiver.sendto(words, parent)
 
     def _complain(self, job: int, text: str) -> None:
-        """Say so once: whoever copies greetings shall not fill a disk."""
+        """Log a text once: a sender of copied greetings must not fill a disk."""
         if (job, text) not in self._complaints:
             self._complaints.add((job, text))
             _log.warning("job %016x: %s", job, text)
 
 
 def _hear_parent(data: bytes, number: int, job: _Job) -> None:
-    """It is there, where this is a new answer of its own."""
+    """Note an answer of the parent, if it is new and the parent's own."""
     read = read_greeting(job.above.down, data) if job.above else None
     if read and read[:3] == (WELCOME, number, job.epoch) and job.answered < read[6] <= job.said:
         job.answered, job.unanswered = read[6], 0
 
 
 def _hello_in(data: bytes, number: int, job: _Job) -> _Hello | None:
-    """None for what is no hello of the job under its key."""
+    """The hello in a datagram; None if it is no hello of the job under its key."""
     read = read_greeting(job.keys.up, data)
     if not read or read[:3] != (HELLO, number, job.epoch):
         return None
@@ -338,7 +342,7 @@ def _hello_in(data: bytes, number: int, job: _Job) -> _Hello | None:
 
 
 def _as_seen_by(receiver: socket.socket, address: Address) -> Address:
-    """As it stands for a sender there. Raises Error where none can be."""
+    """The address as a sender there sees it. Raises Error if datagrams cannot reach it."""
     try:
         found = socket.getaddrinfo(
             *address, receiver.family, socket.SOCK_DGRAM, flags=socket.AI_V4MAPPED

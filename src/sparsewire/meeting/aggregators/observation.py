@@ -1,4 +1,4 @@
-"""What an aggregator tells an observer: one document of what it does, behind the usual handshake.
+"""The document that an aggregator sends to an observer, behind the usual handshake.
 
 An observer takes no part in any job. It gets the document behind its size, and the connection ends.
 """
@@ -41,8 +41,8 @@ _SIZE = struct.Struct("!I")
 class JobStatus:
     """One job. `job` is its number in hexadecimal, as in logs; `here` of its ranks are connected.
 
-    `slots` counts datagrams: contributions, duplicates, stale, rejected, results, resent, recalls;
-    nothing where the job sends none.
+    `slots` counts datagrams: contributions, duplicates, stale, rejected, results, resent, recalls.
+    It is empty if the job sends none.
     """
 
     job: str
@@ -66,7 +66,7 @@ class AggregatorStatus:
     jobs: tuple[JobStatus, ...]
     jobs_left_out: int = 0
     hook: str = ""
-    """Where the kernel adds up: "xdp", in the driver, or "tc", behind it; "": nowhere."""
+    """The hook by which the kernel adds up: "xdp" in the driver, "tc" behind it, "" for none."""
 
     def encode(self) -> bytes:
         document = json.dumps(asdict(self), separators=(",", ":")).encode()

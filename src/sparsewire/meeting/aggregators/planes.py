@@ -1,4 +1,4 @@
-"""What adds up below an aggregator's server: this process alone, or with the kernel, or a rack."""
+"""Planes add up below an aggregator's server: in this process, in the kernel, or in a rack."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ProcessAndKernelPlane(ProcessPlane):
         self._kernel.remove_job(job)
 
     def stats(self) -> dict[str, int]:
-        """Of datagrams, those of no known job alone: the kernel takes all others."""
+        """Counters of all jobs. The kernel takes all datagrams but those of no known job."""
         stats = {n: count for n, count in super().stats().items() if not n.startswith("datagram")}
         return stats | {"datagrams_strange": self._kernel.stats()["datagrams_strange"]}
 

@@ -65,7 +65,7 @@ class Rack:
 
     @property
     def hook(self) -> str:
-        """Where the kernel adds up: "xdp" or "tc"; "" where it does not."""
+        """The hook by which the kernel adds up, "xdp" or "tc"; "" if it does not."""
         return self._core.hook if isinstance(self._core, KernelPlane) else ""
 
     @property
@@ -95,7 +95,7 @@ class Rack:
             self._jobs.discard(job)
 
     def look(self) -> None:
-        """Say so if jobs have been refused since the last look."""
+        """Warn if jobs have been refused since the last look."""
         refused = self._core.stats().get("jobs_refused", 0)
         if refused > self._refused:
             _log.warning("a job needs more memory than --memory and --job-memory leave")

@@ -38,7 +38,7 @@ JobSeat = tuple[int, int, int]
 
 @dataclass(eq=False)
 class _End:
-    """One end of a connection that was handed on, and what is still to be sent there."""
+    """One end of a connection that was handed on, with the bytes that wait for it."""
 
     socket: socket.socket
     seat: JobSeat
@@ -93,7 +93,7 @@ class Relay:
 
     @property
     def reaches_parent(self) -> bool:
-        """Whether somebody listened there when it was tried the last time, a second ago or so."""
+        """Whether the parent listened at the last try, about a second ago."""
         return self._reaches_parent
 
     def add(self, connection: socket.socket, hello: Hello, key: bytes) -> None:
@@ -264,7 +264,7 @@ class Relay:
             end.socket.shutdown(socket.SHUT_WR)
 
     def _watch(self, end: _End) -> None:
-        """To read where nothing of it waits, and to write where something does."""
+        """Watch an end for reading unless its bytes still wait, and for writing if bytes wait there."""
         assert end.other
         reads = not end.has_ended and not end.other.unsent
         events = reads * selectors.EVENT_READ | bool(end.unsent) * selectors.EVENT_WRITE
@@ -288,7 +288,7 @@ class Relay:
 
 
 def _has_connected(connection: socket.socket | None) -> bool:
-    """Whether one that has become writable is there, and not connected to itself."""
+    """Whether a connection that has become writable is up, and not connected to itself."""
     if connection is None or connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
         return False
     try:

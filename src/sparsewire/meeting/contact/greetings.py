@@ -29,10 +29,10 @@ _HEAD, _STEP, _VALUE = 48, 16, 4
 
 
 class Probe(IntEnum):
-    """What a hello finds out; it stands in its number, and in that of the answer.
+    """What a hello finds out. Its number holds the probe, and the answer has the same number.
 
-    The program in the kernel answers by a redirect where the hello's frame is long enough, and
-    from a longer packet where it is not.
+    The program in the kernel answers a long hello by a redirect, and a short one from a longer
+    packet.
     """
 
     FULL = 0
@@ -55,7 +55,7 @@ _NOTED_ENOUGH, _NOTED_S = 3, 2.5
 
 
 def probe_of(number: int) -> Probe:
-    """What the greeting of this number finds out."""
+    """The probe that the number of a greeting holds."""
     return Probe(number % len(Probe))
 
 
@@ -76,8 +76,10 @@ def readable(size: int) -> int:
 
 @dataclass(frozen=True)
 class Greeting:
-    """What a rank says to an aggregator by one of its `flows`, and hears from it; `size` of the
-    largest datagram."""
+    """A rank's greeting to an aggregator by one of its `flows`.
+
+    `size` is that of the largest datagram in bytes.
+    """
 
     member: Membership
     at: RackPlace
@@ -94,7 +96,7 @@ class Greeting:
 
     @property
     def probes(self) -> tuple[Probe, ...]:
-        """In their order; what is as short as the shortest anyway cannot tell a narrow path."""
+        """Probes in order, without NARROW if datagrams are too short to tell a narrow path."""
         all_of = _OF_KERNEL if self.asks_kernel else _OF_PROCESS
         return tuple(one for one in all_of if one != Probe.NARROW or self.full > DATAGRAM_MIN)
 
@@ -120,13 +122,13 @@ class Greeting:
 
     @property
     def by(self) -> str:
-        """Which of several flows it is, where others have passed."""
+        """Names the flow for an error, if other flows have passed."""
         return f" by flow {self.flow + 1} of {self.flows}, although others did," * bool(self.flow)
 
 
 @dataclass
 class Heard:
-    """What has come back so far."""
+    """The answers that have come back so far."""
 
     full: int
     adds_in_kernel: bool = False
@@ -212,7 +214,7 @@ _ELSEWHERE = (
 
 
 def trouble(heard: Heard, address: Address, options: Options, says: Greeting) -> str:
-    """What gets lost, and what to do."""
+    """An error text: which datagrams get lost, and what to do."""
     if heard.full in heard.noted:
         why = _ELSEWHERE if heard.passes_by else f"{_REDIRECTS}; or {_ELSEWHERE}"
         return (
@@ -239,7 +241,7 @@ def trouble(heard: Heard, address: Address, options: Options, says: Greeting) ->
 
 
 def _numbers(probes: tuple[Probe, ...]) -> Iterator[int]:
-    """Of attempts, each larger than the one before; with a pause behind each."""
+    """Ascending numbers of attempts for TRY_S seconds, with a pause behind each."""
     deadline = time.monotonic() + TRY_S
     attempt, pause = 0, _PAUSE_S
     while time.monotonic() < deadline:
@@ -266,7 +268,7 @@ def _exchange(sender: socket.socket, words: bytes) -> Iterator[bytes]:
 
 @contextmanager
 def _nobody_may_listen() -> Iterator[None]:
-    """Whoever is not there yet may come; a datagram that is too long is lost like any other."""
+    """Ignore that nobody listens yet, and that a datagram is too long: both count as losses."""
     try:
         with contextlib.suppress(ConnectionRefusedError, BlockingIOError):
             yield

@@ -39,7 +39,7 @@ Handshake = Generator[tuple[bytes, int], bytes, T]
 
 
 class Role(IntEnum):
-    """What the connecting side wants to be to the listening side."""
+    """The role that the caller asks for."""
 
     PEER = 1
     WORKER = 2
@@ -100,8 +100,8 @@ class Refused(AuthenticationError):
 
 
 class Hello(NamedTuple):
-    """Who is calling. `peer` is the rank that is called, or the number of the aggregator, by which
-    workers know it; ANY_PEER where nobody in particular is."""
+    """The caller's account of itself. `peer` is the rank that it calls, or the number by which
+    workers know the aggregator; ANY_PEER if it calls nobody in particular."""
 
     role: Role
     job: int
@@ -114,7 +114,7 @@ class Hello(NamedTuple):
 
     @property
     def caller(self) -> str:
-        """In words; only what its own end says."""
+        """The caller in words, for logs. Nothing of it is proved."""
         if self.role is Role.OBSERVER:
             return "an observer"
         return f"rank {self.rank}" + (f" of job {self.job:016x}" if self.job else "")
@@ -160,7 +160,7 @@ class Challenge(NamedTuple):
 
 
 class Guard(ABC):
-    """What a listener knows about who may come in."""
+    """A listener's rules: which callers may come in."""
 
     @abstractmethod
     def key_for(self, hello: Hello) -> bytes | None:
@@ -202,12 +202,12 @@ def worker_key(shared_secret: bytes, job: int) -> bytes:
 
 
 def meeting_key(shared_secret: bytes) -> bytes:
-    """What ranks prove to rank 0 where they meet; without a secret it proves nothing."""
+    """The key that ranks prove to rank 0 when they meet. Without a secret it proves nothing."""
     return derive(shared_secret, "meeting")
 
 
 def observer_key(shared_secret: bytes) -> bytes:
-    """What those prove who only look at an aggregator; without a secret it proves nothing."""
+    """The key that observers prove to an aggregator. Without a secret it proves nothing."""
     return derive(shared_secret, "observer")
 
 

@@ -1,4 +1,4 @@
-"""What an aggregator is called in its job, and by which keys its datagrams are sealed."""
+"""The number of an aggregator in its job, and the keys that seal its datagrams."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ _ABOVE_RACKS = 0xFFFF
 
 
 def aggregator_number(index: int, rack: int = 0) -> int:
-    """What one of a job's aggregators is called, and no other one of the job.
+    """The number of one of a job's aggregators; no other aggregator of the job has it.
 
-    By its place in the list of each rank, and by its rack, where there are racks.
+    It holds the index in the ranks' lists, and the rack if there are racks.
     """
     return index << 16 | rack
 
 
 def number_above(number: int) -> int:
-    """What the parent of a rack's aggregator is called."""
+    """The number of the parent of a rack's aggregator."""
     return number | _ABOVE_RACKS
 
 
 def is_above_racks(number: int) -> bool:
-    """Whether one that is called so has racks' aggregators for workers."""
+    """Whether an aggregator of this number has racks' aggregators for workers."""
     return number & _ABOVE_RACKS == _ABOVE_RACKS
 
 
@@ -31,7 +31,7 @@ class WayKeys(NamedTuple):
     """The keys of datagrams between one aggregator and its workers."""
 
     up: bytes
-    """From the workers to the aggregator."""
+    """Seals datagrams from the workers to the aggregator; `down` seals those that go back."""
     down: bytes
 
     def __repr__(self) -> str:
@@ -39,10 +39,10 @@ class WayKeys(NamedTuple):
 
 
 def datagram_keys(key: bytes, epoch: int, number: int) -> WayKeys:
-    """From the key of a job's connections, and the number of the aggregator.
+    """Keys derived from the key of a job's connections and the aggregator's number.
 
-    All aggregators have others, and so has each direction: what was said to one of them is worth
-    nothing at another, nor sent back.
+    Each aggregator and each direction has a key of its own. A datagram that is copied to another
+    aggregator, or sent back, proves nothing.
     """
     context = epoch.to_bytes(4, "big") + number.to_bytes(4, "big")
     return WayKeys(*(derive(key, f"datagrams {way}", context) for way in ("up", "down")))

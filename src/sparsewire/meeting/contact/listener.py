@@ -77,7 +77,7 @@ class Listener(Generic[T]):
         return local_end(self._doors[0])
 
     def fileno(self) -> int:
-        """To wait for: readable where `poll` has something to do."""
+        """A descriptor to wait for. It is readable when `poll` has something to do."""
         return self._selector.fileno()
 
     @property
@@ -104,7 +104,7 @@ class Listener(Generic[T]):
         return welcome
 
     def disown(self) -> None:
-        """In a forked child: the sockets close by themselves, unregistered by the parent alone."""
+        """In a forked child: the sockets close by themselves. The parent alone unregisters them."""
         self._selector.close()
 
     def close(self) -> None:
@@ -213,13 +213,13 @@ class Listener(Generic[T]):
 
 
 def _is_usual(error: Exception) -> bool:
-    """Who calls hangs up where it is called itself meanwhile."""
+    """Whether a caller hung up, as it does when its own listener was called meanwhile."""
     is_crossed = isinstance(error, Refused) and error.reason is Reason.CROSSED
     return is_crossed or isinstance(error, OSError)
 
 
 def name_of(connection: socket.socket) -> str:
-    """Where the other end is, for a log."""
+    """The address of the other end, for a log."""
     with contextlib.suppress(OSError):
         return _named(connection, connection.getpeername())
     return "an unknown address"

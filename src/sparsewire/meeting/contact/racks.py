@@ -10,9 +10,9 @@ from sparsewire.errors import MismatchError
 
 @dataclass(frozen=True)
 class RackPlace:
-    """Which of its aggregator's workers a rank is, and which of the root's its aggregator is.
+    """The number of a rank among its aggregator's workers, and of the aggregator among the root's.
 
-    Where there are no racks, all ranks are in the one rack 0.
+    Without racks, all ranks are in rack 0.
     """
 
     worker: int
@@ -22,7 +22,10 @@ class RackPlace:
 
 
 def rack_place(names: Sequence[str], rank: int) -> RackPlace:
-    """From the names of all ranks' racks: ranks in order, racks in that of their first ranks."""
+    """A rank's place, from the names of all ranks' racks.
+
+    Ranks are counted in order, racks in the order of their first ranks.
+    """
     racks = list(dict.fromkeys(names))
     beside = [other for other, name in enumerate(names) if name == names[rank]]
     return RackPlace(beside.index(rank), len(beside), racks.index(names[rank]), len(racks))

@@ -15,7 +15,7 @@ _PERIOD_S = 60.0
 
 
 class RefusalLog:
-    """So many warnings of each kind a minute, so that one kind does not hide the others."""
+    """Logs a limited number of warnings of each kind a minute, so that no kind hides the others."""
 
     def __init__(self) -> None:
         self._said: Counter[str] = Counter()
@@ -44,7 +44,7 @@ def kind_of(error: Exception) -> str:
 
 
 def worded(error: Exception, address: str) -> str:
-    """What a log says of a connection from `address` that ended with `error`."""
+    """A log line about a connection from `address` that ended with `error`."""
     if not isinstance(error, Refused):
         return f"dropped a connection from {address}: {error}"
     who = f"{error.hello.caller if error.hello else 'somebody'} at {address}"

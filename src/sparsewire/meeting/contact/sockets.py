@@ -22,7 +22,7 @@ from sparsewire.lifetime import disown_in_child
 from sparsewire.options import Address
 
 _OTHER_DESCRIPTORS = 256
-"""What a program has open beside its connections."""
+"""Descriptors that a program may have open beside its connections."""
 _NAMELESS = "\0sparsewire-"
 """Begins a name that is no file, so that nothing is left of it; a network namespace has its own."""
 
@@ -37,7 +37,7 @@ class LocalAddress(NamedTuple):
 
 
 Target = Address | LocalAddress
-"""Where somebody listens."""
+"""The address of a listener."""
 
 
 class CutShort(ConnectionResetError):

@@ -27,18 +27,18 @@ _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Stage(Enum):
-    """Of a call. A failure that may pass leads from any of the last two back to a pause."""
+    """The stage of a call. A failure that may pass leads from the last two back to a pause."""
 
     QUEUED = auto()
     PAUSING = auto()
-    """Until `again_at`."""
+    """The call waits until `again_at`."""
     CONNECTING = auto()
     GREETING = auto()
 
 
 @dataclass
 class Call:
-    """One peer that is called until it answers, or nobody listens there; `targets` in order."""
+    """A call of one peer, by its `targets` in order, until it answers or nobody listens there."""
 
     seat: Seat
     targets: Sequence[Target]
@@ -74,7 +74,7 @@ class Caller:
         self._selector = selectors.DefaultSelector()
 
     def fileno(self) -> int:
-        """To wait for: readable where some call gets on."""
+        """A descriptor to wait for. It is readable when some call can go on."""
         return self._selector.fileno()
 
     @property
@@ -95,7 +95,7 @@ class Caller:
         return seat in self._calls or seat in self._queue
 
     def call(self, seat: Seat, targets: Sequence[Target], limit: float, source: str = "") -> None:
-        """Begin in turn, where that seat is not called already; for `limit` seconds at most.
+        """Queue a call of at most `limit` seconds, unless the seat is called already.
 
         `source` is the local address to call from, or "".
         """
@@ -142,7 +142,7 @@ class Caller:
         self._selector.close()
 
     def disown(self) -> None:
-        """In a forked child: what is registered is the parent's, too."""
+        """In a forked child: close the selector, and leave the registered sockets to the parent."""
         self._selector.close()
 
     def _step(self, call: Call, act: Callable[[Call], bool], ended: list[Outcome]) -> None:

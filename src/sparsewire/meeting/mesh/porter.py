@@ -126,7 +126,7 @@ class Porter:
             self._hang_up()
 
     def disown(self) -> None:
-        """In a forked child: the sockets close by themselves; what watches them is closed here."""
+        """In a forked child: close the selectors. The sockets close by themselves."""
         self._listener.disown()
         self._caller.disown()
         self._selector.close()
@@ -169,9 +169,9 @@ class Porter:
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _turn(self, peer: int) -> int:
-        """In which order to call: higher ranks first, as the lower ones call this one meanwhile.
+        """A peer's turn to be called: higher ranks first, because lower ranks call this one.
 
-        Each rank begins with another.
+        Each rank begins with a different peer.
         """
         ahead = peer - self._member.rank
         return ahead if ahead > 0 else self._member.world_size - ahead

@@ -17,7 +17,7 @@ _lock = threading.Lock()
 
 
 class Terms(NamedTuple):
-    """What two groups must have in common to share connections."""
+    """The settings that two groups must have in common to share connections."""
 
     lanes: int | None
     peer_timeout: float
@@ -37,7 +37,7 @@ def terms_of(options: Options) -> Terms:
 
 
 class SharedMesh:
-    """One mesh, open while somebody holds it; whoever makes it does."""
+    """One mesh. It is open while somebody holds it; its maker is the first holder."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class SharedMesh:
         core: Core,
         make_porter: Callable[[], Porter],
     ) -> None:
-        """`identity` is the same on all of its ranks, and of no other mesh."""
+        """`identity` is the same on all ranks of this mesh, and no other mesh has it."""
         self.identity = identity
         self.rank = rank
         self.lanes = lanes
@@ -113,13 +113,13 @@ def connections_most() -> int:
 
 
 def connections() -> list[int]:
-    """For each mesh of this process, with how many ranks it is connected."""
+    """The number of connected ranks of each mesh of this process."""
     with _lock:
         return [mesh.core.connections() for mesh in _open]
 
 
 def _forget() -> None:
-    """In a forked child, where the meshes are the parent's."""
+    """In a forked child: forget the meshes, which are the parent's."""
     global _lock
     _lock = threading.Lock()
     _open.clear()

@@ -1,1 +1,1 @@
-"""What a rank knows of its network: interfaces, routes, lanes, the speed of the link."""
+"""A rank's knowledge of its network: interfaces, routes, lanes, the speed of the link."""

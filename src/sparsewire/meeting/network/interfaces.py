@@ -1,4 +1,4 @@
-"""What Linux knows of the network interface that has an address."""
+"""Linux's facts about the network interface that has an address."""
 
 from __future__ import annotations
 

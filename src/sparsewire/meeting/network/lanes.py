@@ -15,10 +15,10 @@ from typing import NamedTuple
 from sparsewire.meeting.network.resources import Resources
 
 LANE_MBIT = 5000
-"""What a link may carry for each lane: below that a second one gains nothing."""
+"""Mbit/s of a link for each lane: a second lane gains nothing on a slower link."""
 LANES_AUTO_MAX = 8
 LANES_LOCAL_MAX = 4
-"""Where all ranks are on one host, whose memory so many lanes of each keep busy."""
+"""The most lanes if all ranks are on one host: so many keep its memory busy."""
 
 
 class Lanes(NamedTuple):
@@ -29,15 +29,15 @@ class Lanes(NamedTuple):
 
 
 def lanes_of(resources: Sequence[Resources]) -> Lanes:
-    """What all ranks take: the least that one of them proposes. `resources` in rank order.
+    """The lanes of all ranks: the least of their proposals. `resources` are in rank order.
 
-    All have as many interfaces. Raises ValueError where a mask is none.
+    All ranks have the same number of interfaces. Raises ValueError for what is no mask.
     """
     return min(proposals(resources), key=lambda lanes: lanes.number)
 
 
 def proposals(resources: Sequence[Resources]) -> list[Lanes]:
-    """What each rank would take."""
+    """The lanes that each rank proposes."""
     beside = Counter(each.host for each in resources)
     return [
         _proposal(each, share, beside[each.host], len(beside) > 1)
@@ -46,11 +46,11 @@ def proposals(resources: Sequence[Resources]) -> list[Lanes]:
 
 
 def processors_of(resources: Sequence[Resources], rank: int, lanes: int) -> list[int]:
-    """On which processor each lane of a rank shall run; none where they may run on any.
+    """The processor of each lane of a rank; none if the lanes may run on any.
 
-    Those that may run on the same processors get as many each, in the order of the ranks. The
-    system may choose for a single lane, where a rank would not keep one more for its program,
-    where control groups limit its time, and where ranks share some of their processors only.
+    Ranks that may run on the same processors get equally many, in the order of the ranks. The
+    system chooses for a single lane, if no further processor is left for the rank's program, if
+    control groups limit its time, and if ranks share only some of their processors.
     """
     own = resources[rank]
     crowd = [number for number, each in enumerate(resources) if _shares_processors(each, own)]
@@ -68,7 +68,7 @@ def _shares_processors(a: Resources, b: Resources) -> bool:
 
 
 def _proposal(resources: Resources, share: float, beside: int, has_link: bool) -> Lanes:
-    """By `share` processors for the rank, `beside` ranks on its host."""
+    """The proposal of a rank with `share` processors and `beside` ranks on its host."""
     # The program itself has one of the processors.
     free = max(1, (math.floor(share) - 1) // resources.interfaces)
     speed_mbit = resources.speed_mbit / beside

@@ -81,7 +81,7 @@ def _merge_seconds() -> float:
 
 
 def _reduce(communicator: Communicator, timeout: float, op: str, value: float) -> float:
-    """What all ranks agree on, from a value of each; it also aligns them."""
+    """Reduce a value of each rank, so that all agree. The call also aligns the ranks in time."""
     return float(communicator.all_reduce(np.array([value]), op, timeout=timeout)[0])
 
 

@@ -1,4 +1,4 @@
-"""What one rank has for lanes: processors, as affinity and control groups allow, and links."""
+"""One rank's resources for lanes: links, and processors as affinity and control groups allow."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _GROUPS = Path("/sys/fs/cgroup")
 
 
 class Resources(NamedTuple):
-    """What one rank has for lanes."""
+    """One rank's resources for lanes."""
 
     host: str
-    """The same for ranks that share links."""
+    """Identity of the host: ranks of one host share links."""
     machine: str
-    """The same for ranks that share processors: several hosts may be containers of one machine."""
+    """Identity of the machine, whose processors its hosts share if they are containers."""
     processors: str
-    """Those on which it may run, as a mask in hexadecimal digits."""
+    """Processors on which the rank may run, as a mask in hexadecimal digits."""
     quota: float
     """Processors' time for all ranks of its host; 0 for no limit."""
     interfaces: int
     speed_mbit: int
-    """Of the slowest of its interfaces; 0 where it is not known, or of no use."""
+    """Speed of the slowest interface; 0 if it is not known, or not needed."""
 
 
 def own_resources(addresses: list[str]) -> Resources:
-    """Of this process, which listens on `addresses`."""
+    """The resources of this process, which listens on `addresses`."""
     cores = os.sched_getaffinity(0)
     # To ask for the speed takes a while, and only a third processor is one for a second lane.
     speed_mbit = slowest_mbit(addresses) if len(cores) > 2 else 0
@@ -62,7 +62,7 @@ def _quotas(groups: Path, own: Path) -> Iterator[float]:
 
 
 def _quota_in(*files: Path) -> Iterator[float]:
-    """One where the files hold microseconds to use and those of a period, and not "max" or -1."""
+    """Yield the processors that a quota allows, if the files hold one, and not "max" or -1."""
     with contextlib.suppress(OSError, ValueError):
         used, period = map(int, " ".join(file.read_text() for file in files).split())
         if used > 0:

@@ -17,14 +17,14 @@ class Routes:
     """The ways from one rank to all others."""
 
     listeners: Sequence[Sequence[Address]]
-    """Of each rank, one for each of its interfaces."""
+    """The listeners of each rank, one for each of its interfaces."""
     neighbours: Mapping[int, LocalAddress] = field(default_factory=dict)
-    """Where ranks that share this host's memory listen, too."""
+    """Further listeners of ranks that share this host's memory."""
     interfaces: Sequence[str] = ()
     """This rank's own addresses; none where the system may choose by the target alone."""
 
     def targets(self, rank: int, lane: int) -> list[Target]:
-        """Where to call a rank, in the order to try: on this host's own socket first."""
+        """The addresses to call a rank at, in order: on this host its local socket first."""
         listeners = self.listeners[rank]
         near: list[Target] = [self.neighbours[rank]] if rank in self.neighbours else []
         return [*near, listeners[lane % len(listeners)]]

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from sparsewire.errors import AuthenticationError
 
 _GRACE_S = 5.0
-"""Without a rank that comes; then those that are still missing were refused themselves."""
+"""Seconds without a new rank after which the missing ranks count as those that were refused."""
 _NAMED = 16
 
 
 class Doubts:
-    """Who was refused and has not come since, and how long that may go on."""
+    """Ranks that were refused and have not come since, and for how long that may go on."""
 
     def __init__(self) -> None:
         self._addresses: dict[int, str] = {}
@@ -39,7 +39,7 @@ class Doubts:
             self._renew()
 
     def note_arrival(self, rank: int) -> None:
-        """As long as ranks come in, others may be on their way."""
+        """Wait longer: as long as ranks come in, others may be on their way."""
         self._addresses.pop(rank, None)
         self._renew()
 

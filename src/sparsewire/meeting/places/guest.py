@@ -1,4 +1,4 @@
-"""Where ranks meet over TCP, as all but rank 0 see it: a connection with that one."""
+"""The meeting place over TCP for all ranks but rank 0: a connection with rank 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where ranks meet over TCP, as rank 0 sees it: it lets in the others, and gives all to all."""
+"""The meeting place over TCP at rank 0: it lets the others in, and gives all records to all."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ class Host:
         return f"{name_ranks(missing)} at {self._address}" if missing else ""
 
     def _say_why(self, error: Error) -> None:
-        """Those that are connected leave, too, and know why."""
+        """Tell all connected ranks why rank 0 leaves."""
         if self._has_said_why:
             return
         self._has_said_why = True

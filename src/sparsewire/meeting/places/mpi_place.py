@@ -65,7 +65,7 @@ def mpi_ranks(comm: Intracomm, rank: int | None, world_size: int | None) -> tupl
 
 
 def mpi_place(comm: Intracomm, deadline: float) -> MpiPlace:
-    """Where the ranks of `comm` meet until `deadline` on the monotonic clock."""
+    """The meeting place of the ranks of `comm`, until `deadline` on the monotonic clock."""
     place = comm.Get_attr(_attribute())
     if not isinstance(place, MpiPlace):
         place = MpiPlace(comm)
@@ -75,9 +75,9 @@ def mpi_place(comm: Intracomm, deadline: float) -> MpiPlace:
 
 
 class MpiPlace:
-    """One rank's part in the meetings over a communicator, with which it stays.
+    """One rank's part in the meetings over a communicator. It is kept with the communicator.
 
-    MPI cannot take a collective back, so what was begun when time ran out the next meeting ends.
+    MPI cannot take a collective back: the next meeting ends one that was begun as time ran out.
     """
 
     def __init__(self, comm: Intracomm) -> None:
@@ -89,7 +89,7 @@ class MpiPlace:
         self._late: list[int] = []
 
     def all_gather(self, record: bytes) -> Generator[bytes]:
-        """As every place does. The call may be repeated after a Timeout that names ranks."""
+        """As `Place.all_gather`. The call may be repeated after a Timeout that names ranks."""
         from mpi4py import MPI
 
         if self._gathering is not None:
@@ -137,7 +137,7 @@ class MpiPlace:
         return self._late
 
     def _awaited(self) -> str:
-        """From a thread that may not ask MPI."""
+        """The awaited ranks, for a thread that may not call MPI."""
         if not (late := self._late):
             return ""
         return f"{name_ranks(late)} to call sparsewire.init with the same MPI communicator"

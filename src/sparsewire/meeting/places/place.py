@@ -1,4 +1,4 @@
-"""What a meeting place does for the ranks of a job, and the errors where it cannot."""
+"""The interface of meeting places, where a job's ranks exchange records, and its errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SIZE = struct.Struct("!I")
 
 
 class Place(Protocol):
-    """Where all ranks give each other a record, as often as all of them call it."""
+    """A place where all ranks give each other a record, as often as all of them call it."""
 
     def all_gather(self, record: bytes) -> Generator[bytes]:
         """Give every rank the records of all: in the order of the ranks, each once it is there.
@@ -33,7 +33,7 @@ class Place(Protocol):
 
 @contextmanager
 def attended(place: Place) -> Iterator[Place]:
-    """Until the ranks have met there; where that fails here, the others hear why."""
+    """Hold the place until the ranks have met. If this rank fails, the others hear why."""
     with closing(place):
         try:
             yield place
@@ -48,7 +48,7 @@ def join_records(records: Sequence[bytes]) -> bytes:
 
 
 def split_records(joined: bytes) -> list[bytes]:
-    """What `join_records` was given; raises ProtocolError for anything else."""
+    """Undo `join_records`; raises ProtocolError for anything that it did not make."""
     records, at = [], 0
     while at + _SIZE.size <= len(joined):
         (size,) = _SIZE.unpack_from(joined, at)

@@ -25,11 +25,11 @@ _LOOK_MAX_S = 0.02
 _ROLL_S = 1.0
 _WAIT_MIN_S = 0.001
 _READERS_S = 30.0
-"""For ranks to read what rank 0 has told them, before it goes and may take the store with it."""
+"""Seconds for ranks to read rank 0's last word, before it goes and may end the store."""
 
 
 class Store(Protocol):
-    """What sparsewire needs of a store; those of torch.distributed fit."""
+    """The methods that sparsewire needs of a store. Stores of torch.distributed have them."""
 
     def set(self, key: str, value: Any) -> object:
         """Keep the bytes `value` under `key`, for all ranks to see."""
@@ -62,7 +62,7 @@ class FileStore:
             )
 
     def compare_set(self, key: str, expected: str, value: bytes) -> bytes:
-        """What is under `key` then: `value`, unless there was another; `expected` must be ""."""
+        """Set `key` unless it is set, and return its value then; `expected` must be ""."""
         if expected:
             raise ValueError("a value in a directory of files stays as it is")
         return value if self._create(key, value) else self._path(key).read_bytes()
@@ -158,7 +158,7 @@ class StorePlace:
         self._next_roll = 0.0
 
     def all_gather(self, record: bytes) -> Generator[bytes]:
-        """As every place does, with a few messages for each rank: rank 0 reads all records."""
+        """As `Place.all_gather`, with a few messages for each rank: rank 0 reads all records."""
         number = self._gathered
         self._gathered += 1
         self._publish(f"record {number}", record)
@@ -181,7 +181,7 @@ class StorePlace:
         self._set(what, record)
 
     def _set_first(self, key: str, record: bytes) -> bytes:
-        """What is under `key` then; a second value only where the store cannot compare."""
+        """Set `key` unless it is set, and return its value; a store that cannot compare overwrites."""
         try:
             if compare_set := getattr(self._store, "compare_set", None):
                 with contextlib.suppress(Exception):
@@ -258,7 +258,7 @@ class StorePlace:
         self._set(f"read {number}", b"1")
 
     def _told(self, what: str, number: int) -> bytes:
-        """What rank 0 says; a rank that does not wait for it leaves word."""
+        """Rank 0's word. A rank that stops waiting for it leaves a note in the store."""
         try:
             return self._get(what, 0)
         except Timeout:

@@ -1,7 +1,7 @@
-"""What ranks that meet over TCP send each other: records, and why rank 0 leaves.
+"""The messages of ranks that meet over TCP: records, and rank 0's reason to leave.
 
-Each record travels behind its size and the milliseconds that its sender still waits. With 0 it is
-rank 0's last word: the name of an error, and its text.
+Each record travels behind its size and the milliseconds that its sender still waits. A record with
+0 milliseconds is rank 0's last word: the name of an error, and its text.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def next_record(size_max: int = RECORD_MAX) -> Handshake[tuple[float, bytes]]:
 
 
 def last_word(error: Error) -> bytes:
-    """What rank 0 says before it leaves."""
+    """The last word of rank 0 before it leaves."""
     word = json.dumps([type(error).__name__, str(error)[:WHY_MAX]]).encode()
     return _HEADER.pack(0, len(word)) + word
 
 
 def error_of(word: bytes) -> Error:
-    """What `last_word` was given; ProtocolError for anything else."""
+    """The error in a last word; raises ProtocolError for anything else."""
     try:
         kind, why = json.loads(word)
     except (TypeError, ValueError, RecursionError):
