@@ -264,7 +264,7 @@ class Relay:
             end.socket.shutdown(socket.SHUT_WR)
 
     def _watch(self, end: _End) -> None:
-        """Watch an end for reading unless its bytes still wait, and for writing if bytes wait there."""
+        """Watch an end for reading unless its bytes still wait, for writing if bytes wait there."""
         assert end.other
         reads = not end.has_ended and not end.other.unsent
         events = reads * selectors.EVENT_READ | bool(end.unsent) * selectors.EVENT_WRITE

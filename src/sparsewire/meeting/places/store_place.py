@@ -181,7 +181,7 @@ class StorePlace:
         self._set(what, record)
 
     def _set_first(self, key: str, record: bytes) -> bytes:
-        """Set `key` unless it is set, and return its value; a store that cannot compare overwrites."""
+        """Set `key` unless it is set, and return its value. Without compare_set it overwrites."""
         try:
             if compare_set := getattr(self._store, "compare_set", None):
                 with contextlib.suppress(Exception):
