@@ -156,7 +156,7 @@ class KeptComposition(_Pair):
         return self.inner.marked(self.kept(code))
 
     def kept(self, code: KeptCode) -> Kept:
-        """What the inner operator would have sent, with its elements as the outer one sent them."""
+        """The inner operator's choice, with its elements as the outer operator sent them."""
         count = self.inner.blocks.marked_elements(code.choice.marks)
         return Kept(code.choice, self.outer.reconstruct(code.values)[:count])
 

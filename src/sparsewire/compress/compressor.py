@@ -1,4 +1,4 @@
-"""What every compression operator is: a random map on vectors, its quality, and its code."""
+"""The interface of compression operators: a random map on vectors, its quality, its code."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Compressor(ABC):
         return self.code(x, draws)
 
     def decode(self, payload: bytes | memoryview) -> NDArray[Any]:
-        """What a message stands for, shape (dimension,), `dtype`; CompressError if malformed."""
+        """The vector of a message, shape (dimension,), `dtype`; CompressError if malformed."""
         return finite(self.reconstruct(self.read(payload)))
 
     def read(self, payload: bytes | memoryview) -> Any:
@@ -149,7 +149,7 @@ class Compressor(ABC):
         add_scaled(finite(self.reconstruct(code)), total, factor)
 
     def marked(self, code: Any) -> Marked | None:
-        """What a code stands for where that is few elements; None where it may be many.
+        """The elements of a code, if these are few; None if they may be many.
 
         Raises CompressError if it is not finite.
         """

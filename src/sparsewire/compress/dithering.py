@@ -21,7 +21,7 @@ from sparsewire.errors import CompressError
 
 LARGEST_LEVELS = 127
 _LONGEST_BLOCK = 2048
-"""Of what `_core` makes levels of differences of, in one pass."""
+"""The longest block of which `_core` makes levels of differences in one pass."""
 
 
 class NormScaled(Leveled):

@@ -128,6 +128,6 @@ def _multiply(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any]) -> Non
 
 
 def _scale_of(x: NDArray[Any]) -> float:
-    """What to divide x by, so that no product overflows or vanishes: mostly 1."""
+    """A divisor of x, mostly 1, with which no product overflows or vanishes."""
     largest = float(Blocks(x.size).norms(x, math.inf)[0])
     return 1.0 if _LEAST < largest < 1 / _LEAST or largest == 0 else largest

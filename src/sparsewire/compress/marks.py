@@ -125,7 +125,7 @@ class Blocks:
         return means
 
     def sizes(self, x: NDArray[Any]) -> NDArray[Any]:
-        """What tells how large each block is: its l2 norm, or the element itself, signed."""
+        """The magnitude of each block: its l2 norm, or the element itself, signed."""
         return x if self.size == 1 else self.norms(x)
 
     def elements(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -34,8 +34,9 @@ _SPAN = 512
 
 
 class Entry(NamedTuple):
-    """One operator: what makes it, the settings behind its name, in brackets where they may be left
-    out, and what it does."""
+    """One operator: its constructor, the settings behind its name, and one line on what it does.
+
+    Settings in brackets may be left out."""
 
     kind: Callable[..., Compressor]
     settings: str
@@ -49,7 +50,7 @@ class Entry(NamedTuple):
         return self.kind(dimension, **given, dtype=dtype)
 
     def _choices(self, dimension: int, given: dict[str, Any]) -> int:
-        """Of how many elements or blocks K may be a fraction."""
+        """The number of elements or blocks that K may be a fraction of."""
         if "SPAN" in self.settings:
             return int(given.get("span", _SPAN))
         if "BLOCK" in self.settings:
@@ -77,7 +78,7 @@ def names() -> list[str]:
 
 
 def usages() -> dict[str, str]:
-    """For each operator, how it is written, and one line on what it does."""
+    """The usage of each operator, and one line on what it does."""
     return {name + entry.settings: entry.help for name, entry in _ENTRIES.items()}
 
 
@@ -158,7 +159,7 @@ _ENTRIES: dict[str, Entry] = {
 
 
 def _read(pattern: str, texts: list[str]) -> dict[str, Any]:
-    """What constructors take for settings, in their order in a pattern such as ":LEVELS[:NORM]".
+    """Arguments of a constructor, from settings in the order of a pattern such as ":LEVELS[:NORM]".
 
     Raises CompressError for settings that are missing, too many, or no numbers.
     """
@@ -176,7 +177,7 @@ def _read(pattern: str, texts: list[str]) -> dict[str, Any]:
 
 
 def _share(what: str, text: str, total: int) -> int:
-    """So many of `total`: a whole number, or a fraction such as 0.05 of it, at least 1."""
+    """A number of `total`, from a whole number or a fraction such as 0.05; at least 1."""
     if text.isdecimal():
         return int(text)
     fraction = _number(what, text)

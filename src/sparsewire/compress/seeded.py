@@ -108,7 +108,7 @@ class Bernoulli(SeededSparsifier):
 
 
 class Unscaled(Sparsifier):
-    """What an unbiased sparsifier keeps, as it is: `Contractive` of it, and still a sparsifier.
+    """An unbiased sparsifier without its scale: its `Contractive` form, and still a sparsifier.
 
     contraction = 1/(omega + 1), since its scale is omega + 1. The message is the same.
     """

@@ -18,7 +18,7 @@ from sparsewire.errors import CompressError
 
 
 class Choice(NamedTuple):
-    """Which blocks are sent, and the seed that this follows from, if any."""
+    """The blocks that are sent, and the seed that gives them, if any."""
 
     marks: Marks
     seed: int = 0
@@ -60,7 +60,7 @@ class Sparsifier(Compressor):
 
     @abstractmethod
     def choose(self, x: NDArray[Any], draws: Draws) -> Choice:
-        """Which blocks of `x`, shape (dimension,), to send."""
+        """Choose the blocks of `x`, shape (dimension,), to send."""
 
     def describe(self, choice: Choice) -> bytes:
         """The part of the message that tells the choice."""

@@ -1,4 +1,4 @@
-"""What trainings are like on the wire: recorded step by step, and read back."""
+"""Records of what trainings send, step by step: written during a training, and read back."""
 
 import os
 from functools import cache

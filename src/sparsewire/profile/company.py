@@ -25,7 +25,7 @@ class Sums(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What a rank tells in a sample, int32: parts of these sizes, one behind the other."""
+    """A rank's part of a sample, int32: fields of these sizes, one behind the other."""
 
     vector: torch.Tensor
     sizes: list[int]
@@ -55,7 +55,7 @@ class Company:
         return int(distributed_c10d._get_default_store().add(self._key, more))
 
     def message(self, masks: list[torch.Tensor], interval: int, device: torch.device) -> Message:
-        """What a rank tells: which blocks are not zero, bool, and what rank 0 proposes."""
+        """This rank's message: which blocks are not zero, bool, and rank 0's proposal."""
         proposal = torch.tensor([interval if self.rank == 0 else 0], device="cpu")
         parts = [part.to(device, torch.int32) for part in (*masks, proposal)]
         return Message(torch.cat(parts), [len(part) for part in parts])

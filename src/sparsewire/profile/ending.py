@@ -1,4 +1,4 @@
-"""What a rank does behind its last recorded step: it notes its optimizers, and rehearses rows."""
+"""The end of a rank's recording: it notes its optimizers, and rehearses rows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Ending:
                 yield Table(number, weight, rows, names.get(number, ""))
 
     def _row_share(self, number: int) -> float | None:
-        """Of the union of all ranks, or of this one where that is not known."""
+        """A table's share of rows in the union of all ranks, or on this rank if unknown."""
         shares = [
             told.union_row_density or told.row_density
             for step in self._output.profile.steps

@@ -78,7 +78,7 @@ class Observer:
         return self._state is State.over
 
     def guarded(self) -> Guard:
-        """What fails inside ends the profile, and not the training."""
+        """A guard: a failure inside it ends the profile, and not the training."""
         return Guard(self.fail)
 
     def fail(self, error: Exception) -> None:
@@ -234,7 +234,7 @@ class Observer:
         self._costs.append(looking + time.perf_counter() - begin)
 
     def _message(self, looking: float) -> Message | None:
-        """What this rank has to tell the others, None where it has failed."""
+        """This rank's message to the others; None if it has failed."""
         if self._record is None or self._company is None:
             return None
         masks = self._record.block_masks()
@@ -282,7 +282,7 @@ class Observer:
 
 
 def _tensors_in(output: Any) -> Iterator[torch.Tensor]:
-    """Those of what a model returns: a tensor, or lists, dictionaries or dataclasses of some."""
+    """The tensors in a model's output, also in lists, dictionaries or dataclasses."""
     if isinstance(output, torch.Tensor):
         yield output
     elif isinstance(output, Mapping):

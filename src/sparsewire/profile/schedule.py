@@ -1,4 +1,4 @@
-"""Which steps are recorded, and which of them sampled: the same on all ranks.
+"""The schedule of recorded and sampled steps, which all ranks share.
 
 Pure: it counts steps, and is told when the next sample is due.
 """
@@ -19,7 +19,7 @@ _TIMED_FIRST = 2
 
 
 class Phase(Enum):
-    """What a step is for the profile."""
+    """The phase of a step in the profile."""
 
     warmup = "left out"
     timed = "recorded"

@@ -1,4 +1,4 @@
-"""Which of the rights that the programs need this process lacks."""
+"""The rights that the programs need, and that this process lacks."""
 
 from __future__ import annotations
 

@@ -9,12 +9,12 @@ from sparsewire.xdp.maps import Worker
 
 @dataclass
 class Greeter:
-    """As far as its greetings have come to the process; the programs hear others."""
+    """A worker as its greetings to this process show it; the programs hear further greetings."""
 
     number: int = 0
     """The largest."""
     before: Worker | None = None
-    """Where this number has moved the worker from, until it has moved it back."""
+    """The worker's address before this number moved it, until the number has moved it back."""
 
     def stays(self, number: int) -> None:
         """Hear a greeting from where the worker is."""

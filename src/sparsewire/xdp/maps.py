@@ -59,7 +59,7 @@ class Worker(ctypes.Structure):
 
     @classmethod
     def at(cls, host: str, port: int) -> Worker:
-        """One that sends from there; raises Error for what is no address."""
+        """A worker that sends from an address; raises Error for what is no address."""
         return cls(_array(packed(host)), _array(port.to_bytes(2, "big")))
 
     def is_at(self, other: Worker) -> bool:
@@ -77,7 +77,7 @@ class Worker(ctypes.Structure):
 
 
 def place_of(job: int, worker: int, flow: int) -> int:
-    """Where a worker's flow is in its map, of the job at this place."""
+    """The index of a worker's flow in its map; `job` is the job's place."""
     return (job * WORKERS_MAX + worker) * FLOWS_MAX + flow
 
 
@@ -94,7 +94,7 @@ class Parent(ctypes.Structure):
 
     @classmethod
     def at_root(cls, host: str, port: int, rack: int, racks: int) -> Parent:
-        """One that listens there; raises Error for what is no address."""
+        """A parent that listens at an address; raises Error for what is no address."""
         return cls(Worker.at(host, port), rack, racks)
 
 
@@ -168,14 +168,14 @@ Value = TypeVar("Value")
 
 
 class Map(Generic[Value]):
-    """One map, by its descriptor. Keys are numbers; raises OSError where the kernel refuses."""
+    """One map, by its descriptor. Keys are numbers; raises OSError if the kernel refuses."""
 
     def __init__(self, descriptor: int, value: type[Value], key: type = c_uint32) -> None:
         self.descriptor = descriptor
         self._value, self._key = value, key
 
     def __getitem__(self, key: int) -> Value:
-        """What stands there; raises KeyError where nothing does."""
+        """The value of a key; raises KeyError if it has none."""
         value = self._value()
         try:
             library().bpf_map_lookup_elem(self.descriptor, self._at(key), self._pointer(value))

@@ -39,7 +39,7 @@ from sparsewire.xdp.vlan import stripped_vlans
 _log = logging.getLogger(__name__)
 
 Keys = tuple[bytes, bytes]
-"""Of datagrams from workers to their aggregator, and back; each has 32 bytes."""
+"""Keys of datagrams from workers to their aggregator, and back; 32 bytes each."""
 
 Upstream = tuple[str, int, int, int, Keys]
 """Host and port of the aggregator above; which of its workers this one is, of how many; their keys.
@@ -48,8 +48,7 @@ Upstream = tuple[str, int, int, int, Keys]
 
 @dataclass(frozen=True)
 class _Seat:
-    """Where a job is in the maps, how many workers it has, by how many flows each sends, and what
-    they have said here."""
+    """A job in the maps: its place, its workers, the flows of each, and their greetings here."""
 
     place: int
     workers: int
@@ -189,10 +188,10 @@ class XdpPlane:
         self._counts[place] = (Counters * self._processors)()
 
     def stats(self, job: int) -> dict[str, int]:
-        """What has been counted of a job; raises KeyError.
+        """Counters of a job; raises KeyError.
 
         Contributions taken; duplicates of them; stale ones of rounds that are over; rejected ones
-        of a wrong tag, address or form; results; results resent; recalls; what was passed to the
+        of a wrong tag, address or form; results; results resent; recalls; sums passed to the
         parent, and passed again.
         """
         return self._counted(self._seats[job].place)
@@ -275,7 +274,7 @@ class XdpPlane:
 
 
 def _constants(port: int, host: str) -> bytes:
-    """As bpf/frame.h has them, in the order of their addresses."""
+    """The constants of bpf/frame.h, in the order of their addresses."""
     own = packed(host) if host else bytes(16)
     is_any = own.removeprefix(MAPPED) == bytes(len(own.removeprefix(MAPPED)))
     return port.to_bytes(2, "big") + bytes(2) + (bytes(16) if is_any else own)

@@ -69,7 +69,7 @@ def _sent(interface: str) -> int:
 
 
 def statistics(interface: str) -> list[tuple[str, int]]:
-    """What its driver counts, by the driver's names. Raises OSError where it does not tell."""
+    """Counters of an interface's driver, by its names. Raises OSError if it has none."""
     count = _driver(interface)[1]
     head = struct.pack("3I", _GET_STRINGS, _OF_STATS, count)
     told = _ask(interface, head + bytes(_NAME_BYTES * count))[len(head) :]
@@ -80,7 +80,7 @@ def statistics(interface: str) -> list[tuple[str, int]]:
 
 
 def _ask(interface: str, question: bytes) -> bytes:
-    """What the driver writes over the question; raises OSError where it does not answer."""
+    """The driver's answer, which it writes over the question; raises OSError without one."""
     memory = ctypes.create_string_buffer(question, len(question))
     request = struct.pack("16sP16x", interface.encode(), ctypes.addressof(memory))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:

@@ -20,7 +20,7 @@ def stripped_vlans(interface: str) -> list[str]:
 
 
 def _vlans_on(interface: str) -> list[str]:
-    """From lines such as `eth0.7 | 7 | eth0`, behind two of heads."""
+    """VLANs of an interface, from lines such as `eth0.7 | 7 | eth0` behind two header lines."""
     try:
         lines = _VLANS.read_text().splitlines()[2:]
     except OSError:  # Nobody has made one.

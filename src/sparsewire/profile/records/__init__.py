@@ -1,1 +1,1 @@
-"""What a profile writes down and reads back."""
+"""The files of a profile: written, and read back."""

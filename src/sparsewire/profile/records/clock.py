@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 
 Moment = Any
-"""What a clock gives for now. Only its clock can read it."""
+"""A point in time, which only the clock that gave it can read."""
 
 
 class Clock(Protocol):

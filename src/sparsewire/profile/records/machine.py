@@ -10,7 +10,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def identity() -> str | None:
-    """The same for all ranks on a machine, None where it is not known."""
+    """An identity that all ranks on a machine share; None if it is not known."""
     try:
         return _BOOT.read_text(encoding="ascii").strip() or None
     except OSError:

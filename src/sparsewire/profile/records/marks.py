@@ -1,6 +1,6 @@
-"""Which elements of a gradient are not zero, and in how many of its blocks there is one.
+"""Marks of the elements of a gradient that are not zero, and of the blocks that hold one.
 
-As the engine has it: -0.0 is zero, and NaN is not. All is done on the gradient's device.
+As for the engine, -0.0 is zero, and NaN is not. All is done on the gradient's device.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Marks:
 
     @classmethod
     def of(cls, gradient: torch.Tensor) -> Marks:
-        """Those of a gradient of any shape, dense or sparse_coo, in the order of its memory."""
+        """Marks of a gradient of any shape, dense or sparse_coo, in the order of its memory."""
         elements = gradient.numel()
         padded = torch.zeros(_whole(elements), dtype=torch.bool, device=gradient.device)
         if gradient.layout is torch.strided:
@@ -45,7 +45,7 @@ class Marks:
         return self._padded[: self.elements]
 
     def part(self, begin: int, end: int) -> Marks:
-        """Those of the elements between; their blocks begin with them."""
+        """Marks of the elements from `begin` to `end`; their blocks begin at `begin`."""
         if (begin, end) == (0, self.elements):
             return self
         padded = self._padded.new_zeros(_whole(end - begin))
@@ -93,7 +93,7 @@ def _mark(flat: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def _places(gradient: torch.Tensor) -> torch.Tensor:
-    """Of a sparse_coo gradient: where in the dense one its non-zeros are."""
+    """Positions of a sparse_coo gradient's non-zeros in the dense gradient."""
     whole = gradient.coalesce()
     indices, values = whole.indices(), whole.values()
     row = values[0].numel() if len(values) else 1

@@ -1,4 +1,4 @@
-"""What a rank writes: its profile, from time to time and at the end, and some masks."""
+"""The files that a rank writes: its profile, from time to time and at the end, and some masks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Output:
 
     @property
     def profile(self) -> RankProfile:
-        """What there is so far."""
+        """The profile so far."""
         return self._profile
 
     def tell(self, **found: Any) -> None:
@@ -87,7 +87,7 @@ def _packed(step: int, noted: Noted) -> bytes:
 
 
 def _files_of(directory: Path, profile: RankProfile) -> Iterator[Path]:
-    """What an earlier run may have left of this rank and, for rank 0, of ranks that are no more."""
+    """Files that an earlier run may have left; for rank 0 also those of further ranks."""
     for path in directory.glob("rank-*"):
         kind, number = path.suffix, path.stem.removeprefix("rank-")
         if kind in (".json", ".trace") and number.isdecimal():

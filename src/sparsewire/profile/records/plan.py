@@ -1,4 +1,4 @@
-"""What is to be recorded and where: said by options, and to the ranks by environment variables."""
+"""The plan of a recording: options state it, and environment variables tell it to the ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from sparsewire.errors import InputError
 
 DIRECTORY = "sparsewire-profile"
-"""Where profiles go by default."""
+"""The default folder of profiles."""
 
 SETTING = "SPARSEWIRE_PROFILE"
 _STEPS, _WARMUP = f"{SETTING}_STEPS", f"{SETTING}_WARMUP"
@@ -42,7 +42,7 @@ class Plan:
             )
 
     def settings(self) -> dict[str, str]:
-        """What tells a process of it."""
+        """Environment variables that tell a process of the plan."""
         given = {
             SETTING: str(self.directory),
             _STEPS: str(self.steps),
@@ -53,7 +53,7 @@ class Plan:
 
     @classmethod
     def of_settings(cls, settings: Mapping[str, str]) -> Plan | None:
-        """What a process was told, None if nothing."""
+        """The plan that a process was told; None if there is none."""
         directory = settings.get(SETTING)
         if not directory:
             return None

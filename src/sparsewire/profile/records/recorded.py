@@ -19,7 +19,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Parameter:
-    """One of the model's; `sparse` where its gradients are sparse tensors.
+    """One parameter of the model; `sparse` if its gradients are sparse tensors.
 
     `table` is the class that looks rows up in it, "Embedding" or "EmbeddingBag", where that one
     takes `sparse=True`, and else None.
@@ -34,9 +34,9 @@ class Parameter:
 
 @dataclass(frozen=True)
 class ParameterDensity:
-    """What of the gradient of the parameter with this index is not zero, on this rank.
+    """Densities of the gradient of the parameter with this index, on this rank.
 
-    Of tables also which rows are not, here and in the union of all ranks.
+    Tables also have the density of rows, here and in the union of all ranks.
     """
 
     parameter: int
@@ -78,7 +78,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Step:
-    """From the beginning of one backward pass to that of the next.
+    """One step, from the beginning of a backward pass to that of the next.
 
     `backward_s` ends with the backward pass or the last bucket's communication, the later one.
     Optimizers begin behind it, and take `optimizer_s` in all; None where none was seen.
@@ -105,7 +105,7 @@ class Optimizer:
 
 @dataclass(frozen=True)
 class Cost:
-    """What some rows of a table take: so long in any case, and so long for each."""
+    """Seconds that some rows of a table take: a constant, and a time for each row."""
 
     base_s: float
     row_s: float
@@ -117,7 +117,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a table would take with `sparse=True`, timed on a scratch table by all ranks at once.
+    """Times of a table with `sparse=True`, taken on a scratch table by all ranks at once.
 
     `coalesce` is to sort rows and add up equal ones, `update` what `optimizer` does to rows.
     """
@@ -139,7 +139,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class RankProfile:
-    """What one rank recorded; `block` is how many elements a block has.
+    """The recording of one rank; `block` is the number of elements of a block.
 
     Ranks with the same `machine` share its `cores`. `views` says whether gradients lie in the
     buckets, so that nothing is copied out of them.

@@ -21,7 +21,7 @@ SPARSE_OPTIMIZERS = {"SGD": "SGD", "Adagrad": "Adagrad", "SparseAdam": "SparseAd
 """Optimizers that take sparse gradients as they are."""
 
 INSTEAD = "SparseAdam"
-"""What steps a table where the model's optimizer takes no sparse gradients."""
+"""The optimizer of a table if the model's takes no sparse gradients."""
 
 MOST_TABLES = 4
 """Rehearsed, the largest ones; rows of the others are taken to cost as much."""
@@ -42,7 +42,7 @@ class Table:
         self._draws = torch.Generator(weight.device).manual_seed(0)
 
     def gradient(self, rows: int, coalesced: bool) -> torch.Tensor:
-        """With random rows of the scratch table; coalesced ones are all different."""
+        """A gradient of random rows of the scratch table; coalesced rows are all different."""
         count, device = self.scratch_rows, self._weight.device
         if coalesced:
             drawn = torch.randperm(count, generator=self._draws, device=device)[:rows].sort().values
@@ -60,7 +60,7 @@ class Table:
 
     @property
     def most_rows(self) -> int:
-        """As many as are timed at most; what more of them take is extrapolated."""
+        """The most rows that are timed; the time of more rows is extrapolated."""
         fit = _BYTES // max(1, self.width * self._weight.element_size())
         return max(1, min(self.rows, fit, self._kept))
 
@@ -71,7 +71,7 @@ class Table:
 
 
 def memory(device: torch.device, clock: Clock) -> Memory:
-    """What a byte takes."""
+    """Seconds a byte of new memory and of copies."""
     source = torch.ones(_BYTES // 4, dtype=torch.float32, device=device)
     target = torch.zeros_like(source)
     copies = [_timed(lambda: target.copy_(source), clock) for _ in range(_TIMES)]
@@ -87,7 +87,7 @@ def memory(device: torch.device, clock: Clock) -> Memory:
 
 
 def rehearsals(tables: Sequence[Table], clock: Clock) -> list[Rehearsal]:
-    """Of the largest tables; one that cannot be rehearsed is left out."""
+    """Rehearsals of the largest tables; a table that cannot be rehearsed is left out."""
     largest = sorted(tables, key=lambda table: -table.rows * table.width)[:MOST_TABLES]
     found = []
     for table in largest:
@@ -124,7 +124,7 @@ def _rehearsal(table: Table, clock: Clock) -> Rehearsal:
 
 
 def _cost(prepare: Callable[[int], Callable[[], object]], rows: int, clock: Clock) -> Cost:
-    """By two sizes, the smaller of which says what is left where there are no rows."""
+    """The cost from two sizes; the smaller one gives the constant part."""
     few = max(1, min(rows, max(rows // _SMALLER, _LEAST_ROWS)))
     some_s, all_s = (
         statistics.median(_timed(prepare(each), clock) for _ in range(_TIMES))

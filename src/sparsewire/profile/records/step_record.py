@@ -1,4 +1,4 @@
-"""One step while it is recorded: what taps note of its buckets, and what becomes of it."""
+"""One step while it is recorded: the taps' notes of its buckets become a `Step`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Vector(NamedTuple):
 
 
 class RowShares(NamedTuple):
-    """Of a table: which rows are not zero, on this rank and on any."""
+    """Shares of a table's rows that are not zero, on this rank and in the union."""
 
     own: float
     union: float | None = None
@@ -46,14 +46,14 @@ class Layout(NamedTuple):
             begin += self.sizes[parameter]
 
     def tables(self, marks: Marks, parameters: Sequence[int]) -> Iterator[tuple[int, Marks]]:
-        """The same of its tables alone."""
+        """Marks of the bucket's tables alone."""
         found = self.parts(marks, parameters) if self.widths.keys() & set(parameters) else ()
         return (each for each in found if each[0] in self.widths)
 
 
 @dataclass
 class Noted:
-    """One bucket. `result` is where its sum will be, where that is known."""
+    """One bucket. `result` is the tensor that will hold its sum, if that is known."""
 
     index: int
     parameters: Sequence[int]
@@ -65,13 +65,13 @@ class Noted:
     end: Moment | None = None
     result: torch.Tensor | None = None
     future: Any = None
-    """Of a sparse sum, which is made anew: its value, once DDP has waited for it."""
+    """The future of a sparse sum, which is a new tensor: its value once DDP has waited for it."""
     marks: Marks | None = None
     counted: list[Counted] = field(default_factory=list)
-    """Of the bucket, and of each parameter in it, until they are read."""
+    """Counts of the bucket, and of each parameter in it, until they are read."""
     densities: list[Density] = field(default_factory=list)
     rows: dict[int, RowShares] = field(default_factory=dict)
-    """Of each table in it, by the parameter."""
+    """Shares of each table in the bucket, by the parameter."""
     union_elements: float | None = None
     union_blocks: float | None = None
 
@@ -135,7 +135,7 @@ class StepRecord:
                 noted.rows[parameter] = RowShares(part.row_share(self._layout.widths[parameter]))
 
     def block_masks(self) -> list[torch.Tensor]:
-        """Which blocks of each bucket are not zero on this rank, bool."""
+        """Masks of the blocks of each bucket that are not zero on this rank, bool."""
         return [each.counted[0].blocks for each in self.buckets]
 
     def read(self) -> None:
@@ -150,11 +150,11 @@ class StepRecord:
             noted.unite(counts, self._layout)
 
     def looking_s(self) -> float:
-        """What looking at gradients took; waits for the device."""
+        """Seconds that looking at gradients took; waits for the device."""
         return sum(self._clock.seconds(*each) for each in self._looking)
 
     def finished(self, next_begin: Moment) -> Step:
-        """What is recorded of it, once the next one has begun; waits for the device."""
+        """The record of the step, once the next one has begun; waits for the device."""
         buckets = [self._bucket(each) for each in self.buckets]
         ends = [bucket.communication_end_s for bucket in buckets]
         backward = [] if self.end is None else [self._since_begin(self.end)]

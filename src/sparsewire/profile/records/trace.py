@@ -26,7 +26,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Head:
-    """What a mask is of: a step's bucket, the parameters in it by their numbers, and its dtype."""
+    """The head of a mask: its step and bucket, the numbers of its parameters, and its dtype."""
 
     step: int
     bucket: int
@@ -43,7 +43,7 @@ class Traced:
     body: bytes
 
     def mask(self) -> Mask:
-        """Which elements were not zero, bool, shape (elements,); raises InputError if damaged."""
+        """Marks of non-zero elements, bool, shape (elements,); raises InputError if damaged."""
         size = -(-self.head.elements // 8)
         try:
             packed = zlib.decompressobj().decompress(self.body, size + 1)

@@ -1,1 +1,1 @@
-"""What sees gradients, tables and optimizers of a training."""
+"""Taps, which see gradients, tables and optimizers of a training."""

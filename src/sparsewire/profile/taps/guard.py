@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Guard:
-    """What fails inside is told, and goes no further; Ctrl-C does."""
+    """A guard: a failure inside is reported, and goes no further; Ctrl-C does."""
 
     def __init__(self, fail: Callable[[Exception], None]) -> None:
         self._fail = fail

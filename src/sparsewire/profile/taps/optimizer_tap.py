@@ -26,7 +26,7 @@ class OptimizerTap:
 
     @property
     def optimizers(self) -> list[Optimizer]:
-        """Those that have stepped parameters of the model."""
+        """The optimizers that have stepped parameters of the model."""
         steps = self._known.items()
         return [Optimizer(type(each).__name__, numbers) for each, numbers in steps if numbers]
 

@@ -1,4 +1,4 @@
-"""What taps tell of a step, and to whom: the observer, which is the only one."""
+"""The interface by which taps tell of a step. The observer alone implements it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Sink(Protocol):
         """A bucket is complete, now or at a moment; None where no step is recorded."""
 
     def sent(self, noted: Noted | None, future: Callable[[], Any]) -> None:
-        """Its communication ends when the future does."""
+        """Note that the bucket's communication ends with the future."""
 
     def passed(self, parameter: int, begin: Moment) -> None:
         """A part of the backward pass that was a table's has ended now."""
@@ -30,4 +30,4 @@ class Sink(Protocol):
         """An optimizer's step has ended now."""
 
     def guarded(self) -> Guard:
-        """What fails inside ends the profile, and not the training."""
+        """A guard: a failure inside it ends the profile, and not the training."""

@@ -81,7 +81,7 @@ class TableTap:
 
 
 def table_classes(model: nn.Module) -> dict[int, str]:
-    """By the identity of a weight, the class that looks rows up in it and takes `sparse=True`."""
+    """Classes that look up rows and take `sparse=True`, by the identity of the weight."""
     found: dict[int, str] = {}
     for module in model.modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and _takes_sparse(module):

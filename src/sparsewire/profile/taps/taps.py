@@ -1,7 +1,7 @@
-"""Where gradients pass by: in DDP's process group, in a hook of the user's, at the parameters.
+"""Taps where gradients pass: in DDP's process group, in a user's hook, at the parameters.
 
-A tap tells a sink of each bucket that is complete, and when its communication has ended. What the
-training computes is the same with it, bit for bit.
+A tap tells a sink of each complete bucket, and when its communication has ended. It changes no bit
+of what the training computes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Tap(Protocol):
         """A backward pass begins."""
 
     def end(self) -> None:
-        """It has ended."""
+        """Note that the communication has ended."""
 
     def remove(self) -> None:
         """See no more; nothing is left that costs time."""
@@ -89,7 +89,7 @@ class GroupTap:
 
 
 class ObservedGroup(dist.ProcessGroup):
-    """What DDP's reducer calls instead of its group: all_reduce, and broadcast of bucket sizes."""
+    """The group that DDP's reducer calls instead of its own: all_reduce, and sizes' broadcast."""
 
     def __init__(self, group: Any, tap: GroupTap) -> None:
         super().__init__(group.rank(), group.size())  # type: ignore[call-arg]
@@ -165,7 +165,7 @@ class HookTap:
 
 
 class GradientTap:
-    """At the parameters of a model that communicates nothing: buckets are as DDP's would be."""
+    """A tap at the parameters of a model that communicates nothing, with buckets as DDP's."""
 
     def __init__(self, parameters: Sequence[torch.Tensor], sink: Sink) -> None:
         self._parameters, self._sink = parameters, sink

@@ -24,13 +24,13 @@ PAYS = 1.05
 """Below this speed-up there is no difference that a prediction can tell."""
 
 LOSS_PAYS = 1.2
-"""From this speed-up over the best of those that lose nothing, one that does is worth naming."""
+"""A lossy method is named if it is so many times as fast as the best lossless one."""
 
 MORE_HOSTS = (8, 16)
 """Numbers of hosts that each row is told for, too."""
 
 _UNSURE_GROWTH = 0.15
-"""Of how unions grow with the number of ranks."""
+"""The uncertainty of how unions grow with the number of ranks."""
 
 _SLOWEST, _FASTEST = 1e7, 1e11
 _POINTS = 51
@@ -53,7 +53,7 @@ class Row:
 
 
 class Gain(Enum):
-    """What a row's and another's range say of both, the best first; programs read the values."""
+    """The verdicts of comparing two rows' ranges, the best first; programs read the values."""
 
     pays = "pays"
     may_pay = "may pay"
@@ -82,12 +82,12 @@ class OnLink:
 
     @property
     def fastest(self) -> Row:
-        """By prediction; where it makes no difference, the plainest."""
+        """The fastest row by prediction; of equal rows the plainest."""
         return min(self.rows, key=lambda row: row.step_s)
 
     @property
     def lossless(self) -> Row:
-        """Of those that lose nothing the plainest that is about as fast as the fastest."""
+        """The plainest lossless row that is about as fast as the fastest lossless one."""
         return _plainest([row for row in self.rows if row.method.is_lossless])
 
     @property
@@ -103,7 +103,7 @@ class OnLink:
 
     @property
     def gain(self) -> Gain:
-        """What sparsewire itself gains, without loss, over each that needs no sparsewire."""
+        """The gain of sparsewire without loss over every row that needs no sparsewire."""
         found = [gain(self.ours, row) for row in self.rows if not row.method.needs_sparsewire]
         return max(found, key=[*Gain].index)
 
@@ -155,12 +155,12 @@ class Model:
         self._unsure = _unsure_of_growth(len(recorded.ranks), self.network.all_ranks)
 
     def _computing(self) -> float:
-        """By ranks for a processor, then and now; GPUs are not shared so."""
+        """The factor of computing: ranks for a processor now and then. GPUs are not shared so."""
         crowd = recorded_crowd(self.recorded)
         return 1.0 if crowd is None or self.network.on_device else self.network.crowd / crowd
 
     def _update_s(self, split: Timeline) -> float:
-        """What optimizers do to rows that any rank has touched, which were not recorded."""
+        """Seconds of optimizers for the rows of the union, which were not recorded."""
         parts = [part for part in split.gradients if part.row_costs is not None]
         ranks = self.network.all_ranks
         costs = [p.row_costs.update.of(p.rows(ranks)) for p in parts if p.row_costs]
@@ -176,7 +176,7 @@ class Model:
         return self._split if method.splits else self.timeline
 
     def transfers(self, method: Method, link_bits_s: float, grown: float = 0.0) -> list[Transfer]:
-        """What each bucket takes on a link, where unions grow by so much more than recorded."""
+        """The transfer of each bucket on a link; unions grow by `grown` more than recorded."""
         network = replace(self.network, link_bits_s=link_bits_s)
         gradients = self.timeline_for(method).gradients
         return [method.way(gradient.grown(grown), network) for gradient in gradients]
@@ -195,7 +195,7 @@ class Model:
         return Model(self.recorded, replace(self.network, hosts=hosts))
 
     def curve(self, method: Method) -> Curve:
-        """Its speed-up from 10 Mbit/s to 100 Gbit/s."""
+        """The speed-up of a method from 10 Mbit/s to 100 Gbit/s."""
         ratio = _FASTEST / _SLOWEST
         links = [_SLOWEST * ratio ** (at / (_POINTS - 1)) for at in range(_POINTS)]
         speedups = [self.speedup(method, link) for link in links]
@@ -255,7 +255,7 @@ def _quantile(values: Sequence[float], share: float) -> float:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is said of a training: the model, its links as they were asked for, and the curves."""
+    """The answer about a training: the model, the links that were asked for, and the curves."""
 
     recorded: Recorded
     model: Model
@@ -277,7 +277,7 @@ def answer(recorded: Recorded, network: Network, links_bits_s: Sequence[float]) 
 
 
 def _with_more_hosts(found: OnLink, others: Sequence[Model]) -> OnLink:
-    """The same, with what each row takes among other numbers of hosts."""
+    """The link's rows, each with its step among other numbers of hosts."""
 
     def told(row: Row) -> dict[int, float]:
         return {

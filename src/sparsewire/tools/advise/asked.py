@@ -1,4 +1,4 @@
-"""What a prediction is asked for, and what it is where that is not said."""
+"""The questions of a prediction, and their defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DEFAULT_LINKS = ("1gbit", "10gbit", "100gbit")
 
 
 def asked_network(recorded: Recorded, hosts: int | None, ranks: int, cores: int | None) -> Network:
-    """So many hosts with so many ranks each, 1 by default; the link is not said here.
+    """A network of `hosts` with `ranks` each, 1 by default, without its link.
 
     By default there are as many hosts as the recorded ranks need.
     """
@@ -22,7 +22,7 @@ def asked_network(recorded: Recorded, hosts: int | None, ranks: int, cores: int 
 
 
 def asked_links(recorded: Recorded, links: Sequence[str]) -> list[float]:
-    """In bits per second; raises ValueError for what is no speed."""
+    """The links' speeds in bits per second; raises ValueError for what is no speed."""
     measured = recorded.ranks[0].link_bits_per_s
     if not links and measured:
         return [measured]

@@ -1,1 +1,1 @@
-"""What a step would take over another network or method."""
+"""Predicts a step over another network or by another method."""

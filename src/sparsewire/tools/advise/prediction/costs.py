@@ -1,4 +1,4 @@
-"""What communication takes of a processor: the constants of the model, and where they come from.
+"""The processor's time for communication: the constants of the model, and their sources.
 
 Fitted to benchmarks/records (all_reduce of 100 MB on an Intel Xeon with AVX-512, 2 cores, 4 and 8
 hosts at 100 Mbit/s and 1 Gbit/s, loopback); `benchmarks/advise_costs.py` compares them with these
@@ -9,22 +9,22 @@ HEADERS = 1.045
 """Bytes on the wire per byte of payload: 1514 for 1448, with acknowledgements' share."""
 
 SCAN_BYTE_S = 0.036e-9
-"""To find what is not zero in a byte of the tensor."""
+"""Scanning a byte of the tensor for non-zeros."""
 
 PICK_BYTE_S = 0.22e-9
-"""To pick single elements out of a byte of blocks that are not zero."""
+"""Picking single elements out of a byte of non-zero blocks."""
 
 CHUNK_S = 23e-6
-"""What every rank does for a chunk, whatever it holds."""
+"""The work of every rank for a chunk, whatever it holds."""
 
 SENT_BYTE_S = 1.0e-9
-"""One byte sent over TCP, and one received and added meanwhile, by sparsewire."""
+"""A byte that sparsewire sends over TCP, while it receives and adds another."""
 
 NEAR_BYTE_S = 0.4e-9
-"""The same through a host's memory."""
+"""A byte that sparsewire sends through a host's memory, likewise."""
 
 GLOO_BYTE_S = 1.0e-9
-"""The same by gloo."""
+"""A byte that gloo sends over TCP, likewise."""
 
 CALL_S = 0.2e-3
 """A call of sparsewire that moves next to nothing."""
@@ -37,16 +37,16 @@ GLOO_HOP_S = 60e-6
 """A step of gloo's ring that moves next to nothing; there are 2 (n - 1)."""
 
 RING_NEAR_BYTE_S = 0.63e-9
-"""The same where all ranks are on one host."""
+"""A byte of gloo's ring if all ranks are on one host."""
 
 NCCL_HOP_S = 15e-6
 """A step of NCCL's ring; its bytes cost the processor nothing. Not measured here."""
 
 COPY_BYTE_S = 0.05e-9
-"""One byte between a GPU and pinned memory, 20 GB/s: PCIe 4.0 with 16 lanes. Not measured here."""
+"""A byte copied between a GPU and pinned memory, 20 GB/s: PCIe 4.0 x16. Not measured here."""
 
 FEEDBACK_BITS = 0.321
-"""Of block-top-k:0.01, per element of a parameter; of the record `operators`."""
+"""Bits of block-top-k:0.01 for each element of a parameter, from the record `operators`."""
 
 FEEDBACK_ENCODE_BYTE_S = 0.45e-9
 """Error feedback, per byte of gradient: add what is owed, and choose blocks. The times of both
@@ -63,7 +63,7 @@ HALF_BUFFERED_BYTES = 2e6
 """up to this one twice, and a larger one four times."""
 
 DIANA_BITS = 1.1
-"""Of qsgd:7, per normally distributed element: an entropy code of 15 levels, so below 4 bits."""
+"""Bits of qsgd:7 for each normally distributed element: an entropy code of 15 levels."""
 
 DIANA_ENCODE_BYTE_S = 1.0e-9
 """DIANA, per byte of gradient: subtract the shift, quantise, code."""
@@ -78,22 +78,22 @@ EXACT_ELEMENTS = 4096
 """Smaller parameters are sent as they are by both hooks."""
 
 EXACT_ITEM_BYTES = 4
-"""By element: hooks work in float32."""
+"""Bytes of an element: hooks work in float32."""
 
 INDEX_BYTES = 8
-"""Of a row's position in a sparse tensor of torch, as gloo sends it."""
+"""Bytes of a row's position in a sparse tensor of torch, as gloo sends it."""
 
 ROW_BYTES = 4
-"""Of a row's position as sparsewire sends it, at most."""
+"""Bytes of a row's position as sparsewire sends it, at most."""
 
 FILL_BYTE_S = 0.7e-9
 """New memory for a byte of a gradient, with zeros, where a profile does not tell."""
 
 MOVE_BYTE_S = 0.2e-9
-"""To copy a byte of it, the same."""
+"""Copying a byte of a gradient, if a profile does not tell."""
 
 COALESCE_BASE_S = 0.05e-3
-"""To sort the rows of a sparse tensor, and to add up equal ones, where a profile does not tell,"""
+"""Sorting the rows of a sparse tensor and adding up equal ones, if a profile does not tell,"""
 
 COALESCE_ROW_S = 0.1e-6
 """for each row,"""
@@ -105,4 +105,4 @@ UPDATE_BASE_S = 0.3e-3
 """An optimizer's step over rows, the same."""
 
 UPDATE_BYTE_S = {"SGD": 1.5e-9, "Adagrad": 6e-9, "SparseAdam": 12e-9}
-"""Of the rows of a sparse gradient, by the optimizer."""
+"""Updating a byte of a sparse gradient's rows, by the optimizer."""

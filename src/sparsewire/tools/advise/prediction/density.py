@@ -23,7 +23,7 @@ class Overlap:
 
     @classmethod
     def of(cls, rank: float, union: float | None, ranks: int, full: float = 0.0) -> Overlap:
-        """From the density of a rank and of a union of `ranks`; unknown, they are independent.
+        """From the density of a rank and of a union of `ranks`; None: ranks are independent.
 
         `full` is at most the density of a rank.
         """
@@ -37,11 +37,11 @@ class Overlap:
         return cls(one, growth, full)
 
     def of_density(self, density: float, full: float) -> Overlap:
-        """Of something else that grows as this does, with that density on one rank."""
+        """The overlap of marks that grow as these do, with that density on one rank."""
         return Overlap(Overlap.of(density, None, 1, full).one, self.growth, min(full, density))
 
     def grown(self, by: float) -> Overlap:
-        """With another growth, 0 to 1: unions differ, one rank does not."""
+        """Changes the growth, within 0 and 1: unions differ then, one rank does not."""
         return replace(self, growth=min(max(self.growth + by, 0.0), 1.0))
 
     def union(self, ranks: float) -> float:

@@ -1,4 +1,4 @@
-"""What a bucket has for the wire: its size, and how dense it is on a rank and on all."""
+"""A bucket as the wire sees it: its size, and its density on a rank and on all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from sparsewire.tools.advise.prediction.rows import RowCosts
 
 @dataclass(frozen=True)
 class Gradient:
-    """Of one bucket, or of a part of it; `blocks` and `elements` tell how dense unions are.
+    """The gradient of a bucket, or of a part of it.
+
+    `blocks` and `elements` tell how dense unions are.
 
     `payload` is the bytes of all elements, `parameters` how many elements each parameter has.
     Where the gradient is a sparse tensor, `row_bytes` is how many bytes a row has, `elements` tells
@@ -33,11 +35,11 @@ class Gradient:
         return self.payload / self.item_bytes
 
     def rows(self, ranks: float) -> float:
-        """Of a sparse tensor, how many the union of so many ranks has."""
+        """Rows of a sparse tensor in the union of `ranks`."""
         return self.payload * self.elements.union(ranks) / (self.row_bytes or self.payload)
 
     def coalesce_s(self, rows: float) -> float:
-        """Of a sparse tensor, to sort so many rows and add up equal ones, on one processor."""
+        """Seconds of a processor to sort rows of a sparse tensor, and to add up equal ones."""
         return self.row_costs.coalesce.of(rows) if self.row_costs else 0.0
 
     @property
@@ -57,5 +59,5 @@ class Gradient:
         return min(blocks, element_share(elements, self.item_bytes)) if by_element else blocks
 
     def grown(self, by: float) -> Gradient:
-        """With unions that grow otherwise with the number of ranks."""
+        """Changes how unions grow with the number of ranks."""
         return replace(self, blocks=self.blocks.grown(by), elements=self.elements.grown(by))

@@ -19,7 +19,7 @@ _GUESSED_BYTE_S = costs.FILL_BYTE_S + costs.MOVE_BYTE_S
 
 
 def leaned(recorded: Recorded, tables: Sequence[Seen]) -> Recorded:
-    """The same recording, but for the times of its steps."""
+    """The recording with other times of its steps: tables have sparse gradients."""
     ranks = []
     for rank in recorded.ranks:
         lean = _Lean(rank, tables)
@@ -28,7 +28,7 @@ def leaned(recorded: Recorded, tables: Sequence[Seen]) -> Recorded:
 
 
 class _Lean:
-    """Of one rank."""
+    """The lean times of one rank."""
 
     def __init__(self, rank: RankProfile, tables: Sequence[Seen]) -> None:
         self._rank, self._tables = rank, {table.number: table for table in tables}
@@ -65,7 +65,7 @@ class _Lean:
         return replace(step, duration_s=moved(sent) + behind, buckets=buckets)
 
     def _spans(self, step: Step) -> Iterator[Span]:
-        """What was recorded of tables, and what is guessed where nothing was."""
+        """Spans of tables as recorded, or guessed if they were not."""
         known = {span.parameter for span in step.tables}
         yield from (span for span in step.tables if span.parameter in self._tables)
         memory, free = self._rank.memory, 0.0
@@ -78,7 +78,7 @@ class _Lean:
             free = max(free, bucket.ready_s)
 
     def _saved_behind(self, step: Step, sent: float) -> float:
-        """Behind the last transfer: copies out of buckets, the optimizer, and to free gradients."""
+        """Seconds saved behind the last transfer: copies, the optimizer, and freeing gradients."""
         if step.optimizer_s is None or step.optimizer_begin_s is None:
             return 0.0
         copied = max(0.0, step.optimizer_begin_s - sent)

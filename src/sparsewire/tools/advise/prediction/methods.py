@@ -127,7 +127,7 @@ DIANA = Method(
 
 
 def plain(backend: str) -> Method:
-    """What the others are compared with: NCCL where that was recorded, else gloo."""
+    """The method that others are compared with: NCCL if that was recorded, else gloo."""
     name = "nccl" if "nccl" in backend else "gloo"
     unsure = Unsure(0.08, 0.1)
     return Method(name, name, transfers.ring, "As it is.", "", (), unsure, needs_sparsewire=False)

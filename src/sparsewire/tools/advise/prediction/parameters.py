@@ -100,6 +100,6 @@ def density_of(steps: Iterable[Step], parameter: int, name: str) -> float | None
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Of what is known; None where nothing is."""
+    """The mean of the known values; None if none is known."""
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if known else None

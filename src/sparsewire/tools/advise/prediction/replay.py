@@ -18,7 +18,7 @@ class _Computing:
         self._slow: list[tuple[float, float, float]] = []
 
     def share(self, begin: float, end: float, stolen_s: float) -> None:
-        """From now on, with transfers in their order."""
+        """Have a transfer slow computing from `begin` to `end`. Transfers come in their order."""
         if stolen_s > 0 and end > begin:
             self._slow.append((begin, end, min(stolen_s / (end - begin), _MOST)))
 
@@ -26,7 +26,7 @@ class _Computing:
         self.now += seconds
 
     def work(self, seconds: float) -> None:
-        """Compute what takes so long where nobody takes a share."""
+        """Compute for `seconds`, or longer while transfers take a share."""
         for begin, end, share in self._slow:
             alone = min(max(begin - self.now, 0.0), seconds)
             self.now, seconds = self.now + alone, seconds - alone

@@ -1,4 +1,4 @@
-"""What rows of a sparse gradient take of one processor, as a profile has rehearsed it."""
+"""A processor's time for rows of a sparse gradient, as a profile has rehearsed it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sparsewire.tools.advise.prediction import costs
 from sparsewire.tools.advise.prediction.shared import recorded_crowd
 
 INSTEAD = "SparseAdam"
-"""What steps a table where its optimizer takes no sparse gradients."""
+"""The optimizer of a table if the model's takes no sparse gradients."""
 
 
 @dataclass(frozen=True)
 class RowCosts:
-    """Of one table: to sort rows and add up equal ones, and what `optimizer` does to them."""
+    """The costs of one table: sorting rows and adding up equal ones, and `optimizer`'s step."""
 
     optimizer: str
     coalesce: Cost

@@ -26,9 +26,9 @@ def _shares(recorded: Recorded) -> float | None:
 
 
 class Stolen:
-    """What gloo took of backward passes: it sends while later gradients are computed.
+    """Time that gloo took from backward passes: it sends while later gradients are computed.
 
-    Where ranks have a processor or less each, what is computed waits for it.
+    If ranks have a processor or less each, computing waits for gloo.
     """
 
     def __init__(self, recorded: Recorded) -> None:

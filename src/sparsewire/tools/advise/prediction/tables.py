@@ -54,7 +54,7 @@ def _rows(gradient: Gradient, table: Seen, ranks: int) -> Overlap:
 
 
 def _rest(gradient: Gradient, tables: Sequence[Seen], left: float) -> Gradient:
-    """What a bucket has beside its tables: as dense as it takes to make the whole."""
+    """The rest of a bucket beside its tables, with the density that makes up the whole."""
 
     def without(overlap: Overlap, in_tables: float) -> Overlap:
         density = (overlap.union(1) * gradient.count - in_tables) / left

@@ -20,18 +20,18 @@ from sparsewire.tools.advise.prediction.rows import row_costs
 from sparsewire.tools.advise.prediction.shared import Stolen
 
 _WARM_STEPS = 3
-"""So many steps without samples are enough to leave those with samples out, which take longer."""
+"""With so many steps without samples, the slower steps with samples are left out."""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One step: when each bucket was ready on the last rank, and when all had computed."""
+    """One step: the time when each bucket was ready on the last rank, and the end of computing."""
 
     ready: tuple[float, ...]
     end: float
 
     def changed(self, factor: float, more_s: float) -> Pass:
-        """One that computes for so many times as long, and so much longer before it begins."""
+        """The pass with computing scaled by `factor`, beginning `more_s` later."""
         ready = tuple(more_s + factor * at for at in self.ready)
         return Pass(ready, more_s + factor * self.end)
 
@@ -48,7 +48,7 @@ class Timeline:
     members: tuple[tuple[int, ...], ...]
 
     def changed(self, factor: float, more_s: float) -> Timeline:
-        """With all passes changed so."""
+        """The timeline with all passes changed by `Pass.changed`."""
         return replace(self, passes=tuple(each.changed(factor, more_s) for each in self.passes))
 
 
@@ -71,7 +71,7 @@ def timeline_of(recorded: Recorded) -> Timeline:
 
 
 def _steps_together(recorded: Recorded) -> Iterator[list[Step]]:
-    """Of each step with buckets that all ranks have recorded, what each rank has."""
+    """The ranks' records of each step with buckets that all ranks have recorded."""
     by_number = [{step.step: step for step in rank.steps} for rank in recorded.ranks]
     for step in recorded.ranks[0].steps:
         found = [of_rank[step.step] for of_rank in by_number if step.step in of_rank]
@@ -91,9 +91,9 @@ def _pass_of(steps: Sequence[Step], stolen: Stolen) -> Pass:
 
 
 def _own_pass(step: Step, stolen: Stolen) -> Pass:
-    """What follows the last transfer is before the next backward pass, whatever it belongs to.
+    """One rank's pass. All time behind the last transfer counts as before the next backward pass.
 
-    What gloo took of the backward pass is left out.
+    Time that gloo took from the backward pass is left out.
     """
     sent = max(bucket.communication_end_s for bucket in step.buckets)
     before = max(0.0, step.duration_s - sent)
@@ -104,7 +104,7 @@ def _own_pass(step: Step, stolen: Stolen) -> Pass:
 
 
 class _Seen:
-    """What all ranks saw of one bucket in all steps alike."""
+    """One bucket as all ranks saw it, in all steps alike."""
 
     def __init__(self, recorded: Recorded, alike: Sequence[Sequence[Step]], place: int) -> None:
         self._recorded = recorded
@@ -141,7 +141,7 @@ class _Seen:
         )
 
     def _sparse(self, row_bytes: float, blocks: Overlap) -> Gradient:
-        """Of a table that was recorded with `sparse=True`; it has its bucket to itself."""
+        """The gradient of a table recorded with `sparse=True`, which has a bucket to itself."""
         bucket = self._buckets[0]
         table = seen_parameters(self._recorded)[bucket.parameters[0]]
         known = table.union_rows is not None

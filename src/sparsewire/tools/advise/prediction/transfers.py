@@ -1,4 +1,4 @@
-"""What a bucket takes by each way of averaging: bytes on the link, and the processor's time."""
+"""A bucket's cost by each way of averaging: bytes on the link, and the processor's time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Transfer:
     stolen_s: float = 0.0
 
     def scaled(self, factor: float) -> Transfer:
-        """One that takes so many times as long."""
+        """The transfer with all times scaled by `factor`."""
         return Transfer(
             self.bytes, self.seconds * factor, self.hook_s * factor, self.stolen_s * factor
         )
@@ -60,7 +60,7 @@ def gathered(gradient: Gradient, network: Network) -> Transfer:
 
 
 def _round(moved: float, hops: int, network: Network) -> Transfer:
-    """So many bytes of each rank, in so many steps from neighbour to neighbour."""
+    """A ring: each rank moves `moved` bytes, in `hops` steps from neighbour to neighbour."""
     is_far = network.hosts > 1
     if network.on_device:
         hop_s, byte_s = costs.NCCL_HOP_S, 0.0
@@ -103,7 +103,7 @@ def _by_format(gradient: Gradient, network: Network, by_element: bool) -> Transf
 
 
 def _looking_s(gradient: Gradient, by_element: bool) -> float:
-    """To find what is not zero, chunk by chunk."""
+    """Seconds of finding non-zeros, chunk by chunk."""
     if not gradient.is_scanned:
         return 0.0
     seconds = gradient.payload * costs.SCAN_BYTE_S

@@ -19,7 +19,7 @@ _SHORT = 200
 
 @dataclass(frozen=True)
 class Scale:
-    """From values to pixels, `first` to `last`, with the values that get a label."""
+    """A map from values to pixels, `first` to `last`, with the values that get a label."""
 
     first: float
     last: float
@@ -78,7 +78,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis shows, from `low` to `high`."""
+    """An axis that shows values from `low` to `high`."""
 
     title: str
     low: float

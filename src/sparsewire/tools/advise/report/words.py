@@ -13,7 +13,7 @@ _DENSE = 0.5
 
 
 def about(answer: Answer) -> Iterator[str]:
-    """What was recorded, and what it is asked for."""
+    """Lines on the recording, and on the question."""
     model, ranks = answer.model, answer.recorded.ranks
     first, gradients = ranks[0], model.timeline.gradients
     payload = sum(gradient.payload for gradient in gradients)
@@ -45,7 +45,7 @@ def _density_text(answer: Answer) -> str:
 
 
 def verdict(on_link: OnLink, answer: Answer) -> str:
-    """What is best on a link: with sparsewire, without it, and with loss."""
+    """The best methods on a link: with sparsewire, without it, and with loss."""
     parts = [f"At {speed_text(on_link.link_bits_s)} {_ours_text(on_link, answer)}"]
     without, plain = on_link.without, on_link.plain
     if without is not plain:
@@ -62,7 +62,7 @@ def verdict(on_link: OnLink, answer: Answer) -> str:
 
 
 def _ours_text(on_link: OnLink, answer: Answer) -> str:
-    """What sparsewire itself gains, over the best that needs no sparsewire."""
+    """The gain of sparsewire over the best method that needs no sparsewire."""
     ours, without = on_link.ours, on_link.without
     title, found = ours.method.title, on_link.gain
     if found in (Gain.alike, Gain.loses):
@@ -88,7 +88,7 @@ _GAINS = {
 
 
 def _without_text(without: Row, plain: Row) -> str:
-    """What is to be had of another backend, as it is."""
+    """The gain of another backend, without sparsewire."""
     may = "" if gain(without, plain) is Gain.pays else "may "
     makes = "make" if may else "makes"
     return (
@@ -98,7 +98,7 @@ def _without_text(without: Row, plain: Row) -> str:
 
 
 def _hosts_texts(on_link: OnLink, answer: Answer) -> Iterator[str]:
-    """Where another method is best among more hosts."""
+    """Lines on numbers of hosts with another best method."""
     exact = [row for row in on_link.rows if row.method.is_lossless]
     for hosts in on_link.lossless.more_hosts:
         least_s = min(row.more_hosts[hosts] for row in exact)
@@ -136,7 +136,7 @@ def chosen(answer: Answer) -> list[Row]:
 
 
 def lines(row: Row, answer: Answer) -> list[str]:
-    """What to change in the script for a method."""
+    """The lines of a script to change for a method."""
     method, tables = row.method, answer.model.tables
     on_device = answer.model.network.on_device and method.needs_sparsewire
     found = ["SPARSEWIRE_CUDA=engine  # in the environment of all ranks"] if on_device else []
@@ -158,7 +158,7 @@ def _table_lines(line: str, tables: Sequence[Seen]) -> Iterator[str]:
 
 
 def _optimizer_line(name: str | None) -> str:
-    """What an optimizer needs for sparse gradients."""
+    """The line that an optimizer needs for sparse gradients."""
     if name is None:
         return "optimizer: SparseAdam, Adagrad or SGD for these tables: others take no sparse ones"
     if name == "SGD":
@@ -169,7 +169,7 @@ def _optimizer_line(name: str | None) -> str:
 
 
 def break_even_text(curve: Curve) -> str:
-    """Up to which bandwidth a method pays."""
+    """The bandwidth up to which a method pays."""
     title, gain = curve.method.title, f"{PAYS - 1:.0%}"
     if curve.break_even == 0:
         return f"{title}: gains less than {gain} on every link up to 100 Gbit/s."
@@ -183,7 +183,7 @@ def _round(bits_s: float) -> float:
 
 
 def limits(answer: Answer) -> Iterator[str]:
-    """What the figures rest on, where it is not much."""
+    """Caveats: the figures that rest on little."""
     model = answer.model
     recorded, asked = len(answer.recorded.ranks), model.network.all_ranks
     yield (
