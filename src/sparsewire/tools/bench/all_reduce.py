@@ -62,7 +62,7 @@ def run_all_reduce(job: Job, cluster: Cluster, move: Move) -> list[CaseResult]:
 
 
 def settings(job: Job, cluster: Cluster) -> dict[str, str]:
-    """What all processes are told, beside what they need to find each other."""
+    """Environment variables of all processes, beside those by which ranks find each other."""
     settings = {"OMP_NUM_THREADS": "1", **_NO_OTHER_PLACE}
     if job.arithmetic is not None:
         settings["SPARSEWIRE_ARITHMETIC"] = job.arithmetic

@@ -25,7 +25,7 @@ _UNORDERED = {"ssar_recursive_double", "ring"}
 
 
 class Check(Enum):
-    """What a result must have in common with the expected one."""
+    """The check of a result against the expected one."""
 
     bits = "all its bits"
     tolerance = "its value, but for sums in another order or with less precision"
@@ -33,7 +33,7 @@ class Check(Enum):
 
 
 def ordered(job: Job) -> Check:
-    """What sums must have that are made in the order of the ranks."""
+    """The check of sums that are made in the order of the ranks."""
     return Check.fixed_point if job.in_fixed_point else Check.bits
 
 

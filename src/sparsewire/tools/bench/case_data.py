@@ -30,7 +30,7 @@ _LARGEST = 0.5
 
 @dataclass(frozen=True)
 class CaseData:
-    """What backends reduce. `vector` holds the same as `dense`, where the job's input is sparse."""
+    """The input of backends. If the job's input is sparse, `vector` holds the same as `dense`."""
 
     dense: Array
     expected: Array
@@ -138,7 +138,7 @@ def _are_apart(
 
 
 def _rounding_bound(name: str, ranks: int) -> float:
-    """What rounding to levels may add up to: partial sums are rounded again where they go on."""
+    """A bound of the errors of rounding to levels: partial sums are rounded again on their way."""
     if name not in _LEVELS:
         return 0.0
     rounds = max(ranks / 2, 1 + math.log2(ranks))

@@ -1,7 +1,7 @@
-"""What a sum in fixed point may be: within the error that its exponents allow, block by block.
+"""Bounds of a sum in fixed point: the error that its exponents allow, block by block.
 
-Values of a block go as whole multiples of a step. Of n ranks each rounds by half a step at most;
-the step follows from the block's largest magnitude on any rank, so that no sum overflows 31 bits.
+Values of a block go as whole multiples of a step. Each of n ranks rounds by half a step at most.
+The step follows from the block's largest magnitude on any rank, so that no sum overflows 31 bits.
 """
 
 from collections.abc import Iterable
@@ -49,7 +49,7 @@ class FixedPointSum:
 def fixed_point_sum(
     contributions: Iterable[Contribution], elements: int, op: str, ranks: int
 ) -> FixedPointSum:
-    """What "sum" or "avg" over the ranks' contributions is without rounding, and its bounds."""
+    """"sum" or "avg" over the ranks' contributions without rounding, and its bounds."""
     total = np.zeros(elements)
     blocks = np.arange(0, elements, BLOCK)
     largest = np.zeros(len(blocks))
@@ -68,7 +68,7 @@ def fixed_point_sum(
 
 
 def _step(largest: npt.NDArray[np.float64], ranks: int) -> npt.NDArray[np.float64]:
-    """What one unit of a block's whole numbers stands for: 2^(E + 1 - bits); 0 for no values."""
+    """The value of one unit of a block's whole numbers: 2^(E + 1 - bits); 0 for no values."""
     bits = (_LARGEST_SUM // ranks).bit_length() - 1
     _, above = np.frexp(largest)
     return np.where(largest > 0, np.ldexp(1.0, np.maximum(above, _LEAST_EXPONENT + 1) - bits), 0.0)

@@ -27,7 +27,7 @@ CANDIDATES = {
 """The algorithms among which "auto" chooses, and what tables call them."""
 
 CLOSE = 1.15
-"""Up to so many times the best time counts as well chosen."""
+"""A choice within so many times the best time counts as good."""
 
 _ITERATIONS = 400
 
@@ -37,7 +37,7 @@ _WORST = 1.5
 
 @dataclass(frozen=True)
 class Grid:
-    """What to measure: sizes in bytes, densities, and the seconds that a cell may take."""
+    """A grid to measure: sizes in bytes, densities, and the seconds that a cell may take."""
 
     sizes: tuple[int, ...]
     densities: tuple[float, ...]
@@ -81,7 +81,7 @@ class Cell:
 
     @classmethod
     def of(cls, result: CaseResult) -> Cell:
-        """What a case says about the choice."""
+        """The cell of a case."""
         auto = result.backends[backend_name(AUTO)]
         assert auto.chosen is not None
         seconds = {name: result.backends[backend_name(name)].median_s for name in CANDIDATES}

@@ -1,4 +1,4 @@
-"""Which ranks are added up before others, as the order of a sum is part of its bits."""
+"""Groups of ranks that are added up before others: the order of a sum is part of its bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to be measured: the options of the command, and the job for workers that they mean."""
+"""A measurement: the options of the command, and the job that they mean for workers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BYTES_TO_REDUCE = 1_000_000_000
 _COPIES = 4
 
 OTHERS = ("gloo", "gloo-sparse")
-"""What sparsewire is compared with: dense, and gloo's own all_reduce of sparse tensors."""
+"""The backends beside sparsewire: gloo's dense all_reduce, and its own of sparse tensors."""
 
 _OURS = "sparsewire"
 _THROUGH_TORCH = "sparsewire-torch"
@@ -80,7 +80,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What holds for all cases; the help of the command says what each of them means."""
+    """The settings of all cases; the help of the command explains each."""
 
     dtype: str = "float32"
     op: str = "sum"
@@ -123,7 +123,7 @@ class Job(Settings):
 
 @dataclass
 class Sample:
-    """What one rank measured of one backend in one case."""
+    """One rank's measurements of one backend in one case."""
 
     seconds: list[float] = field(default_factory=list)
     user_cpu_s: float = 0.0
@@ -131,7 +131,7 @@ class Sample:
     counted_bytes_sent: int | None = None
     interface_bytes_sent: int = 0
     prediction: dict[str, Any] = field(default_factory=dict)
-    """Of sparse input: the last fields of `Measurement`."""
+    """For sparse input: the last fields of `Measurement`."""
 
 
 @dataclass(frozen=True, kw_only=True)

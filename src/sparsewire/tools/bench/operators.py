@@ -36,7 +36,7 @@ OPERATORS = (
 class Speed:
     """One operator on one vector; bytes are of the uncompressed float32 vector.
 
-    Seconds are of processor time but for `..._elapsed_s`.
+    Seconds are processor time; `..._elapsed_s` are time on the clock.
     """
 
     operator: str
@@ -109,7 +109,7 @@ def _measure(name: str, compressor: Compressor, x: Vector, repetitions: int) -> 
 
 
 def _timed(call: Callable[[], T]) -> tuple[T, tuple[float, float]]:
-    """What a call gives, its processor time, of all threads together, and time on the clock."""
+    """A call's result, its processor time in all threads, and its time on the clock."""
     processor, clock = time.process_time(), time.perf_counter()
     result = call()
     return result, (time.process_time() - processor, time.perf_counter() - clock)

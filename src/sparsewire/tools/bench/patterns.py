@@ -1,4 +1,4 @@
-"""Where the non-zeros lie: patterns, and the data that a seed makes of them on each rank."""
+"""Patterns of non-zeros, and the data that a seed makes of them on each rank."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Pattern:
 
 
 def in_words(pattern: str) -> str:
-    """What legends call a case's pattern, which may be a recorded one."""
+    """The name of a case's pattern in legends; the pattern may be a recorded one."""
     return Pattern.parse(pattern).in_words if _PATTERN.fullmatch(pattern) else pattern
 
 
@@ -97,9 +97,9 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 def contribute(
     pattern: Pattern, elements: int, density: float, dtype: np.dtype[Any], seed: int, rank: int
 ) -> Contribution:
-    """What one rank adds. Any process can make any rank's data again from the same seed.
+    """One rank's contribution. Any process can make any rank's data again from the same seed.
 
-    Raises ExperimentError where ranks are to lie apart and there is no room left for this one.
+    Raises ExperimentError if ranks must not overlap and no room is left for this one.
     """
     # The last unit may reach past the end.
     total = -(-elements // pattern.unit)

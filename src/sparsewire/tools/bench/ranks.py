@@ -49,7 +49,7 @@ class Ranks:
         return ranks
 
     def agree(self, own: bytes, decide: Decide) -> bytes:
-        """What rank 0 makes of what all ranks say, in the order of the ranks."""
+        """Rank 0's decision from all ranks' messages, which it gets in the order of the ranks."""
         if self.rank == 0:
             decision = decide([own, *map(self._heard, range(1, self.size))])
             for other in range(1, self.size):

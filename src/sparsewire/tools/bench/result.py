@@ -1,6 +1,6 @@
-"""What was measured, per case and backend, with bandwidths as nccl-tests defines them.
+"""Measurements by case and backend, with bandwidths as nccl-tests defines them.
 
-As people see it: a table per pattern and size, 100 columns wide, and a picture.
+People get a table for each pattern and size, 100 columns wide, and a picture.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Measurement:
     times_s: list[float]
     speedup_over_gloo_sparse: float | None = None
     algorithm: str | None = None
-    """That was asked for, of sparse input; `chosen` is the one that ran."""
+    """For sparse input: the algorithm that was asked for; `chosen` is the one that ran."""
     chosen: str | None = None
     predicted_s: float | None = None
-    """By the engine's cost model and the link's figures, which were measured at the start."""
+    """Seconds by the engine's cost model and the link's figures, measured at the start."""
     link: Sequence[float] | None = None
-    """Those figures: seconds of a message, of a byte, and of an element."""
+    """The link's figures: seconds of a message, of a byte, and of an element."""
 
     @property
     def bytes_sent_per_rank(self) -> float | None:
@@ -88,7 +88,7 @@ class CaseResult:
 
 @dataclass
 class Outcome:
-    """What came of one case: of each backend a sample per rank; CPU time of all aggregators."""
+    """The outcome of one case: a sample of each backend and rank; CPU time of all aggregators."""
 
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     share: Share = DENSE

@@ -72,7 +72,7 @@ class GlooBackend:
         self._sent += sends
 
     def counted_bytes_sent(self) -> int:
-        """What its algorithm sends by design, for gloo does not count."""
+        """Bytes that gloo's algorithm sends by design, as gloo does not count."""
         return self._sent
 
 

@@ -15,7 +15,7 @@ from sparsewire.tools.bench.patterns import Array, Contribution, random_values
 
 
 class Traces:
-    """What the ranks of a training recorded, of the same steps and buckets."""
+    """Traces that the ranks of a training recorded of the same steps and buckets."""
 
     def __init__(self, of_ranks: Sequence[Sequence[Traced]]) -> None:
         self._of_ranks = of_ranks
@@ -43,7 +43,7 @@ class Traces:
 
     @property
     def dtype(self) -> str | None:
-        """What all buckets hold, None where they differ."""
+        """The dtype of all buckets; None if they differ."""
         dtypes = {each.head.dtype for each in self._of_ranks[0]}
         return dtypes.pop() if len(dtypes) == 1 else None
 
@@ -65,12 +65,12 @@ class Traces:
 
 @lru_cache(maxsize=1)
 def traces_in(path: str) -> Traces:
-    """Those in a file or directory, read once."""
+    """The traces in a file or directory, read once."""
     return Traces.of(Path(path))
 
 
 def replay(path: str, name: str, dtype: np.dtype, seed: int, rank: int) -> Contribution:
-    """What a rank adds in a case; any process can make any rank's data again."""
+    """A rank's contribution in a case; any process can make any rank's data again."""
     mask = traces_in(path).mask(name, rank)
     places: Array = np.flatnonzero(mask)
     values = random_values(np.random.default_rng([seed, rank, 1]), len(places), 1, dtype)
@@ -83,5 +83,5 @@ def _name(head: Head) -> str:
 
 
 def _kind(head: Head) -> tuple[int, int, int, str]:
-    """What must be alike among ranks and, but for the step, among steps."""
+    """The facts that must be alike among ranks and, except for the step, among steps."""
     return head.step, head.bucket, head.elements, head.dtype

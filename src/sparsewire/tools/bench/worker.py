@@ -35,7 +35,7 @@ _LONG_S = 0.1
 
 
 class Pacing:
-    """Which backends go on, decided alike on all ranks; without `case_s`, all to the end."""
+    """Decides which backends go on, alike on all ranks; without `case_s` all run to the end."""
 
     def __init__(self, backends: list[str], case_s: float | None, ranks: Ranks) -> None:
         self.running = backends
@@ -102,7 +102,7 @@ class CaseRun:
         self.tell("measured", share=astuple(needed), samples=told)
 
     def _share(self) -> Share:
-        """What the buffers of all hosts hold, or of all ranks where these speak for themselves."""
+        """Non-zeros in all hosts' buffers, or in all ranks' if ranks send their own."""
         vector, together = self.data.dense, self._together
         blocks = _densities(nonzero_blocks(vector), together, self.ranks)
         elements = _densities(vector != 0, together, self.ranks)

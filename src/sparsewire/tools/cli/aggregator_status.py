@@ -91,7 +91,7 @@ def _frames(statuses: Iterable[AggregatorStatus]) -> Iterator[Frame]:
 
 
 def _told(ask: Ask, *, again: bool, pause: Pause = wait) -> Iterator[AggregatorStatus]:
-    """One status, or one a second until Ctrl-C."""
+    """Yields one status, or one a second until Ctrl-C."""
     with contextlib.suppress(KeyboardInterrupt):
         yield ask()
         while again and not pause(_INTERVAL_S):

@@ -233,7 +233,7 @@ def operators(
 
 
 def _recorded_ranks(trace: str, hosts: int | None, ranks: int | None) -> int | None:
-    """On loopback as many ranks as recorded, unless the command says how many."""
+    """The number of ranks: on loopback that of the recording, unless the command says one."""
     from sparsewire.tools.bench.traced import traces_in
 
     recorded = traces_in(trace).ranks

@@ -1,4 +1,4 @@
-"""What commands do beyond click's own way: help in whole sentences and sections, and Ctrl-C."""
+"""Additions to click's commands: help in whole sentences and sections, and Ctrl-C."""
 
 from __future__ import annotations
 

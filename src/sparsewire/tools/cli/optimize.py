@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sparsewire.tools.experiment.report import Report
 
     Found = tuple[Report, list[str]] | None
-    """What to present, and warnings before; None where other ranks do that."""
+    """The report to present, and warnings before it; None if other ranks do that."""
 
 AnyTask = TypeVar("AnyTask")
 
@@ -108,7 +108,7 @@ def _dispatch(given: dict[str, Any]) -> None:
 
 
 def _job(methods: list[str], is_choice: bool) -> Callable[[list[str], dict[str, Any], Move], Found]:
-    """What is to be done with these methods; raises OptimizeError where they do not go together."""
+    """The job for these methods; raises OptimizeError if they do not go together."""
     training = [name for name in methods if re.split("[:/]", name)[0] in _TRAINING]
     if training and training[0] not in _TRAINING:
         raise OptimizeError(f"{training[0]}: sgd and bcd take --batch, --step, --block and others")

@@ -121,7 +121,7 @@ emulated_network = together(
         "Ranks find SPARSEWIRE_RACK in their environment, too.",
     ),
 )
-"""What the hosts of the lab are joined by; `network_of` reads it."""
+"""The options of the network between the lab's hosts; `network_of` reads them."""
 
 
 def network_of(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def speed(link: str | None, option: str) -> str | None:
 
 
 def cluster_of(hosts: int | None, ranks: int | None, link: str | None, **network: Any) -> Cluster:
-    """Where the options of `where` have ranks run; `network` are further fields of the cluster."""
+    """The cluster that the options of `where` name; `network` are further fields of it."""
     from sparsewire.tools.experiment.cluster import Cluster
 
     if hosts is None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def read_secret(file: Path | None) -> bytes:
-    """What `file` has, else SPARSEWIRE_SECRET; raises ValueError for an empty file."""
+    """The secret in `file`, else SPARSEWIRE_SECRET; raises ValueError for an empty file."""
     if file is None:
         return os.environ.get("SPARSEWIRE_SECRET", "").encode()
     secret = file.read_bytes().strip()

@@ -77,7 +77,7 @@ def _show_live(interval: float) -> None:
 
 
 def _looks(interval: float, *, again: bool, pause: Pause = wait) -> Iterator[list[Row]]:
-    """What is seen, with rates: one look, or one after every interval until Ctrl-C."""
+    """Yields the rows with rates: of one look, or of one after every interval until Ctrl-C."""
     from sparsewire.tools.cli.views.top_views import rows_of
 
     with contextlib.suppress(KeyboardInterrupt):
@@ -99,7 +99,7 @@ def _look() -> list[ProcessStatus]:
 
 
 def _some(seen: list) -> list:  # type: ignore[type-arg]
-    """The same; raises ValueError for none."""
+    """The list itself; raises ValueError if it is empty."""
     if not seen:
         raise ValueError(
             "no ranks of this user run here: start some, or look at their host, or in their "

@@ -1,1 +1,1 @@
-"""What `sparsewire doctor` finds out: each rank's machine, the link, what is wrong, what to do."""
+"""`sparsewire doctor`: each rank's machine, the link, the faults, and their remedies."""

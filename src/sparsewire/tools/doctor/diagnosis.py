@@ -33,7 +33,7 @@ _ITEM_BYTES = 4
 
 @dataclass(frozen=True)
 class Chosen:
-    """What the engine chooses for float32 vectors of `bytes`; each rank names `density` of one."""
+    """The engine's choice for float32 vectors of `bytes`; each rank names `density` of one."""
 
     bytes: int
     density: float
@@ -54,7 +54,7 @@ class Diagnosis:
 
     @classmethod
     def of(cls, machines: list[Machine], link: LinkFigures | None) -> Diagnosis:
-        """What follows from the facts and from what was measured."""
+        """The diagnosis from the facts and the measured link."""
         chosen = choices(link, len(machines)) if link else []
         paths = _paths(machines, link)
         return cls(machines, link, chosen, paths, lanes(machines), findings(machines, link))
@@ -71,7 +71,7 @@ class Diagnosis:
 
 
 def _paths(machines: list[Machine], link: LinkFigures | None) -> list[PathChosen]:
-    """Of tensors on GPUs, where every rank has one."""
+    """The paths of tensors on GPUs, if every rank has one."""
     copies = [
         (machine.gpu_down_s, machine.gpu_up_s)
         for machine in machines
@@ -81,7 +81,7 @@ def _paths(machines: list[Machine], link: LinkFigures | None) -> list[PathChosen
 
 
 def lanes(machines: list[Machine]) -> Lanes | None:
-    """As many as these ranks take; None where some would not come so far."""
+    """The lanes that these ranks take; None if some would not come so far."""
     if asked := [machine.lanes for machine in machines if machine.lanes]:
         return Lanes(min(asked), "as SPARSEWIRE_LANES says")
     resources = [machine.resources for machine in machines if machine.resources]
@@ -89,13 +89,13 @@ def lanes(machines: list[Machine]) -> Lanes | None:
 
 
 def _machine(fields: dict[str, Any]) -> Machine:
-    """That of which these are the fields in JSON."""
+    """The machine with these fields from JSON."""
     resources = fields["resources"] and Resources(*fields["resources"])
     return Machine(**{**fields, "resources": resources})
 
 
 def choices(link: LinkFigures, ranks: int) -> list[Chosen]:
-    """What the engine would choose on a link: every size with every density."""
+    """The engine's choices on a link: every size with every density."""
     return [_choose(link, ranks, size, density) for size in SIZES for density in DENSITIES]
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a set of ranks, in plain words, and what to do about it."""
+"""Faults of a set of ranks, in plain words, and their remedies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Finding:
 # Below this share of the speed that its driver tells, a link does not give what it should.
 _SLOW_SHARE = 0.5
 _THREADS = 2
-"""Of a rank: the program's and a lane."""
+"""Threads of a rank: the program's, and a lane."""
 
 
 def findings(machines: list[Machine], link: LinkFigures | None) -> list[Finding]:

@@ -22,14 +22,14 @@ class Gpu(NamedTuple):
     gpu_down_s: float | None = None
     """Seconds of a byte from it to pinned host memory."""
     gpu_up_s: float | None = None
-    """And back."""
+    """Seconds for a byte back to the device."""
 
 
 @dataclass(frozen=True)
 class PathChosen:
-    """What the engine does with a float32 tensor of `bytes` on GPUs, without NCCL to choose.
+    """The engine's path for a float32 tensor of `bytes` on GPUs, without NCCL to choose.
 
-    Of its blocks each rank has `density` that are not zero, in places of its own.
+    Each rank has a share `density` of non-zero blocks, in places of its own.
     """
 
     bytes: int

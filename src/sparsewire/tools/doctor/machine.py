@@ -1,4 +1,4 @@
-"""What one rank can say of its machine without talking to others."""
+"""One rank's facts about its machine, found without talking to others."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Machine:
     gpu_up_s: float | None = None
     """Seconds of a byte between it and pinned host memory."""
     resources: Resources | None = None
-    """What it has for lanes; None where the settings are wrong."""
+    """Resources for lanes; None if the settings are wrong."""
     lanes: int | None = None
-    """As many as it asks for; None where the ranks are to agree."""
+    """The lanes that the rank asks for; None if the ranks are to agree."""
     lab: str | None = None
     """Whether `sparsewire lab` works here, or why not; None where nobody tried."""
 
@@ -109,7 +109,7 @@ def _package(name: str) -> str | None:
 
 
 def _congestion_control() -> str:
-    """What a connection of a collective would use."""
+    """The congestion control of a collective's connections."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
         prepare(connection)
         name = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NAME_BYTES)

@@ -45,7 +45,7 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
 
 
 def _facts(machines: list[Machine]) -> Table:
-    """One column per group of ranks that say the same."""
+    """A table with a column for each group of ranks with equal facts."""
     groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
     for rank, machine in enumerate(machines):
         groups.setdefault(tuple(_rows(machine)), []).append(rank)

@@ -1,4 +1,4 @@
-"""Where an experiment runs: on this machine's loopback, or on emulated hosts of the lab."""
+"""The cluster of an experiment: this machine's loopback, or emulated hosts of the lab."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from sparsewire.tools.lab.site import UDP, XDP, Loopback, Site
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where to run: on loopback, or on emulated hosts, which aggregators have to themselves.
+    """A cluster: loopback, or emulated hosts; aggregators have hosts of their own.
 
     Raises ExperimentError, or ValueError for a link's speed, for what makes no sense.
     """
@@ -23,22 +23,22 @@ class Cluster:
     link: str | None = None
     ranks_per_host: int = 1
     links: int = 1
-    """Of each emulated host, each at the speed of `link`."""
+    """Links of each emulated host, each at the speed of `link`."""
     aggregator_link: str | None = None
-    """Of the aggregators' hosts; None: as those of the ranks."""
+    """The link of aggregators' hosts; None: as those of the ranks."""
     transport: str | None = None
-    """What carries tensors to aggregators; None: what the environment says."""
+    """The transport of tensors to aggregators; None: that of the environment."""
     loss: float | None = None
     """Share of packets that is dropped on each link, each way: by the lab, or on loopback by the
     engine itself, which does it to datagrams only."""
     mtu: int | None = None
     """Largest packet on emulated hosts' links, in bytes; None: 1500."""
     racks: int = 1
-    """That the hosts stand in, each with a switch."""
+    """Racks of the hosts, each with a switch."""
     trunk: str | None = None
     """Speed of what connects each further rack to the first; None: no limit."""
     levels: int = 1
-    """Of aggregators; with 2, the first of them is the root of one in each rack."""
+    """Levels of aggregators; with 2, the first one is the root of one in each rack."""
 
     def __post_init__(self) -> None:
         if self.ranks < 2:
@@ -91,7 +91,7 @@ class Cluster:
 
     @property
     def hosts(self) -> int:
-        """Those of ranks."""
+        """The number of ranks' hosts."""
         return self.ranks // self.ranks_per_host
 
     @property
@@ -103,14 +103,14 @@ class Cluster:
         return self.aggregators * speeds
 
     def seconds(self, bytes_per_host: float) -> float | None:
-        """What a host's links take for so many bytes; None where something else may take longer."""
+        """Seconds of a host's links for so many bytes; None if something else may take longer."""
         if not self.link or self.racks > 1:
             return None
         return bytes_per_host * 8 / (self.links * parse_link(self.link))
 
     @property
     def place(self) -> str:
-        """Where the ranks are, in words."""
+        """The place of the ranks, in words."""
         where = "emulated hosts" if self.emulated else "loopback"
         if self.ranks_per_host > 1:
             where = f"{self.hosts} {where}"

@@ -25,9 +25,9 @@ from sparsewire.tools.lab.aggregators import Aggregation
 from sparsewire.tools.lab.site import Loopback, Site, free_ports
 
 _GRACE_S = 5.0
-"""For processes that are told to end."""
+"""Seconds for processes that are told to end."""
 _FAILURE_GRACE_S = 3.0
-"""For workers to fail as well, once one has: it is not always the culprit."""
+"""Seconds for further workers to fail once one has: the first is not always the culprit."""
 _LOG_LINES = 30
 
 # Workers share the machine's cores, so one thread each. And they keep freed memory: otherwise each
@@ -40,7 +40,7 @@ _DEFAULTS = {
 
 Environment = Mapping[str, str]
 Event = dict[str, Any]
-"""Its kind, under "event", and whatever belongs to it."""
+"""An event: its kind under "event", and further fields."""
 
 
 class Tell(Protocol):
@@ -133,7 +133,7 @@ class Crew:
         return self._start(self._others, name, host, argv, environment, subprocess.DEVNULL)
 
     def events(self) -> Iterator[tuple[int, Event]]:
-        """What workers tell, with their ranks, until all have ended.
+        """Yields the workers' events with their ranks until all have ended.
 
         Raises WorkerFailed, with what the processes wrote, as soon as one of them fails, and
         ExperimentError as soon as a process beside them ends.
@@ -203,7 +203,7 @@ def _ended(process: Process) -> ExperimentError:
 
 
 def _wait(processes: Sequence[subprocess.Popen[str]], seconds: float) -> None:
-    """Until all have ended, or the time is over."""
+    """Wait until all have ended, or the time is over."""
     end = time.monotonic() + seconds
     for popen in processes:
         with contextlib.suppress(subprocess.TimeoutExpired):

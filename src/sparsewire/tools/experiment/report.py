@@ -1,4 +1,4 @@
-"""What an experiment found, in the forms that people get it in: tables, pictures and files."""
+"""An experiment's findings as people get them: tables, pictures and files."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _PAGE_WIDTH = 100
 
 @dataclass(frozen=True)
 class ResultFiles:
-    """Where to write the results, besides to the terminal; None where not wanted.
+    """Files for the results, besides the terminal; None: not wanted.
 
-    `conditions` are those of the moment at which this is made: before the work.
+    `conditions` are those of the moment at which this is made, before the work.
     """
 
     json: Path | None = None
@@ -38,7 +38,7 @@ class ResultFiles:
     conditions: Mapping[str, Any] = field(default_factory=conditions)
 
     def checked(self) -> ResultFiles:
-        """The same; raises ExperimentError for no folder, or a plot that cannot be drawn."""
+        """The files; raises ExperimentError for no folder, or a plot that cannot be drawn."""
         for file in filter(None, (self.json, self.plot)):
             if file.is_dir() or not file.parent.is_dir():
                 what = "it is a folder" if file.is_dir() else f"there is no folder {file.parent}"
@@ -69,7 +69,7 @@ class ResultFiles:
 
 
 def _plain(value: Any) -> Any:
-    """The same, where numbers that JSON has no words for are null."""
+    """The value for JSON: numbers that JSON cannot express are null."""
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

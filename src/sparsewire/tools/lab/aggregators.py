@@ -14,7 +14,7 @@ _COMMAND = (sys.executable, "-m", "sparsewire", "aggregator")
 
 
 class Service(NamedTuple):
-    """One aggregator: where it runs and listens, and the one that it is a worker of itself."""
+    """One aggregator: its host, its address, and its own parent if it has one."""
 
     place: int
     address: Address
@@ -31,7 +31,7 @@ class Aggregation:
 
     @classmethod
     def of(cls, site: Site) -> "Aggregation":
-        """One at each place that the site has for them. Raises Error where no ports are free."""
+        """An aggregator at each place of the site for them. Raises Error if no ports are free."""
         places = range(site.world_size, len(site.addresses))
         ports = free_ports(len(places))
         own = [
@@ -60,7 +60,7 @@ class Aggregation:
         return ["--transport", transport, "--interface", interface]
 
     def environment(self, rank: int) -> dict[str, str]:
-        """What a rank is to be told, instead of what it was."""
+        """Environment variables of a rank, instead of those that it had."""
         found = ",".join(str(own.address) for own in self.services if self._serves(own, rank))
         own = {"SPARSEWIRE_AGGREGATORS": found, **self.settings()}
         if self.site.levels == 2:
@@ -73,7 +73,7 @@ class Aggregation:
         return site.levels == 1 or (service.parent is not None and is_near)
 
     def settings(self) -> dict[str, str]:
-        """What ranks and the aggregators themselves have in common."""
+        """Settings that ranks and aggregators share."""
         told = {}
         if self.services:
             told["SPARSEWIRE_SECRET"] = self.secret

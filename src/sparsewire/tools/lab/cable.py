@@ -29,7 +29,7 @@ _SEGMENTING = (
 
 
 class Link(NamedTuple):
-    """What a cable does to what goes through, the same both ways."""
+    """The effect of a cable on traffic, the same both ways."""
 
     bits_per_second: int | None
     """None: no limit."""

@@ -118,7 +118,7 @@ class Lab(Site):
 
     @property
     def unit(self) -> str:
-        """What to call a rank."""
+        """The word for a rank."""
         return "host" if self.ranks == 1 else "rank"
 
     def rack_of(self, place: int) -> int:
@@ -128,7 +128,7 @@ class Lab(Site):
         return max(0, ahead - 1) if self.levels == 2 else 0
 
     def name(self, place: int) -> str:
-        """What to call what runs at a place, such as "host 3" or "aggregator 0"."""
+        """The name of a place, such as "host 3" or "aggregator 0"."""
         ahead = place - self.world_size
         return f"{self.unit} {place}" if ahead < 0 else f"aggregator {ahead}"
 
@@ -143,7 +143,7 @@ class Lab(Site):
         return process
 
     def namespace(self, place: int) -> Namespace:
-        """That of the host of a rank or an aggregator, for as long as the lab is open."""
+        """The namespace of a rank's or an aggregator's host, while the lab is open."""
         return self._namespaces[self._host_of(place)]
 
     def lost(self) -> int:

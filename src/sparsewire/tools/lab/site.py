@@ -1,4 +1,4 @@
-"""What running processes needs of a set of hosts, and loopback as the simplest one."""
+"""The interface of a set of hosts that run processes, and loopback as the simplest one."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Site:
     addresses: list[str]
     aggregators: int = 0
     transport: str | None = None
-    """What is to carry tensors to aggregators; None: what the environment says."""
+    """The transport of tensors to aggregators; None: that of the environment."""
 
     levels: int = 1
-    """Of aggregators. 1: each serves all ranks; 2: each but the first serves the ranks of a rack,
-    and the first serves the others."""
+    """Levels of aggregators. 1: each serves all ranks. 2: the first serves the other aggregators,
+    and each of these serves the ranks of a rack."""
 
     def rack_of(self, place: int) -> int:
         """The number of the rack that a place is in."""

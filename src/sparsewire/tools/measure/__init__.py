@@ -1,1 +1,1 @@
-"""What measurements need wherever they are made: conditions, usage, the wire limit, sizes."""
+"""Parts of every measurement: conditions, usage, the wire limit, sizes."""

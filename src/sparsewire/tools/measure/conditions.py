@@ -34,7 +34,7 @@ def conditions() -> dict[str, Any]:
 
 
 def proc_entry(file: str, name: str) -> str | None:
-    """What a file in /proc says first behind a name and a colon; None where it does not."""
+    """The first entry of a name in a file in /proc; None if it has none."""
     for line in Path("/proc", file).read_text().splitlines():
         found, _, value = line.partition(":")
         if found.strip() == name:

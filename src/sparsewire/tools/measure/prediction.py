@@ -1,4 +1,4 @@
-"""What the engine's cost model says about a sparse all_reduce: which algorithm, and how long."""
+"""The engine's prediction of a sparse all_reduce: the algorithm, and its seconds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -43,7 +43,7 @@ def size_text(size: int) -> str:
 
 
 def speed_text(bits_s: float) -> str:
-    """Such as "100 Mbit/s"."""
+    """A speed in words, such as "100 Mbit/s"."""
     for unit, name in ((1e9, "Gbit/s"), (1e6, "Mbit/s")):
         if bits_s >= unit:
             return f"{bits_s / unit:g} {name}"
@@ -59,7 +59,7 @@ def traffic_text(bits: float) -> str:
 
 
 def seconds_text(duration: float) -> str:
-    """Such as "1.23 ms"."""
+    """A duration in words, such as "1.23 ms"."""
     for unit, name in ((1.0, "s"), (1e-3, "ms")):
         if duration >= unit:
             return f"{duration / unit:,.3g} {name}" if duration < 1e3 else f"{duration:,.0f} s"

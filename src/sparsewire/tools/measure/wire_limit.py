@@ -44,7 +44,7 @@ def densities(vectors: Iterable[npt.NDArray[Any]]) -> dict[str, float]:
 
 
 def nonzero_blocks(vector: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which blocks of `BLOCK` elements hold a non-zero; the last block may be shorter."""
+    """Marks of the blocks of `BLOCK` elements that hold a non-zero; the last may be shorter."""
     return np.logical_or.reduceat(vector != 0, np.arange(0, len(vector), BLOCK))
 
 

@@ -37,7 +37,7 @@ class Task:
     """The options of one job, alike on every rank. Raises OptimizeError for what makes no sense."""
 
     models: ClassVar[tuple[str, ...]] = tuple(MODELS)
-    """Those that it is for."""
+    """The models that the task is for."""
 
     data: str
     model: str = "logistic"

@@ -35,11 +35,11 @@ _PANELS = (("by step", "linear"), ("by bytes sent", "log"), ("by time", "log"))
 
 @dataclass(frozen=True)
 class Plan:
-    """What to train and how; the first averaging is what the others are compared with.
+    """The trainings to run. The others are compared with the first averaging.
 
     `steps` of None are those of the task, and a `warmup` of None is 2% of them. Losses do not
-    depend on the links, so that the whole trainings run on loopback; with a `link`, `timed_steps`
-    of each are run on emulated hosts, too.
+    depend on the links, so whole trainings run on loopback; with a `link`, `timed_steps` of each
+    also run on emulated hosts.
     """
 
     tasks: list[str]
@@ -141,7 +141,7 @@ class Finding:
 
 
 def findings(comparison: Comparison) -> Iterator[Finding]:
-    """One for each task and averaging."""
+    """A finding for each task and averaging."""
     for task in _tasks(comparison):
         of_task = [run for run in comparison.trained if run.task == task]
         timed = [run for run in comparison.timed if run.task == task]
@@ -201,7 +201,7 @@ def comparison_report(comparison: Comparison) -> Report:
 
 
 def recorded(entry: Finding | Trained) -> dict[str, Any]:
-    """As JSON takes it. Records call the averaging what the option is called."""
+    """A dictionary for JSON, which names the averaging as the option does."""
     return {
         "method" if name == "averaging" else name: value for name, value in asdict(entry).items()
     }
@@ -255,7 +255,7 @@ def losses(comparison: Comparison, step_s: Mapping[tuple[str, str], float]) -> F
 
 
 def _labels(runs: list[Trained]) -> list[str]:
-    """In words, with the options where the words alone would be equal."""
+    """Labels in words, with the options if the words alone would be equal."""
     words = [run.in_words for run in runs]
     return [
         label if words.count(label) == 1 else f"{label} ({run.averaging})"

@@ -24,7 +24,7 @@ _ITEM_BYTES = 4
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of one training. Losses are means over the ranks.
+    """The outcome of one training. Losses are means over the ranks.
 
     `warmup` is the number of first steps in which hooks sent everything, `sent` the bytes of a rank
     in each step. `counted_by` tells how `sent` came about: "interface", headers included,
@@ -49,7 +49,7 @@ class Trained:
 
     @classmethod
     def of(cls, trial: Trial, ranks: int, told: Event) -> Trained:
-        """What rank 0 told in the end."""
+        """The outcome from rank 0's last event."""
         sent, counted_by = told["sent"], "interface" if trial.interface else "sparsewire"
         if sent is None:
             ring = ring_bytes(_ITEM_BYTES * told["parameters"], ranks)
@@ -80,12 +80,12 @@ class Trained:
 
     @property
     def median_step_s(self) -> float:
-        """That of the second half: DIANA's messages grow at first, with its shifts."""
+        """The median of the second half: DIANA's messages grow at first, with its shifts."""
         return median(self.step_s[len(self.step_s) // 2 :])
 
     @property
     def mean_step_s(self) -> float:
-        """Of all steps but the first few."""
+        """The mean of all steps but the first few."""
         return fmean(self.step_s[min(ARRANGING_STEPS, len(self.step_s) - 1) :])
 
 

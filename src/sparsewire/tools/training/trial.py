@@ -1,4 +1,4 @@
-"""One training, as every rank is told it by JSON: what is trained, and how gradients are averaged.
+"""One training, which every rank reads from JSON: the task, and the averaging of gradients.
 
 Each task makes, on every rank, a model with its data and optimiser. Gradients are averaged in full,
 or by one of the compressing hooks.
@@ -52,7 +52,7 @@ class Trial:
     alone_steps: int = 0
     """Steps without communication behind the others, to tell what that takes."""
     width: int = 128
-    """Of the language model,"""
+    """Width of the language model,"""
     tokens: str = ""
     """whose text is in this file."""
     interface: str | None = None

@@ -45,7 +45,7 @@ def rate_at(steps: int) -> Callable[[int], float]:
 
 
 class Recorder:
-    """What happens in each step: this rank's loss, seconds and bytes sent; and held-out losses."""
+    """Records each step: this rank's loss, seconds and bytes sent; and held-out losses."""
 
     def __init__(self, trainee: Trainee, sent: Meter | None) -> None:
         self._trainee, self._meter = trainee, sent
@@ -124,7 +124,7 @@ def run(trial: Trial, averaging: Averaging, tell: Tell) -> None:
 
 
 def _density(trainee: Trainee) -> dict[str, float]:
-    """Of the gradient that the last step left."""
+    """Densities of the gradient that the last step left."""
     gradients = (p.grad for p in trainee.ddp.parameters() if p.grad is not None)
     return densities(gradient.detach().flatten().numpy() for gradient in gradients)
 

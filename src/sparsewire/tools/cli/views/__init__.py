@@ -1,1 +1,1 @@
-"""What commands show live, as tables and as metrics."""
+"""Live views of commands, as tables and as metrics."""

@@ -1,5 +1,5 @@
-"""What a command shows again and again, on a screen of its own, until Ctrl-C or the key q: what
-does not fit the screen is left out where it matters least.
+"""A live screen, which a command draws again and again until Ctrl-C or the key q. Lines that do
+not fit are left out where they matter least.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Line = list["Segment"]
 
 @dataclass(frozen=True)
 class Frame:
-    """What is shown at once: tables, and below them what was found in them."""
+    """One screen: tables, and below them the findings."""
 
     tables: RenderableType
     findings: RenderableType = ""
@@ -64,7 +64,7 @@ class Screenful:
 def _fitted(
     lines: list[Line], room: int, rendered: Callable[[RenderableType], list[Line]]
 ) -> list[Line]:
-    """As many lines as there is room for; the last one tells how many are left out."""
+    """The lines that fit; the last one tells how many are left out."""
     if len(lines) <= room:
         return lines
     kept = lines[: max(0, room - 1)]

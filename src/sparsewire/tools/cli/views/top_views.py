@@ -41,9 +41,9 @@ HELP = {
 
 @dataclass(frozen=True)
 class Row:
-    """One communicator of one process; without `status` where the process does not answer.
+    """One communicator of one process; without `status` if the process does not answer.
 
-    `status` is what `Communicator.status` tells, `rates` those since the look before, if any.
+    `status` is that of `Communicator.status`, `rates` are those since the last look, if any.
     """
 
     pid: int
@@ -52,7 +52,7 @@ class Row:
     status: dict[str, Any] | None
     rates: dict[str, Any] | None
     silent: Member = NOBODY
-    """What is known of a process that does not answer."""
+    """The known facts of a process that does not answer."""
 
     @property
     def place(self) -> tuple[int, int]:
@@ -63,7 +63,7 @@ class Row:
 
     @property
     def group(self) -> str:
-        """What only the ranks of this communicator have: a program may run more than once."""
+        """A name that only this communicator's ranks share: a program may run more than once."""
         return self.silent.group if self.status is None else self.status["group"]
 
     @property
@@ -171,7 +171,7 @@ def _culprits(rank: int, ranks: dict[int, Row]) -> list[int | str]:
 
 
 def _named(peer: int | str) -> str:
-    """In JSON numbers of ranks are texts."""
+    """The name of a peer; in JSON, numbers of ranks are texts."""
     return f"rank {peer}" if str(peer).isdigit() else str(peer)
 
 

@@ -26,7 +26,7 @@ from sparsewire.tools.optimize.methods.network import Network
 from sparsewire.tools.optimize.problems.problem import Problem
 
 _DEFAULTS = {Takes.UNBIASED: "rand-k:0.1", Takes.ANY: "top-k:0.1"}
-"""Without any, methods of blocks send 1/n of them, as their theory suggests."""
+"""Operators of methods that name none. Methods of blocks send 1/n of them instead."""
 
 
 @dataclass(frozen=True)

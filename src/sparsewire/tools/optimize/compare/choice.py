@@ -86,7 +86,7 @@ def _predicted(yardstick: Yardstick, accuracy: float) -> tuple[list[Prediction],
 
 
 def _considered(yardstick: Yardstick) -> list[Candidate]:
-    """What the task names, or all methods that reach the solution; with operators for each."""
+    """The task's methods, or all that reach the solution; with operators for each."""
     task = yardstick.task
     methods = task.methods or [m for m, e in METHODS.items() if yardstick.vanishes(e.needs)]
     return [candidate for text in methods for candidate in _versions(text, task.compressor)]

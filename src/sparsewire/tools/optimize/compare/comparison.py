@@ -24,7 +24,7 @@ from sparsewire.tools.optimize.problems.problem import Floats, Integers
 from sparsewire.tools.optimize.task import MODELS, joined, load
 
 LIMITS = Limits(accuracy=1e-12, rounds=20_000, epochs=1000)
-"""Where a method ends unless the task says otherwise."""
+"""The limits of a method unless the task states others."""
 
 
 def compare(task: Comparison, move: Move) -> Compared | None:

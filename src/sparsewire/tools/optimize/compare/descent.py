@@ -21,32 +21,32 @@ Ending = Literal["reached", "out of rounds", "out of epochs", "diverged"]
 """The accuracy, the limit at which it was stopped, or no way back."""
 
 _TOO_FAR = 1e6
-"""So many times the first squared distance is divergence."""
+"""A method diverges at so many times the first squared distance."""
 POINTS = 200
 """A trace has up to twice as many."""
 
 
 @dataclass(frozen=True)
 class Descent:
-    """What came of one method."""
+    """The outcome of one method."""
 
     label: str
     method: str
     compressor: str | None
     options: dict[str, Number]
-    """Of the method, where the user set some."""
+    """The method's options that the user set."""
     omega: float | None
     """None where the compressor is biased, or there is none."""
     contraction: float | None
     step_size: float
     rate: float | None
-    """What the theory predicts: E Psi shrinks by 1 - rate per round. None: it says nothing."""
+    """The theory's prediction: E Psi shrinks by 1 - rate per round. None: there is none."""
     ending: Ending
     points: list[Point]
     wire_bytes: float | None = None
-    """What a rank really put on the wire, the mean over ranks; None for simulated workers.
+    """Bytes that a rank really put on the wire, mean over ranks; None for simulated workers.
 
-    That is each message to every other rank, with framing and what the ranks agree on."""
+    They count each message to every other rank, with framing and the ranks' agreements."""
 
     @property
     def last(self) -> Point:
@@ -115,7 +115,7 @@ def descend(
 
 
 def _mean_bytes(comm: Communicator, before: int) -> float:
-    """What a rank has put on the wire since its counter said `before`; collective."""
+    """Bytes that a rank has put on the wire since its counter said `before`; collective."""
     sent = comm.stats()["bytes_sent"] - before
     (mean,) = comm.all_reduce(np.array([sent], np.float64), op="avg").tolist()
     return float(mean)

@@ -1,4 +1,4 @@
-"""What the theory says before anything is run: rounds, bits and time to an accuracy."""
+"""The theory's predictions before any run: rounds, bits and time to an accuracy."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ class Prediction:
     rate: float
     """The Lyapunov function shrinks by 1 - rate per round, in expectation."""
     most_rounds: int
-    """By which it has shrunk to the accuracy."""
+    """Rounds after which the theorem guarantees the accuracy."""
     rounds: int
-    """What is to be expected on this problem: see `predict`."""
+    """Expected rounds on this problem: see `predict`."""
     message_bits: float
     """Per round and worker, of a message that was really encoded."""
     seconds: float
-    """What the communication of the expected rounds takes on the link."""
+    """Seconds of the expected rounds' communication on the link."""
 
 
 def predict(
     candidate: Candidate, method: Method, yardstick: Yardstick, accuracy: float
 ) -> Prediction | None:
-    """What becomes of a method that has not started; None where its theory gives no rate.
+    """The prediction for a method that has not started; None if its theory gives no rate.
 
-    The theorem bounds the rounds for every problem with these constants. How many are to be
-    expected on this one follows from its curvature (see `Decay`).
+    The theorem bounds the rounds for every problem with these constants. The expected rounds on
+    this problem follow from its curvature (see `Decay`).
     """
     if method.rate is None or not method.rate > 0:
         return None

@@ -22,10 +22,10 @@ _EVEN = 1.25
 
 @dataclass(frozen=True)
 class Ranked:
-    """One prediction, and the run that it is checked by, if it was run."""
+    """One prediction, and the run that checks it, if there is one."""
 
     place: int
-    """By the prediction: 1 is the best."""
+    """The place by the prediction: 1 is the best."""
     predicted: Prediction
     run: Descent | None
 
@@ -61,12 +61,12 @@ class Ranking(Compared):
 
     @property
     def predicted(self) -> list[Ranked]:
-        """Those that were run, in the predicted order."""
+        """The methods that were run, in the predicted order."""
         return [one for one in self.ranked if one.run is not None]
 
     @property
     def measured(self) -> list[Ranked]:
-        """The same in the measured order; what did not reach the accuracy comes last."""
+        """The methods that were run, in the measured order; last those that missed the accuracy."""
         never = float("inf")
         return sorted(self.predicted, key=lambda c: never if c.seconds is None else c.seconds)
 

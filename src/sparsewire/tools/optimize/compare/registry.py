@@ -22,14 +22,14 @@ from sparsewire.tools.optimize.methods.method import Method
 Number = int | float
 
 _WORDS = {"gamma": "step", "beta": "momentum"}
-"""What users call some parameters; the others keep their names."""
+"""The users' names of some parameters; the others keep their names."""
 _SHARED = ("x0", "seed")
 """All methods of a comparison start at one point, and draw from one seed."""
 _POSITIVE = ("step", "batch", "growth")
 
 
 class Takes(Enum):
-    """Which compression operators a method takes."""
+    """The compression operators that a method takes."""
 
     NONE = "none"
     UNBIASED = "unbiased ones"
@@ -38,7 +38,7 @@ class Takes(Enum):
 
 
 class Needs(Enum):
-    """What must vanish at the solution for a method to get there; else it stalls at a floor."""
+    """The gradients that must vanish at the solution; else the method stalls at a floor."""
 
     NOTHING = "nothing"
     WORKERS = "the gradients of the workers"
@@ -95,9 +95,9 @@ def entry(name: str) -> Entry:
 
 
 def method_options(kind: type[Method]) -> dict[str, inspect.Parameter]:
-    """What a method takes besides problem, network and compressor, by the users' words.
+    """A method's options besides problem, network and compressor, by the users' names.
 
-    What all methods take comes first, what this one adds last.
+    Options of all methods come first, those of this one last.
     """
     constructors = [vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base)]
     return {
@@ -134,7 +134,7 @@ def read_options(method: str, kind: type[Method], texts: list[str]) -> dict[str,
 
 
 def write_options(options: dict[str, Number]) -> str:
-    """What `read_options` reads, with a colon before each; nothing where there is none."""
+    """Options as `read_options` reads them, with a colon before each."""
     return "".join(f":{_WORDS.get(name, name)}={value:g}" for name, value in options.items())
 
 

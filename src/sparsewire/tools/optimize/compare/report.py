@@ -1,4 +1,4 @@
-"""What a comparison was about, and what came of it: as text, table, record and picture."""
+"""The report of a comparison: setting and outcome, as text, table, record and picture."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Setting:
     simulated: bool
     """Whether one process played all workers."""
     rows: int
-    """Of all workers; what could not be dealt out evenly is left out."""
+    """Rows of all workers; rows that could not be dealt out evenly are left out."""
     dimension: int
     split: str
     l2: float
@@ -45,7 +45,7 @@ class Setting:
     condition: float
     """L / mu, infinite where mu is 0."""
     limits: Limits
-    """Where each method ends at the latest."""
+    """The limits of each method."""
     link: LinkModel
     lowest: float
     """F(x*)."""
@@ -111,11 +111,11 @@ class Compared:
         }
 
     def shown(self) -> Sequence[RenderableType]:
-        """One row for each method, with what it took until it ended."""
+        """A table with a row for each method, and its costs until it ended."""
         return str(self.setting), table(_columns(self.setting), self.runs)
 
     def report(self) -> Report:
-        """As text, table, record and picture."""
+        """The report as text, table, record and picture."""
         return Report(self.shown(), self.record(), lambda: by_costs(self.setting, self.runs))
 
 

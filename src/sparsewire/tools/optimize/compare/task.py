@@ -1,4 +1,4 @@
-"""What the user asked to compare: the methods, the link, and when they have done enough."""
+"""The user's task: the methods to compare, the link, and the limits."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class LinkModel:
     """Bits per second from a worker to the server."""
     down_bits_s: float
     latency_s: float
-    """Of one message in one direction."""
+    """Latency of one message in one direction."""
 
     def seconds(self, rounds: float, bits: float, dimension: int) -> float:
-        """What `rounds` rounds take in which a worker sends `bits` in all.
+        """Seconds of `rounds` rounds in which a worker sends `bits` in all.
 
-        After each, the server sends every worker the mean: `dimension` values, for they are dense
-        whatever the workers sent. Computation is not in it.
+        After each round the server sends every worker the mean: `dimension` values, since the mean
+        is dense. Computation is not counted.
         """
         down_bits = rounds * VALUE_BITS * dimension
         return 2 * self.latency_s * rounds + bits / self.up_bits_s + down_bits / self.down_bits_s
@@ -65,7 +65,7 @@ class Comparison(Task):
     methods: tuple[str, ...] = ()
     """Each as METHOD or METHOD/COMPRESSOR."""
     compressor: str | None = None
-    """That of the methods that name none."""
+    """The operator of methods that name none."""
     workers: int = 20
     split: str = "shuffled"
     """How rows are divided among the workers."""
@@ -79,7 +79,7 @@ class Comparison(Task):
     downlink: str | None = None
     """None: as `link`."""
     latency: str = "100us"
-    """Of one message in one direction."""
+    """Latency of one message in one direction."""
     top: int = 4
     """How many of those that are predicted to be best are run."""
 
@@ -112,7 +112,7 @@ class Limits:
 
     @classmethod
     def of(cls, task: Comparison, default: Limits) -> Limits:
-        """Those of the task. Who limits rounds or epochs means just that, and no other limit."""
+        """The task's limits. A task that limits rounds or epochs has no other limit."""
         accuracy = default.accuracy if task.accuracy is None else task.accuracy
         if task.rounds is None and task.epochs is None:
             return cls(accuracy, default.rounds, default.epochs)

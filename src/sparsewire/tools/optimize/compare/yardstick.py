@@ -1,4 +1,4 @@
-"""What all methods of a comparison are measured by: the problem, its solution, the link."""
+"""The yardstick of all methods of a comparison: the problem, its solution, the link."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Point:
     bits: float
     """Sent per worker, the mean over all."""
     seconds: float
-    """What the communication takes on the link, by the model of it."""
+    """Seconds of the communication, by the model of the link."""
     distance: float
     """|x - x*|^2."""
     suboptimality: float
@@ -82,7 +82,7 @@ class Yardstick:
 
     @cached_property
     def decay(self) -> Decay:
-        """What is left of the first distance after gradient steps."""
+        """The decay of the first distance by gradient steps."""
         return Decay(self.problem, self.solution)
 
     def distance(self, x: Floats) -> float:
@@ -116,7 +116,7 @@ class Yardstick:
         return here <= _VANISHES * start
 
     def warnings(self, methods: list[str]) -> list[str]:
-        """For each method that cannot reach the solution of this problem, why not."""
+        """Warnings about methods that cannot reach the solution of this problem, with the cause."""
         failing = [name for name in methods if not self.vanishes(entry(name).needs)]
         return [
             f"{name} stalls at a floor, because {entry(name).needs.value} do not vanish at the "

@@ -23,9 +23,9 @@ Booleans = npt.NDArray[np.bool_]
 
 
 def one_of_n(problem: Problem) -> SeededSparsifier:
-    """As many blocks as workers (or a few less, to be of equal size), of which each sends one.
+    """A sparsifier with as many blocks as workers, or a few less for equal sizes; each sends one.
 
-    That is tau = 1/n, which costs hardly any steps by the theory of these methods.
+    Then tau = 1/n, which costs hardly any steps by the theory of these methods.
     """
     block = -(-problem.dimension // problem.workers)
     return RandK(problem.dimension, 1, block, np.float64)
@@ -90,7 +90,7 @@ class Ibcd(BlockMethod):
     """
 
     def theory(self) -> Theory:
-        """Where grad f_i(x*) = 0 for all i, and f_i are convex: with L the largest L_i,
+        """For convex f_i with grad f_i(x*) = 0 for all i, with L the largest L_i:
 
             gamma = n / (2 L (tau n + 2 (1 - tau))),
             E|x^k - x*|^2 <= (1 - gamma tau mu)^k |x^0 - x*|^2.

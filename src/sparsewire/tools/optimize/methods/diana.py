@@ -114,14 +114,14 @@ def _capped(gamma: float, mu: float, alpha: float) -> Theory:
 
 
 class _VrDiana(Sampled, Diana):
-    """What both variants share: estimates corrected by gradients at older points (references)."""
+    """The base of both variants: estimates corrected by gradients at older points (references)."""
 
     saved: ClassVar[tuple[str, ...]] = (*Diana.saved, "mean_reference")
 
     def _begin(self) -> None:
         super()._begin()
         self.mean_reference: Floats | None = None
-        """For each local worker the mean of its reference gradients; set by the first step."""
+        """The mean of each local worker's reference gradients; set by the first step."""
 
     def theory(self) -> Theory:
         """Strongly convex f with m components per worker, for both variants: with L = L_max,
@@ -144,7 +144,7 @@ class _VrDiana(Sampled, Diana):
 
 
 class VrDianaLsvrg(_VrDiana):
-    """With L-SVRG: all references are at one older point w, which a coin renews.
+    """VR-DIANA with L-SVRG: all references are at one older point w, which a coin renews.
 
     The coin is shared by all workers and falls with probability 1/m; w is then the point at which
     the step began. A step costs two component gradients per draw, and m more per worker whenever
@@ -166,7 +166,7 @@ class VrDianaLsvrg(_VrDiana):
 
 
 class VrDianaSaga(_VrDiana):
-    """With SAGA: every component has a reference of its own, where it was drawn last.
+    """VR-DIANA with SAGA: the reference of a component is the point where it was drawn last.
 
     A step costs one component gradient per draw. A worker keeps m gradients.
     """
@@ -202,13 +202,13 @@ class VrDianaSaga(_VrDiana):
         return np.concatenate(parts), np.stack([part.mean(axis=0) for part in parts])
 
     def _component_gradients(self, js: Integers) -> Floats:
-        """Of every single draw: shape (local x batch, dimension)."""
+        """The gradient of every single draw: shape (local x batch, dimension)."""
         self.gradients += js.size
         owners = np.repeat(self._local, js.shape[1])
         return self.problem.batch_gradients(owners.tolist(), js.reshape(-1, 1), self.x)
 
     def _mean_change(self, js: Integers, change: Floats) -> Floats:
-        """Of the local workers' references, where those drawn change (local, batch, dimension)."""
+        """The change of local workers' mean references, from changes (local, batch, dimension)."""
         # What is drawn twice changes once.
         again = np.triu(js[:, :, np.newaxis] == js[:, np.newaxis, :], 1).any(axis=1)
         total: Floats = np.where(again[:, :, np.newaxis], 0, change).sum(axis=1)

@@ -10,7 +10,7 @@ from sparsewire.tools.optimize.problems.problem import Floats, Integers
 
 
 class Isaga(BlockMethod):
-    """With shared data: every worker has all N components psi_j, and they draw different ones.
+    """ISAGA with shared data: every worker has all N components psi_j, and draws different ones.
 
         x = x - gamma mean_i (grad psi_{j_i}(x) - a_{j_i} + mean_j a_j)_{U_i},
 
@@ -74,7 +74,7 @@ class Isaga(BlockMethod):
 
 
 class DistributedIsaga(Isaga):
-    """With distributed data: worker i draws one of its own m_i components.
+    """ISAGA with distributed data: worker i draws one of its own m_i components.
 
         x = x - gamma mean_i (grad f_ij(x) - a_ij + mean_j a_ij)_{U_i},
 

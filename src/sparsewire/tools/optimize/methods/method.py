@@ -1,4 +1,4 @@
-"""What all methods have in common: a point, a network, a theory, what is drawn, and a state."""
+"""The base of all methods: a point, a network, a theory, random draws, and a state."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Theory:
     alpha: float = 1.0
     """How far shifts move towards what they track, in (0, 1]."""
     probability: float = 1.0
-    """That of a step's shared coin."""
+    """The probability of a step's shared coin."""
 
 
 Compressors = Compressor | Sequence[Compressor]
-"""One for all workers, or one for each; none for a method that decides itself what to send."""
+"""One for all workers, or one for each; none for a method that chooses its message itself."""
 
 
 class Method(ABC):
@@ -100,7 +100,7 @@ class Method(ABC):
         """Check the compressors, and set what is kept beside x."""
 
     def _adapted(self, compressor: Compressor) -> Compressor:
-        """What is sent by, where a compressor is asked for."""
+        """The operator that sends, from the one that was asked for."""
         return compressor
 
     @property
@@ -150,7 +150,7 @@ class Method(ABC):
         self.gamma, self.rate = predicted.gamma, predicted.rate
 
     def _estimates(self) -> Floats:
-        """What local workers take for their gradients at x: shape (local, dimension)."""
+        """The local workers' estimates of their gradients at x: shape (local, dimension)."""
         return self._gradients(self.x)
 
     def _gradients(self, x: Floats, batch: int | None = None) -> Floats:

@@ -45,7 +45,7 @@ class Examples:
         return checksum
 
     def with_unit_rows(self) -> Examples:
-        """The same with every row scaled to Euclidean length 1; rows of zeros stay."""
+        """The examples with every row scaled to Euclidean length 1; rows of zeros stay."""
         # scikit-learn takes seconds to import, and most ranks need none of it.
         from sklearn.preprocessing import normalize
 
@@ -53,9 +53,9 @@ class Examples:
 
 
 def read_examples(data: str) -> Examples:
-    """What the user calls `data`: a file, plain or packed (.gz, .bz2), or else a bundled set.
+    """The examples that `data` names: a file, plain or packed (.gz, .bz2), or a bundled set.
 
-    Raises OptimizeError where there is no such thing, DataError where it cannot be used.
+    Raises OptimizeError if there is no such data, DataError if it cannot be used.
     """
     if Path(data).exists():
         return read_libsvm(data)

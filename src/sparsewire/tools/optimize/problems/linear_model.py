@@ -17,7 +17,7 @@ from sparsewire.tools.optimize.problems.problem import Floats, Integers, Problem
 from sparsewire.tools.optimize.problems.rows import DenseRows, SparseRows
 
 EXACT_SIZE = 2000
-"""Up to so many rows or columns, eigenvalues are exact (to rounding); above, they are bounds."""
+"""Eigenvalues are exact (to rounding) up to so many rows or columns; above, they are bounds."""
 _ITERATIONS = 100
 _CONSTANTS = ("L", "L_i", "L_max", "mu", "mu_i")
 
@@ -114,14 +114,14 @@ class LinearModel(Problem):
         return self.l2
 
     def _penalty_bounds(self) -> tuple[float, float]:
-        """Of the penalty's second derivatives: the least, and the largest magnitude."""
+        """Bounds of the penalty's second derivatives: the least, and the largest magnitude."""
         return self.l2, self.l2
 
     def _margins(self, x: Floats) -> Floats:
         return self._rows.margins(range(self.workers), x)
 
     def _rows_of(self, workers: Sequence[int]) -> slice | Integers:
-        """Where these workers' rows are, one worker after the other."""
+        """Indices of these workers' rows, one worker after the other."""
         first, last = workers[0], workers[-1]
         if list(workers) == list(range(first, last + 1)):
             return slice(self._starts[first], self._starts[last + 1])

@@ -1,4 +1,4 @@
-"""What a method may ask of the function that it minimises; every problem derives from it."""
+"""The interface of functions to minimise; every problem derives from it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Problem(ABC):
 
     @abstractmethod
     def batch_gradients(self, workers: Sequence[int], js: Integers, x: Floats) -> Floats:
-        """For each worker, the mean gradient of its components in `js`.
+        """The mean gradient of each worker's components in `js`.
 
         `js` has the shape (len(workers), batch), the result (len(workers), dimension).
         """

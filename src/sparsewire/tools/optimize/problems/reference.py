@@ -9,7 +9,7 @@ from sparsewire.tools.optimize.problems.linear_model import LinearModel
 from sparsewire.tools.optimize.problems.problem import Floats
 
 GRADIENT_NORM = 1e-15
-"""Where a solution counts as exact."""
+"""A solution with a gradient below this norm counts as exact."""
 _NEWTON_STEPS = 100
 _PROX_STEPS = 1_000_000
 

@@ -24,7 +24,7 @@ class DenseRows:
         return np.concatenate([self._parts[i] @ x for i in workers])
 
     def weighted_sums(self, workers: Sequence[int], weights: Floats) -> Floats:
-        """For each worker the sum of its rows times `weights`: (len(workers), dimension)."""
+        """The sum of each worker's rows times `weights`: (len(workers), dimension)."""
         sums, start = np.empty((len(workers), self._rows.shape[1])), 0
         for result, i in zip(sums, workers, strict=True):
             end = start + len(self._parts[i])
@@ -45,7 +45,7 @@ class DenseRows:
         return sums
 
     def squared_lengths(self) -> Floats:
-        """Of every row."""
+        """The squared length of every row."""
         lengths: Floats = np.einsum("ij,ij->i", self._rows, self._rows)
         return lengths
 
@@ -61,7 +61,7 @@ class DenseRows:
 
 
 class SparseRows:
-    """What `DenseRows` is and does, for rows in CSR form.
+    """As `DenseRows`, for rows in CSR form.
 
     Several workers' sums come from one product with a matrix in which each worker has columns of
     its own. SciPy adds row by row, so that the bits do not depend on who else is in it.
@@ -106,7 +106,7 @@ class SparseRows:
         return gram
 
     def _entries(self, rows: Integers) -> tuple[Integers, Integers]:
-        """Where the values of these rows are, and to which of the rows each belongs."""
+        """Indices of these rows' values, and the row that each value belongs to."""
         starts = self._rows.indptr[rows]
         counts = self._rows.indptr[rows + 1] - starts
         ends = np.cumsum(counts)

@@ -19,7 +19,7 @@ BLOCK = 64
 
 
 class BlockDescent:
-    """In each step every rank changes one block of its own weights, all ranks at the same time.
+    """Block descent: in each step every rank changes one block of its own weights, all at once.
 
     A rank holds the columns and the weights of its own features only, and the margins of all
     rows. What a change of weights does to the margins is sparse, since few rows have the features
@@ -49,7 +49,7 @@ class BlockDescent:
         self._test_labels = test.labels
         self.steps = math.ceil(math.ceil(problem.dimension / comm.world_size) / size)
         self.dense_bytes = self.steps * ring_bytes(self._rows * 8, comm.world_size)
-        """What a rank would send in an epoch to sum dense float64 margins around a ring."""
+        """Bytes that a rank would send in an epoch to sum dense float64 margins around a ring."""
         data = problem.examples.features.tocsc()[:, self.columns]
         parts = np.array_split(np.arange(len(self.columns)), self.steps)
         self._blocks = [ColumnBlock(problem, data, part) for part in parts]

@@ -1,4 +1,4 @@
-"""What a training tells: its setting and epochs, as text, table, record and picture."""
+"""The report of a training: setting and epochs, as text, table, record and picture."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _METHOD_NAMES = {
 
 @dataclass(frozen=True)
 class Setting:
-    """What was optimised, after all defaults are known."""
+    """The setting of a training, with all defaults filled in."""
 
     data: str
     model: str
@@ -41,7 +41,7 @@ class Setting:
     steps: int
     """Steps in an epoch, each with one collective."""
     dense_bytes: float
-    """What a rank would send in an epoch without sparsity (computed)."""
+    """Bytes that a rank would send in an epoch without sparsity (computed)."""
 
     def __str__(self) -> str:
         step = "" if self.step_size is None else f", first step {self.step_size:.3g}"
@@ -75,7 +75,7 @@ class Epoch:
 
 
 def training_report(task: Training, setting: Setting, epochs: Sequence[Epoch]) -> Report:
-    """Of a whole training; its first epoch is number 0, the start."""
+    """The report of a whole training; its first epoch is number 0, the start."""
     record = {
         "request": asdict(task),
         "setting": asdict(setting),

@@ -1,4 +1,4 @@
-"""One rank of a training, from the file to the last epoch; or several, started here."""
+"""Runs one rank of a training, from the file to the last epoch, or starts several ranks."""
 
 from __future__ import annotations
 

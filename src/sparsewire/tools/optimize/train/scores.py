@@ -1,4 +1,4 @@
-"""What a training is judged by: objective and accuracies over all ranks, time in collectives."""
+"""The scores of a training: objective and accuracies over all ranks, time in collectives."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Sgd:
         # Ranks may differ by a row, but they must all make the same number of steps.
         self.steps = math.ceil(math.ceil(self._rows / world_size) / batch)
         self.dense_bytes = self.steps * ring_bytes(problem.dimension * 4, world_size)
-        """What a rank would send in an epoch to sum dense float32 gradients around a ring."""
+        """Bytes that a rank would send in an epoch to sum dense float32 gradients around a ring."""
         self.step_size = task.step or 0.5 / expected_smoothness(
             comm, problem, self._mine.features, batch * world_size
         )

@@ -1,4 +1,4 @@
-"""What the user asked to train: a linear model, by which method, with which of its options."""
+"""The user's task: a linear model to train, the method, and its options."""
 
 from __future__ import annotations
 

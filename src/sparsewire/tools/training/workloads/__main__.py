@@ -20,7 +20,7 @@ from sparsewire.tools.training.workloads.workload import Size
 
 
 def options() -> argparse.Namespace:
-    """What the command line says."""
+    """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", choices=WORKLOADS)
     parser.add_argument("--backend", default="sparsewire")

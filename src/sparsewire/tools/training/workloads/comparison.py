@@ -35,7 +35,7 @@ _MODES = {
 
 @dataclass(frozen=True)
 class Measured:
-    """One method on one workload; the first method is what others are compared with.
+    """One method on one workload. The other methods are compared with the first one.
 
     `speedup` is of medians; between `least_speedup` and `most_speedup` lie those of any step of the
     first method to any of this one.
@@ -47,9 +47,9 @@ class Measured:
     least_speedup: float
     most_speedup: float
     sent_bytes: float
-    """Of a step and rank; computed for a dense ring where nobody counts."""
+    """Bytes of a step and rank; computed for a dense ring if nobody counts."""
     losses: Losses | None = None
-    """Of whole trainings, where there were any."""
+    """The losses of whole trainings, if there were any."""
 
     @property
     def step_s(self) -> float:
@@ -100,7 +100,7 @@ def measured(
 
 
 def _run(order: Order, cluster: Cluster, move: Move) -> tuple[Event, dict[str, Steps]]:
-    """What was recorded, and the steps of each method."""
+    """The recorded density, and the steps of each method."""
     if cluster.emulated:
         order = replace(order, interface=Lab.interface)
     recorded: Event = {}
@@ -146,9 +146,9 @@ def _compared(
 
 
 def methods_for(name: str, methods: Sequence[str]) -> list[str]:
-    """As ranks of a workload are told them: without those of sparse tables where it has none.
+    """The methods for a workload: without those of sparse tables if it has no table.
 
-    Raises ValueError for a method that is not known, or where none is left.
+    Raises ValueError for a method that is not known, or if none is left.
     """
     known = [Method.parse(each) for each in methods]
     kept = [str(each) for each in known if WORKLOADS[name].has_tables or not each.sparse]
@@ -193,7 +193,7 @@ def _shown(found: Found) -> Iterator[str | Table]:
 
 
 def _loss(measured: Measured) -> str:
-    """That of the trainings, mean over the seeds; without any, of the last measured step."""
+    """The trainings' loss, mean over the seeds; without any, that of the last measured step."""
     if measured.losses:
         return f"{fmean(measured.losses.final):.5f}"
     return f"{measured.steps.losses[-1]:.5f}" if measured.steps.losses else "-"

@@ -1,4 +1,4 @@
-"""What trainings end at over methods that compress, and over the first one beside them.
+"""Final losses of trainings by methods that compress, and by the first method beside them.
 
 They run on loopback, because losses do not depend on links, once for each of several seeds.
 """
@@ -17,7 +17,7 @@ FINAL_SHARE = 0.1
 
 
 def compressing(methods: Sequence[str]) -> list[str]:
-    """Those after which a step may differ from that of gradients averaged in full."""
+    """The methods after which a step may differ from that of gradients averaged in full."""
     return [name for name in methods if Method.parse(name).compresses]
 
 
@@ -47,7 +47,7 @@ class Trainings:
 
 @dataclass(frozen=True)
 class Losses:
-    """Of one method; `over_first` are final losses over those of the first method, by seed."""
+    """Losses of one method; `over_first` are ratios to the first method's, by seed."""
 
     steps: int
     final: list[float]
@@ -55,7 +55,7 @@ class Losses:
 
 
 def losses_of(runs: list[dict[str, Steps]]) -> dict[str, Losses]:
-    """By method; a run for each seed."""
+    """The losses of each method, from a run for each seed."""
     finals = {method: [_final(run[method].losses) for run in runs] for method in runs[0]}
     first = next(iter(finals.values()))
     steps = len(next(iter(runs[0].values())).losses)

@@ -1,4 +1,4 @@
-"""What is measured of a workload on one rank: how dense gradients are, and how long steps take."""
+"""Measures a workload on one rank: the density of gradients, and the seconds of steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Mode = Literal["training", "gradients"]
 
 @dataclass(frozen=True)
 class Order:
-    """What each rank is told: what to run, how often, and how."""
+    """The order to each rank: what to run, how often, and how."""
 
     name: str
     size: Size
@@ -37,7 +37,7 @@ class Order:
     recorded: int
     """Steps whose gradients are recorded, and replayed in turn."""
     compute_s: float
-    """That a step takes beside communication, where gradients are replayed."""
+    """Seconds that a step takes beside communication if gradients are replayed."""
     seed: int
     timeout_s: float
     interface: str | None = None
@@ -45,7 +45,7 @@ class Order:
 
 @dataclass
 class Steps:
-    """What came of one method: seconds are those of the slowest rank."""
+    """The steps of one method; seconds are those of the slowest rank."""
 
     seconds: list[float] = field(default_factory=list)
     alone_s: float = 0.0
@@ -53,11 +53,11 @@ class Steps:
     losses: list[float] = field(default_factory=list)
     """Means over the ranks, all steps from the first; none where gradients are replayed."""
     sent_bytes: float | None = None
-    """Of a step, mean over the ranks; None where nobody counts."""
+    """Bytes of a step, mean over the ranks; None if nobody counts."""
 
 
 class Stepping(Protocol):
-    """What can be stepped: a training, or a replay."""
+    """A training or a replay, which can be stepped."""
 
     ddp: DistributedDataParallel
 
@@ -181,7 +181,7 @@ class Density:
 
 
 def density(gradients: Iterable[tuple[nn.Parameter, Kept]]) -> Density:
-    """Of the gradients of all parameters together; each begins a new block. Collective."""
+    """The density of all parameters' gradients together; each begins a new block. Collective."""
     marks = [_marks(parameter, kept) for parameter, kept in gradients]
     elements, blocks = (np.concatenate(each) for each in zip(*marks, strict=True))
     own, own_blocks = _mean([float(elements.mean()), float(blocks.mean())])
@@ -209,5 +209,5 @@ def _together(marks: np.ndarray) -> tuple[float, float]:
 
 
 def told(found: Steps | Density) -> dict[str, object]:
-    """As events carry it."""
+    """A dictionary for an event."""
     return asdict(found)

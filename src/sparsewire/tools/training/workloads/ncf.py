@@ -19,7 +19,7 @@ from sparsewire.tools.training.workloads.skew import power_law, scattered
 from sparsewire.tools.training.workloads.workload import Batch, Job, Size
 
 _NEGATIVES = 4
-"""For each item that a user has seen, so many that are drawn at random."""
+"""Items that are drawn at random for each item that a user has seen."""
 _EXAMPLES = 1 + _NEGATIVES
 _USER_EXPONENT = 0.5
 _ITEM_EXPONENT = 0.9
@@ -51,8 +51,8 @@ SHARED: dict[Size, Shape] = {
     size: replace(shape, batch=max(_EXAMPLES, shape.batch // _SHARING))
     for size, shape in SIZES.items()
 }
-"""The same where the batch is that of all of them together, as in MLPerf's benchmark, from which
-the run's script comes."""
+"""Shapes if the batch is that of all ranks together, as in MLPerf's benchmark, from which the
+run's script comes."""
 
 
 def make(shape: Shape, sparse: bool) -> Job:

@@ -20,13 +20,13 @@ from torch.autograd import Function
 from sparsewire.tools.training.workloads.workload import Job
 
 FORWARD_SHARE = 1 / 3
-"""Of a step's computation: a backward pass takes twice as long as the forward one."""
+"""The forward pass's share of a step's computation: the backward pass takes twice as long."""
 _FEW = 0.2
 
 
 @dataclass(frozen=True)
 class Kept:
-    """One gradient: as it is, or, where few elements are not zero, these alone."""
+    """One gradient: as it is, or only its non-zeros if these are few."""
 
     whole: Tensor | None
     places: Tensor
@@ -51,7 +51,7 @@ class Kept:
             gradient.zero_().view(-1)[self.places.long()] = self.values
 
     def fresh(self, parameter: Tensor) -> Tensor:
-        """It in a tensor of its own."""
+        """The gradient in a tensor of its own."""
         if self.whole is not None:
             return self.whole.clone()
         gradient = torch.empty_like(parameter)
@@ -124,7 +124,7 @@ class Replay(nn.Module):
                 parameter.grad = None
 
     def forward(self, number: int) -> Tensor:
-        """What stands for a loss; its backward pass gives the gradients of a step."""
+        """A stand-in for a loss; its backward pass gives the gradients of a step."""
         time.sleep(self._compute_s * FORWARD_SHARE)
         kept, clock = self._kept(number), _Clock(self._compute_s * (1 - FORWARD_SHARE))
         loss = torch.zeros((), requires_grad=True)

@@ -29,5 +29,5 @@ def power_law(
 
 
 def scattered(numbers: Numbers, count: int) -> Numbers:
-    """The same numbers below `count` by other names, so that frequent ones are no neighbours."""
+    """Renames numbers below `count`, so that frequent ones are no neighbours."""
     return numbers * _FACTOR % count

@@ -82,7 +82,7 @@ def _stepping(order: Order, recorded: Recorded, how: Method) -> Stepping:
 
 
 def made(order: Order, sparse: bool) -> Job:
-    """The same on all ranks."""
+    """The job, which is the same on all ranks."""
     torch.manual_seed(order.seed)
     workload = WORKLOADS[order.name]
     return workload.make(workload.sizes[order.size], sparse)

@@ -1,4 +1,4 @@
-"""What a workload is: a model whose forward pass gives the loss, its batches and its optimiser."""
+"""A workload: a model whose forward pass gives the loss, its batches and its optimiser."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 Size = Literal["published", "here", "tiny"]
-"""As in the code of OmniReduce's authors (github.com/sands-lab/omnireduce-experiments); scaled for
-one machine of 24 GiB and two processors; for tests."""
+"""Published: as in the code of OmniReduce's authors (github.com/sands-lab/omnireduce-experiments).
+Here: scaled for one machine of 24 GiB and two processors. Tiny: for tests."""
 
 Batch = tuple[Tensor, ...]
 
