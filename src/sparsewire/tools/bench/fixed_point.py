@@ -49,7 +49,7 @@ class FixedPointSum:
 def fixed_point_sum(
     contributions: Iterable[Contribution], elements: int, op: str, ranks: int
 ) -> FixedPointSum:
-    """"sum" or "avg" over the ranks' contributions without rounding, and its bounds."""
+    """ "sum" or "avg" over the ranks' contributions without rounding, and its bounds."""
     total = np.zeros(elements)
     blocks = np.arange(0, elements, BLOCK)
     largest = np.zeros(len(blocks))
