@@ -74,7 +74,7 @@ class SpanTopK(Sparsifier):
 
     def code_of_sum(self, x: NDArray[Any], y: NDArray[Any], draws: Draws) -> Kept:
         kept = self._taken(x, y)
-        # What is not finite is larger than all else, so that it is kept.
+        # An element that is not finite is larger than all others, so it is kept.
         if first_not_finite(kept.values) < kept.values.size:
             check_finite(x, x)
         return kept

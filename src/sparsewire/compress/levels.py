@@ -101,7 +101,7 @@ class Sign(Leveled):
         return Levels(self.blocks.means(x), symbols)
 
     def pack(self, code: Levels) -> bytes:
-        # Without zeros, which is the rule, there are only two symbols.
+        # As a rule there are no zeros, and only two symbols.
         alphabet = _WITH_ZERO if (code.symbols == _ZERO).any() else _WITHOUT_ZERO
         symbols = code.symbols if alphabet == _WITH_ZERO else code.symbols // np.uint8(2)
         coded = encode_symbols(symbols, alphabet)
@@ -158,7 +158,7 @@ class Rounded(Leveled):
         return Levels(steps, symbols)
 
     def pack(self, code: Levels) -> bytes:
-        # Of a power of two, the bits of its exponent are all; the least one has 1.
+        # A power of two is known by the bits of its exponent; the least exponent is 1.
         exponents = (code.scales.view(self._word) >> self._mantissa) - 1
         steps = encode_wide(exponents, self._powers)
         symbols = encode_symbols(code.symbols, self._alphabet)

@@ -39,7 +39,7 @@ class Natural(Compressor):
 
     def __init__(self, dimension: int, dtype: DTypeLike = np.float32) -> None:
         super().__init__(dimension, dtype)
-        # That of infinity.
+        # The exponent of infinity.
         self._exponent_limit = 2 * int(np.finfo(self.dtype).maxexp) - 1
 
     @property

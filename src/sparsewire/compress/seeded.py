@@ -98,7 +98,7 @@ class Bernoulli(SeededSparsifier):
         return Marks.coins(self.blocks.count, self.probability, seed)
 
     def describe(self, choice: Choice) -> bytes:
-        # Of a single block, that there is a message says it all.
+        # The mere presence of a message tells the choice of a single block.
         return b"" if self.blocks.count == 1 else super().describe(choice)
 
     def read_choice(self, reader: Reader) -> Choice:

@@ -63,7 +63,7 @@ def scaled_as(values: NDArray[Any], dtype: np.dtype[Any], factor: float) -> NDAr
 
 
 def _is_tensor(x: Any) -> bool:
-    # Whoever holds a tensor has imported torch, so that it need not be installed for arrays.
+    # A caller with a tensor has imported torch, so arrays need no torch.
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 

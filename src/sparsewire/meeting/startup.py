@@ -196,7 +196,7 @@ def connect_aggregators(
         datagrams = None
         if options.has_datagrams:
             datagrams = open_datagrams(options, member, at, place)
-        # What an aggregator sends to all ranks must reach all.
+        # An aggregator sends to all ranks, so all must be connected first.
         for _ in place.all_gather(b"connected"):
             pass
     except BaseException:
@@ -341,7 +341,7 @@ def _meet(options: Options, place: Place, mine: Record, records: list[Record]) -
     with closing(place.all_gather(mine.encode())) as gathered:
         for rank, data in enumerate(gathered):
             records.append(Record.decode(data, mine.settings))
-            # Who expects too many ranks would wait for them.
+            # A rank that expects too many ranks would wait for them.
             _compare(mine, records[-1], options.rank, rank, "world_size")
     for rank, record in enumerate(records):
         for name in _ADVICE if record.settings != mine.settings else ():

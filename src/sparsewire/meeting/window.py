@@ -307,7 +307,7 @@ def _hear(silent: ProcessStatus, connection: socket.socket, deadline: float) -> 
             document += data
             if len(document) > DOCUMENT_MAX:
                 raise ProtocolError("too long for a status")
-        # It may have closed the window meanwhile.
+        # The process may have closed the window meanwhile.
         return [ProcessStatus.decode(document)] if document else []
     except (OSError, ProtocolError):
         return [silent]

@@ -118,10 +118,10 @@ class Observer:
                 self._ending(None)
                 self._output.save()
 
-    # What the model tells.
+    # Called by the model.
 
     def _forward(self, module: Any, inputs: Any, output: Any) -> None:
-        # Without its own synchronisation a backward pass only adds to gradients.
+        # A backward pass without synchronisation only adds to gradients.
         if torch.is_grad_enabled() and getattr(module, "require_backward_grad_sync", True):
             self._in_backward = False
             with self.guarded():
@@ -248,7 +248,7 @@ class Observer:
             _logger.warning("the profile ends, for it has failed on another rank: see its log")
         self.close()
 
-    # What taps tell.
+    # Called by taps.
 
     def now(self) -> Moment:
         return self._clock.now()

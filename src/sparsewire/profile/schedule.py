@@ -11,10 +11,10 @@ from enum import Enum
 
 from sparsewire.profile.records.plan import Plan
 
-# Of a step's time on average. Less than is promised, for what a sample costs varies.
+# The mean share of a step's time for samples. It is below the promise, as costs vary.
 _SHARE = 0.05
 
-# What comes first is timed alone, so that there is a time to compare with.
+# The first steps are timed without samples, for a time to compare with.
 _TIMED_FIRST = 2
 
 

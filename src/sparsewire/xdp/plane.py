@@ -144,7 +144,7 @@ class XdpPlane:
         # Bound again, it keeps what the programs have learned of its path; they may be writing it.
         if known.is_bound and bound.is_at(known):
             return greeter.stays(number)
-        # Whoever was bound before agrees with all others.
+        # The workers that are bound already agree with each other.
         if any(other.is_v6 != bound.is_v6 for other in islice(self._bound(seat), 1)):
             raise Error("all who send for a job must come by IPv4, or all by IPv6")
         if not greeter.moves(known, bound, number):

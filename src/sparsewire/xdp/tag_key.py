@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 KEY_BYTES = 32
-# For the record of a column and the largest block.
+# Words for the record of a column and the largest block.
 WORDS = 2 + 256
 
 _MASK = (1 << 64) - 1

@@ -47,7 +47,7 @@ JOB_MEMORY_DEFAULT = 1 << 30
 WINDOW_MAX_DEFAULT = 1 << 20
 # Ranks say nothing before all have found each other, and have 300 s for that.
 GRACE_DEFAULT_S = 330.0
-# Of its time, what the listener may work.
+# The share of its time that the listener may work.
 _BUSY_SHARE = 0.25
 _POLL_S = 0.5
 _PARENT_POLL_S = 0.1
@@ -294,7 +294,7 @@ class AggregatorServer:
             prepare(connection)
             self._plane.add_worker(connection, hello, job.key, job.epoch)
         except (RuntimeError, ValueError, MemoryError, OSError):
-            # What is detached, the native aggregator has closed; the other jobs go on.
+            # The native aggregator has closed a detached socket; the other jobs go on.
             connection.close()
             _log.exception("job %016x: rank %d cannot be served", hello.job, hello.rank)
             self._guard.leave(hello)

@@ -16,7 +16,7 @@ from sparsewire.meeting.contact.racks import RackPlace
 from sparsewire.meeting.places.place import Place
 from sparsewire.options import DATAGRAM_MAX, DATAGRAM_MIN, Address, Options
 
-# What an engine in the kernel adds up: one block of 256 in fixed point.
+# Bytes of a datagram that the kernel adds up: one block of 256 in fixed point.
 KERNEL_DATAGRAM = 1072
 # Linux's names, which Python's socket module lacks.
 _IP_MTU = 14

@@ -28,16 +28,16 @@ _POLL_S = 0.5
 _DATAGRAM_BYTES = 1 << 16
 # Datagrams before it rests, as many as the system keeps meanwhile.
 _AT_ONCE = 100
-# Of its time, what answering greetings may take, and copies of them.
+# The share of the thread's time for greetings, which strangers may copy.
 _BUSY_SHARE = 0.1
 _MOST_REST_S = 0.5
 # How often a rack greets its parent by itself, and how long a greeting that is.
 _REMINDER_S = 1.0
 _REMINDER_BYTES = bytes_of(16)
-# So many in a row that were not answered say that the way there is cut.
+# The way to the parent counts as cut after so many unanswered greetings in a row.
 _MOST_UNANSWERED = 3
 _CONTRIBUTION = 1
-# Behind the first greeting of a worker, what was on its way then has come.
+# Seconds after a worker's first greeting in which all that was on its way has come.
 _SETTLED_S = 1.0
 _ADVICE = (
     "they come in elsewhere, or several as one; against that, turn tx-udp-segmentation off at the "

@@ -29,7 +29,7 @@ NO_KEY = bytes(KEY_SIZE)
 # Tells a listener that could not prove itself so, and nothing of the key.
 NO_PROOF = bytes(PROOF_SIZE)
 ANY_PEER = 0xFFFFFFFF
-# What the programs in the kernel have room for (bpf/job.h).
+# The limits of the programs in the kernel (bpf/job.h).
 KERNEL_JOBS_MAX, KERNEL_WORKERS_MAX = 8, 32
 HELLO = struct.Struct(f"!4sHBxQIIIHxxI{NONCE_SIZE}s")
 CHALLENGE = struct.Struct(f"!4sBB{NONCE_SIZE}s{MAC_SIZE}s")

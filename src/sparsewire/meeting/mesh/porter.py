@@ -100,7 +100,7 @@ class Porter:
             partial(receive, self.guard),
             *doors,
             strangers_max=max(STRANGERS_MAX, 2 * member.world_size * member.lanes),
-            # Where many start at once on few processors, it takes a while until each has its turn.
+            # If many ranks start at once on few processors, each waits a while for its turn.
             patience=max(PATIENCE_S, patience),
         )
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

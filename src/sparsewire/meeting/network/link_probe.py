@@ -40,7 +40,7 @@ def measure_link(communicator: Communicator, timeout: float) -> LinkFigures:
     tiny = SparseVector([0], [1.0], 1)
     latency_s = reduce("max", _latency(partial(communicator.all_gather, tiny, timeout=timeout)))
     byte_s = _byte_seconds(communicator, timeout, latency_s)
-    # What shares a processor with other ranks is measured while they do the same.
+    # All ranks measure at the same time, because they may share processors.
     merge_s = reduce("avg", _merge_seconds())
     return LinkFigures(latency_s, byte_s, merge_s)
 
@@ -75,7 +75,7 @@ def _merge_seconds() -> float:
     alone = Options(rank=0, world_size=1)
     with Communicator(Engine(Core(0, 1, [[-1]]), alone), alone) as communicator:
         communicator.all_reduce(x)
-        # Not the median: waiting for a processor that other ranks use is part of the time.
+        # The mean, not the median: waiting for a processor that other ranks use counts.
         times = [_timed(partial(communicator.all_reduce, x)) for _ in range(_MERGE_CALLS)]
     return statistics.mean(times) / x.nnz
 

@@ -33,7 +33,7 @@ class Resources(NamedTuple):
 def own_resources(addresses: list[str]) -> Resources:
     """The resources of this process, which listens on `addresses`."""
     cores = os.sched_getaffinity(0)
-    # To ask for the speed takes a while, and only a third processor is one for a second lane.
+    # Asking for the speed takes a while, and a second lane needs a third processor.
     speed_mbit = slowest_mbit(addresses) if len(cores) > 2 else 0
     mask = f"{sum(1 << core for core in cores):x}"
     return Resources(host_identity(), machine_identity(), mask, quota(), len(addresses), speed_mbit)

@@ -25,7 +25,7 @@ from sparsewire.options import Address, Options
 # The other end's giving up may take so long.
 _PATIENCE_S = 5.0
 _PAUSE_S = 0.05
-# Of 10 s each. Rank 0 listens a moment before it answers.
+# Silences of 10 s each. Rank 0 listens a moment before it answers.
 _SILENCES_MAX = 2
 
 
@@ -58,7 +58,7 @@ class Guest:
         while True:
             self._connection = self._connection or self._dial()
             try:
-                # Who cannot send any more may still read why.
+                # A rank that cannot send any more may still read why.
                 with contextlib.suppress(ConnectionError):
                     self._connection.sendall(frame(record, self._deadline - time.monotonic()))
                 return self._next(f"rank 0 at {self._address}")

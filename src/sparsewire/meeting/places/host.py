@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 RANKS_MAX = 4096
 
-# What follows a handshake at once may take so long.
+# Seconds for the record that follows a handshake at once.
 _PATIENCE_S = 5.0
 _MOMENT_S = 0.001
 
@@ -192,7 +192,7 @@ class Host:
 
     def _keep(self, rank: int, left: float, record: bytes) -> None:
         self._records[rank] = record
-        # Once one has given up, all others wait in vain.
+        # Once a rank has given up, all others wait in vain.
         self._deadline = min(self._deadline, time.monotonic() + left)
 
     def _tell_all(self, record: bytes) -> None:

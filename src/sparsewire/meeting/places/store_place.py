@@ -329,7 +329,7 @@ class StorePlace:
 
     def _missing(self, what: str, first: int) -> list[int]:
         missing = []
-        # Not every store can tell, and one that is lost by now cannot, either.
+        # Some stores cannot tell, and neither can a store that is lost by now.
         with contextlib.suppress(Exception):
             for rank in range(first, self._world_size):
                 if not self._store.check([self._key(what, rank)]):  # type: ignore[attr-defined]

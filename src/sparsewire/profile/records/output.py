@@ -14,7 +14,7 @@ from sparsewire.profile.records.plan import Plan
 from sparsewire.profile.records.recorded import RankProfile, Step
 from sparsewire.profile.records.step_record import Noted, StepRecord
 
-# What is lost at most, should the process die.
+# Steps that are lost at most if the process dies.
 _SAVE_EVERY = 25
 
 

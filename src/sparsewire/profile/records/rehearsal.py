@@ -103,7 +103,7 @@ def _rehearsal(table: Table, clock: Clock) -> Rehearsal:
     make = getattr(torch.optim, optimizer)
     weight = table.scratch()
     stepper = make([weight], lr=1e-3)
-    # Without hooks that a program has for all optimizers: this one is none of its own.
+    # The step runs without the hooks that a program has for all its optimizers.
     step = getattr(make.step, "__wrapped__", make.step)
 
     def coalesce(rows: int) -> Callable[[], object]:

@@ -39,7 +39,7 @@ class TableTap:
             assert isinstance(weight, torch.Tensor)
             node = _accumulator(weight)
             self._nodes.append(node)
-            # Behind DDP's own, which copies into the bucket.
+            # This hook runs behind DDP's own, which copies into the bucket.
             self._handles.append(node.register_hook(lambda *_, number=number: self._ended(number)))
 
     def _seen(self, number: int, output: Any) -> None:

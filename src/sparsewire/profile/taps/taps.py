@@ -18,7 +18,7 @@ from sparsewire.profile.records.clock import Moment
 from sparsewire.profile.records.step_record import Noted, Vector
 from sparsewire.profile.taps.sink import Sink
 
-# What DDP fills a bucket with: the first is small, so that something goes out early.
+# Bytes of DDP's buckets: the first is small, so that communication begins early.
 _FIRST_BYTES, _BUCKET_BYTES = 2**20, 25 * 2**20
 
 
@@ -113,7 +113,7 @@ def layout_of(ddp: Any, numbers: dict[int, int]) -> list[list[int]]:
     told = ddp._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", "")
     if told:
         return [[int(number) for number in bucket.split()] for bucket in told.split(",")]
-    # Not told where buckets are not formed anew. This makes zeros of all their sizes.
+    # DDP does not tell unless it forms buckets anew. This call makes zeros of all sizes.
     buckets = ddp.reducer._get_zeros_like_grad_buckets()
     return [[numbers[id(each)] for each in bucket.parameters()] for bucket in buckets]
 
@@ -125,7 +125,7 @@ class HookTap:
         self._ddp, self._numbers, self._sink = ref(ddp), numbers, sink
         self._is_recording = False
         register = ddp.register_comm_hook
-        # Only until the profile is over, and on this model alone.
+        # The method is replaced on this model alone, and until the profile is over.
         ddp.register_comm_hook = lambda state, hook: register(state, self.around(hook))
 
     def install(self) -> None:

@@ -20,7 +20,7 @@ from sparsewire.tools.bench.job import Job, algorithm_of, needs_torch
 from sparsewire.tools.bench.patterns import Array
 from sparsewire.tools.measure.prediction import Prediction, predict
 
-# Those that add in another order than that of the ranks.
+# Algorithms that do not add in the order of the ranks.
 _UNORDERED = {"ssar_recursive_double", "ring"}
 
 

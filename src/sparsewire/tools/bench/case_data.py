@@ -13,7 +13,7 @@ from sparsewire.tools.bench.job import Case, Job
 from sparsewire.tools.bench.patterns import Array, Contribution, Pattern, contribute, numpy_dtype
 from sparsewire.tools.bench.traced import replay
 
-# Where the sum names this share of the elements, it is smaller as a dense array.
+# A sum that names this share of the elements is smaller as a dense array.
 _DENSE_RESULT = 1 / 3
 
 _ELEMENTWISE = {"min": np.minimum, "max": np.maximum, "product": np.multiply}

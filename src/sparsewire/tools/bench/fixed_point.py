@@ -18,7 +18,7 @@ BLOCK = 256
 _LARGEST_SUM = 2**31 - 1
 _LEAST_EXPONENT = -126
 
-# Of the types that go in fixed point: bits of the significand, and the least exponent of the last.
+# Types that go in fixed point: bits of the significand, and the exponent of the least last bit.
 _DIGITS = {"float32": (24, -149), "float16": (11, -24), "bfloat16": (8, -133)}
 TYPES = tuple(_DIGITS)
 
@@ -80,7 +80,7 @@ def _are_apart(
     """Both are rounded to the type, each by half of its last place at most."""
     found, exact = result.astype(np.float64), rounded.astype(np.float64)
     last_place = (_last_place(found, result.dtype.name) + _last_place(exact, result.dtype.name)) / 2
-    # Not the other way round: nothing compares with a NaN.
+    # The comparison is negated, because every comparison with a NaN is false.
     return ~(np.abs(found - exact) <= error[: len(found)] + last_place)
 
 

@@ -240,7 +240,7 @@ def _draw(axes: Axes, results: Sequence[CaseResult]) -> None:
         of_pattern = [result for result in results if result.pattern == pattern]
         for backend in of_pattern[0].backends:
             label, is_dense = in_words(backend), backend == "gloo"
-            # Where the zeros of a dense tensor lie makes no difference, so one line will do.
+            # The places of a dense tensor's zeros make no difference, so one line will do.
             if not is_dense or pattern == patterns[0]:
                 if not is_dense and len(patterns) > 1:
                     label = f"{label}, {pattern_in_words(pattern)}"

@@ -75,7 +75,7 @@ def optimize(**given: Any) -> None:
     """
     with exit_on_error():
         _require_extra()
-        # What is not given has a default that depends on what is to be done.
+        # The defaults of omitted options depend on the job.
         _dispatch({name: value for name, value in given.items() if value not in (None, ())})
 
 
@@ -94,7 +94,7 @@ def _dispatch(given: dict[str, Any]) -> None:
     methods = _methods(given.pop("method", ()))
     files = ResultFiles(given.pop("json_file", None), given.pop("plot", None))
     if not is_launched(os.environ):
-        # Else rank 0 alone writes, and others may have no such folder.
+        # In a job of ranks, rank 0 alone writes, and others may have no such folder.
         files.checked()
     job = _job(methods, given.pop("choose", False))
     with bars() as move:

@@ -90,7 +90,7 @@ class Crew:
 
     def __exit__(self, *_: object) -> None:
         everybody = [process.popen for process in self._workers + self._others]
-        # Who asks once more is as near to the end as can be.
+        # A further Ctrl-C cannot end this any sooner.
         with held_back():
             for popen in everybody:
                 popen.terminate()
@@ -162,7 +162,7 @@ class Crew:
     ) -> Process:
         """Run `argv` as one more of `processes`."""
         log = self._logs / f"{name}.log"
-        # What runs and is not in the list would outlive everybody.
+        # A process that is not in the list would outlive all others.
         streams = {"stdin": subprocess.DEVNULL, "stdout": output, "text": True}
         with log.open("w") as errors, held_back():
             popen = self._site.popen(host, argv, environment, stderr=errors, **streams)

@@ -16,7 +16,7 @@ _BURST_BYTES = 80 * 1024
 # The buffer of a port of a common switch. Eight senders to one receiver lose nothing in it.
 _QUEUE_BYTES = 4 * 1024 * 1024
 
-# What a device may do for the system, in the kernel's words.
+# Features of a device, by the kernel's names.
 _UDP_MERGING = ("rx-gro", "rx-udp-gro-forwarding")
 UDP_SEGMENTING = ("tx-udp-segmentation",)
 _SEGMENTING = (

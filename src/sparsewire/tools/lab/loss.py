@@ -9,7 +9,7 @@ _TABLE = "loss"
 # The kernel draws whole numbers, each time anew: there is no seed.
 _STEPS = 1_000_000
 
-# Of nftables: the family of single interfaces, their hook for what arrives, and what is done there.
+# nftables' numbers: the family of single interfaces, their ingress hook, and two verdicts.
 _NETDEV, _INGRESS = 5, 0
 _DROP, _ACCEPT = 0, 1
 _RANDOM, _TO_NETWORK_ORDER, _LESS = 1, 1, 2

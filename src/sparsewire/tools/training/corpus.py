@@ -76,7 +76,7 @@ def _files(path: Path | None) -> list[Path]:
         raise ExperimentError(
             f"there is no file or folder {path}: give the corpus as a path to text"
         )
-    # In a fixed random order, so that the end of the text, which is held out, is like the rest.
+    # A fixed random order makes the end of the text, which is held out, like the rest.
     random.Random(0).shuffle(found)
     return found
 

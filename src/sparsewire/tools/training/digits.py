@@ -53,7 +53,7 @@ class DigitsTrainee:
         self._images = images[HELD_OUT + rank :: world_size]
         self._labels = labels[HELD_OUT + rank :: world_size]
         self._generator = torch.Generator().manual_seed(seed * world_size + rank)
-        # The same views of the same images for every averaging and seed.
+        # Every averaging and seed has the same views of the same images.
         views = torch.Generator().manual_seed(0)
         self._held_out = distorted(images[:HELD_OUT].repeat(HELD_OUT_VIEWS, 1, 1, 1), views)
         self._held_out_labels = labels[:HELD_OUT].repeat(HELD_OUT_VIEWS)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     Trainee = DigitsTrainee | LstmTrainee
 
-# In these networks, 1% of all blocks. The matrices of the LSTM and of the convolutions are small,
-# but their gradients have no zeros: with 1% of them, too, training lags behind.
+# Together 1% of all blocks of these networks. The matrices of LSTM and convolutions are small, but
+# their gradients have no zeros: a training with 1% of these, too, lags behind.
 _HOOKS = {
     "feedback": "block-top-k:0.0065:8/block-top-k:0.1:8",
     "diana": "qsgd:7:256/qsgd:7:128",

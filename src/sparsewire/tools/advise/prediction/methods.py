@@ -54,7 +54,7 @@ _SPARSE_PROMISE = (
     "touch otherwise: SparseAdam is not Adam."
 )
 
-# Where these come from: docs/advise.md.
+# docs/advise.md tells the source of these.
 _BUILT = Unsure(0.25, 0.25)
 
 SPARSEWIRE = Method(

@@ -91,7 +91,7 @@ def _by_format(gradient: Gradient, network: Network, by_element: bool) -> Transf
     far = colocated_bytes(gradient.payload, network.hosts, Share(host, all_hosts))
     near = colocated_bytes(gradient.payload, network.ranks, Share(one, all_hosts))
     if gradient.row_bytes is not None and network.ranks == 1:
-        # Where ranks overlap little, the engine gives all rows to all, as gloo does.
+        # If ranks overlap little, the engine gives all rows to all ranks, as gloo does.
         far = min(far, (network.hosts - 1) * gradient.payload * one)
     busy = far / network.ranks * costs.SENT_BYTE_S + near * costs.NEAR_BYTE_S
     copied = network.copy_s(gradient.payload * (one + all_hosts))

@@ -70,7 +70,7 @@ class Candidate:
         operator = parse(self.compressor, dimension, np.float64)
         if takes is Takes.BLOCKS and not isinstance(operator, SeededSparsifier):
             raise OptimizeError(f"{self.method} takes no {self.compressor}, but {takes.value}")
-        # With a step size of one's own, DCGD goes wherever a biased operator leads it.
+        # With a step size of the user's, DCGD may use a biased operator.
         free = self.method == "dcgd" and step is not None
         if takes is Takes.UNBIASED and operator.is_biased and not free:
             others = [name for name, known in METHODS.items() if known.takes is Takes.ANY]
@@ -100,7 +100,7 @@ def read_candidates(methods: Iterable[str], compressor: str | None) -> list[Cand
     Raises OptimizeError for unknown methods and options, and for a compressor of what takes none.
     """
     candidates = [_read(text, compressor) for text in methods]
-    # The same twice would only cover itself in a plot.
+    # A second equal candidate would only cover the first in a plot.
     return list({candidate.label: candidate for candidate in candidates}.values())
 
 

@@ -67,7 +67,7 @@ def agree(comm: Communicator, problem: LinearModel, solution: Floats) -> Floats:
     """
     constants = [problem.L, problem.L_max, problem.mu, *problem.L_i, *problem.mu_i]
     values = np.array([*constants, *solution])
-    # What the other ranks add is 0, so that the sum has the bits of rank 0.
+    # The other ranks add 0, so the sum has the bits of rank 0.
     agreed = comm.all_reduce(values if comm.rank == 0 else np.zeros_like(values))
     problem.L, problem.L_max, problem.mu = agreed[:3].tolist()
     each = agreed[3 : len(constants)].tolist()

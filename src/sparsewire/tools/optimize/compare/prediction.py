@@ -65,7 +65,7 @@ def predict(
 def _expected_rounds(method: Method, rate: float, yardstick: Yardstick, accuracy: float) -> int:
     most = rounds_to(accuracy, rate)
     if isinstance(method, Iasgd):
-        # It is no gradient step.
+        # The method takes no gradient steps.
         return most
     step = method.gamma * (method.tau if isinstance(method, BlockMethod) else 1.0)
     rounds = yardstick.decay.rounds(accuracy, step, most)

@@ -209,7 +209,7 @@ class VrDianaSaga(_VrDiana):
 
     def _mean_change(self, js: Integers, change: Floats) -> Floats:
         """The change of local workers' mean references, from changes (local, batch, dimension)."""
-        # What is drawn twice changes once.
+        # A component that is drawn twice changes once.
         again = np.triu(js[:, :, np.newaxis] == js[:, np.newaxis, :], 1).any(axis=1)
         total: Floats = np.where(again[:, :, np.newaxis], 0, change).sum(axis=1)
         return total / self._sizes[:, np.newaxis]

@@ -66,7 +66,7 @@ class LinearModel(Problem):
         self.l2, self.l1 = l2, l1
         self._starts = np.concatenate([[0], np.cumsum(self.m)])
         self._counts = np.repeat(np.array(self.m, np.float64), self.m)
-        # What a row weighs in f: a mean over workers of means over rows.
+        # The weight of a row in f, which is a mean over workers of means over rows.
         self._shares = 1 / (self.workers * self._counts)
         self._rows = (SparseRows if issparse(rows) else DenseRows)(rows, self._starts)
 

@@ -76,7 +76,7 @@ def proximal_gradient(problem: LinearModel) -> Floats:
         if length <= GRADIENT_NORM or not change.any():
             break
         if (ahead - following) @ change > 0:
-            # It overshot: start again from here, without momentum.
+            # The step overshot: start again from here, without momentum.
             momentum, ahead = 1.0, following
         else:
             grown = (1 + np.sqrt(1 + 4 * momentum**2)) / 2

@@ -8,7 +8,7 @@ from itertools import chain
 from sparsewire.errors import OptimizeError
 from sparsewire.tools.optimize.task import Task
 
-# Which options belong to which method; None means that the method chooses.
+# The options of each method; None means that the method chooses.
 METHOD_OPTIONS = {
     "sgd": ("batch", "step", "algorithm", "precision"),
     "bcd": ("block",),

@@ -128,7 +128,7 @@ class Replay(nn.Module):
         time.sleep(self._compute_s * FORWARD_SHARE)
         kept, clock = self._kept(number), _Clock(self._compute_s * (1 - FORWARD_SHARE))
         loss = torch.zeros((), requires_grad=True)
-        # What is applied last comes first in the backward pass.
+        # The last operation comes first in the backward pass.
         for place, share in reversed(self._recording.ready):
             parameter = self._parameters_of_model[place]
             args = (parameter, loss, kept[place], share, clock)

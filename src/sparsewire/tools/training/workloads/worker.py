@@ -77,7 +77,7 @@ class Recorded:
 def _stepping(order: Order, recorded: Recorded, how: Method) -> Stepping:
     if order.mode == "gradients":
         return Replaying(*recorded.of(how.sparse), how.averaging, order.compute_s)
-    # From the same start for each method.
+    # Each method starts from the same job.
     return Training(made(order, how.sparse), how.averaging, order.seed)
 
 
