@@ -1,5 +1,5 @@
-"""A scale per block and a signed level for each element, and those who take the nearest: signs, and
-rounding to so few levels that what is lost is exact."""
+"""A scale per block and a signed level for each element, and operators that take the nearest level:
+signs, and rounding to so few levels that the loss is known exactly."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How ranks meet: they find each other, prove who they are, agree, and connect."""
+"""How ranks meet: they find each other, prove their identity, agree, and connect."""

@@ -1,4 +1,4 @@
-"""Brings the ranks of one job together: they publish who they are, agree, and connect."""
+"""Brings the ranks of one job together: they publish their records, agree, and connect."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def _refuse_group(
 def _open_doors(
     options: Options, interfaces: list[str], mine: Record, doors: ExitStack
 ) -> tuple[Record, list[socket.socket]]:
-    """Listen, and tell of it in the record. Who comes before anybody is let in waits in a queue."""
+    """Listen, and tell of it in the record. Early callers wait in a queue."""
     opened = [doors.enter_context(closing(bind(address, 0))) for address in interfaces]
     mine = replace(mine, addresses=[local_end(door) for door in opened])
     if options.shared_memory and (local := bind_local()):
@@ -278,7 +278,7 @@ def _members(identity: str, records: list[Record]) -> list[int] | None:
 
 
 def _group_number(leader: int, epoch: int) -> int:
-    """No two groups of a mesh have the same: by who leads it there, and how many it led before."""
+    """A group's number, unique in a mesh: its leader there, and how many groups that led before."""
     return leader << _EPOCH_BITS | epoch & ((1 << _EPOCH_BITS) - 1)
 
 

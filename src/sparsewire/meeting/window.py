@@ -1,6 +1,6 @@
 """A window into this process for `sparsewire top`: a Unix socket that tells what it does.
 
-Whoever looks in must be the same user, or root. Its own thread sleeps until then: lanes and the
+Only the same user and root may look in. Its own thread sleeps until then: lanes and the
 porter must not wait for each other, as an answer waits for the lanes.
 """
 
@@ -206,7 +206,7 @@ class _Window:
             if _user_of(connection) in (os.geteuid(), 0):
                 connection.sendall(self._status().encode())
         except OSError:
-            pass  # Who has asked is gone.
+            pass  # The asking process is gone.
         except Exception:
             _log.exception("sparsewire top gets no answer")
 

@@ -24,7 +24,7 @@ class Greeter:
     def moves(self, now: Worker, to: Worker, number: int) -> bool:
         """Whether a greeting moves the worker from `now`, which knows the programs' last number.
 
-        Who copies one may overtake it. Then the same number comes from where the worker was, and
+        A copy may overtake the greeting. Then the same number comes from where the worker was, and
         moves it back; but once, or the two would take the place from each other without end.
         """
         if number > max(self.number, now.greeted):

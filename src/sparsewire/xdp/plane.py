@@ -67,7 +67,7 @@ class XdpPlane:
         """Load the programs, and attach them. Raises Error, which says what is missing.
 
         They take what comes to this address; without a `host`, or with one that stands for any,
-        what comes to the port by the interface, whoever it is for.
+        what comes to the port by the interface, for any job.
 
         Afterwards `hook` says where they are: "xdp", in the driver, or "tc", behind it.
         """
@@ -131,7 +131,7 @@ class XdpPlane:
         """Take what a worker contributes by a flow from this address only. Raises Error.
 
         It moves with a greeting whose number is larger than that of any before, whether the
-        programs have heard that or the process: who copies one later cannot take its place.
+        programs have heard that or the process: a sender of a copy cannot take its place.
         """
         seat = self._seats.get(job)
         if seat is None or not (0 <= worker < seat.workers and 0 <= flow < seat.flows):
@@ -146,7 +146,7 @@ class XdpPlane:
             return greeter.stays(number)
         # The workers that are bound already agree with each other.
         if any(other.is_v6 != bound.is_v6 for other in islice(self._bound(seat), 1)):
-            raise Error("all who send for a job must come by IPv4, or all by IPv6")
+            raise Error("all workers of a job must send by IPv4, or all by IPv6")
         if not greeter.moves(known, bound, number):
             raise Error(f"an old greeting of worker {worker} of job {job:016x} came from elsewhere")
         bound.greeted = number

@@ -78,7 +78,7 @@ class WorkerGuard(Guard):
     """Knows the jobs. Lets in each rank of a job once per lane.
 
     With a secret, workers prove that. Without, the first worker of a job registers the job's key,
-    and all later ones prove it: whoever comes first is trusted. `admit` takes a job that is new, or
+    and all later ones prove it: the first caller is trusted. `admit` takes a job that is new, or
     raises Refused; `forget` hears at once of one that has ended. One `in_rack` lets no other rack's
     aggregator in; `in_kernel` there is no room for more than the programs take.
     """
@@ -304,5 +304,5 @@ class AggregatorServer:
 
 
 def _rest(worked: float) -> None:
-    """Keep strangers, who cost work here, from taking more of a processor than their share."""
+    """Keep the work for strangers below its share of a processor."""
     time.sleep(min(worked * (1 / _BUSY_SHARE - 1), _POLL_S))

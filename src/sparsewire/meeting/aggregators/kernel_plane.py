@@ -199,7 +199,7 @@ class KernelPlane:
             while not self._stops.is_set():
                 if selector.select(_POLL_S):
                     started = time.thread_time()
-                    with contextlib.suppress(OSError):  # Who greets will do so again.
+                    with contextlib.suppress(OSError):  # The worker will greet again.
                         for _ in range(_AT_ONCE):
                             self._hear(*self._receiver.recvfrom(_DATAGRAM_BYTES))
                     _rest(time.thread_time() - started)
@@ -354,5 +354,5 @@ def _as_seen_by(receiver: socket.socket, address: Address) -> Address:
 
 
 def _rest(worked: float) -> None:
-    """Keep strangers, who cost work here, from taking more of a processor than their share."""
+    """Keep the work for strangers below its share of a processor."""
     time.sleep(min(worked * (1 / _BUSY_SHARE - 1), _MOST_REST_S))

@@ -91,7 +91,7 @@ class AggregatorStatus:
 
 
 class ObserverGuard(Guard):
-    """Lets in who knows the secret; without one, whoever asks."""
+    """Lets in observers that know the secret; without a secret, all."""
 
     def __init__(self, secret: bytes) -> None:
         self._key = observer_key(secret)

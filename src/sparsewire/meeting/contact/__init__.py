@@ -1,1 +1,1 @@
-"""How two processes first talk: listening, dialling, proving who they are."""
+"""How two processes first talk: listening, dialling, proving their identity."""

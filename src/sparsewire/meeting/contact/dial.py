@@ -137,7 +137,7 @@ def converse(connection: socket.socket, handshake: Handshake[T]) -> T:
     try:
         reply, size = next(handshake)
         while True:
-            if reply:  # Who has closed may have left word before.
+            if reply:  # The other end may have sent a reason before it closed.
                 connection.sendall(reply)
             reply, size = handshake.send(receive_exactly(connection, size))
     except StopIteration as finished:

@@ -41,7 +41,7 @@ class Probe(IntEnum):
     NARROW = 3
 
 
-# The first hello of all tells the process who this is. Now and then the process alone is asked, to
+# The first hello tells the process its worker. Now and then the process alone is asked, to
 # tell what fails: the way of results, a path that is too narrow, or one that is closed.
 _OF_KERNEL = (
     *(Probe.FULL, Probe.SHORT, Probe.PROCESS),

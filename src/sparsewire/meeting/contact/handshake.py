@@ -85,7 +85,7 @@ _ADVICE = {
 class Refused(AuthenticationError):
     """The listening side turned the connection down; `reason` says why.
 
-    On the listening side `hello` says who called, where that is known; nobody has proved it.
+    On the listening side `hello` is the caller's, if it was read; nothing of it is proved.
     `detail` is for its log alone.
     """
 

@@ -41,7 +41,7 @@ class _Stranger(Generic[T]):
 
 
 class Listener(Generic[T]):
-    """Listening sockets with the handshakes of those who connected.
+    """Listening sockets with the handshakes of their callers.
 
     A stranger costs one descriptor and what its handshake reads at once: fewer than 200 bytes until
     it has proved itself. One that is silent, slow or talks nonsense is dropped, and never holds up

@@ -33,7 +33,7 @@ class Doubts:
         return self._expires - time.monotonic() if is_hopeless else math.inf
 
     def note_refusal(self, rank: int, address: str) -> None:
-        """Somebody at `address` said it was the missing `rank`; who says so again wins no time."""
+        """A caller claimed to be the missing `rank`. Claiming it again wins no time."""
         if rank not in self._addresses:
             self._addresses[rank] = address
             self._renew()

@@ -71,7 +71,7 @@ def _receive_newcomer(
 class Host:
     """The place as rank 0 sees it, which serves the others while it waits for them itself.
 
-    With its first record a rank takes its place, so that who has none to send holds up nobody.
+    With its first record a rank takes its place, so that a caller without a record holds up nobody.
     """
 
     def __init__(self, address: Address, key: bytes, options: Options, deadline: float) -> None:
@@ -112,7 +112,7 @@ class Host:
             except GeneratorExit:
                 self._show_records(rank)
                 raise
-        # Before anybody has all: who comes again shall meet the next listener, and not this one.
+        # Before any rank has all records: a rank that comes again shall meet the next listener.
         self._listener.close()
         self._tell_all(self._all_but_own(self._world_size))
 

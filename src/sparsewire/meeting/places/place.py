@@ -19,7 +19,7 @@ class Place(Protocol):
     def all_gather(self, record: bytes) -> Generator[bytes]:
         """Give every rank the records of all: in the order of the ranks, each once it is there.
 
-        Who closes the generator has found a record of no use: the others shall see that one, too.
+        A caller closes the generator at a record of no use. The others shall see that record, too.
         Rank 0, which may host the place, is through only when all others are. Raises Timeout that
         names all missing ranks, or Error, at once, where the place is lost.
         """

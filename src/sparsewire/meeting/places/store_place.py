@@ -214,7 +214,7 @@ class StorePlace:
     def _look_out(self, what: str, rank: int) -> bool:
         """Whether it has come to be there; False at the deadline, or where the store cannot tell.
 
-        Rank 0 alone asks again and again, and names all who are missing. In a wait of the store's
+        Rank 0 alone asks again and again, and names all missing ranks. In a wait of the store's
         own it could not ask, and one that is cut off fills the log of torch.
         """
         self._awaits = self._named([rank])

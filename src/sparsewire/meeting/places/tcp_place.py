@@ -1,6 +1,6 @@
 """Ranks that meet over TCP: rank 0 listens, takes a record from each rank, and gives all to all.
 
-Whoever connects must prove the job's secret first. Without a secret that keeps out only those who
+A caller must prove the job's secret first. Without a secret that keeps out only those who
 speak another language; what each may send is bounded all the same. Rank 0 (`host.py`) listens until
 the ranks have met once; the connections of the others (`guest.py`) stay for further records, until
 it closes them.

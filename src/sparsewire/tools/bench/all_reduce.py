@@ -19,7 +19,7 @@ from sparsewire.tools.lab.site import UDP, XDP
 from sparsewire.tools.measure.conditions import cpu_seconds
 from sparsewire.tools.measure.wire_limit import Share
 
-# The ranks meet where the crew says, whoever started this command.
+# The ranks meet where the crew says, also if a launcher started this command.
 _NO_OTHER_PLACE = {"SPARSEWIRE_RENDEZVOUS": "", "TORCHELASTIC_USE_AGENT_STORE": ""}
 
 

@@ -1,6 +1,6 @@
 """Processes that start and end together on the hosts of a site: what they say, why they failed.
 
-Workers tell whoever started them events, one line of JSON each, on standard output.
+Workers send events to their starter, one line of JSON each, on standard output.
 """
 
 from __future__ import annotations

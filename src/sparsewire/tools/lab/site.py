@@ -11,8 +11,8 @@ from typing import Any
 
 from sparsewire.errors import Error
 
-# Below those that systems give to whoever asks for any port: workers take seconds to start, and
-# meanwhile such a one may become somebody's.
+# Below the ports that systems hand out by themselves: workers take seconds to start, and meanwhile
+# such a port may be taken.
 _PORTS: Sequence[int] = range(20_000, 32_768)
 
 TCP, UDP, XDP = "tcp", "udp", "xdp"
@@ -48,7 +48,7 @@ class Site:
     ) -> subprocess.Popen[Any]:
         """Start `argv` at `place`; like subprocess.Popen, in a session of its own by default.
 
-        So Ctrl-C reaches only who started it. `env` is the whole environment: usually
+        So Ctrl-C reaches only its starter. `env` is the whole environment: usually
         `{**os.environ, **site.environment(place)}`.
         """
         popen_kwargs.setdefault("start_new_session", True)

@@ -94,7 +94,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Plot:
-    """Lines over two axes; `told` is what it shows, for those who do not see it."""
+    """Lines over two axes; `told` describes it for people who do not see it."""
 
     told: str
     x: Axis

@@ -67,7 +67,7 @@ class Isaga(BlockMethod):
         self.mean_a = self.mean_a + changes.sum(axis=0) / len(self.a)
 
     def _component_gradients(self, js: Integers) -> Floats:
-        """Gradients of components at x, whoever's they are: shape (len(js), dimension)."""
+        """Gradients of any workers' components at x: shape (len(js), dimension)."""
         self.gradients += len(js)
         owners, numbers = np.divmod(js, self.problem.m[0])
         return self.problem.batch_gradients(owners.tolist(), numbers[:, np.newaxis], self.x)

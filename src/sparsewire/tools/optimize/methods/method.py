@@ -40,7 +40,7 @@ class Method(ABC):
 
     Every process makes the same calls. It holds the state of its local workers, and a copy of the
     server's: x and everything else that follows from the messages of all. Sums over workers run
-    in the order of the workers, so the bits of x do not depend on who plays which worker.
+    in the order of the workers, so the bits of x do not depend on the processes that play them.
 
     A derived class gives its theory, begins what it keeps beside x in `_begin`, and names in
     `saved` the attributes that its state consists of: arrays, numbers, or None. One with parameters

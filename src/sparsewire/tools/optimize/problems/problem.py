@@ -54,7 +54,7 @@ class Problem(ABC):
     def gradients(self, workers: Sequence[int], x: Floats) -> Floats:
         """The gradients of several f_i: shape (len(workers), dimension).
 
-        Each row has the same bits whoever else is in `workers`.
+        Each row has the same bits whatever else is in `workers`.
         """
 
     @abstractmethod

@@ -64,7 +64,7 @@ class SparseRows:
     """As `DenseRows`, for rows in CSR form.
 
     Several workers' sums come from one product with a matrix in which each worker has columns of
-    its own. SciPy adds row by row, so that the bits do not depend on who else is in it.
+    its own. SciPy adds row by row, so the bits do not depend on the other workers.
     """
 
     def __init__(self, rows: Rows, starts: Integers) -> None:

@@ -105,7 +105,7 @@ def loss_gradient(
     """`factor` times the gradient of the summed loss of a batch of CSR rows, in float32.
 
     `margins` (rows,) are batch.features @ w. Only features that occur in the batch are in the
-    result. The l2 term would name all of them, so it is left to whoever applies the gradient (see
+    result. The l2 term would name all of them, so the caller that applies the gradient adds it (see
     `ScaledWeights`).
     """
     slopes = csr_array(factor * problem.slopes(margins, batch.labels)[np.newaxis])
