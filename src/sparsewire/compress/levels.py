@@ -1,5 +1,5 @@
 """A scale per block and a signed level for each element, and operators that take the nearest level:
-signs, and rounding to so few levels that the loss is known exactly."""
+signs, and rounding to so few levels that the difference is exact."""
 
 from __future__ import annotations
 
