@@ -157,6 +157,8 @@ def refused() -> None:
                 comm.all_reduce(x, "avg")
         with pytest.raises(ValueError, match="dtype, size and device of x"):
             comm.all_reduce(torch.ones(5), out=torch.ones(6))
+        with pytest.raises(ValueError, match="one sparse dimension, not 2"):
+            comm.reduce_scatter(torch.eye(4).to_sparse())
         # All ranks refuse by themselves, and go on.
         assert comm.all_reduce(torch.ones(5)).eq(comm.world_size).all()
         with pytest.raises(MismatchError):

@@ -94,6 +94,11 @@ class Request(NamedTuple):
             raise ValueError(
                 f"algorithm {self.algorithm!r} is not known: use one of {', '.join(ALGORITHMS)}"
             )
+        if self.collective == "reduce_scatter" and (dims := _sparse_dims(self.x)) != 1:
+            raise ValueError(
+                f"reduce_scatter takes a tensor with one sparse dimension, not {dims}: parts are ranges "
+                "of positions. Make one dimension of them first"
+            )
         if dedicated and self.algorithm not in _OWNER_ALGORITHMS:
             raise ValueError(
                 f"algorithm {self.algorithm!r} needs connections between the workers, and with "
@@ -125,6 +130,10 @@ def _is_in_cuda_memory(x: Any) -> bool:
     if hasattr(x, "__cuda_array_interface__"):
         return True
     return hasattr(x, "__dlpack_device__") and int(x.__dlpack_device__()[0]) in _CUDA
+
+
+def _sparse_dims(x: Any) -> int:
+    return 1 if isinstance(x, SparseVector) else int(x.sparse_dim())
 
 
 def _check_staging(x: Any) -> None:
