@@ -96,8 +96,8 @@ class Request(NamedTuple):
             )
         if self.collective == "reduce_scatter" and (dims := _sparse_dims(self.x)) != 1:
             raise ValueError(
-                f"reduce_scatter takes a tensor with one sparse dimension, not {dims}: parts are ranges "
-                "of positions. Make one dimension of them first"
+                f"reduce_scatter takes a tensor with one sparse dimension, not {dims}: parts are "
+                "ranges of positions. Make one dimension of them first"
             )
         if dedicated and self.algorithm not in _OWNER_ALGORITHMS:
             raise ValueError(
