@@ -46,13 +46,10 @@ class Calls:
             return self._staged.sparse(request, timeout)
         if request.stages_dense(form):
             return self._staged.dense(request, timeout)
-        return self._start_on_host(request, timeout, awaited, is_sparse=form is Form.SPARSE)
+        start = self._start_sparse if form is Form.SPARSE else self._start_dense
+        return start(request, timeout, awaited)
 
-    def _start_on_host(
-        self, request: Request, timeout: float | None, awaited: bool = False, *, is_sparse: bool
-    ) -> Work:
-        if is_sparse:
-            return self._start_sparse(request, timeout, awaited)
+    def _start_dense(self, request: Request, timeout: float | None, awaited: bool = False) -> Work:
         return self._add_up(sum_for(request, self._rank, self._world_size), timeout, awaited)
 
     @cached_property
@@ -64,7 +61,8 @@ class Calls:
 
         byte_s = self._engine.link.byte_s
         return StagedCalls(
-            self._start_on_host,
+            self._start_dense,
+            self._start_sparse,
             lambda staging: Stager(all_reduce, self._world_size, byte_s, staging),
         )
 
@@ -84,7 +82,7 @@ class Calls:
             purpose=call.purpose,
         )
 
-    def _start_sparse(self, request: Request, timeout: float | None, awaited: bool) -> Work:
+    def _start_sparse(self, request: Request, timeout: float | None, awaited: bool = False) -> Work:
         given = read(request.x)
         ranks = self._rank, self._world_size
         # Aggregators only add up, so another collective becomes a sum.

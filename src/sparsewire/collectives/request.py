@@ -62,16 +62,19 @@ class Request(NamedTuple):
 
         With `dedicated` aggregators, ranks are not connected with each other.
         """
-        _check_integer("root", self.root, world_size)
-        _check_integer("seed", self.seed, _SEEDS)
-        if form in (Form.SPARSE, Form.DEVICE_SPARSE):
-            self._check_sparse(dedicated)
-        else:
+        # Most calls have the defaults.
+        if self.root or type(self.root) is not int:
+            _check_integer("root", self.root, world_size)
+        if self.seed or type(self.seed) is not int:
+            _check_integer("seed", self.seed, _SEEDS)
+        if form is Form.DENSE or form is Form.DEVICE_DENSE:
             self._check_dense()
-        if form is Form.DEVICE_SPARSE and self.out is not None:
-            raise ValueError(f"out= is not for tensors on {self.x.device}: leave it out")
-        if self.stages_dense(form):
-            _check_staging(self.x)
+            if self.stages_dense(form):
+                _check_staging(self.x)
+        else:
+            self._check_sparse(dedicated)
+            if form is Form.DEVICE_SPARSE and self.out is not None:
+                raise ValueError(f"out= is not for tensors on {self.x.device}: leave it out")
 
     def stages_dense(self, form: Form) -> bool:
         """Whether a dense input is brought to the host: no collective but all_reduce does that."""

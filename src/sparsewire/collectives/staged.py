@@ -36,6 +36,7 @@ _SKIP_ZEROS = {"sum", "avg"}
 _REFUSED = (MismatchError, InputError)
 """What ends one call on every rank, and leaves the communicator as it was."""
 AllReduce = Callable[..., Any]
+Start = Callable[[Request, float | None], Work]
 Watching = Callable[[], AbstractContextManager[None]]
 
 
@@ -150,10 +151,10 @@ class StagedCalls:
     """A communicator's calls with tensors of devices. All ranks make the same."""
 
     def __init__(
-        self, start: Callable[..., Work], make_stager: Callable[[Staging], Stager]
+        self, start_dense: Start, start_sparse: Start, make_stager: Callable[[Staging], Stager]
     ) -> None:
-        """`start` starts a request, with a timeout, whose input is on the host."""
-        self._start = start
+        """The first two start a request, with a timeout, whose input is on the host."""
+        self._start_dense, self._start_sparse = start_dense, start_sparse
         self._make_stager = make_stager
         self._stagings = Stagings()
         self._stager: Stager | None = None
@@ -204,7 +205,7 @@ class StagedCalls:
             on_host = transfer.send()
             brought = request._replace(x=on_host, **transfer.arguments)
             is_sparse = on_host.layout is torch.sparse_coo
-            work = self._start(brought, timeout, is_sparse=is_sparse)
+            work = (self._start_sparse if is_sparse else self._start_dense)(brought, timeout)
         except BaseException:
             transfer.drop()
             raise
