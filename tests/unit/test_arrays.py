@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sparsewire._core import DTYPES
-from sparsewire.collectives.arguments import check_out, view
+from sparsewire.collectives.views import check_out, view
 
 
 @pytest.mark.parametrize("name", [name for name in DTYPES if name != "bfloat16"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparsewire.collectives.arguments import Precision
 from sparsewire.collectives.calls import Calls
 from sparsewire.collectives.request import Request
+from sparsewire.collectives.views import Precision
 from sparsewire.engine import Engine
 from sparsewire.options import LinkFigures, Options
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsewire._core import COLLECTIVES, DTYPES
-from sparsewire.collectives.arguments import View, check_out, codecs, dense_code, view
 from sparsewire.collectives.request import Request
+from sparsewire.collectives.views import View, check_out, codecs, dense_code, view
 from sparsewire.purpose import Purpose
 
 _WORD = np.dtype(np.int32)

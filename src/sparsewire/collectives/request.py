@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, SupportsIndex
 import numpy as np
 
 from sparsewire._core import ALGORITHMS, COLLECTIVES, FORMS
-from sparsewire.collectives.arguments import Precision
+from sparsewire.collectives.views import Precision
 from sparsewire.purpose import Purpose
 from sparsewire.sparse_vector import SparseVector
 

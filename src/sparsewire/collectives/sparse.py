@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsewire._core import ALGORITHMS, COLLECTIVES, ROW_MAX, ROW_MIN
-from sparsewire.collectives.arguments import (
+from sparsewire.collectives.request import Request
+from sparsewire.collectives.views import (
     View,
     check_apart,
     codecs,
@@ -22,7 +23,6 @@ from sparsewire.collectives.arguments import (
     sparse_code,
     view,
 )
-from sparsewire.collectives.request import Request
 from sparsewire.sparse_vector import SparseVector
 
 

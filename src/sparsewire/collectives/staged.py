@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from sparsewire.collectives.arguments import check_gradient, dense_code, torch_code
 from sparsewire.collectives.request import Request
+from sparsewire.collectives.views import check_gradient, dense_code, torch_code
 from sparsewire.device.accelerator import ACCELERATORS, Event
 from sparsewire.device.choice import SMALLEST, Chooser, Kind, Turn, deciding
 from sparsewire.device.path_cost import Path, Speeds

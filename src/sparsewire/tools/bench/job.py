@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from sparsewire._core import ALGORITHMS, DTYPES
-from sparsewire.collectives.arguments import codecs
+from sparsewire.collectives.views import codecs
 from sparsewire.errors import ExperimentError
 from sparsewire.tools.bench.fixed_point import TYPES
 from sparsewire.tools.bench.patterns import Pattern, numpy_dtype

@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 
 from sparsewire import _core
-from sparsewire.collectives.arguments import SPARSE_OPS
 from sparsewire.collectives.communicator import Communicator
+from sparsewire.collectives.views import SPARSE_OPS
 from sparsewire.device.accelerator import is_on_device
 from sparsewire.device.plain import plain
 from sparsewire.device.words import as_words

@@ -1,8 +1,8 @@
-"""What callers pass to a collective is checked, and becomes what the engine takes.
+"""Views of callers' arrays as the engine takes them, and the codes of options.
 
-Of an array that is its address, number of elements and dtype code. NumPy arrays and torch tensors
-are read directly; anything else through DLPack or the buffer protocol. What is to be written and
-cannot be used in place is refused, never copied. Of options it is codes.
+A view has an array's address, number of elements and dtype code. NumPy arrays and torch tensors are
+read directly, other arrays through DLPack or the buffer protocol. An array that is to be written
+and cannot be used in place is refused, never copied.
 """
 
 from __future__ import annotations
