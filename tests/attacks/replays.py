@@ -133,7 +133,7 @@ def _watching(
         deadline = time.monotonic() + patience
         while not over.wait(0.02):
             for number, server in enumerate(servers):
-                for counted in server._core.slots().values():
+                for counted in server._plane.slots().values():
                     counters[number] = counted
             if sum(middle.strikes.values()) >= strikes or time.monotonic() > deadline:
                 enough.touch()

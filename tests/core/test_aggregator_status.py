@@ -25,8 +25,8 @@ from support import run_ranks, serving
 from test_aggregator import COMMAND, WORD, run_job, wait_until_empty
 
 import sparsewire
-from sparsewire.meeting.aggregators import aggregator as module
-from sparsewire.meeting.aggregators.aggregator import AggregatorServer
+from sparsewire.meeting.aggregators import planes
+from sparsewire.meeting.aggregators.aggregator import AggregatorServer, Job
 from sparsewire.meeting.aggregators.observation import (
     DOCUMENT_MAX,
     JOBS_TOLD,
@@ -365,7 +365,7 @@ class Plane:
 
 
 def test_counters_of_the_kernel_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KernelPlane", Plane)
+    monkeypatch.setattr(planes, "KernelPlane", Plane)
     with serving(transport="xdp", interface="eth0") as server:
         with running(server, tmp_path / "end", "tcp"):
             for _ in range(200):
@@ -392,7 +392,7 @@ def test_largest_document_is_within_its_bound() -> None:
 
 def test_jobs_beyond_the_document_are_counted() -> None:
     with serving(jobs_max=JOBS_TOLD + 9) as server:
-        jobs = {n: module.Job(b"", 1, arriving={(0, 0)}) for n in range(JOBS_TOLD + 9)}
+        jobs = {n: Job(b"", 1, arriving={(0, 0)}) for n in range(JOBS_TOLD + 9)}
         server._guard.jobs = jobs
         told = ask(server.address)
         assert len(told.jobs) == JOBS_TOLD

@@ -3,6 +3,7 @@ repeats datagrams."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 from collections.abc import Sequence
@@ -86,7 +87,9 @@ class SlotWorker:
         for _ in range(2 if self._draw.random() < self._loss else 1):
             if self._draw.random() >= self._loss:
                 flow = self._flows[flow_of(progress.sent.slot, len(self._flows))]
-                flow.send(progress.sent.encoded())
+                # A full buffer is one more way to lose a datagram.
+                with contextlib.suppress(BlockingIOError):
+                    flow.send(progress.sent.encoded())
 
     def _take(self, came: Slotted, now: float) -> None:
         progress = self._slots[came.slot // SPACING]
