@@ -110,7 +110,7 @@ def write(file: Path, record: dict[str, Any]) -> None:
 
 def keep(name: str, row: str, figures: Row, **more: Any) -> None:
     """Add a row to a record that a program of its own makes, or replace it."""
-    from sparsewire.measure.conditions import conditions
+    from sparsewire.tools.measure.conditions import conditions
 
     file = FOLDER / f"{name}.json"
     rows = json.loads(file.read_text())["figures"] if file.exists() else {}

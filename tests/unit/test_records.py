@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import re
 import subprocess
@@ -337,3 +339,25 @@ def test_what_a_rank_does_to_meet_others_is_measured_with_real_records() -> None
     found = scale.parts(16)
     assert 400 < found["record_bytes"] < 2000
     assert found["decode_s"] > 0
+
+
+def test_programs_keep_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "FOLDER", tmp_path)
+    monkeypatch.setattr(records, "commit", lambda: "0123abc")
+    monkeypatch.setattr(sys, "argv", ["made.py", "--record"])
+    for row in ("one", "two", "one"):
+        records.keep("made", row, {"step_s": 1.25})
+    found = json.loads((tmp_path / "made.json").read_text())
+    told = {"command": "python benchmarks/made.py --record", "step_s": 1.25}
+    assert found["figures"] == {"one": told, "two": told}
+    assert found["conditions"]["cpu"]
+
+
+@pytest.mark.parametrize("program", sorted(records.FOLDER.parent.rglob("*.py")))
+def test_programs_import_what_is_there(program: Path) -> None:
+    for node in ast.walk(ast.parse(program.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sparsewire"):
+            assert node.module
+            module = importlib.import_module(node.module)
+            for name in (alias.name for alias in node.names):
+                assert hasattr(module, name) or importlib.import_module(f"{node.module}.{name}")
