@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "net/system_call.hpp"
@@ -77,7 +78,13 @@ std::optional<std::string> text_of(const sockaddr* address) {
   return inet_ntop(address->sa_family, ip, text, sizeof text);
 }
 
-Interface& entry_of(std::vector<Interface>& found, const char* name) {
+// The system tells of an address by its label, such as eth0:1, which no interface is called.
+std::string name_of(const ifaddrs& address) {
+  const std::string_view label = address.ifa_name;
+  return std::string(label.substr(0, label.find(':')));
+}
+
+Interface& entry_of(std::vector<Interface>& found, const std::string& name) {
   const auto known = std::ranges::find(found, name, &Interface::name);
   return known != found.end() ? *known : found.emplace_back(Interface{.name = name});
 }
@@ -90,7 +97,7 @@ std::vector<Interface> interfaces() {
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> all(first, freeifaddrs);
   std::vector<Interface> found;
   for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
-    Interface& own = entry_of(found, each->ifa_name);
+    Interface& own = entry_of(found, name_of(*each));
     if (auto address = text_of(each->ifa_addr)) own.addresses.push_back(std::move(*address));
   }
   const Asker asker;

@@ -19,7 +19,8 @@ class FieldError(ValueError):
 def read_fields(kind: Callable[..., T], value: Any, where: str = "") -> T:
     """Build a dataclass, or a TypedDict, from a JSON object; `where` names it in errors.
 
-    Numbers must be finite and at least 0, and at most 1 if the field's name ends in "density".
+    Numbers must be finite and at least 0, and at most 1 if the field's name ends in "density";
+    integers have 64 bits at most.
     A dataclass ignores unknown fields, and a TypedDict keeps them. Raises FieldError.
     """
     if not isinstance(value, dict):
@@ -93,7 +94,8 @@ def _named_tuple(kind: Any, value: Any, where: str) -> Any:
 def _scalar(kind: Any, value: Any, where: str) -> Any:
     if type(value) not in ((int, float) if kind is float else (kind,)):
         raise FieldError(f"{where} is {value!r} and not of type {kind.__name__}")
-    most = 1 if where.endswith("density") else sys.float_info.max
+    largest = sys.float_info.max if kind is float else 2**64 - 1
+    most = 1 if where.endswith("density") else largest
     if kind in (int, float) and not 0 <= value <= most:
         raise FieldError(f"{where} is {value}, out of range")
     return kind(value)

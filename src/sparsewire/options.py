@@ -251,7 +251,8 @@ class Options:
         for name, setting in SETTINGS.items():
             value = getattr(self, name)
             must = setting.check(value)
-            _require(not must, f"{setting.variable} must be {must}, not {value!r}")
+            told = f"lanes ({setting.variable})" if name == "lanes" else setting.variable
+            _require(not must, f"{told} must be {must}, not {value!r}")
         _require(
             len(set(self.aggregators)) == len(self.aggregators),
             "an aggregator is listed twice: name each address once",

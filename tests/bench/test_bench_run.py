@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from sparsewire.errors import ExperimentError, WorkerFailed
 from sparsewire.tools.bench.all_reduce import run_all_reduce, settings
 from sparsewire.tools.bench.job import BenchOptions, Case, Job
 from sparsewire.tools.cli.bench import bench
+from sparsewire.tools.cli.options import network_of
 from sparsewire.tools.experiment.cluster import Cluster
-from sparsewire.tools.lab import available
+from sparsewire.tools.lab import Lab, available
 
 WHY_NOT = available()
 
@@ -115,6 +117,19 @@ def test_what_needs_emulated_hosts_says_so(fields: dict[str, Any], needs: str) -
     with pytest.raises(ExperimentError, match=needs):
         Cluster(ranks=2, **fields)
     assert Cluster(ranks=2, emulated=True, **fields)
+
+
+def test_aggregators_may_have_links_without_a_limit() -> None:
+    given = {"aggregators": 1, "transport": "tcp", "hierarchy": False, "racks": 1, "loss": None}
+    network = network_of(
+        {**given, "links": 1, "mtu": None, "trunk": None, "aggregator_link": "none"}
+    )
+    cluster = Cluster(2, emulated=True, link="1gbit", **network)
+    assert str(cluster).endswith("1 dedicated aggregator over tcp without a limit")
+    assert cluster.aggregator_links == math.inf
+    lab = cluster.open()
+    assert isinstance(lab, Lab)
+    assert (lab._link, lab._aggregator_link) == (10**9, None)
 
 
 def test_a_title_tells_how_the_ranks_are_connected() -> None:

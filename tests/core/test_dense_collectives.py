@@ -86,6 +86,9 @@ def with_tensors() -> None:
         assert x.unique().tolist() == [1.0]
         part = comm.reduce_scatter(torch.ones(5))
         assert part.tolist() == [2.0] * (2 if comm.rank == 0 else 3)
+        # A part may have no elements.
+        assert comm.reduce_scatter(torch.ones(1)).tolist() == [2.0][: comm.rank]
+        assert [each.shape for each in comm.all_gather(torch.empty(0, 3))] == [(0, 3)] * 2
         handle = comm.reduce(torch.arange(4), root=1, async_op=True)
         total = handle.wait()
         assert total is None if comm.rank == 0 else total.tolist() == [0, 2, 4, 6]

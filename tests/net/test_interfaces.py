@@ -66,6 +66,18 @@ except (sparsewire.Error, ValueError) as error:
 """
 
 
+LABELLED = """
+from pyroute2 import IPRoute
+from sparsewire._core import interfaces
+from sparsewire.meeting.contact.sockets import address_of_interface
+with IPRoute() as ip:
+    (index,) = ip.link_lookup(ifname="eth1")
+    ip.flush_addr(index=index)
+    ip.addr("add", index=index, address="10.9.0.1", prefixlen=24, label="eth1:vip")
+print(sorted(name for name, *_ in interfaces()), address_of_interface("eth1"))
+"""
+
+
 def run(lab: Lab, script: str, interfaces: list[str]) -> list[str]:
     """What the rank of each host prints, where SPARSEWIRE_IFNAME says so."""
     processes = [
@@ -114,3 +126,9 @@ def test_ranks_that_name_different_numbers_of_interfaces_are_told() -> None:
     assert one.startswith("MismatchError ranks disagree on interfaces: 2 on rank 0, 1 on rank 1")
     assert other.startswith("MismatchError ranks disagree on interfaces: 1 on rank 1, 2 on rank 0")
     assert "SPARSEWIRE_IFNAME" in one
+
+
+def test_an_address_with_a_label_is_its_interfaces() -> None:
+    with Lab(2, links=2) as lab:
+        said, _ = run(lab, LABELLED, ["eth0", "eth0"])
+    assert said == "['eth0', 'eth1', 'lo'] 10.9.0.1"

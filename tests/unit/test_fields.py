@@ -58,6 +58,7 @@ def test_every_kind_of_field_comes_back() -> None:
     [
         ({"count": True}, "count is True and not of type int"),
         ({"count": -1}, "count is -1, out of range"),
+        ({"count": 2**64}, "count is 18446744073709551616, out of range"),
         ({"count": 1.0}, "count is 1.0 and not of type int"),
         ({"seconds": "1"}, "seconds is '1' and not of type float"),
         ({"seconds": float("nan")}, "seconds is nan, out of range"),

@@ -103,11 +103,14 @@ Result<std::size_t> WorkerStream::on_result(const wire::FrameHeader& header, con
     if (Status error = sink_.write(header.chunk, segment)) return *std::move(error);
   }
   expected_ = header.next;
-  move(header.next == wire::kNoChunk ? HearingStep::last_result : HearingStep::result);
-  const std::size_t released = release_up_to(header.chunk);
+  std::size_t released = release_up_to(header.chunk);
   if (header.next > oldest_unanswered()) {
     return protocol_error("result: a chunk that this rank contributes to is left out");
   }
+  const bool is_last = header.next == wire::kNoChunk;
+  move(is_last ? HearingStep::last_result : HearingStep::result);
+  if (is_last) released += kOpenCost;
+  bytes_in_flight_ -= released;
   return released;
 }
 
@@ -122,8 +125,6 @@ std::size_t WorkerStream::release_up_to(std::uint64_t chunk) {
     released += in_flight_.front().bytes;
     in_flight_.pop_front();
   }
-  if (hearing_ == Hearing::finished) released += kOpenCost;
-  bytes_in_flight_ -= released;
   return released;
 }
 

@@ -97,7 +97,7 @@ class Record:
 
     settings: Settings
     identity: str
-    addresses: list[Any] = field(default_factory=list)
+    addresses: list[Address] = field(default_factory=list)
     """Host and port of the rank's listener, for each of its interfaces."""
     door: str = ""
     """Name of the listener for processes of this host; empty without shared memory."""
@@ -123,11 +123,6 @@ class Record:
         return group_name(self.job)
 
     @property
-    def listeners(self) -> list[Address]:
-        """Raises TypeError or ValueError where they are none."""
-        return [Address(str(host), int(port)) for host, port in self.addresses]
-
-    @property
     def resources(self) -> Resources:
         """The rank's resources for lanes."""
         own = self.machine, self.processors, self.quota
@@ -146,7 +141,7 @@ class Record:
             if first != _encoded(expected):
                 settings = read_fields(Settings, json.loads(first))
             record = read_fields(cls, {**json.loads(second), "settings": settings})
-            _ = record.listeners, int(record.processors or "0", 16)
+            int(record.processors or "0", 16)
             return record
         except (TypeError, ValueError, RecursionError):
             raise ProtocolError(
@@ -318,7 +313,7 @@ def _processors(options: Options, lanes: int, records: list[Record]) -> list[int
 def _routes(records: list[Record], mine: Record, near: dict[int, LocalAddress]) -> Routes:
     """The routes to all ranks. With one interface, the system chooses the way out."""
     own = [host for host, _ in mine.addresses] if len(mine.addresses) > 1 else []
-    return Routes([record.listeners for record in records], near, own)
+    return Routes([record.addresses for record in records], near, own)
 
 
 def _hosts(records: list[Record]) -> list[int]:
@@ -419,7 +414,7 @@ def _key(first: Record, options: Options) -> bytes:
 def _check_reachable(records: list[Record]) -> None:
     hosts = {record.identity for record in records}
     for rank, record in enumerate(records):
-        loopback = [host for host, _ in record.listeners if is_loopback(host)]
+        loopback = [host for host, _ in record.addresses if is_loopback(host)]
         if len(hosts) > 1 and loopback:
             raise Error(
                 f"rank {rank} listens on {loopback[0]}, which other hosts cannot reach: set "

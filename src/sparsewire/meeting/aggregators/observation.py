@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import struct
 from contextlib import closing
@@ -35,6 +36,7 @@ DOCUMENT_MAX = 128 * 1024
 PATIENCE_S = 5.0
 
 _SIZE = struct.Struct("!I")
+_JOB = re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,8 @@ class AggregatorStatus:
             texts = (status.address, status.transport, status.interface, status.hook)
             if not all(text.isprintable() for text in texts):
                 raise ValueError
-            for job in status.jobs:
-                int(job.job, 16)
+            if not all(_JOB.fullmatch(job.job) for job in status.jobs):
+                raise ValueError
         except (ValueError, RecursionError):
             raise ProtocolError("an aggregator told what no status is") from None
         return status

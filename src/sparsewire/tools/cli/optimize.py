@@ -93,6 +93,8 @@ def _dispatch(given: dict[str, Any]) -> None:
         raise OptimizeError("a launcher has started the ranks already: leave out --workers")
     methods = _methods(given.pop("method", ()))
     files = ResultFiles(given.pop("json_file", None), given.pop("plot", None))
+    if files.plot is not None:
+        require("matplotlib", extra="plots")
     if not is_launched(os.environ):
         # In a job of ranks, rank 0 alone writes, and others may have no such folder.
         files.checked()

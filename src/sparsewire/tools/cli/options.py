@@ -94,7 +94,8 @@ emulated_network = together(
     ),
     aggregators,
     click.option(
-        "--aggregator-link", help="Speed of the aggregators' links. Default: that of --link."
+        "--aggregator-link",
+        help="Speed of the aggregators' links, or none for no limit. Default: that of --link.",
     ),
     click.option(
         "--transport",
@@ -139,7 +140,7 @@ def network_of(given: Mapping[str, Any]) -> dict[str, Any]:
         "loss": None if loss is None else parse_loss(loss),
         "mtu": given["mtu"],
         "aggregators": needed(given["aggregators"], transport, racks_above),
-        "aggregator_link": speed(given["aggregator_link"], "--aggregator-link"),
+        "aggregator_link": _of_aggregators(given["aggregator_link"]),
         "transport": transport,
         "racks": racks,
         "trunk": speed(given["trunk"], "--trunk"),
@@ -152,10 +153,18 @@ def speed(link: str | None, option: str) -> str | None:
     return None if link in (None, "none") else check_link(link, option)
 
 
+def _of_aggregators(link: str | None) -> str | None:
+    """The speed of aggregators' links, checked; None is that of --link, "none" is no limit."""
+    speed(link, "--aggregator-link")
+    return link
+
+
 def cluster_of(hosts: int | None, ranks: int | None, link: str | None, **network: Any) -> Cluster:
     """The cluster that the options of `where` name; `network` are further fields of it."""
     from sparsewire.tools.experiment.cluster import Cluster
 
+    if link is not None:
+        check_link(link)
     if hosts is None:
         return Cluster(ranks or _DEFAULT_RANKS, link=link, **network)
     per_host = ranks or 1

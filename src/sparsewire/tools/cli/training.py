@@ -69,6 +69,7 @@ def demo(
     )
     with exit_on_error():
         require("torch", extra="torch")
+        require("matplotlib", extra="plots")
         from sparsewire.tools.experiment.cluster import Cluster
         from sparsewire.tools.experiment.progress import bars
         from sparsewire.tools.lab import available

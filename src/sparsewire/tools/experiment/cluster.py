@@ -1,11 +1,12 @@
 """The cluster of an experiment: this machine's loopback, or emulated hosts of the lab."""
 
 import contextlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sparsewire.errors import ExperimentError
-from sparsewire.tools.lab import Lab, parse_link
+from sparsewire.tools.lab import UNLIMITED, Lab, limit_of, parse_link
 from sparsewire.tools.lab.site import UDP, XDP, Loopback, Site
 
 
@@ -25,7 +26,7 @@ class Cluster:
     links: int = 1
     """Links of each emulated host, each at the speed of `link`."""
     aggregator_link: str | None = None
-    """The link of aggregators' hosts; None: as those of the ranks."""
+    """The link of aggregators' hosts; None: as those of the ranks, "none": without a limit."""
     transport: str | None = None
     """The transport of tensors to aggregators; None: that of the environment."""
     loss: float | None = None
@@ -51,8 +52,8 @@ class Cluster:
             raise ExperimentError("--trunk is between racks; give --racks too")
         if self.levels > 1 and self.transport not in (UDP, XDP):
             raise ExperimentError("--hierarchy needs --transport udp or xdp")
-        for link in filter(None, (self.link, self.aggregator_link, self.trunk)):
-            parse_link(link)
+        for link in (self.link, self.aggregator_link, self.trunk):
+            limit_of(link)
 
     def _check_loopback(self) -> None:
         of_hosts = {
@@ -99,8 +100,8 @@ class Cluster:
         """The links of all aggregators, counted in those of a rank's host."""
         if not (self.link and self.aggregator_link):
             return self.aggregators
-        speeds = parse_link(self.aggregator_link) / parse_link(self.link)
-        return self.aggregators * speeds
+        speed = limit_of(self.aggregator_link) or math.inf
+        return self.aggregators * speed / parse_link(self.link)
 
     def seconds(self, bytes_per_host: float) -> float | None:
         """Seconds of a host's links for so many bytes; None if something else may take longer."""
@@ -125,7 +126,9 @@ class Cluster:
         if self.aggregators:
             plural = "s" if self.aggregators > 1 else ""
             through = f" over {self.transport}" if self.transport else ""
-            link = f" at {self.aggregator_link}" if self.aggregator_link else ""
+            is_limited = self.aggregator_link != UNLIMITED
+            speed = f" at {self.aggregator_link}" if is_limited else " without a limit"
+            link = speed if self.aggregator_link else ""
             yield f"{self.aggregators} dedicated aggregator{plural}{through}{link}"
         if self.racks > 1:
             below = " with an aggregator each below the first" if self.levels > 1 else ""

@@ -2,6 +2,16 @@
 
 from sparsewire.errors import LabError
 from sparsewire.tools.lab.lab import MTU, Lab, available
-from sparsewire.tools.lab.quantities import parse_link, parse_loss, parse_speed
+from sparsewire.tools.lab.quantities import UNLIMITED, limit_of, parse_link, parse_loss, parse_speed
 
-__all__ = ["MTU", "Lab", "LabError", "available", "parse_link", "parse_loss", "parse_speed"]
+__all__ = [
+    "MTU",
+    "UNLIMITED",
+    "Lab",
+    "LabError",
+    "available",
+    "limit_of",
+    "parse_link",
+    "parse_loss",
+    "parse_speed",
+]

@@ -12,7 +12,7 @@ from typing import Any
 from sparsewire.errors import LabError
 from sparsewire.tools.lab import reaper
 from sparsewire.tools.lab.namespace import Namespace, interface_name, publish
-from sparsewire.tools.lab.quantities import parse_link
+from sparsewire.tools.lab.quantities import limit_of
 from sparsewire.tools.lab.site import XDP, Site
 
 MAX_HOSTS = 200
@@ -31,10 +31,10 @@ class Lab(Site):
     without a seed; then, also with 0, nothing carries several packets as one.
     Packets have `mtu` bytes at most, 1500 by default.
     There are as many further hosts as `aggregators` says (aggregator0, ...), with links of
-    `aggregator_link`, or of `link` by default; it is shaped a hop away from them: what an XDP
-    program sends passes by the shaper of its own interface. Each is one more place, behind those of
-    the ranks. `transport` is what is to carry tensors to them: "tcp", "udp", "xdp", or None, which
-    leaves it open.
+    `aggregator_link` ("none": no limit), or of `link` by default. Such a link is shaped a hop away
+    from its host: what an XDP program sends passes by the shaper of its own interface. Each is one
+    more place, behind those of the ranks. `transport` is what is to carry tensors to them: "tcp",
+    "udp", "xdp", or None, which leaves it open.
     Hosts have IPv4 addresses, or with `ipv6` those of IPv6 only. They reach each other and nothing
     else; the machine's own network is not touched.
     The hosts stand in `racks`, in order, as even as may be. Each has a switch, and a `trunk` of
@@ -80,7 +80,7 @@ class Lab(Site):
         mtu = MTU if mtu is None else mtu
         if not smallest <= mtu <= 65535:
             raise ValueError(f"mtu is {mtu}: use {smallest} to 65535 bytes")
-        self._link, self._aggregator_link = map(_bits_per_second, (link, aggregator_link or link))
+        self._link, self._aggregator_link = map(limit_of, (link, aggregator_link or link))
         if not 1 <= racks <= hosts:
             raise ValueError(f"racks is {racks}: {hosts} hosts have 1 to {hosts}")
         if levels not in (1, 2) or (levels == 2 and aggregators != racks + 1):
@@ -90,7 +90,7 @@ class Lab(Site):
         self._mtu, self._loss = mtu, loss
         self.hosts, self.ranks, self.aggregators = hosts, ranks, aggregators
         self.transport = transport
-        self.racks, self.levels, self._trunk = racks, levels, _bits_per_second(trunk)
+        self.racks, self.levels, self._trunk = racks, levels, limit_of(trunk)
         self.interface = ",".join(map(interface_name, range(links)))
         prefix = "fd00:0:0:{:x}::{:x}" if ipv6 else "10.0.{}.{}"
         self._addresses = [
@@ -214,10 +214,6 @@ def available() -> str | None:
             return None
     except LabError as error:
         return str(error)
-
-
-def _bits_per_second(link: str | None) -> int | None:
-    return None if link is None else parse_link(link)
 
 
 def _missing() -> str | None:

@@ -18,6 +18,14 @@ def parse_link(text: str) -> int:
     return bits
 
 
+UNLIMITED = "none"
+
+
+def limit_of(link: str | None) -> int | None:
+    """The bits per second of a link; None for no limit, which "none" says, too."""
+    return None if link in (None, UNLIMITED) else parse_link(link)
+
+
 def parse_speed(text: str) -> int:
     """Like `parse_link`, for links that are not shaped: any speed above 0."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]bit)", text.strip().lower())

@@ -374,6 +374,16 @@ TEST_CASE("a result that leaves out what this rank sent is refused") {
   CHECK(is_violation(outcome.error()));
 }
 
+TEST_CASE("a worker goes on until it is told, although a result left out what it has announced") {
+  WorkerBench bench(kSentOne);
+  const auto outcome =
+      bench.worker().on_result(0, result(0, kNoChunk).header, Bytes::copy_of(Buffer(kChunkBytes)));
+  REQUIRE_FALSE(outcome);
+  CHECK(is_violation(outcome.error()));
+  CHECK(bench.worker().poll(0).has_value());
+  CHECK((bench.worker().opened(0) == std::vector<std::uint32_t>{0}));
+}
+
 TEST_CASE("results come in the announced order and only for chunks of the stream") {
   CHECK(WorkerBench(kSentAll).refuses(result(1, 3)));
   CHECK(WorkerBench(kSentAll).refuses(result(0, 1)));
