@@ -180,6 +180,7 @@ def parts(ranks: int) -> dict[str, float]:
     """What one rank does to meet so many others: seconds and bytes of each record."""
     from sparsewire.meeting.places.place import join_records, split_records
     from sparsewire.meeting.startup import Record, record_of
+    from sparsewire.options import Address
     from sparsewire.options import Options
 
     own = record_of(Options(1, ranks))
@@ -187,7 +188,7 @@ def parts(ranks: int) -> dict[str, float]:
         replace(
             own,
             identity=f"host-{rank // 8}" + 80 * "x",
-            addresses=[["10.0.0.1", 1024 + rank]],
+            addresses=[Address("10.0.0.1", 1024 + rank)],
             door=32 * "d",
         )
         for rank in range(ranks)
