@@ -180,8 +180,7 @@ def parts(ranks: int) -> dict[str, float]:
     """What one rank does to meet so many others: seconds and bytes of each record."""
     from sparsewire.meeting.places.place import join_records, split_records
     from sparsewire.meeting.startup import Record, record_of
-    from sparsewire.options import Address
-    from sparsewire.options import Options
+    from sparsewire.options import Address, Options
 
     own = record_of(Options(1, ranks))
     records = [
