@@ -1,6 +1,7 @@
 """Sparse collective communication for distributed training: send only what is not zero.
 
-What it hands out is imported at its first use, because `import torch` comes by here (autoload.py).
+Public names are imported at their first use, because `import torch` imports this package, too
+(autoload.py).
 """
 
 from importlib import import_module
@@ -78,5 +79,5 @@ def _version() -> str:
     try:
         return version("sparsewire")
     except PackageNotFoundError:
-        # Used from a source tree that is not installed.
+        # The source tree is used without being installed.
         return "unknown"

@@ -1,4 +1,4 @@
-"""`python -m sparsewire`: the command, where scripts are not on PATH."""
+"""`python -m sparsewire` runs the command if scripts are not on PATH."""
 
 from sparsewire.tools.cli.main import app
 

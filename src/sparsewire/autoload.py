@@ -1,7 +1,7 @@
-"""What `import torch` runs where sparsewire is installed: torch learns the backend's name.
+"""`import torch` runs this if sparsewire is installed: torch learns the backend's name.
 
 Torch 2.5 and newer call `load` through the entry point `torch.backends`. Nothing else of sparsewire
-is imported until a process group asks for it.
+is imported until a process group, or a variable of the environment, asks for it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import os
 from importlib import import_module
 from typing import Any
 
-# As options.BACKEND says, which is not imported here.
+# The same as options.BACKEND, which is not imported here.
 NAME = "sparsewire"
 
-# What else to do, where a variable of the environment asks for it: a module's `attach`.
+# Modules by variable of the environment: if it is set, the module's `attach` is called.
 _ON_REQUEST = {
     "SPARSEWIRE_INSTEAD_OF": "sparsewire.instead_of",
     "SPARSEWIRE_PROFILE": "sparsewire.profile",
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Plugins(dict[str, Any]):
-    """Torch's table of backends, where ours appears once it is asked for.
+    """Torch's table of backends. Our backend appears in it when torch first asks for it.
 
     Torch before 2.14 takes less care of groups with several backends once the table has any entry.
     """
@@ -36,9 +36,9 @@ class _Plugins(dict[str, Any]):
 
 
 def load() -> None:
-    """Make `init_process_group("sparsewire")` work without an import, and do what is asked for.
+    """Make `init_process_group("sparsewire")` work without an import; attach `_ON_REQUEST` modules.
 
-    Never raises: `import torch` must not fail for our sake. What fails is logged.
+    Never raises: `import torch` must not fail because of us. Failures are logged.
     """
     try:
         _make_known()
@@ -50,9 +50,9 @@ def load() -> None:
 
 
 def _make_known() -> None:
-    """Tell torch what it wants to know of a backend before it makes one.
+    """Tell torch all that it must know of our backend before it makes one.
 
-    From 2.14 on torch looks for backends by itself.
+    From 2.14 on, torch looks for backends by itself.
     """
     dist: Any = import_module("torch.distributed")
     if not dist.is_available() or hasattr(dist.Backend, "_ensure_backend_registered"):

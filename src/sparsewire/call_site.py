@@ -1,4 +1,4 @@
-"""Where in a program a collective was called: what SPARSEWIRE_DEBUG=1 has ranks compare."""
+"""The place in a program that called a collective. With SPARSEWIRE_DEBUG=1, ranks compare it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _OURS = {"sparsewire", "torch"}
 _STANDARD = sysconfig.get_paths()["stdlib"]
 _INSTALLED = ("site-packages", "dist-packages")
 _KEPT = 4096
-# Numbers that are given out as threads start, which need not be in one order on all ranks.
+# Numbers in names of threads. Threads get them as they start, in any order, so ranks may differ.
 _GIVEN = re.compile(r"[-_]\d+(?=\b|_)")
 
 
 class CallSite(NamedTuple):
-    """A function of a file, in a thread; `number` is the same for the same ones on every rank."""
+    """A function of a file, in a thread. All ranks give these three the same `number`."""
 
     number: int
     text: str
 
     @classmethod
     def here(cls) -> CallSite | None:
-        """That of the innermost function outside this package, torch and Python's own modules.
+        """The innermost function outside this package, torch and Python's own modules.
 
-        None without any.
+        None if there is no such function.
         """
         frame = _user_frame()
         if frame is None:
@@ -65,7 +65,7 @@ def _package(frame: FrameType) -> str:
 
 
 class CallSites:
-    """Those of the last few thousand operations, by their number in the engine."""
+    """Call sites of the last few thousand operations, by the operations' numbers in the engine."""
 
     def __init__(self) -> None:
         self._sites: OrderedDict[int, CallSite] = OrderedDict()

@@ -1,5 +1,5 @@
-"""The engine of one communicator as Python holds it: it issues operations and keeps their memory,
-tells what they are at, and ends with the communicator. `Communicator` is the face before it."""
+"""The engine of one communicator, as Python holds it. It issues operations, keeps their memory,
+tells their state, and ends with the communicator. `Communicator` is its public face."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from sparsewire.work import AbandonedMemory, CallbackPool, NoticeLog, Work
 
 
 class Engine:
-    """The native core of one rank, and what has to live as long as it."""
+    """The native core of one rank, and all that has to live as long as the core."""
 
     def __init__(
         self, core: Core, options: Options, release: Callable[[], object] = lambda: None
     ) -> None:
-        """`release` lets go of what the core shares with others, once it has left."""
+        """`release` lets go of all that the core shares with others, once the core is closed."""
         self.core = core
         self._options = options
         self._release = release
@@ -58,12 +58,12 @@ class Engine:
         awaited: bool = False,
         purpose: Purpose | None = None,
     ) -> Work:
-        """Start an all_reduce on raw `memory`; `result` makes, once, what `wait` then returns.
+        """Start an all_reduce on raw `memory`. `result`, called once, makes the value of `wait`.
 
-        `awaited` promises that the caller waits at once, and saves waking a thread meanwhile.
-        `purpose` is what the sum is for, where it is for something else.
+        `awaited` promises that the caller waits at once, which saves waking a thread.
+        `purpose` is the caller's collective, if the sum carries out another one.
 
-        Nothing is checked. For glue to frameworks; codes are in `_core.DTYPES`,
+        Arguments are not checked. For glue to frameworks; codes are in `_core.DTYPES`,
         `_core.OPS` and `_core.CODECS`.
         """
         memory_codes = (source_ptr, target_ptr, count, dtype_code, op_code)
@@ -84,7 +84,7 @@ class Engine:
         awaited: bool,
         **arguments: Any,
     ) -> Work:
-        """Start a sparse collective on `memory`; `deliver_from` makes what makes its result.
+        """Start a sparse collective on `memory`. `deliver_from` returns the maker of its result.
 
         `purpose_at` takes the number of the call's site. `arguments` are the core's, unchecked.
         """
@@ -99,11 +99,11 @@ class Engine:
         return self._issue(start, deliver_from, memory, site)
 
     def _site(self) -> CallSite | None:
-        """Where the call was made, in debug mode."""
+        """The place of the call, in debug mode; else None."""
         return CallSite.here() if self._options.debug else None
 
     def _seconds(self, timeout: float | None) -> float:
-        """The limit of a call as the core takes it, where 0 is none."""
+        """The time limit of a call, as the core takes it; 0.0 stands for no limit."""
         self._abandoned.release()
         limit = self._options.timeout if timeout is None else timeout
         check_timeout(limit)
@@ -116,7 +116,7 @@ class Engine:
         memory: object,
         site: CallSite | None,
     ) -> Work:
-        """The handle of an operation on `memory`, which stays whatever interrupts this."""
+        """Start an operation on `memory`, which is kept even if this call is interrupted."""
 
         def handle(operation: Operation) -> Work:
             if site:
@@ -125,21 +125,21 @@ class Engine:
 
         return self._abandoned.issue(start, memory, handle)
 
-    # --- what handles of operations ask ---
+    # --- for handles of operations ---
 
     def wait_for(self, operation: Operation, timeout: float) -> bool:
         """Block for at most `timeout` seconds; True if the operation has ended."""
         return self.core.wait(operation, timeout)
 
     def failure_of(self, operation: Operation) -> Error | None:
-        """Why an operation failed; None if it did not, or has not ended."""
+        """The error of an operation that failed; None if it succeeded or has not ended."""
         failure = operation.failure()
         if failure is None:
             return None
         return from_failure(failure, self.first_operation, self._sites.of(operation.seq))
 
     def not_ended(self, operation: Operation, timeout: float | None) -> Timeout:
-        """What to raise where an operation is still in flight after `timeout` seconds."""
+        """The error to raise if an operation is still in flight after `timeout` seconds."""
         return Timeout(
             f"operation {operation.seq - self.first_operation} has not ended after {timeout} s: "
             "wait longer, or find out which rank has not called it"
@@ -150,7 +150,7 @@ class Engine:
         self._pool.watch(operation, callback)
 
     def hold(self, operation: Operation, memory: object) -> None:
-        """Keep `memory` until `operation` has ended, for a handle that goes before."""
+        """Keep `memory` until `operation` has ended, for a handle that is deleted earlier."""
         self._abandoned.hold(operation, memory)
 
     def check_process(self) -> None:
@@ -158,7 +158,7 @@ class Engine:
         if isinstance(self.core, Inherited):
             self.core.refuse()
 
-    # --- what it is at ---
+    # --- its state ---
 
     @property
     def link(self) -> LinkFigures:
@@ -176,13 +176,13 @@ class Engine:
         return {**told, "rates": self._intervals.until_now(told["totals"])}
 
     def survey(self) -> Status:
-        """As `status`, for `sparsewire top`: `totals`, as `stats` counts, in the place of rates."""
+        """The status for `sparsewire top`: it has `totals`, as `stats` counts them, not rates."""
         told = survey(self.core, self.first_operation)
         identity = {"rank": self._options.rank, "world_size": self._options.world_size}
         return {**identity, **told, "totals": self.stats()}
 
     def start_counting(self) -> None:
-        """Leave what was done so far, to set up, out of `stats` and of the numbers in errors."""
+        """Leave the operations of the set-up out of `stats` and of the numbers in errors."""
         self._uncounted = self.core.stats()
         self._intervals = Intervals(self.stats())
         self._notices.first_operation = self.first_operation
@@ -203,12 +203,12 @@ class Engine:
                 self._notices.join()
                 self._release()
         if was_open:
-            # Without the lock: a callback may close the communicator, too.
+            # Not under the lock, because a callback may close the communicator, too.
             self._pool.join()
         self._abandoned.release()
 
     def disown(self) -> None:
-        """In a forked child: leave the core to the parent; what is called here raises."""
+        """In a forked child: leave the core to the parent. Later calls raise Error."""
         self.core.disown()
         inherited = Inherited("communicator")
         self.core, self._pool = cast(Core, inherited), cast(CallbackPool, inherited)

@@ -1,4 +1,4 @@
-"""The errors users see: of collectives, of meetings, and of commands; each says what to do."""
+"""The errors that users see, from collectives, meetings and commands. Each says what to do."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MismatchError(Error):
 
 
 class InputError(Error, ValueError):
-    """A rank passed what no rank can use, such as indices out of range; all ranks are told."""
+    """A rank passed unusable input, such as indices out of range; all ranks are told."""
 
 
 class ResourceError(Error):
@@ -64,9 +64,9 @@ class LabError(Error):
 
 
 class WorkerFailed(Error):
-    """A worker process ended with an error; the message has the end of what it wrote.
+    """A worker process ended with an error; the message has the end of its log.
 
-    `rank` is the worker's, `status` is its exit status, negative for a signal.
+    `rank` is the worker's rank, `status` its exit status, negative for a signal.
     """
 
     def __init__(self, rank: int, status: int, log: str) -> None:
@@ -84,7 +84,7 @@ class DataError(Error, ValueError):
 
 
 class CompressError(Error, ValueError):
-    """A vector, a setting or a message that a compressor cannot use; the text says which."""
+    """A compressor cannot use a vector, a setting or a message; the text says which."""
 
 
 _NAMELESS = "out of memory"
@@ -104,7 +104,7 @@ _BY_CODE: dict[str, tuple[type[Error], str]] = {
 
 
 def _after_loss(what: str, rank: int) -> str:
-    """What to do about somebody who went away, by what is known of that."""
+    """Advice after a loss; `what` is the text of the loss, and `rank` is lost (-1: aggregator)."""
     if rank < 0:
         return "Start the aggregator again, and then the job."
     if _LEFT_EARLY in what:
@@ -119,11 +119,11 @@ def _after_loss(what: str, rank: int) -> str:
 def from_failure(failure: Failure, first_operation: int = 0, site: CallSite | None = None) -> Error:
     """Turn the native module's description of a failure into the exception to raise.
 
-    `first_operation` is the engine's number of the operation that counts as number 0; `site` is
-    where this rank called it, where that was noted.
+    `first_operation` is the engine's number of the operation that counts as number 0. `site` is
+    this rank's call site of the failed operation, if one was noted.
     """
     seq = failure.seq - first_operation
-    # Where memory ran out, there was none for a name.
+    # If memory ran out, there was none to write the rank into the message.
     is_nameless = failure.message == _NAMELESS and failure.rank >= 0
     who = f"rank {failure.rank}: " if is_nameless else ""
     what = f"{who}{failure.message}, in {failure.op} (operation {seq})."

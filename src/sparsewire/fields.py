@@ -1,4 +1,4 @@
-"""Reads what another process wrote as JSON back into its class: every field must have its type."""
+"""Reads JSON of another process back into dataclasses, and checks the type of every field."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 class FieldError(ValueError):
-    """A field that is missing, or is not what it should be; the text says which."""
+    """A field is missing, or has a wrong type or value; the text names it."""
 
 
 def read_fields(kind: Callable[..., T], value: Any, where: str = "") -> T:
-    """Build a dataclass, or a TypedDict, from a JSON object; `where` names it in errors.
+    """Build a dataclass, or a TypedDict, from a JSON object; `where` names the object in errors.
 
     Numbers must be finite and at least 0, and at most 1 if the field's name ends in "density";
     integers have 64 bits at most.
@@ -63,7 +63,7 @@ def _read(kind: Any, value: Any, where: str) -> Any:
     if origin is dict:
         return _items_by_name(inner[1], value, where)
     if is_dataclass(kind) and type(value) is kind:
-        return value  # The caller has read it.
+        return value  # The caller has read this field already.
     if is_dataclass(kind) or is_typeddict(kind):
         return read_fields(kind, value, where)
     if issubclass(kind, tuple):

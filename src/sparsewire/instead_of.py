@@ -15,10 +15,10 @@ _log = logging.getLogger(__name__)
 
 
 def attach() -> None:
-    """From here on `init_process_group` makes groups of sparsewire where it is to.
+    """From here on, `init_process_group` makes sparsewire groups in place of the named backends.
 
-    That is where the variable names the backend that is asked for, and where none is asked for.
-    Groups of `new_group` are of the backend that they name, or of the default group's.
+    It does so if SPARSEWIRE_INSTEAD_OF names the requested backend, or if none is requested.
+    Groups of `new_group` have the backend that they name, or the default group's.
     """
     replaced = frozenset(os.environ[VARIABLE].lower().replace(" ", "").split(","))
     theirs = sys.modules["torch.distributed.distributed_c10d"].init_process_group
@@ -28,7 +28,7 @@ def attach() -> None:
 
 
 def _modules_of(function: Callable[..., None]) -> list[Any]:
-    """Those of torch that have the function under its name."""
+    """The modules of torch that have this `init_process_group` under its name."""
     return [
         module
         for name, module in list(sys.modules.items())
@@ -46,9 +46,9 @@ def _instead_of(replaced: frozenset[str], theirs: Callable[..., None]) -> Callab
 
 
 def served(replaced: frozenset[str], backend: str | None) -> str | None:
-    """The backend to make for the one that is asked for: "gloo", or "cpu:gloo,cuda:nccl".
+    """The backend to make for a requested one, such as "gloo", or "cpu:gloo,cuda:nccl".
 
-    Ours serves all devices, so it takes the place of a list once it is to serve one of them.
+    Ours serves all devices, so it replaces a whole list if one backend of it is to be replaced.
     """
     asked = [each.rpartition(":")[2] for each in (backend or "").lower().split(",")]
     if backend is not None and replaced.isdisjoint(asked):

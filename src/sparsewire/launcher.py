@@ -1,4 +1,4 @@
-"""What launchers tell a rank by its environment: who it is, where ranks meet, which life it has.
+"""Reads a launcher's environment: a rank's number, the ranks' meeting place, and the restart.
 
 Torchrun's names come first, then those of mpirun, of other process managers, and of srun.
 """
@@ -16,7 +16,7 @@ Environment = Mapping[str, str]
 
 
 class Master(NamedTuple):
-    """Where rank 0 listens, as text; "" for what no launcher has told."""
+    """The address at which rank 0 listens, as text. A part that no launcher has set is ""."""
 
     host: str
     port: str
@@ -28,7 +28,7 @@ def is_launched(environment: Environment) -> bool:
 
 
 def is_by_mpi(environment: Environment) -> bool:
-    """Whether mpirun alone has, which tells ranks who they are, but no address."""
+    """Whether mpirun alone has started this rank: it gives ranks numbers, but no address."""
     return "RANK" not in environment and any(name in environment for name in _MPI_RANKS)
 
 

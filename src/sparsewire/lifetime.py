@@ -1,7 +1,7 @@
-"""What becomes of communicators where a process ends without closing them, and where it forks.
+"""Ends communicators if a process exits without closing them, or forks.
 
-The one closes them, while Python still works. A forked child closes its copies, without a word: a
-fork copies descriptors, but no threads, and locks in whatever state they are. Connections go on
+An exiting process closes them while Python still works. A forked child closes its copies silently:
+a fork copies descriptors, but no threads, and it copies locks in any state. Connections go on
 in the parent, so the child may not send, shut down, or wait for anything. A worker of a DataLoader
 that kept its copies would hide the death of its parent from the peers.
 """
@@ -47,7 +47,7 @@ def close_at_exit(close: Close) -> None:
 
 
 def closes_now(close: Close) -> bool:
-    """Take `close` back, for whoever closes now; whether it was still to be called."""
+    """Cancel `close_at_exit(close)`, since the caller closes now; True if it was still pending."""
     if close not in _open:
         return False
     _open.remove(close)
@@ -56,7 +56,7 @@ def closes_now(close: Close) -> bool:
 
 @cache
 def _prepare_exit(process_id: int) -> None:
-    """Have this process close what it forgot to; children of multiprocessing run no atexit."""
+    """Have this process call `_close_all` at exit; children of multiprocessing run no atexit."""
     atexit.register(_close_all)
     if multiprocessing.parent_process() is not None:
         multiprocessing.util.Finalize(None, _close_all, exitpriority=100)
@@ -71,7 +71,8 @@ def _close_all() -> None:
 def disown_in_child(thing: Owned, how: str = "disown") -> Owned:
     """Have method `how` of `thing` called in each child that is forked while `thing` lives.
 
-    There it lets go of descriptors, and takes no lock that existed before. Returns `thing`.
+    The method must let go of descriptors, and take no lock that existed before the fork. Returns
+    `thing`.
     """
     _owned[thing] = how
     return thing
@@ -80,19 +81,19 @@ def disown_in_child(thing: Owned, how: str = "disown") -> Owned:
 def forget_in_child(forget: Callable[[], None]) -> None:
     """Have `forget` called in each forked child, once everything that the parent owns is disowned.
 
-    It takes no lock that existed before.
+    `forget` must take no lock that existed before the fork.
     """
     _forgetting.append(forget)
 
 
 def is_part(thing: object, whole: str) -> None:
-    """Have errors in a child speak of the `whole` that users know, in the place of `thing`."""
+    """Have errors in a child name the `whole` that users know, instead of its part `thing`."""
     _parts[thing] = whole
 
 
 def _disown_all() -> None:
-    _open.clear()  # What a child inherits is its parent's to close.
-    with contextlib.ExitStack() as all_of_them:  # It calls the last one first.
+    _open.clear()  # The parent closes what a child inherits.
+    with contextlib.ExitStack() as all_of_them:  # The stack calls the last one first.
         for forget in _forgetting:
             all_of_them.callback(forget)
         for thing, how in list(_owned.items()):
@@ -112,14 +113,14 @@ os.register_at_fork(after_in_child=_disown_all)
 
 
 def never_free(thing: object) -> None:
-    """Keep `thing` beyond the end of Python, for what would wait for threads as it is freed."""
+    """Keep `thing` beyond the end of Python, because freeing it would wait for threads."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 class Inherited:
-    """Stands in a child for what belongs to its parent: every use raises Error.
+    """Stands in a forked child for an object of the parent: every use raises Error.
 
-    `what` is a communicator or a process group, by the names above.
+    `what` is the kind of the object: COMMUNICATOR or PROCESS_GROUP.
     """
 
     def __init__(self, what: str) -> None:

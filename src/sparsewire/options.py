@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from sparsewire.launcher import RANK_NAMES, WORLD_SIZE_NAMES
 
 BACKEND = "sparsewire"
-"""What torch calls its backend of ours."""
+"""The name of our backend in torch."""
 
 TIMEOUT_DEFAULT_S = 1800.0
 TIMEOUT_MAX_S = 1e9
@@ -26,11 +26,11 @@ BLOCK_MIN = 16
 BLOCK_MAX = 4096
 HOSTS = ("levels", "flat")
 AFFINITY = ("auto", "off")
-# NCCL first: the default, until the engine's way of tensors on GPUs has run on some.
+# NCCL is first, and so the default, until the engine's path for tensors on GPUs has run on GPUs.
 CUDA = ("nccl", "engine", "auto")
 TRITON = ("auto", "off")
 TRANSPORTS = ("tcp", "udp", "xdp")
-# Of an aggregator alone: xdp where it works, and udp where it does not.
+# A transport of aggregators only: xdp if it works, else udp.
 AUTO = "auto"
 ARITHMETICS = ("exact", "fixed")
 DATAGRAM_MIN = 576
@@ -63,14 +63,14 @@ def parse_address(text: str) -> Address:
 
 
 class LinkFigures(NamedTuple):
-    """What a network and the processors behind it take, in seconds."""
+    """Times that a network, and the processors behind it, take; in seconds."""
 
     latency_s: float
-    """Of one small message from rank to rank, both ends included."""
+    """The time of one small message from rank to rank, both ends included."""
     byte_s: float
-    """Of one byte that a rank sends to other hosts, while all ranks send."""
+    """The time of each byte that a rank sends to other hosts, while all ranks send."""
     merge_s: float
-    """Of one element in a sum: to pick it, to add it, to put it in its place."""
+    """The time of each element in a sum: to pick it, to add it, to put it in its place."""
 
     def __str__(self) -> str:
         return ",".join(f"{figure:g}" for figure in self)
@@ -89,16 +89,16 @@ def parse_link_figures(text: str) -> LinkFigures:
 
 
 Check = Callable[[Any], str]
-"""What a value must be, in words, or "" if it is that."""
+"""Returns "" for a valid value, else a description of valid values."""
 
 
 class Setting(NamedTuple):
-    """How one field of `Options` is set: everything about it is said here, once."""
+    """How one field of `Options` is set: all facts about it are here, and only here."""
 
     variable: str
     """The environment variable."""
     read: Callable[[str], Any]
-    """Raises ValueError for a text that cannot be read."""
+    """Makes a value of the variable's text; raises ValueError for an unreadable text."""
     check: Check = lambda value: ""
     is_alike: bool = False
     """Whether all ranks must have the same value."""
@@ -176,8 +176,8 @@ _NUMBERS = (int, float, _lanes, _flag)
 class Options:
     """Settings of one rank. `timeout` in seconds, `window` in bytes (0: chosen by the engine).
 
-    `link` are figures to choose algorithms by, instead of measured ones. A peer without a sign of
-    life for `peer_timeout` seconds is lost.
+    `link` has the figures by which algorithms are chosen, instead of measured ones. A peer without
+    a sign of life for `peer_timeout` seconds is lost.
     """
 
     rank: int
@@ -198,47 +198,47 @@ class Options:
     secret: bytes = _setting("SPARSEWIRE_SECRET", b"", str.encode, shown=False)
     link: LinkFigures | None = _setting("SPARSEWIRE_LINK", None, parse_link_figures)
     shared_memory: bool = _setting("SPARSEWIRE_SHARED_MEMORY", True, _flag)
-    """Whether ranks of one host talk through its memory, and not over the network."""
+    """Whether ranks of one host communicate through its memory, and not over the network."""
     memory: int = _setting(
         "SPARSEWIRE_MEMORY",
         MEMORY_DEFAULT_MIB,
         int,
         _between(MEMORY_MIN_MIB, MEMORY_MAX_MIB, "MiB"),
     )
-    """MiB for all connections together: rings in shared memory, and what waits to be sent."""
+    """MiB for all connections together: rings in shared memory, and bytes that wait to be sent."""
     hosts: str = _setting("SPARSEWIRE_HOSTS", HOSTS[0], check=_one_of(*HOSTS), alike=True)
-    """Whether the ranks of a host add up before anything crosses the network, or speak each for
-    itself."""
+    """levels: the ranks of a host add up before anything crosses the network; flat: each rank
+    speaks for itself."""
     affinity: str = _setting("SPARSEWIRE_AFFINITY", AFFINITY[0], check=_one_of(*AFFINITY))
-    """Whether lanes, where there are several, keep to processors of their own."""
+    """auto: each of several lanes keeps to a processor of its own, if there are enough."""
     cuda: str = _setting("SPARSEWIRE_CUDA", CUDA[0], check=_one_of(*CUDA), alike=True)
-    """What serves CUDA tensors in the PyTorch backend; auto: whichever is faster."""
+    """Path of CUDA tensors in the PyTorch backend; auto: the faster of NCCL and the engine."""
 
     triton: str = _setting("SPARSEWIRE_TRITON", TRITON[0], check=_one_of(*TRITON))
-    """Whether blocks on a GPU may be packed by kernels of Triton; auto: where they are faster."""
+    """Whether Triton kernels may pack blocks on a GPU; auto: they do if they are faster."""
     transport: str = _setting(
         "SPARSEWIRE_TRANSPORT", TRANSPORTS[0], check=_one_of(*TRANSPORTS), alike=True
     )
-    """What carries dense sums to aggregators: connections, datagrams, or datagrams that the
+    """The carrier of dense sums to aggregators: connections, datagrams, or datagrams that the
     aggregator's kernel adds up."""
     arithmetic: str = _setting(
         "SPARSEWIRE_ARITHMETIC", "", check=_one_of("", *ARITHMETICS), alike=True
     )
-    """How sums by datagrams are made, exactly or in fixed point; "": as the transport does best."""
+    """Arithmetic of sums by datagrams: exact or fixed point; "": fixed for xdp, exact for udp."""
     datagram: int = _setting("SPARSEWIRE_DATAGRAM", 0, int, _datagram_size)
-    """Bytes of the largest datagram; 0: what the path to the aggregators takes."""
+    """Bytes of the largest datagram; 0: as large as the path to the aggregators allows."""
     flows: int = _setting("SPARSEWIRE_FLOWS", 1, int, _between(1, FLOWS_MAX), alike=True)
-    """Source ports of datagrams to each aggregator, over which its network card spreads them."""
+    """Source ports of datagrams to each aggregator, whose network card spreads them by port."""
     rack: str = _setting("SPARSEWIRE_RACK", "")
-    """Name of the rack, whose aggregator is a worker of another one; "": there are none."""
+    """Name of this rank's rack, whose aggregator is a worker of another one; "": no racks."""
     timeline: str = _setting("SPARSEWIRE_TIMELINE", "")
-    """File to write to what operations did and when; "": none."""
+    """File for a timeline of operations; "": no timeline."""
     is_shown: bool = _setting("SPARSEWIRE_TOP", True, _flag)
     """Whether `sparsewire top` sees this process."""
     debug: bool = _setting("SPARSEWIRE_DEBUG", False, _flag, alike=True)
-    """Whether ranks compare where in the program each collective was called."""
+    """Whether ranks compare the places in the program that call each collective."""
     disturb: str = _setting("SPARSEWIRE_DISTURB", "")
-    """What is to happen to datagrams, for tests: such as "loss=0.01,seed=1"."""
+    """A disturbance of datagrams for tests, such as "loss=0.01,seed=1"; "": none."""
 
     def __post_init__(self) -> None:
         _require(self.world_size >= 1, f"world_size must be at least 1, not {self.world_size}")
@@ -292,7 +292,7 @@ class Options:
 
     @property
     def has_datagrams(self) -> bool:
-        """Whether dense sums go by datagrams."""
+        """Whether dense sums are sent by datagrams."""
         return self.transport != "tcp" and self.world_size > 1
 
     @property
@@ -336,13 +336,13 @@ def resolve(
 
 
 def check_timeout(seconds: float) -> None:
-    """Refuse what cannot be a time limit; infinity means none."""
+    """Raise ValueError unless `seconds` is a positive time limit; infinity means no limit."""
     if math.isnan(seconds) or seconds <= 0:
         raise ValueError(f"timeout must be a positive number of seconds, not {seconds}")
 
 
 def check_secret(secret: bytes) -> bytes:
-    """Return `secret`, which may be empty for none; raises ValueError where it can be guessed."""
+    """Return `secret`; b"" means no secret. Raises ValueError for one that is too short."""
     _require(
         not secret or len(secret) >= SECRET_MIN_BYTES,
         f"SPARSEWIRE_SECRET has {len(secret)} bytes, and at least {SECRET_MIN_BYTES} are needed: "

@@ -1,4 +1,4 @@
-"""What a caller asked for, which ranks compare: the engine may carry it out by other means."""
+"""The call that a caller made, which ranks compare; the engine may carry out another one for it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from sparsewire._core import COLLECTIVES, FORMS
 
 
 class Purpose(NamedTuple):
-    """Codes, as the engine takes them: of `_core.COLLECTIVES`, `_core.DTYPES` and `_core.FORMS`."""
+    """The call, in codes of the engine: `_core.COLLECTIVES`, `_core.DTYPES` and `_core.FORMS`."""
 
     collective: int = COLLECTIVES["all_reduce"]
     root: int = 0
     dtype: int = 0
     elements: int = 0
-    """Of the caller's array, where others travel in its place."""
+    """Elements of the caller's array, if other elements are sent in its place; else 0."""
     form: int = FORMS["auto"]
-    """Of the result that the caller wants."""
+    """The form of the result that the caller wants."""
     site: int = 0
-    """Where the call was made (`call_site`); 0: not told."""
+    """The number of the call's site (`call_site`); 0: unknown."""

@@ -1,4 +1,4 @@
-"""A sparse vector of NumPy arrays: what the sparse collectives take and give."""
+"""A sparse vector of NumPy arrays, which the sparse collectives take and return."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sparsewire._core import DTYPES
 
 ELEMENTS_MAX = 1 << 48
-"""Of a vector as a dense one: so far the engine counts (kMaxCount in core/wire/layout.hpp)."""
+"""Limit on the elements of a vector, zeros included: kMaxCount in core/wire/layout.hpp."""
 
 _INDEX_TYPES = (np.dtype(np.int32), np.dtype(np.int64))
-# NumPy knows the other one, bfloat16, only as a foreign type.
+# NumPy has bfloat16, the only other dtype, from another package.
 _VALUE_TYPES = {np.dtype(name) for name in DTYPES if name != "bfloat16"}
 
 
 class SparseVector:
     """Positions and their values; all other positions are zero.
 
-    `indices`: int32 or int64, shape (n,), ascending, each only once, in [0, length). `values`:
-    shape (n,), or (n, row) where each position holds a row, dtype float32, float64, float16,
-    bfloat16 (of ml_dtypes), int32 or int64. `length`: number of positions; times `row` it is at
-    most 2**48. NumPy arrays are kept, not copied. Lists of Python's floats become float32, as
-    `empty` makes them, and so does an empty list; lists of its integers become int64. Order and
-    range are checked by the collectives, so that every rank learns of it.
+    `indices`: int32 or int64, shape (n,), ascending, without duplicates, in [0, length). `values`:
+    shape (n,), or (n, row) if each position holds a row, dtype float32, float64, float16,
+    bfloat16 (of ml_dtypes), int32 or int64. `length`: number of positions; `length * row` is at
+    most 2**48. NumPy arrays are kept, not copied. Lists of Python floats and empty lists become
+    float32, the default of `empty`; lists of Python integers become int64. The collectives check
+    order and range of the indices, so that every rank gets the error.
 
-    Raises TypeError for wrong types, ValueError for shapes that do not fit, and for floats in lists
-    that float32 cannot hold.
+    Raises TypeError for wrong types, and ValueError for shapes or lengths that do not fit, or for
+    floats in lists that float32 cannot hold.
     """
 
     __slots__ = ("indices", "length", "values")
@@ -62,10 +62,10 @@ class SparseVector:
 
     @classmethod
     def from_dense(cls, array: ArrayLike) -> SparseVector:
-        """Take what is not zero of an array of shape (length,) or (length, row).
+        """Take the non-zeros, or non-zero rows, of an array of shape (length,) or (length, row).
 
-        Indices are int32 where the length allows that, and int64 otherwise. Lists become arrays as
-        for the class, which also says what is raised.
+        Indices are int32 if the length allows that, and int64 otherwise. Lists become arrays as in
+        the class. Raises ValueError for other shapes, and the errors of the class.
         """
         dense = _as_values(array)
         if dense.ndim not in (1, 2):
@@ -79,7 +79,7 @@ class SparseVector:
     def empty(
         cls, length: int, dtype: DTypeLike = np.float32, row: int | None = None
     ) -> SparseVector:
-        """Make a vector of zeros; with `row`, each position holds so many.
+        """Make a vector of zeros. With `row`, each position holds a row of `row` elements.
 
         Raises TypeError for a dtype that the class does not take.
         """
@@ -88,12 +88,12 @@ class SparseVector:
 
     @property
     def nnz(self) -> int:
-        """How many positions are named; their values may be zero."""
+        """The number of positions with a value, which may be zero."""
         return len(self.indices)
 
     @property
     def density(self) -> float:
-        """The share of the positions that are named."""
+        """`nnz` / `length`, the share of the positions with a value; 0.0 if `length` is 0."""
         return self.nnz / self.length if self.length else 0.0
 
     @property
@@ -103,11 +103,11 @@ class SparseVector:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the dense array: (length,), or (length, row)."""
+        """The shape of the dense array: (length,), or (length, row)."""
         return (self.length, *self.values.shape[1:])
 
     def to_dense(self) -> NDArray[Any]:
-        """Make a new array of shape (length,) or (length, row)."""
+        """Make a new dense array of shape (length,) or (length, row)."""
         dense = np.zeros(self.shape, self.values.dtype)
         dense[self.indices] = self.values
         return dense
@@ -117,7 +117,7 @@ class SparseVector:
 
 
 def _as_values(values: ArrayLike) -> NDArray[Any]:
-    """An array of a dtype that collectives take, which lists of floats do not say."""
+    """An array of a dtype that collectives take; lists of floats become float32."""
     array = np.asarray(values)
     if array.dtype == np.float64 and _is_plain(values):
         array = _narrowed(array)
@@ -144,7 +144,7 @@ def _narrowed(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _value_type(given: DTypeLike) -> np.dtype[Any]:
-    """As NumPy has it; raises TypeError for one that collectives do not take."""
+    """The NumPy dtype; raises TypeError for a dtype that collectives do not take."""
     try:
         dtype = np.dtype(given)
     except TypeError:

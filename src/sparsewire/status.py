@@ -1,4 +1,4 @@
-"""What a communicator is at, as documents of plain values: for people, for `sparsewire top`."""
+"""The state of a communicator as dicts of plain values, for people and `sparsewire top`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 from sparsewire._core import Communicator as Core
 
 _PATIENCE_S = 1.0
-"""For lanes to answer."""
+"""How long lanes have to answer."""
 
 Lane = tuple[dict[int, list[int | str]], list[tuple[Any, ...]], list[tuple[str, float, str, int]]]
 Status = dict[str, Any]
 
 
 def survey(core: Core, first_operation: int) -> Status:
-    """What the engine is at, without rates: see `Communicator.status`.
+    """The state of the engine, without rates: see `Communicator.status`.
 
-    Operations are numbered from `first_operation` on; those before are no user's.
+    Operations are numbered from `first_operation` on, the first one of the user.
     """
     told = core.survey(_PATIENCE_S)
     lanes = told["lanes"]
@@ -63,7 +63,7 @@ def _awaited(seq: int, lanes: Sequence[Lane | None]) -> list[int | str]:
 
 
 def _peers(lanes: Sequence[Lane | None]) -> dict[int | str, Status]:
-    """Of all lanes together; the first one listens for signs of life."""
+    """The state of each peer, summed over lanes; the first lane listens for signs of life."""
     peers: dict[int | str, Status] = {}
     for lane in lanes:
         for name, rank, is_connected, quiet, sent, received, queued in lane[1] if lane else []:
@@ -86,7 +86,7 @@ def _peers(lanes: Sequence[Lane | None]) -> dict[int | str, Status]:
 
 
 def _datagrams(lanes: Sequence[Lane | None]) -> dict[str, Status]:
-    """Of each aggregator that datagrams go to."""
+    """The state of each aggregator that datagrams go to, by address."""
     return {
         address: {"unanswered_s": seconds, "error": error, "receive_buffer": buffer}
         for lane in lanes
@@ -111,14 +111,14 @@ def _resident_bytes() -> int:
 
 
 class Sample(NamedTuple):
-    """Counters at a moment of a clock that does not jump, in seconds."""
+    """Counters, and the time `at` which they were read: seconds of a clock that does not jump."""
 
     at: float
     counters: Mapping[str, int]
 
 
 def rates(before: Sample, now: Sample) -> Status:
-    """What happened between two samples, a second; and of what share of its input was sent."""
+    """Rates per second between two samples, and the share of the input that was sent."""
     seconds = now.at - before.at
     added = {name: count - before.counters[name] for name, count in now.counters.items()}
 
@@ -135,7 +135,7 @@ def rates(before: Sample, now: Sample) -> Status:
 
 
 class Intervals:
-    """Rates from call to call, whichever thread it comes from."""
+    """Rates from one call to the next, of any thread."""
 
     def __init__(self, counters: Mapping[str, int]) -> None:
         self._lock = threading.Lock()

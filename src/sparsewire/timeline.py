@@ -1,4 +1,4 @@
-"""The timeline of this process: one file, which all of its communicators write to."""
+"""The timeline of this process: one file, to which all of its communicators write."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _open: list[Timeline] = []
 
 
 def timeline_of(name: str, rank: int) -> Timeline | None:
-    """The process's timeline; made, as that of `rank`, by the first call. None for no name.
+    """The process's timeline, which the first call makes for `rank`; None if `name` is "".
 
-    Raises ValueError where the file cannot be written.
+    Raises ValueError if the file cannot be written.
     """
     if name and not _open:
         path = timeline_path(name, rank)
@@ -25,9 +25,9 @@ def timeline_of(name: str, rank: int) -> Timeline | None:
 
 
 def timeline_path(name: str, rank: int) -> Path:
-    """The file of a rank: `%r` in the name is the rank, and `%p` the process.
+    """The file of a rank: `%r` in the name becomes the rank, and `%p` the number of the process.
 
-    A name without `%r` gets the rank in front of its suffix: run.json is run.3.json.
+    A name without `%r` gets the rank before its suffix: run.json becomes run.3.json.
     """
     if "%r" not in name:
         given = Path(name)
@@ -48,7 +48,7 @@ def _title(rank: int) -> str:
 
 
 def _disown() -> None:
-    """In a forked child, where the writing thread is not: the file is the parent's."""
+    """In a forked child: leave the file to the parent, which has the writing thread."""
     for timeline in _open:
         never_free(timeline)
     _open.clear()

@@ -1,4 +1,4 @@
-"""Collectives in flight: their handles, their memory, and the threads that wait in the engine."""
+"""Collectives in flight: their handles, their memory, and threads that wait in the engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Callback = Callable[[], None]
 
 
 class Issuer(Protocol):
-    """What issued the collective: a communicator."""
+    """The issuer of a collective: the engine of a communicator."""
 
     def check_process(self) -> None: ...
 
@@ -59,10 +59,10 @@ class Work:
         self._delivered: list[Any] = []
 
     def wait(self, timeout: float | None = None) -> Any:
-        """Block until the end and return the result; raises the typed error.
+        """Block until the collective has ended, and return its result.
 
-        Raises Timeout after `timeout` seconds; the collective is still in flight then. Raises
-        ValueError for a timeout that is NaN.
+        Raises the collective's error if it failed. Raises Timeout after `timeout` seconds; the
+        collective is still in flight then. Raises ValueError for a timeout that is NaN.
         """
         self._issuer.check_process()
         limit = math.inf if timeout is None else timeout
@@ -73,7 +73,7 @@ class Work:
         return self._deliver()
 
     def _wait(self, timeout: float) -> bool:
-        """In slices, because Python handles Ctrl-C only between two calls into the engine."""
+        """Wait in slices, because Python handles Ctrl-C only between two calls into the engine."""
         if math.isnan(timeout):
             raise ValueError("timeout must be a number of seconds, not nan")
         deadline = time.monotonic() + timeout
@@ -85,19 +85,19 @@ class Work:
         return True
 
     def is_completed(self) -> bool:
-        """Whether the collective has ended, well or not."""
+        """Whether the collective has ended, with success or an error."""
         return self._operation.done()
 
     def exception(self) -> Error | None:
-        """Why the collective failed; None if it did not, or has not ended."""
+        """The error of a collective that failed; None if it succeeded or has not ended."""
         return self._issuer.failure_of(self._operation)
 
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
         """Call `callback(self)` on a thread of the callback pool, once the collective has ended.
 
-        It may wait for other collectives. Up to 64 callbacks run at once; further ones wait until
-        one of them returns. What it raises is logged, SystemExit included. `close` waits for those
-        that run, for 5 s.
+        A callback may wait for other collectives. Up to 64 callbacks run at once; further ones wait
+        until one of them returns. Exceptions of callbacks are logged, SystemExit included. `close`
+        waits at most 5 s for running callbacks.
         """
 
         def call() -> None:
@@ -106,20 +106,20 @@ class Work:
         self._issuer.watch(self._operation, call)
 
     def deliver_to(self, take: Callable[[Any], Any]) -> Work:
-        """Have `wait` return what `take` makes, once, of the result. For glue to frameworks."""
+        """Have `wait` return `take(result)`; `take` is called once. For glue to frameworks."""
         result = self._result
         self._result = lambda: take(result())
         return self
 
     def _deliver(self) -> Any:
-        """Make the result, once."""
+        """The result, which the first call makes."""
         with self._delivering:
             if not self._delivered:
                 self._delivered.append(self._result())
             return self._delivered[0]
 
     def __del__(self) -> None:
-        # Nobody waits any more, but the engine still reads and writes the arrays.
+        # Nobody can wait any more, but the engine still reads and writes the arrays.
         if not self._operation.done():
             self._issuer.hold(self._operation, self._memory)
 
@@ -127,7 +127,7 @@ class Work:
 class AbandonedMemory:
     """Memory that operations in flight still read and write, though their handles are gone.
 
-    So also where Ctrl-C comes after an operation was issued, and before anybody has its handle.
+    A handle is also gone if Ctrl-C comes after the operation was issued, before the caller has it.
     """
 
     def __init__(self) -> None:
@@ -137,10 +137,10 @@ class AbandonedMemory:
     def issue(
         self, start: Callable[[], Operation], memory: object, handle: Callable[[Operation], Work]
     ) -> Work:
-        """Call `start`, and return the `handle` of its operation, which keeps `memory` then.
+        """Call `start`, and return the `handle` of its operation, which then keeps `memory`.
 
-        What interrupts this leaves `memory` here for good: nobody can tell any more when the engine
-        lets go of it. An Exception of `start` means that nothing was issued.
+        If this is interrupted, `memory` stays here for good: nobody can tell any more when the
+        engine lets go of it. An Exception of `start` means that nothing was issued.
         """
         token = object()
         self._issuing[token] = memory
@@ -154,7 +154,7 @@ class AbandonedMemory:
         return work
 
     def hold(self, operation: Operation, memory: object) -> None:
-        """Keep `memory` alive until `operation` has ended, and `release` is called after that."""
+        """Keep `memory` alive until `release` is called after the end of `operation`."""
         self._held.append((operation, memory))
 
     def release(self) -> None:
@@ -170,11 +170,11 @@ class AbandonedMemory:
 
 
 class CallbackPool:
-    """Threads that wait in the engine for ended operations, and run what was attached to them.
+    """Threads that wait in the engine for ended operations, and run their callbacks.
 
     One thread stays free to take the next callback, so a callback may itself wait for another
-    collective; but there are THREADS_MAX at most, and while all of them are in callbacks, further
-    ones wait. The threads are daemons, start with the first use and end with the engine.
+    collective. There are at most THREADS_MAX threads; while all of them run callbacks, further
+    callbacks wait. The threads are daemons, start with the first use and end with the engine.
     """
 
     def __init__(self, core: Core) -> None:
@@ -185,7 +185,7 @@ class CallbackPool:
         self._idle = 0
 
     def watch(self, operation: Operation, callback: Callback) -> None:
-        """Run `callback` once `operation` has ended, at once if it has."""
+        """Run `callback` once `operation` has ended; at once if it has ended already."""
         with self._lock:
             self._callbacks.setdefault(operation.seq, []).append(callback)
             if self._idle == 0:
@@ -193,7 +193,7 @@ class CallbackPool:
         self._core.watch(operation)
 
     def join(self) -> None:
-        """Wait for the callbacks that still run, once the engine is closed; 5 s at most."""
+        """Wait at most 5 s for callbacks that still run after the engine was closed."""
         deadline = time.monotonic() + _JOIN_PATIENCE_S
         with self._lock:
             threads = self._threads - {threading.current_thread()}
@@ -206,7 +206,7 @@ class CallbackPool:
         if len(self._threads) >= THREADS_MAX:
             return
         thread = threading.Thread(target=self._run, name="sparsewire-callbacks", daemon=True)
-        # Python starts no thread any more while it exits; the threads that are there go on.
+        # Python starts no more threads while it exits; existing threads go on.
         with contextlib.suppress(RuntimeError):
             thread.start()
             self._threads.add(thread)
@@ -228,7 +228,7 @@ class CallbackPool:
                 if self._idle == 0:
                     self._start_thread()
             _call(callbacks)
-            # The next operation may be long in coming: let go of this one's arrays meanwhile.
+            # The next operation may end much later: let go of this one's arrays meanwhile.
             del operation, callbacks
             with self._lock:
                 if self._idle >= IDLE_MAX:
@@ -237,7 +237,7 @@ class CallbackPool:
         self._finish()
 
     def _finish(self) -> None:
-        """The engine is closed, so every operation has ended: run what is left."""
+        """Run all callbacks that are left: the engine is closed, so every operation has ended."""
         with self._lock:
             self._idle -= 1
             left, self._callbacks = self._callbacks, {}
@@ -254,11 +254,11 @@ def _call(callbacks: list[Callback]) -> None:
 
 
 Current = tuple[str, int, float]
-"""Name, number and age in seconds of the oldest operation in flight."""
+"""The name, the number and the age in seconds of the oldest operation in flight."""
 
 
 class NoticeLog(threading.Thread):
-    """Waits in the engine for its notices; ends when the engine is closed."""
+    """Waits in the engine for its notices, and logs them; ends when the engine is closed."""
 
     def __init__(self, core: Core, peer_timeout: float) -> None:
         # A daemon, so that a program that forgets to close its communicator still ends.

@@ -1,1 +1,1 @@
-"""Collectives on arrays and sparse vectors: the communicator, and what its calls become."""
+"""Collectives on arrays and sparse vectors: the communicator, and how it carries out calls."""

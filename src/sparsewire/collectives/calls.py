@@ -14,7 +14,7 @@ from sparsewire.collectives.sparse_sums import SummedLists, brought
 from sparsewire.engine import Engine
 from sparsewire.work import Work
 
-if TYPE_CHECKING:  # It imports torch.
+if TYPE_CHECKING:  # The module imports torch.
     from sparsewire.collectives.staged import StagedCalls
 
 
@@ -30,7 +30,7 @@ class Calls:
     def run(self, request: Request, async_op: bool, timeout: float | None) -> Any:
         """The result of a request, or with `async_op` its handle.
 
-        Raises TypeError and ValueError for what cannot be done, before anything is sent.
+        Raises TypeError and ValueError for unusable requests, before anything is sent.
         """
         form = form_of(request.x)
         request.check(form, self._world_size, self.dedicated)
@@ -38,7 +38,7 @@ class Calls:
         return work if async_op else work.wait()
 
     def wait_for_all(self, timeout: float | None) -> None:
-        """A barrier."""
+        """Return once all ranks have called this."""
         self._add_up(barrier(), timeout, awaited=True).wait()
 
     def _start(self, request: Request, form: Form, timeout: float | None, awaited: bool) -> Any:

@@ -1,7 +1,7 @@
 """Collectives of dense arrays, each made of one sum.
 
-What one rank alone brings travels as 32-bit words, to which all others add zeros: sums of whole
-numbers keep every bit, and the engine sends no zeros.
+Data of one rank alone is sent as 32-bit words, to which all other ranks add zeros: sums of integers
+keep every bit, and the engine sends no zeros.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WORD = np.dtype(np.int32)
 class Sum(NamedTuple):
     """One all_reduce of the engine, for a collective. `deliver` makes the collective's result.
 
-    `source` and `target` are addresses, and may be one; `memory` keeps what is there alive.
+    `source` and `target` are addresses, and may be equal; `memory` keeps both arrays alive.
     """
 
     source: int
@@ -41,13 +41,13 @@ class Sum(NamedTuple):
 
 
 def barrier() -> Sum:
-    """A sum of nothing much, for which each rank waits for all."""
+    """A sum of a single zero, for which each rank waits for all ranks."""
     words = np.zeros(1, _WORD)
     return _of_words(words, words, Purpose(COLLECTIVES["barrier"]), lambda: None)
 
 
 def sum_for(request: Request, rank: int, world_size: int) -> Sum:
-    """What carries out a request of a dense array; raises TypeError and ValueError for others."""
+    """The sum for a request on a dense array; raises TypeError and ValueError for unusable ones."""
     return _SUMS[request.collective](request, rank, world_size)
 
 
@@ -72,13 +72,13 @@ def _all_reduce(request: Request, rank: int, world_size: int) -> Sum:
 
 
 def _broadcast(request: Request, rank: int, world_size: int) -> Sum:
-    """Write the `x` of the root over the others'."""
+    """Overwrite the `x` of the other ranks with the root's."""
     x, speaks = request.x, rank == request.root
     given = view(x, writable=True)
     memory = _bytes_at(given)
     purpose = _purpose(request, given)
     is_whole = given.nbytes % _WORD.itemsize == 0 and given.pointer % _WORD.itemsize == 0
-    # Zeros of their own, so that nothing is lost where the call is refused.
+    # Separate zeros, so that `x` keeps its values if the call is refused.
     source = np.zeros(_words_for(given.nbytes), _WORD)
     if is_whole:
         target = memory.view(_WORD)
@@ -96,7 +96,7 @@ def _broadcast(request: Request, rank: int, world_size: int) -> Sum:
 def _all_gather(request: Request, rank: int, world_size: int) -> Sum:
     """Give every rank a list of all ranks' arrays."""
     given = view(request.x, writable=False)
-    # Each rank's part begins at a word of its own.
+    # Each rank's part begins at a word boundary.
     words = np.zeros((world_size, _words_for(given.nbytes)), _WORD)
     parts = words.view(np.uint8)[:, : given.nbytes]
     parts[rank] = _bytes_at(given)
@@ -137,7 +137,7 @@ _SUMS: dict[str, Callable[[Request, int, int], Sum]] = {
 
 
 def _combined(request: Request, deliver: Callable[[NDArray[Any], View], Any]) -> Sum:
-    """Add up into memory of its own, of which `deliver` makes the result."""
+    """Combine the arrays in new memory; `deliver` makes the result from this memory."""
     given = view(request.x, writable=False)
     total = np.empty(given.nbytes, np.uint8)
     return Sum(
@@ -183,14 +183,14 @@ def _words_for(nbytes: int) -> int:
 
 
 def _bytes_at(given: View) -> NDArray[np.uint8]:
-    """The memory of an array, as long as its owner lives."""
+    """The bytes of an array, valid as long as its owner lives."""
     if not given.nbytes:
         return np.empty(0, np.uint8)
     return np.ctypeslib.as_array((ctypes.c_uint8 * given.nbytes).from_address(given.pointer))
 
 
 def _like(given: View, content: NDArray[np.uint8], shape: tuple[int, ...] | None = None) -> Any:
-    """A new array of the given one's kind, dtype and shape, or another shape, with this content."""
+    """A new array with this content, of the kind and dtype of `given`, and by default its shape."""
     content, owner = content.copy(), cast(Any, given.owner)
     if isinstance(owner, tuple):
         _, array = owner

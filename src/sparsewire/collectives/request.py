@@ -1,4 +1,4 @@
-"""What a caller asks of a collective: one request, made at the door and checked there."""
+"""One call of a collective as a request, which is made and checked when the call comes in."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from sparsewire.sparse_vector import SparseVector
 _RESULTS = ("sparse", "dense")
 _OWNER_ALGORITHMS = {"auto", "stream", "ssar_split_allgather", "dsar_split_allgather"}
 _EXACT = {"all_gather", "broadcast"}
-"""Dense collectives that give the bits of one rank, which no precision may change."""
+"""Dense collectives that return the bits of one rank, which no precision may change."""
 _SEEDS = 2**32
-# DLPack's numbers for CUDA's memory, of its own or managed.
+# DLPack's numbers for CUDA's device memory and managed memory.
 _CUDA = (2, 13)
 
 
 class Form(Enum):
-    """What the input is and where it lies, which decides the way of a request."""
+    """The kind of an input and its place, which decide how a request is carried out."""
 
     DENSE = auto()
     SPARSE = auto()
@@ -34,8 +34,8 @@ class Form(Enum):
 
 
 class Request(NamedTuple):
-    """One call of a collective, as the caller made it. `Communicator.all_reduce` says what the
-    fields are; `root` counts where the collective has one."""
+    """One call of a collective, as the caller made it. `Communicator.all_reduce` describes the
+    fields; `root` counts only if the collective has one."""
 
     collective: str
     x: Any
@@ -53,12 +53,12 @@ class Request(NamedTuple):
         return self.out is not None or self.result == "dense"
 
     def purpose(self, dtype: int, site: int) -> Purpose:
-        """What ranks compare; `dtype` is the code of the values', `site` that of the call, or 0."""
+        """The purpose of the call. `dtype` is the code of the values, `site` the call's or 0."""
         form = FORMS["dense" if self.is_dense else "sparse"]
         return Purpose(COLLECTIVES[self.collective], self.root, dtype, form=form, site=site)
 
     def check(self, form: Form, world_size: int, dedicated: bool) -> None:
-        """Raise TypeError or ValueError for options that an input of this form does not have.
+        """Raise TypeError or ValueError for options that do not suit an input of this form.
 
         With `dedicated` aggregators, ranks are not connected with each other.
         """
@@ -77,7 +77,7 @@ class Request(NamedTuple):
                 raise ValueError(f"out= is not for tensors on {self.x.device}: leave it out")
 
     def stages_dense(self, form: Form) -> bool:
-        """Whether a dense input is brought to the host: no collective but all_reduce does that."""
+        """Whether a dense input is brought to the host, which only all_reduce does."""
         return form is Form.DEVICE_DENSE and self.collective == "all_reduce"
 
     def _check_dense(self) -> None:
@@ -110,7 +110,7 @@ class Request(NamedTuple):
 
 
 def form_of(x: Any) -> Form:
-    """What `x` is and where it lies. What is no array at all counts as a dense one."""
+    """The form of `x`: its kind and its place. An object that is no array counts as dense."""
     if isinstance(x, np.ndarray):
         return Form.DENSE
     if isinstance(x, SparseVector):
@@ -140,7 +140,7 @@ def _sparse_dims(x: Any) -> int:
 
 
 def _check_staging(x: Any) -> None:
-    """Raise TypeError where torch is missing, which stages what is on a device."""
+    """Raise TypeError if torch is missing, which brings arrays of devices to the host."""
     if find_spec("torch") is None:
         raise TypeError(
             f"{type(x).__name__} is on a GPU, and torch, which brings it to the host, is not "
@@ -149,8 +149,8 @@ def _check_staging(x: Any) -> None:
 
 
 def _check_integer(name: str, value: object, count: int) -> None:
-    """Raise TypeError or ValueError for what is no integer from 0 to `count` - 1."""
-    # The protocol's own check takes as long as all others together.
+    """Raise TypeError or ValueError for a value that is no integer from 0 to `count` - 1."""
+    # `isinstance` with SupportsIndex takes as long as all other checks together.
     if type(value) is not int and not isinstance(value, SupportsIndex):
         raise TypeError(f"{name} must be an integer, not {value!r}")
     if not 0 <= operator.index(value) < count:

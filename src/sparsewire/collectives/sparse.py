@@ -1,7 +1,7 @@
-"""The sparse collectives: calls become operations of the engine, and what these leave, arrays.
+"""The sparse collectives: calls become operations of the engine, and their results arrays.
 
-Rows of 16 to 4096 elements travel as rows; shorter and longer ones are cut into what the engine
-has a format for, and put together again.
+Rows of 16 to 4096 elements are sent as rows. Shorter and longer rows are cut into pieces for which
+the engine has a format, and put together again.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class SparseInput:
 
 
 def read(x: Any) -> SparseInput:
-    """The engine's view of a SparseVector or of a torch tensor, whose duplicates are summed up.
+    """The engine's view of a SparseVector or of a torch tensor, whose duplicates are summed.
 
-    Copies only to do that, and to cut rows. Raises TypeError and ValueError for dtypes and devices
-    that the engine has no use for.
+    Copies only to sum duplicates and to cut rows. Raises TypeError and ValueError for dtypes and
+    devices that the engine does not take.
     """
     if isinstance(x, SparseVector):
         width = 1 if x.values.ndim == 1 else x.values.shape[1]
@@ -71,7 +71,10 @@ def read(x: Any) -> SparseInput:
 
 
 def _flat(indices: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """One index for several; -1 where one is out of range, so that the engine tells all ranks."""
+    """Flat indices, shape (n,), of `indices`, shape (dimensions, n).
+
+    A position out of range becomes -1, so that the engine tells all ranks.
+    """
     if len(shape) == 1:
         flat: NDArray[np.int64] = indices[0]
         return flat
@@ -85,7 +88,7 @@ def _cut(x: Any, indices: NDArray[Any], values: View, length: int, width: int) -
     row = row_for(width)
     pieces = width // row
     if pieces > 1:
-        # What is out of range stays so, and makes the engine tell all ranks.
+        # Indices out of range stay out of range, so that the engine tells all ranks.
         inside = (indices >= 0) & (indices < length)
         first = np.where(inside, indices.astype(np.int64) * pieces, -pieces)
         narrow = length * pieces <= np.iinfo(indices.dtype).max
@@ -95,7 +98,7 @@ def _cut(x: Any, indices: NDArray[Any], values: View, length: int, width: int) -
 
 
 def row_for(width: int) -> int:
-    """The largest row that the engine can carry and that divides rows of `width` elements."""
+    """The size of the largest row that the engine has and that divides rows of `width` elements."""
     for pieces in range(1, width // ROW_MIN + 1):
         if width % pieces == 0 and width // pieces <= ROW_MAX:
             return width // pieces
@@ -105,7 +108,7 @@ def row_for(width: int) -> int:
 def join_rows(
     indices: NDArray[Any], values: NDArray[Any], given: SparseInput
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Put positions of `given.row` elements together to rows of `given.width` again."""
+    """Join positions of `given.row` elements into rows of `given.width` elements again."""
     if given.pieces == 1:
         return indices, values
     rows, where = np.unique(indices // given.pieces, return_inverse=True)
@@ -115,12 +118,12 @@ def join_rows(
 
 
 def part_of(length: int, rank: int, world_size: int) -> tuple[int, int]:
-    """Where rank `rank`'s part of a vector begins and ends."""
+    """Begin and end of the part of rank `rank` in a vector of this length."""
     return rank * length // world_size, (rank + 1) * length // world_size
 
 
 class Lists(Protocol):
-    """What an operation leaves: lists of indices and values as bytes, or one dense array."""
+    """The results of an operation: lists of indices and values as bytes, or one dense array."""
 
     def take_sparse(self, list: int = 0) -> tuple[NDArray[Any], NDArray[np.uint8]]: ...
 
@@ -130,9 +133,9 @@ class Lists(Protocol):
 
 
 def call_arguments(request: Request, given: SparseInput, collective: str) -> dict[str, Any]:
-    """What the engine's `submit_sparse` takes to carry a request out by such a collective.
+    """Arguments of the engine's `submit_sparse`, to carry a request out by this `collective`.
 
-    But for the purpose and the timeout.
+    Purpose, timeout and `awaited` are not among them.
     """
     segment_codec, result_codec = codecs(request.precision, given.values.dtype, request.op)
     return {
@@ -177,9 +180,9 @@ class Results:
         self._x = given.x
 
     def of_rank(self, rank: int, world_size: int, request: Request) -> Any:
-        """What the collective that was requested gives rank `rank` of `world_size`."""
+        """The result of the requested collective for rank `rank` of `world_size`."""
         if request.out is not None:
-            # The engine wrote only what was named.
+            # The engine wrote only the positions that have values.
             self._lists.finish()
             return request.out
         if request.collective == "all_gather":
@@ -208,7 +211,7 @@ class Results:
         indices, memory = self._lists.take_sparse(which)
         if self._is_numpy:
             indices, values = join_rows(indices, memory.view(self._x.dtype), self._given)
-            # Pieces of rows may have needed wider ones, and so may other ranks' rows.
+            # Indices may be wider than the input's because of cut rows, or of other ranks.
             if length <= np.iinfo(self._x.indices.dtype).max:
                 indices = indices.astype(self._x.indices.dtype, copy=False)
             return SparseVector(indices, values.reshape(len(indices), *self._x.shape[1:]), length)
@@ -220,7 +223,7 @@ class Results:
 
     def _tensor(self, indices: NDArray[Any], memory: NDArray[np.uint8], length: int) -> Any:
         torch, x = sys.modules["torch"], self._x
-        # Bits, because NumPy may not have the dtype.
+        # Values are taken as bits, because NumPy may not have the dtype.
         bits = np.dtype(f"u{x.dtype.itemsize}")
         indices, values = join_rows(indices, memory.view(bits), self._given)
         sparse_shape = tuple(x.shape[: x.sparse_dim()])

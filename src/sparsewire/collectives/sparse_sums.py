@@ -14,11 +14,11 @@ from sparsewire.collectives.sparse import SparseInput, part_of
 from sparsewire.sparse_vector import ELEMENTS_MAX
 
 _AS_INTEGERS = {DTYPES["float32"]: DTYPES["int32"], DTYPES["float64"]: DTYPES["int64"]}
-"""In whose sums with zeros -0 keeps its sign, and NaN its bits."""
+"""Integer dtypes for values that are only added to zeros: -0 keeps its sign, and NaN its bits."""
 
 
 def brought(request: Request, given: SparseInput, rank: int, world_size: int) -> SparseInput:
-    """What a rank brings to the sum in the place of the collective that was requested."""
+    """The input of a rank to the sum that carries out the requested collective."""
     if request.collective in {"broadcast", "all_gather"} and request.precision is None:
         dtype = given.values.dtype
         given = replace(given, values=given.values._replace(dtype=_AS_INTEGERS.get(dtype, dtype)))
@@ -31,7 +31,7 @@ def brought(request: Request, given: SparseInput, rank: int, world_size: int) ->
             f"over aggregators, all_gather lays vectors of {world_size} ranks end to end, and that "
             f"is more than {ELEMENTS_MAX} elements: leave aggregators= out, or gather shorter ones"
         )
-    # Vectors end to end; what is out of range stays so, and makes the engine tell all ranks.
+    # Vectors end to end. Indices out of range become -1, so that the engine tells all ranks.
     inside = (given.indices >= 0) & (given.indices < given.positions)
     moved = given.indices.astype(np.int64) + rank * given.positions
     indices = np.ascontiguousarray(np.where(inside, moved, -1))
@@ -54,7 +54,7 @@ class SummedLists:
         self._sum: tuple[NDArray[Any], NDArray[np.uint8]] | None = None
 
     def take_sparse(self, which: int = 0) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-        """Indices of a part, from 0, and its values as bytes."""
+        """The indices of a part, counted from 0, and its values as bytes."""
         if self._sum is None:
             self._sum = self._operation.take_sparse()
         indices, values = self._sum

@@ -1,6 +1,6 @@
-"""Collectives on tensors of devices, as the communicator gives them: staged in the caller's thread.
+"""The communicator's collectives on tensors of devices, which are staged in the caller's thread.
 
-It is imported, and torch with it, by the first call that needs it. Process groups do more, in
+The first call that needs this module imports it, and torch with it. Process groups do more, in
 threads of their own (`torch/device/device_path.py`), and choose the path by the same `Stager`.
 """
 
@@ -34,16 +34,16 @@ from sparsewire.work import Work
 
 _SKIP_ZEROS = {"sum", "avg"}
 _REFUSED = (MismatchError, InputError)
-"""What ends one call on every rank, and leaves the communicator as it was."""
+"""Errors that end one call on every rank, and leave the communicator usable."""
 AllReduce = Callable[..., Any]
 Start = Callable[[Request, float | None], Work]
 Watching = Callable[[], AbstractContextManager[None]]
 
 
 class Stager:
-    """Chooses how dense tensors go to the host; all ranks make it together.
+    """Chooses how dense tensors go to the host. All ranks make it together.
 
-    `others` tells of what else may serve: `inner_s` and so on of `Speeds`.
+    `others` has the figures of other paths: `inner_s` and the following fields of `Speeds`.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class Stager:
     ) -> None:
         self._all_reduce = all_reduce
         mine = np.array(Speeds(*measure_copies(staging), network_s, **others))
-        # The slowest rank's figures are those of all.
+        # All ranks use the figures of the slowest rank.
         self.speeds = Speeds(*all_reduce(mine, "max").tolist())
         self.chooser = Chooser(world_size, self.speeds)
 
     def take_turn(self, tensor: torch.Tensor, op: str) -> Turn | None:
-        """This call's part in a choice, taken in the program's order; None: it goes whole."""
+        """This call's part in a choice, taken in the program's order; None: no choice, go whole."""
         if op not in _SKIP_ZEROS or tensor.numel() < SMALLEST:
             return None
         return self.chooser.take_turn(Kind(tensor.dtype, tensor.numel()))
@@ -69,23 +69,23 @@ class Stager:
     def kind(
         self, staging: Staging, tensor: torch.Tensor, turn: Turn | None, timeout: float | None
     ) -> type[PackedTransfer | WholeTransfer]:
-        """What brings the tensor to the host; collective where the turn samples."""
+        """The transfer that brings the tensor to the host; collective if the turn samples."""
         if turn is None:
             return WholeTransfer
         if turn.samples:
             sample = PackedTransfer(staging, tensor).sample
             self.chooser.decide(turn, sample, partial(self._all_reduce, timeout=timeout))
         elif isinstance(turn.decision.exception(), _REFUSED):
-            # A call stays one collective, also where other ranks did not sample.
+            # Each call is one collective, also if other ranks did not sample.
             return WholeTransfer
         is_packed = turn.decision.result().engine_path is Path.PACKED
         return PackedTransfer if is_packed else WholeTransfer
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Where the program waits for a call: begin anew if the ranks turn out to have differed.
+        """Around the program's wait for a call: forget all choices if the call ends in `_REFUSED`.
 
-        All ranks hear of it, and at one point of the program, whatever is in flight.
+        All ranks get this error at one point of the program, whatever else is in flight.
         """
         try:
             yield
@@ -95,7 +95,7 @@ class Stager:
 
 
 def refuse_capture(device: torch.device) -> None:
-    """Raise Error inside a graph that is being captured: it would not run what the host does."""
+    """Raise Error while a graph is captured, because a graph cannot repeat the host's work."""
     if ACCELERATORS[device.type].is_capturing(device):
         raise Error(
             f"a graph is being captured on {device}, and this call goes through the host, which no "
@@ -105,7 +105,7 @@ def refuse_capture(device: torch.device) -> None:
 
 
 class StagedWork:
-    """As `Work`, of a collective on a tensor of a device."""
+    """A `Work` of a collective on a tensor of a device."""
 
     def __init__(
         self, work: Work, transfer: Transfer, result: Callable[[], Any], watching: Watching
@@ -114,13 +114,13 @@ class StagedWork:
         self._work = work.deliver_to(transfer.receive)
         self._transfer = transfer
         self._result = result
-        # Also where nobody waits, the result comes back, and host memory is let go of.
+        # Even if nobody waits, the result comes back, and host memory is let go of.
         work.add_done_callback(self._end)
 
     def wait(self, timeout: float | None = None) -> Any:
-        """Block until the way back has begun, and return the result; raises as `Work.wait`.
+        """Block until the copy back is enqueued, and return the result; raises like `Work.wait`.
 
-        For the end of it the caller's current stream waits.
+        The caller's current stream waits for the end of the copy.
         """
         with self._watching():
             there: Event = self._work.wait(timeout)
@@ -128,15 +128,15 @@ class StagedWork:
         return self._result()
 
     def is_completed(self) -> bool:
-        """Whether the collective has ended, well or not; its result may still be on its way."""
+        """Whether the collective has succeeded or failed; its result may still be on its way."""
         return self._work.is_completed()
 
     def exception(self) -> Exception | None:
-        """Why the collective failed; None if it did not, or has not ended."""
+        """The error of a collective that failed; None if it succeeded or has not ended."""
         return self._work.exception()
 
     def add_done_callback(self, callback: Callable[[StagedWork], object]) -> None:
-        """As `Work.add_done_callback`."""
+        """Like `Work.add_done_callback`."""
         self._work.add_done_callback(lambda _: callback(self))
 
     def _end(self, work: Work) -> None:
@@ -148,22 +148,22 @@ class StagedWork:
 
 
 class StagedCalls:
-    """A communicator's calls with tensors of devices. All ranks make the same."""
+    """A communicator's calls with tensors of devices. All ranks make the same calls."""
 
     def __init__(
         self, start_dense: Start, start_sparse: Start, make_stager: Callable[[Staging], Stager]
     ) -> None:
-        """The first two start a request, with a timeout, whose input is on the host."""
+        """The first two start a request whose input is on the host; they also take a timeout."""
         self._start_dense, self._start_sparse = start_dense, start_sparse
         self._make_stager = make_stager
         self._stagings = Stagings()
         self._stager: Stager | None = None
 
     def dense(self, request: Request, timeout: float | None) -> StagedWork:
-        """An all_reduce of a dense tensor; the result goes to `x` or `out`.
+        """An all_reduce of a dense tensor; the result is written to `x` or `out`.
 
-        Raises TypeError and ValueError for what the engine has no use for, and Error while a graph
-        is captured.
+        Raises TypeError and ValueError for tensors and options that the engine does not take, and
+        Error while a graph is captured.
         """
         x, out = request.x, request.out
         tensor = tensor_of(x)
@@ -213,9 +213,9 @@ class StagedCalls:
 
 
 def tensor_of(x: Any) -> torch.Tensor:
-    """The memory of `x` as a tensor on its device; raises TypeError and ValueError."""
+    """A tensor over the memory of `x`; raises TypeError and ValueError for unusable arrays."""
     if not isinstance(x, torch.Tensor):
-        # It knows the streams; the array interface leaves them to the caller.
+        # DLPack handles streams; the CUDA array interface leaves them to the caller.
         x = from_dlpack(x) if hasattr(x, "__dlpack__") else torch.as_tensor(x)
     if x.device.type not in ACCELERATORS:
         raise ValueError(f"the tensor is on {x.device}: pass one that is on the device of x")
@@ -231,7 +231,7 @@ def _fitting(tensor: torch.Tensor) -> tuple[object, ...]:
 
 
 def _copied(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """`target`, which holds what `source` does; raises ValueError where it does not fit."""
+    """Copy `source` to `target`, and return `target`; raises ValueError if it does not fit."""
     if _fitting(source) != _fitting(target):
         raise ValueError(
             f"out must have the dtype, size and device of x: x has {source.numel()} elements of "

@@ -38,7 +38,7 @@ class View(NamedTuple):
 
 
 def view(x: Any, *, writable: bool) -> View:
-    """The memory of `x`; raises TypeError or ValueError that says what to do."""
+    """The memory of `x`. Raises TypeError or ValueError with a text that says what to do."""
     if isinstance(x, np.ndarray):
         return _of_numpy(x, writable, x)
     torch = sys.modules.get("torch")
@@ -53,7 +53,7 @@ def view(x: Any, *, writable: bool) -> View:
 
 
 def check_out(source: View, out: View) -> None:
-    """Refuse an `out` that does not fit `x`, or shares a part of its memory."""
+    """Raise ValueError for an `out` that does not fit `x`, or shares a part of its memory."""
     if (source.dtype, source.size) != (out.dtype, out.size):
         raise ValueError(
             f"out must have the dtype and size of x: x has {source.size} elements of "
@@ -64,7 +64,7 @@ def check_out(source: View, out: View) -> None:
 
 
 def check_apart(out: View, begin: int, nbytes: int) -> None:
-    """Refuse an `out` that shares memory with `nbytes` bytes of `x` at address `begin`."""
+    """Raise ValueError if `out` shares memory with the `nbytes` bytes of `x` at `begin`."""
     if begin < out.pointer + out.nbytes and out.pointer < begin + nbytes:
         raise ValueError("out overlaps x: pass memory of its own, or none")
 
@@ -89,7 +89,7 @@ def _of_numpy(array: np.ndarray[Any, Any], writable: bool, owner: object) -> Vie
 
 
 def _numpy_code(dtype: np.dtype[Any]) -> int:
-    """Code of a dtype that is not NumPy's own; ml_dtypes and JAX share their bfloat16."""
+    """The code of a dtype that is not NumPy's own: bfloat16, which ml_dtypes and JAX share."""
     if dtype.name == "bfloat16" and dtype.isnative:
         code = _NUMPY_CODES[dtype] = DTYPES["bfloat16"]
         return code
@@ -97,7 +97,7 @@ def _numpy_code(dtype: np.dtype[Any]) -> int:
 
 
 def torch_code(dtype: Any) -> int:
-    """The code of a dtype of torch; raises TypeError for those that the engine has no use for."""
+    """The code of a dtype of torch; raises TypeError for one that the engine does not take."""
     if not _torch_codes:
         torch = sys.modules["torch"]
         _torch_codes.update((getattr(torch, name), code) for name, code in DTYPES.items())
@@ -108,7 +108,7 @@ def torch_code(dtype: Any) -> int:
 
 
 def check_gradient(x: Any) -> None:
-    """Raise ValueError for a tensor whose changes autograd would have to know of."""
+    """Raise ValueError for a tensor whose changes autograd would have to record."""
     if x.requires_grad and sys.modules["torch"].is_grad_enabled():
         raise ValueError(
             "the tensor requires grad, and all_reduce is not differentiable: pass x.detach(), "
@@ -135,7 +135,7 @@ def _of_tensor(x: Any, torch: Any) -> View:
 
 
 def _as_numpy(x: Any, writable: bool) -> np.ndarray[Any, Any]:
-    """A NumPy array over the memory of `x`; a copy only where `x` is just read."""
+    """A NumPy array over the memory of `x`; it may be a copy only if `x` is just read."""
     if hasattr(x, "__dlpack_device__") and hasattr(x, "__dlpack__"):
         kind = int(x.__dlpack_device__()[0])
         if kind != _CPU:
@@ -157,7 +157,7 @@ def _from_dlpack(x: Any, writable: bool) -> np.ndarray[Any, Any]:
         return np.from_dlpack(x)
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
         if hasattr(x, "__array__") and not writable:
-            # DLPack in NumPy has no bfloat16, but JAX arrays convert to ml_dtypes' without a copy.
+            # DLPack in NumPy has no bfloat16, but JAX arrays become ml_dtypes' without a copy.
             return np.asarray(x)
         what = "written to: pass out=, such as a NumPy array" if writable else "read"
         raise TypeError(
@@ -170,9 +170,9 @@ def _unsupported(dtype: str) -> TypeError:
 
 
 def dense_code(op: str, dtype: int) -> int:
-    """The code of `op` on dense arrays; raises ValueError and TypeError where it is not for them.
+    """The code of `op` on dense arrays of a dtype, given by its code `dtype`.
 
-    `dtype` is the code of the elements' dtype.
+    Raises ValueError for an unknown `op`, and TypeError for "avg" of integers.
     """
     if op not in OPS:
         raise ValueError(f"op {op!r} is not known: use one of {', '.join(OPS)}")
@@ -185,16 +185,17 @@ def dense_code(op: str, dtype: int) -> int:
 
 
 def sparse_code(op: str, dtype: int) -> int:
-    """As `dense_code`, of `op` on sparse vectors."""
+    """The code of `op` on sparse vectors; otherwise like `dense_code`."""
     if op not in SPARSE_OPS:
         raise ValueError(f"op {op!r} is not for sparse vectors: use {' or '.join(SPARSE_OPS)}")
     return dense_code(op, dtype)
 
 
 def codecs(precision: Precision, dtype: int, op: str) -> tuple[int, int]:
-    """Codec codes of what ranks send and of sums, for values of the dtype with code `dtype`.
+    """Codec codes of sent values and of sums, for values of the dtype with code `dtype`.
 
-    Raises ValueError for names that are not known, TypeError for dtypes other than float32.
+    Raises ValueError for unknown names and for an `op` other than "sum" and "avg", and TypeError
+    for dtypes other than float32.
     """
     if precision is None:
         return CODECS["raw"], CODECS["raw"]

@@ -1,4 +1,4 @@
-"""Tensors on accelerators, for an engine that reads host memory: marked and packed where they are.
+"""Tensors on accelerators, for an engine that reads host memory: packed on their device, and moved.
 
-It stands below the communicator, and is imported with the first tensor that is on a device.
+The package is a layer below the communicator. The first tensor on a device imports it.
 """

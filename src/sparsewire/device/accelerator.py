@@ -1,7 +1,7 @@
-"""What staging needs of an accelerator: streams, events, pinned memory. CUDA is the one there is.
+"""The interface of staging to an accelerator: streams, events, pinned memory. CUDA is the only one.
 
-Tests put a double of their own into `ACCELERATORS`, for the device type "cpu": then tensors on the
-CPU take the way of those on a device.
+Tests put a test double into `ACCELERATORS`, for the device type "cpu": then tensors on the CPU are
+treated as tensors on a device.
 """
 
 from __future__ import annotations
@@ -19,66 +19,66 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 _logger = logging.getLogger(__name__)
-_THREAD_LOCAL = 1  # cudaStreamCaptureModeThreadLocal: captures of other threads count for nothing.
+_THREAD_LOCAL = 1  # cudaStreamCaptureModeThreadLocal: captures of other threads have no effect.
 
 T = TypeVar("T")
 Stream = Any
-"""Runs what is put into it in order, some time later, and beside other streams."""
+"""Runs the work that is put into it in order, at a later time, and beside other streams."""
 
 
 class Event(Protocol):
     """A point in a stream."""
 
     def synchronize(self) -> None:
-        """Block the host until the stream has come to it."""
+        """Block the host until the stream has reached this point."""
 
     def query(self) -> bool:
-        """Whether the stream has."""
+        """Whether the stream has reached this point."""
 
 
 class Accelerator(Protocol):
-    """One kind of device. All may be called from any thread."""
+    """One kind of device. All methods may be called from any thread."""
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor of this kind of device is in the device's memory."""
 
     def current(self, device: torch.device) -> Stream:
-        """The stream that the calling thread works on."""
+        """The stream on which the calling thread works."""
 
     def make_stream(self, device: torch.device) -> Stream: ...
 
     def record(self, stream: Stream) -> Event:
-        """The end of what is in the stream now."""
+        """An event at the end of the work that is in the stream now."""
 
     def wait(self, stream: Stream, event: Event) -> None:
-        """Have what comes into the stream from now on run after the event; does not block."""
+        """Have work that enters the stream from now on run after the event; does not block."""
 
     def run(self, stream: Stream, work: Callable[[], T]) -> T:
-        """Have `work` issue its operations into the stream; what it returns may block for it."""
+        """Return `work()`, which issues operations into the stream; may block until they end."""
 
     def enqueue(self, stream: Stream, work: Callable[[], None]) -> None:
-        """The same for what gives the host nothing: it may run any time before an event behind."""
+        """Like `run`, for work without a result, which runs before any event recorded later."""
 
     def hold(self, tensor: torch.Tensor, stream: Stream) -> None:
-        """Keep the memory of a tensor, freed meanwhile, from others until the stream is past it."""
+        """If the tensor is freed, keep its memory from others until the stream is past its work."""
 
     def pinned(self, nbytes: int) -> torch.Tensor:
-        """New host memory, uint8, that the device copies from and to by itself."""
+        """New host memory, uint8, from and to which the device copies by itself."""
 
     def future_devices(self, device: torch.device) -> list[torch.device]:
-        """Devices whose streams torch's futures have to follow."""
+        """Devices whose streams torch's futures must follow."""
 
     def identity(self, device: torch.device) -> str:
-        """What two ranks have in common only if they share the device."""
+        """A text that two ranks have in common only if they share the device."""
 
     def aside(self, device: torch.device) -> AbstractContextManager[object]:
-        """Have the calling thread work on this device, in a stream of its own beside the program's.
+        """Have the calling thread work on this device, in its own stream beside the program's.
 
-        That leaves no trace on the device that it was on before.
+        The thread's previous device is left untouched.
         """
 
     def is_capturing(self, device: torch.device) -> bool:
-        """Whether what the calling thread does goes into a graph, and is done when that runs."""
+        """Whether the calling thread's work goes into a graph, and is done when the graph runs."""
 
     def ignore_captures(self) -> None:
         """Let the calling thread wait for events while another one captures a graph."""
@@ -100,7 +100,7 @@ class Cuda:
         return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def record(self, stream: Stream) -> Event:
-        # Who waits for it on the host sleeps: the processors are the program's.
+        # A host thread that waits for it sleeps, and leaves the processors to the program.
         event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         event.record(stream)
         return event
@@ -109,8 +109,8 @@ class Cuda:
         stream.wait_event(event)
 
     def run(self, stream: Stream, work: Callable[[], T]) -> T:
-        # Threads begin on device 0, and a stream that gives a device back makes a context there:
-        # half a gigabyte for each rank. This one gives it back inside its own device.
+        # Threads begin on device 0. To return from a stream to that device makes a context there,
+        # half a gigabyte for each rank. Here the stream is left while its own device is current.
         with torch.cuda.device(stream.device), torch.cuda.stream(stream):
             return work()
 
@@ -121,7 +121,7 @@ class Cuda:
         tensor.record_stream(stream)
 
     def pinned(self, nbytes: int) -> torch.Tensor:
-        # Not on what the program has as its default device.
+        # Not on the program's default device.
         return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)
 
     def future_devices(self, device: torch.device) -> list[torch.device]:
@@ -157,17 +157,17 @@ class Cuda:
 
 @cache
 def _cuda_runtime() -> Any:
-    """The library that torch has loaded, of which it shows a part alone."""
+    """The CUDA runtime that torch has loaded; torch itself exposes only a part of it."""
     major = str(torch.version.cuda).partition(".")[0]
     return ctypes.CDLL(f"libcudart.so.{major}", mode=os.RTLD_NOW | os.RTLD_NOLOAD)
 
 
 ACCELERATORS: dict[str, Accelerator] = {"cuda": Cuda()}
-"""By the type of their devices."""
+"""Accelerators by the type of their devices."""
 
 
 def working_on(devices: Sequence[torch.device]) -> AbstractContextManager[object]:
-    """As `Accelerator.aside`, on the first of these devices; without any, nothing."""
+    """Like `Accelerator.aside`, on the first of these devices; does nothing without devices."""
     first = next(iter(devices), None)
     return nullcontext() if first is None else ACCELERATORS[first.type].aside(first)
 
@@ -179,12 +179,12 @@ def is_on_device(tensor: torch.Tensor) -> bool:
 
 
 def ignore_captures() -> None:
-    """As `Accelerator.ignore_captures`, of all kinds; for threads of ours as they begin."""
+    """Like `Accelerator.ignore_captures`, for all kinds; our threads call it as they begin."""
     for accelerator in ACCELERATORS.values():
         accelerator.ignore_captures()
 
 
 def devices_of(tensors: Any) -> list[torch.device]:
-    """Devices whose streams torch's futures of these tensors, however nested, have to follow."""
+    """Devices whose streams torch's futures of these tensors, nested or not, must follow."""
     found = {each.device: None for each in tree_leaves(tensors) if is_on_device(each)}
     return [each for device in found for each in ACCELERATORS[device.type].future_devices(device)]

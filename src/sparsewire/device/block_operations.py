@@ -1,6 +1,6 @@
-"""What packing does with blocks, in torch's operations or in kernels of Triton, and which of them.
+"""Packing's operations on blocks, by torch or by Triton kernels, and the choice between these.
 
-Both give the same bits. Kernels are for CUDA, where Triton is installed and measures faster.
+Both give the same bits. Kernels are for CUDA, if Triton is installed and measures faster.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ _logger = logging.getLogger(__name__)
 
 SETTING = "SPARSEWIRE_TRITON"
 
-# What operations are timed on: 16 MiB, a tenth of its rows not zero.
+# Operations are timed on 16 MiB, with a tenth of the rows not zero.
 _ROWS, _WIDTH, _SHARE = 16384, 256, 10
 _TURNS = 5
 
 
 class Operations(Protocol):
-    """On contiguous rows of blocks; `rows` are numbers in `mark`, and bits elsewhere."""
+    """Operations on contiguous rows of blocks. `mark` takes rows of numbers, the others of bits."""
 
     def mark(self, rows: torch.Tensor) -> torch.Tensor:
-        """Which rows are not zero, bool, shape (rows,): -0.0 is zero, and NaN is not."""
+        """Whether each row is not zero, bool, shape (rows,): -0.0 is zero, and NaN is not."""
 
     def gather(self, rows: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-        """The rows at `indices`, int64, in memory of their own."""
+        """The rows at `indices`, int64, in new memory."""
 
     def fill(self, rows: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> None:
-        """Write `values` to the rows at `indices`, each there once, and zeros to all others."""
+        """Write `values` to the rows at `indices`, which are distinct, and zeros to all others."""
 
 
 class TorchOperations:
     def mark(self, rows: torch.Tensor) -> torch.Tensor:
-        # As floats, which are read once; masked bits would be written in between.
+        # Floats are read once; masked bits would be written to memory in between.
         return rows.any(dim=1)
 
     def gather(self, rows: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
@@ -66,7 +66,7 @@ def operations_for(device: torch.device) -> Operations:
 
 
 def _choose(device: torch.device) -> Operations:
-    """Triton's where they are there, work, and take less time than torch's."""
+    """Triton's operations if they are installed, work, and take less time than torch's."""
     try:
         from sparsewire.device.triton_packing import TritonOperations
 
@@ -75,13 +75,13 @@ def _choose(device: torch.device) -> Operations:
     except ImportError:
         return _torch
     except Exception as error:
-        # It compiles with the machine's own tools, of which some may be missing.
+        # Triton compiles with tools of this machine, some of which may be missing.
         _logger.warning("%s does without Triton's kernels, which do not run: %s", device, error)
         return _torch
 
 
 def _seconds(operations: Operations, device: torch.device) -> float:
-    """The best of a few turns of all operations, on the caller's stream."""
+    """Seconds of the best of a few turns of all operations, on the caller's stream."""
     rows = torch.zeros(_ROWS, _WIDTH, device=device)
     rows[::_SHARE] = 1
     return min(_turn(operations, rows) for _ in range(_TURNS))

@@ -1,4 +1,4 @@
-"""Which path tensors of one kind take, asked anew every so many calls of a sample of their blocks.
+"""The choice of a path for tensors of one kind, made every PERIOD calls from a sample of blocks.
 
 All ranks add up their samples, and so see the same figures.
 """
@@ -24,16 +24,16 @@ PERIOD = 32
 SAMPLED = 256
 """Blocks in a sample."""
 SMALLEST = SAMPLED * BLOCK
-"""Elements from which a sample is worth it; smaller tensors go dense."""
+"""Elements from which a sample pays; smaller tensors go dense."""
 
 Mark = Callable[[int], torch.Tensor]
-"""Marks of so many blocks, int32: 1 for each that is not zero."""
+"""Returns marks of a number of blocks, int32: 1 for each block that is not zero."""
 _KINDS_MAX = 1024
 AddUp = Callable[[NDArray[np.int32]], NDArray[np.int32]]
 
 
 class Kind(NamedTuple):
-    """What ranks agree on of a tensor anyway."""
+    """The properties of a tensor that are equal on all ranks anyway."""
 
     dtype: torch.dtype
     elements: int
@@ -41,7 +41,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True)
 class Decision:
-    """A path, and the figures behind it: seconds by path, as predicted."""
+    """A path, and the figures behind it; `predicted_s` has the predicted seconds by path."""
 
     path: Path
     sample: Sample
@@ -49,7 +49,7 @@ class Decision:
 
     @property
     def engine_path(self) -> Path:
-        """The path, or where it is past the engine, the best one through it."""
+        """The path, or the best path through the engine if the path avoids the engine."""
         through = (Path.PACKED, Path.DENSE)
         if self.path in through:
             return self.path
@@ -63,7 +63,7 @@ class _Record:
 
 
 class Turn(NamedTuple):
-    """One call's part: its decision, and whether it is the one to sample for it."""
+    """One call's part in a decision; `samples` says whether this call takes the sample."""
 
     kind: Kind
     decision: Future[Decision]
@@ -72,7 +72,7 @@ class Turn(NamedTuple):
 
 @contextmanager
 def deciding(turn: Turn | None) -> Iterator[None]:
-    """Have what is raised here before the turn has decided be raised to who waits for it, too."""
+    """Pass errors, raised in here before the turn has decided, on to all that wait for the turn."""
     try:
         yield
     except BaseException as error:
@@ -91,7 +91,7 @@ class Chooser:
         self._records: dict[Kind, _Record] = {}
 
     def take_turn(self, kind: Kind) -> Turn:
-        """In the caller's thread, where calls are in the program's order."""
+        """The next call's turn; called in the caller's thread, in the program's order."""
         with self._taking:
             if kind not in self._records and len(self._records) >= _KINDS_MAX:
                 self._records.clear()
@@ -125,7 +125,7 @@ class Chooser:
         return Decision(choose(*figures), sample, predicted)
 
     def decisions(self) -> dict[str, Decision]:
-        """The latest of each kind, by dtype and number of elements."""
+        """The latest decision of each kind, by dtype and number of elements."""
         with self._taking:
             records = list(self._records.items())
         return {

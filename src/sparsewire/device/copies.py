@@ -1,7 +1,7 @@
-"""Whole copies between a device and host memory, for those who compute on the host.
+"""Whole copies between a device and host memory, for code that computes on the host.
 
-Through pinned memory and streams of our own, so that they wait for nothing else on the device. The
-pinned memory is not kept: much may wait on the host at once.
+Copies use pinned memory and our own streams, so they wait for nothing else on the device. Copies on
+the host do not keep pinned memory, because many of them may wait there at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sparsewire.device.staging import staging_of
 
 
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy in host memory of a contiguous tensor, as the caller's stream leaves it."""
+    """A copy in host memory of a contiguous tensor, after the work in the caller's stream."""
     staging = staging_of(tensor.device)
     staging.called(tensor).synchronize()
     with staging.down.loan() as loan:
@@ -24,7 +24,7 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def to_device(tensor: torch.Tensor, on_host: torch.Tensor) -> None:
-    """Write into a contiguous tensor that no stream is at; blocks until it is done."""
+    """Write into a contiguous tensor that no stream uses; blocks until it is written."""
     up = staging_of(tensor.device).up
     up.hold(tensor)
     with up.loan() as loan:

@@ -1,6 +1,6 @@
 """Finds the blocks of a dense tensor that are not zero, packs them, and puts blocks back.
 
-It happens on the device that the tensor is on, by the operations that are chosen for it.
+This happens on the tensor's device, by the operations that are chosen for that device.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from sparsewire.device.block_operations import operations_for
 from sparsewire.device.plain import bits
 
 BLOCK = 256
-"""Elements of a block: a row of what the engine gets."""
+"""Elements of a block, which is a row of the engine's sparse vector."""
 
-# Where sampled blocks lie: spread without a regular stride that a pattern could hide from.
+# Spreads the sampled blocks, without a regular stride that a pattern could match.
 _SPREAD = 0x9E3779B1
 
 
@@ -30,7 +30,7 @@ class Blocks:
     """Contiguous memory as `rows`, shape (blocks, BLOCK), and a `tail` of fewer elements."""
 
     def __init__(self, memory: torch.Tensor) -> None:
-        # Not detached: autograd need not know, as it does not of what the engine writes.
+        # `data`, because autograd need not know of this, as it does not of the engine's writes.
         flat = memory.data.view(-1)
         blocks = flat.numel() // BLOCK
         self.flat = flat
@@ -47,12 +47,12 @@ class Blocks:
         return Packed(indices, rows)
 
     def put(self, indices: torch.Tensor, rows: torch.Tensor, tail: torch.Tensor) -> None:
-        """Make these the only blocks that are not zero; all as bits, `tail` as long as ours."""
+        """Make `rows` the only blocks that are not zero; all are bits, `tail` as long as ours."""
         self._operations.fill(bits(self.rows), indices, rows)
         bits(self.tail).copy_(tail, non_blocking=True)
 
     def sample(self, count: int) -> torch.Tensor:
-        """Marks of `count` rows, int32, the same rows for all tensors of one size."""
+        """Marks of `count` rows, int32. For all tensors of one size the rows are the same."""
         numbers = torch.arange(1, count + 1, dtype=torch.int64, device="cpu")
         places = (numbers * _SPREAD) % len(self.rows)
         chosen = self.rows.index_select(0, places.to(self.rows.device))

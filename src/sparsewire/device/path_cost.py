@@ -1,6 +1,6 @@
-"""What an all_reduce of a dense tensor on a device costs on each path, and which one is cheapest.
+"""The cost of an all_reduce of a dense tensor on a device, on each path; and the cheapest path.
 
-Pure: all ranks give it the same figures, and so decide alike.
+The functions are pure: all ranks pass the same figures, and so decide alike.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 
 class Path(Enum):
-    """The ways of a dense tensor through a collective."""
+    """The paths of a dense tensor through a collective."""
 
     PACKED = "packed"
-    """Blocks that are not zero go to the host, as rows; the union of all ranks' comes back."""
+    """Blocks that are not zero go to the host, as rows; the union of all ranks' rows comes back."""
     DENSE = "dense"
     """All elements go to the host, and all come back."""
     INNER = "nccl"
@@ -24,41 +24,41 @@ class Sample(NamedTuple):
     """Shares of the sampled blocks that are not zero."""
 
     own: float
-    """On one rank, on average."""
+    """The share on one rank, on average."""
     union: float
-    """On any rank."""
+    """The share of blocks that are not zero on at least one rank."""
 
 
 class Speeds(NamedTuple):
-    """Seconds for each byte, the slowest rank's."""
+    """Speeds of the slowest rank; each field has its unit."""
 
     down_s: float
-    """From the device to pinned memory."""
+    """Seconds for each byte from the device to pinned memory."""
     up_s: float
-    """And back."""
+    """Seconds for each byte from pinned memory to the device."""
     network_s: float
-    """That a rank sends, while all ranks send."""
+    """Seconds for each byte that a rank sends, while all ranks send."""
     inner_s: float = float("inf")
-    """Of a tensor in NCCL's all_reduce."""
+    """Seconds for each byte of a tensor in NCCL's all_reduce."""
     inner_latency_s: float = 0.0
     """Seconds of a small all_reduce of NCCL."""
     places: float = 1.0
-    """Ranks of each host, where these reduce among themselves first; one that does not."""
+    """Number of ranks of each host, if these reduce among themselves first; else 1."""
     host_s: float = 0.0
-    """Of a tensor, in that step and the one that gathers."""
+    """Seconds for each byte of a tensor in the reduction and the gathering inside a host."""
 
 
-# What the engine takes for each byte of rows beside the network: they are dealt out, copied into
+# Seconds of the engine for each byte of rows, without the network: rows are dealt out, copied into
 # segments, and put in order again. From rows against dense tensors of 100 MB on loopback.
 _ROW_S = 1.0e-9
 # Dense segments are sent and received in place.
 _DENSE_S = 0.2e-9
-# The other way must be so much better than NCCL, which needs neither host nor sample.
+# The share of NCCL's time that another path may take, since NCCL needs neither host nor sample.
 _BETTER = 0.8
 
 
 def predict(path: Path, nbytes: int, ranks: int, sample: Sample, speeds: Speeds) -> float:
-    """Seconds of an all_reduce of `nbytes` on each of `ranks`, one step behind the other."""
+    """Seconds of an all_reduce of `nbytes` bytes on `ranks` ranks, with one step after another."""
     if path is Path.INNER:
         return speeds.inner_latency_s + nbytes * speeds.inner_s
     if speeds.places > 1:
@@ -73,7 +73,7 @@ def predict(path: Path, nbytes: int, ranks: int, sample: Sample, speeds: Speeds)
 
 
 def _predict_slice(path: Path, nbytes: int, ranks: int, sample: Sample, speeds: Speeds) -> float:
-    """Seconds of what a rank has of its host's sum, among as many ranks as there are hosts."""
+    """Seconds for a rank's slice of its host's sum, which one rank of each host reduces."""
     places = round(speeds.places)
     of_host = min(sample.union, 1 - (1 - sample.own) ** places)
     alone = speeds._replace(places=1.0)

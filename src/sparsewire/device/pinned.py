@@ -1,7 +1,7 @@
-"""Pinned host memory that is used again: making it takes longer than most copies, so a pool does.
+"""A pool of pinned host memory, which is used again, since making it takes longer than most copies.
 
-The pool is bounded. Who asks for more than is left waits until something comes back, unless it has
-nothing: so no two borrowers ever wait for each other.
+The pool is bounded. A borrower that asks for more than is left waits until memory comes back,
+unless it has borrowed nothing: so no two borrowers ever wait for each other.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _SMALLEST_BYTES = 64 << 10
 
 
 class Borrower(Protocol):
-    """Who uses memory of a pool, in transfers that do not wait for later ones of its own."""
+    """A user of a pool's memory, whose transfers never wait for its later transfers."""
 
     def end(self) -> Event | None:
-        """The end of all that the device has to do for it now; None: the device does not say."""
+        """The end of the device's present work for the borrower; None if the device fails."""
 
 
 class PinnedPool:
-    """Buffers of pinned memory, `limit` bytes together, and beyond it a loan for each borrower."""
+    """Buffers of pinned memory, `limit` bytes in all, and beyond that one loan per borrower."""
 
     def __init__(self, allocate: Callable[[int], torch.Tensor], limit: int = LIMIT_BYTES) -> None:
         self._allocate = allocate
@@ -38,17 +38,17 @@ class PinnedPool:
 
     @property
     def lent_bytes(self) -> int:
-        """What was taken and not given back."""
+        """Bytes that were taken and not given back."""
         return self._lent.total()
 
     @property
     def kept_bytes(self) -> int:
-        """What waits here to be taken again."""
+        """Bytes that wait here to be taken again."""
         return sum(buffer.numel() for buffer, _ in self._free)
 
     def take(self, nbytes: int, loan: Loan) -> torch.Tensor:
-        """Memory of at least `nbytes`, uint8; blocks while too much is lent, also by `loan`s of
-        the same borrower.
+        """Memory of at least `nbytes` bytes, uint8. If the borrower has another loan, this blocks
+        while too much is lent.
         """
         size = _size_class(nbytes)
         with self._changed:
@@ -70,11 +70,11 @@ class PinnedPool:
         """Let others have the buffers of a loan, once the device has come to `after`."""
         with self._changed:
             self._lent[loan] -= nbytes
-            self._lent += Counter()  # Without those that have nothing.
+            self._lent += Counter()  # Removes loans without memory.
             self._free += [(buffer, after) for buffer in buffers]
             surplus = self._take_surplus()
             self._changed.notify_all()
-        # Memory must not go before the device is done with it.
+        # Memory must not be freed before the device is done with it.
         _await(event for _, event in surplus)
 
     def _is_only_loan(self, loan: Loan) -> bool:
@@ -91,7 +91,7 @@ class PinnedPool:
         return None
 
     def _take_surplus(self) -> list[tuple[torch.Tensor, Event | None]]:
-        """Kept buffers, the oldest first, without which the rest is below the limit."""
+        """Take out the oldest kept buffers, until the rest is within the limit."""
         surplus = []
         while self._free and self.lent_bytes + self.kept_bytes > self._limit:
             surplus.append(self._free.pop(0))
@@ -99,10 +99,10 @@ class PinnedPool:
 
 
 class Loan:
-    """The buffers of one transfer, which go back together, and however it ends.
+    """The buffers of one transfer, which go back together, also if the transfer fails.
 
-    At the end of a `with` that raised, or did not `keep` them, it ends once the device is past
-    what the borrower has to do until then.
+    A `with` that raises, or does not `keep` the loan, ends the loan once the device has done the
+    borrower's work up to then.
     """
 
     def __init__(self, pool: PinnedPool, borrower: Borrower) -> None:
@@ -112,22 +112,22 @@ class Loan:
         self._is_kept = False
 
     def take(self, nbytes: int) -> torch.Tensor:
-        """Memory of at least `nbytes`, uint8; blocks for other loans of the borrower at most."""
+        """Memory of at least `nbytes` bytes, uint8; blocks only if the borrower has other loans."""
         buffer = self._pool.take(nbytes, self)
         self._buffers.append(buffer)
         return buffer
 
     def take_like(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The same with the dtype and shape of `tensor`."""
+        """Memory with the dtype and shape of `tensor`; blocks like `take`."""
         nbytes = tensor.numel() * tensor.element_size()
         return self.take(nbytes)[:nbytes].view(tensor.dtype).view(tensor.shape)
 
     def keep(self) -> None:
-        """Have the loan outlive the `with`; somebody ends it later."""
+        """Have the loan outlive the `with`; the caller must end it later."""
         self._is_kept = True
 
     def end(self, after: Event | None = None) -> None:
-        """Give all back, for when the device has come to `after`. Idempotent."""
+        """Give all buffers back, for use once the device has come to `after`. Idempotent."""
         buffers, self._buffers = self._buffers, []
         if buffers:
             self._pool.give_back(buffers, self, sum(map(torch.Tensor.numel, buffers)), after)
@@ -147,6 +147,6 @@ def _await(events: Iterable[Event | None]) -> None:
 
 
 def _size_class(nbytes: int) -> int:
-    """Few sizes, so that buffers fit again: eighths of a power of two, at most 1/8 too much."""
+    """The size to allocate. Sizes are few, so that buffers fit again, and at most 1/8 too large."""
     step = max(_SMALLEST_BYTES, 1 << max(0, nbytes - 1).bit_length() >> 4)
     return max(1, -(-nbytes // step)) * step

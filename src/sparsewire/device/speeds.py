@@ -1,4 +1,4 @@
-"""Measures what staging costs on this machine: copies between a device and pinned memory."""
+"""Measures the speed of staging on this machine: of copies between a device and pinned memory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _TURNS = 3
 
 
 class CopySpeeds(NamedTuple):
-    """Seconds for each byte."""
+    """Seconds for each byte copied to the host (down) and to the device (up)."""
 
     down_s: float
     up_s: float
 
 
 def measure_copies(staging: Staging) -> CopySpeeds:
-    """The better of a few copies each way, of 4 MiB."""
+    """The best of a few copies of 4 MiB in each direction."""
     on_device = torch.zeros(_BYTES, dtype=torch.uint8, device=staging.device)
     staging.called(on_device).synchronize()
     with staging.down.loan() as loan:
@@ -37,7 +37,7 @@ def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def _seconds(way: Way, copy: Callable[[], None]) -> float:
-    way.enqueue(copy).synchronize()  # The first one takes longer.
+    way.enqueue(copy).synchronize()  # The first copy takes longer.
     taken = []
     for _ in range(_TURNS):
         begin = time.perf_counter()

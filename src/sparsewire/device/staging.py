@@ -1,8 +1,8 @@
-"""What one device needs to send from and to receive into: two streams, and pinned memory for each.
+"""The means to stage tensors of one device: two streams, and pinned memory for each stream.
 
 Down is from the device to the host, up is back. The two ways share nothing, so that neither waits
 for the other. Nothing in these streams waits for streams of the program, which may be far behind:
-who stages a tensor waits for the program first, on the host.
+the thread that stages a tensor waits for the program first, on the host.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Way:
-    """One direction: a stream that the copies run in, and the host memory that they use."""
+    """One direction: a stream in which copies run, and the host memory that they use."""
 
     def __init__(
         self, accelerator: Accelerator, device: torch.device, pool: PinnedPool | None = None
@@ -35,7 +35,7 @@ class Way:
         return Loan(self.pool, self)
 
     def follow(self, event: Event) -> None:
-        """Run what comes now after the event, which must be one of our streams."""
+        """Run later work of this stream after the event, which must be of one of our streams."""
         self._accelerator.wait(self._stream, event)
 
     def hold(self, *tensors: torch.Tensor) -> None:
@@ -48,7 +48,7 @@ class Way:
         return self._accelerator.run(self._stream, work)
 
     def enqueue(self, work: Callable[[], None]) -> Event:
-        """Have `work` done some time, and tell when."""
+        """Have `work` done at some time; the event tells when it is done."""
         self._accelerator.enqueue(self._stream, work)
         return self.record()
 
@@ -56,7 +56,7 @@ class Way:
         return self._accelerator.record(self._stream)
 
     def end(self) -> Event | None:
-        """The same where something has failed already; None where the device has, too."""
+        """Like `record`, after a failure; None if the device has failed, too."""
         try:
             return self.record()
         except Exception as error:
@@ -70,18 +70,18 @@ class Staging:
     def __init__(
         self, device: torch.device, down: PinnedPool | None = None, up: PinnedPool | None = None
     ) -> None:
-        """Over the pools of another, if any."""
+        """`down` and `up` are pools of another staging to share; None makes new pools."""
         self.device = device
         self.accelerator = ACCELERATORS[device.type]
         self.down = Way(self.accelerator, device, down)
         self.up = Way(self.accelerator, device, up)
 
     def apart(self) -> Staging:
-        """Other streams over the same memory."""
+        """A staging with other streams over the same memory."""
         return Staging(self.device, self.down.pool, self.up.pool)
 
     def called(self, *tensors: torch.Tensor) -> Event:
-        """In the caller's thread: when tensors will hold what it has enqueued, to be read then.
+        """In the caller's thread: an event after which `tensors` hold what the caller enqueued.
 
         Their memory stays until both ways are done with it.
         """
@@ -90,7 +90,7 @@ class Staging:
         return self.accelerator.record(self.accelerator.current(self.device))
 
     def lead_caller(self, event: Event, *made: torch.Tensor) -> None:
-        """Have what the caller enqueues from now on come after `event`, and use what was `made`."""
+        """Have the caller's later work run after `event`, and keep `made` tensors for it."""
         current = self.accelerator.current(self.device)
         self.accelerator.wait(current, event)
         for tensor in made:
@@ -98,7 +98,7 @@ class Staging:
 
     @cached_property
     def future_devices(self) -> list[torch.device]:
-        """Devices whose streams torch's futures have to follow."""
+        """Devices whose streams torch's futures must follow."""
         return self.accelerator.future_devices(self.device)
 
 
@@ -107,7 +107,7 @@ _stagings: dict[torch.device, Staging] = {}
 
 
 def staging_of(device: torch.device) -> Staging:
-    """The one of this device, whoever asks: what it keeps is bounded for each process."""
+    """The process's staging of this device, so that its memory is bounded for the process."""
     with _making:
         if device not in _stagings:
             _stagings[device] = Staging(device)
@@ -115,9 +115,9 @@ def staging_of(device: torch.device) -> Staging:
 
 
 class Stagings:
-    """One group's, for each device: streams of its own, so that it waits for no other group.
+    """One group's stagings by device. They have their own streams, and wait for no other group.
 
-    Their memory is the process's, of which each borrows for itself.
+    They use the memory of the process, from which each staging borrows for itself.
     """
 
     def __init__(self) -> None:

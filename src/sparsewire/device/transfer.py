@@ -1,6 +1,6 @@
-"""One tensor's way to the host, into a collective and back, in the form that suits what it holds.
+"""One tensor's way to the host, into a collective and back, in the form that suits its values.
 
-Between `send` and `receive` the engine works on the tensor that `send` gives: a sparse tensor of
+Between `send` and `receive` the engine works on the tensor that `send` returns: a sparse tensor of
 rows, or a dense one.
 """
 
@@ -22,37 +22,37 @@ from sparsewire.device.words import as_words
 
 
 def called(staging: Staging, tensor: torch.Tensor) -> Event:
-    """As `Staging.called`, of a tensor of any layout."""
+    """Like `Staging.called`, for a tensor of any layout."""
     is_sparse = tensor.layout is torch.sparse_coo
     return staging.called(*([tensor._indices(), tensor._values()] if is_sparse else [tensor]))
 
 
 class Transfer(ABC):
-    """May be made, and used, in other threads than the caller's, once what it called is done."""
+    """The way of one tensor. It may be made and used in any thread once `called` is done."""
 
     def __init__(self, staging: Staging, tensor: torch.Tensor) -> None:
         self.staging = staging
         self.tensor = tensor
         self.arguments: dict[str, Any] = {}
-        """How an all_reduce is to be called for what was sent."""
+        """Arguments of an all_reduce of the sent tensor."""
         self.made: list[torch.Tensor] = []
-        """Memory of our own that the caller has now."""
+        """Tensors that the transfer made, and that the caller now has."""
         self._sent = staging.down.loan()
 
     @abstractmethod
     def send(self) -> torch.Tensor:
-        """Bring the tensor to the host; what the engine takes of it. Blocks for the device."""
+        """Bring the tensor to the host, and return the engine's input. Blocks for the device."""
 
     @abstractmethod
     def receive(self, result: Any) -> Event:
-        """Take what the engine gave, and start to bring it to the device; when it will be there."""
+        """Start to bring the engine's result to the device; the event tells when it is there."""
 
     def drop(self) -> None:
-        """Let go of host memory, once the engine has."""
+        """Let go of host memory; the engine must be done with it."""
         self._sent.end()
 
     def lead_caller(self, event: Event) -> None:
-        """Have what the caller does next see the result."""
+        """Have the caller's later work in its stream see the result."""
         self.staging.lead_caller(event, *self.made)
 
 
@@ -62,7 +62,7 @@ class DenseTransfer(Transfer):
     def __init__(self, staging: Staging, tensor: torch.Tensor, *, words: bool = False) -> None:
         super().__init__(staging, tensor)
         self._words = words
-        # The tensor, or a copy where it is not in one piece.
+        # The tensor, or a copy if it is not in one piece.
         self._memory = tensor
 
     @cached_property
@@ -79,7 +79,7 @@ class DenseTransfer(Transfer):
         return Blocks(memory)
 
     def _write(self, write: Callable[[], None]) -> Event:
-        """Have `write` write into the blocks, and bring these to the tensor."""
+        """Have `write` write into the blocks, and copy these to the tensor if they are a copy."""
 
         def both() -> None:
             with torch.inference_mode(self.tensor.is_inference()):
@@ -93,7 +93,7 @@ class DenseTransfer(Transfer):
 class PackedTransfer(DenseTransfer):
     """Blocks that are not zero, as a sparse tensor of rows; the union of all ranks' comes back.
 
-    One that does not speak is zero, whatever it holds.
+    Without `speaks`, the tensor counts as zero.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class PackedTransfer(DenseTransfer):
                 count += rows.end_with_tail()
             loan.keep()
         if packed is None:
-            # Nobody has waited for `_look`, which may still copy to where the result goes.
+            # Nobody has waited for `_look`, which may still copy to the memory of the result.
             self.staging.up.follow(down.record())
         return torch.sparse_coo_tensor(
             rows.indices[None, :count],
@@ -135,7 +135,7 @@ class PackedTransfer(DenseTransfer):
         self.drop()
         up = self.staging.up
         if self._words and self._speaks:
-            return up.record()  # What it sent is what comes back.
+            return up.record()  # The result is what was sent, and is there already.
         indices, values = result.indices()[0], result.values()
         has_tail = len(indices) > 0 and int(indices[-1]) == len(self._blocks.rows)
         with up.loan() as loan:
@@ -159,14 +159,14 @@ class WholeTransfer(DenseTransfer):
         try:
             return self._write(partial(_move, self._blocks.flat, result))
         finally:
-            # The result is where the elements were.
+            # The result is in the memory of the elements.
             self._sent.end(self.staging.up.end())
 
 
 class SparseTransfer(Transfer):
-    """A sparse_coo tensor: new tensors come back, sparse or dense, or lists of them, or None.
+    """A sparse_coo tensor. New tensors come back, sparse or dense, or lists of them, or None.
 
-    With `targets`, these come to hold what comes back, if anything does.
+    With `targets`, these get the tensors that come back, if any.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class SparseTransfer(Transfer):
         super().__init__(staging, tensor)
         self._targets = targets
         self.result: Any = None
-        """What came back, on the device."""
+        """The result on the device."""
 
     def send(self) -> torch.Tensor:
         down = self.staging.down
@@ -199,7 +199,7 @@ class SparseTransfer(Transfer):
         return self.staging.up.record()
 
     def _bring(self, result: torch.Tensor) -> torch.Tensor:
-        """A tensor like it on the device, once the stream has come so far."""
+        """A copy of `result` on the device, complete once the stream has run it."""
         up, found, device = self.staging.up, _parts(result), self.staging.device
         with up.loan() as loan:
             on_host = [loan.take_like(part) for part in found]
@@ -211,7 +211,7 @@ class SparseTransfer(Transfer):
 
 
 def _joined(parts: list[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
-    """The tensor of these parts, which is sparse or dense as `like` is."""
+    """The tensor of these parts, sparse or dense like `like`."""
     if like.layout is not torch.sparse_coo:
         return parts[0]
     indices, values = parts
@@ -235,7 +235,7 @@ def _move_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) 
 
 
 def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Indices and values of a sparse_coo tensor; a dense one is its only part."""
+    """Indices and values of a sparse_coo tensor; a dense tensor is its own only part."""
     if tensor.layout is not torch.sparse_coo:
         return [tensor]
     return [tensor._indices(), plain(tensor._values().detach())]

@@ -1,6 +1,6 @@
 """The operations on blocks as Triton kernels: each passes over the tensor's memory once.
 
-Only `block_operations` imports this, where it may be used. Elements are read as integers.
+Only `block_operations` imports this, if it may be used. Elements are read as integers.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import triton.language as tl
 
 from sparsewire.device.plain import bits
 
-# Elements that one program works on.
+# Elements on which one program works.
 _TILE = 2048
 
-# Kernels know no types of Python: what is without is a pointer, or a number of rows.
+# Kernels have no Python types: arguments without annotation are pointers, or numbers of rows.
 
 
 @triton.jit(do_not_specialize=["count"])
@@ -51,7 +51,7 @@ def _fill(rows, places, values, count, width: tl.constexpr, tile: tl.constexpr):
 
 
 class TritonOperations:
-    """As `block_operations.Operations` says, for rows whose width is a power of two."""
+    """The operations of `block_operations.Operations`, for rows whose width is a power of two."""
 
     def mark(self, rows: torch.Tensor) -> torch.Tensor:
         marks = torch.empty(len(rows), dtype=torch.int8, device=rows.device)

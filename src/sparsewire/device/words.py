@@ -11,9 +11,9 @@ _WORD_BYTES = 4
 
 
 def as_words(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """32-bit words that hold the tensor, and the same memory in its dtype and shape.
+    """32-bit words that hold the tensor, and the same memory in the tensor's dtype and shape.
 
-    That memory is the tensor itself where its layout allows, else a padded copy beside it.
+    That memory is the tensor itself if its layout allows, else a padded copy.
     """
     size = tensor.numel() * tensor.element_size()
     if _is_whole_words(tensor, size):

@@ -1,6 +1,6 @@
 """PyTorch integration: makes `dist.init_process_group("sparsewire")` work.
 
-Where sparsewire is installed, torch imports it as soon as a group asks for that backend.
+If sparsewire is installed, torch imports this as soon as a group asks for that backend.
 """
 
 from sparsewire.profile.attaching import profile

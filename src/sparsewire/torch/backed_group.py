@@ -1,8 +1,8 @@
-"""The forms of a member that torch takes: before 2.14 a process group of ours, then a backend.
+"""The forms of a member that torch takes: before 2.14 a process group of ours, from 2.14 a backend.
 
-Around the backend is a group, where it serves all devices. That is torch's own; only, its methods
-give Python the backend's works and not torch's wrappers of them. Each call goes through torch, so
-that its hooks and its flight recorder see it.
+A backend that serves all devices is in a group of ours, a subclass of torch's. The group's methods
+return the backend's works, and not torch's wrappers of them. Each call goes through torch, so that
+torch's hooks and its flight recorder see the call.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _c10d: Any = c10d
 _Backend: Any = _c10d.Backend
 _ERROR_TYPES: dict[type, str] = {Timeout: "TIMEOUT", PeerLost: "REMOTE_ERROR"}
 
-# What torch does not pass on to backends that are written in Python.
+# Calls that torch does not pass on to backends that are written in Python.
 DIRECT = ("_start_coalescing", "_end_coalescing", "gather_single", "gather_into_tensor")
-# What it does. The old names of some are not here: torch looks for an override by these as well,
-# and would call it where it should end.
+# Calls that torch passes on. Some old names are left out: torch looks for an override by the old
+# names as well, and would call it again without end.
 PASSED_ON = {*SAME, *RENAMED, "allreduce", "allreduce_coalesced", "barrier", "broadcast"}
 PASSED_ON -= {*DIRECT}
 
@@ -38,7 +38,7 @@ class Group(Member, dist.ProcessGroup):  # type: ignore[misc]
     """One rank's end of a process group. All members make it together.
 
     Torch's own versions of collectives would call back into this class through C++, so every
-    single one is overridden.
+    single version is overridden.
     """
 
     def _present(self, timeout: timedelta) -> None:
@@ -55,7 +55,7 @@ class Group(Member, dist.ProcessGroup):  # type: ignore[misc]
 class EngineBackend(Member, _Backend):  # type: ignore[misc]
     """One rank's end of a process group. All members make it together.
 
-    The properties answer what torch's own would ask of this class again, without end.
+    The properties override torch's, which would ask this class again, without end.
     """
 
     supports_splitting = property(lambda self: False)
@@ -71,7 +71,7 @@ class EngineBackend(Member, _Backend):  # type: ignore[misc]
 
     @property
     def options(self) -> Any:
-        """What torch reads of every backend: its name and its timeout."""
+        """The options that torch reads of every backend: its name and its timeout."""
         return self._options
 
     @property
@@ -84,7 +84,7 @@ class EngineBackend(Member, _Backend):  # type: ignore[misc]
         super().set_timeout(timeout)
 
     def get_error(self) -> Any:
-        """What ended this group, as far as it is known here: torch's `ErrorType`."""
+        """Torch's `ErrorType` for the error that ended this group, as far as this rank knows."""
         error = self.failure()
         name = "SUCCESS" if error is None else _ERROR_TYPES.get(type(error), "COMM_ERROR")
         return getattr(_c10d.ErrorType, name)
@@ -95,7 +95,7 @@ class EngineBackend(Member, _Backend):  # type: ignore[misc]
     def unregisterAbortHook(self, identifier: int) -> None:
         self._health.hooks.pop(identifier, None)
 
-    # Torch calls these where its process groups say _start_coalescing and _end_coalescing.
+    # Torch's process groups call these _start_coalescing and _end_coalescing.
 
     def start_coalescing(self) -> None:
         self._start_coalescing(torch.device("cpu"))
@@ -131,8 +131,8 @@ def _pass_on(name: str) -> Any:
     def collective(self: BackedGroup, *args: Any, **kwargs: Any) -> Any:
         return handed_over(through_torch(self, *args, **kwargs))
 
-    # By this name of the caller torch knows that it was called from the override of its method,
-    # and does not call that again.
+    # Torch finds this name in its caller. So it knows that the override of its method calls it,
+    # and does not call the override again.
     collective.__code__ = collective.__code__.replace(co_name=name)
     return untraced(collective)
 

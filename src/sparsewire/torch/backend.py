@@ -1,7 +1,7 @@
-"""Registers the backend with torch.distributed, makes what torch asks it for, and finds it again.
+"""Registers the backend with torch.distributed, makes members of groups, and finds them again.
 
 No import is needed: torch 2.14 and newer find `register` through the entry point in pyproject.toml,
-older ones through `sparsewire.autoload`.
+and older versions find it through `sparsewire.autoload`.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from sparsewire.torch.dispatch import bring_all_tensors
 from sparsewire.torch.lives import of_this_life
 from sparsewire.torch.member import Member
 
-# Older ones lose works of Python that C++ waits for, or compute FSDP2 on the CPU wrongly.
+# Older versions lose Python works that C++ waits for, or compute FSDP2 on the CPU wrongly.
 OLDEST = "2.9.0"
 # Whether torch takes backends that are written in Python.
 TAKES_BACKENDS = TorchVersion(torch.__version__) >= TorchVersion("2.14")
 
-# Also keeps alive what torch, under TORCH_DISTRIBUTED_DEBUG=DETAIL, would let go.
+# Also keeps members alive that torch, under TORCH_DISTRIBUTED_DEBUG=DETAIL, would let go.
 _members: WeakKeyDictionary[Any, Member] = WeakKeyDictionary()
 
 
 def register() -> None:
     """Make "sparsewire" a backend name for CPU and CUDA tensors. Idempotent.
 
-    Raises ImportError where torch is older than `OLDEST`.
+    Raises ImportError if torch is older than `OLDEST`.
     """
     if TorchVersion(torch.__version__) < TorchVersion(OLDEST):
         raise ImportError(
             f"sparsewire needs torch {OLDEST} or newer, and this is {torch.__version__}: upgrade it"
         )
-    # Asked whether it contains us, the table of autoload.py would come here again.
+    # `get`, because the `in` of the table in autoload.py would call this function again.
     if dist.Backend._plugins.get(NAME.upper()) is None:
         if TAKES_BACKENDS:
             bring_all_tensors()
@@ -65,7 +65,7 @@ def _create(settings: Any, options: object) -> Any:
 
 
 def _wrapped(settings: Any, member: Any) -> dist.ProcessGroup | Member:
-    """What torch 2.14 and newer take: a backend to put into their group, or a group instead."""
+    """For torch 2.14 and newer: a backend to put into torch's group, or a group in its place."""
     theirs = settings.process_group
     ours = BackedGroup(settings.store, member) if _serves_all_devices(theirs) else None
     _members[ours or theirs] = member
@@ -73,9 +73,9 @@ def _wrapped(settings: Any, member: Any) -> dist.ProcessGroup | Member:
 
 
 def _serves_all_devices(group: Any) -> bool:
-    """Whether the group is to have no other backend, as "cpu:sparsewire,cuda:nccl" has.
+    """Whether the group is to have only this backend, unlike "cpu:sparsewire,cuda:nccl".
 
-    Torch names a group of several after the one for the accelerator.
+    Torch names a group of several backends after the backend for the accelerator.
     """
     return group.name() == "custom" and not group._device_types
 
@@ -87,7 +87,7 @@ def join(store: Store, rank: int, size: int, timeout: timedelta) -> Member:
 
 
 def group_of(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
-    """A group of these ranks that torch does not keep books about; all ranks make it together."""
+    """A group of these ranks that torch does not register; all ranks make it together."""
     member: Any = join(store, rank, size, timeout)
     if not TAKES_BACKENDS:
         return member
@@ -97,25 +97,25 @@ def group_of(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
 
 
 def member_of(group: dist.ProcessGroup | None) -> Member | None:
-    """This rank's end of a group, None where sparsewire serves no part of it.
+    """This rank's end of a group; None if sparsewire serves no part of the group.
 
-    Without a group, of the default group; raises Error before `init_process_group`.
+    None is the default group. Raises Error before `init_process_group`.
     """
     of_user = _or_default(group)
     return of_user if isinstance(of_user, Member) else _members.get(of_user)
 
 
 def callee_of(group: dist.ProcessGroup | None) -> Any:
-    """What to call for the engine to serve, None where sparsewire serves no part of the group.
+    """The object to call so that the engine serves; None if sparsewire serves no part of `group`.
 
-    That is the group itself where it gives our works, so that torch's hooks see the calls.
+    This is the group itself if it returns our works, so that torch's hooks see the calls.
     """
     of_user = _or_default(group)
     return of_user if isinstance(of_user, BackedGroup) else member_of(of_user)
 
 
 def _or_default(group: dist.ProcessGroup | None) -> Any:
-    """The group, or the default one for None; raises Error where there is no such."""
+    """The group, or the default group for None; raises Error if there is no default group."""
     of_user = group if group is not None else dist.group.WORLD
     if of_user is None:
         raise Error("there is no process group: call torch.distributed.init_process_group first")
@@ -123,32 +123,32 @@ def _or_default(group: dist.ProcessGroup | None) -> Any:
 
 
 def stats(group: dist.ProcessGroup | None = None) -> dict[str, int]:
-    """The engine's counters for a group, as `Communicator.stats` gives them.
+    """The engine's counters for a group, as `Communicator.stats` returns them.
 
-    They only grow, and what DDP broadcasts when it wraps a model is among them: for a part of a
+    Counters only grow, and include DDP's broadcast of a model that it wraps. For a part of a
     program, such as its steps, take the difference of two calls.
 
-    Without a group, for the default group. Raises ValueError for a group of another backend,
+    None is the default group. Raises ValueError for a group of another backend,
     and Error before `init_process_group`.
     """
     return _served(group).stats()
 
 
 def status(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
-    """What the engine is at for a group, and which ranks are silent, as `Communicator.status` says.
+    """The state of a group's engine, silent ranks included, as `Communicator.status` returns it.
 
-    Without a group, for the default group. Raises as `stats` does.
+    None is the default group. Raises like `stats`.
     """
     return _served(group).status()
 
 
 def device_choices(group: dist.ProcessGroup | None = None) -> dict[str, dict[str, Any]]:
-    """How tensors on devices were last reduced, by dtype and number of elements.
+    """The last choices for tensors on devices, by dtype and number of elements.
 
-    Each with `path` ("packed", "dense" or "nccl"), the shares of sampled blocks that are not zero
-    (`own` on one rank on average, `union`) and `predicted_s`, seconds by path. Empty before the
-    first call, and with SPARSEWIRE_CUDA=nccl. Without a group, for the default group. Raises as
-    `stats` does.
+    Each choice has the `path` ("packed", "dense" or "nccl"), the shares of sampled blocks that are
+    not zero (`own` on one rank on average, `union` on any rank), and `predicted_s`, seconds by
+    path. Empty before the first call, and with SPARSEWIRE_CUDA=nccl. None is the default group.
+    Raises like `stats`.
     """
     member = _member(group)
     return {} if member.device_path is None else member.device_path.choices()

@@ -1,7 +1,7 @@
-"""How torch 2.14 and newer bring tensors to backends: its dispatcher stands in between.
+"""Has torch 2.14 and newer bring all tensors to backends, through its dispatcher.
 
-It knows dense tensors alone for some collectives, and resolves lazily negated, conjugated and zero
-tensors into copies, so that results are lost. Here it learns to pass on what a backend decides on.
+For some collectives the dispatcher knows only dense tensors. It resolves lazily negated, conjugated
+and zero tensors into copies, so that results are lost. Here it learns to pass them all on.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from torch._C import DispatchKey, DispatchKeySet
 
 from sparsewire.torch.member import Member
 
-# Collectives for which torch's dispatcher knows dense tensors alone.
+# Collectives for which torch's dispatcher knows only dense tensors.
 _DENSE_ONLY = ("allgather_", "allreduce_coalesced_", "broadcast_", "reduce_")
-# What resolves tensors, in the order in which torch comes to them.
+# Dispatch keys that resolve tensors, in the order in which torch comes to them.
 _LAZY = (DispatchKey.ZeroTensor, DispatchKey.Negative, DispatchKey.Conjugate)
 _GROUP = "process_group"
 
@@ -26,7 +26,7 @@ _library: Any = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped
 
 
 def bring_all_tensors() -> None:
-    """Have torch take sparse tensors to all backends, and lazy ones to ours, as they are."""
+    """Have torch pass sparse tensors to all backends, and lazy tensors to ours, unchanged."""
     for name in _DENSE_ONLY:
         _bring_sparse(name)
     for name, place in _collectives().items():
@@ -44,12 +44,12 @@ def _bring_sparse(name: str) -> None:
 
 
 def _as_dense(operator: Any, key: DispatchKey, _keys: DispatchKeySet, *arguments: Any) -> Any:
-    """What the operator does for dense tensors: it only finds the backend and calls it."""
+    """Run the operator as for dense tensors: it only finds the backend and calls it."""
     return operator.redispatch(DispatchKeySet(key), *arguments)
 
 
 def _collectives() -> dict[str, int]:
-    """The collectives that torch's dispatcher knows, and which argument is their group."""
+    """The collectives that torch's dispatcher knows, with the place of their group argument."""
     known = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("c10d::")]
     found = {}
     for name in (name.removeprefix("c10d::") for name in known):
@@ -68,7 +68,7 @@ def _has_kernel(name: str, key: str) -> bool:
 
 
 def _lazy(name: str, place: int) -> Callable[..., Any]:
-    """The operator for lazy tensors: ours get them, other backends what torch makes of them."""
+    """The operator for lazy tensors: ours get them as they are, other backends resolved ones."""
     operator = _operator(name)
     below = torch._C._dispatch_keyset_full_after(_LAZY[-1])
 
@@ -81,7 +81,7 @@ def _lazy(name: str, place: int) -> Callable[..., Any]:
 
 
 def _is_ours(group: Any, tensor: torch.Tensor) -> bool:
-    """Whether a backend of ours serves the tensor's device in a group, as torch's C++ has it."""
+    """Whether our backend serves the tensor's device in a group, which is torch's C++ object."""
     unboxed: Any = dist.ProcessGroup.unbox(group)
     return isinstance(unboxed._get_backend(tensor.device), Member)
 
@@ -96,7 +96,7 @@ def _first_tensor(arguments: Any) -> torch.Tensor:
 
 
 def _resolved(argument: Any) -> Any:
-    """Tensors, and lists of them, as torch resolves them."""
+    """A tensor or a list of tensors, resolved as torch resolves them."""
     if isinstance(argument, list | tuple):
         return [_resolved_tensor(each) for each in argument]
     return _resolved_tensor(argument)

@@ -1,7 +1,7 @@
-"""Keeps the lives of a job apart that torchrun has started again: its store outlives the ranks.
+"""Separates the lives of a job that torchrun starts again: the store outlives the ranks.
 
-Torch leaves what an earlier life has written where it is, restarts are not counted alike on all
-nodes, and a node may be new. So ranks ask rank 0 for the name of this life.
+Torch leaves the entries of an earlier life in the store, nodes do not count restarts alike, and a
+node may be new. So ranks ask rank 0 for the name of this life.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def of_this_life(
     timeout: timedelta,
     environment: Mapping[str, str] = os.environ,
 ) -> Store:
-    """A part of a group's store that no earlier life of the job has used; all ranks call it.
+    """A part of a group's store that no earlier life of the job has used; all ranks call this.
 
-    Without an agent of torchrun there is one life, and it has the store to itself. Raises Timeout
-    where a rank does not come, and Error where the store is lost.
+    Without an agent of torchrun there is one life, which has the whole store. Raises Timeout if a
+    rank does not come, and Error if the store is lost.
     """
     if not has_agent(environment):
         return store
@@ -47,7 +47,7 @@ def of_this_life(
 
 
 def _ask(store: Any, rank: int, timeout: timedelta) -> str:
-    """Rank 0 of this life alone can answer a question that was never asked before."""
+    """Ask rank 0 a new question, which only the rank 0 of this life can answer."""
     question = secrets.token_hex(8)
     answer = f"answer/{question}"
     store.set(f"question/{rank}", question)
@@ -61,7 +61,7 @@ def _ask(store: Any, rank: int, timeout: timedelta) -> str:
 
 
 def _name(store: Any, size: int, timeout: timedelta) -> str:
-    """Answer until all have heard: a question may be left over, and be asked anew later."""
+    """Answer until all ranks have heard; a question of an earlier life may be replaced later."""
     life = secrets.token_hex(8)
     missing = set(range(1, size))
     deadline = time.monotonic() + timeout.total_seconds()

@@ -1,6 +1,6 @@
-"""One rank's end of a process group: the engine serves what it can, inner backends all else.
+"""One rank's end of a process group: the engine serves the calls it can, inner backends all others.
 
-Torch reaches it in one of two forms (`backed_group`).
+Torch calls it in one of two forms (`backed_group`).
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _OF_THE_GROUP = timedelta(seconds=-1)
 
 
 class Member(Forwarding):
-    """What both forms share. A subclass is also torch's class, which knows rank and size.
+    """The common part of both forms. A subclass is also torch's class, which knows rank and size.
 
-    `level` is 0 for a group that users have. What callbacks of futures issue goes to a nested group
-    of the next level, because callbacks and the main thread are not in the same order everywhere.
+    `level` is 0 for a group that users have. Calls from callbacks of futures go to a nested group
+    of the next level, because their order among the main thread's calls differs between ranks.
     """
 
     rank: Callable[[], int]
@@ -62,7 +62,7 @@ class Member(Forwarding):
     def __init__(
         self, store: Store, rank: int, size: int, timeout: timedelta, level: int = 0
     ) -> None:
-        """Connect to the other members; raises `sparsewire.Error` where that fails."""
+        """Connect to the other members; raises `sparsewire.Error` if that fails."""
         super().__init__(rank, size)  # type: ignore[call-arg]
         self._store = store
         self._level = level
@@ -72,7 +72,7 @@ class Member(Forwarding):
         self._first_calls = FirstCalls(self._callbacks)
         self._monitored_barrier = MonitoredBarrier(store, rank, size)
         self._health = Health()
-        # The engine first: it finds out at once where ranks cannot reach each other.
+        # The engine is first, because it finds out at once if ranks cannot reach each other.
         self.communicator = sparsewire.init(
             PrefixStore("sparsewire", store),
             rank=rank,
@@ -96,7 +96,7 @@ class Member(Forwarding):
         self._present(timeout)
 
     def _present(self, timeout: timedelta) -> None:
-        """Have torch find what it looks for in a group, or in a backend."""
+        """Set up the attributes that torch looks for in a group, or in a backend."""
         raise NotImplementedError
 
     def getBackendName(self) -> str:
@@ -109,8 +109,8 @@ class Member(Forwarding):
 
     @property
     def _timeout(self) -> timedelta:
-        """The limit of calls that have none of their own."""
-        # Torch changes a group's timeout behind its back, in the inner backend.
+        """The time limit of calls without a limit of their own."""
+        # Torch changes a group's timeout without telling it, in the inner backend.
         return self._inner_backends.timeout
 
     def _serving(self) -> Member:
@@ -131,11 +131,11 @@ class Member(Forwarding):
 
     @property
     def device_path(self) -> DevicePath | None:
-        """How tensors on devices are served; None before the first one."""
+        """The path of tensors on devices; None before the first such tensor."""
         return self._devices.path
 
     def _inner(self, device: torch.device, peers: Sequence[int] | None = None) -> Any:
-        """As ever; but where ranks share a GPU and may use the engine, gloo is for CUDA, too."""
+        """Like the base class, but gloo serves CUDA if NCCL would refuse ranks that share a GPU."""
         has_nccl = self._inner_backends.has_nccl(device.type)
         if has_nccl and self._devices.nccl_refuses(device, peers):
             return self._inner_backends.gloo
@@ -152,14 +152,14 @@ class Member(Forwarding):
         return number
 
     def failure(self) -> Error | None:
-        """The error that ended this group's communicator, as far as it is known here."""
+        """The error that ended this group's communicator, as far as this rank knows; else None."""
         latest = None if self._latest is None else self._latest()
         if latest is not None:
             latest.exception()
         return self._health.error
 
     def shutdown(self) -> None:
-        """Leave the group: end what is in flight and close all connections. Idempotent."""
+        """Leave the group: end all calls in flight and close all connections. Idempotent."""
         if self._nested is not None:
             self._nested.shutdown()
         self.communicator.close()
@@ -170,7 +170,7 @@ class Member(Forwarding):
         closes_now(self.shutdown)
 
     def disown(self) -> None:
-        """In a forked child: leave the group to the parent; what is called here raises."""
+        """In a forked child: leave the group to the parent. Later calls raise Error."""
         self._nesting = threading.Lock()
         self._callbacks = Callbacks(self._level + 1)
         self._first_calls = FirstCalls(self._callbacks)
@@ -180,7 +180,7 @@ class Member(Forwarding):
         never_free(self)
 
     def abort(self) -> None:
-        """Fail everything in flight, here and on the other ranks, then leave the group."""
+        """Fail all calls in flight, here and on the other ranks, then leave the group."""
         if self._level == 0:
             self._health.run_hooks()
         if self._nested is not None:
@@ -193,9 +193,9 @@ class Member(Forwarding):
         self.shutdown()
 
     def send_messages(self, tensor: torch.Tensor, prepare: Prepare) -> DeviceWork:
-        """Have all ranks get the messages of transfers, which receive those of all of them.
+        """Exchange the messages of transfers: each rank's transfer receives those of all ranks.
 
-        `tensor` is one that they read and write, on its device; the work's result.
+        The transfers read and write `tensor`, on its device; it is the work's result.
         """
         group = self._serving()
         handle = group._channel.submit(tensor, prepare)
@@ -210,7 +210,7 @@ class Member(Forwarding):
         """Reduce in place over all ranks: a tensor, or a list of one."""
         tensors = _listed(tensors)
         options = _joined(dist.AllreduceOptions, "reduceOp", opts, timeout, op)
-        # For backends, several tensors here mean the sum over them as well.
+        # To backends, several tensors here also mean a sum over these tensors.
         return self._reduce("allreduce", tensors, options, engine_takes=len(tensors) == 1)
 
     @untraced
@@ -255,7 +255,7 @@ class Member(Forwarding):
 
     @untraced
     def monitored_barrier(self, options: Any = None, wait_all_ranks: bool = False) -> None:
-        """Wait for all ranks; takes torch's options, or a timeout as gloo's own method does."""
+        """Wait for all ranks. `options` are torch's, or a timeout, as in gloo's own method."""
         timeout: timedelta | None = getattr(options, "timeout", options)
         group = self._serving()
         if timeout is None or timeout < timedelta(0):
@@ -264,7 +264,7 @@ class Member(Forwarding):
 
     @untraced
     def allgather(self, *args: Any, **kwargs: Any) -> Any:
-        """Give each rank the tensors of all; as `dist.all_gather` calls it where sparse."""
+        """Give each rank the tensors of all ranks; sparse ones as `dist.all_gather` passes them."""
         if len(args) < 2 or not _is_one_sparse(args[1]):
             return super().allgather(*args, **kwargs)
         (outputs,), (tensor,), *options = args
@@ -279,7 +279,7 @@ class Member(Forwarding):
 
     @untraced
     def reduce(self, *args: Any, **kwargs: Any) -> Any:
-        """Reduce a tensor to one rank; as `dist.reduce` calls it where sparse."""
+        """Reduce a tensor to one rank; a sparse one as `dist.reduce` passes it."""
         op = _sparse_operation(*args)
         if op is None:
             return super().reduce(*args, **kwargs)
@@ -295,13 +295,13 @@ class Member(Forwarding):
     def _reduce(
         self, name: str, tensors: list[torch.Tensor], options: Any, engine_takes: bool = True
     ) -> dist.Work:
-        """Have the engine serve the call, or else method `name` of the inner backend."""
+        """Have the engine serve the call, else method `name` of the inner backend."""
         group = self._serving()
         op = engine_path.operation(tensors, options.reduceOp.op) if engine_takes else None
         if op is None:
             return group._call_inner(name, tensors, options)
         if is_on_device(tensors[0]):
-            # Several tensors are one call: all of them go one way.
+            # Several tensors are one call: all of them take one path.
             takes = partial(DevicePath.all_reduce, op=op, may_decline=len(tensors) == 1)
             reduces = [partial(takes, tensor=tensor) for tensor in tensors]
             work = group._serve_on_device(tensors, options.timeout, *reduces)
@@ -312,7 +312,7 @@ class Member(Forwarding):
     def _serve(
         self, tensors: Sequence[torch.Tensor], timeout: timedelta, *starts: Start
     ) -> dist.Work:
-        """Have the engine write `tensors`; a limit below zero is the group's, and zero is none."""
+        """Have the engine write `tensors`; `timeout` below zero: the group's, zero: no limit."""
         seconds = self._seconds(timeout)
         with event(_name_of(starts[0])):
             handles = [start(self.communicator, seconds) for start in starts]
@@ -321,7 +321,7 @@ class Member(Forwarding):
     def _serve_on_device(
         self, tensors: Sequence[torch.Tensor], timeout: timedelta, *starts: DeviceStart
     ) -> dist.Work | None:
-        """As `_serve` for tensors on a device; None where the inner backend is to serve."""
+        """Like `_serve`, for tensors on a device; None if the inner backend is to serve."""
         path = self._devices.path_for(tensors[0].device)
         if path is None:
             return None
@@ -357,9 +357,9 @@ def _listed(tensors: Any) -> Any:
 def _joined(
     kind: type[Options], name: str, options: Any, timeout: timedelta | None, value: Any
 ) -> Options:
-    """Join what torch's overloads of a collective take: its options, or one of them and a timeout.
+    """The options of a collective, of torch's overloads: options, or one option and a timeout.
 
-    `name` is that option's; it comes in the place of `options`, or as `value`.
+    `name` is the name of that one option, which is passed in the place of `options`, or as `value`.
     """
     if isinstance(options, kind):
         return options
@@ -378,7 +378,7 @@ def _is_one_sparse(tensors: Any) -> bool:
 
 
 def _sparse_operation(tensors: Any = None, options: Any = None, *others: Any) -> str | None:
-    """The engine's name of the operation, or None where the call is not for the engine."""
+    """The engine's name of the operation, or None if the call is not for the engine."""
     if not (_is_one_sparse(tensors) and isinstance(options, ReduceOptions)):
         return None
     return engine_path.operation(tensors, options.reduceOp.op)  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
 """A barrier that names the ranks that did not come, over the group's store.
 
-Gloo has one, but its pairs connect at their first call, and to connect takes the group's timeout
-and not the barrier's: a rank that never came kept the others for as long.
+Gloo has such a barrier, but its pairs connect at their first call, with the group's timeout and not
+the barrier's: a rank that never comes keeps the others waiting for the group's timeout.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _POLL_MAX_S = 0.05
 
 
 class MonitoredBarrier:
-    """Of one rank's end of a group. The ranks count their calls; rank 0 waits for all others."""
+    """The barrier of one rank. All ranks count their calls; rank 0 waits for all other ranks."""
 
     def __init__(self, store: Store, rank: int, size: int) -> None:
         self._store = PrefixStore("monitored_barrier", store)
@@ -31,9 +31,9 @@ class MonitoredBarrier:
     def wait(self, timeout: timedelta, of_group: timedelta, all_ranks: bool) -> None:
         """Wait for all ranks: rank 0 until `timeout`, the others for rank 0, until `of_group`.
 
-        So ranks agree whoever is late, as over gloo. Raises Timeout in torch's words: on rank 0
-        with the first rank that is missing, or with all of them where `all_ranks` is true; on the
-        others where rank 0 raises, or does not come.
+        So all ranks agree on the outcome, whichever rank is late, as over gloo. Raises Timeout in
+        torch's words: on rank 0 with the first missing rank, or with all missing ranks if
+        `all_ranks`; on the other ranks if rank 0 raises, or does not come.
         """
         self._calls += 1
         if self._rank == 0:
@@ -48,20 +48,20 @@ class MonitoredBarrier:
         except Timeout:
             self._store.set(self._verdict(), "failed")
             raise
-        # All have read the verdict before this one.
+        # All ranks have read the previous verdict.
         self._store.delete_key(self._verdict(-1))
         self._store.set(self._verdict(), _PASSED.decode())
         self._await_readers(deadline)
 
     def _await_readers(self, deadline: float) -> None:
-        """The store may be in this process, which may end right behind the barrier."""
+        """Wait until all have read: the store may be in this process, which may end soon."""
         for rank in self._others:
             left = timedelta(seconds=max(0.0, deadline - time.monotonic()))
             if self._has_come(self._read(rank), left):
                 self._store.delete_key(self._read(rank))
 
     def _missing(self, timeout: timedelta, all_ranks: bool) -> list[int]:
-        """Wait for the others in turn, until one is missing or, if asked to, all are known."""
+        """Wait for ranks in turn; the first missing one, or all missing ones if `all_ranks`."""
         deadline = time.monotonic() + timeout.total_seconds()
         missing: list[int] = []
         for rank in self._others:
@@ -95,7 +95,7 @@ class MonitoredBarrier:
         self._store.set(self._read(self._rank), "")
 
     def _has_come(self, key: str, limit: timedelta) -> bool:
-        """Looks again and again: who waits in a TCPStore keeps all other threads out of it."""
+        """Whether the key comes in time. Polls: `wait` of a TCPStore would block other threads."""
         deadline = time.monotonic() + limit.total_seconds()
         pause = _POLL_FIRST_S
         while not self._store.check([key]):

@@ -15,9 +15,9 @@ from sparsewire.torch.backend import group_of
 
 
 class ProcessGroupSparsewire(ProcessGroupWrapper):  # type: ignore[misc]
-    """Takes the place of torchft's ProcessGroupGloo: `Manager(pg=ProcessGroupSparsewire(), ...)`.
+    """Replaces torchft's ProcessGroupGloo: `Manager(pg=ProcessGroupSparsewire(), ...)`.
 
-    Where a replica is lost, the Manager repeats the step without it, or with its successor.
+    If a replica is lost, the Manager repeats the step without the replica, or with its successor.
     """
 
     def _create_pg(self, store: Store, rank: int, world_size: int) -> dist.ProcessGroup:
@@ -32,9 +32,9 @@ class ProcessGroupSparsewire(ProcessGroupWrapper):  # type: ignore[misc]
 
 
 class _Settled(Work):
-    """A sum as torchft 0.2 can bear it: what fails is told by the future, and not by `wait`.
+    """A sum's work for torchft 0.2, which takes errors from the future, and not from `wait`.
 
-    Its future is torch's own and settled, since torchft counts on callbacks that run at once.
+    The future is torch's own and settled, since torchft relies on callbacks that run at once.
     """
 
     def __init__(self, work: Any) -> None:
@@ -43,12 +43,12 @@ class _Settled(Work):
         self._future: torch.futures.Future[Any] | None = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Block until the sum has ended, well or not."""
+        """Block until the sum has succeeded or failed."""
         self.get_future()
         return True
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """The tensors, or what went wrong; blocks as `wait` does."""
+        """A future with the tensors, or with the error; blocks like `wait`."""
         if self._future is None:
             self._future = torch.futures.Future()
             try:

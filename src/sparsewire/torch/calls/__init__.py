@@ -1,1 +1,1 @@
-"""One call of a process group: who serves it, its work, its future."""
+"""One call of a process group: the engine or backend that serves it, its work, its future."""

@@ -1,7 +1,7 @@
-"""Which calls the engine takes, decided alike on every rank, and how it serves them.
+"""The calls that the engine takes, decided alike on every rank, and how it serves them.
 
-Each is a handle, and its result lies in the tensors: a dense one is memory that the engine works on
-in place, a sparse_coo one gets new indices and values. `timeout` is in seconds.
+Each call returns a handle, and its result is in the tensors: the engine works in place on the
+memory of a dense tensor; a sparse_coo tensor gets new indices and values. `timeout` is in seconds.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ OPS = {getattr(dist.ReduceOp, name.upper()): name for name in _core.OPS}
 
 
 def operation(tensors: Sequence[torch.Tensor], op: Any) -> str | None:
-    """The engine's name of the operation, or None where the inner backend serves.
+    """The engine's name of the operation, or None if the inner backend serves.
 
-    Depends only on what ranks must agree on anyway. Strides, for one, may differ between them.
-    Of tensors on a device it says what the engine could do.
+    Depends only on properties that must be equal on all ranks; strides, for example, may differ.
+    For tensors on a device, it says what the engine could serve.
     """
     name = OPS.get(op)
     if name is None or not all(_takes(tensor, name) for tensor in tensors):
@@ -37,7 +37,7 @@ def operation(tensors: Sequence[torch.Tensor], op: Any) -> str | None:
 
 
 def can_read(tensor: torch.Tensor) -> bool:
-    """Whether the engine can read the tensor's elements, or for a dense one at least its bits."""
+    """Whether the engine can read the tensor's elements, or, if it is dense, at least its bits."""
     return has_memory(tensor) or is_sparse(tensor)
 
 
@@ -47,12 +47,12 @@ def has_memory(tensor: torch.Tensor) -> bool:
 
 
 def is_sparse(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is a sparse one that the engine can read, or stage."""
+    """Whether the tensor is sparse, and the engine can read or stage it."""
     return _is_near(tensor) and tensor.layout is torch.sparse_coo and tensor.dtype in DTYPES
 
 
 def _is_near(tensor: torch.Tensor) -> bool:
-    """Whether the engine reaches its memory, by itself or through a copy on the host."""
+    """Whether the engine reaches the tensor's memory, directly or through a copy on the host."""
     return tensor.is_cpu or is_on_device(tensor)
 
 
@@ -65,7 +65,7 @@ def _takes(tensor: torch.Tensor, op: str) -> bool:
 
 
 def all_reduce(tensor: torch.Tensor, op: str, communicator: Communicator, timeout: float) -> Work:
-    """Start to reduce a tensor."""
+    """Start to reduce a tensor over all ranks."""
     if is_sparse(tensor):
         work = communicator.all_reduce(tensor, op, None, True, timeout, result="sparse")
         return _into([tensor], work)
@@ -76,8 +76,8 @@ def all_reduce(tensor: torch.Tensor, op: str, communicator: Communicator, timeou
 def broadcast(tensor: torch.Tensor, root: int, communicator: Communicator, timeout: float) -> Work:
     """Start to give each rank the tensor of rank `root`.
 
-    A dense one is summed up with zeros from everybody else: that leaves the bits of the source as
-    they are, and zeros cost nothing to send.
+    A dense tensor is added to zeros of all other ranks: that keeps the bits of the root's tensor,
+    and zeros cost nothing to send.
     """
     if is_sparse(tensor):
         return _into([tensor], communicator.broadcast(tensor, root, True, timeout))
@@ -90,7 +90,7 @@ def broadcast(tensor: torch.Tensor, root: int, communicator: Communicator, timeo
 def reduce(
     tensor: torch.Tensor, op: str, root: int, communicator: Communicator, timeout: float
 ) -> Work:
-    """Start to reduce a sparse tensor at rank `root`; the others keep theirs as they are."""
+    """Start to reduce a sparse tensor at rank `root`; other ranks keep their tensors unchanged."""
     return _into([tensor], communicator.reduce(tensor, op, root, True, timeout))
 
 
@@ -106,7 +106,7 @@ def all_gather(
 
 
 def require_outputs(tensor: torch.Tensor, outputs: Sequence[torch.Tensor], world_size: int) -> None:
-    """Raise ValueError for outputs of an all_gather of another shape, dtype or number."""
+    """Raise ValueError if outputs of an all_gather have another shape, dtype, layout or number."""
     expected = [(tensor.shape, tensor.dtype, tensor.layout)] * world_size
     if [(output.shape, output.dtype, output.layout) for output in outputs] != expected:
         raise ValueError(
@@ -116,14 +116,14 @@ def require_outputs(tensor: torch.Tensor, outputs: Sequence[torch.Tensor], world
 
 
 def _into(tensors: Sequence[torch.Tensor], work: Work) -> Work:
-    """Have sparse tensors hold the results of `work`, coalesced."""
+    """Have `work` put its results into sparse tensors, coalesced."""
 
     def take_over(results: torch.Tensor | list[torch.Tensor] | None) -> None:
         if results is None:
             return  # A reduce gives nothing to ranks other than its root.
         listed = results if isinstance(results, list) else [results]
         for tensor, result in zip(tensors, listed, strict=True):
-            # Takes over the result's memory, where `copy_` would copy it.
+            # Takes over the result's memory; `copy_` would copy it.
             tensor.data = result
 
     return work.deliver_to(take_over)
@@ -137,7 +137,7 @@ def _reduce(
     communicator: Communicator,
     timeout: float,
 ) -> Work:
-    """Reduce `words`: the elements of `memory`, or its bits. It is the tensor, or a copy of it."""
+    """Reduce `words`: elements or bits of `memory`, which is the tensor, or a copy of it."""
     address, count, dtype = words.data_ptr(), words.numel(), DTYPES[words.dtype]
 
     def settle() -> None:

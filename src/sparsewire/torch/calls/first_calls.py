@@ -1,8 +1,8 @@
-"""Sends to and receives from one rank that begin while nothing connects with it yet.
+"""Sends to and receives from a rank with which gloo is not yet connected.
 
-Pairs of gloo connect at their first call, and one end of each blocks until the other has made one,
-too. Who starts to send must not: the receiver may be in a collective that needs the sender first.
-So the first calls for each peer are made in a thread, in the order of the program.
+Pairs of gloo connect at their first call, and one end of each pair blocks until the other end has
+made a call, too. A call that starts a send must not block: the receiver may be in a collective that
+needs the sender first. So a thread makes the first calls for each peer, in the program's order.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from sparsewire.torch.calls.futures import Callbacks
 from sparsewire.torch.calls.work import Together
 
 CALLS = ("send", "recv")
-"""What backends call them: with a list of one tensor, the peer, and a tag."""
+"""Backends' names of these calls; arguments are a list of one tensor, the peer, and a tag."""
 
 
 class _Late:
-    """A backend's work that may not be there yet."""
+    """A backend's work that may not have been made yet."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
         self._work: Future[Any] = Future()
 
     def make(self) -> bool:
-        """Make the call; whether that went well."""
+        """Make the call; True if it did not raise."""
         try:
             self._work.set_result(self._call())
         except BaseException as error:
@@ -51,7 +51,7 @@ class _Late:
 
 
 class FirstCalls:
-    """Of one rank's end of a group."""
+    """The first calls of one rank in a group."""
 
     def __init__(self, callbacks: Callbacks) -> None:
         self._callbacks = callbacks
@@ -62,7 +62,7 @@ class FirstCalls:
     def start(
         self, call: Callable[..., Any], tensors: list[torch.Tensor], peer: int, *others: Any
     ) -> Any:
-        """What `call(tensors, peer, ...)` returns, or a work of ours until a peer is connected."""
+        """The work of `call(tensors, peer, ...)`, or one of ours while `peer` is not connected."""
         late = _Late(lambda: call(tensors, peer, *others))
         with self._changing:
             is_connected = peer in self._connected
@@ -81,7 +81,7 @@ class FirstCalls:
         threading.Thread(target=self._make, args=(peer,), daemon=True).start()
 
     def _make(self, peer: int) -> None:
-        """In a thread of the peer's, until nothing waits for it."""
+        """Make the calls that wait for the peer; runs in a thread for this peer."""
         went_well = True
         while (late := self._next(peer, went_well)) is not None:
             went_well = late.make()

@@ -1,8 +1,8 @@
-"""What the engine does not serve: a table of those collectives, and the inner backends that do.
+"""Collectives that the engine does not serve: a table of them, and inner backends that serve them.
 
-These are gloo for CPU tensors, from the start, and NCCL once a CUDA tensor comes. To make gloo is
-to listen, and to leave an address in the store: it waits for nobody. Made at the first call, it
-would keep callers waiting for ranks that are elsewhere, as senders are ahead of receivers.
+The backends are gloo for CPU tensors, from the start, and NCCL once a CUDA tensor comes. Gloo is
+made at the start because that waits for nobody: gloo listens, and leaves an address in the store.
+If it were made at the first call, senders would wait for receivers that are still elsewhere.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sparsewire.torch.calls.work import Together, hand_over
 Backend: TypeAlias = Any
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# What torch calls a process group, and what backends call it.
+# Collectives with one name in process groups of torch and in backends.
 SAME = (
     "allgather",
     "allgather_coalesced",
@@ -46,7 +46,7 @@ SAME = (
     "scatter",
     "send",
 )
-# Torch 2.13 renamed a few of the group's; backends kept the old ones.
+# Torch 2.13 renamed a few methods of groups; backends kept the old names.
 RENAMED = {
     "all_gather_single": "_allgather_base",
     "all_to_all_single": "alltoall_base",
@@ -54,29 +54,29 @@ RENAMED = {
     "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
     "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
 }
-# Forms over lists of tensors that backends do not show to Python: one call for each pair.
+# Forms with lists of tensors, which backends do not show to Python: one call for each pair.
 PAIRWISE = {
     "allgather_into_tensor_coalesced": "_allgather_base",
     "reduce_scatter_tensor_coalesced": "_reduce_scatter_base",
 }
 
-# What concerns two ranks. Gloo takes the addresses of tensors for those of host memory.
+# Calls of two ranks. Gloo takes the addresses of tensors for addresses of host memory.
 POINT_TO_POINT = ("send", "recv", "recv_anysource")
 
-# All others write the tensors of their first argument.
+# All other calls write the tensors of their first argument.
 ONLY_READ = ("send",)
 
 
 def device_of(arguments: Iterable[Any]) -> torch.device:
-    """Device of the first tensor among the arguments, however nested; the CPU without any."""
+    """Device of the first tensor in the arguments, nested or not; the CPU if there is none."""
     tensor = next(_tensors(arguments), None)
     return torch.device("cpu") if tensor is None else tensor.device
 
 
 def peers_of(name: str, arguments: Iterable[Any]) -> tuple[int, ...] | None:
-    """The ranks that a call concerns beside the caller's; None: all.
+    """The ranks in a call other than the caller's; None: all.
 
-    Of a receive from any rank nobody knows them. NCCL has none, and says so.
+    In a receive from any rank, the peer is unknown: (). NCCL has no such call, and says so.
     """
     if name == "recv_anysource":
         return ()
@@ -94,16 +94,16 @@ def _tensors(arguments: Iterable[Any]) -> Any:
 
 
 def untraced(function: Function) -> Function:
-    """Have torch.compile call `function` as it is: it looks like tensor code to it, and is not."""
+    """Have torch.compile call `function` as it is, since it only looks like tensor code."""
     disable: Callable[[Function], Function] = torch.compiler.disable
     return disable(function)
 
 
 class InnerBackends:
-    """What serves a group's calls that the engine does not."""
+    """The backends for a group's calls that the engine does not serve."""
 
     def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
-        """Make gloo, which connects at its first calls. All ranks make theirs."""
+        """Make gloo, which connects at its first calls. All ranks make one."""
         self._arguments = (store, rank, size)
         self._making = threading.Lock()
         self._made: dict[str, Backend] = {"gloo": _gloo(store, rank, size, timeout)}
@@ -114,7 +114,7 @@ class InnerBackends:
         return self._made.get("gloo", self._gone)
 
     def has_nccl(self, device_type: str) -> bool:
-        """Whether NCCL is there, and for tensors of this device type."""
+        """Whether NCCL is available, and takes tensors of this device type."""
         return device_type == "cuda" and torch.cuda.is_available() and dist.is_nccl_available()
 
     def of(self, device_type: str) -> Backend:
@@ -127,12 +127,12 @@ class InnerBackends:
             return self._made["nccl"]
 
     def nccl(self, device_type: str) -> Backend | None:
-        """The backend for tensors of this device type, where it does not go through the host."""
+        """The backend for tensors of this device type; None if it goes through the host."""
         backend = self.of(device_type)
         return None if backend is self.gloo else backend
 
     def make_nccl(self, store: Store, rank: int, size: int) -> Backend:
-        """One more, for some of the ranks; whoever makes it closes it."""
+        """Another NCCL backend, for some of the ranks; the caller must close it."""
         return _nccl(store, rank, size, self.timeout)
 
     @property
@@ -150,27 +150,27 @@ class InnerBackends:
             backend.shutdown()
 
     def abort(self) -> None:
-        """Fail what is in flight, where the backends can."""
+        """Fail the calls in flight of backends that can."""
         for backend in self._made.values():
             backend.abort()
 
     def disown(self) -> None:
-        """In a forked child: leave the backends to the parent; what is called here raises."""
+        """In a forked child: leave the backends to the parent. Later calls raise Error."""
         for backend in self._made.values():
-            # It would wait for threads that are not here.
+            # Freeing it would wait for threads that the child does not have.
             never_free(backend)
         self._made, self._gone = {}, Inherited(PROCESS_GROUP)
         self._making = threading.Lock()
 
 
 def _gloo(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
-    """A gloo backend, which listens on the address that the engine listens on."""
+    """A gloo backend, which listens on the same address as the engine."""
     backend: Any = dist.ProcessGroupGloo
     options = backend._Options()
     options._timeout = timeout
-    # Gloo's own choice is what the host's name means, which often is loopback. Few groups forward
-    # anything, so that pairs of ranks connect when they need it. A device then knows pairs by their
-    # ranks alone, so that groups cannot share one.
+    # Gloo itself would take the address of the host's name, which often is loopback. Few groups
+    # forward calls, so pairs of ranks connect only when needed (`lazy_init`). A device then knows
+    # pairs by their ranks alone, so groups cannot share a device.
     device = backend.create_device(hostname=local_address(os.environ), lazy_init=True)
     options._devices = [device]
     return backend(PrefixStore("gloo", store), rank, size, options)
@@ -185,16 +185,16 @@ def _nccl(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
 
 @cache
 def _undivided(kind: Any) -> Any:
-    """The class of NCCL's backends as one that torch does not split.
+    """The class of NCCL's backends, changed so that torch does not split them.
 
-    What it may split, torch before 2.14 connects as soon as it is told the device: even where the
-    engine is to serve ranks that share a GPU, which NCCL refuses.
+    Torch before 2.14 connects backends that it may split as soon as it knows the device. It would
+    do so even if ranks share a GPU, which NCCL refuses, and the engine is to serve them.
     """
     return type(kind.__name__, (kind,), {"supports_splitting": property(lambda self: False)})
 
 
 class Forwarding:
-    """Every collective of a process group that the engine has no part in, as calls to a backend."""
+    """Forwards to a backend every collective of a process group that the engine does not serve."""
 
     _callbacks: Callbacks
     _inner_backends: InnerBackends
@@ -230,7 +230,7 @@ class Forwarding:
         return self._record(call_plainly(call, self._callbacks, args, kwargs, **takes))
 
     def _record(self, work: Any) -> dist.Work:
-        """See every work on its way out; None is none."""
+        """Note and hand over a work that goes to the caller; `work` may be None."""
         if work is not None:
             if self._coalescing is not None:
                 self._coalescing.append(work)
@@ -249,7 +249,7 @@ class Forwarding:
         works, group._coalescing = group._coalescing or [], None
         backend = group._inner(device)
         if backend.supports_coalescing:
-            # The first, as others may copy what it ends.
+            # This work comes first, because others may copy its results.
             works.insert(0, backend._end_coalescing())
         accelerator = ACCELERATORS.get(device.type)
         devices = [] if accelerator is None else accelerator.future_devices(device)

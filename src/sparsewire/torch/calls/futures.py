@@ -1,8 +1,8 @@
 """Futures that keep the type of an error, and the thread of one group that completes them.
 
-It also runs what `.then` attached to them. Callbacks may issue collectives, as PowerSGD's do, so
-every rank must run them in the same order, whatever ends first where. One thread that works in
-program order does that.
+The thread also runs callbacks that `.then` attaches. Callbacks may issue collectives, as PowerSGD's
+do, so every rank must run them in the same order, whichever operation ends first. So one thread
+runs them in program order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _running = threading.local()
 
 
 def current_level() -> int:
-    """How deep in callbacks the caller is: 0 outside, 1 in a callback, 2 in a callback's, ..."""
+    """How deep in callbacks the caller is: 0 outside, 1 in a callback, 2 in its callback, ..."""
     level: int = getattr(_running, "level", 0)
     return level
 
@@ -43,7 +43,7 @@ class Callbacks:
         return threading.current_thread() is self._thread
 
     def put(self, task: Task) -> None:
-        """Run `task` after all that were put before, after `close` at once. It must not raise."""
+        """Run `task` after all earlier tasks; after `close`, at once. `task` must not raise."""
         with self._changing:
             if not self._closed:
                 self._tasks.put(task)
@@ -52,12 +52,12 @@ class Callbacks:
         task()
 
     def run_until(self, done: Callable[[], bool]) -> None:
-        """Work on from inside a task that waits for what a later task will do."""
+        """Run later tasks from inside a task that waits for one of them, until `done()` is true."""
         while not done() and (task := self._tasks.get()) is not None:
             task()
 
     def close(self) -> None:
-        """Run what is queued, then end the thread. Idempotent."""
+        """Run the queued tasks, then end the thread. Idempotent."""
         with self._changing:
             self._closed = True
             self._tasks.put(None)
@@ -84,7 +84,7 @@ class Callbacks:
             task = self._tasks.get()
             if task is not None:
                 task()
-            # Or what the last task has to do with would live until the next one comes.
+            # Otherwise the objects of the last task would live until the next task comes.
             del task
 
 
@@ -99,7 +99,7 @@ class _Failed:
         raise self.error
 
     def __str__(self) -> str:
-        # DDP wants a tensor of a hook, and is about to complain that this is none.
+        # DDP wants a tensor from a hook, and is about to report that this is none.
         raise self.error
 
 
@@ -111,16 +111,16 @@ def _unwrap(value: object) -> None:
 class Future(torch.futures.Future[T]):
     """A torch future whose callbacks all run on the callback thread of a group.
 
-    Torch runs a callback in whichever thread comes last, the one that completes or the one that
-    attaches, and turns any error into a RuntimeError.
+    Torch itself runs a callback in the later of two threads, the one that completes the future and
+    the one that attaches the callback, and turns any error into a RuntimeError.
     """
 
     def __init__(self, callbacks: Callbacks, devices: Sequence[torch.device] = ()) -> None:
-        """`devices` are those whose streams must see what is done to the value before it is."""
+        """`devices` are those whose streams must see the completed value."""
         super().__init__(devices=list(devices) or None)
         self._callbacks = callbacks
         self._devices = devices
-        # Of futures with devices, torch makes a RuntimeError of what `_Failed` raises.
+        # In futures with devices, torch turns errors that `_Failed` raises into a RuntimeError.
         self._error: BaseException | None = None
         self._ended = threading.Event()
         self._set_unwrap_func(_unwrap)
@@ -129,13 +129,13 @@ class Future(torch.futures.Future[T]):
     def of(
         cls, compute: Callable[[], T], callbacks: Callbacks, devices: Sequence[torch.device] = ()
     ) -> Future[T]:
-        """What `compute` returns or raises once the callback thread has come to it."""
+        """A future of `compute()`, which the callback thread calls in its turn."""
         future: Future[T] = cls(callbacks, devices)
         callbacks.put(lambda: future._settle(compute))
         return future
 
     def wait(self) -> T:
-        """Block until the end. Raises the error of the operation, or of a callback before it."""
+        """Block until the end and return the value. Raises the operation's or callback's error."""
         if self._callbacks.is_current():
             self._callbacks.run_until(self.done)
         # Unlike torch's own wait, this one lets Ctrl-C through.
@@ -145,13 +145,13 @@ class Future(torch.futures.Future[T]):
         return super().wait()
 
     def value(self) -> T:
-        """The value of a future that has one; raises the error of one that failed."""
+        """The value of a completed future; raises the error if it failed."""
         if self._error is not None:
             raise self._error
         return super().value()
 
     def then(self, callback: Callable[[Any], Any]) -> Future[Any]:
-        """Run `callback(self)` after the end, and have what it returns as a future."""
+        """Run `callback(self)` after the end, and return a future of its result."""
 
         def call_back() -> Any:
             self._lend()
@@ -166,17 +166,17 @@ class Future(torch.futures.Future[T]):
 
     def _settle(self, compute: Callable[[], T]) -> None:
         try:
-            # Also the end: torch records events of it, where it would make a context of its own,
-            # and in the thread's stream, where they would wait for all that the program has to do.
+            # `set_result` is inside, too, because torch records events in it: elsewhere it would
+            # make a context of its own, and the events would wait for all work of the program.
             with working_on(self._devices):
                 self.set_result(self._computed(compute))
-        except Exception as error:  # The device refused: nobody may wait for that for ever.
+        except Exception as error:  # The device refused; nobody may wait for ever because of that.
             self._error = error
         self._ended.set()
 
     def _computed(self, compute: Callable[[], T]) -> Any:
         try:
             return compute()
-        except BaseException as error:  # Who waits must hear even of sys.exit() in a callback.
+        except BaseException as error:  # Waiters must hear even of sys.exit() in a callback.
             self._error = error
             return _Failed(error)

@@ -1,7 +1,7 @@
-"""Calls of inner backends with tensors that are plain memory, which is all that backends know.
+"""Calls of inner backends with tensors that are plain memory, the only kind that backends know.
 
-Copies stand in for other tensors. Gloo would take strided or negated ones for what they are not,
-and in sends and receives the address of one on a device for that of host memory.
+Copies stand in for other tensors. Gloo would misread strided or negated tensors. In sends and
+receives, it would take the address of a tensor on a device for an address of host memory.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def call_plainly(
     writes: bool = True,
     on_host: bool = False,
 ) -> Any:
-    """What `call` returns; a work of ours where copies are to be copied back at its end.
+    """The work of `call`, or a work of ours if copies are to be copied back at its end.
 
-    With `writes`, it writes the tensors of its first argument. With `on_host`, it knows host memory
-    alone.
+    With `writes`, `call` writes the tensors of its first argument. With `on_host`, it knows only
+    host memory.
     """
     pairs: list[Pair] = []
     replace = partial(_replaced, pairs=pairs, on_host=on_host)
@@ -51,7 +51,7 @@ def call_plainly(
 
 
 def _replaced(value: Any, pairs: list[Pair], on_host: bool) -> Any:
-    """The value with plain tensors in it, however nested; what was replaced goes to `pairs`."""
+    """The value with plain tensors in it, nested or not; `pairs` gets the replaced tensors."""
     if isinstance(value, list | tuple):
         return [_replaced(each, pairs, on_host) for each in value]
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
@@ -63,7 +63,7 @@ def _replaced(value: Any, pairs: list[Pair], on_host: bool) -> Any:
 
 
 def _copied_to_host(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy in host memory of what the caller's stream leaves. Blocks for the device."""
+    """A copy in host memory, after the work in the caller's stream. Blocks for the device."""
     refuse_capture(tensor.device)
     on_host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
     _copy(on_host, tensor)
@@ -73,7 +73,7 @@ def _copied_to_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
-    """Behind what the caller's stream has to do, where one of them is on a device."""
+    """Copy; if a tensor is on a device, after the work that is in the caller's stream now."""
     copy = partial(target.detach().copy_, source.detach())
     device = next((each.device for each in (target, source) if is_on_device(each)), None)
     if device is None:
@@ -88,7 +88,7 @@ def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
 
 
 class CopiedBack(Together):
-    """A call whose results are in copies. Once it is known to have ended, they are in `outputs`."""
+    """A call whose results are in copies. Once known to have ended, it copies them to `outputs`."""
 
     def __init__(self, work: Any, outputs: Any, written: list[Pair], callbacks: Callbacks) -> None:
         works = [] if work is None else [work]  # NCCL has none while it coalesces.
@@ -99,7 +99,7 @@ class CopiedBack(Together):
         self._there: list[tuple[torch.device, Event]] = []
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
-        """Block until the end; raises the typed error. A timeout of zero is none."""
+        """Block until the end; raises the typed error. A timeout of zero means no limit."""
         super().wait(timeout)
         self._copy_back()
         return True
@@ -120,13 +120,13 @@ class CopiedBack(Together):
                 _copy(tensor, memory)
             self._there += _ends({tensor.device for tensor, _ in self._written})
             self._written = []
-        # Whoever comes later may be on another stream than who copied.
+        # A later caller may be on another stream than the caller that copied.
         for device, event in self._there:
             accelerator = ACCELERATORS[device.type]
             accelerator.wait(accelerator.current(device), event)
 
 
 def _ends(devices: Iterable[torch.device]) -> list[tuple[torch.device, Event]]:
-    """What the caller's streams have come to then, on those that have any."""
+    """Events at the present end of the caller's streams, for devices that have streams."""
     reached = [(device, ACCELERATORS.get(device.type)) for device in devices]
     return [(device, each.record(each.current(device))) for device, each in reached if each]

@@ -1,7 +1,7 @@
 """Has torch's profiler show for how long calls of the engine, and waits for them, hold up a thread.
 
-An event ends before the call returns in which it began. One that lasted as long as its operation
-could end after the profiler has stopped, and would then be written into memory that is gone.
+An event ends before the call in which it began returns. An event as long as its operation could end
+after the profiler has stopped, and would then be written into memory that is gone.
 """
 
 from __future__ import annotations
@@ -16,6 +16,6 @@ _NO_EVENT: AbstractContextManager[Any] = nullcontext()
 
 
 def event(name: str) -> AbstractContextManager[Any]:
-    """An event for the block, where a profiler watches this thread."""
+    """An event for the `with` block, if a profiler watches this thread."""
     is_watched: bool = torch._C._autograd._profiler_enabled()
     return record_function(f"sparsewire::{name}") if is_watched else _NO_EVENT

@@ -1,6 +1,7 @@
-"""The order of collectives on one tensor: a later one reads what those before it bring back.
+"""The order of collectives on one tensor: a later one reads the results of earlier ones.
 
-Unless its caller waits in between, nothing else says so: an earlier result comes by another stream.
+If the caller does not wait in between, nothing else keeps this order, because an earlier result
+comes in another stream.
 """
 
 from __future__ import annotations
@@ -17,37 +18,37 @@ Stretch = tuple[int, int]
 
 
 class Arrival:
-    """The end of a collective, and when its result is on the device; never where it failed."""
+    """The end of a collective, and the event of its result on the device, if it succeeds."""
 
     def __init__(self) -> None:
         self.over = threading.Event()
         self.there: Event | None = None
 
     def end(self, there: Event | None) -> None:
-        """The result is there once the device has come to `there`."""
+        """Note the end. The result is on the device at `there`; None: the collective failed."""
         self.there = there
         self.over.set()
 
     def has_come(self) -> bool:
-        """Whether all is over, on the device, too."""
+        """Whether the collective has ended, also on the device."""
         return self.over.is_set() and (self.there is None or self.there.query())
 
     def lead(self, way: Way) -> None:
-        """Block until the way back has begun, and have what comes into `way` see the result."""
+        """Block until the copy back has begun, and have later work in `way` see the result."""
         self.over.wait()
         if self.there is not None:
             way.follow(self.there)
 
 
 class Turns:
-    """Which collectives of a group use which memory, as long as they are not over."""
+    """The collectives of a group that have not ended, with the memory that each uses."""
 
     def __init__(self) -> None:
         self._taking = threading.Lock()
         self._taken: list[tuple[list[Stretch], Arrival]] = []
 
     def take(self, tensors: Sequence[torch.Tensor], arrival: Arrival) -> list[Arrival]:
-        """In the program's order: those that a collective on these tensors has to come behind."""
+        """Earlier collectives that one on these tensors must follow; called in program order."""
         stretches = [_stretch(tensor) for tensor in tensors]
         with self._taking:
             self._taken = [each for each in self._taken if not each[1].has_come()]
@@ -57,9 +58,9 @@ class Turns:
 
 
 def _stretch(tensor: torch.Tensor) -> Stretch:
-    """Addresses, from the first to behind the last; of a sparse tensor one that is its alone.
+    """First address of the tensor, and the address behind its last.
 
-    The memory of a sparse tensor is replaced.
+    A sparse tensor gets an address that only it has, because its memory is replaced.
     """
     if tensor.layout is torch.sparse_coo:
         return tensor._cdata, tensor._cdata + 1

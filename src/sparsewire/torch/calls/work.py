@@ -1,7 +1,7 @@
 """The handles that torch.distributed returns: of a call of the engine, or of several together.
 
-What goes wrong with them is the health of their group, and where torch would wrap them, they are
-handed past it to the caller.
+Their errors go to the health of their group. If torch would wrap handles, they are handed past
+torch to the caller.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Health:
     def __init__(self) -> None:
         self._noticing = threading.Lock()
         self.hooks: dict[int, Hook] = {}
-        """What to run before the group is aborted and at the error that ends it."""
+        """Hooks to run before the group is aborted, and at the error that ends it."""
         self.error: Error | None = None
 
     def notice(self, error: Error) -> None:
-        """Run the hooks in this thread, if this is the first error after which nothing goes on."""
+        """Run the hooks in this thread, if this is the first error that ends the communicator."""
         if isinstance(error, MismatchError | InputError):
             return
         with self._noticing:
@@ -52,7 +52,7 @@ class Health:
             self.run_hooks()
 
     def run_hooks(self) -> None:
-        """Run every hook. One that raises is logged, so that the others run."""
+        """Run every hook. Errors of hooks are logged, so that the other hooks run."""
         for identifier, hook in list(self.hooks.items()):
             try:
                 hook()
@@ -61,7 +61,7 @@ class Health:
 
 
 class Together(dist.Work):
-    """Several works as one, for coalesced calls. `tensors` are what they write."""
+    """Several works as one, for coalesced calls. `tensors` are the tensors that they write."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Together(dist.Work):
         callbacks: Callbacks,
         devices: Sequence[torch.device] | None = None,
     ) -> None:
-        """`devices` are those whose streams futures follow; None: those of the tensors."""
+        """`devices` are devices whose streams futures follow; None: the devices of the tensors."""
         super().__init__()
         self._works = works
         self._tensors = list(tensors)
@@ -79,7 +79,7 @@ class Together(dist.Work):
         self._future: Future[list[torch.Tensor]] | None = None
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
-        """Block until the end; raises the typed error. A timeout of zero is none."""
+        """Block until the end; raises the typed error. A timeout of zero means no limit."""
         for work in self._works:
             work.wait(timeout)
         return True
@@ -97,11 +97,11 @@ class Together(dist.Work):
         return self._tensors
 
     def get_future(self) -> Future[list[torch.Tensor]]:
-        """The tensors as a future. In a backward pass, also raise its error from `backward()`."""
+        """A future of the tensors. In a backward pass, `backward()` raises its error, too."""
         if self._future is None:
             devices = devices_of(self._tensors) if self._devices is None else self._devices
             self._future = Future.of(self._finish, self._callbacks, devices)
-            # DDP would turn the error into a plain RuntimeError. Its own final callback is queued
+            # DDP would turn the error into a plain RuntimeError. DDP's own final callback is queued
             # after this one, so this one raises first.
             if torch._C._current_graph_task_id() != -1:
                 Variable._execution_engine.queue_callback(self.synchronize)
@@ -113,7 +113,7 @@ class Together(dist.Work):
 
 
 class EngineWork(Together):
-    """A call that the engine serves, one handle for each collective that it consists of.
+    """A call that the engine serves, with a handle for each of its collectives.
 
     Once it is known to have ended, results are in the tensors.
     """
@@ -129,7 +129,7 @@ class EngineWork(Together):
         self._health = health
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
-        """Block until the end; raises the typed error. A timeout of zero is none.
+        """Block until the end; raises the typed error. A timeout of zero means no limit.
 
         After the timeout the collectives are still in flight, and still write into the tensors.
         """
@@ -149,11 +149,11 @@ class EngineWork(Together):
         return super().is_completed() and self.exception() is None
 
     def exception(self) -> Exception | None:
-        """Why the first collective that failed did, or why its result is not in the tensor."""
+        """The error of the first collective that failed, or of writing its result; else None."""
         return self._end([handle for handle in self._works if handle.is_completed()], 0.0)
 
     def _end(self, handles: Sequence[sparsewire.Work], timeout: float) -> Exception | None:
-        """Wait for all of them, for `timeout` seconds together; the first error."""
+        """Wait for all handles, for `timeout` seconds in all, and return the first error."""
         deadline = time.monotonic() + timeout
         errors = [self._error_of(handle, deadline - time.monotonic()) for handle in handles]
         return next(filter(None, errors), None)
@@ -169,17 +169,17 @@ class EngineWork(Together):
 
 
 def hand_over(work: dist.Work) -> None:
-    """Leave a work for whoever called torch in this thread; what torch made of it keeps it alive.
+    """Leave a work for the caller of torch in this thread; torch's wrapper keeps the work alive.
 
-    Where a backend is written in Python, torch wraps its works: of the wrapper only `wait` and
-    `get_future` reach the work, and futures lose the class that keeps callbacks in order and errors
+    Torch wraps works of a backend that is written in Python. Only `wait` and `get_future` of the
+    wrapper reach the work, and futures lose the class that keeps callbacks in order and errors
     typed.
     """
     _last.work = weakref.ref(work)
 
 
 def handed_over(wrapped: Any) -> Any:
-    """The work that was left behind `wrapped`, or `wrapped` where there is none."""
+    """The work that `hand_over` left for `wrapped`, or `wrapped` if there is none."""
     left, _last.work = getattr(_last, "work", None), None
     work = left() if left is not None else None
     return wrapped if work is None else work

@@ -1,1 +1,1 @@
-"""A process group's tensors on devices."""
+"""Collectives of a process group on tensors of devices."""

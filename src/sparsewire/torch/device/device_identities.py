@@ -1,7 +1,7 @@
-"""Which device each rank of a group uses, told through the store: NCCL refuses two ranks on one.
+"""The device of each rank of a group, told through the store: NCCL refuses two ranks on one device.
 
-A rank tells it at its first call with a tensor on a device, and asks for those alone that take part
-in a call: a send and its receive concern two ranks, and the others may never come to one.
+A rank tells its device at its first call with a tensor on a device. It asks only for the ranks in a
+call: a send and its receive have two ranks, and other ranks may never make such a call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sparsewire.meeting.contact.sockets import host_identity
 
 
 class DeviceIdentities:
-    """Of one rank's end of a group."""
+    """The devices of a group's ranks, as one rank knows them."""
 
     def __init__(
         self, store: Store, rank: int, size: int, timeout: Callable[[], timedelta]
@@ -31,9 +31,10 @@ class DeviceIdentities:
         self._names: dict[int, str] = {}
 
     def are_shared(self, device: torch.device, peers: Sequence[int] | None = None) -> bool:
-        """Whether two ranks have one device: of this one and its peers; of all without.
+        """Whether two of this rank and its `peers` (None: of all ranks) share a device.
 
-        Waits until these have told theirs; raises Timeout that names those that have not.
+        Waits until these ranks have told their devices; raises Timeout that names ranks that have
+        not.
         """
         self._tell(device)
         ranks = range(self._size) if peers is None else {self._rank, *peers}

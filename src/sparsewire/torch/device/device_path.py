@@ -1,6 +1,6 @@
-"""How a group serves tensors on a device: by the engine, packed or whole, or by its inner NCCL.
+"""The paths of a group for tensors on a device: the engine, packed or whole, or the inner NCCL.
 
-Which of them is decided alike on every rank.
+All ranks choose the same path.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from sparsewire.torch.device.level_transfer import LevelTransfer
 
 
 class Levels(NamedTuple):
-    """The ranks of this host, and those with this place on all hosts."""
+    """The ranks of this host, and the ranks with this rank's place on all hosts."""
 
     host: HostLevel
     peers: sparsewire.Communicator
     host_speed: InnerSpeed
 
     def abort(self, message: str) -> None:
-        """Fail what is in flight."""
+        """Fail collectives in flight."""
         self.peers.abort(message)
         self.host.abort()
 
     def close(self, is_busy: bool) -> None:
-        """Leave; what is in flight fails. Idempotent."""
+        """Leave; collectives in flight fail. Idempotent."""
         self.peers.close()
         if is_busy:
             self.host.abort()
@@ -48,7 +48,7 @@ class Levels(NamedTuple):
 
 
 def _figures(inner: InnerSpeed | None, levels: Levels | None) -> dict[str, float]:
-    """What `Speeds` has of them."""
+    """The fields of `Speeds` that describe the inner group and the levels."""
     figures: dict[str, float] = {}
     if inner is not None:
         figures |= {"inner_s": inner.byte_s, "inner_latency_s": inner.latency_s}
@@ -59,10 +59,10 @@ def _figures(inner: InnerSpeed | None, levels: Levels | None) -> dict[str, float
 
 
 class DevicePath:
-    """One rank's end, made by all ranks together with their first tensor on a device.
+    """One rank's path. All ranks make it at their first tensor on a device.
 
-    `inner` measured what the inner NCCL group takes; without it the engine serves all that it can.
-    `levels` are there where the ranks of each host add up dense tensors among themselves first.
+    `inner` is the measured speed of the inner NCCL group; without it, the engine serves all that it
+    can. `levels` are given if the ranks of each host add up dense tensors among themselves first.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class DevicePath:
     def all_reduce(
         self, tensor: torch.Tensor, op: str, timeout: float, *, may_decline: bool = False
     ) -> Handle | None:
-        """Start to reduce a tensor in place; None where the inner group is to do it."""
+        """Start to reduce a tensor in place; None if the inner group is to reduce it."""
         call = partial(self.communicator.all_reduce, op=op, async_op=True, timeout=timeout)
         if tensor.layout is torch.sparse_coo:
             return self._sparse(tensor, [tensor], partial(call, result="sparse"))
@@ -104,9 +104,9 @@ class DevicePath:
             return self._submit(tensor, prepare, call, during=partial(deciding, turn))
 
     def broadcast(self, tensor: torch.Tensor, root: int, timeout: float) -> Handle | None:
-        """Start to give each rank the tensor of rank `root`, dense as a sum with zeros.
+        """Start to give each rank the tensor of rank `root`; a dense one as a sum with zeros.
 
-        None where the inner group is to do it.
+        None if the inner group is to serve the call.
         """
         if tensor.layout is torch.sparse_coo:
             give = partial(self.communicator.broadcast, root=root, async_op=True, timeout=timeout)
@@ -122,7 +122,7 @@ class DevicePath:
         return self._submit(tensor, prepare, add)
 
     def reduce(self, tensor: torch.Tensor, op: str, root: int, timeout: float) -> Handle:
-        """Start to reduce a sparse tensor at rank `root`; the others keep theirs as they are."""
+        """Start to reduce a sparse tensor at rank `root`; other ranks keep theirs unchanged."""
         call = partial(self.communicator.reduce, op=op, root=root, async_op=True, timeout=timeout)
         return self._sparse(tensor, [tensor], call)
 
@@ -135,7 +135,7 @@ class DevicePath:
         return self._sparse(tensor, outputs, call)
 
     def choices(self) -> dict[str, dict[str, Any]]:
-        """The latest, by dtype and number of elements."""
+        """The latest choices, by dtype and number of elements."""
         return {
             kind: {
                 "path": decision.path.value,
@@ -146,13 +146,13 @@ class DevicePath:
         }
 
     def abort(self, message: str) -> None:
-        """Fail what is in flight, on all ranks."""
+        """Fail collectives in flight, on all ranks."""
         self.communicator.abort(message)
         if self._levels is not None:
             self._levels.abort(message)
 
     def close(self) -> None:
-        """Fail what is in flight, and end the threads. Idempotent."""
+        """Fail collectives in flight, and end the threads. Idempotent."""
         is_busy = self._queue.is_busy
         self.communicator.close()
         if self._levels is not None:
@@ -172,9 +172,9 @@ class DevicePath:
 
 
 def _is_for_inner(turn: Turn | None, timeout: float) -> bool:
-    """Whether NCCL is to serve a call: known at once, for its calls are in the program's order.
+    """Whether NCCL is to serve a call. The caller must know now: NCCL keeps the program's order.
 
-    Without a decision, because a rank has failed, it is not: the engine tells why.
+    False if there is no decision because a rank has failed; the engine then gives the error.
     """
     if turn is None:
         return True
@@ -184,7 +184,7 @@ def _is_for_inner(turn: Turn | None, timeout: float) -> bool:
 
 
 def _failure(turn: Turn, timeout: float) -> BaseException | None:
-    """Why there is no decision, once that is known; raises Timeout after so many seconds."""
+    """Wait for the decision, and return its error, or None; raises Timeout after `timeout` s."""
     try:
         return turn.decision.exception(None if math.isinf(timeout) else timeout)
     except FutureTimeout:

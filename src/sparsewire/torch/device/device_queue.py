@@ -1,7 +1,8 @@
 """Collectives on device tensors: two threads take them to the engine and back, in program order.
 
-One waits for the device and issues; the other waits for the engine and brings results back. So the
-caller's thread waits for neither, and one tensor's copies run beside another's time on the network.
+One thread waits for the device and issues; the other waits for the engine and brings results back.
+So the caller's thread waits for neither, and one tensor's copies run beside another's time on the
+network.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ _PATIENCE_S = 5.0
 Task = Callable[[], None]
 Prepare = Callable[[Staging], Transfer]
 Watching = Callable[[], AbstractContextManager[None]]
-"""What is to see how something ends."""
+"""Makes a context manager that sees how the code inside it ends."""
 Call: TypeAlias = "Callable[..., sparsewire.Work]"
-"""A collective of a tensor on the host, and of arguments that follow from what it holds."""
+"""A collective of a tensor on the host, with arguments that depend on the transfer."""
 
 
 class Handle:
-    """A collective on a tensor on a device, as `sparsewire.Work` is one on host memory."""
+    """A handle of a collective on a tensor of a device, like `sparsewire.Work` on host memory."""
 
     def __init__(self, staging: Staging) -> None:
         self.staging = staging
         self.transfer: Transfer | None = None
         self.arrival = Arrival()
         self.watching: Watching = nullcontext
-        """What is to see how the program's wait ends."""
+        """Sees how the program's wait ends."""
         self._error: Exception | None = None
 
     def fail(self, error: Exception) -> None:
@@ -49,7 +50,7 @@ class Handle:
         self.arrival.end(None)
 
     def wait(self, timeout: float = math.inf) -> None:
-        """Block until the way back has begun; the caller's stream then waits for its end.
+        """Block until the copy back has begun; the caller's stream then waits for its end.
 
         Raises the error of the collective, or Timeout after `timeout` seconds.
         """
@@ -59,19 +60,19 @@ class Handle:
         self.transfer.lead_caller(there)
 
     def arrive(self, timeout: float = math.inf) -> None:
-        """As `wait`, but block until the result is there; no stream waits for it."""
+        """Like `wait`, but block until the result is on the device; no stream waits for it."""
         self._begun(timeout).synchronize()
 
     def is_completed(self) -> bool:
-        """Whether it has ended, well or not; where well, on the device."""
+        """Whether the collective has failed, or has ended and its result is on the device."""
         return self.arrival.has_come()
 
     def exception(self) -> Exception | None:
-        """Why it failed; None if it did not, or has not ended."""
+        """The error of the collective; None if it succeeded or has not ended."""
         return self._error
 
     def _begun(self, timeout: float) -> Event:
-        """The end of the way back, once that has begun."""
+        """The event at the end of the copy back; blocks until the copy has begun."""
         if not self.arrival.over.wait(None if math.isinf(timeout) else timeout):
             raise Timeout(
                 f"a collective on {self.staging.device} has not ended after {timeout} s: "
@@ -84,14 +85,14 @@ class Handle:
 
 
 class DeviceQueue:
-    """The collectives of one group whose tensors are on devices, over their own communicator.
+    """The collectives of one group on tensors of devices, over a separate communicator.
 
-    Of its own, because they reach the engine later than they were called, and so in another order
-    with those on host memory than on other ranks.
+    It is separate because these collectives reach the engine later than they were called. So their
+    order among collectives on host memory differs from rank to rank.
     """
 
     def __init__(self, rank: int, abort: Callable[[str], None]) -> None:
-        """`abort` fails what is in flight, on all ranks."""
+        """`abort` fails all collectives in flight, on all ranks."""
         self._rank = rank
         self._abort = abort
         self._in_flight: set[Handle] = set()
@@ -108,10 +109,10 @@ class DeviceQueue:
         targets: Sequence[torch.Tensor] = (),
         during: Watching = nullcontext,
     ) -> Handle:
-        """Have `call` give the engine what the transfer that is prepared brings to the host.
+        """Have `prepare` make a transfer, and `call` give its tensor on the host to the engine.
 
-        Both run in the thread that may wait for the device, and `during` sees whatever is raised
-        there. The result goes to the tensor, or to `targets`.
+        Both run in the thread that may wait for the device, and `during` sees all errors in that
+        thread. The result goes to the tensor, or to `targets`.
         """
         handle = Handle(self._stagings.of(tensor.device))
         ready = called(handle.staging, tensor)
@@ -126,9 +127,9 @@ class DeviceQueue:
         return bool(self._in_flight)
 
     def close(self) -> None:
-        """End the threads, once the communicator is closed: whatever is in flight fails.
+        """End the threads once the communicator is closed; collectives in flight fail.
 
-        A thread that something else than the engine keeps, such as NCCL, is left behind.
+        A thread that waits for something other than the engine, such as NCCL, is left behind.
         """
         self._down.close()
         self._up.close()
@@ -146,7 +147,7 @@ class DeviceQueue:
     ) -> None:
         try:
             with during():
-                # Here, and not in our streams, where other collectives would wait as well.
+                # Wait here, and not in our streams, where other collectives would wait as well.
                 ready.synchronize()
                 for each in former:
                     each.lead(handle.staging.down)
@@ -165,7 +166,7 @@ class DeviceQueue:
             self._fail(handle, error)
 
     def _fail(self, handle: Handle, error: Exception) -> None:
-        """The others must not wait for what this rank cannot do; nor who waits here."""
+        """Fail the handle; if this rank cannot stage, abort, so that no other rank waits for it."""
         is_ours = not isinstance(error, Error)
         if is_ours:
             error = Error(f"rank {self._rank} cannot stage a tensor on its device: {error}")
@@ -181,7 +182,7 @@ class DeviceQueue:
 
 
 class Courier:
-    """A thread that runs tasks one after another; it starts with the first. They must not raise."""
+    """A thread that runs tasks one by one. It starts with the first task. Tasks must not raise."""
 
     def __init__(self, name: str) -> None:
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
@@ -192,7 +193,7 @@ class Courier:
         self._closed = False
 
     def put(self, task: Task) -> None:
-        """Run `task` after all that were put before, after `close` at once."""
+        """Run `task` after all earlier tasks; after `close`, at once."""
         with self._changing:
             if not self._closed:
                 self._start()
@@ -201,7 +202,7 @@ class Courier:
         task()
 
     def close(self) -> None:
-        """Run what is queued, then end the thread; waits for it for 5 s. Idempotent."""
+        """Run the queued tasks, then end the thread; waits at most 5 s for this. Idempotent."""
         with self._changing:
             self._closed = True
             self._tasks.put(None)
@@ -220,5 +221,5 @@ class Courier:
         with torch.no_grad():
             while (task := self._tasks.get()) is not None:
                 task()
-                # Or what the last task has to do with would live until the next one comes.
+                # Otherwise the objects of the last task would live until the next task comes.
                 del task

@@ -1,4 +1,4 @@
-"""What a group has for tensors on devices: made, by all ranks together, as the first one comes."""
+"""A group's service for tensors on devices. All ranks set it up at the first such tensor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sparsewire.torch.device.inner_speed import measure
 
 
 class DeviceService:
-    """Of one rank's end of a group, whose `communicator` knows SPARSEWIRE_CUDA."""
+    """The service of one rank in a group, whose `communicator` knows SPARSEWIRE_CUDA."""
 
     def __init__(
         self,
@@ -43,16 +43,16 @@ class DeviceService:
 
     @property
     def mode(self) -> str:
-        """SPARSEWIRE_CUDA."""
+        """The value of SPARSEWIRE_CUDA."""
         return self._communicator.cuda
 
     @property
     def path(self) -> DevicePath | None:
-        """How the engine serves them; None before the first tensor."""
+        """The engine's path for tensors on devices; None before the first one."""
         return self._path
 
     def path_for(self, device: torch.device) -> DevicePath | None:
-        """The same, made for tensors on this device; None where the inner backend serves all.
+        """The path, made for this device if there is none; None if the inner backend serves all.
 
         Raises Error while a graph is captured.
         """
@@ -67,21 +67,22 @@ class DeviceService:
             return self._path
 
     def nccl_refuses(self, device: torch.device, peers: Sequence[int] | None = None) -> bool:
-        """Whether two ranks have one device: of this one and its peers; of all without.
+        """Whether two of this rank and its `peers` (None: of all ranks) share a device.
 
-        False where nobody may ask. At first, waits until these have a tensor on a device.
+        False if SPARSEWIRE_CUDA is "nccl". The first call waits until these ranks have a tensor on
+        a device.
         """
         if self._inherited is not None:
             self._inherited.refuse()
         return self.mode != "nccl" and self._identities.are_shared(device, peers)
 
     def close(self) -> None:
-        """Fail what is in flight. Idempotent."""
+        """Fail collectives in flight. Idempotent."""
         if self._path is not None:
             self._path.close()
 
     def abort(self, message: str) -> None:
-        """Fail what is in flight, on all ranks."""
+        """Fail collectives in flight, on all ranks."""
         if self._path is not None:
             self._path.abort(message)
 
@@ -105,7 +106,7 @@ class DeviceService:
     def _connect_levels(
         self, communicator: sparsewire.Communicator, device: torch.device
     ) -> Levels | None:
-        """Where hosts have several ranks each, all as many, and may add up first."""
+        """The levels if hosts may add up first, and all have the same number of ranks, above 1."""
         layout = host_level.meet(communicator) if communicator.has_levels else None
         if layout is None:
             return None

@@ -14,7 +14,7 @@ from sparsewire.torch.device.device_queue import Handle
 
 
 class _OnHost:
-    """A handle that only the host waits for: then no stream need wait for what is there."""
+    """A handle for which only the host waits: once it is there, no stream has to wait for it."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
@@ -27,8 +27,8 @@ class _OnHost:
 class DeviceWork(EngineWork):
     """`wait` blocks until results are on their way back; the caller's stream waits for the rest.
 
-    Its future completes once they are there: then torch may do without streams, as its
-    `block_current_stream` does.
+    The work's future completes once results are on the device. Then torch needs no streams to wait
+    for them, as its `block_current_stream` does.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class DeviceWork(EngineWork):
         callbacks: Callbacks,
         health: Health,
     ) -> None:
-        ended: Any = handles  # They stand for `sparsewire.Work`.
+        ended: Any = handles  # They stand in for `sparsewire.Work`.
         super().__init__(ended, tensors, callbacks, health)
         arriving: Any = [_OnHost(handle) for handle in handles]
         self._arriving = EngineWork(arriving, tensors, callbacks, health)

@@ -1,7 +1,7 @@
-"""Several GPUs a host: what their ranks do among themselves before the engine, and behind it.
+"""Several GPUs a host: the steps of their ranks inside the host, before and after the engine's.
 
-Each rank gets the host's sum of a slice of the tensor. Then ranks with one place on their hosts
-reduce it over the network, and in the end each host puts its slices together again.
+Each rank gets the host's sum of a slice of the tensor. Then ranks with the same place on their
+hosts reduce this slice over the network, and in the end each host puts its slices together again.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sparsewire.device.packing import BLOCK
 from sparsewire.meeting.contact.sockets import host_identity
 
 Connect = Callable[[Store, int, int], Any]
-"""Makes a backend for ranks of one host, of a store, a rank and their number."""
+"""Makes a backend for the ranks of one host, from a store, a rank and the number of ranks."""
 
 
 class Layout(NamedTuple):
-    """Hosts that all have as many ranks: this rank's, and its place there."""
+    """This rank's host and its place there; all `hosts` have the same number of ranks, `places`."""
 
     host: int
     place: int
@@ -32,7 +32,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(hosts: list[int], rank: int) -> Layout | None:
-    """From what names each rank's host; None where there is one host, or they are not alike."""
+    """The layout by each rank's host; None for one host, hosts of one rank, or unequal hosts."""
     names = list(dict.fromkeys(hosts))
     counts = {hosts.count(name) for name in names}
     if len(names) < 2 or len(counts) > 1 or counts == {1}:
@@ -47,7 +47,7 @@ def meet(communicator: sparsewire.Communicator) -> Layout | None:
 
 
 def numbers_of(communicator: sparsewire.Communicator, name: str) -> list[int]:
-    """Numbers in place of what each rank names, equal where the names are; collective."""
+    """Numbers for the names of all ranks, equal if the names are equal; collective."""
     digest = hashlib.sha256(name.encode()).digest()
     table = np.zeros(communicator.world_size, np.int64)
     table[communicator.rank] = int.from_bytes(digest[:7], "little")
@@ -56,9 +56,9 @@ def numbers_of(communicator: sparsewire.Communicator, name: str) -> list[int]:
 
 
 class HostLevel:
-    """This rank's end of its host. All ranks make it together.
+    """This rank's connections inside its host. All ranks make it together.
 
-    Each direction has a backend of its own, as each is used in a thread of its own.
+    Each direction has its own backend, since a thread of its own uses it.
     """
 
     def __init__(self, layout: Layout, store: Store, connect: Connect) -> None:
@@ -71,7 +71,7 @@ class HostLevel:
 
     @property
     def backend(self) -> Any:
-        """One of them, for measuring."""
+        """One of the two backends, for measuring."""
         return self._scatter
 
     def reduce_scatter(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -85,13 +85,13 @@ class HostLevel:
         return own
 
     def all_gather(self, own: torch.Tensor, tensor: torch.Tensor) -> None:
-        """Have the tensor hold the slices of all ranks of the host."""
+        """Write the slices of all ranks of the host to the tensor."""
         padded = own.new_empty(self.layout.places * own.numel())
         self._gather._allgather_base(padded, own).wait()
         tensor.copy_(padded[: tensor.numel()].view(tensor.shape))
 
     def abort(self) -> None:
-        """Fail what is in flight, where the backends can."""
+        """Fail the calls in flight of backends that can."""
         for backend in (self._scatter, self._gather):
             backend.abort()
 

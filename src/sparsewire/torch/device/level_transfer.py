@@ -1,4 +1,4 @@
-"""A tensor whose host reduces it first: the transfer of a slice, between two steps on the host."""
+"""A tensor that each host reduces first: the transfer of a slice, between two steps on the host."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Make = Callable[[Staging, torch.Tensor], Transfer]
 
 
 class LevelTransfer(Transfer):
-    """`make` gives the transfer of this rank's slice. With `averages`, the engine's mean is that
-    over hosts, and what is left of the division is done here.
+    """`make` returns the transfer of this rank's slice. With `averages`, the engine takes the mean
+    over hosts, and the slice is divided here by the number of ranks of a host.
     """
 
     def __init__(

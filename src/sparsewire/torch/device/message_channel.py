@@ -1,7 +1,7 @@
-"""How messages of what is on a device reach all ranks: by threads that may wait for the device.
+"""Sends messages made of tensors on a device to all ranks, in threads that may wait for the device.
 
-Over a communicator of their own: what these threads send comes later than the program's
-collectives, and so in another order with them on other ranks.
+Messages have a communicator of their own, because these threads send later than the program calls.
+So the order of messages among the program's collectives differs from rank to rank.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from sparsewire.torch.device.device_queue import DeviceQueue, Handle, Prepare
 
 
 class MessageChannel:
-    """One rank's end. It meets the other ranks when the first message is to go out."""
+    """One rank's end of the channel. It meets the other ranks at the first message."""
 
     def __init__(self, store: Store, rank: int, size: int, timeout: Callable[[], float]) -> None:
-        """`timeout` is the limit of a collective that begins now, in seconds."""
+        """`timeout` returns the limit of a collective that begins now, in seconds."""
         self._store = store
         self._rank, self._size = rank, size
         self._timeout = timeout
@@ -38,23 +38,23 @@ class MessageChannel:
         self._inherited: Inherited | None = None
 
     def submit(self, tensor: torch.Tensor, prepare: Prepare) -> Handle:
-        """Gather the messages that transfers send; the transfer receives those of all ranks.
+        """Gather the messages of transfers; each transfer receives the messages of all ranks.
 
-        `tensor` is one that it reads and writes, on its device. All ranks call it; raises
-        `sparsewire.Error` where they do not come to the first call, the channel is closed, or a
-        graph is captured.
+        The transfer reads and writes `tensor` on its device. All ranks call this. Raises
+        `sparsewire.Error` if ranks do not come to the first call, the channel is closed, or a graph
+        is captured.
         """
         refuse_capture(tensor.device)
         communicator, queue = self._connected()
         return queue.submit(tensor, prepare, partial(_gather, communicator, self._timeout()))
 
     def abort(self, message: str) -> None:
-        """Fail what is in flight, on all ranks."""
+        """Fail messages in flight, on all ranks."""
         if self._communicator is not None:
             self._communicator.abort(message)
 
     def close(self) -> None:
-        """Fail what is in flight, and end the threads. Idempotent."""
+        """Fail messages in flight, and end the threads. Idempotent."""
         self._is_closed = True
         if self._communicator is not None:
             self._communicator.close()
@@ -82,7 +82,7 @@ class MessageChannel:
 
     def _refuse_closed(self) -> None:
         if self._is_closed:
-            self.close()  # Who closed it may not have seen what was made meanwhile.
+            self.close()  # An earlier `close` may have missed what was made in the meantime.
             raise Error("the process group was destroyed: make a new one")
 
     def _meet(self) -> sparsewire.Communicator:
@@ -98,18 +98,18 @@ def _gather(communicator: sparsewire.Communicator, timeout: float, message: Any,
 
 
 class _Messages:
-    """Messages on their way."""
+    """Messages in flight."""
 
     def __init__(self, work: sparsewire.Work) -> None:
         self._work = work
 
     def wait(self) -> list[bytes]:
-        """Those of all ranks, in rank order; raises why there are none."""
+        """The messages of all ranks, in rank order; raises the error of the collective."""
         return [unframed(each.indices, each.values) for each in self._work.wait()]
 
 
 class _Rows:
-    """The same as rows of sums, in which each rank has all others zero."""
+    """Messages in flight as rows of a sum, where each rank has zeros in the rows of others."""
 
     def __init__(
         self, communicator: sparsewire.Communicator, message: bytes, timeout: float

@@ -1,4 +1,4 @@
-"""The gradients of one bucket of DDP as hooks work on them."""
+"""The gradients of one bucket of DDP, in the form that hooks use."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _DTYPES = {torch.float32, torch.float16, torch.bfloat16}
 
 
 class BucketGradients:
-    """`parts` are flat, float32, on the CPU, one for each of `parameters`.
+    """`parts` are flat float32 tensors on the CPU, one for each of `parameters`.
 
-    They are DDP's own memory where that is so, too. `dtype` is that of DDP's.
+    They are DDP's own memory if that is float32 on the CPU. `dtype` is the dtype of DDP's memory.
 
     Raises TypeError for gradients other than float32, float16 and bfloat16.
     """
@@ -30,9 +30,9 @@ class BucketGradients:
         self.parts = torch.split(self._flat, [parameter.numel() for parameter in self.parameters])
 
     def store(self) -> torch.Tensor:
-        """Bring what is in `parts` to where DDP expects it, and return that."""
+        """Copy `parts` to the memory where DDP expects them, and return this memory."""
         if is_on_device(self._buffer):
-            # Copied when this returns: the future that it goes into knows of no streams.
+            # The copy is done when this returns, because the result's future knows no streams.
             to_device(self._buffer, self._flat)
         elif self._flat is not self._buffer:
             self._buffer.copy_(self._flat)
@@ -40,7 +40,7 @@ class BucketGradients:
 
 
 def check_dtype(dtype: torch.dtype) -> None:
-    """Raise TypeError for gradients that cannot be compressed."""
+    """Raise TypeError for a dtype of gradients that cannot be compressed."""
     if dtype not in _DTYPES:
         raise TypeError(
             "gradients of float32, float16 and bfloat16 can be compressed, not of "
@@ -49,16 +49,16 @@ def check_dtype(dtype: torch.dtype) -> None:
 
 
 def is_zero(gradient: torch.Tensor) -> bool:
-    """Whether all elements are zero; of float32, on the CPU. Not finite ones are not."""
+    """Whether all elements, float32 on the CPU, are zero. Infinities and NaN are not zero."""
     elements = gradient.numpy()
-    # Of most gradients, the first few say it.
+    # In most gradients, one of the first elements is not zero.
     return not (elements[:_HEAD].any() or elements.any())
 
 
 def add_lost(residual: torch.Tensor, mean: torch.Tensor, dtype: torch.dtype) -> None:
-    """Add what rounding to `dtype` takes from the mean, all float32 of one shape, to the residual.
+    """Add to `residual` what `mean` loses by rounding to `dtype`; both are float32, of one shape.
 
-    Nothing is added where the mean is not finite once it is rounded.
+    Nothing is added to elements whose rounded mean is not finite.
     """
     if dtype is not torch.float32:
         lost = mean - mean.to(dtype).to(torch.float32)

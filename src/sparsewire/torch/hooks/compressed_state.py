@@ -1,5 +1,5 @@
-"""What the hooks for any compressor share: buckets of DDP go out as one message and come back as
-means; the operators, their randomness and the step; and what is saved of them."""
+"""The common part of hooks for any compressor: DDP's buckets go out as messages and come back as
+means. It has the operators, their random draws and the step, and their saved states."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ from sparsewire.torch.operators import TensorOperator, tensor_form
 
 
 class CompressedState(ABC):
-    """A hook's settings, and for each parameter an operator, draws and what subclasses add.
+    """A hook's settings, and for each parameter an operator, draws and the vectors of subclasses.
 
-    A subclass says what is compressed in place of a gradient, and what follows from the mean. All
-    vectors are float32, shape (elements of the parameter,), on the CPU; where a gradient is on
-    another device and its operator has a form for tensors, they are there, and `code` and
-    `estimate` are not called. The first `warmup_steps` steps send everything.
+    A subclass defines the vector that is compressed in place of a gradient, and the use of the
+    mean. All vectors are float32, shape (elements of the parameter,), on the CPU. If a gradient is
+    on another device and its operator has a form for tensors, its vectors are on that device, and
+    `code` and `estimate` are not called. The first `warmup_steps` steps send everything.
     """
 
     owes: ClassVar[bool]
-    """Whether what is not sent is owed. It then stays so where no rank has a gradient: DDP gives
-    the optimizer nothing for parameters that no rank has used, whatever a hook makes of them."""
+    """Whether ranks keep residuals. If no rank has a gradient, residuals stay: DDP gives the
+    optimizer nothing for parameters that no rank has used, whatever a hook returns for them."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class CompressedState(ABC):
         self.seed = seed
         self.step = 0
         self.waiting: list[tuple[BucketGradients, Future[Tensor]]] = []
-        """Without overlap, the buckets of this step that wait for the last one."""
+        """Without overlap, the buckets of this step that wait for the last bucket."""
         self.waiting_on_device: list[tuple[DeviceBucket, Future[Tensor]]] = []
-        """The same of those whose gradients stay on their device."""
+        """The same for buckets whose gradients stay on their device."""
         self.operators = ParameterMap(lambda parameter: operator_for(self._make, parameter))
         self._forms = ParameterMap(lambda parameter: tensor_form(self.operators.of(parameter)))
         self._process_group = process_group
@@ -86,40 +86,40 @@ class CompressedState(ABC):
 
     @abstractmethod
     def turn(self, parameter: Tensor, gradient: Tensor) -> None:
-        """Turn a gradient, in place, into what is compressed."""
+        """Turn a gradient, in place, into the vector to compress."""
 
     @abstractmethod
     def code(self, operator: Compressor, parameter: Tensor, gradient: Tensor) -> Any:
-        """The code, by an operator of float32, of what `turn` makes of a gradient.
+        """The code, by an operator of float32, of a gradient after `turn`.
 
-        Raises CompressError where the operator cannot express it; the gradient is turned then, and
-        may be otherwise.
+        May leave the gradient turned. Raises CompressError if the operator cannot express the
+        vector; the gradient is turned then.
         """
 
     @abstractmethod
     def estimate(self, parameter: Tensor, mean: GradientMean, gradient: Tensor) -> None:
-        """Make the gradient for the optimizer from the mean of what the ranks sent."""
+        """Make the gradient for the optimizer from the mean of the ranks' vectors."""
 
     @abstractmethod
     def learn(
         self, parameter: Tensor, mean: GradientMean, gradient: Tensor, dtype: torch.dtype
     ) -> None:
-        """The same, and remember what was sent; the optimizer gets it rounded to `dtype`."""
+        """Like `estimate`, and update `vectors`; the optimizer gets `gradient` as `dtype`."""
 
     @abstractmethod
     def adapt(self, operator: Compressor) -> Compressor:
-        """An operator as the method takes it; raises ValueError where it takes none like it."""
+        """The operator as the method uses it; raises ValueError if the method cannot use it."""
 
     @abstractmethod
     def vectors(self) -> Mapping[str, ParameterVectors]:
-        """What is remembered, by the names in a saved state."""
+        """The vectors that are kept from step to step, by their names in a saved state."""
 
     @abstractmethod
     def dealt(self, states: Sequence[Saved]) -> Mapping[str, Mapping[str, Tensor]]:
-        """What this rank takes over from saved states, its own or those of all ranks of a job."""
+        """Vectors that this rank takes over from saved states, its own or all ranks' of a job."""
 
     def register(self, model: nn.Module) -> None:
-        """Take the parameters' names from the model, which `state_dict` and its like need."""
+        """Take the parameters' names from `model`; saving and loading of the state need them."""
         module = model.module if isinstance(model, DistributedDataParallel) else model
         self._parameters = dict(module.named_parameters())
 
@@ -133,9 +133,9 @@ class CompressedState(ABC):
         return self._parameters
 
     def average(self, bucket: GradBucket) -> Future[Tensor]:
-        """What every hook does: send a bucket now, or with the last one of the step."""
+        """Send a bucket now, or with the last bucket of the step; the future is the mean."""
         if bucket.index() == 0:
-            # A step before may have failed halfway.
+            # The previous step may have failed halfway.
             self.waiting.clear()
             self.waiting_on_device.clear()
         in_full = self.averages_in_full(bucket)
@@ -156,16 +156,16 @@ class CompressedState(ABC):
         return future
 
     def averages_in_full(self, bucket: GradBucket) -> bool:
-        """Whether nothing of a bucket is compressed: in the warm-up, or as it is sparse."""
+        """Whether a bucket is sent without compression: in the warm-up, or because it is sparse."""
         return self.step < self.warmup_steps or bucket.buffer().layout is torch.sparse_coo
 
     def _stays_on_device(self, bucket: GradBucket) -> bool:
-        """Whether only codes of a bucket cross: where all its operators have a form for tensors."""
+        """Whether only codes cross to the host: if all operators have a form for tensors."""
         compressed = filter(self.is_compressed, bucket.parameters())
         return is_on_device(bucket.buffer()) and all(map(self._forms.of, compressed))
 
     def _make_draws(self, bucket: GradBucket) -> None:
-        """In the caller's thread, where buckets come in one order: that may give their names."""
+        """Make draws now, in the caller's thread: here the order, which may name them, is fixed."""
         for parameter in filter(self.is_compressed, bucket.parameters()):
             self.draws_of(parameter)
 
@@ -193,7 +193,7 @@ class CompressedState(ABC):
         return gathering.then(finish)
 
     def _average_waiting(self) -> None:
-        # The backward pass is over, so that nothing is lost by waiting here.
+        # The backward pass is over, so waiting here costs nothing.
         if self.waiting_on_device:
             self._submit([bucket for bucket, _ in self.waiting_on_device]).get_future().wait()
             for bucket, future in self.waiting_on_device:
@@ -228,13 +228,13 @@ class CompressedState(ABC):
             reader.end()
 
     def encode(self, parameter: Tensor, gradient: Tensor) -> Sent:
-        """What this rank sends of a gradient, which may become what was compressed."""
+        """This rank's data to send for a gradient, which this may turn in place."""
         if not self.is_compressed(parameter):
             return Exact(gradient.numpy())
         self.place(parameter, gradient.device)
         is_idle = is_zero(gradient)
         operator = self.operators.of(parameter)
-        # Gradients of parameters that are not finite are not finite either.
+        # Raised for parameters that are not finite; their gradients are not finite either.
         with suppress(CompressError):
             operator.follow(parameter)
         draws = self.draws_of(parameter)
@@ -242,8 +242,8 @@ class CompressedState(ABC):
         try:
             return Coded(operator, self._code(operator, parameter, gradient), is_idle)
         except CompressError:
-            # Not finite: all ranks must see it, as without compression. Or too large for the code.
-            # Operators differ in how much they have drawn before they find out.
+            # The vector is not finite, and all ranks must see it, as without compression; or it is
+            # too large for the code. Operators differ in how much they draw before they find out.
             draws.return_to(before)
             return Exact(gradient.numpy(), is_idle)
 
@@ -261,10 +261,10 @@ class CompressedState(ABC):
         records: Sequence[Record],
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Put the mean over all ranks in place of what `encode` left, and learn from it.
+        """Replace the gradient that `encode` left by the mean over all ranks, and learn from it.
 
-        `own` is what `encode` gave; the gradient goes to the optimizer in `dtype`. Raises
-        CompressError where a record is malformed.
+        `own` is the result of `encode`; the gradient goes to the optimizer in `dtype`. Raises
+        CompressError if a record is malformed.
         """
         is_compressed = self.is_compressed(parameter)
         if is_compressed and self.owes and all(record.is_idle for record in records):
@@ -278,8 +278,8 @@ class CompressedState(ABC):
         elif mean.is_finite(dtype):
             self.learn(parameter, mean, gradient, dtype)
         else:
-            # What is not finite would stay in the memory of the method for ever, and scaling of the
-            # loss skips such a step. The mean has the same bits on all ranks: all do the same.
+            # Values that are not finite would stay in the vectors for ever; loss scaling skips such
+            # a step. The mean has the same bits on all ranks, so all ranks do the same.
             self.estimate(parameter, mean, gradient)
 
     def _sent(self, parameter: Tensor, record: Record) -> Sent:
@@ -289,33 +289,33 @@ class CompressedState(ABC):
         return Coded(operator, operator.read(record.payload))
 
     def draws_of(self, parameter: Tensor) -> Draws:
-        """What random choices for a parameter are drawn from."""
+        """The draws for the random choices of a parameter."""
         return self._draws.of(parameter)
 
     def form_of(self, parameter: Tensor) -> TensorOperator[Any]:
-        """The operator for a parameter on tensors, which it has."""
+        """The operator's form on tensors for a parameter that has one."""
         form = self._forms.of(parameter)
         assert form is not None, "the bucket stays on its device"
         return form
 
     def place(self, parameter: Tensor, device: torch.device) -> None:
-        """Have what is remembered of a parameter on a device."""
+        """Move the vectors of a parameter to a device."""
         for vectors in self.vectors().values():
             vectors.bring(parameter, device)
 
     def is_compressed(self, parameter: Tensor) -> bool:
-        """Whether it is large enough."""
+        """Whether a parameter is large enough to be compressed."""
         return parameter.numel() >= max(self.min_elements, 1)
 
     def _new_draws(self, parameter: Tensor) -> Draws:
-        """One for each, so that what is drawn does not depend on the order of the buckets."""
+        """Draws of one parameter alone, so that they do not depend on the order of buckets."""
         self._draws_made += 1
         named = (self._parameters or {}).items()
         name = next((name for name, other in named if other is parameter), str(self._draws_made))
         return Draws(self.seed, self.transport.rank, f"{self._job}/{name}")
 
     def state_dict(self) -> Saved:
-        """The state of this rank, for `torch.save`; every rank has one of its own.
+        """The state of this rank, for `torch.save`; every rank must save its own.
 
         Raises RuntimeError before `register`.
         """
@@ -332,13 +332,13 @@ class CompressedState(ABC):
         return saved  # type: ignore[no-any-return]
 
     def load_state_dict(self, saved: Saved | Sequence[Saved]) -> None:
-        """Go on from what this rank saved, or from a list of what all ranks of a job saved.
+        """Go on from the state of this rank, or from a list of the states of all ranks of a job.
 
-        With a list, the number of ranks may differ; the class says what each takes over then, and
-        random choices begin anew.
+        With a list, the number of ranks may differ. The class then says which vectors each rank
+        takes over, and random choices begin anew.
 
-        Raises RuntimeError before `register`; ValueError where a single state is of another rank or
-        number of ranks, a list lacks a rank, or parameters differ.
+        Raises RuntimeError before `register`. Raises ValueError if a single state is of another
+        rank or number of ranks, if a list lacks a rank, or if parameters differ.
         """
         states = states_of(saved, self.transport.rank, self.transport.size)
         dealt = self.dealt(states)
@@ -347,20 +347,20 @@ class CompressedState(ABC):
         self._restore_draws(states)
 
     def _restore_draws(self, states: Sequence[Saved]) -> None:
-        """Take the step, and this rank's draws where it was a rank of the same job."""
+        """Take the step, and this rank's draws if the states have as many ranks as this job."""
         own = own_state(states, self.transport.rank, self.transport.size)
         saved = own.get("streams", {}) if own else {}
         draws = {name: Draws.from_state(state) for name, state in saved.items()}
         self._draws.replace(draws, self.parameters)
         self.step = states[0]["step"]
-        # Otherwise ranks would draw again what ranks drew at the start of the old job.
-        before = states[0].get("job", "")  # States that were saved before jobs had names have none.
+        # With an old name, ranks would repeat the draws from the start of the old job.
+        before = states[0].get("job", "")  # Older saved states have no name of a job.
         resized = f"{before}/{self.transport.size} ranks after {self.step} steps"
         self._job = before if own else resized
 
 
 def _parts(buckets: Sequence[BucketGradients]) -> Iterator[tuple[Tensor, Tensor, torch.dtype]]:
-    """Parameters, their gradients and what these are rounded to, in the order of sending."""
+    """Parameters, their gradients, and the dtypes for the optimizer, in the order of sending."""
     for bucket in buckets:
         for parameter, part in zip(bucket.parameters, bucket.parts, strict=True):
             yield parameter, part, bucket.dtype

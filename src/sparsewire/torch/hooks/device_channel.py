@@ -1,4 +1,4 @@
-"""Which channel takes what hooks make of gradients on a device: a group's own, or one beside it."""
+"""The channel for hooks' messages from gradients on a device: a group's own, or one beside it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CPU = torch.device("cpu")
 
 
 class ChannelBeside:
-    """Of a group of another backend, which it does not outlive."""
+    """The channel of a group of another backend; it does not outlive this group."""
 
     def __init__(self, group: Any) -> None:
         self._callbacks = Callbacks(1)
@@ -35,12 +35,12 @@ class ChannelBeside:
         disown_in_child(self)
 
     def send_messages(self, tensor: torch.Tensor, prepare: Prepare) -> DeviceWork:
-        """As `Member.send_messages`."""
+        """Like `Member.send_messages`."""
         handle = self._channel.submit(tensor, prepare)
         return DeviceWork([handle], [tensor], self._callbacks, self._health)
 
     def close(self) -> None:
-        """Fail what is in flight, and end the threads."""
+        """Fail messages in flight, and end the threads."""
         self._channel.close()
         self._callbacks.close()
 
@@ -54,7 +54,7 @@ _made: WeakKeyDictionary[Any, ChannelBeside] = WeakKeyDictionary()
 
 
 def channel_of(process_group: dist.ProcessGroup | None) -> Member | ChannelBeside:
-    """That of a group, None for the default one."""
+    """The channel of a group; None is the default group."""
     group: Any = process_group if process_group is not None else dist.group.WORLD
     member = member_of(group)
     if member is not None:
@@ -65,7 +65,7 @@ def channel_of(process_group: dist.ProcessGroup | None) -> Member | ChannelBesid
 
 
 def limit_of(group: Any) -> Any:
-    """What tells the limit of a group's collectives, in seconds; it does not keep the group."""
+    """A function that returns a group's timeout in seconds, and does not keep the group alive."""
     # A group of NCCL has no backend for the CPU.
     device = _CPU if _CPU in group._device_types else torch.device("cuda")
     options = group._get_backend(device).options

@@ -1,4 +1,4 @@
-"""Means of what the ranks sent of one parameter, made and used where its gradient is."""
+"""Means of the ranks' vectors of one parameter, made and used on the gradient's device."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sparsewire.torch.operators.tensor_operator import number
 
 
 class Source(NamedTuple):
-    """What one rank sent: the parts of a code, or without an operator the vector as it is.
+    """The data of one rank: the parts of a code, or without an operator the exact vector.
 
-    `kept` is what the operator says of how many elements the code tells.
+    `kept` is the operator's `kept_elements` of the code.
     """
 
     operator: TensorOperator[Any] | None
@@ -24,7 +24,7 @@ class Source(NamedTuple):
     kept: int | None = None
 
     def add_to(self, total: Tensor, factor: float = 1.0) -> None:
-        """Add `factor` times what it stands for to `total`, float32, on the same device."""
+        """Add `factor` times the vector to `total`, float32, on the same device."""
         if self.operator is not None:
             self.operator.add(self.parts, total, factor, self.kept)
         else:
@@ -32,7 +32,7 @@ class Source(NamedTuple):
 
 
 class DeviceMean(GradientMean):
-    """As `means.DenseMean`, on a device: shape (elements,). Nothing here waits for it."""
+    """Like `means.DenseMean`, on a device, shape (elements,). Nothing here waits for the device."""
 
     def __init__(self, sources: Sequence[Source], own: Source, like: Tensor) -> None:
         self._own = own
@@ -42,7 +42,7 @@ class DeviceMean(GradientMean):
         self._vector.div_(number(len(sources), like))
 
     def finite(self, dtype: torch.dtype) -> Tensor:
-        """Whether all elements are, once they are rounded to `dtype`; of bool, on the device."""
+        """Whether all elements, rounded to `dtype`, are finite; a bool tensor on the device."""
         return self._vector.to(dtype).isfinite().all()
 
     def add(self, base: Tensor, out: Tensor) -> None:

@@ -1,7 +1,7 @@
-"""Buckets on a device on their way: codes are made there, and only these cross to the host.
+"""Transfers of buckets on a device: codes are made on the device, and only codes cross to the host.
 
-Back come the codes of the other ranks, and the means are made on the device. The bytes on the wire
-are those of the host's operators.
+The codes of the other ranks come back, and the means are made on the device. The bytes on the wire
+are the same as those of the host's operators.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Arrays = list[NDArray[Any]]
 
 
 class Method(Protocol):
-    """What a state knows of parameters; `CompressedState` says more of each."""
+    """The part of a state that transfers use; `CompressedState` describes each method."""
 
     @property
     def owes(self) -> bool: ...
@@ -71,7 +71,7 @@ class DeviceBucket:
         self._flat = self.buffer
 
     def parts(self, state: Method) -> list[Part]:
-        """One for each parameter, float32, flat: DDP's own memory where that is so."""
+        """One part for each parameter, flat float32: DDP's own memory if that is float32."""
         self._flat = self.buffer.to(torch.float32)
         gradients = torch.split(self._flat, [parameter.numel() for parameter in self.parameters])
         return [
@@ -80,21 +80,21 @@ class DeviceBucket:
         ]
 
     def store(self) -> None:
-        """Bring what is in the gradients to where DDP expects it."""
+        """Copy the gradients to the memory where DDP expects them."""
         if self._flat is not self.buffer:
             self.buffer.copy_(self._flat)
 
 
 class Part:
-    """One parameter's gradient, and what this rank sends of it.
+    """One parameter's gradient, and this rank's data to send for it.
 
-    The optimizer gets it rounded to `dtype`.
+    The optimizer gets the gradient rounded to `dtype`.
     """
 
     def __init__(
         self, state: Method, parameter: Tensor, gradient: Tensor, dtype: torch.dtype
     ) -> None:
-        """Turn the gradient into what is compressed, and make the code of that."""
+        """Turn the gradient into the vector to compress (`Method.turn`), and make its code."""
         self.parameter = parameter
         self.gradient = gradient
         self.dtype = dtype
@@ -114,16 +114,17 @@ class Part:
 
     @property
     def crossing(self) -> list[Tensor]:
-        """What the host needs of it: whether it is idle, or refused, and the code."""
+        """The tensors that the host needs: the code, and flags if it is idle or refused."""
         return [self.gradient] if self.operator is None else [self._flags, *self._code.parts]
 
     def record(self, arrays: Arrays) -> Record | None:
-        """What is sent, of what crossed; None where the gradient is, as it is."""
+        """The record to send, from the crossed tensors; None: the exact gradient must be sent."""
         if self.operator is None:
             return self.exact(arrays)
         self._is_idle, is_refused = map(bool, arrays[0])
         if is_refused:
-            # Not finite: all ranks must see it, as without compression. Or too large for the code.
+            # The vector is not finite, and all ranks must see it, as without compression; or it is
+            # too large for the code.
             self._draws.return_to(self._before)
             return None
         code = self.operator.code_of(arrays[1:], self._code.known)
@@ -131,11 +132,14 @@ class Part:
         return Record(False, self._is_idle, self.operator.operator.pack(code))
 
     def exact(self, arrays: Arrays) -> Record:
-        """The gradient as it is, which crossed."""
+        """The record of the exact gradient, which crossed as `arrays[0]`."""
         return Exact(arrays[0], self._is_idle).record()
 
     def arrays_of(self, record: Record) -> tuple[Arrays, int | None]:
-        """What the device needs of another rank's record; CompressError where it is malformed."""
+        """The arrays of another rank's record for the device, and its `kept_elements`.
+
+        Raises CompressError if the record is malformed.
+        """
         if record.is_exact:
             return [Exact.read(record, self.parameter.numel()).vector], None
         if self.operator is None:
@@ -145,9 +149,9 @@ class Part:
 
 
 class Settlement:
-    """What the ranks sent of one part; nothing where all are idle and what they owe stays.
+    """The ranks' data for one part. It is empty if all ranks are idle and their residuals stay.
 
-    `arrays` are those of the other ranks, one behind another.
+    `arrays` are the arrays of the other ranks, one after another.
     """
 
     def __init__(self, part: Part, records: Sequence[Record], rank: int, owes: bool) -> None:
@@ -165,7 +169,7 @@ class Settlement:
                 self.arrays += arrays
 
     def mean(self, uploaded: Iterator[Tensor]) -> DeviceMean:
-        """The mean over all ranks; takes what `arrays` have become on the device."""
+        """The mean over all ranks; takes the tensors of `arrays` on the device from `uploaded`."""
         sources = []
         for is_exact, count, kept in self._of_others:
             parts = [next(uploaded) for _ in range(count)]
@@ -216,11 +220,11 @@ class CodeTransfer(Transfer):
         return [part.record([next(left) for _ in part.crossing]) for part in self._parts]
 
     def _encoded(self, part: Part, record: Record | None) -> bytes:
-        # Only now: who holds memory of the pool and asks for more may wait for ever.
+        # Only now, after the loan has ended: a thread with a loan may wait for ever for another.
         return (record or self._brought([part.gradient], part.exact)).encode()
 
     def _brought(self, tensors: Sequence[Tensor], use: Callable[[Arrays], T]) -> T:
-        """What `use` makes of tensors as arrays on the host, which are gone then."""
+        """The result of `use` on the tensors as arrays on the host, valid only during the call."""
         down = self.staging.down
         flat, spans = down.run(lambda: joined(tensors))
         with down.loan() as loan:
@@ -229,7 +233,7 @@ class CodeTransfer(Transfer):
             return use([span.of(memory).numpy() for span in spans])
 
     def _read(self, received: Sequence[bytes]) -> list[Settlement]:
-        """What the ranks sent of each part; raises CompressError for malformed messages."""
+        """The ranks' data for each part; raises CompressError for malformed messages."""
         readers = [Reader(message) for message in received]
         rank, owes = self._state.transport.rank, self._state.owes
         settlements = [
@@ -264,13 +268,13 @@ class CodeTransfer(Transfer):
         before = [vector.clone() for vector in vectors]
         is_finite = mean.finite(part.dtype)
         self._state.learn(part.parameter, mean, part.gradient, part.dtype)
-        # What is not finite would stay in the memory of the method for ever. To ask the device
-        # would mean to wait for it.
+        # A value that is not finite would stay in these vectors for ever. To ask the device for
+        # `is_finite` would mean to wait for it.
         for vector, former in zip(vectors, before, strict=True):
             torch.where(is_finite, vector, former, out=vector)
 
     def _hold(self, part: Part) -> None:
-        """Keep the memory that is of the way down until the way up is done with it."""
+        """Keep memory from the way down until the way up is done with it."""
         self.staging.up.hold(part.gradient, *part.own.parts)
         if part.operator is not None:
             vectors = self._state.vectors().values()

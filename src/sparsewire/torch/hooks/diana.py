@@ -1,7 +1,7 @@
 """DIANA, which compresses differences of gradients, as a DDP communication hook.
 
 Mishchenko, Gorbunov, Takac, Richtarik, Distributed learning with compressed gradient differences,
-2019. Where ranks have different data, it reaches the optimum that quantised gradients miss.
+2019. If ranks have different data, DIANA reaches the optimum, which quantised gradients miss.
 """
 
 # Without `from __future__ import annotations`: DDP compares a hook's annotations with the types.
@@ -21,18 +21,18 @@ from sparsewire.torch.hooks.saved import Saved, own_state
 
 
 class DianaState(CompressedState):
-    """What `diana_hook` keeps from step to step on one rank.
+    """The state of `diana_hook` on one rank, kept from step to step.
 
-    `shifts` are this rank's h_i, what it has told of its gradients so far; `mean_shifts` are h, the
-    mean of all ranks' shifts, the same everywhere. Shifts move by `alpha`, 0 to 1, times what is
-    sent; None is 1/(omega + 1) of each parameter's operator, the largest that the theory allows.
+    `shifts` are this rank's h_i, its gradients as it has told them so far; `mean_shifts` are h, the
+    mean of all ranks' shifts, equal on all ranks. Shifts move by `alpha`, 0 to 1, times the sent
+    vector; None is 1/(omega + 1) of each parameter's operator, the largest that the theory allows.
 
-    Who has which data is unknown where the number of ranks changes, so that the shifts of all ranks
-    start from their mean then, which stays the same.
+    If the number of ranks changes, it is unknown which rank has which data. So the shifts of all
+    ranks then start from their mean, which stays the same.
 
     `compressor`, which must be unbiased, and all other settings are those of `ErrorFeedbackState`.
-    Raises ValueError for settings out of range, CompressError, which is one, for unknown and biased
-    operators.
+    Raises ValueError for settings out of range, and its subclass CompressError for unknown and
+    biased operators.
     """
 
     owes = False
@@ -91,12 +91,12 @@ class DianaState(CompressedState):
 def diana_hook(state: DianaState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average a bucket's gradients by compressed differences; for `model.register_comm_hook`.
 
-    Each rank sends Q(g_i - h_i), and the gradient is h + mean Q(g_i - h_i) on all ranks, to the
-    same bits. Then h_i moves by alpha Q(g_i - h_i), and h by the mean of that. Sparse gradients are
-    averaged in full. Where a gradient is not finite, neither is the mean, and nothing is
-    remembered.
+    Each rank sends Q(g_i - h_i), and the gradient becomes h + mean Q(g_i - h_i), with the same bits
+    on all ranks. Then h_i moves by alpha Q(g_i - h_i), and h by the mean of these moves. Sparse
+    gradients are averaged in full. If a gradient is not finite, the mean is not finite either, and
+    shifts do not move.
 
-    Raises TypeError for gradients other than float32, float16 and bfloat16, CompressError where the
-    operator does not fit a parameter, and the errors of the group; so does the future.
+    Raises TypeError for gradients other than float32, float16 and bfloat16, CompressError if the
+    operator does not fit a parameter, and the errors of the group; the future raises them, too.
     """
     return state.average(bucket)

@@ -1,7 +1,7 @@
 """Error feedback for any compressor, as a DDP communication hook.
 
 Seide et al., 1-bit stochastic gradient descent, Interspeech 2014; Stich, Cordonnier, Jaggi,
-Sparsified SGD with memory, NeurIPS 2018. What compression loses of a gradient is added to the next.
+Sparsified SGD with memory, NeurIPS 2018. The loss of compression is added to the next gradient.
 """
 
 # Without `from __future__ import annotations`: DDP compares a hook's annotations with the types.
@@ -22,22 +22,23 @@ from sparsewire.torch.hooks.saved import Saved, residuals_of
 
 
 class ErrorFeedbackState(CompressedState):
-    """What `error_feedback_hook` keeps from step to step on one rank.
+    """The state of `error_feedback_hook` on one rank, kept from step to step.
 
-    `compressor` names an operator as `sparsewire.compress.parse` takes it, or makes one for a
-    number of elements. Error feedback needs contractions: unbiased operators, and unbiased parts of
-    compositions and mixtures, are scaled down by omega + 1, and what is no contraction even then is
-    refused, but for plain thresholds (`sparsewire.compress.as_contraction`). Parameters of fewer
-    than `min_elements` are sent as they are, in the same message. The first `warmup_steps` steps
-    send everything. Without `overlap`, all buckets of a step go out in one message behind the last
-    one; the result is the same. `seed` is that of all random choices, which differ between ranks.
+    `compressor` names an operator as `sparsewire.compress.parse` takes it, or is a function that
+    makes one for a number of elements. Error feedback needs contractions: unbiased operators, and
+    unbiased parts of compositions and mixtures, are divided by omega + 1. Operators that are no
+    contractions even then are refused, except plain thresholds (see
+    `sparsewire.compress.as_contraction`). Parameters of fewer than `min_elements` elements are sent
+    as they are, in the same message. The first `warmup_steps` steps send everything. Without
+    `overlap`, all buckets of a step go out in one message after the last bucket; the result is the
+    same. `seed` is the seed of all random choices, which differ between ranks.
 
-    Where the number of ranks changes, rank r takes over what the old ranks r, r + n, r + 2n, ... of
-    n owe, scaled so that the mean of all that is owed stays the same.
+    If the number of ranks changes to n, rank r takes over the residuals of the old ranks r, r + n,
+    r + 2n, ..., scaled so that the mean of all residuals stays the same.
 
-    `process_group` is that of the model, None for the default one; all ranks need the same
-    settings. Raises ValueError for settings out of range, CompressError, which is one, for unknown
-    operators and those that are no contractions.
+    `process_group` is the model's; None is the default group. All ranks need the same settings.
+    Raises ValueError for settings out of range, and its subclass CompressError for unknown
+    operators and operators that are no contractions.
     """
 
     owes = True
@@ -75,7 +76,7 @@ class ErrorFeedbackState(CompressedState):
     ) -> None:
         residual = self.residuals.of(parameter)
         mean.feed_back(gradient, residual)
-        # If every rank owes what rounding takes from the mean, so does their mean.
+        # If every rank adds the loss of rounding the mean, so does the mean of all residuals.
         add_lost(residual, gradient, dtype)
 
     def adapt(self, operator: Compressor) -> Compressor:
@@ -85,17 +86,17 @@ class ErrorFeedbackState(CompressedState):
 def error_feedback_hook(
     state: ErrorFeedbackState, bucket: GradBucket
 ) -> torch.futures.Future[torch.Tensor]:
-    """Average what a compressor keeps of a bucket's gradients; for `model.register_comm_hook`.
+    """Average a bucket's compressed gradients, with residuals; for `model.register_comm_hook`.
 
-    Each rank sends C(p), where p is its gradient and what it still owes, and owes p - C(p) from
-    then on, in float32: exact for operators that keep elements as they are. What rounding the mean
-    to a gradient of half precision takes is owed as well. A parameter whose gradient is zero on all
-    ranks gets zeros, and what is owed of it stays: DDP would throw away what came of it if no rank
-    has used it. A gradient that an operator cannot express, as it is too large, is sent as it is.
-    Sparse gradients are averaged in full. Where the mean is not finite, nothing is remembered. All
-    ranks get the same bits.
+    Each rank sends C(p), where p is its gradient plus its residual, and the residual becomes
+    p - C(p), in float32: exact for operators that keep elements as they are. The loss of rounding
+    the mean to half precision is added to the residual, too. A parameter whose gradient is zero on
+    all ranks gets zeros, and its residual stays: if no rank has used the parameter, DDP would drop
+    any mean. A gradient that is too large for an operator is sent as it is. Sparse gradients are
+    averaged in full. If the mean is not finite, residuals stay unchanged. All ranks get the same
+    bits.
 
-    Raises TypeError for gradients other than float32, float16 and bfloat16, CompressError where the
-    operator does not fit a parameter, and the errors of the group; so does the future.
+    Raises TypeError for gradients other than float32, float16 and bfloat16, CompressError if the
+    operator does not fit a parameter, and the errors of the group; the future raises them, too.
     """
     return state.average(bucket)

@@ -1,4 +1,4 @@
-"""Means of what the ranks sent of one parameter: of few elements, or dense."""
+"""Means of the vectors that the ranks sent of one parameter: of few elements, or dense."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from sparsewire.torch.hooks.sent import Coded, Sent
 class Scratch(threading.local):
     """Memory for sums, kept from step to step: new pages would cost more than the sums themselves.
 
-    One vector for each thread, as long as the longest that was asked for.
+    It has one vector for each thread, as long as the longest request so far.
     """
 
     def __init__(self) -> None:
         self._vector = torch.empty(0, device="cpu")
 
     def zeros(self, elements: int) -> torch.Tensor:
-        """Float32 zeros on the CPU, shape (elements,), until the next call on this thread."""
+        """Float32 zeros on the CPU, shape (elements,), valid until this thread's next call."""
         if self._vector.numel() < elements:
             self._vector = torch.empty(elements, dtype=torch.float32, device="cpu")
         return self._vector[:elements].zero_()
 
 
 class DenseMean(GradientMean):
-    """A vector, float32 on the CPU, shape (elements,), good until the next one of the scratch.
+    """A vector, float32 on the CPU, shape (elements,), valid until the next use of the scratch.
 
-    Raises CompressError, where it is first needed, if what a code stands for is not finite.
+    The first use of the mean raises CompressError if the vector of a code is not finite.
     """
 
     def __init__(self, sent: Sequence[Sent], own: Sent, elements: int, scratch: Scratch) -> None:
@@ -49,21 +49,21 @@ class DenseMean(GradientMean):
 
     @cached_property
     def _vector(self) -> torch.Tensor:
-        """It may not be needed as a whole, or more than once."""
+        """The mean; made on demand, since it may not be needed as a whole, and made only once."""
         vector = self._scratch.zeros(self._elements)
         for each in self._sent:
             each.add_to(vector)
         return vector.div_(len(self._sent))
 
     def is_finite(self, dtype: torch.dtype) -> bool:
-        """Whether all elements are, once they are rounded to `dtype`."""
+        """Whether all elements, rounded to `dtype`, are finite."""
         return _is_finite(self._vector.numpy(), dtype)
 
     def add(self, base: torch.Tensor, out: torch.Tensor) -> None:
         torch.add(base, self._vector, out=out)
 
     def move(self, vector: torch.Tensor, rate: float) -> None:
-        # Product and sum apart: processors would differ in the last bit of a fused one.
+        # Product and sum are separate: fused ones differ between processors in the last bit.
         vector += self._vector.mul_(rate)
 
     def add_own(self, vector: torch.Tensor, rate: float) -> None:
@@ -79,7 +79,7 @@ class DenseMean(GradientMean):
 
 
 class LevelsMean(DenseMean):
-    """The same of codes of a norm and levels below it, whose step of DIANA takes one pass."""
+    """A `DenseMean` of codes with norms and levels; DIANA's step takes one pass over them."""
 
     def __init__(self, sent: Sequence[Coded], rank: int, elements: int, scratch: Scratch) -> None:
         super().__init__(sent, sent[rank], elements, scratch)
@@ -88,7 +88,7 @@ class LevelsMean(DenseMean):
         self._rank = rank
 
     def is_finite(self, dtype: torch.dtype) -> bool:
-        # No level exceeds its norm, and the half is for what rounding adds to sums.
+        # No value exceeds its norm, and a factor of 2 covers the error of rounding sums.
         most = sum(float(code.scales.max()) for code in self._codes)
         return 2 * most < torch.finfo(dtype).max or super().is_finite(dtype)
 
@@ -100,7 +100,7 @@ class LevelsMean(DenseMean):
 
 
 class MarkedMean(GradientMean):
-    """The same of vectors of few blocks, which no pass is made over as a whole."""
+    """The mean of vectors with few blocks, made without a pass over whole vectors."""
 
     def __init__(self, sent: Sequence[Marked], own: Marked) -> None:
         self._own = own
@@ -131,9 +131,9 @@ class MarkedMean(GradientMean):
 def mean_of(
     sent: Sequence[Sent], rank: int, elements: int, scratch: Scratch
 ) -> DenseMean | MarkedMean:
-    """The mean of what the ranks sent, added in rank order; `rank` is this one.
+    """The mean of the vectors that the ranks sent, added in rank order; `rank` is this rank.
 
-    Raises CompressError where that is not finite of a code, or `is_finite` of the mean does.
+    CompressError for a code whose vector is not finite is raised here, or by `is_finite`.
     """
     if all(isinstance(each, Coded) and _has_levels(each.operator) for each in sent):
         return LevelsMean(cast(Sequence[Coded], sent), rank, elements, scratch)

@@ -15,7 +15,7 @@ _ALIGNMENT = 8
 
 
 class Span(NamedTuple):
-    """Where one of them is: from byte `begin` on, shape (length,)."""
+    """The span of one array: from byte `begin` on, shape (length,)."""
 
     begin: int
     length: int
@@ -23,18 +23,18 @@ class Span(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The byte behind it, where another may begin."""
+        """The byte after the array, aligned, where the next array may begin."""
         nbytes = self.length * self.dtype.itemsize
         return self.begin + nbytes + -nbytes % _ALIGNMENT
 
     def of(self, memory: Tensor) -> Tensor:
-        """It, in memory of bytes."""
+        """The array in `memory`, which is uint8."""
         stretch = memory[self.begin : self.begin + self.length * self.dtype.itemsize]
         return stretch.view(self.dtype)
 
 
 def spans_of(sizes: Sequence[tuple[int, torch.dtype]]) -> list[Span]:
-    """Spans one behind another, for so many elements of these dtypes each."""
+    """Spans one after another, for arrays of these numbers of elements and dtypes."""
     spans: list[Span] = []
     for count, dtype in sizes:
         spans.append(Span(spans[-1].end if spans else 0, count, dtype))
@@ -42,7 +42,7 @@ def spans_of(sizes: Sequence[tuple[int, torch.dtype]]) -> list[Span]:
 
 
 def joined(tensors: Sequence[Tensor]) -> tuple[Tensor, list[Span]]:
-    """A copy of vectors of one device, as bytes, and where each of them is in it."""
+    """A copy of vectors of one device, as bytes, and the span of each vector in it."""
     spans = spans_of([(len(tensor), tensor.dtype) for tensor in tensors])
     pieces = [
         functional.pad(tensor.view(torch.uint8), (0, -(len(tensor) * tensor.itemsize) % _ALIGNMENT))
@@ -52,12 +52,12 @@ def joined(tensors: Sequence[Tensor]) -> tuple[Tensor, list[Span]]:
 
 
 def bytes_of(spans: Sequence[Span]) -> int:
-    """How much memory they take together."""
+    """Bytes of memory for all these spans."""
     return spans[-1].end if spans else 0
 
 
 def fill(memory: Tensor, spans: Sequence[Span], arrays: Sequence[NDArray[Any]]) -> None:
-    """Write arrays to their spans in memory of the host, which is bytes."""
+    """Write arrays to their spans in `memory` on the host, which is uint8."""
     room: NDArray[np.uint8] = memory.numpy()
     for span, array in zip(spans, arrays, strict=True):
         flat = np.ascontiguousarray(array).view(np.uint8)
@@ -65,7 +65,7 @@ def fill(memory: Tensor, spans: Sequence[Span], arrays: Sequence[NDArray[Any]]) 
 
 
 def dtype_of(array: NDArray[Any]) -> torch.dtype:
-    """The dtype of a tensor of such elements."""
+    """The torch dtype of an array's elements."""
     return _DTYPES[array.dtype.newbyteorder("=")]
 
 

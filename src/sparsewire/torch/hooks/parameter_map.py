@@ -1,7 +1,7 @@
-"""What hooks keep for each parameter: any value, a vector of what is owed or known of it, or an
-operator made for its size.
+"""Values that hooks keep for each parameter: any value, a vector such as its residual or shift, or
+an operator made for its size.
 
-DDP forms its buckets anew after the first iteration, so a bucket says nothing about what is in it.
+DDP forms its buckets anew after the first iteration, so a bucket does not identify parameters.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ T = TypeVar("T")
 
 MakeCompressor = Callable[[int], Compressor]
 
-# An operator for so many elements can be made whenever its settings make sense for any parameter.
+# An operator can be made for this many elements if its settings make sense for any parameter.
 _LARGE = 2**24
 
 
 class ParameterMap(Generic[T]):
-    """A value for each parameter: made when it is first asked for, gone with the parameter."""
+    """A value for each parameter: made when first asked for, and dropped with the parameter."""
 
     def __init__(self, make: Callable[[torch.Tensor], T]) -> None:
         self._make = make
-        # By identity: torch's own maps with weak keys take microseconds to find one.
+        # Keys are identities: torch's own maps with weak keys take microseconds per look-up.
         self._of: dict[int, tuple[ref[torch.Tensor], T]] = {}
 
     def of(self, parameter: torch.Tensor) -> T:
@@ -49,23 +49,23 @@ class ParameterMap(Generic[T]):
         }
 
     def replace(self, values: Mapping[str, T], parameters: Mapping[str, torch.Tensor]) -> None:
-        """Have these values and no others; every name must be that of a parameter."""
+        """Replace all values by these; every name must be the name of a parameter."""
         self._of.clear()
         for name, value in values.items():
             self._keep(parameters[name], value)
 
 
 class ParameterVectors(ParameterMap[torch.Tensor]):
-    """Float32 tensors, one element for each of the parameter, in its order in memory.
+    """Flat float32 tensors, with one element for each element of the parameter, in memory order.
 
-    They are zeros at first, and on the CPU until they are brought elsewhere.
+    They are zeros at first, and on the CPU until `bring` moves them.
     """
 
     def __init__(self) -> None:
         super().__init__(_zeros)
 
     def bring(self, parameter: torch.Tensor, device: torch.device) -> None:
-        """Have the vector of a parameter on a device."""
+        """Move the vector of a parameter to a device."""
         vector = self.of(parameter)
         if vector.device != device:
             self._keep(parameter, vector.to(device))
@@ -78,7 +78,7 @@ class ParameterVectors(ParameterMap[torch.Tensor]):
     def replace(
         self, values: Mapping[str, torch.Tensor], parameters: Mapping[str, torch.Tensor]
     ) -> None:
-        """Have copies of these and no others; raises ValueError where one does not fit."""
+        """Replace all vectors by copies of these; raises ValueError if one does not fit."""
         for name, vector in values.items():
             if name not in parameters or parameters[name].numel() != vector.numel():
                 raise ValueError(
@@ -94,9 +94,9 @@ class ParameterVectors(ParameterMap[torch.Tensor]):
 def maker_of(
     compressor: str | MakeCompressor, adapt: Callable[[Compressor], Compressor]
 ) -> MakeCompressor:
-    """What makes operators for any number of elements, changed by `adapt`.
+    """A function that makes operators for any number of elements, changed by `adapt`.
 
-    Raises CompressError for names that `parse` does not know, and what `adapt` raises for them.
+    Raises CompressError for names that `parse` does not know, and the errors of `adapt`.
     """
     if not isinstance(compressor, str):
         make = compressor
@@ -107,7 +107,7 @@ def maker_of(
 
 
 def operator_for(make: MakeCompressor, parameter: torch.Tensor) -> Compressor:
-    """The operator for a parameter's gradient; raises CompressError where it cannot be made."""
+    """The operator for a parameter's gradient; raises CompressError if it cannot be made."""
     size = parameter.numel()
     try:
         operator = make(size)

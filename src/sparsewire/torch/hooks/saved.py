@@ -11,24 +11,24 @@ Vectors = dict[str, torch.Tensor]
 
 
 class Saved(TypedDict, total=False):
-    """The state of one rank: all have the first three, and the vectors of their method."""
+    """The state of one rank. All states have the first three, and the vectors of their method."""
 
     rank: int
     world_size: int
     step: int
     job: str
-    """What tells the draws that begin in this job from those of jobs of other sizes before."""
+    """Separates the draws that begin in this job from draws of earlier jobs of other sizes."""
     streams: dict[str, dict[str, Any]]
-    """The random draws of its parameters; the name is that of states which were saved before."""
+    """The random draws of the parameters, under the name that older saved states use."""
     residuals: Vectors
     shifts: Vectors
     mean_shifts: Vectors
 
 
 def states_of(saved: Saved | Sequence[Saved], rank: int, world_size: int) -> Sequence[Saved]:
-    """The states in `saved`: that of this rank alone, or those of all ranks of a job of any size.
+    """The states in `saved`: the state of this rank, or the states of all ranks of any job.
 
-    Raises ValueError where it is neither, and where the ranks' states are of different steps.
+    Raises ValueError if it is neither, or if the ranks' states are of different steps.
     """
     if not isinstance(saved, Mapping):
         return _complete(saved)
@@ -41,7 +41,7 @@ def states_of(saved: Saved | Sequence[Saved], rank: int, world_size: int) -> Seq
 
 
 def own_state(states: Sequence[Saved], rank: int, world_size: int) -> Saved | None:
-    """The state of this rank, or None where the states are of another number of ranks."""
+    """The state of this rank, or None if the states are of another number of ranks."""
     if states[0]["world_size"] != world_size:
         return None
     return next(state for state in states if state["rank"] == rank)
@@ -61,8 +61,8 @@ def _complete(states: Sequence[Saved]) -> Sequence[Saved]:
 
 
 def residuals_of(states: Sequence[Saved], rank: int, world_size: int) -> Vectors:
-    """The residuals of a rank: its own, or those of all ranks of a job of any size, dealt out."""
-    # Ranks are averaged, so that the same mean is owed if each of fewer ranks owes less.
+    """The residuals of a rank: its own, or its share of those of all ranks of another job."""
+    # Ranks are averaged, so the mean residual stays the same if each of fewer ranks has less.
     factor = world_size / states[0]["world_size"]
     total: Vectors = {}
     for state in states:

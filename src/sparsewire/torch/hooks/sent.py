@@ -1,7 +1,7 @@
-"""What one rank sends of one parameter: a code, or the vector as it is, in a record of a message.
+"""One rank's data for one parameter, a code or the exact vector, as a record of a message.
 
-A record is the number 4 * bytes + 2 * is_idle + is_exact (LEB128), and that many bytes. Exact ones
-are float32, little-endian.
+A record is the number 4 * bytes + 2 * is_idle + is_exact (LEB128), and that many bytes. Exact
+vectors are float32, little-endian.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Record(NamedTuple):
     """One record.
 
     `is_exact`: the payload is the vector as it is, finite or not. `is_idle`: the gradient of this
-    step is zero, so that what is sent was owed from steps before.
+    step is zero, so the payload is a residual of earlier steps.
     """
 
     is_exact: bool
@@ -50,18 +50,18 @@ class Coded(NamedTuple):
     is_idle: bool = False
 
     def record(self) -> Record:
-        """The record that says it."""
+        """The record that holds it."""
         return Record(False, self.is_idle, self.operator.pack(self.code))
 
     def add_to(self, total: torch.Tensor, factor: float = 1.0) -> None:
-        """Add `factor` times what the code stands for to `total`, float32, on the CPU.
+        """Add `factor` times the vector of the code to `total`, float32, on the CPU.
 
-        Raises CompressError if that is not finite.
+        Raises CompressError if the vector is not finite.
         """
         self.operator.add(self.code, total.numpy(), factor)
 
     def marked(self) -> Marked | None:
-        """What the code stands for, float32, where that is few elements; errors of `add_to`."""
+        """The vector of the code, float32, or None if it may be dense; raises like `add_to`."""
         marked = self.operator.marked(self.code)
         return marked and marked._replace(values=scaled_as(marked.values, _FLOAT, 1))
 
@@ -74,7 +74,7 @@ class Exact(NamedTuple):
 
     @classmethod
     def read(cls, record: Record, elements: int) -> Exact:
-        """What a record holds; raises CompressError unless that is so many elements."""
+        """The vector in a record; raises CompressError unless it has `elements` elements."""
         if len(record.payload) != elements * _FLOAT.itemsize:
             raise CompressError(
                 f"malformed message: {len(record.payload)} bytes for {elements} elements of float32"
@@ -82,7 +82,7 @@ class Exact(NamedTuple):
         return cls(np.frombuffer(record.payload, _FLOAT))
 
     def record(self) -> Record:
-        """The record that says it."""
+        """The record that holds it."""
         return Record(True, self.is_idle, self.vector.astype(_FLOAT, copy=False).tobytes())
 
     def add_to(self, total: torch.Tensor, factor: float = 1.0) -> None:
@@ -90,7 +90,7 @@ class Exact(NamedTuple):
         add_scaled(self.vector, total.numpy(), factor)
 
     def marked(self) -> None:
-        """It is dense."""
+        """None, because the vector is dense."""
 
 
 Sent = Coded | Exact

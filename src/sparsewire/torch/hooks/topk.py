@@ -1,8 +1,8 @@
 """Quantised TopK SGD with error feedback, as a DDP communication hook.
 
 Renggli et al., SparCML: High-performance sparse communication for machine learning, SC 2019. Of
-every few hundred elements of a gradient only those of largest magnitude are sent, in a few bits
-each; the rest is added to the next gradient.
+every few hundred elements of a gradient, only the elements of largest magnitude are sent, in a few
+bits each; the rest is added to the next gradient.
 """
 
 # Without `from __future__ import annotations`: DDP compares a hook's annotations with the types.
@@ -30,17 +30,17 @@ _made: WeakKeyDictionary[dist.ProcessGroup, Member] = WeakKeyDictionary()
 
 
 class TopKState(ErrorFeedbackState):
-    """What `topk_hook` keeps from step to step on one rank.
+    """The state of `topk_hook` on one rank, kept from step to step.
 
-    Of each `span` consecutive elements of a parameter's gradient (1 to 65536) the `k` largest are
-    sent (1 to `span`), as float32 where `precision` is None, else as "int8", "int4" or "int2":
-    rounded to the nearest multiple of a power of two that they share. The first `warmup_steps`
-    steps send everything.
+    Of each `span` consecutive elements (1 to 65536) of a parameter's gradient, the `k` largest are
+    sent (1 to `span`). They are sent as float32 if `precision` is None, else as "int8", "int4" or
+    "int2": rounded to the nearest multiple of a power of two that they share. The first
+    `warmup_steps` steps send everything.
 
-    `process_group` is that of the model, None for the default one. Where it is not of sparsewire, a
-    communicator beside it is made, so that all ranks must make their states together.
+    `process_group` is the model's; None is the default group. For a group of another backend, this
+    makes a communicator beside it, so all ranks must make their states together.
 
-    Raises ValueError for settings out of range; `sparsewire.Error` where the ranks do not meet.
+    Raises ValueError for settings out of range, and `sparsewire.Error` if the ranks do not meet.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class TopKState(ErrorFeedbackState):
         super().__init__(group, make, warmup_steps, min_elements=0)
 
     def state_dict(self) -> Saved:
-        """The state of this rank, for `torch.save`; every rank has one of its own.
+        """The state of this rank, for `torch.save`; every rank must save its own.
 
         Raises RuntimeError before `register`.
         """
         saved = super().state_dict()
-        # Nothing is drawn at random.
+        # This hook draws nothing at random.
         del saved["job"], saved["streams"]
         return saved
 
@@ -82,11 +82,11 @@ class TopKState(ErrorFeedbackState):
 def topk_hook(state: TopKState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average the largest elements of a bucket's gradients; for `model.register_comm_hook`.
 
-    It is `error_feedback_hook` with an operator of its own, which loses no bit: what was sent and
-    what a rank still owes add up to its gradients.
+    This is `error_feedback_hook` with a special operator, which loses no bit: the sent values and
+    the residuals of a rank add up to its gradients.
 
-    Raises TypeError for gradients other than float32, float16 and bfloat16, ValueError for those
-    on other devices than CPU and CUDA; the future raises the errors of the engine.
+    Raises TypeError for gradients other than float32, float16 and bfloat16, and ValueError for
+    gradients on devices other than CPU and CUDA; the future raises the errors of the engine.
     """
     gradients = bucket.buffer()
     is_reached = gradients.is_cpu or is_on_device(gradients)
@@ -96,9 +96,9 @@ def topk_hook(state: TopKState, bucket: GradBucket) -> torch.futures.Future[torc
 
 
 def engine_group(process_group: dist.ProcessGroup | None) -> Member | BackedGroup:
-    """`process_group` where it is of sparsewire, else a group of the same ranks, made once.
+    """`process_group` if it is of sparsewire, else a group of the same ranks, made once.
 
-    None is the default group. A collective call; raises `sparsewire.Error` where ranks do not come.
+    None is the default group. A collective call; raises `sparsewire.Error` if ranks do not come.
     """
     of_user: Any = process_group if process_group is not None else dist.group.WORLD
     callee: Member | BackedGroup | None = callee_of(of_user)

@@ -1,6 +1,6 @@
 """How hooks send: means of tensors, and rows or messages that every rank gives to every other.
 
-On a group of sparsewire the engine sends both; on any other group its own collectives do.
+On a group of sparsewire the engine sends both; on any other group, the group's own collectives do.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ U = TypeVar("U")
 
 
 class Gathering(Generic[T]):
-    """What all ranks give to each other, on its way: what `read` gives once `work` has ended."""
+    """Data of all ranks in flight; `read` returns the data once `work` has ended."""
 
     def __init__(self, work: dist.Work, read: Callable[[], T]) -> None:
         self.work = work
         self.read = read
 
     def wait(self) -> T:
-        """Block until all of it is here, and return it; raises why it is not."""
+        """Block until all data is here, and return it; raises the error of the work."""
         self.work.wait()
         return self.read()
 
     def then(self, callback: Callable[[T], U]) -> torch.futures.Future[U]:
-        """A future of `callback` of it."""
+        """A future of `callback(data)`."""
 
         def arrived(done: torch.futures.Future[Any]) -> U:
-            done.value()  # Raises why there is none.
+            done.value()  # Raises the error of the work.
             return callback(self.read())
 
         future: Any = self.work.get_future()
@@ -48,7 +48,7 @@ class Gathering(Generic[T]):
 
 
 class Transport(ABC):
-    """What hooks need of a process group. All calls are collective."""
+    """The calls that hooks make on a process group. All calls are collective."""
 
     def __init__(self, group: Any) -> None:
         self._group = group
@@ -57,21 +57,21 @@ class Transport(ABC):
 
     @abstractmethod
     def average(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-        """The mean of a tensor, dense or sparse, over all ranks; in place where dense."""
+        """The mean of a tensor, dense or sparse, over all ranks; a dense one is made in place."""
 
     @abstractmethod
     def gather_rows(self, own: torch.Tensor) -> Gathering[torch.Tensor]:
-        """Give everybody `own`, uint8, shape (bytes,), the same length on all ranks.
+        """Give all ranks `own`, uint8, shape (bytes,), of the same length on all ranks.
 
-        The result has shape (ranks, bytes). All of it is on the CPU.
+        The result has shape (ranks, bytes). Both tensors are on the CPU.
         """
 
     def gather(self, message: bytes) -> Gathering[list[bytes]]:
-        """Give everybody `message`, of any length on each rank; the result is in rank order.
+        """Give all ranks `message`, of any length on each rank; the result is in rank order.
 
-        Here first the lengths go out, as rows, and it blocks until all of them are known.
+        This version first sends the lengths, as rows, and blocks until all lengths are known.
         """
-        # Nothing else may be sent from a callback: groups differ in the order in which these run.
+        # A callback could not send the rows: the order of callbacks depends on the group.
         length = np.array([len(message)], _LENGTH).view(np.uint8)
         rows = self.gather_rows(torch.from_numpy(length)).wait()
         lengths = rows.contiguous().numpy().view(_LENGTH)[:, 0].tolist()
@@ -82,7 +82,7 @@ class Transport(ABC):
 
 
 def transport_of(process_group: dist.ProcessGroup | None) -> Transport:
-    """How to send among the ranks of a group; None is the default group."""
+    """The transport among the ranks of a group; None is the default group."""
     group: Any = process_group if process_group is not None else dist.group.WORLD
     callee = callee_of(group)
     return PlainTransport(group) if callee is None else EngineTransport(callee)
@@ -95,7 +95,7 @@ class EngineTransport(Transport):
         return _result(self._group.allreduce([tensor], op=dist.ReduceOp.AVG))
 
     def gather_rows(self, own: torch.Tensor) -> Gathering[torch.Tensor]:
-        # The other rows are zeros, which cost nothing to send and leave a sum as it is.
+        # The other rows are zeros, which cost nothing to send and do not change a sum.
         words = -(-own.numel() // _WORD_BYTES)
         table = torch.zeros(self.size, words, dtype=torch.int32, device="cpu")
         rows = table.view(torch.uint8)[:, : own.numel()]
@@ -126,7 +126,7 @@ class PlainTransport(Transport):
 
     def __init__(self, group: Any) -> None:
         super().__init__(group)
-        # On the CPU if the group can send from there.
+        # The CPU if the group can send from there.
         self._device = torch.device("cpu" if _CPU in group._device_types else "cuda")
 
     def average(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:

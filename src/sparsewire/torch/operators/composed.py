@@ -26,7 +26,7 @@ Form = TensorOperator[Any]
 
 
 class TensorContractive(TensorOperator[Contractive]):
-    """Of `Contractive`: the code of the operator in it."""
+    """`Contractive` on tensors; the code is that of its inner operator."""
 
     def __init__(self, operator: Contractive, inner: Form) -> None:
         super().__init__(operator)
@@ -50,7 +50,7 @@ class TensorContractive(TensorOperator[Contractive]):
 
 
 class TensorComposition(TensorOperator[Composition]):
-    """Of `Composition`: the code of the outer operator."""
+    """`Composition` on tensors; the code is that of the outer operator."""
 
     def __init__(self, operator: Composition, outer: Form, inner: Form) -> None:
         super().__init__(operator)
@@ -75,7 +75,7 @@ class TensorComposition(TensorOperator[Composition]):
 
 
 class TensorKeptComposition(TensorOperator[KeptComposition]):
-    """Of `KeptComposition`: the blocks that are kept, then the code of their elements."""
+    """`KeptComposition` on tensors; the code is the kept blocks, and the code of their elements."""
 
     def __init__(self, operator: KeptComposition, outer: Form, inner: TensorSparsifier) -> None:
         super().__init__(operator)

@@ -18,21 +18,21 @@ def magnitude_bits(x: Tensor) -> Tensor:
 
 
 def is_negative(x: Tensor) -> Tensor:
-    """1 where the sign is set, also that of zero, else 0; int32."""
+    """1 where the sign bit is set, also of zero, else 0; int32."""
     return (x.view(torch.int32) >> 31) & 1
 
 
 def power_of_two(exponents: Tensor) -> Tensor:
-    """2 to int32 exponents of -126 to 127, exactly."""
+    """Exact powers of two, float32, with int32 exponents from -126 to 127."""
     return ((exponents + BIAS) << MANTISSA).view(torch.float32)
 
 
 def rows_of(x: Tensor, size: int) -> Tensor:
-    """The blocks of a vector, shape (blocks, size); zeros fill up the last one."""
+    """The blocks of a vector, shape (blocks, size); zeros fill up the last block."""
     missing = -len(x) % size
     return (functional.pad(x, (0, missing)) if missing else x).view(-1, size)
 
 
 def vector_of(rows: Tensor, elements: int) -> Tensor:
-    """The vector of these rows again, shape (elements,)."""
+    """The vector that `rows_of` cut into these rows, shape (elements,)."""
     return rows.flatten()[:elements]

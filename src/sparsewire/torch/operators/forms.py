@@ -1,4 +1,4 @@
-"""Which operators there are on tensors."""
+"""Finds the form of an operator on tensors."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ Form = TensorOperator[Any]
 
 
 def tensor_form(operator: Compressor) -> Form | None:
-    """The operator on tensors of any device, None where there is none.
+    """The form of an operator on tensors of any device; None if there is none.
 
-    Kinds count, and not what is made of them: a class of a user's own may do anything.
+    The exact class counts; subclasses have no form, since a user's subclass may do anything.
     """
     if operator.dtype != np.float32:
         return None
@@ -69,7 +69,7 @@ def tensor_form(operator: Compressor) -> Form | None:
 
 
 def _has_sizes(operator: Any) -> bool:
-    """Whether the norms or means that it needs can be had."""
+    """Whether tensors can have the norms or means that the operator needs."""
     if isinstance(operator, Dithering | NaturalDithering):
         return has_norms(operator.blocks, operator.power)
     if isinstance(operator, TopK | Threshold):

@@ -1,4 +1,4 @@
-"""Sparsifiers on tensors: which blocks are kept, and their elements, packed."""
+"""Sparsifiers on tensors: the choice of the kept blocks, and their packed elements."""
 
 from __future__ import annotations
 
@@ -28,18 +28,21 @@ from sparsewire.torch.operators.tensor_operator import (
 
 
 class Chosen(NamedTuple):
-    """Blocks, int32, ascending; numbers that are none may follow. And what the host knows."""
+    """Chosen blocks, int32, ascending; numbers that are no blocks may follow.
+
+    `choice` is the choice on the host, if the host made it.
+    """
 
     blocks: Tensor
     choice: Choice | None = None
 
 
 class TensorSparsifier(TensorOperator[Any]):
-    """The parts are the blocks, int32, and their elements, float32, without the scale."""
+    """The parts are the kept blocks, int32, and their elements, float32, without the scale."""
 
     @abstractmethod
     def choose(self, x: Tensor, draws: Draws) -> Chosen:
-        """Which blocks to keep."""
+        """Choose the blocks to keep."""
 
     def draw(self, x: Tensor, draws: Draws) -> TensorCode:
         chosen = self.choose(x, draws)
@@ -55,7 +58,7 @@ class TensorSparsifier(TensorOperator[Any]):
         return Kept(choice, arrays[1][:count])
 
     def choice_of(self, blocks: NDArray[np.int32]) -> Choice:
-        """The choice of these blocks, behind which numbers may follow that are none."""
+        """The choice of these blocks, perhaps followed by numbers that are no blocks."""
         universe = self.operator.blocks.count
         return Choice(Marks.of(blocks[: np.searchsorted(blocks, universe)], universe))
 
@@ -67,7 +70,7 @@ class TensorSparsifier(TensorOperator[Any]):
 
     @staticmethod
     def blocks_of(choice: Choice) -> NDArray[np.int32]:
-        """The numbers of the blocks, for the device."""
+        """The numbers of the blocks, as the device has them."""
         return choice.blocks.astype(np.int32)
 
     def kept_elements(self, code: Kept) -> int:
@@ -79,12 +82,12 @@ class TensorSparsifier(TensorOperator[Any]):
         return Values(self.elements(blocks)[:kept], self.scaled(values[:kept]))
 
     def scaled(self, values: Tensor) -> Tensor:
-        """What is added of packed elements."""
+        """Packed elements times the operator's scale."""
         scale = self.operator.scale
         return values if scale == 1 else values * number(scale, values)
 
     def elements(self, blocks: Tensor) -> Tensor:
-        """The positions of the elements of these blocks, int64, those beyond the last included."""
+        """The positions of the elements of these blocks, int64; some may be beyond the last."""
         size: int = self.operator.blocks.size
         if size == 1:
             return blocks.long()
@@ -93,28 +96,28 @@ class TensorSparsifier(TensorOperator[Any]):
 
     @staticmethod
     def _gathered(x: Tensor, positions: Tensor) -> Tensor:
-        """The elements, and zeros for those beyond the last."""
+        """The elements at these positions; zeros for positions beyond the last."""
         return torch.where(positions < len(x), x[positions.clamp(max=len(x) - 1)], 0.0)
 
     def sizes(self, x: Tensor) -> Tensor:
-        """What tells how large each block is, in bits that are ordered alike, int32."""
+        """The size of each block as int32 bits, which have the same order as the norms."""
         blocks = self.operator.blocks
         return magnitude_bits(x if blocks.size == 1 else norms(x, blocks, 2.0))
 
 
 class TensorTopK(TensorSparsifier):
-    """Of `TopK` and `BlockTopK`."""
+    """`TopK` and `BlockTopK` on tensors."""
 
     operator: TopK
 
     def choose(self, x: Tensor, draws: Draws) -> Chosen:
-        # Of equal ones the first: torch.topk takes any.
+        # The first of equal sizes must win; torch.topk takes any.
         order = self.sizes(x).sort(descending=True, stable=True).indices
         return Chosen(order[: self.operator.kept_blocks].sort().values.to(torch.int32))
 
 
 class TensorSpanTopK(TensorSparsifier):
-    """Of `SpanTopK`: numbers that are none stand for the zeros, which are not sent."""
+    """`SpanTopK` on tensors; zeros are not sent, and have numbers that are no blocks."""
 
     operator: SpanTopK
 
@@ -128,7 +131,7 @@ class TensorSpanTopK(TensorSparsifier):
 
 
 class TensorThreshold(TensorSparsifier):
-    """Of `Threshold` and `BlockThreshold`. Waits for the device: how many there are is unknown."""
+    """`Threshold` and `BlockThreshold` on tensors. Waits for the device to count the blocks."""
 
     operator: Threshold
 
@@ -138,9 +141,9 @@ class TensorThreshold(TensorSparsifier):
 
 
 class TensorSeeded(TensorSparsifier):
-    """Of operators that choose by a seed, without looking at the vector: the host does it.
+    """Operators whose choice depends on a seed, and not on the vector: the host makes the choice.
 
-    May wait for the device: the choice is copied from memory that is not pinned.
+    May wait for the device, because the choice is copied from memory that is not pinned.
     """
 
     def choose(self, x: Tensor, draws: Draws) -> Chosen:

@@ -35,7 +35,7 @@ from sparsewire.torch.operators.tensor_operator import (
 )
 
 _FIXED_POINT = 30
-"""A level and the fraction below it together have so many bits."""
+"""Bits of a level together with the fraction below it."""
 
 
 class TensorLeveled(TensorOperator[O]):
@@ -56,11 +56,11 @@ class TensorLeveled(TensorOperator[O]):
         return Values(None, vector_of(self._undithered(levels, scales[:, None]), len(symbols)))
 
     def _undithered(self, levels: Tensor, scales: Tensor) -> Tensor:
-        """Levels, int32, times the scales of their rows."""
+        """The values of levels, int32, with the scales of their rows."""
         return levels.float() / number(self.operator.levels, scales) * scales
 
     def _symbols(self, x: Tensor, levels: Tensor) -> Tensor:
-        """Of levels without a sign, int32, in rows: those that the message has."""
+        """Symbols of a message, from unsigned `levels`, int32, in rows, and the signs of `x`."""
         unsigned = vector_of(levels, len(x))
         signed = torch.where(is_negative(x) == 1, -unsigned, unsigned)
         symbols: Tensor = signed + self.operator.levels
@@ -68,7 +68,7 @@ class TensorLeveled(TensorOperator[O]):
 
 
 class TensorSign(TensorLeveled[Leveled]):
-    """Of `Sign`."""
+    """`Sign` on tensors."""
 
     def draw(self, x: Tensor, draws: Any) -> TensorCode:
         symbols = (x.sign() + 1).to(torch.uint8)
@@ -76,7 +76,7 @@ class TensorSign(TensorLeveled[Leveled]):
 
 
 class TensorRounded(TensorLeveled[Rounded]):
-    """Of `Rounded`."""
+    """`Rounded` on tensors."""
 
     def draw(self, x: Tensor, draws: Any) -> TensorCode:
         rows, levels = rows_of(x, self.operator.blocks.size), self.operator.levels
@@ -88,9 +88,10 @@ class TensorRounded(TensorLeveled[Rounded]):
         return TensorCode([steps, symbols.to(torch.uint8)], is_not_finite(x))
 
     def _steps(self, tops: Tensor) -> Tensor:
-        """The least powers of two, of which the levels hold magnitudes of these bits."""
+        """The least steps, powers of two, with which levels reach magnitudes of these bits."""
         bits = int(self.operator.levels).bit_count()
-        # From half a level below the power above it on, it would be rounded to a level too many.
+        # A magnitude at most half a step below the next power of two would be rounded up to it, to
+        # a level too many. So it gets the next larger step.
         carried = tops + (1 << (MANTISSA - bits))
         powers = (carried >> MANTISSA) - BIAS + 1 - bits
         return power_of_two(powers.clamp(1 - BIAS, BIAS))
@@ -100,7 +101,7 @@ class TensorRounded(TensorLeveled[Rounded]):
 
 
 class TensorDithering(TensorLeveled[NormScaled]):
-    """Of `Dithering` and those made of it."""
+    """`Dithering` and its subclasses on tensors."""
 
     def draw(self, x: Tensor, draws: Any) -> TensorCode:
         operator = self.operator
@@ -114,27 +115,27 @@ class TensorDithering(TensorLeveled[NormScaled]):
         return TensorCode([scales, self._symbols(x, levels)], is_refused)
 
     def _raised(self, scales: Tensor) -> Tensor:
-        """The scales with those that are subnormal rounded up, so that levels are numbers."""
+        """The scales; subnormal ones are rounded up, so that levels are numbers."""
         least = number(self.operator.least_scale, scales)
         raised = (scales / least).ceil() * least
         return torch.where((scales > 0) & (scales < SMALLEST_NORMAL), raised, scales)
 
     def _levels(self, ratios: Tensor, random: Tensor) -> Tensor:
-        """Add noise below one level, and drop the fraction."""
+        """Levels of `ratios`: noise below one level is added, and the fraction dropped."""
         fraction: int = _FIXED_POINT - (self.operator.levels - 1).bit_length()
         sizes = (ratios * float(self.operator.levels << fraction)).to(torch.int32)
         return (sizes + top_bits(random, fraction)) >> fraction
 
 
 class TensorNaturalDithering(TensorDithering):
-    """Of `NaturalDithering`."""
+    """`NaturalDithering` on tensors."""
 
     def _levels(self, ratios: Tensor, random: Tensor) -> Tensor:
-        """Noise below the leading bit carries into the exponent as often as its mantissa says."""
+        """Levels of `ratios`: noise carries into the exponent as often as the mantissa requires."""
         top = self.operator.levels
         carried = magnitude_bits(ratios) + top_bits(random, MANTISSA)
         powers = (carried >> MANTISSA) - BIAS + top
-        # Below the smallest level that is not zero, levels are at equal distances.
+        # Below the smallest level that is not zero, rounding is linear between zero and this level.
         scaled = (ratios * 2.0 ** (top - 1)).clamp(max=1.0)
         parts = (scaled * float(1 << _FIXED_POINT)).to(torch.int32)
         linear = (parts + top_bits(random, _FIXED_POINT)) >> _FIXED_POINT

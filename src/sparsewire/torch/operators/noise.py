@@ -1,6 +1,6 @@
 """The noise of `core/kernels/loops/noise.hpp` in integer operations of torch: the same random bits.
 
-Integers are signed here and wrap around, so that shifts to the right need a mask.
+Integers are signed here and wrap around, so shifts to the right need a mask.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def noise(key: int, count: int, device: torch.device) -> Tensor:
 
 
 def top_bits(random: Tensor, bits: int) -> Tensor:
-    """The highest `bits` (1 to 31) of each, as a number of at least zero, int32."""
+    """The highest `bits` (1 to 31) bits of each element, as a number of at least zero, int32."""
     return _shifted(random, 32 - bits, 32)
 
 
 def _mixed(number: int) -> int:
-    """What `_mix_64` makes of one number, up to a multiple of 2^64."""
+    """`_mix_64` of one number, modulo 2^64."""
     low = number & _LOW_64
     low = (low ^ low >> 30) * 0xBF58476D1CE4E5B9 & _LOW_64
     low = (low ^ low >> 27) * 0x94D049BB133111EB & _LOW_64
@@ -53,6 +53,6 @@ def _shifted(x: Tensor, by: int, width: int) -> Tensor:
 
 
 def _signed(number: int, width: int) -> int:
-    """The signed number of the same low bits."""
+    """The signed number with the same low `width` bits."""
     half = 1 << (width - 1)
     return ((number + half) & ((1 << width) - 1)) - half

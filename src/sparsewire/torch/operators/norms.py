@@ -1,7 +1,7 @@
-"""Norms and means of blocks, in the order of the sums of `core/kernels/loops/norm_loops.hpp`.
+"""Norms and means of blocks, with the order of sums of `core/kernels/loops/norm_loops.hpp`.
 
-Sums are in 16 lanes, in float64, one step after another, so blocks are bounded: each step is an
-operation.
+Sums are made in 16 lanes, in float64, one step after another. Each step is an operation of torch,
+so the size of blocks is bounded.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from sparsewire.torch.operators.tensor_operator import number
 _LANES = 16
 _MOST_STEPS = 64
 _LARGEST_POWER = 1024
-"""From here on the norm of a power is taken for the largest magnitude."""
+"""Above this power, the norm is taken to be the largest magnitude."""
 
 Step = Callable[[Tensor, Tensor], Tensor]
 
 
 def has_norms(blocks: Blocks, power: float) -> bool:
-    """Whether `norms` can be had of these blocks."""
+    """Whether `norms` takes these blocks and this power."""
     return power > _LARGEST_POWER or (power in (1, 2) and has_sums(blocks))
 
 
@@ -35,18 +35,18 @@ def has_sums(blocks: Blocks) -> bool:
 
 
 def norms(x: Tensor, blocks: Blocks, power: float) -> Tensor:
-    """What `Blocks.norms` gives, shape (blocks,), float32."""
+    """The result of `Blocks.norms`, shape (blocks,), float32."""
     rows = rows_of(x, blocks.size)
     if math.isinf(power) or power > _LARGEST_POWER:
         return largest(rows)
     if power == 1:
         return _sums(rows, lambda sums, values: sums.add_(values.abs())).float()
-    # Squares of float32 are exact in float64, fused with the sum or not.
+    # Squares of float32 are exact in float64, so a fused sum has the same bits.
     return _sums(rows, lambda sums, values: sums.addcmul_(values, values)).sqrt_().float()
 
 
 def means(x: Tensor, blocks: Blocks) -> Tensor:
-    """What `Blocks.means` gives, shape (blocks,), float32."""
+    """The result of `Blocks.means`, shape (blocks,), float32."""
     rows = rows_of(x, blocks.size)
     sizes = torch.full((len(rows), 1), float(blocks.size), dtype=torch.float64, device=x.device)
     sizes[-1] = float(blocks.dimension - blocks.size * (blocks.count - 1))
@@ -56,7 +56,7 @@ def means(x: Tensor, blocks: Blocks) -> Tensor:
 
 
 def largest(rows: Tensor) -> Tensor:
-    """The largest magnitude of each row; NaN is larger than all."""
+    """The largest magnitude of each row; NaN is larger than all numbers."""
     return magnitude_bits(rows).amax(1).view(torch.float32)
 
 
@@ -72,7 +72,7 @@ def _sums(rows: Tensor, add: Step) -> Tensor:
 
 
 def rows_in_lanes(rows: Tensor) -> Tensor:
-    """Shape (rows, steps, lanes); zeros, which change no sum, fill up the last step."""
+    """Rows in shape (rows, steps, lanes); zeros, which change no sum, fill up the last step."""
     missing = -rows.shape[1] % _LANES
     filled = torch.nn.functional.pad(rows, (0, missing)) if missing else rows
     return filled.view(len(rows), -1, _LANES)

@@ -26,7 +26,7 @@ _INFINITY = 255
 
 
 class TensorNatural(TensorOperator[Natural]):
-    """The parts are the symbols, of one or two bytes, and what is to be added to them, int32."""
+    """The parts are symbols of one or two bytes, and the base to be added to them, int32."""
 
     def draw(self, x: Tensor, draws: Any) -> TensorCode:
         random = top_bits(noise(draws.key(), len(x), x.device), MANTISSA)
@@ -41,7 +41,7 @@ class TensorNatural(TensorOperator[Natural]):
 
     def arrays_of(self, code: Powers) -> list[NDArray[Any]]:
         symbols = code.symbols
-        # No symbol has more than 9 bits, and torch has few operations for uint16.
+        # Symbols have at most 9 bits, so int16 holds them; torch has few operations for uint16.
         narrow = symbols if symbols.itemsize == 1 else symbols.view(np.int16)
         return [narrow, np.array([code.base], np.int32)]
 

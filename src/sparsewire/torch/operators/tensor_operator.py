@@ -1,7 +1,7 @@
-"""What every operator on tensors is: codes made and read where the vector is, and their two forms.
+"""The base class of operators on tensors, which make and read codes on the device of the vector.
 
-A code is a few tensors on the device. As arrays on the host it is that of the operator itself,
-which makes a message of it.
+A code is a few tensors on the device. Its arrays on the host become the code of the operator
+itself, which makes a message of it.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ Arrays = Sequence[NDArray[Any]]
 
 
 class TensorCode(NamedTuple):
-    """What `draw` makes of a vector. `known` is what of it the host knows already."""
+    """The code that `draw` makes of a vector. `known` is the part that the host knows already."""
 
     parts: list[Tensor]
     is_refused: Tensor
-    """Of bool, without dimensions: the vector is not finite, or the operator cannot express it."""
+    """True if the vector is not finite, or the operator cannot express it; bool, no dimensions."""
     known: Any = None
 
 
 class Values(NamedTuple):
-    """What a code stands for: float32 values at these elements, int64, or of all where None."""
+    """The vector of a code: float32 values at these positions, int64; None: at all positions."""
 
     positions: Tensor | None
     values: Tensor
 
 
 class TensorOperator(ABC, Generic[O]):
-    """An operator of float32 on vectors of shape (dimension,), which are torch tensors.
+    """An operator of float32 on torch tensors of shape (dimension,).
 
-    Nothing here waits for the device, unless a class says so.
+    Methods do not wait for the device, unless a class says so.
     """
 
     def __init__(self, operator: O) -> None:
@@ -48,34 +48,34 @@ class TensorOperator(ABC, Generic[O]):
 
     @abstractmethod
     def draw(self, x: Tensor, draws: Any) -> TensorCode:
-        """The code of `x`, contiguous; worthless where it is refused."""
+        """The code of `x`, which is contiguous; the parts are undefined if it `is_refused`."""
 
     @abstractmethod
     def code_of(self, arrays: Arrays, known: Any) -> Any:
-        """The operator's own code, of what `draw` made and the host has got."""
+        """The operator's own code, of the parts of `draw` as arrays on the host, and `known`."""
 
     @abstractmethod
     def arrays_of(self, code: Any) -> list[NDArray[Any]]:
-        """The parts of a code of the operator, for the device.
+        """The parts of the operator's own code, for the device.
 
-        Raises CompressError where what it stands for is not finite.
+        Raises CompressError if the vector of the code is not finite.
         """
 
     @abstractmethod
     def values(self, parts: Sequence[Tensor], kept: int | None = None) -> Values:
-        """What these parts stand for; `kept` is what `kept_elements` says of their code.
+        """The vector of these parts; `kept` is the `kept_elements` of their code.
 
-        Without it, positions may follow that are beyond the last element, and zeros for them.
+        Without `kept`, positions beyond the last element may follow, with zeros as their values.
         """
 
     def kept_elements(self, code: Any) -> int | None:
-        """Of how many elements a code of the operator tells; None where it is all."""
+        """The number of elements in a code of the operator; None if it has all elements."""
         return None
 
     def add(self, parts: Sequence[Tensor], total: Tensor, factor: float, kept: int | None) -> None:
-        """Add `factor` times what a code stands for to `total`, each step rounded to float32.
+        """Add `factor` times the vector of a code to `total`, each step rounded to float32.
 
-        `kept` is what `kept_elements` says of it.
+        `kept` is the `kept_elements` of the code.
         """
         positions, values = self.values(parts, kept)
         scaled = values if factor == 1 else values * factor
@@ -85,7 +85,7 @@ class TensorOperator(ABC, Generic[O]):
             total[positions] += scaled
 
     def dense(self, parts: Sequence[Tensor]) -> Tensor:
-        """What a code stands for, shape (dimension,)."""
+        """The vector of a code, shape (dimension,)."""
         positions, values = self.values(parts)
         if positions is None:
             return values
@@ -94,7 +94,7 @@ class TensorOperator(ABC, Generic[O]):
 
 
 class WholeVector(TensorOperator[Compressor]):
-    """Of `Identity`: everything."""
+    """`Identity` on tensors; the code is the vector."""
 
     def draw(self, x: Tensor, draws: Any) -> TensorCode:
         return TensorCode([x], is_not_finite(x))
@@ -110,10 +110,10 @@ class WholeVector(TensorOperator[Compressor]):
 
 
 def is_not_finite(x: Tensor) -> Tensor:
-    """Whether any element is infinite or NaN, of bool, without dimensions."""
+    """Whether any element is infinite or NaN; a bool tensor without dimensions."""
     return x.isfinite().all().logical_not()
 
 
 def number(value: float, like: Tensor) -> Tensor:
-    """A number as a tensor on a device: CUDA multiplies by the inverse of one on the host."""
+    """A number as a tensor on a device: CUDA divides by a host number through its inverse."""
     return torch.full((), value, dtype=like.dtype, device=like.device)
