@@ -51,7 +51,7 @@ class InputError(Error, ValueError):
 class ResourceError(Error):
     """Memory, descriptors or threads ran out, or a limit on them was reached; the text says which.
 
-    The communicator is broken. Rank -1 stands for an aggregator.
+    The communicator is broken.
     """
 
 
