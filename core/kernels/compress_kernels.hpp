@@ -101,6 +101,11 @@ struct CompressKernels {
   std::size_t (*bernoulli)(std::size_t count, double probability, std::uint64_t key,
                            std::uint64_t* bitmap);
 
+  // Sets the bits of elements of which the bits differ, and clears the others, up to the end of the
+  // last word; returns how many differ. By the logarithm of an element's bytes: 1, 2, 4 and 8.
+  std::size_t (*differing[4])(const std::byte* a, const std::byte* b, std::size_t count,
+                              std::uint64_t* bitmap);
+
   // `rounds` of rANS, each of a symbol for each of the kRansLanes states. The encoder goes from the
   // last symbol to the first, and writes words before `out`; returns the first, and may write 16
   // bytes before it. The decoder takes words from `in` up to `end`, and stops where there may be

@@ -88,6 +88,19 @@ std::size_t reaching(const T* values, std::size_t count, T bound, std::uint64_t*
                      });
 }
 
+template <typename Bits>
+std::size_t differing(const std::byte* a, const std::byte* b, std::size_t count,
+                      std::uint64_t* bitmap) {
+  const auto* const left = reinterpret_cast<const Unaligned<Bits>*>(a);
+  const auto* const right = reinterpret_cast<const Unaligned<Bits>*>(b);
+  return fill_bitmap(count, bitmap,
+                     [=](std::uint8_t* flags, std::size_t first, std::size_t length) {
+                       for (std::size_t i = 0; i < length; ++i) {
+                         flags[i] = left[first + i].value != right[first + i].value ? 1 : 0;
+                       }
+                     });
+}
+
 std::size_t bernoulli(std::size_t count, double probability, std::uint64_t key,
                       std::uint64_t* bitmap) {
   const double scaled = probability * 4294967296.0 + 0.5;

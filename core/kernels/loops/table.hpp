@@ -34,7 +34,12 @@ constexpr VectorKernels<T> make_vector_table() {
 }
 
 constexpr CompressKernels make_compress_table() {
-  return {make_vector_table<float>(), make_vector_table<double>(), bernoulli, rans_encode,
+  return {make_vector_table<float>(),
+          make_vector_table<double>(),
+          bernoulli,
+          {differing<std::uint8_t>, differing<std::uint16_t>, differing<std::uint32_t>,
+           differing<std::uint64_t>},
+          rans_encode,
           rans_decode};
 }
 
