@@ -215,6 +215,7 @@ program memory memory_beside.py
 program balance owners_load.py
 program precision precision_bytes.py
 program entropy entropy.py
+program weights weights_delta.py
 
 # On LIBSVM's data.
 with_data optimize optimize_sets.py

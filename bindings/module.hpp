@@ -23,6 +23,9 @@ namespace sparsewire::bindings {
 // Kernels of compression operators, for sparsewire.compress: plain functions over arrays.
 void bind_compress(nanobind::module_& module);
 
+// Deltas of weights, for sparsewire.weights. Raise ValueError.
+void bind_weights(nanobind::module_& module);
+
 // Greetings by datagrams; and what native objects need to send or take datagrams. Both raise
 // ValueError.
 void bind_datagrams(nanobind::module_& module);

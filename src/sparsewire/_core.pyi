@@ -536,6 +536,21 @@ def read_greeting(
 def datagram_job(data: bytes) -> int | None:
     """The job that a datagram says it is of; None for what is none."""
 
+DELTA_CHUNK: Final[int]
+"""Elements of a chunk of weights at most."""
+
+def encode_delta(base: Memory, fresh: Memory, width: int, floating: bool) -> tuple[bytes, int]:
+    """The code of a chunk of elements of `width` bytes over its base, and how many changed.
+
+    `floating` says that their bits are those of floating-point numbers. Raises ValueError.
+    """
+
+def apply_delta(code: Memory, chunk: Memory, width: int, floating: bool) -> bool:
+    """Make the base in `chunk` the new version; False, and no change, for what is no code of it."""
+
+def is_delta(code: Memory, count: int, width: int, floating: bool) -> bool:
+    """Whether these bytes are the code of a chunk of `count` elements."""
+
 class Aggregator:
     """Dedicated owner shards for many jobs at once; one progress thread."""
 

@@ -12,6 +12,7 @@ from sparsewire.tools.cli import (
     profile,
     top,
     training,
+    weights,
 )
 from sparsewire.tools.cli.command import Commands
 
@@ -34,5 +35,6 @@ for command in (
     doctor.doctor,
     top.top,
     aggregator.aggregator,
+    weights.weights,
 ):
     app.add_command(command)

@@ -1,0 +1,136 @@
+"""`sparsewire weights`: what changed between two versions of a model, as a file, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sparsewire.tools.cli.command import Commands
+from sparsewire.tools.cli.failure import exit_on_error
+
+if TYPE_CHECKING:
+    from sparsewire.weights.delta_file import Delta
+    from sparsewire.weights.files import Move
+    from sparsewire.weights.snapshot import Snapshot
+
+_VERSION = click.Path(exists=True, path_type=Path)
+_NEW_FILE = click.Path(path_type=Path)
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.group(cls=Commands)
+def weights() -> None:
+    """Store, send and apply new versions of a model's weights in the bytes of what changed.
+
+    A version is a file of safetensors, or a directory with such files, as Hugging Face has them.
+    """
+
+
+@weights.command()
+@click.argument("old", type=_VERSION)
+@click.argument("new", type=_VERSION)
+@click.option("-o", "--output", required=True, type=_NEW_FILE, help="File for the delta.")
+@click.option("--version", default="", help="Name of the new version.  [default: NEW]")
+@click.option("--base-version", default="", help="Name of the old version.  [default: OLD]")
+def diff(old: Path, new: Path, output: Path, version: str, base_version: str) -> None:
+    """Write what changed from OLD to NEW.
+
+    The delta is lossless, bit for bit, and bound to OLD by checksums. A tensor keeps its dtype and
+    shape; tensors may come and go.
+    """
+    from sparsewire.weights.files import diff as make
+
+    with _failing(), _progress("compare", new) as move:
+        if any(output.resolve().is_relative_to(each.resolve()) for each in (old, new)):
+            raise ValueError(f"{output} is one of the versions, or inside of one")
+        names = version or new.resolve().name, base_version or old.resolve().name
+        delta = make(_opened(old), _opened(new), *names, move)
+        _tell(delta, delta.write(output))
+
+
+@weights.command()
+@click.argument("base", type=_VERSION)
+@click.argument("delta", type=_FILE)
+@click.option("-o", "--output", required=True, type=_NEW_FILE, help="File or directory to write.")
+def apply(base: Path, delta: Path, output: Path) -> None:
+    """Write the new version that DELTA makes of BASE.
+
+    BASE is checked before, and every changed tensor behind: the output is there as a whole, or not
+    at all. Files of a directory that hold no tensors are copied from BASE.
+    """
+    from sparsewire.weights.delta_file import Delta
+    from sparsewire.weights.files import apply as make
+
+    with _failing(), _progress("apply", base) as move:
+        found = Delta.read(delta)
+        make(_opened(base), found, output, move)
+        click.echo(f"{output}: version {found.version}")
+
+
+@weights.command()
+@click.argument("delta", type=_FILE)
+def show(delta: Path) -> None:
+    """Show what DELTA changes, tensor by tensor."""
+    from sparsewire.weights.delta_file import Delta
+
+    with _failing():
+        _tell(Delta.read(delta), delta.stat().st_size, each=True)
+
+
+def _opened(path: Path) -> Snapshot:
+    from sparsewire.weights.snapshot import Snapshot
+
+    return Snapshot(path)
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    from sparsewire.tools.experiment.extras import require
+
+    try:
+        with exit_on_error():
+            require("xxhash", extra="weights")
+            yield
+    except OSError as error:
+        click.echo(f"error: {error}", err=True)
+        raise click.exceptions.Exit(1) from None
+
+
+@contextmanager
+def _progress(what: str, version: Path) -> Iterator[Move]:
+    from sparsewire.tools.experiment.progress import bars
+
+    files = version.glob("*.safetensors") if version.is_dir() else [version]
+    total, done = sum(file.stat().st_size for file in files), 0
+
+    def move(nbytes: int) -> None:
+        nonlocal done
+        done += nbytes
+        bar(what, done, total)
+
+    with bars() as bar:
+        yield move
+
+
+def _tell(delta: Delta, size: int, *, each: bool = False) -> None:
+    """Print a table of the tensors, if asked for, and a summary."""
+    from rich.console import Console
+
+    from sparsewire.tools.experiment.report import Column, table
+    from sparsewire.weights.summary import Change, changes, summary
+
+    if each:
+        columns: list[Column[Change]] = [
+            Column("tensor", lambda change: change.name, is_text=True),
+            Column("dtype", lambda change: change.dtype, is_text=True),
+            Column("elements", lambda change: f"{change.elements:,}"),
+            Column("changed", lambda change: f"{change.share:.2%}" if change.has_base else "new"),
+            Column("bytes", lambda change: f"{change.nbytes:,}"),
+            Column("per change", lambda change: f"{change.nbytes / max(change.changed, 1):.2f}"),
+        ]
+        Console().print(table(columns, changes(delta)))
+    click.echo(summary(delta, size))

@@ -1,0 +1,57 @@
+"""One version of a model on disk: a file of safetensors, or a directory of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from sparsewire.errors import DataError
+from sparsewire.weights.safetensors import SafetensorsFile
+from sparsewire.weights.tensors import Tensor
+
+_SUFFIX = ".safetensors"
+
+
+class Snapshot:
+    """The files of one version, by name, and all of their tensors."""
+
+    def __init__(self, path: Path) -> None:
+        """Open `path`; raises DataError for what is no such version, and OSError."""
+        self.path = path
+        self.is_directory = path.is_dir()
+        found = sorted(path.glob(f"*{_SUFFIX}")) if self.is_directory else [path]
+        if not found:
+            raise DataError(f"{path} has no files that end in {_SUFFIX}")
+        self.files = {each.name: SafetensorsFile(each) for each in found}
+        self._places: dict[str, str] = {}
+        for name, file in self.files.items():
+            for tensor in file.tensors:
+                if other := self._places.get(tensor):
+                    raise DataError(f"{path}: {tensor} is in {other} and in {name}")
+                self._places[tensor] = name
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def get(self, name: str) -> Tensor | None:
+        """The tensor of this name; None if there is none."""
+        place = self._places.get(name)
+        return None if place is None else self.files[place].tensors[name]
+
+    def texts_beside(self, old: Snapshot) -> dict[str, bytes]:
+        """The JSON files of this directory that differ from the old version's, by name."""
+        texts = {each.name: each.read_bytes() for each in self._json_files()}
+        before = {each.name: each.read_bytes() for each in old._json_files()}
+        return {name: text for name, text in texts.items() if before.get(name) != text}
+
+    def _json_files(self) -> list[Path]:
+        return [each for each in self.others() if each.suffix == ".json" and each.is_file()]
+
+    def others(self) -> list[Path]:
+        """Files of a directory beside the tensors: the configuration, the tokenizer and so on."""
+        if not self.is_directory:
+            return []
+        return [each for each in sorted(self.path.iterdir()) if each.name not in self.files]

@@ -1,0 +1,46 @@
+"""A delta in words: what changed, and what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sparsewire.weights.delta_file import Delta
+
+
+class Change(NamedTuple):
+    """A tensor that changed, or is new: then it has no base."""
+
+    name: str
+    dtype: str
+    elements: int
+    changed: int
+    nbytes: int
+    has_base: bool
+
+    @property
+    def share(self) -> float:
+        return self.changed / max(self.elements, 1)
+
+
+def changes(delta: Delta) -> Iterator[Change]:
+    """Each tensor that changed, in the order of the delta."""
+    spans = {name: span for header in delta.headers.values() for name, span in header.spans.items()}
+    for name, tensor in delta.tensors.items():
+        span = spans[name]
+        elements = math.prod(span.shape)
+        yield Change(name, span.dtype, elements, tensor.changed, tensor.nbytes, bool(tensor.base))
+
+
+def summary(delta: Delta, size: int) -> str:
+    """One line on the whole delta, which takes `size` bytes as a file."""
+    whole = sum(header.data_bytes for header in delta.headers.values())
+    changed = sum(tensor.changed for tensor in delta.tensors.values())
+    bytes_per_change = f", {size / changed:.2f} a changed element" if changed else ""
+    texts = [f"{len(delta.tensors)} tensors changed, {len(delta.kept)} did not"]
+    texts += [f"{len(delta.removed)} are gone"] if delta.removed else []
+    return (
+        f"{delta.base_version} -> {delta.version}: {', '.join(texts)}. {changed:,} elements in "
+        f"{size:,} bytes{bytes_per_change}; the whole version has {whole:,} bytes"
+    )
