@@ -1,4 +1,4 @@
-// Dedicated aggregators for Python: those that jobs connect to, and those of racks below them.
+// Aggregators for Python: dedicated ones, which jobs connect to, and those of racks below them.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -32,7 +32,7 @@ nb::dict slots_dict(const proto::SlotAggregatorCounters& counters) {
   return dict;
 }
 
-// By job.
+// The counters of each job's slots, by job.
 template <typename Aggregator>
 nb::dict aggregator_slots_dict(const Aggregator& self) {
   nb::dict dict;

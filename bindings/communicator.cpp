@@ -1,4 +1,4 @@
-// Communicators and their operations for Python: dense and sparse calls, results, and what goes on.
+// Communicators for Python, with their operations: dense and sparse calls, results, and surveys.
 #include "comm/communicator.hpp"
 
 #include <nanobind/nanobind.h>
@@ -30,7 +30,7 @@ wire::Descriptor descriptor_of(std::uint64_t count, int dtype, int op, int segme
           .seed = seed};
 }
 
-// Collective, root, dtype, elements, form, site.
+// A purpose from Python: collective, root, dtype, elements, form, site.
 using PurposeCodes = std::tuple<int, std::uint32_t, int, std::uint64_t, int, std::uint32_t>;
 
 wire::Purpose purpose_of(const PurposeCodes& codes) {
@@ -44,7 +44,7 @@ wire::Purpose purpose_of(const PurposeCodes& codes) {
           .site = site};
 }
 
-// A timeout in seconds; 0 is none.
+// `timeout` is in seconds; 0: none.
 std::shared_ptr<comm::Operation> submit(comm::Communicator& self,
                                         comm::Operation::Arguments arguments, double timeout) {
   if (timeout > 0) arguments.deadline = comm::Clock::now() + nanoseconds_of(timeout);
@@ -121,7 +121,7 @@ nb::object array_of(std::shared_ptr<std::byte[]> memory, std::size_t size) {
   return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {size}, owner));
 }
 
-// The indices, and the values as bytes.
+// A tuple of the indices, and of the values as bytes.
 nb::tuple take_sparse(comm::Operation& self, std::size_t list) {
   std::optional<proto::SparseList> taken;
   {

@@ -1,4 +1,4 @@
-// Compression operators for Python: on arrays, whose sizes are checked, without the GIL.
+// Compression operators for Python. They work on arrays, whose sizes are checked, without the GIL.
 #include <algorithm>
 #include <bit>
 #include <deque>
@@ -38,7 +38,7 @@ auto unlocked(F f) {
   return f();
 }
 
-// The same of f(kernels of T, values) for the type T of the values.
+// The same for f(kernels of T, values), with the type T of the values.
 template <typename F>
 auto for_type_of(const Memory& values, F f) {
   const GilRelease release;
@@ -48,7 +48,7 @@ auto for_type_of(const Memory& values, F f) {
   return f(table.of<double>(), values.as<double>(0, ""));
 }
 
-// What f writes to memory of `room` bytes, without the GIL; it returns how many these are. The
+// The bytes that f writes to memory of `room` bytes, without the GIL; f returns how many. The
 // stable ABI has no way to shorten bytes, so they are copied.
 template <typename F>
 nb::bytes written(std::size_t room, F f) {
@@ -120,7 +120,7 @@ void block_means(Object values, std::size_t block, Object means) {
   });
 }
 
-// `kernel` takes one of a table.
+// `kernel` takes a kernel from a table.
 template <auto kernel>
 void dither(Object values, std::size_t block, Object norms, std::uint32_t levels, std::uint64_t key,
             Object symbols) {
@@ -259,7 +259,7 @@ bool read_positions(Object code, std::size_t count, std::size_t k, Object bitmap
   return unlocked([&] { return decode_positions(begin, end, count, k, to) == end; });
 }
 
-// The loops look at whole words of a bitmap, so none of its bits may be set behind the last.
+// The loops look at whole words of a bitmap, so no bit after the last may be set.
 void require_none_beyond(const Word* bitmap, std::size_t count) {
   const std::size_t rest = count % kBitmapWordBits;
   require(rest == 0 || bitmap[count / kBitmapWordBits] >> rest == 0,
@@ -279,7 +279,7 @@ std::size_t count_marked(Object bitmap, std::size_t count, std::size_t block) {
   return marked_elements(bitmap_of(marks, blocks_of(count, block)), count, block);
 }
 
-// Copies the blocks whose bit is set: elements to where they are packed, or packed ones back.
+// Copies the blocks whose bit is set: packs them, or copies packed ones back to their places.
 template <bool packs>
 void copy_blocks(Object source, std::size_t block, Object bitmap, Object output) {
   const Input in(source), marks(bitmap);
@@ -302,7 +302,7 @@ void copy_blocks(Object source, std::size_t block, Object bitmap, Object output)
   });
 }
 
-// Values, and the bitmap that says of which blocks they are, and names none beyond.
+// Values, and the bitmap of their blocks, which must name none beyond the last.
 template <typename T>
 Marked<T> marked(const Memory& bitmap, const Memory& values, const Cut& cut) {
   const Word* const bits = bitmap_of(bitmap, cut.blocks());
@@ -357,7 +357,7 @@ void feed_marked_back(Object gradient, Object residual, std::size_t block, Objec
   });
 }
 
-// False where `difference_levels` is.
+// Returns false if `difference_levels` does.
 template <auto kernel>
 bool dither_difference(Object values, Object subtracted, std::size_t block, std::uint32_t levels,
                        std::uint64_t key, Object norms, Object symbols) {
@@ -373,7 +373,7 @@ bool dither_difference(Object values, Object subtracted, std::size_t block, std:
   });
 }
 
-// `kernel` takes what makes values of levels from a table.
+// `kernel` takes the kernel that makes values of levels from a table.
 template <auto kernel>
 void follow_levels(const nb::list& symbols, const nb::list& scales, std::size_t own,
                    std::size_t block, std::uint32_t levels, double rate, Object shift,

@@ -1,5 +1,5 @@
-// The native module sparsewire._core: a thin face of the core for the Python layers. Here is what
-// belongs to no communicator.
+// The native module sparsewire._core: a thin layer over the core for Python. This file has the
+// functions that need no communicator.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -34,7 +34,7 @@ nb::dict codes(int count) {
   return dict;
 }
 
-// Name, addresses, MTU and speed of each.
+// Name, addresses, MTU and speed of each network interface.
 auto interfaces() {
   using Told =
       std::tuple<std::string, std::vector<std::string>, std::optional<int>, std::optional<int>>;
@@ -45,7 +45,7 @@ auto interfaces() {
   return told;
 }
 
-// What calls may ask for, by the names that Python has for it.
+// The codes that calls may use, by their names in Python.
 void bind_names(nb::module_& m) {
   m.attr("WIRE_VERSION") = wire::kVersion;
   m.attr("DTYPES") = codes<DType>(kDTypeCount);
@@ -99,7 +99,7 @@ void select_level_from_environment() {
 }  // namespace
 
 NB_MODULE(_core, m) {
-  // A script that ends with its communicator open is no leak worth fifty lines on its terminal.
+  // A script that ends with its communicator open would print fifty lines about leaks.
   nb::set_leak_warnings(false);
   select_level_from_environment();
   bind_names(m);

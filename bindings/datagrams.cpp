@@ -1,5 +1,5 @@
-// Greetings by datagrams for Python: where ranks and aggregators meet they are written and read, by
-// the same code as all others.
+// Greetings by datagrams for Python, which writes and reads them where ranks and aggregators meet,
+// by the same code as the engine.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/tuple.h>
 
@@ -46,7 +46,7 @@ nb::bytes greeting(const nb::bytes& key, int kind, std::uint64_t job, std::uint3
 }
 
 // Kind, job, epoch, worker, whether only integers are added, the party, the number, the block and
-// the flow; nothing for what is no greeting under this key.
+// the flow; None if the data is no greeting under this key.
 nb::object read_greeting(const nb::bytes& key, const nb::bytes& data) {
   const auto in = bytes_of(data);
   if (!datagram_key_of(key, in.size()).is_sealed(in)) return nb::none();

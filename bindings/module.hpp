@@ -1,4 +1,5 @@
-// The parts of the native module, and what they share: Python's lock, numbers and memory.
+// The parts of the native module, and helpers that they share, for Python's lock, numbers and
+// memory.
 #pragma once
 
 #include <Python.h>
@@ -60,7 +61,8 @@ class GilRelease {
   PyThreadState* state_;
 };
 
-// Negative is none, and beyond a hundred years is a hundred years, which no clock overflows by.
+// A negative time is 0, and a longer one than a hundred years is a hundred years, so that no clock
+// overflows.
 inline std::chrono::nanoseconds nanoseconds_of(double seconds) {
   constexpr double kMost = 100.0 * 365 * 24 * 3600;
   if (std::isnan(seconds)) throw std::invalid_argument("a time must be a number");
@@ -83,9 +85,9 @@ inline void require(bool holds, const char* what) {
   if (!holds) throw std::invalid_argument(what);
 }
 
-// The contiguous memory that an object lends by the buffer protocol, held until this goes, which
-// must be with the GIL. Raises BufferError for an object that is not contiguous, or must not be
-// written and is to be.
+// The contiguous memory that an object lends by the buffer protocol, held until this is destroyed,
+// which needs the GIL. Raises BufferError for an object that is not contiguous, or that must be
+// written but is read-only.
 class Memory {
  public:
   Memory(nanobind::handle object, bool is_written) {
@@ -106,7 +108,7 @@ class Memory {
     return *text == (is_little ? '<' : '>') || *text == '=' || *text == '@' ? text[1] : *text;
   }
 
-  // Raises ValueError for elements of another size, and where there are fewer than `least`.
+  // Raises ValueError for elements of another size, and for fewer than `least` elements.
   template <typename T>
   T* as(std::size_t least, const char* what) const {
     require(element_bytes() == sizeof(T) && count() >= least, what);

@@ -1,4 +1,4 @@
-// Checksums of the Internet (RFC 1071), in steps: one's complement sums of halves of words.
+// Internet checksums (RFC 1071), a step at a time: one's complement sums of 16-bit words.
 #pragma once
 
 #include "frame.h"

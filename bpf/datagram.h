@@ -1,5 +1,5 @@
-// A datagram as core/wire/datagram.hpp lays it out, with one column. The frame that carries it
-// keeps multi-byte fields of its own in network order; those in here are little endian.
+// A datagram as core/wire/datagram.hpp lays it out, with one column. Its fields are little endian;
+// those of the headers around it are in network order.
 #pragma once
 
 #include <linux/types.h>
@@ -15,7 +15,7 @@ enum { INT32 = 4, SUM = 0 };  // DType and ReduceOp, core/base/types.hpp
 // Values come in steps, so that loops over them are short.
 enum { STEP = 16, MAX_BLOCK = 256, MAX_STEPS = MAX_BLOCK / STEP };
 
-// Naturally aligned, and so never packed: clang would read a packed one byte by byte.
+// Naturally aligned, and so not packed: clang would read a packed struct byte by byte.
 struct datagram {
   __u8 version, kind;
   __u16 worker, slot;
@@ -36,12 +36,12 @@ static inline __attribute__((always_inline)) __u32 bytes_of(__u32 steps) {
   return sizeof(struct datagram) + steps * STEP * sizeof(__u32);
 }
 
-// A block that these slots add up.
+// Whether these slots add up blocks of this size.
 static __always_inline int is_block(__u32 block) {
   return block && block % STEP == 0 && block <= MAX_BLOCK;
 }
 
-// 0 where the datagram brings no values.
+// 0 if the datagram brings no values.
 static __always_inline __u32 steps_of(__u32 present, __u32 block) {
   return present ? block / STEP : 0;
 }

@@ -1,4 +1,4 @@
-// What is to become of a datagram: it is added up, answered, or left to the process.
+// Decides what becomes of a datagram: it is added up, answered, dropped, or left to the process.
 #pragma once
 
 #include "parent.h"
@@ -38,7 +38,7 @@ static __always_inline struct verdict judge_all(struct slot* slot, const struct 
   return hear(slot, in, frame->end, steps, all, speaker->parent->rack);
 }
 
-// Numbers only grow: a greeting, or an answer to one, with an old number is a copy.
+// Numbers of greetings only grow: a greeting or an answer with an old number is a copy.
 static __always_inline bool is_fresh(const struct frame* frame, struct worker* who) {
   const __u64 number = frame->datagram->round;
   if (number <= who->greeted) return false;
@@ -47,7 +47,7 @@ static __always_inline bool is_fresh(const struct frame* frame, struct worker* w
   return true;
 }
 
-// The root is reached by greetings of this length, and so is what answers them.
+// A welcome shows that greetings of its length reach the root, and that the answers come back.
 static __always_inline void hear_welcome(const struct frame* frame, struct speaker* speaker,
                                          __u32 steps) {
   struct parent* parent = speaker->parent;
@@ -56,8 +56,8 @@ static __always_inline void hear_welcome(const struct frame* frame, struct speak
   if (bytes_of(steps) > parent->way_up) parent->way_up = bytes_of(steps);
 }
 
-// Of a worker that the process has bound. A hello that names no block is for the process, and so is
-// one that the root has to answer first.
+// Answers a worker that the process has bound. The process takes a hello that names no block, and
+// a hello that the root has to answer first.
 static __always_inline enum decision greet(const struct frame* frame, struct speaker* speaker,
                                            struct reply* reply) {
   const struct datagram* in = frame->datagram;
@@ -68,7 +68,7 @@ static __always_inline enum decision greet(const struct frame* frame, struct spe
   return ANSWERED;
 }
 
-// With the reply, where it is to be answered.
+// Sets `reply` if the datagram is answered.
 static __always_inline enum decision decide(const struct frame* frame, struct speaker* speaker,
                                             struct reply* reply) {
   const struct datagram* in = frame->datagram;

@@ -1,5 +1,5 @@
 // The headers around a datagram: UDP over IPv4 without options, or over IPv6 without extensions,
-// behind one VLAN tag or none. Where a frame is looked at again, it is read again.
+// behind one VLAN tag or none. Each look_at reads the headers anew.
 #pragma once
 
 #include <bpf/bpf_endian.h>
@@ -17,25 +17,25 @@ enum {
   MOST_HEADERS = ETH_HLEN + VLAN_TAG + sizeof(struct ipv6hdr) + sizeof(struct udphdr),
 };
 
-// Where the aggregator takes datagrams, in network order; written before the programs are loaded.
+// The aggregator's port and address, in network order; written before the programs are loaded.
 const volatile __u16 port = 0;
 const volatile struct address own_address = {};  // zeros: any
 
 struct frame {
   void* end;
   struct ends* ends;
-  // What Ethernet says is next; its own struct is packed, and would be read byte by byte.
+  // From the Ethernet header, whose own struct is packed, and would be read byte by byte.
   __be16 protocol;
   bool is_v6;
   void* ip;
-  // Last words of the addresses, which is all that IPv4 has.
+  // The last words of the addresses; an IPv4 address has only this word.
   __be32 *from, *to;
   struct udphdr* udp;
-  __u32 headers;  // their bytes
+  __u32 headers;  // in bytes
   struct datagram* datagram;
 };
 
-// False where the bytes are too few for all headers.
+// False if the bytes are too few for all headers.
 static __always_inline bool look_at(struct frame* frame, __u32 data, __u32 end) {
   void* start = (void*)(long)data;
   frame->end = (void*)(long)end;
@@ -67,7 +67,7 @@ static __always_inline bool is_udp(const struct frame* frame) {
          v4->protocol == IPPROTO_UDP && !(v4->frag_off & bpf_htons(FRAGMENT));
 }
 
-// Whether all headers say that so many bytes are behind that of UDP, and they are there.
+// Whether all headers say that `bytes` bytes follow the UDP header, and the frame has them.
 static __always_inline bool has_bytes(const struct frame* frame, __u32 bytes) {
   const __u32 all = sizeof(struct udphdr) + bytes;
   const __be16 told = frame->is_v6 ? ((struct ipv6hdr*)frame->ip)->payload_len
@@ -83,7 +83,7 @@ static __always_inline bool is_same(const __be32* last, const struct address* ad
   return last[0] == word[3] && last[-1] == word[2] && last[-2] == word[1] && last[-3] == word[0];
 }
 
-// Hosts that forward see what is for others, too.
+// A host that forwards sees packets to other hosts, too.
 static __always_inline bool is_to_us(const struct frame* frame) {
   const struct address own = own_address;
   const bool is_any = !(own.word[0] | own.word[1] | own.word[2] | own.word[3]);

@@ -1,12 +1,12 @@
-// Writes the headers of an answer over those of what called for it: first what all receivers have
-// in common, then what differs, for each.
+// Writes the headers of an answer over those of the datagram that it answers: first the fields that
+// all receivers share, then those of each receiver.
 #pragma once
 
 #include "checksum.h"
 
-// Of the two checksums, IPv4's of its header and UDP's of everything, what does not depend on the
-// receiver. It stands in their places until that is known. UDP's could be left out over IPv4, but
-// the system puts only such datagrams together again that have one.
+// The parts of the two checksums (IPv4's, of its header, and UDP's, of everything) that do not
+// depend on the receiver. They stand in the checksums' fields until it is known. UDP's could be
+// left out over IPv4, but the system merges only datagrams that have one.
 struct sums {
   __u16 ip, udp;
 };
@@ -43,7 +43,7 @@ static __always_inline void write_address(__be32* last, const struct address* ad
   last[-3] = address->word[0];
 }
 
-// Completes the headers; `sums` are what write_headers left in place of the checksums.
+// Completes the headers. write_headers has left `sums` in place of the checksums.
 static __always_inline void address_to(const struct frame* frame, const struct worker* to,
                                        struct sums sums) {
   const __u64 addresses =
@@ -53,12 +53,12 @@ static __always_inline void address_to(const struct frame* frame, const struct w
   write_address(frame->to, &to->address, frame->is_v6);
   frame->udp->dest = to->port;
   const __u16 check = ~folded(sums.udp + addresses + to->port);
-  // Of UDP, 0 means that there is none; in one's complement it is the same as its inverse.
+  // In UDP 0 means that there is no checksum. In one's complement 0xffff is the same number.
   frame->udp->check = check ?: 0xffff;
   if (!frame->is_v6) ((struct iphdr*)frame->ip)->check = ~folded(sums.ip + addresses);
 }
 
-// Of UDP: stands in place of the checksum where that is completed further on.
+// Stands in place of UDP's checksum if the system completes that further on.
 static __always_inline __u16 sum_for_udp(const struct frame* frame, const struct worker* to) {
   return folded(sum_of_address(&to->local, frame->is_v6) +
                 sum_of_address(&to->address, frame->is_v6) + frame->udp->len +

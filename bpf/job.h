@@ -16,35 +16,35 @@ struct job {
   __u32 flows;  // of each worker
   __u32 zero;
   struct way_keys keys;
-  struct way_keys above;  // between the parent and its workers, where there is one
+  struct way_keys above;  // between the parent and its workers, if there is a parent
 };
 
-// The addresses of an Ethernet header, as three words: to whom, from whom.
+// The addresses of an Ethernet header, as three words: the receiver's, then the sender's.
 struct ends {
   __u32 word[3];
 };
 
-// Of IPv6, or of IPv4 as mapped into that.
+// An IPv6 address, or an IPv4 address mapped into IPv6.
 struct address {
   __be32 word[4];
 };
-enum { MAPPED = 0xffff0000 };  // the third word then
+enum { MAPPED = 0xffff0000 };  // the third word of a mapped address
 
 // One flow of a worker.
 struct worker {
-  // Bound by the process that answers its hello; port 0: nobody.
+  // Bound by the process when it answers a hello; port 0: not bound.
   struct address address;
   __be16 port;
-  __u16 is_known;        // how its contributions come:
-  struct address local;  // to which address of ours,
-  struct ends ends;      // between which interfaces
-  __u64 greeted;         // the number of its last hello that came here, or has moved it
+  __u16 is_known;        // whether the next two are known
+  struct address local;  // our address to which its contributions come
+  struct ends ends;      // the Ethernet addresses between which they come
+  __u64 greeted;         // the number of its last hello that came here, or moved the flow
 };
 
-// The aggregator above, where this one is a rack's. Port 0: there is none.
+// The aggregator above this one, if this one is a rack's. Port 0: there is none.
 struct parent {
   struct worker at;
-  __u16 rack, racks;  // which of its workers this aggregator is, and of how many
+  __u16 rack, racks;  // this aggregator's number among its workers, and how many they are
   __u16 way_up;       // bytes of the longest greeting that it has answered
   __u16 zero;
 };
@@ -68,7 +68,7 @@ struct {
   __type(value, struct job);
 } jobs SEC(".maps");
 
-// Of worker w of job j: 8 (32 j + w) to 8 (32 j + w) + 7, by flow.
+// The flows of worker w of job j are at 8 (32 j + w) to 8 (32 j + w) + 7.
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(max_entries, MAX_JOBS * MAX_WORKERS * MAX_FLOWS);
@@ -83,7 +83,7 @@ struct {
   __type(value, struct parent);
 } parents SEC(".maps");
 
-// The last one counts what is of no known job.
+// The last entry counts contributions of no known job.
 struct {
   __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
   __uint(max_entries, MAX_JOBS + 1);
@@ -91,8 +91,8 @@ struct {
   __type(value, struct counters);
 } counts SEC(".maps");
 
-// For each job a devmap with an entry for each worker, all of them our one interface: a broadcast
-// to it makes that many copies.
+// For each job a devmap with an entry for each worker. All entries are our one interface, so a
+// broadcast to the map makes a copy for each worker.
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
   __uint(max_entries, MAX_JOBS);
@@ -131,7 +131,7 @@ static __always_inline __u32 everyone(const struct job* job) {
   return ~0u >> ((MAX_WORKERS - job->workers) % MAX_WORKERS);
 }
 
-// By halves: clang 14 has no instruction for it.
+// Searches by halves: clang 14 has no instruction for this.
 static __always_inline __u32 lowest_bit(__u32 bits) {
   __u32 at = 0;
 #pragma clang loop unroll(full)

@@ -1,15 +1,16 @@
-// A reply in a socket buffer: written over what called for it, and sent to each receiver in turn.
+// A reply in a socket buffer: written over the datagram that it answers, and sent to each receiver
+// in turn.
 #pragma once
 
 #include <stddef.h>
 
 #include "reply.h"
 
-// Whether the checksum of UDP is completed further on, as it is of what never left this machine.
+// Whether the system completes UDP's checksum further on, as in packets of this machine's own.
 static __always_inline bool completes_checksum(struct __sk_buff* skb, __u32 offset) {
   __u16 check = 0;
   bpf_skb_store_bytes(skb, offset, &check, sizeof(check), 0);
-  // Changes a checksum of 0, unless it is one of those.
+  // Changes a checksum of 0, unless the system completes it further on.
   bpf_l4_csum_replace(skb, offset, 0, 1, sizeof(__u16));
   check = 1;
   bpf_skb_load_bytes(skb, offset, &check, sizeof(check));
@@ -20,7 +21,7 @@ struct letter {
   struct __sk_buff* skb;
   struct reply reply;
   __u32 headers;
-  struct sums sums;  // of write_headers
+  struct sums sums;  // as write_headers left them
   bool completes_checksum;
 };
 
@@ -31,7 +32,7 @@ static long post(__u32 number, void* context) {
   const struct reply* reply = &letter->reply;
   const struct worker* to = receiver(reply->place, reply->to == EVERYONE ? number : reply->to);
   if (!to || !to->is_known) return 0;
-  // Those that went before share the bytes.
+  // Copies that were sent before share the bytes.
   if (bpf_skb_pull_data(skb, letter->headers + sizeof(struct datagram))) return 0;
   if (!look_at(&frame, skb->data, skb->data_end)) return 0;
   address_to(&frame, to, letter->sums);

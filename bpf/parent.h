@@ -1,11 +1,11 @@
-// What becomes of a rack's slot by the words of its parent. Nothing here keeps time: what the
-// rack's workers repeat is sent to the parent again, and what that repeats is answered.
+// The fate of a rack's slot when its parent sends something. Nothing here keeps time: a repeat of
+// the rack's workers has the sums sent to the parent again, and a repeat of the parent is answered.
 #pragma once
 
 #include "slot.h"
 
-// The workers go by whose contribution was the last, to know whose datagrams get lost: in their
-// rack, unless it was on the way to the parent that one got lost.
+// By the sender of the last contribution, workers know whose datagram was lost: a worker of this
+// rack. If the loss was on the way to the parent, it is the worker that had the sums sent again.
 static __always_inline void keep_result(struct version* own, const struct datagram* in,
                                         const void* end, __u32 steps, __u16 rack) {
   start_values(own->sums, (const __u32*)(in + 1), end, steps);
@@ -16,7 +16,7 @@ static __always_inline void keep_result(struct version* own, const struct datagr
   own->phase = COMPLETE;
 }
 
-// A recall says that the rack's contribution to the round behind it has not come, although another
+// A recall says that the parent misses this rack's contribution to the next round, although another
 // rack's came twice.
 static __always_inline enum fate judge_recall(const struct version* own, const struct version* next,
                                               const struct datagram* in) {

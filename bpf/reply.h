@@ -1,10 +1,10 @@
-// What goes out: the result of a round, the one before it as a recall, a rack's sums, or a welcome.
+// Replies: the result of a round, the result before it as a recall, a rack's sums, or a welcome.
 #pragma once
 
 #include "headers.h"
 #include "slot.h"
 
-// Which version of which slot of which job: 256 job + 2 slot + version.
+// A version of a slot of a job: 256 job + 2 slot + version.
 typedef __u32 place;
 
 static __always_inline struct version* version_at(place place) {
@@ -23,7 +23,7 @@ static __always_inline struct job* job_at(place place) {
 struct reply {
   __u64 round;
   place place;  // of the result
-  __u16 block;  // of what called for it
+  __u16 block;  // of the datagram that it answers
   __u8 kind;
   __u8 to;  // one worker, EVERYONE or PARENT
 };
@@ -46,7 +46,7 @@ static __always_inline __u8 addressee(const struct datagram* in, struct verdict 
 static __always_inline struct reply reply_to(const struct datagram* in, __u32 job,
                                              struct verdict verdict) {
   const bool recalls = verdict.fate == RECALLED;
-  // A recall is of the round before the one that is meant.
+  // A recall has the number of the round before the one that it asks for.
   const __u64 meant = in->round + (in->kind == RECALL && verdict.fate != COMPLETED);
   const __u64 round = meant - recalls;
   const __u8 to = addressee(in, verdict);
@@ -65,7 +65,7 @@ static __always_inline const struct tag_key* reply_key(const struct job* job,
 }
 
 // A welcome is as long as a result with the block that the hello names. It goes the way of results,
-// so whoever gets it will get those.
+// so a worker that gets it will get results, too.
 static __always_inline struct reply welcome(const struct datagram* hello, __u32 job, __u32 flow) {
   return (struct reply){.place = (job * MAX_SLOTS + flow * SLOTS_IN_RUN) * 2,
                         .round = hello->round,
@@ -80,7 +80,7 @@ static __always_inline __u32 reply_steps(const struct reply* reply, const struct
   return steps <= MAX_STEPS ? steps : 0;
 }
 
-// A worker gets it by the flow of its slot.
+// A worker gets a reply by the flow of the reply's slot.
 static __always_inline struct worker* receiver(place place, __u32 number) {
   const __u32 index = job_index_of(place);
   struct parent* parent = parent_of(index);
@@ -89,14 +89,14 @@ static __always_inline struct worker* receiver(place place, __u32 number) {
   return job ? worker_of(index, number, flow_of(job, place / 2 % MAX_SLOTS)) : 0;
 }
 
-// In whose name it goes: whose contribution was the last, or the rack's.
+// The worker that a reply names: that of the last contribution, or this rack if it goes up.
 static __always_inline __u16 sender_of(const struct reply* reply, const struct version* version) {
   if (reply->to != PARENT) return hidden(version->last);
   const struct parent* parent = parent_of(job_index_of(reply->place));
   return parent ? hidden(parent->rack) : 0;
 }
 
-// What the hello says stays, and what has become longer are zeros.
+// The hello's other fields stay. Bytes by which the reply is longer are zeros.
 static __always_inline __u64 write_welcome(const struct frame* frame, __u32 steps,
                                            const struct tag_key* key) {
   struct datagram* out = frame->datagram;
@@ -119,7 +119,7 @@ static __always_inline __u64 write_round(const struct frame* frame, const struct
   return give_values((__u32*)(out + 1), frame->end, version->sums, steps, key);
 }
 
-// Over the datagram that called for it, whose other fields stay.
+// Writes the reply over the datagram that it answers, whose other fields stay.
 static __always_inline void write_reply(const struct frame* frame, const struct reply* reply,
                                         const struct version* version, __u32 steps,
                                         const struct tag_key* key) {

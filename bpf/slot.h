@@ -25,7 +25,7 @@ struct version {
   __u16 block;
   __u8 exponent;  // the largest of those who announced the least next block
   __u8 present;
-  __u16 last;  // whose contribution was the last
+  __u16 last;  // the worker whose contribution was the last
   __u16 told;  // copies of the result that have been addressed
   __u8 phase;
   __u8 urged;  // 1 + who had them sent there again, by repeating what is its own
@@ -39,7 +39,7 @@ struct slot {
   struct version version[2];
 };
 
-// Of job j: 128 j to 128 j + 127.
+// The slots of job j are at 128 j to 128 j + 127.
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __uint(max_entries, MAX_JOBS* MAX_SLOTS);
@@ -54,14 +54,14 @@ static __always_inline struct slot* slot_of(__u32 job, __u32 slot) {
 
 enum fate {
   STALE,      // of a round that is over, or far ahead
-  REJECTED,   // it cannot be
+  REJECTED,   // not valid
   BEGINS,     // the first one of a round
   TAKEN,      // the round waits for others
-  COMPLETED,  // it was the last one of the round
-  RESENT,     // the round is complete, and its result got lost
-  RECALLED,   // the round is not complete, and the sender cannot wait
-  PASSED,     // it was the last one of a rack's: the sums go to the parent
-  URGED,      // they are with the parent, and go there again
+  COMPLETED,  // the last one of the round, or the parent's result
+  RESENT,     // the round is complete: its result is sent again
+  RECALLED,   // the round is not complete: a missing worker is recalled
+  PASSED,     // the last one of a rack's round: the sums go to the parent
+  URGED,      // the sums are with the parent, and go there again
 };
 
 enum { TURNS = -1ull >> 1 };  // a mask
@@ -80,7 +80,7 @@ static __always_inline void begin(struct version* own, const struct datagram* in
   own->urged = 0;
 }
 
-// The least next block, and the largest exponent of those who have that.
+// Keeps the least next block, and the largest exponent that comes with it.
 static __always_inline void look_ahead(struct version* own, const struct datagram* in) {
   const __u32 reach = ~in->next;
   if (reach > own->reach) {

@@ -1,7 +1,7 @@
 // The aggregator in the kernel's data plane. `contribute` takes the contributions that arrive at an
 // interface, and passes on everything else. `copy` addresses the copies of a result. `grow` sends
 // results for which the driver's frame had no room. `contribute_slowly` does all of that by itself
-// where a driver takes no XDP.
+// if a driver takes no XDP.
 #include <linux/pkt_cls.h>
 
 #include "decide.h"
@@ -9,7 +9,7 @@
 
 const char programs_license[] SEC("license") = "Dual BSD/GPL";
 
-// For `grow`, in front of the packet, where nothing that comes from outside can stand.
+// Leaves the reply to `grow` in front of the packet, where no data from outside can stand.
 static __always_inline int hand_over(struct xdp_md* ctx, const struct reply* reply) {
   if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*reply))) return XDP_DROP;
   struct reply* meta = (void*)(long)ctx->data_meta;
@@ -18,9 +18,9 @@ static __always_inline int hand_over(struct xdp_md* ctx, const struct reply* rep
   return XDP_PASS;
 }
 
-// By way of `copy`, which reads the ticket from the address, and writes the address over it. Not by
-// XDP_TX, which waits in a veth until something else goes there, unless its peer has a program,
-// too.
+// Sends by way of `copy`, which reads place and receiver from the address field, and writes the
+// address over them. XDP_TX would not do: in a veth whose peer has no program, its frames wait
+// until something else goes there.
 static __always_inline int send(const struct frame* frame, const struct reply* reply) {
   const __u32 job = job_index_of(reply->place);
   void* devmap = bpf_map_lookup_elem(&copies, &job);
@@ -76,7 +76,7 @@ int copy(struct xdp_md* ctx) {
   return XDP_PASS;
 }
 
-// Sends one frame out of the interface that it is said to have come from, to see whether it leaves.
+// Run once by the process: sends a frame out of its own interface, to see whether it leaves.
 SEC("xdp")
 int try_way_out(struct xdp_md* ctx) { return bpf_redirect(ctx->ingress_ifindex, 0); }
 
@@ -89,13 +89,13 @@ int grow(struct __sk_buff* skb) {
   return TC_ACT_SHOT;
 }
 
-// Has so many bytes where they can be looked at, or all that there are.
+// Makes `bytes` bytes readable, or all if there are fewer, and looks at the frame.
 static __always_inline bool pull(struct __sk_buff* skb, struct frame* frame, __u32 bytes) {
   return !bpf_skb_pull_data(skb, bytes < skb->len ? bytes : skb->len) &&
          look_at(frame, skb->data, skb->data_end);
 }
 
-// Several datagrams that travel as one are left to the process, which says so.
+// Several datagrams that travel as one are left to the process, which warns.
 SEC("tc")
 int contribute_slowly(struct __sk_buff* skb) {
   struct frame frame;

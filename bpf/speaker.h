@@ -1,4 +1,4 @@
-// Who a datagram is from, and whether it is rightly so: the first thing to know of it.
+// The sender that a datagram names, and whether the name is right: the first check of a datagram.
 #pragma once
 
 #include "frame.h"
@@ -9,7 +9,7 @@ static __always_inline bool is_of_worker(const struct datagram* in) {
   return in->kind == CONTRIBUTION || in->kind == HELLO;
 }
 
-// What has been looked up for a datagram.
+// The entries of the maps that belong to a datagram.
 struct speaker {
   __u32 job_index;
   const struct job* job;
@@ -18,7 +18,7 @@ struct speaker {
   struct parent* parent;  // if the job has one
 };
 
-// For what is said by the worker, or by the parent.
+// The key of datagrams from the worker, or from the parent.
 static __always_inline const struct tag_key* key_of(const struct speaker* speaker,
                                                     const struct datagram* in) {
   return is_of_worker(in) ? &speaker->job->keys.up : &speaker->job->above.down;
@@ -55,7 +55,7 @@ static __always_inline bool is_known(const struct frame* frame, const struct spe
   return in->worker < workers && came_from(frame, speaker->who);
 }
 
-// Greetings are as long as they like; of those whose length a block could have, the tag is known.
+// A greeting may have any length. Only at the lengths of contributions can its tag be checked.
 static __always_inline __u32 steps_in(const struct frame* frame) {
   const struct datagram* in = frame->datagram;
   const __u32 bytes = bpf_ntohs(frame->udp->len) - sizeof(struct udphdr);
@@ -63,7 +63,7 @@ static __always_inline __u32 steps_in(const struct frame* frame) {
                          : steps_of(in->present, in->block);
 }
 
-// Whether it is one that these slots add up.
+// Whether it is a datagram that these slots add up.
 static __always_inline bool is_fit(const struct datagram* in) {
   return in->slot < MAX_SLOTS && in->columns == 1 && in->present <= 1 && in->dtype == INT32 &&
          in->op == SUM && is_block(in->block);
@@ -77,7 +77,7 @@ static __always_inline bool is_sealed(const struct frame* frame, const struct sp
   return in->tag == tag_of(in, nh, steps, key);
 }
 
-// As long as it says, and from whom it says.
+// Whether the datagram is as long as it says, and from the sender that it names.
 static __always_inline bool is_right(const struct frame* frame, const struct speaker* speaker,
                                      __u32 steps) {
   return is_known(frame, speaker) && steps <= MAX_STEPS && has_bytes(frame, bytes_of(steps)) &&
@@ -85,8 +85,8 @@ static __always_inline bool is_right(const struct frame* frame, const struct spe
          is_sealed(frame, speaker, steps);
 }
 
-// So that it need not be asked for who wants an answer. Of datagrams that are new alone: anybody
-// can send old ones again, from elsewhere.
+// Keeps the path of a datagram for answers, so that no address is asked for. Only new datagrams
+// count: anybody can send old ones again, from elsewhere.
 static __always_inline void learn_path(const struct frame* frame, struct worker* worker) {
   const struct ends now = *frame->ends, old = worker->ends;
   const __u32 differs =

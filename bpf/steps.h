@@ -1,17 +1,17 @@
-// Loops over values, a step at a time, which the verifier follows in few instructions: it knows
-// bounds of the offset and not its value, so that all ways out of a loop are one to it.
+// Loops over values, a step at a time, that the verifier follows in few instructions. It knows
+// bounds of the offset but not its value, so all ways out of a loop are the same state to it.
 #pragma once
 
 #include "datagram.h"
 #include "tag.h"
 
-// Keeps the compiler from turning what is computed from x into running offsets.
+// Keeps the compiler from turning values that are computed from x into running offsets.
 static __always_inline __u32 hidden(__u32 x) {
   asm volatile("" : "+r"(x));
   return x;
 }
 
-// Runs the statement for each step, from the last to the first, with its first value's number.
+// Runs the statement for each step, from the last to the first; `at` is its first value's number.
 #define FOR_STEPS(at, steps)                                                       \
   for (__u32 left_ = hidden(steps), at; left_ > 0 && (at = (left_ - 1) * STEP, 1); \
        left_ = hidden(left_ - 1))
@@ -57,7 +57,7 @@ static __always_inline void add_values(__u32* sums, const __u32* values, const v
   }
 }
 
-// Writes the sums behind the head of a datagram, and returns their NH.
+// Writes the sums after the head of a datagram, and returns their NH.
 static __always_inline __u64 give_values(__u32* values, const void* end, const __u32* sums,
                                          __u32 steps, const struct tag_key* key) {
   __u64 sum = 0;

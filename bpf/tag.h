@@ -11,7 +11,7 @@ struct tag_key {
   __u32 words[TAG_WORDS];  // NH's, for the record and a whole block
 };
 
-// Between an aggregator and its workers: from them, and back.
+// The keys between an aggregator and its workers: from the workers, and back.
 struct way_keys {
   struct tag_key up, down;
 };

@@ -1,5 +1,5 @@
 // Bitmaps over blocks: one bit per block in 64-bit words, block i at bit i % 64 of word i / 64.
-// Bits from `count` on are ignored here, but whoever writes a bitmap leaves them zero.
+// Bits from `count` on are ignored here, but the writer of a bitmap leaves them zero.
 #pragma once
 
 #include <algorithm>
@@ -56,8 +56,8 @@ constexpr void set_range(std::uint64_t* bitmap, std::size_t first, std::size_t l
   }
 }
 
-// Sets the bits index(0) < ... < index(count - 1); those behind index(0) are clear before. A word
-// is stored for every bit of it, never read back: that would wait for the store before.
+// Sets the bits index(0) < ... < index(count - 1); later bits are clear before. A word is stored
+// for each of its bits, and never read back: a read would wait for the store before.
 template <typename Index>
 constexpr void set_ascending(std::uint64_t* bitmap, std::size_t count, Index&& index) {
   if (count == 0) return;
@@ -77,8 +77,8 @@ constexpr bool all_set(const std::uint64_t* bitmap, std::size_t count) {
   return find_bit(bitmap, 0, count, false) == count;
 }
 
-// Bits set in a word. Without the processor's own instruction, which not every one has, the library
-// call behind std::popcount is slower than this, and a loop over it is no loop for the vectoriser.
+// Bits set in a word. On processors without an instruction for it, the library call behind
+// std::popcount is slower than this, and a loop over it cannot be vectorised.
 constexpr std::uint64_t bits_set(std::uint64_t word) {
   word -= (word >> 1) & 0x5555555555555555u;
   word = (word & 0x3333333333333333u) + ((word >> 2) & 0x3333333333333333u);

@@ -35,15 +35,15 @@ class Bytes {
   std::size_t size() const { return view_.size(); }
   bool empty() const { return view_.empty(); }
 
-  // True where the memory belongs to somebody else, who may take it back.
+  // True if the memory belongs to another holder, which may take it back.
   bool is_borrowed() const { return !owner_ && !view_.empty(); }
 
-  // A stretch of it, which shares its memory.
+  // A stretch of these bytes, which shares their memory.
   Bytes part(std::size_t first, std::size_t size) const {
     return Bytes(owner_, view_.subspan(first, size));
   }
 
-  // The same content in memory that stays: what a holder that outlives the lender must call.
+  // The same content in memory that stays. A holder that outlives the lender must call this.
   Bytes owned() const { return is_borrowed() ? copy_of(view_) : *this; }
 
  private:

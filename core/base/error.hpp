@@ -1,4 +1,4 @@
-// Errors as values: what went wrong, who caused it, and a Result that carries either.
+// Errors as values: a code, the rank to blame and a text; and a Result: a value or an error.
 #pragma once
 
 #include <new>
@@ -20,7 +20,7 @@ enum class ErrorCode : std::uint8_t {
   closed,
   input,
   resources,
-  unreachable  // connections live, and datagrams pass no more
+  unreachable  // connections live, but datagrams do not pass any more
 };
 inline constexpr std::uint8_t kErrorCodeCount = 9;
 
@@ -33,7 +33,7 @@ constexpr std::string_view name_of(ErrorCode code) {
 
 struct Error {
   ErrorCode code = ErrorCode::protocol;
-  Rank rank = kNoRank;  // The rank to blame, where there is one.
+  Rank rank = kNoRank;  // The rank to blame, if there is one.
   std::string message;
 };
 

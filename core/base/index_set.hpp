@@ -1,5 +1,6 @@
-// A set of small numbers, such as the peers with whom there is something to do. A walk through it
-// is in their order, and costs what is in it, beside a word for every 64 that might be.
+// A set of small numbers, such as the peers for which there is something to do. A walk goes in
+// ascending order, and costs a step for each member, and one for every 64 numbers that might be
+// members.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@ namespace sparsewire {
 
 class IndexSet {
  public:
-  // Of numbers below `size`.
+  // For numbers below `size`.
   explicit IndexSet(std::size_t size = 0) : size_(size), words_(bitmap_words(size)) {}
 
   bool empty() const { return count_ == 0; }
@@ -21,12 +22,12 @@ class IndexSet {
   void insert(std::size_t index) { set(index, true); }
   void erase(std::size_t index) { set(index, false); }
 
-  // The first member from `from` on, or `size` where there is none.
+  // The first member from `from` on, or `size` if there is none.
   std::size_t next(std::size_t from = 0) const {
     return empty() ? size_ : find_bit(words_.data(), from, size_, true);
   }
 
-  // Calls visit(index) for every member, those from `first` on first. It may insert and erase.
+  // Calls visit(index) for every member, those from `first` on first. `visit` may insert and erase.
   template <typename Visit>
   void for_each_from(std::size_t first, Visit&& visit) const {
     for (std::size_t at = next(first); at < size_; at = next(at + 1)) visit(at);

@@ -1,4 +1,4 @@
-// State machines as tables: what may happen in which state, and which state comes of it.
+// State machines as tables: the events that each state allows, and the state that follows.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ struct Transition {
   State to;
 };
 
-// The state that comes of the event. What the table does not have is an error of the program.
+// The state that follows from the event. An event that the table does not have is a bug.
 template <typename State, typename Event, std::size_t size>
 constexpr State next_state(const Transition<State, Event> (&table)[size], State from, Event event) {
   const auto* const at = std::find_if(std::begin(table), std::end(table), [&](const auto& row) {

@@ -58,7 +58,7 @@ constexpr std::string_view name_of(Codec codec) {
   return names[static_cast<std::size_t>(codec)];
 }
 
-// True where encoding rounds at random, and so needs a key.
+// True if encoding rounds at random, and so needs a key.
 constexpr bool is_stochastic(Codec codec) { return codec >= Codec::int8; }
 
 // Bits of one encoded value, without scales, in a tensor whose elements have `element_size` bytes.

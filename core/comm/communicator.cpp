@@ -10,7 +10,7 @@
 namespace sparsewire::comm {
 namespace {
 
-// Notices that nobody has asked for.
+// How many notices are kept that no thread has taken.
 constexpr std::size_t kNoticesKept = 256;
 
 }  // namespace
@@ -47,7 +47,7 @@ Communicator::Communicator(const wire::Topology& topology, Rank rank, Mesh& mesh
   join(group, hosts, nullptr);
 }
 
-// All parts are there before the first one works, which may tell that something is broken.
+// All parts are made before the first one works, because it may report that something is broken.
 void Communicator::join(const Group& group, const proto::Hosts& hosts,
                         const std::shared_ptr<DatagramPlace>& datagrams) {
   hosts_ = hosts.count(topology_.world_size);
@@ -61,7 +61,7 @@ void Communicator::join(const Group& group, const proto::Hosts& hosts,
   std::size_t joined = 0;
   try {
     for (; joined < lanes_.size(); ++joined) mesh_.lane(joined).join(lanes_[joined]);
-  } catch (...) {  // Those that have joined must leave before they can go.
+  } catch (...) {  // Groups that have joined must leave before they can be destroyed.
     for (std::size_t lane = 0; lane < joined; ++lane) lanes_[lane]->leave(0, {});
     for (std::size_t lane = 0; lane < joined; ++lane) lanes_[lane]->await_end();
     throw;
@@ -86,7 +86,7 @@ std::shared_ptr<Operation> Communicator::submit(const Operation::Arguments& argu
   try {
     issue_locked(in_flight);
   } catch (const std::exception& exception) {
-    break_locked(error_of(exception, rank_));  // Some lanes may have it, and others not.
+    break_locked(error_of(exception, rank_));  // Some lanes may have the operation, and others not.
   }
   return operation;
 }
@@ -115,7 +115,7 @@ bool Communicator::wait(const Operation& operation, Clock::duration patience) {
   return operation.wait(std::max(until - Clock::now(), Clock::duration{0}));
 }
 
-// Who issues the latest need not be woken for it: it is about to work itself.
+// For the latest operation no lane needs to be woken: its caller is about to work.
 void Communicator::run_waiting_locked(Wake when) {
   using State = InFlight::State;
   if (broken_) return;
@@ -136,7 +136,7 @@ void Communicator::run_stream_locked(InFlight& in_flight, Wake when) {
   }
 }
 
-// The lane that tells of it has its own parts.
+// The lane that reports the exchange has its own parts already.
 void Communicator::share_exchange_locked(InFlight& in_flight, const Order& order) {
   for (std::size_t number = 1; number < lanes_.size(); ++number) {
     lanes_[number]->exchange(in_flight.operation, order);
@@ -245,7 +245,7 @@ Stats Communicator::stats() const {
 
 void Communicator::peer_silent(const Silence& silence) {
   const std::lock_guard lock(mutex_);
-  const bool is_news =  // Several aggregators tell of the same rank.
+  const bool is_news =  // Several aggregators may report the same rank.
       silence.is_over
           ? silent_.erase(silence.peer) != 0
           : silent_.try_emplace(silence.peer, silence, Clock::now() - silence.lasted).second;
@@ -291,7 +291,7 @@ void Communicator::end_in_order_locked() {
     }
     if (timeline_) tell_end(done);
     done.operation->end(std::move(done.failure));
-    // Another lane than the one at which a caller works may have had the last word.
+    // Another lane than the one at which a caller works may have ended the operation.
     if (lanes_.size() > 1) lanes_[done.operation->main_lane()]->wake();
     if (done.watched.empty()) continue;
     completed_.splice(completed_.end(), done.watched);
@@ -323,7 +323,7 @@ void Communicator::broken(Error error) {
   break_locked(error);
 }
 
-// Must not fail: it may be memory that has run out.
+// Must not fail: the error may be that memory has run out.
 void Communicator::break_locked(const Error& error) noexcept {
   if (broken_) return;
   broken_ = safe_copy(error);

@@ -1,5 +1,5 @@
 // The engine of one rank: numbers the operations, spreads each over the lanes, ends them in issue
-// order, and turns whatever breaks into an error that every waiter gets.
+// order, and turns every failure into an error that every waiter gets.
 #pragma once
 
 #include <array>
@@ -30,9 +30,9 @@ struct Stats {
   std::uint64_t segments_sent = 0;
   std::uint64_t results_received = 0;
   std::uint64_t chunks_empty = 0;
-  std::uint64_t elements = 0;  // of operations that have ended well, without those by datagrams
+  std::uint64_t elements = 0;  // of operations that have ended well, but for those by datagrams
   std::uint64_t elements_sent =
-      0;  // of this rank's input to them: whole blocks where these are sent
+      0;  // of this rank's input to them: of whole blocks, if these are sent
   std::array<std::uint64_t, kSlotFigureCount> slots{};
 };
 
@@ -43,8 +43,8 @@ struct Current {
   Clock::duration age;
 };
 
-// What a communicator is at: for people who ask why it takes so long. All of one moment, but for
-// what each lane tells after it.
+// The state of a communicator, for people who ask why it takes so long. All of it is of one moment,
+// but for the answers of lanes, which come later.
 struct Survey {
   struct InFlight {
     Current current;
@@ -53,37 +53,37 @@ struct Survey {
   };
   std::size_t in_flight = 0;
   std::vector<InFlight> operations;  // the oldest of them
-  std::vector<Silence> silent;       // the peers from which nothing comes at the moment
+  std::vector<Silence> silent;       // peers from which nothing comes at the moment
   Status failure;
-  std::vector<std::optional<LaneSurvey>> lanes;  // none of one that did not answer
+  std::vector<std::optional<LaneSurvey>> lanes;  // none: the lane did not answer
 };
 
 // A peer fell silent, or was heard again; and the operation that was the oldest in flight then.
 struct Notice {
   Silence silence;
-  std::string trouble;  // with datagrams, where it is of these
+  std::string trouble;  // with datagrams, if the notice is of these
   std::optional<Current> oldest;
 };
 
 class Communicator final : public LaneListener {
  public:
-  // Has a mesh of its own, from sockets[lane][owner], which it takes over; and datagrams, on the
-  // first lane, where the owners are aggregators that take them.
+  // Has a mesh of its own, made of sockets[lane][owner], which it takes over; and datagrams, on the
+  // first lane, if the owners are aggregators that take them.
   Communicator(const wire::Topology& topology, Rank rank, bool dedicated, net::Sockets sockets,
                const proto::Hosts& hosts = proto::Hosts{},
                std::shared_ptr<DatagramPlace> datagrams = {},
                std::shared_ptr<Timeline> timeline = {});
-  // Shares a mesh, which must stay until this is gone.
+  // Shares a mesh, which must outlive the communicator.
   Communicator(const wire::Topology& topology, Rank rank, Mesh& mesh, const Group& group,
                const proto::Hosts& hosts = proto::Hosts{}, std::shared_ptr<Timeline> timeline = {});
   ~Communicator() override;
 
-  // Queues a collective. Its memory must stay valid until the operation has ended, which it
-  // always does, whatever happens. Where this throws, nothing was queued.
+  // Queues a collective. Its memory must stay valid until the operation has ended. Every operation
+  // ends, whatever happens. If this throws, nothing was queued.
   std::shared_ptr<Operation> submit(const Operation::Arguments& arguments);
 
-  // Blocks until the operation has ended, or for so long; true where it has ended. Works meanwhile,
-  // where there is one lane, and nobody else does.
+  // Blocks until the operation has ended, or for `patience`; true if it has ended. Meanwhile it
+  // does the work of the operation's main lane, if that lane's turn is free.
   bool wait(const Operation& operation, Clock::duration patience);
 
   // The figures by which algorithms and formats are chosen from the next collective on; the same
@@ -91,7 +91,7 @@ class Communicator final : public LaneListener {
   void set_link(const proto::LinkFigures& link);
   proto::LinkFigures link() const;
 
-  // As many as ranks, where each speaks for itself.
+  // As many as ranks, if each speaks for itself.
   std::uint64_t hosts() const { return hosts_; }
 
   // Has next_completed() return the operation once it has ended.
@@ -100,19 +100,20 @@ class Communicator final : public LaneListener {
   // Blocks for the next watched operation that ended; null once the communicator is closed.
   std::shared_ptr<Operation> next_completed();
 
-  // Fails all that is in flight and all that comes, here and on every peer.
+  // Fails all operations in flight and to come, here and on every peer.
   void abort(const std::string& message);
 
-  // Leaves in good order, flushing what peers still need, for `linger` at most.
+  // Leaves in good order: flushes frames that peers still need, for `linger` at most.
   void close(Clock::duration linger);
 
-  // In a forked child: closes this process's copies of the descriptors, of which no peer learns.
-  // Takes no lock, for whoever held it is not here. The object must be neither used nor destroyed
-  // after that: its threads are not here either.
+  // In a forked child: closes this process's copies of the descriptors, which no peer notices.
+  // Takes no lock, because a thread that held it does not exist here. The object must be neither
+  // used nor destroyed after that: its threads do not exist here, either.
   void disown();
 
   Stats stats() const;
-  // Asks the lanes, and waits for so long for their answers. From any thread but the lanes' own.
+  // Asks the lanes, and waits up to `patience` for their answers. From any thread but the lanes'
+  // own.
   Survey survey(Clock::duration patience) const;
 
   // Blocks for the next notice; none once the communicator is closed.
@@ -127,13 +128,13 @@ class Communicator final : public LaneListener {
 
  private:
   struct InFlight {
-    // Operations that run as streams reach the lanes in issue order, so one that all ranks must
-    // agree on first holds up those behind it.
+    // Operations that run as streams reach the lanes in issue order. So one that all ranks must
+    // agree on first holds up later ones.
     enum class State : std::uint8_t { agreeing, waiting, running };
 
     std::shared_ptr<Operation> operation;
     State state = State::waiting;
-    std::size_t lanes_left = 0;  // those that have got the operation and not left it
+    std::size_t lanes_left = 0;  // lanes that have got the operation and not left it
     Status failure = {};
     std::list<std::shared_ptr<Operation>> watched = {};  // itself, if it is to be reported
     Clock::time_point issued = Clock::now();
@@ -163,7 +164,7 @@ class Communicator final : public LaneListener {
   const Rank rank_;
   const bool dedicated_;
   std::uint64_t hosts_ = 1;
-  const std::unique_ptr<Mesh> own_mesh_;  // null where it is shared
+  const std::unique_ptr<Mesh> own_mesh_;  // null if the mesh is shared
   Mesh& mesh_;
   const std::shared_ptr<Timeline> timeline_;
   std::uint32_t number_ = 0;
@@ -176,7 +177,7 @@ class Communicator final : public LaneListener {
   std::uint64_t next_seq_ = 0;
   std::map<std::uint64_t, InFlight> in_flight_;
   std::uint64_t next_to_run_ = 0;                  // no operation below it is waiting or agreeing
-  std::map<std::uint64_t, Error> early_failures_;  // of operations that are not issued here yet
+  std::map<std::uint64_t, Error> early_failures_;  // of operations not issued here yet
   std::list<std::shared_ptr<Operation>> completed_;
   std::map<std::string, std::pair<Silence, Clock::time_point>> silent_;  // by peer, since when
   std::deque<Notice> notices_;

@@ -1,4 +1,4 @@
-// What a communicator tells of itself: to people who ask what it is at, and to the timeline.
+// What a communicator tells about itself: to people who ask, and to the timeline.
 #include <utility>
 
 #include "comm/communicator.hpp"
@@ -9,7 +9,7 @@
 namespace sparsewire::comm {
 namespace {
 
-// Operations of which a survey tells, where there are so many.
+// The most operations that a survey lists.
 constexpr std::size_t kOperationsTold = 64;
 
 Current current_of(const Operation& operation, Clock::time_point issued) {
@@ -29,7 +29,7 @@ std::optional<Current> Communicator::oldest_locked() const {
   return current_of(*oldest.operation, oldest.issued);
 }
 
-// All but what the lanes tell.
+// All of a survey but the lanes' answers.
 Survey Communicator::survey_locked() const {
   Survey survey{.in_flight = in_flight_.size(), .failure = broken_};
   for (const auto& [seq, in_flight] : in_flight_) {

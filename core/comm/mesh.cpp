@@ -1,4 +1,5 @@
-// Who is to be called is told by an eventfd, which whoever calls can watch beside its sockets.
+// Holds the lanes, and tells of peers to call by an eventfd, which the porter can watch beside its
+// sockets.
 #include "comm/mesh.hpp"
 
 #include <sys/eventfd.h>
@@ -22,7 +23,7 @@ Mesh::Mesh(const MeshPlace& place, net::Sockets sockets)
                                               static_cast<MeshListener&>(*this)));
     }
     for (const auto& lane : lanes_) lane->start();
-  } catch (...) {  // Those that run must end before they can go.
+  } catch (...) {  // Lanes that run must end before they can be destroyed.
     close();
     throw;
   }
@@ -41,7 +42,7 @@ void Mesh::on_asked(std::uint32_t peer) {
   }
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(calls_fd_, &one, sizeof one);
-  // The first lane listens for signs of life of all.
+  // The first lane listens for every peer's signs of life.
   for (const auto& lane : lanes_) lane->ask(peer);
 }
 

@@ -14,8 +14,8 @@ namespace sparsewire::comm {
 
 class Lane;
 
-// A group of ranks of a mesh: its number there, which none of the mesh's other groups has ever had,
-// and the mesh's ranks that are its members, in the order of their ranks in the group.
+// A group of ranks of a mesh: its number, which no other group of the mesh has ever had, and its
+// members as ranks of the mesh, in the order of their ranks in the group.
 struct Group {
   std::uint32_t number = 0;
   std::vector<std::uint32_t> members;
@@ -23,7 +23,7 @@ struct Group {
 
 class Mesh final : private MeshListener {
  public:
-  // Takes over sockets[lane][peer], -1 where there is none yet.
+  // Takes over sockets[lane][peer]; -1: there is none yet.
   Mesh(const MeshPlace& place, net::Sockets sockets);
   ~Mesh() override;
 
@@ -35,17 +35,17 @@ class Mesh final : private MeshListener {
 
   // Readable while there are peers to be called.
   int calls_fd() const { return calls_fd_; }
-  // The peers that are to be connected, on every lane; each comes once.
+  // The peers that must be connected, on every lane. Each is returned once.
   std::vector<std::uint32_t> take_calls();
-  // One of them is being called, and has to answer from now on.
+  // Notes that a peer is being called, and has to answer from now on.
   void note_call(std::uint32_t peer);
-  // Takes over a connected, non-blocking socket, in any case.
+  // Takes over a connected, non-blocking socket, whatever happens.
   void adopt(std::uint32_t lane, std::uint32_t peer, int fd);
-  // A peer cannot be reached.
+  // Notes that a peer cannot be reached.
   void give_up(std::uint32_t peer, const std::string& why);
 
-  // Ends a group that this process, which is `rank` there, failed to join, and tells its members;
-  // without members, those ranks that turn out to be some.
+  // Ends a group that this process, which is `rank` there, failed to join, and tells its members.
+  // If no members are given, each rank that sends a frame of the group is told.
   void fail_group(const Group& group, Rank rank, const std::string& why);
 
   // Peers that are connected, in the lane that has the most of them.
@@ -55,9 +55,9 @@ class Mesh final : private MeshListener {
 
   // Ends the lanes, once no group is left in them.
   void close();
-  // In a forked child: closes this process's copies of the descriptors, of which no peer learns.
-  // Takes no lock, for whoever held it is not here. The object must be neither used nor destroyed
-  // after that: its threads are not here either.
+  // In a forked child: closes this process's copies of the descriptors, which no peer notices.
+  // Takes no lock, because a thread that held it does not exist here. The object must be neither
+  // used nor destroyed after that: its threads do not exist here, either.
   void disown();
 
  private:

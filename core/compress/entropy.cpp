@@ -1,5 +1,5 @@
-// Symbols are cut into blocks, each with frequencies of its own, and each has the form that suits
-// it; what is read is checked.
+// Cuts symbols into blocks, each with frequencies of its own, and writes each in the form that
+// suits it. Checks everything that it reads.
 #include "compress/entropy.hpp"
 
 #include <algorithm>
@@ -25,11 +25,11 @@ const std::byte* decode_block(const std::byte* in, const std::byte* end, std::si
 
 enum class Form : std::uint8_t { constant = 0, packed, coded, sparse, wide, grouped };
 
-// Bytes that a block may have more than symbols.
+// The most bytes that a block has beyond one per symbol.
 constexpr std::size_t kBlockHeader = 2;
 
-// Where fewer than one symbol in so many is not the common one, frequencies of 12 bits are too
-// coarse, and the positions of the others cost less.
+// If at most one symbol in so many is not the common one, frequencies of 12 bits are too coarse,
+// and the positions of the other symbols cost less.
 constexpr std::size_t kSparse = 256;
 
 // From so many bytes on, final states cost less than 3%.
@@ -38,13 +38,13 @@ constexpr std::size_t kNarrow = 4096;
 // From so many symbols on, frequencies of groups cost less than the steps that they save.
 constexpr std::size_t kGrouped = std::size_t{1} << 15;
 
-// Bytes of a block of groups before that of the groups' code, but for the form.
+// Bytes of a grouped block before the block of the groups, without the form.
 constexpr std::size_t kGroupedHeader = 2;
 
-// Groups may make a code longer by one part in so many.
+// Groups may make a code longer by one part in so many, for the steps that they save.
 constexpr std::size_t kGroupedMore = 128;
 
-// So many symbols have eight bytes at least.
+// So many symbols take at least eight bytes.
 constexpr std::size_t kWhole = 64;
 
 template <typename Byte>
@@ -61,7 +61,7 @@ std::size_t packed_size(std::size_t count, std::size_t alphabet) {
   return ceil_div(count * symbol_bits(alphabet), std::size_t{8});
 }
 
-// Eight symbols of `width` bits each, a byte for each, one behind another; and back.
+// Packs eight symbols of `width` bits each from a byte each to one after another; and back.
 std::uint64_t squeeze(std::uint64_t bytes, unsigned width) {
   const std::uint64_t pairs =
       (bytes & 0x00ff00ff00ff00ffu) | (bytes & 0xff00ff00ff00ff00u) >> (8 - width);
@@ -95,7 +95,7 @@ std::byte* write_packed(const std::uint8_t* symbols, std::size_t count, std::siz
   return bits.finish();
 }
 
-// What a rANS code of symbols, of which there are several, begins with and how long it gets.
+// The header of a rANS code of symbols, of which at least two differ, and its expected length.
 struct Model {
   Model(const Counts& counts, std::size_t count) : frequencies(scale(counts, count)) {
     BitWriter bits(header);
@@ -112,12 +112,12 @@ struct Model {
   std::size_t expected;
 };
 
-// Null where that would not be shorter than `limit`.
+// Null if the code would not be shorter than `limit`.
 std::byte* write_coded(const std::uint8_t* symbols, std::size_t count, const Model& model,
                        std::size_t limit, std::byte* out) {
   if (model.size() >= limit) return nullptr;
   const Rans rans = model.expected < kNarrow ? Rans::narrow : Rans::wide;
-  // How long it gets shows at the end only, so it is made in memory of its own.
+  // Its length is known only at the end, so it is made in memory of its own.
   const std::size_t room = rans_bound(rans, count);
   const auto memory = std::make_unique_for_overwrite<std::byte[]>(room);
   std::byte* const end = memory.get() + room;
@@ -130,7 +130,7 @@ std::byte* write_coded(const std::uint8_t* symbols, std::size_t count, const Mod
   return out + model.header_size + size;
 }
 
-// Symbols in groups, and how often each of either occurs.
+// Symbols in groups, and how often each group and each symbol occurs.
 class Grouping {
  public:
   Grouping(const std::uint8_t* symbols, std::size_t count, SymbolRange range)
@@ -144,9 +144,9 @@ class Grouping {
 
   Counts counts_of_symbols() const { return count_in_groups(counts_, count_, range_); }
 
-  // Null where that would be longer than what `model` says, or than `limit`.
+  // Null if the code would be much longer than that of `model`, or longer than `limit`.
   std::byte* write(const Model& model, std::size_t limit, std::byte* out) const {
-    // A pattern of several symbols may make one group, of which there is no rANS code.
+    // A pattern of several symbols may make just one group, and rANS has no code for that.
     if (*std::max_element(counts_.begin(), counts_.end()) == size_) return nullptr;
     const Model grouped(counts_, size_);
     if (grouped.size() > model.size() + model.size() / kGroupedMore) return nullptr;
@@ -208,7 +208,7 @@ const std::byte* read_coded(Rans rans, const std::byte* in, const std::byte* end
   return code ? rans_decode(rans, *frequencies, code, end, symbols, count) : nullptr;
 }
 
-// Groups are coded and nothing else, which ends the recursion.
+// A block of groups can only be coded, which ends the recursion.
 const std::byte* read_grouped(const std::byte* in, const std::byte* end, std::size_t alphabet,
                               std::uint8_t* symbols, std::size_t count) {
   constexpr auto kHeader = static_cast<std::ptrdiff_t>(kGroupedHeader);
@@ -246,8 +246,8 @@ const std::byte* read_sparse(const std::byte* in, const std::byte* end, std::siz
   return in;
 }
 
-// Writes the code of `count` symbols, from 1 to 2^20, and returns where it ends; null where a
-// symbol is not below `alphabet`.
+// Writes the code of `count` symbols, from 1 to 2^20, and returns where it ends; null if a symbol
+// is not below `alphabet`.
 std::byte* encode_block(const std::uint8_t* symbols, std::size_t count, std::size_t alphabet,
                         std::byte* out) {
   const SymbolRange range = range_of(symbols, count);
@@ -267,8 +267,8 @@ std::byte* encode_block(const std::uint8_t* symbols, std::size_t count, std::siz
   return end ? end : write_packed(symbols, count, alphabet, out);
 }
 
-// Reads `count` symbols, all of them below `alphabet`, and returns where their code ends; null
-// where [in, end) does not start with one.
+// Reads `count` symbols, all of them below `alphabet`, and returns where their code ends; null if
+// [in, end) does not start with a code.
 const std::byte* decode_block(const std::byte* in, const std::byte* end, std::size_t alphabet,
                               std::uint8_t* symbols, std::size_t count) {
   if (in == end) return nullptr;

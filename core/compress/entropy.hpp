@@ -1,5 +1,5 @@
-// A static entropy code for small alphabets: what operators that quantise send instead of one byte
-// per symbol.
+// A static entropy code for small alphabets: quantising operators send it instead of one byte per
+// symbol.
 #pragma once
 
 #include <cstddef>
@@ -27,12 +27,12 @@ inline constexpr std::size_t kEntropyBlock = std::size_t{1} << 20;
 std::size_t entropy_bound(std::size_t count);
 
 // Writes the code of `count` symbols below `alphabet`, which is from 1 to 256, to `out`, and
-// returns its size in bytes; none where a symbol is not below it.
+// returns its size in bytes; none if a symbol is not below it.
 std::optional<std::size_t> entropy_encode(const std::uint8_t* symbols, std::size_t count,
                                           std::size_t alphabet, std::byte* out);
 
-// Reads `count` symbols, all of them below `alphabet`, and is true where exactly these `size` bytes
-// are a code of so many. Whatever they are, nothing outside is read or written.
+// Reads `count` symbols, all of them below `alphabet`; true if exactly these `size` bytes are a
+// code of so many. Whatever the bytes are, nothing outside is read or written.
 bool entropy_decode(const std::byte* in, std::size_t size, std::size_t alphabet,
                     std::uint8_t* symbols, std::size_t count);
 

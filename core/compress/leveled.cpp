@@ -1,5 +1,5 @@
-// Piece by piece, which stay in a cache while norms and levels are made of a difference, or all
-// ranks' values are added up.
+// The steps of DIANA, piece by piece. A piece stays in a cache while its norms and levels are
+// computed, or while all ranks' values are added up.
 #include "compress/leveled.hpp"
 
 #include <algorithm>

@@ -1,8 +1,9 @@
-// The smallest magnitude to keep of a vector is found digit by digit, from histograms of those that
-// agree with it so far, without memory for candidates; then one pass marks what reaches it. Of a
-// span, one pass finds a magnitude that a few more than k reach, and those are looked at. What is
-// marked is added word by word of the bitmaps, and fed back piece by piece of dense vectors, while
-// these are in the cache.
+// Finds the largest values, and adds up vectors of few. The smallest magnitude to keep of a vector
+// is found digit by digit, from histograms of the magnitudes that agree with it so far, without
+// memory for candidates. Then one pass marks the values that reach it. In a span, one pass finds a
+// magnitude that a few more than k values reach, and only these are looked at. Marked values are
+// added word by word of the bitmaps, and fed back piece by piece of dense vectors, while these are
+// in the cache.
 #include "compress/marked.hpp"
 
 #include <algorithm>
@@ -27,7 +28,7 @@ BitsOf<T> size_of(T value) {
 constexpr unsigned kDigitBits = 11;
 constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
 
-// So few values are sorted instead, which costs less than to go through histograms.
+// So few values are sorted instead, which costs less than histograms.
 constexpr std::size_t kFew = 4096;
 
 using Histogram = std::array<std::uint64_t, kDigits>;
@@ -51,7 +52,7 @@ Histogram count_first_digits(const T* values, std::size_t count) {
 }
 
 // Counts the digits at `shift` of the values that agree with `bound` above them: mostly few, so
-// that groups without any are passed over.
+// that groups without such values are skipped.
 template <typename T>
 Histogram count_digits(const T* values, std::size_t count, BitsOf<T> bound, unsigned above,
                        unsigned shift) {
@@ -74,7 +75,7 @@ Histogram count_digits(const T* values, std::size_t count, BitsOf<T> bound, unsi
   return histogram;
 }
 
-// The digit of the k-th largest, from 1 on; takes those above it off k.
+// The digit of the k-th largest value, k from 1 on. Subtracts from k the values with larger digits.
 std::size_t find_digit(const Histogram& histogram, std::size_t& k) {
   std::size_t digit = kDigits - 1;
   for (; histogram[digit] < k; --digit) k -= histogram[digit];
@@ -106,7 +107,7 @@ BitsOf<T> kth_largest(const T* values, std::size_t count, std::size_t k) {
   return bound;
 }
 
-// Clears so many of the set bits whose value has just this magnitude, from the end on.
+// Clears `surplus` set bits whose value has just this magnitude, from the end on.
 template <typename T>
 void drop_last(const T* values, std::size_t count, BitsOf<T> bound, std::size_t surplus,
                std::uint64_t* bitmap) {
@@ -118,11 +119,11 @@ void drop_last(const T* values, std::size_t count, BitsOf<T> bound, std::size_t 
   }
 }
 
-// A magnitude and its position, complemented, so that of equal ones the first is the largest.
+// A magnitude and its complemented position, so that of equal magnitudes the first is the largest.
 template <typename T>
 using Candidate = std::pair<BitsOf<T>, std::size_t>;
 
-// Leaves the k largest, or fewer, in the order of their positions.
+// Leaves the k largest candidates, or fewer, in the order of their positions.
 template <typename T>
 void keep_largest(std::vector<Candidate<T>>& found, std::size_t k) {
   if (found.size() <= k) return;
@@ -132,7 +133,7 @@ void keep_largest(std::vector<Candidate<T>>& found, std::size_t k) {
   found.resize(k);
 }
 
-// The largest of one span after another.
+// Finds the largest values of one span after another.
 template <typename T>
 class SpanSearch {
  public:

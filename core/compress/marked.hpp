@@ -1,6 +1,6 @@
-// Vectors of which few elements, or blocks of them, are not zero, as a bitmap of their positions
-// and their values one behind another: the largest of a vector, or of its spans (top-k), the mean
-// of such vectors, and what error feedback does with it.
+// Vectors with few elements, or blocks of elements, that are not zero, as a bitmap of positions and
+// the values one after another: the largest values of a vector or of its spans (top-k), the mean of
+// such vectors, and their part in error feedback.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 
 namespace sparsewire {
 
-// Sets the bits of the k values of largest magnitude, k <= count, of equal ones those that come
-// first, and clears the others, up to the end of the last word. NaN counts as larger than infinity.
-// T is float or double.
+// Sets the bits of the k values of largest magnitude, k <= count, of equal ones the first, and
+// clears the others, up to the end of the last word. NaN counts as larger than infinity. T is float
+// or double.
 template <typename T>
 void top_k(const T* values, std::size_t count, std::size_t k, std::uint64_t* bitmap);
 
-// How a vector is cut into spans of `span` elements, the last one of what is left, and how many of
-// each are kept at most; span and k from 1 on.
+// How a vector is cut into spans of `span` elements, of which the last may be shorter, and how many
+// values of each are kept at most. span and k are at least 1.
 struct Spans {
   std::size_t count;
   std::size_t span;
@@ -26,14 +26,14 @@ struct Spans {
   std::size_t most() const { return count / span * k + std::min(count % span, k); }
 };
 
-// Sets the bits of the k values of largest magnitude of each span, of equal ones those that come
-// first, but not of zeros, and clears the others; writes those values to `kept`, which has room for
+// Sets the bits of the k values of largest magnitude of each span, of equal ones the first, but
+// never of zeros, and clears the others. Writes these values to `kept`, which has room for
 // spans.most(), and returns how many there are. `added`, unless null, is added to the values first.
 template <typename T>
 std::size_t top_k_of_spans(const Spans& spans, T* values, const T* added, std::uint64_t* bitmap,
                            T* kept);
 
-// How a vector of `count` elements is cut into blocks, from 1 element on; the last may be short.
+// How a vector of `count` elements is cut into blocks of at least 1 element; the last may be short.
 struct Cut {
   std::size_t count;
   std::size_t block;
@@ -46,15 +46,15 @@ struct Cut {
 template <typename T>
 void add_and_measure(T* values, const T* added, const Cut& cut, T* norms);
 
-// A bit for each block, and the elements of those whose bit is set.
+// A bit for each block, and the elements of the blocks whose bit is set.
 template <typename T>
 struct Marked {
   const std::uint64_t* bitmap;
   const T* values;
 };
 
-// Sets the bits that are set in any of `vectors`, all cut alike, and writes the means of the blocks
-// there, added up in the order of the vectors, to `means`; returns how many elements these are.
+// Sets the bits that are set in any of `vectors`, all cut alike, and writes the means of these
+// blocks, added up in the order of the vectors, to `means`; returns how many elements these have.
 // There is at least one vector.
 template <typename T>
 std::size_t mean_of_marked(std::span<const Marked<T>> vectors, const Cut& cut,

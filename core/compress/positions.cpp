@@ -1,8 +1,9 @@
-// Few positions are drawn one by one, by Floyd's algorithm (Bentley and Floyd, CACM 1987) with the
-// bitmap itself as the set of what is drawn; of nearly all, those that are left out are. For many,
-// a coin is tossed for each position, and then as many are changed as it takes: sets of equal size
-// remain equally likely. The parameter of the Rice code is the best one for positions that are
-// spread evenly; clusters only make it shorter.
+// Draws and codes positions. Few are drawn one by one, by Floyd's algorithm (Bentley and Floyd,
+// CACM 1987), with the bitmap itself as the set of drawn positions. If nearly all are wanted, those
+// that are left out are drawn. For many, a coin is tossed for each position, and then random
+// positions are changed until the number is right: sets of equal size remain equally likely. The
+// parameter of the Rice code is the best one for positions that are spread evenly; clusters only
+// make it shorter.
 #include "compress/positions.hpp"
 
 #include <algorithm>
@@ -38,7 +39,7 @@ struct Rice {
 
 __extension__ using Wide = unsigned __int128;
 
-// Uniform in [0, bound), but for a part of bound / 2^64.
+// Uniform in [0, bound), up to an error of bound / 2^64.
 std::uint64_t draw(std::uint64_t key, std::uint64_t number, std::uint64_t bound) {
   constexpr std::uint64_t kWeyl = 0x9e3779b97f4a7c15u;
   return static_cast<std::uint64_t>((Wide{mix(mix(key + kWeyl) + number * kWeyl)} * bound) >> 64);

@@ -1,5 +1,5 @@
 // Sets of positions, as the set bits of a bitmap: drawn from a seed that both ends know, or in a
-// code of little more than log2 of the number of such sets.
+// code of little more bits than log2 of the number of such sets.
 #pragma once
 
 #include <bit>
@@ -41,13 +41,13 @@ inline void invert(std::uint64_t* bitmap, std::size_t count) {
 }
 
 // Rand-k: sets k bits of the bitmap, k <= count, and clears the others, up to the end of the last
-// word. Every set of k is as likely as any other; which one it is depends on the arguments alone.
+// word. Every set of k positions is equally likely, and depends on the arguments alone.
 void rand_k(std::size_t count, std::size_t k, std::uint64_t key, std::uint64_t* bitmap);
 
-// The code of k of `count` positions is, for each one, the number of positions between it and the
-// one before, in a Rice code: the quotient by 2^b as so many zeros and a one, then b bits of the
-// rest; b follows from `count` and k. Where k is more than half, the positions that are not in the
-// set are coded. Bits fill bytes from the low ones up.
+// The code of k of `count` positions is, for each, the number of positions between it and the one
+// before, in a Rice code: the quotient by 2^b as so many zeros and a one, then the remainder in b
+// bits. b follows from `count` and k. If k is more than half, the positions that are not in the set
+// are coded. Bits fill bytes from the low ones up.
 
 // Bytes that no code exceeds.
 std::size_t positions_bound(std::size_t count, std::size_t k);
@@ -57,8 +57,8 @@ std::size_t encode_positions(const std::uint64_t* bitmap, std::size_t count, std
                              std::byte* out);
 
 // Reads a code of k positions below `count`, k <= count, at the start of [in, end), writes the
-// bitmap, up to the end of the last word, and returns where the code ends; null where there is
-// none. `in` is not null. Whatever the bytes are, nothing outside is read or written.
+// bitmap, up to the end of the last word, and returns where the code ends; null if there is none.
+// `in` is not null. Whatever the bytes are, nothing outside is read or written.
 const std::byte* decode_positions(const std::byte* in, const std::byte* end, std::size_t count,
                                   std::size_t k, std::uint64_t* bitmap);
 

@@ -1,4 +1,5 @@
-// The first symbol of a group is its lowest digit in a number system of the range's size.
+// Makes groups of symbols, and takes them apart. A group is a number with the range's size as base;
+// its first symbol is the lowest digit.
 #include "compress/symbol_groups.hpp"
 
 #include <algorithm>
@@ -16,8 +17,8 @@ using Groups = std::array<std::array<std::uint8_t, kMaxGroup>, 256>;
 
 constexpr std::uint64_t kEveryByte = 0x0101010101010101u;
 
-// Of a range of b symbols, the byte b^k at place size - 1 - k, for each k: multiplied by a symbol
-// in each byte, they add up in byte size - 1, and no byte below overflows.
+// For a range of b symbols: the byte b^k at place size - 1 - k, for each k. Multiplied by a symbol
+// in each byte, the products add up in byte size - 1, and no byte below overflows.
 template <std::size_t size>
 std::uint64_t weights_of(std::uint64_t range) {
   std::uint64_t weights = 0;
@@ -38,7 +39,7 @@ void group_whole(const std::uint8_t* symbols, std::size_t groups, SymbolRange ra
   }
 }
 
-// A group of eight bytes is stored at a time, and the next one overwrites what is too much of it.
+// Eight bytes are stored for each group, and the next group overwrites those beyond its size.
 template <std::size_t size>
 void ungroup_whole(const Groups& table, const std::uint8_t* groups, std::size_t count,
                    std::uint8_t* symbols) {
@@ -47,7 +48,7 @@ void ungroup_whole(const Groups& table, const std::uint8_t* groups, std::size_t 
   }
 }
 
-// Behind the last groups of symbols there are no eight bytes.
+// How many groups have eight bytes of symbols from their start on; the last ones do not.
 constexpr std::size_t roomy_groups(std::size_t symbols, std::size_t size) {
   return symbols < kMaxGroup ? 0 : (symbols - kMaxGroup) / size + 1;
 }

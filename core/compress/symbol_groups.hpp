@@ -1,5 +1,5 @@
-// Symbols of a narrow range, as many as fit a byte in one: an entropy code then takes fewer steps
-// for as many.
+// Symbols of a narrow range, grouped into bytes, as many as fit: an entropy code then takes fewer
+// steps.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@ struct SymbolRange {
   std::size_t size;
 };
 
-// The least range of at least one symbol.
+// The least range that has all of the symbols, at least one.
 SymbolRange range_of(const std::uint8_t* symbols, std::size_t count);
 
-// As many symbols of a range as have one byte for each of their combinations; at most 8.
+// How many symbols of a range make a group: a byte must hold each of their combinations; at most 8.
 constexpr std::size_t group_size(SymbolRange range) {
   std::size_t size = 1;
   std::size_t combinations = range.size;
@@ -30,7 +30,7 @@ constexpr std::size_t group_size(SymbolRange range) {
   return size;
 }
 
-// The combinations that there are: an alphabet of groups.
+// The number of combinations, which is the alphabet of groups.
 constexpr std::size_t group_alphabet(SymbolRange range) {
   std::size_t combinations = 1;
   for (std::size_t i = group_size(range); i != 0; --i) combinations *= range.size;
@@ -46,10 +46,10 @@ constexpr std::size_t group_count(std::size_t symbols, SymbolRange range) {
 void group_symbols(const std::uint8_t* symbols, std::size_t count, SymbolRange range,
                    std::uint8_t* groups);
 
-// How often each of `count` symbols occurs, from how often each of their groups does.
+// How often each symbol occurs among `count`, computed from the counts of their groups.
 Counts count_in_groups(const Counts& groups, std::size_t count, SymbolRange range);
 
-// Writes `count` symbols again; false where the last group is not filled up as it should be. All
+// Writes `count` symbols again; false if the last group is not filled up as it should be. All
 // groups are below group_alphabet.
 bool ungroup_symbols(const std::uint8_t* groups, std::size_t count, SymbolRange range,
                      std::uint8_t* symbols);

@@ -1,5 +1,5 @@
-// Fields of bits one behind another, from the low bits of each byte up: written without a look at
-// the end, because the writer knows how much comes, and read with one, because the reader does not.
+// Bit fields one after another, from the low bits of each byte up. The writer does not check for
+// the end of the memory, because its caller knows how much comes; the reader does.
 #pragma once
 
 #include <bit>
@@ -50,13 +50,13 @@ class BitWriter {
     filled_ -= 32;
   }
 
-  // So many zeros, and a one behind them.
+  // Writes `zeros` zeros, and a one after them.
   void put_unary(std::uint64_t zeros) {
     for (; zeros >= 31; zeros -= 31) put(0, 31);
     put(std::uint32_t{1} << zeros, static_cast<unsigned>(zeros) + 1);
   }
 
-  // Fills the last byte up with zeros; where the next one would be.
+  // Fills the last byte up with zeros. Returns where the next byte would be.
   std::byte* finish() {
     for (; filled_ != 0; filled_ -= filled_ < 8 ? filled_ : 8, pending_ >>= 8) {
       *out_++ = static_cast<std::byte>(pending_);
@@ -70,7 +70,7 @@ class BitWriter {
   unsigned filled_ = 0;
 };
 
-// Reads zeros behind the end, and remembers that it did.
+// Reads zeros after the end, and remembers that it did.
 class BitReader {
  public:
   BitReader(const std::byte* in, const std::byte* end) : in_(in), end_(end) {}
@@ -87,7 +87,7 @@ class BitReader {
     return value;
   }
 
-  // Zeros up to the next one, which is taken as well.
+  // The number of zeros up to the next one, which is taken as well.
   std::uint64_t get_unary() {
     std::uint64_t zeros = 0;
     for (; pending_ == 0; fill()) {
@@ -106,7 +106,7 @@ class BitReader {
   bool failed() const { return failed_; }
 
   // Where the next byte starts, if all bits of the current one that were not read are zeros; null
-  // otherwise, or where it failed.
+  // otherwise, or if it failed.
   const std::byte* finish() const {
     const std::uint64_t rest = pending_ & ((std::uint64_t{1} << (filled_ % 8)) - 1);
     return failed_ || rest != 0 ? nullptr : in_ - filled_ / 8;

@@ -1,6 +1,6 @@
-// The loops of compression operators that touch every element, compiled once per instruction set
-// like those of kernels.hpp, of which this table is a part. All are pure functions: with equal
-// arguments every level writes the same bits.
+// The loops of compression operators that touch every element, compiled once per instruction set.
+// Their table is a part of that in kernels.hpp. All are pure functions: with equal arguments every
+// level writes the same bits.
 #pragma once
 
 #include <cstddef>
@@ -14,27 +14,27 @@ namespace sparsewire {
 // 2 * levels + 1 symbols exist.
 inline constexpr std::uint32_t kMaxDitherLevels = 127;
 
-// Values are finite float or double. Vectors are cut into blocks of `block` elements, the last one
-// of what is left; there is one norm per block. Noise is a function of the key and of an element's
-// position alone.
+// Values are finite float or double. Vectors are cut into blocks of `block` elements, and the last
+// block may be shorter. There is one norm per block. Noise is a function of the key and of an
+// element's position alone.
 template <typename T>
 struct VectorKernels {
   // Position of the first value that is NaN or infinite, or `count`.
   std::size_t (*first_not_finite)(const T* values, std::size_t count);
 
-  // The norm of a power of at least 1. Sums are in an order of their own, and a norm that T cannot
-  // hold is infinite. No value is larger than a norm of its block, but for power 1 in float by
-  // rounding. Powers other than 1, 2 and infinity are good to six digits.
+  // The norm of a power of at least 1. Sums are added in a fixed order of their own, and a norm
+  // that T cannot hold is infinite. No value is larger than a norm of its block, but for power 1 in
+  // float by rounding. Powers other than 1, 2 and infinity are good to six digits.
   void (*norms)(const T* values, std::size_t count, std::size_t block, double power, T* out);
 
-  // The mean magnitude of each block: at most its largest one.
+  // The mean magnitude of each block: at most the largest magnitude.
   void (*means)(const T* values, std::size_t count, std::size_t block, T* out);
 
   // Random dithering with levels at equal distances: |x| / norm is rounded to one of the two
-  // neighbours among 0, 1/s, ..., 1, with the mean that it has (QSGD; Alistarh et al., NeurIPS
-  // 2017). One level makes it ternary quantisation. Probabilities are rounded down, of float to
-  // multiples of 2^-30 for one level and 2^-23 for the most; of double to 2^-62 and 2^-55. The
-  // first value is that at `position` of a vector.
+  // neighbours among 0, 1/s, ..., 1, so that the mean stays the same (QSGD; Alistarh et al.,
+  // NeurIPS 2017). With one level it is ternary quantisation. Probabilities are rounded down: for
+  // float to multiples of 2^-30 with one level and 2^-23 with the most levels; for double to 2^-62
+  // and 2^-55. The first value is that at `position` of a vector.
   void (*dither)(const T* values, std::size_t count, std::size_t block, const T* norms,
                  std::uint32_t levels, std::uint64_t key, std::size_t position,
                  std::uint8_t* symbols);
@@ -48,18 +48,19 @@ struct VectorKernels {
   void (*natural_undither)(const std::uint8_t* symbols, std::size_t count, std::size_t block,
                            const T* norms, std::uint32_t levels, T* values);
 
-  // The nearest multiples of a step per block, which is written: the least power of two, from the
-  // smallest normal number on, of which so many levels hold the largest magnitude. `levels` is a
-  // power of two less 1. Without an error where the product is finite, and back.
+  // Rounds to the nearest multiple of a step, one per block, which is written to `steps`: the least
+  // power of two, from the smallest normal number on, of which `levels` multiples reach the largest
+  // magnitude. `levels` is a power of two less 1. Then the way back, exact if the product is
+  // finite.
   void (*nearest_multiples)(const T* values, std::size_t count, std::size_t block,
                             std::uint32_t levels, T* steps, std::uint8_t* symbols);
   void (*multiples)(const std::uint8_t* symbols, std::size_t count, std::size_t block,
                     const T* steps, std::uint32_t levels, T* values);
 
-  // Random rounding to one of the two neighbouring powers of two, with the mean that the value has
+  // Random rounding to one of the two neighbouring powers of two, so that the mean stays the same
   // (natural compression; Horvath et al., 2019). A code is twice the exponent as T stores it, plus
-  // one if negative; zero for zero. Below the smallest normal number, values become that or zero;
-  // above the largest power they may get the exponent of infinity.
+  // one if negative; zero for zero. Values below the smallest normal number become that number or
+  // zero; above the largest power they may get the exponent of infinity.
   void (*natural_compress)(const T* values, std::size_t count, std::uint64_t key,
                            std::uint16_t* codes);
 
@@ -72,17 +73,17 @@ struct VectorKernels {
   // Symbols: 0 for negative values, 1 for zeros of either sign, 2 for positive ones.
   void (*signs)(const T* values, std::size_t count, std::uint8_t* symbols);
 
-  // A magnitude above zero that at least k values reach, k from 1 on, unless they are zero, and
-  // that few others reach where k is at most 16.
+  // A magnitude above zero that at least k values reach, k from 1 on, unless some of these are
+  // zero. If k is at most 16, few other values reach it.
   T (*reached_by_some)(const T* values, std::size_t count, std::size_t k);
 
   // Sets the bits of values of at least this magnitude; returns how many. Infinity and NaN reach
-  // everything that is finite.
+  // every finite bound.
   std::size_t (*reaching)(const T* values, std::size_t count, T bound, std::uint64_t* bitmap);
 };
 
 // Bit i of a bitmap is bit i % 64 of its word i / 64; the last word is written as a whole, with
-// zeros behind the last element.
+// zeros after the last element.
 struct CompressKernels {
   VectorKernels<float> singles;
   VectorKernels<double> doubles;

@@ -1,4 +1,4 @@
-// Finds out which kernels the processor can run and which of them are in use.
+// Finds the kernels that the processor can run, and keeps those in use.
 #include "kernels/kernels.hpp"
 
 #include <array>

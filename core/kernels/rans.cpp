@@ -1,7 +1,7 @@
-// A frequency is written as its bit width in four bits, and the bits below its leading one; behind
-// a width of zero comes the length of the run of zeros. The last frequency ends the list, because
-// it makes the total full. Of codes, here are the tables, and the symbols that do not fill a round
-// of the loops in rans_loops.hpp.
+// A frequency is written as its bit width in four bits, and the bits below its leading one; after a
+// width of zero comes the length of the run of zeros. The list ends when the total is reached. This
+// file also makes the tables, and codes the symbols that do not fill a round of the loops in
+// rans_loops.hpp.
 #include "kernels/rans.hpp"
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace {
 constexpr unsigned kWidthBits = 4;
 constexpr std::size_t kMaxZeroRun = 16;
 
-// The symbol that gains the most by one more, or loses the least by one less: the derivative of its
-// part of the size, count * log2(frequency), is compared as a fraction.
+// The symbol that gains the most if its frequency grows by one, or loses the least if it shrinks by
+// one. The derivative of its part of the size, count * log2(frequency), is compared as a fraction.
 template <bool grows>
 std::size_t next_to_change(const Counts& counts, const Frequencies& frequencies) {
   const auto divisor = [&](std::size_t s) {
@@ -47,7 +47,7 @@ std::size_t zero_run(const Frequencies& frequencies, std::size_t from) {
 constexpr unsigned kLogBits = 16;
 
 // log2 of a number from 1 to 2^16, in multiples of 2^-16 and rounded down: in integers, so that all
-// machines decide alike. Each square of the fraction in [1, 2) tells one more bit.
+// machines compute the same. Each square of the fraction in [1, 2) tells one more bit.
 std::uint64_t log2_of(std::uint32_t number) {
   const auto whole = static_cast<unsigned>(std::bit_width(number)) - 1;
   std::uint64_t fraction = std::uint64_t{number} << (31 - whole);
@@ -64,8 +64,8 @@ std::uint64_t log2_of(std::uint32_t number) {
 constexpr std::size_t kState = 4;  // bytes
 
 // With s = 32 + floor(log2 frequency), the reciprocal is 2^s / frequency, rounded up, and has 32
-// bits. It is too large by less than frequency / 2^s of itself, and a state below frequency * 2^19
-// has less than 2^s / frequency: the quotient is exact. A power of two is divided by a shift.
+// bits. It is too large by less than a share of frequency / 2^s, and a state below frequency * 2^19
+// is less than 2^s / frequency: so the quotient is exact. Division by a power of two is a shift.
 RansEncoder make_encoder(const Frequencies& frequencies) {
   RansEncoder encoder;
   std::uint32_t start = 0;

@@ -1,5 +1,6 @@
-// What is to be done on many connections of one thread: which of them have something to read or to
-// write, and how much waits in all. They keep it themselves, so that nobody has to look at each.
+// What there is to do on the connections of one thread: which of them have something to read or to
+// write, and how much waits in all. Connections enter this themselves, so that no turn looks at
+// each.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 
 namespace sparsewire::net {
 
-// Bytes that may wait to be sent before somebody is behind.
+// Bytes that may wait to be sent before a connection is behind.
 struct QueueLimits {
   std::size_t each;  // on one connection
   std::size_t all;
@@ -20,7 +21,7 @@ struct QueueLimits {
 
 class Agenda {
  public:
-  // Of connections with numbers below `size`.
+  // For connections with numbers below `size`.
   Agenda(std::size_t size, const QueueLimits& limits)
       : limits_(limits), to_read_(size), to_write_(size), queued_on_(size) {}
 
@@ -28,8 +29,9 @@ class Agenda {
   const IndexSet& to_write() const { return to_write_; }
   // Bytes that wait to be sent.
   std::size_t queued() const { return queued_; }
-  // Whether one of these connections is behind: more waits there than is left for all. So those
-  // that stand still share what there is and leave as much again, whatever is sent to others.
+  // Whether one of these connections is behind: more waits there than is left for all. So
+  // connections that stand still share the memory, and leave as much as each of them has, whatever
+  // is sent to others.
   bool is_any_behind(std::span<const std::uint32_t> numbers) const {
     const std::size_t most = std::min(limits_.each, limits_.all - std::min(limits_.all, queued_));
     if (queued_ <= most) return false;
@@ -37,7 +39,7 @@ class Agenda {
         numbers, [this, most](std::uint32_t number) { return queued_on_[number] > most; });
   }
 
-  // From a connection, once it has changed.
+  // Called by a connection once it has changed.
   void note(std::size_t number, bool reads, bool writes) {
     reads ? to_read_.insert(number) : to_read_.erase(number);
     writes ? to_write_.insert(number) : to_write_.erase(number);

@@ -10,10 +10,10 @@ namespace sparsewire::net {
 namespace {
 
 constexpr std::size_t kBytesPerReceive = 1024 * 1024;  // before other connections get their turn
-constexpr int kFramesPerReceive = 256;  // as well: small ones cost time, and not bytes
+constexpr int kFramesPerReceive = 256;  // as well: small frames cost time rather than bytes
 constexpr std::size_t kVectorsPerWrite = 64;
 
-// Of a peer that is not listened to any more: more than what is on its way when it hears of that.
+// The most input that is ignored: more than is on its way when the peer hears that we ignore it.
 constexpr std::size_t kMostIgnored = 16u << 20;
 }  // namespace
 
@@ -41,7 +41,7 @@ void Connection::close() {
   keep_agenda();
 }
 
-// Behind every change of what it has to do.
+// Called after every change of what there is to do.
 void Connection::keep_agenda() {
   if (!entry_.agenda) return;
   entry_.agenda->note(entry_.number, is_readable(), is_writable());
@@ -49,7 +49,7 @@ void Connection::keep_agenda() {
 }
 
 void Connection::watch(const std::shared_ptr<Poller>& poller) {
-  // A shared bell never asks for room on its socket, and shall not wake who rings it.
+  // With a shared bell, room on the socket is never needed, and must not wake the ringing end.
   const bool is_shared = pipe_->bell() == Bell::shared;
   poller->add(pipe_->fd(), *this, is_shared ? Interest::reading : Interest::both);
   poller_ = poller;
@@ -115,8 +115,8 @@ Status Connection::write_some() {
   return {};
 }
 
-// One read fills the rest of the large payload first and then the staging area behind it, so that
-// neither costs a call of its own. Zero bytes: nothing more is there.
+// One read fills the rest of the large payload first and then the staging area, so that neither
+// costs a call of its own. Zero bytes: nothing more is there.
 Result<std::size_t> Connection::read_some() {
   std::array<iovec, 2> vectors;
   std::size_t used = 0;
@@ -235,7 +235,7 @@ void Connection::ignore_input() {
   keep_agenda();
 }
 
-// A little each time, as others have better things to say.
+// Only a little each time: other connections have frames of use.
 Status Connection::ignore_staged() {
   ignored_ += std::exchange(staged_end_, 0);
   if (ignored_ <= kMostIgnored) return {};

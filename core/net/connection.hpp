@@ -1,5 +1,5 @@
 // A connection: over one pipe, a queue of messages to send, and a reader that cuts what arrives
-// into frames. It knows headers; what the frames mean is the handler's business.
+// into frames. It reads headers only; the handler knows what frames mean.
 #pragma once
 
 #include <unistd.h>
@@ -25,26 +25,27 @@
 
 namespace sparsewire::net {
 
-// Takes what comes on connections; `from` is a connection's number in its agenda, or 0.
+// Takes the frames that come on connections. `from` is a connection's number in its agenda, or 0.
 class FrameHandler {
  public:
   virtual ~FrameHandler() = default;
 
-  // Whether a large frame is worth receiving, asked of its header alone and before any memory is
-  // found for it. An error ends the reading.
+  // Whether to receive a large frame, asked with its header alone and before any memory is found
+  // for it. An error ends the reading.
   virtual Status accepts(std::uint32_t from, const wire::FrameHeader& header) = 0;
 
-  // Where to receive this payload, or null to have the connection find memory for it.
+  // The memory to receive this payload into, or null to have the connection find some.
   virtual std::byte* place(std::uint32_t from, const wire::FrameHeader& header) = 0;
 
-  // Whether a frame can be taken by now; the reading waits before one that cannot, until resume().
+  // Whether a frame can be taken by now. If not, the reading waits before it until resume().
   virtual bool is_ready_for(const wire::FrameHeader&) { return true; }
 
-  // One whole frame. A borrowed payload is valid during the call only. An error ends the reading.
+  // Takes one whole frame. A borrowed payload is valid during the call only. An error ends the
+  // reading.
   virtual Status on_message(std::uint32_t from, wire::Message message) = 0;
 };
 
-// Whether a connection can send: until it has a pipe it keeps what it is given.
+// Whether a connection can send. Until it has a pipe, it keeps its messages.
 enum class Standing : std::uint8_t { awaited, open, closed };
 
 enum class StandingStep : std::uint8_t { attach, close };
@@ -56,13 +57,13 @@ inline constexpr Transition<Standing, StandingStep> kStandingTransitions[] = {
     {Standing::closed, StandingStep::close, Standing::closed},
 };
 
-// What a connection is in the middle of reading.
+// What a connection is reading.
 enum class Reading : std::uint8_t {
-  frames,   // whole ones, as they come
-  payload,  // a large one, straight to its place
+  frames,   // whole frames, as they come
+  payload,  // a large payload, straight to its place
   held,     // frames are staged that this turn may not hand out any more
   waiting,  // for the handler to be ready for the frame that is staged first
-  ignored,  // nothing any more: what comes is thrown away
+  ignored,  // nothing any more: all input is thrown away
 };
 
 enum class ReadingStep : std::uint8_t {
@@ -90,7 +91,7 @@ inline constexpr Transition<Reading, ReadingStep> kReadingTransitions[] = {
 
 class Connection final : public Ready {
  public:
-  // Without a pipe it keeps what it is to send until it gets one. The agenda must outlive it.
+  // Without a pipe it keeps its messages until it gets one. The agenda must outlive it.
   explicit Connection(std::unique_ptr<Pipe> pipe = nullptr,
                       std::shared_ptr<Staging> staging = std::make_shared<Staging>(),
                       AgendaEntry entry = {});
@@ -118,7 +119,7 @@ class Connection final : public Ready {
   // See Pipe.
   Status settle() { return is_open() ? pipe_->settle() : Status{}; }
 
-  // In a forked child: lets go of this process's copy, of which the peer learns nothing.
+  // In a forked child: lets go of this process's copy. The peer notices nothing.
   void disown() {
     if (pipe_) pipe_->disown();
     move(StandingStep::close);
@@ -132,19 +133,19 @@ class Connection final : public Ready {
   // Writes what the pipe takes. An error means that the peer is gone.
   Status flush();
 
-  // Reads what is there, up to a budget, and hands out frames. An error means that the peer is
-  // gone (peer_lost) or talks nonsense (protocol).
+  // Reads, up to a budget, and hands out frames. An error means that the peer is gone (peer_lost)
+  // or talks nonsense (protocol).
   Status receive(FrameHandler& handler);
 
-  // Hands nothing out any more, and goes on reading for a while: to close while the peer still
-  // speaks would reset the connection, and with it what the peer has not read yet.
+  // Hands nothing out any more, and goes on reading for a while: a close while the peer still sends
+  // would reset the connection, and the peer would lose what it has not read yet.
   void ignore_input();
 
-  // Lets go of all memory that belongs to others, in frames of the group: queued payloads are
-  // copied, and a payload that is being received goes to memory of our own.
+  // Lets go of all memory that belongs to others, in frames of the group. Queued payloads are
+  // copied, and a payload that is being received goes on in memory of our own.
   void detach(std::uint32_t group = 0);
 
-  // Forgets what is queued of the group, but for the rest of a message that is half sent.
+  // Forgets queued frames of the group, but for the rest of a frame that is half sent.
   void drop_unsent(std::uint32_t group = 0);
 
   void note_ready(bool readable, bool writable) override;
@@ -152,7 +153,7 @@ class Connection final : public Ready {
   bool is_readable() const {
     return (readable_ && reading_ != Reading::waiting) || reading_ == Reading::held;
   }
-  // Has the handler asked again about the frame that it was not ready for.
+  // Has the connection ask the handler again about the frame that it was not ready for.
   void resume() {
     if (reading_ == Reading::waiting) move(ReadingStep::resume);
     keep_agenda();
@@ -161,12 +162,12 @@ class Connection final : public Ready {
   bool is_writable() const { return is_open() && writable_ && has_output(); }
   std::size_t queued_bytes() const { return queued_bytes_; }
   std::size_t queued_bytes(std::uint32_t group) const;
-  // Of a payload that is on its way in, and not in the handler's memory.
+  // Size of the payload that is being received, if it is not in the handler's memory.
   std::size_t incoming_bytes() const { return incoming_.owner ? incoming_.header.payload : 0; }
 
-  // Of what was queued or sent, what has not reached the peer's side yet.
+  // Bytes of those queued or sent that have not reached the peer's side yet.
   std::size_t undelivered_bytes() const;
-  // Of the first `bytes_sent`, what has not.
+  // The same of the first `bytes_sent` bytes.
   std::size_t undelivered_of(std::uint64_t bytes_sent) const;
 
   std::uint64_t bytes_sent() const { return bytes_sent_; }
@@ -182,7 +183,7 @@ class Connection final : public Ready {
   struct Incoming {
     wire::FrameHeader header;
     std::byte* memory = nullptr;
-    std::shared_ptr<std::byte[]> owner;  // null where the memory is the handler's
+    std::shared_ptr<std::byte[]> owner;  // null if the memory is the handler's
     std::size_t filled = 0;
     std::size_t missing() const { return header.payload - filled; }
   };
@@ -220,7 +221,7 @@ class Connection final : public Ready {
   Staging::Buffer staging_;  // while something is staged, or being read
   std::size_t staged_begin_ = 0;
   std::size_t staged_end_ = 0;
-  int frames_due_ = 0;  // that this turn may still hand out
+  int frames_due_ = 0;  // how many this turn may still hand out
   Reading reading_ = Reading::frames;
   Incoming incoming_;        // while a payload is being read
   std::size_t ignored_ = 0;  // bytes
@@ -229,11 +230,11 @@ class Connection final : public Ready {
   std::uint64_t bytes_received_ = 0;
 };
 
-// Connected sockets on their way to the connections that take them over: what nobody takes over is
-// closed.
+// Connected sockets on their way to the connections that take them over. Sockets that no connection
+// takes over are closed.
 class Sockets {
  public:
-  // By lane and peer; -1 where there is none.
+  // By lane and peer; -1: there is none.
   Sockets(std::vector<std::vector<int>> sockets) : sockets_(std::move(sockets)) {}
   Sockets(Sockets&&) = default;
   Sockets& operator=(Sockets&&) = delete;
@@ -248,7 +249,7 @@ class Sockets {
   std::size_t lanes() const { return sockets_.size(); }
   std::size_t peers() const { return sockets_.empty() ? 0 : sockets_.front().size(); }
 
-  // Whoever takes a socket over leaves -1 in its place.
+  // A caller that takes a socket over leaves -1 in its place.
   std::span<int> of_lane(std::size_t lane) { return sockets_[lane]; }
 
  private:

@@ -1,4 +1,4 @@
-// Addresses come from getifaddrs, the rest from requests on a socket of the same namespace.
+// Asks the system for interfaces: addresses by getifaddrs, the rest by requests on a socket.
 #include "net/interfaces.hpp"
 
 #include <arpa/inet.h>
@@ -21,7 +21,7 @@
 namespace sparsewire::net {
 namespace {
 
-// A socket that requests about interfaces are made of.
+// A socket for requests about interfaces.
 class Asker {
  public:
   Asker() : fd_(checked(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket")) {}
@@ -38,7 +38,7 @@ class Asker {
   std::optional<int> speed_mbit(const std::string& name) const {
     ethtool_drvinfo driver{};
     driver.cmd = ETHTOOL_GDRVINFO;
-    // Virtual ones tell 10,000, whatever shapes them.
+    // A veth reports 10,000, whatever shapes its traffic.
     if (!ask(name, driver) || std::string_view(driver.driver) == "veth") return {};
     ethtool_cmd settings{};
     settings.cmd = ETHTOOL_GSET;

@@ -1,4 +1,4 @@
-// epoll, an eventfd and a timerfd.
+// Waits by epoll, is woken by eventfds, and ticks by a timerfd.
 #include "net/poller.hpp"
 
 #include <sys/epoll.h>
@@ -35,8 +35,8 @@ int new_eventfd() { return checked(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "ev
 
 int new_epoll() { return checked(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1"); }
 
-// A full counter wakes just as well, and an empty one has woken somebody, so the results do not
-// matter.
+// Results do not matter: a full counter wakes just as well, and an empty one has woken a thread
+// already.
 void raise_event(int fd) {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(fd, &one, sizeof one);
@@ -81,7 +81,7 @@ void Poller::change(int fd, Ready& ready, Interest interest) {
 }
 
 void Poller::remove(int fd) {
-  // The socket may have left by itself, after an error.
+  // The socket may be gone already, after an error.
   (void)::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
 }
 
@@ -123,7 +123,7 @@ std::span<const Poller::Event> Poller::wait(std::optional<std::chrono::milliseco
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = ready[static_cast<std::size_t>(i)];
     if (!event.data.ptr || event.data.ptr == &timer_fd_) {
-      // Only once it is read does the timer go on.
+      // The timer goes on only once it is read.
       lower_event(event.data.ptr ? timer_fd_ : wake_fd_);
       continue;
     }

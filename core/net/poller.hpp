@@ -1,5 +1,5 @@
-// Waits for any of many sockets, or for another thread's call to wake(). The thread that does so
-// may idle until there is something to do, and another one may wait in its place meanwhile.
+// Waits for any of many sockets, or for another thread's call to wake(). The thread that waits may
+// idle until there is something to do, while another thread waits in its place.
 #pragma once
 
 #include <chrono>
@@ -11,8 +11,8 @@
 
 namespace sparsewire::net {
 
-// What to be told of. A descriptor that is nearly always writable is better asked for that only
-// when it was not.
+// What to report of a descriptor. If it is nearly always writable, `both` is of use only after a
+// write had to wait.
 enum class Interest : std::uint8_t { reading, both };
 
 class Poller {
@@ -28,7 +28,8 @@ class Poller {
   Poller(const Poller&) = delete;
   Poller& operator=(const Poller&) = delete;
 
-  // Edge-triggered: each change is told once. What is so when the interest changes is told, too.
+  // Edge-triggered: each change is reported once. When the interest changes, the state then is
+  // reported, too.
   void add(int fd, Ready& ready, Interest interest = Interest::both);
   void change(int fd, Ready& ready, Interest interest);
   void remove(int fd);
@@ -36,18 +37,19 @@ class Poller {
   // In a forked child: closes this process's copies of the descriptors.
   void disown();
 
-  // Has wait() return at every interval as well, at most once set. A limit on each wait would have
-  // the system set a timer each time.
+  // Has wait() return at every interval as well; may be called once. A limit on each wait would
+  // have the system set a timer each time.
   void tick_every(std::chrono::milliseconds interval);
 
   // From any thread.
   void wake();
 
-  // Blocks until an event, a wake() or the timeout (none: for ever); the span is valid until the
-  // next call. Like the constructor and add(), throws std::system_error where the kernel refuses.
+  // Blocks until an event, a wake() or the timeout (none: for ever). The span is valid until the
+  // next call. Like the constructor and add(), throws std::system_error if the kernel refuses.
   std::span<const Event> wait(std::optional<std::chrono::milliseconds> timeout);
 
-  // Blocks as wait() does, and takes no events; while idlers are deaf, until stir() or the timeout.
+  // Blocks as wait() does, but takes no events. While idlers are deaf, only stir() and the timeout
+  // end it.
   void idle(std::optional<std::chrono::milliseconds> timeout);
   void set_idlers_deaf(bool deaf);
   void stir();

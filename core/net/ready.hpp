@@ -1,4 +1,5 @@
-// What a poller can watch: it is told when its descriptor may be read or written again.
+// The interface of objects that a poller watches: they are told when their descriptor may be read
+// or written again.
 #pragma once
 
 #include <memory>
@@ -9,10 +10,10 @@ class Poller;
 
 class Ready {
  public:
-  // Has the poller tell of changes, until it is closed.
+  // Has the poller report changes to this object, until this object is closed.
   virtual void watch(const std::shared_ptr<Poller>& poller) = 0;
 
-  // The poller's notes: may it be read or written by now?
+  // Called by the poller: the descriptor may be read or written by now.
   virtual void note_ready(bool readable, bool writable) = 0;
 
  protected:

@@ -1,5 +1,5 @@
-// Memory to read into, lent to the connections of one thread: to those that are in the middle of
-// something only, so that idle ones cost nothing.
+// Memory to read into, lent to the connections of one thread only while they have something half
+// read, so that idle connections cost nothing.
 #pragma once
 
 #include <cstddef>

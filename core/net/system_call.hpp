@@ -1,5 +1,4 @@
-// How the transports call the system: a refusal becomes an exception, or an interrupted call is
-// made again.
+// Helpers for system calls: one turns a refusal into an exception, one repeats an interrupted call.
 #pragma once
 
 #include <cerrno>
@@ -7,7 +6,7 @@
 
 namespace sparsewire::net {
 
-// The result; throws std::system_error if the call was refused.
+// Returns the result; throws std::system_error if the call was refused.
 inline int checked(int result, const char* call) {
   if (result < 0) throw std::system_error(errno, std::generic_category(), call);
   return result;

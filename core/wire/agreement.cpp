@@ -1,4 +1,4 @@
-// Checks, encodes, decodes and words what ranks must agree on.
+// Checks, encodes, decodes and describes what ranks must agree on.
 #include "wire/agreement.hpp"
 
 #include "wire/layout.hpp"
@@ -6,7 +6,7 @@
 namespace sparsewire::wire {
 namespace {
 
-// The rules between the fields.
+// Rules that concern several fields.
 Status check(const Descriptor& descriptor) {
   if (descriptor.count > kMaxCount) return protocol_error("descriptor: too many elements");
   const bool is_plain = descriptor.row == 1;
@@ -59,7 +59,7 @@ std::string site_of(const Purpose& purpose) {
   return " from site " + std::to_string(purpose.site);
 }
 
-// As its caller sees it: not the words that travel, but the array.
+// As the caller sees the call: not the words that travel, but the array.
 std::string describe(const Purpose& purpose, ReduceOp op) {
   std::string text = rooted(purpose.collective, purpose.root);
   const bool adds =
@@ -264,7 +264,7 @@ std::string describe(const Descriptor& descriptor) {
   const Purpose& purpose = descriptor.purpose;
   const bool is_sum = purpose.collective == Collective::all_reduce;
   if (!is_sum && !descriptor.is_sparse) return describe(purpose, descriptor.op);
-  // What is sparse may travel as whole numbers, which keep every bit.
+  // Sparse values may travel as whole numbers, which keep every bit.
   const DType dtype = is_sum ? descriptor.dtype : purpose.dtype;
   std::string text = is_sum ? "" : rooted(purpose.collective, purpose.root) + ", a ";
   text += descriptor.is_sparse ? "sparse " : "";
@@ -288,7 +288,7 @@ std::string describe(const Call& call) {
     text += " by " + std::string(name_of(call.algorithm));
   }
   wire::Descriptor descriptor = call.descriptor;
-  descriptor.purpose.collective = Collective::all_reduce;  // It is named already.
+  descriptor.purpose.collective = Collective::all_reduce;  // The text names it already.
   return text + " (" + describe(descriptor) + ")";
 }
 

@@ -20,8 +20,8 @@ bool are_legal_scales(std::span<const std::byte> scales) {
   return true;
 }
 
-// Two's complement has one level too many: the sign bit set and all others clear. Added to ones,
-// the other bits of a code carry into its sign bit unless all of them are clear.
+// Two's complement has one level too many: the sign bit set and all other bits clear. When ones are
+// added to these other bits, they carry into the sign bit unless all of them are clear.
 std::uint64_t illegal_codes(std::uint64_t codes, std::uint64_t signs) {
   return codes & signs & ~((codes & ~signs) + ~signs);
 }

@@ -1,4 +1,4 @@
-// Lays datagrams out, and takes apart what has come.
+// Encodes and decodes datagrams.
 #include "wire/datagram.hpp"
 
 #include "wire/layout.hpp"

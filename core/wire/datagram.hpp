@@ -1,4 +1,4 @@
-// Datagrams: what crosses between a worker and an aggregator's slots. One datagram is one round of
+// Datagrams, which cross between a worker and an aggregator's slots. One datagram is one round of
 // one slot: a header, a record for each column, and the blocks of the columns that have one.
 #pragma once
 
@@ -29,7 +29,7 @@ constexpr bool is_greeting(DatagramKind kind) {
 inline constexpr std::uint32_t kNoBlock = UINT32_MAX;  // "no further block in this column"
 inline constexpr std::size_t kMaxColumns = 8;
 
-// Of float32: the exponent of a value that is no number, and of one that is zero or subnormal.
+// The float32 exponents of an infinity or NaN, and of a zero or subnormal value.
 inline constexpr std::uint8_t kNotFinite = 255;
 inline constexpr std::uint8_t kLeastExponent = 1;
 
@@ -37,8 +37,8 @@ inline constexpr std::uint8_t kLeastExponent = 1;
 // job u64, epoch u32, dtype u8, op u8, block u16, round u64, tag u64.
 struct DatagramHeader {
   DatagramKind kind = DatagramKind::contribution;
-  std::uint16_t worker = 0;  // who contributes; of a result, whose contribution was the last
-  std::uint16_t slot = 0;    // of a greeting, the first of its flow
+  std::uint16_t worker = 0;  // that contributes; in a result, the last that contributed
+  std::uint16_t slot = 0;    // in a greeting, the first of its flow
   std::uint8_t columns = 1;
   std::uint8_t present = 0;  // bit c: the block of column c is here
   std::uint64_t job = 0;
@@ -46,7 +46,7 @@ struct DatagramHeader {
   DType dtype = DType::float32;  // of the values; int32 in fixed point
   ReduceOp op = ReduceOp::sum;
   std::uint16_t block = 0;  // elements of a block in a datagram
-  std::uint64_t round = 0;  // of the slot, from 0 on, through all operations; it never comes back
+  std::uint64_t round = 0;  // of the slot, from 0 on, through all operations; no number comes back
 
   std::size_t block_bytes() const { return block * element_size(dtype); }
   std::size_t values_bytes() const {
@@ -57,10 +57,10 @@ struct DatagramHeader {
 inline constexpr std::size_t kDatagramHeaderBytes = 40;
 inline constexpr std::size_t kTagOffset = 32;
 
-// Of one column. Byte layout: next u32, exponent u8, zeros.
+// The record of one column. Byte layout: next u32, exponent u8, zeros.
 struct ColumnRecord {
   std::uint32_t next =
-      kNoBlock;               // the next block here that the sender, or of a result anybody, has
+      kNoBlock;               // the next block here that the sender, or in a result any worker, has
   std::uint8_t exponent = 0;  // biased, as in a float32: of its largest magnitude
 
   bool operator==(const ColumnRecord&) const = default;
@@ -76,13 +76,13 @@ constexpr std::size_t datagram_head(std::size_t columns) {
 struct Datagram {
   DatagramHeader header;
   ColumnRecord columns[kMaxColumns];
-  std::span<const std::byte> values;  // of a greeting, what is behind its header
+  std::span<const std::byte> values;  // in a greeting, all that follows its header
 
   bool has(std::size_t column) const { return (header.present >> column & 1) != 0; }
 };
 
-// Writes header and records in front of values that are there already, or come later; the tag is
-// zero. Returns the size with the values.
+// Writes header and records in front of the values, which may be there already or come later. The
+// tag is zero. Returns the size with the values.
 std::size_t encode(const DatagramHeader& header, std::span<const ColumnRecord> columns,
                    std::span<std::byte> out);
 
@@ -90,7 +90,7 @@ std::size_t encode(const DatagramHeader& header, std::span<const ColumnRecord> c
 // any length.
 Result<Datagram> decode_datagram(std::span<const std::byte> in);
 
-// The job that a datagram says it is of, before anything else of it is looked at.
+// The job that a datagram names, read before anything else of it.
 Result<std::uint64_t> job_of(std::span<const std::byte> in);
 
 }  // namespace sparsewire::wire

@@ -86,7 +86,7 @@ std::uint64_t chunk_of(std::uint64_t packed) {
   return chunk == kNoChunkBits ? kNoChunk : chunk;
 }
 
-// How much of a text fits the limit without a character being cut in two.
+// How many bytes of a text fit into the limit without cutting a character in two.
 std::size_t length_that_fits(const std::string& text) {
   if (text.size() <= kMaxFaultText) return text.size();
   const auto continues = [&](std::size_t at) {

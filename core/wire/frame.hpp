@@ -1,5 +1,5 @@
-// Frames: a header of 32 bytes in front of everything that crosses a connection, and the payload
-// that several kinds share, a fault.
+// Frames: a header of 32 bytes in front of everything that crosses a connection, and faults, the
+// payload that several kinds share.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ enum class FrameKind : std::uint8_t {
 };
 inline constexpr std::uint8_t kFrameKindLast = static_cast<std::uint8_t>(FrameKind::missing);
 
-// Last words and signs of life, which are of no operation.
+// Last words and signs of life, which belong to no operation.
 constexpr bool is_control(FrameKind kind) {
   return kind == FrameKind::abort || kind == FrameKind::goodbye || kind == FrameKind::heartbeat ||
          kind == FrameKind::silence;
@@ -47,7 +47,7 @@ enum class Format : std::uint8_t {
   bitmap,       // a bitmap over the chunk's elements, then the elements whose bit is set
   coordinates,  // 16-bit indices inside the chunk, ascending, then as many elements
   packed,       // coordinates of many chunks; only in bundles
-  packed_rows,  // the same of whole rows, with one index for each
+  packed_rows,  // the same for whole rows, with one index for each row
 };
 inline constexpr std::uint8_t kFormatCount = 7;
 
@@ -57,18 +57,18 @@ constexpr bool is_by_element(Format format) {
 }
 
 // Byte layout, little endian: kind u8, format u8 in its low and codec in its high four bits, owner
-// u16, payload u32, seq u64, chunk u48, low half of group u16, next u48, high half of group u16. Of
-// chunks, all ones are none.
+// u16, payload u32, seq u64, chunk u48, low half of group u16, next u48, high half of group u16.
+// For a chunk, all ones mean none.
 struct FrameHeader {
   FrameKind kind = FrameKind::goodbye;
   Format format = Format::empty;
   Codec codec = Codec::raw;   // of the values
-  std::uint16_t owner = 0;    // for whom, or by whom, where a rank may speak for several
+  std::uint16_t owner = 0;    // to or from which owner, if a rank may speak for several
   std::uint32_t payload = 0;  // bytes that follow the header
   std::uint64_t seq = 0;
   std::uint64_t chunk = kNoChunk;
   std::uint64_t next = kNoChunk;
-  std::uint32_t group = 0;  // of ranks that share the connection with others
+  std::uint32_t group = 0;  // number of the group of ranks, which shares the connection with others
 
   bool operator==(const FrameHeader&) const = default;
 };
@@ -111,7 +111,7 @@ Status take_fault(const Message& message, Take&& take) {
   return {};
 }
 
-// A frame of such a kind; an abort has no sequence number.
+// A frame of such a kind. An abort has no sequence number.
 Message fault_message(FrameKind kind, const Error& error, std::uint64_t seq = 0);
 
 }  // namespace sparsewire::wire

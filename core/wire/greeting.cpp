@@ -1,4 +1,4 @@
-// Lays greetings out, and checks them.
+// Encodes, decodes and checks greetings.
 #include "wire/greeting.hpp"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ bool can_be(const Greeting& greeting) {
          greeting.flows <= kMostFlows;
 }
 
-// Of one that can be: no flows would divide by zero.
+// The greeting must have passed can_be(): without flows this would divide by zero.
 bool has_place(const DatagramHeader& header, const Greeting& greeting) {
   return header.worker < greeting.workers &&
          header.slot == first_slot_of(flow_of(header.slot, greeting.flows));

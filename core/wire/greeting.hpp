@@ -1,5 +1,5 @@
-// What greetings say behind their headers: how many take part, here and above, and by how many
-// flows each worker sends.
+// What greetings say after their headers: how many workers and ranks take part, at this aggregator
+// and above it, and how many flows each worker has.
 #pragma once
 
 #include "wire/datagram.hpp"
@@ -11,9 +11,9 @@ namespace sparsewire::wire {
 struct Greeting {
   std::uint32_t workers = 1;         // at the aggregator that is greeted: ranks, or racks
   std::uint32_t world_size = 1;      // ranks of the job
-  std::uint32_t rack = 0;            // which of the parent's workers that aggregator is
-  std::uint32_t racks = 1;           // the parent's workers; 1 and rack 0 where there is none
-  std::uint32_t datagram_bytes = 0;  // the most that one of the job has
+  std::uint32_t rack = 0;            // which of the parent's workers the aggregator is
+  std::uint32_t racks = 1;           // the parent's workers; without a parent 1, and rack is 0
+  std::uint32_t datagram_bytes = 0;  // of the job's largest datagram
   std::uint32_t flows = 1;           // of each worker to the aggregator that is greeted
 
   bool operator==(const Greeting&) const = default;
@@ -23,19 +23,19 @@ inline constexpr std::size_t kGreetingBytes = 24;
 inline constexpr std::uint32_t kMostRanks = UINT16_MAX - 2;
 inline constexpr std::uint32_t kMostFlows = 8;
 
-// Slots are dealt out to flows in runs: datagrams of neighbours leave together, and one message has
-// those of one flow.
+// Slots are dealt out to flows in runs: datagrams of neighbouring slots leave in one message, and a
+// message belongs to one flow.
 inline constexpr std::uint16_t kSlotsInRun = 8;
 constexpr std::uint16_t flow_of(std::uint16_t slot, std::uint32_t flows) {
   return static_cast<std::uint16_t>(slot / kSlotsInRun % flows);
 }
-// What stands for a flow in a greeting.
+// The slot that stands for a flow in a greeting.
 constexpr std::uint16_t first_slot_of(std::uint16_t flow) {
   return static_cast<std::uint16_t>(flow * kSlotsInRun);
 }
 
-// Greetings are numbered, in the field of the round: each number is larger than the one before. Its
-// rest by kProbes says what a hello finds out.
+// Greetings have a number in the field of the round, larger than the number before. Its remainder
+// modulo kProbes says what a hello finds out.
 inline constexpr std::uint32_t kProbes = 4;
 inline constexpr std::uint32_t kFullProbe = 0;     // whether datagrams of full size pass
 inline constexpr std::uint32_t kProcessProbe = 2;  // whether the process hears them
@@ -47,7 +47,7 @@ inline constexpr std::uint32_t kMaxDatagram = 8972;
 void encode_greeting(const DatagramHeader& header, const Greeting& greeting,
                      std::span<std::byte> out);
 
-// An error for what is no greeting, or cannot be.
+// An error for a datagram that is no greeting, or a greeting that cannot be.
 Result<Greeting> decode_greeting(const Datagram& datagram);
 
 }  // namespace sparsewire::wire

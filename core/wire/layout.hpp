@@ -1,5 +1,5 @@
-// What all layouts have in common: bounds that every decoder holds, as nothing from the wire may
-// ask for more than this; and integers in the wire's byte order, independent of the machine's.
+// What all layouts have in common: the bounds beyond which a decoder believes no number from the
+// wire; and integers in the wire's byte order, independent of the machine's.
 #pragma once
 
 #include <bit>
@@ -60,7 +60,7 @@ T load(const std::byte* in) {
   return swapped_on_big_endian(value);
 }
 
-// All fields of a layout, one behind the other.
+// All fields of a layout, one after the other.
 template <std::size_t size, typename... Fields>
 void store_all(std::span<std::byte, size> out, Fields... fields) {
   static_assert((sizeof(Fields) + ...) == size);

@@ -1,4 +1,4 @@
-// Drops and restores the indices that follow from the first of a row.
+// Drops and restores the indices that follow from the first index of a row.
 #include "wire/packed_rows.hpp"
 
 #include <cstring>
@@ -21,7 +21,7 @@ bool are_whole_rows(const PackedView& view, std::size_t unit) {
   return true;
 }
 
-// A piece of `format` with the counts, room for so many indices, and the values.
+// A piece of `format` with the counts, `indices` indices written by `fill`, and the values.
 template <typename Fill>
 Piece piece_of(const Piece& piece, Format format, std::span<const std::byte> counts,
                std::size_t indices, std::span<const std::byte> values, Fill&& fill) {
@@ -36,7 +36,7 @@ Piece piece_of(const Piece& piece, Format format, std::span<const std::byte> cou
 }  // namespace
 
 Piece with_rows(const Piece& packed, std::size_t chunks, std::size_t unit) {
-  // What is passed on from another rank may be malformed, and is for its receiver to refuse.
+  // A piece that is passed on from another rank may be malformed; its receiver refuses it.
   if (packed.payload.size() < 4 * chunks) return packed;
   const PackedView view = view_packed(packed.codec, packed.payload.view(), chunks);
   if (view.locals.size() != 2 * view.count || !are_whole_rows(view, unit)) return packed;

@@ -1,5 +1,5 @@
-// Encodes and decodes segments: dense ones, blocks behind a bitmap, and single elements, of one
-// chunk or of many; and bundles.
+// Encodes and decodes segments (dense, blocks after a bitmap, single elements), packed coordinates
+// of many chunks, and bundles.
 #include "wire/segment.hpp"
 
 #include "base/bitmap.hpp"
@@ -22,7 +22,7 @@ bool stays_inside(const BlockBitmap& bitmap, std::size_t blocks) {
          count_set(bitmap.data(), blocks);
 }
 
-// Splits the payload behind its first `head` bytes and checks what must be `count` values.
+// Splits the payload after its first `head` bytes, and checks that `count` values follow.
 Result<SegmentView> with_values(SegmentView view, std::span<const std::byte> payload,
                                 std::size_t head, const BlockLayout& layout) {
   if (payload.size() != head + values_bytes(view.codec, layout.element_size, view.count)) {
@@ -67,8 +67,8 @@ Result<SegmentView> decode_bitmap(Codec codec, std::span<const std::byte> payloa
   return with_values(view, payload, head, layout);
 }
 
-// How many coordinates take so many bytes. Their size rises with their number, but not evenly,
-// where a codec puts them in spans.
+// How many coordinates take `bytes` bytes. The size rises with the number, but not evenly if a
+// codec has spans.
 std::size_t coordinates_in(std::size_t bytes, Codec codec, const BlockLayout& layout) {
   std::size_t low = 0;
   std::size_t high = layout.count;
@@ -80,8 +80,8 @@ std::size_t coordinates_in(std::size_t bytes, Codec codec, const BlockLayout& la
   return low;
 }
 
-// Whether each is greater than the one before. Wrong ones are gathered in a number as wide as they
-// are, which the vectoriser makes one pass without a branch of.
+// Whether each index is greater than the one before. Wrong ones are noted in a number as wide as an
+// index, so that the vectoriser makes one pass without a branch.
 bool ascend(const std::byte* locals, std::size_t count) {
   std::uint16_t wrong = 0;
   for (std::size_t i = 1; i < count; ++i) {

@@ -27,35 +27,34 @@ void encode_bitmap(const BlockBitmap& bitmap, const BlockLayout& layout, std::by
 // One bit per element of a chunk; bits beyond the last element are zero.
 using ElementBitmap = std::array<std::uint64_t, kMaxChunkElements / 64>;
 
-// What the positions of `count` elements take in a format by element, and writing them.
+// The bytes of the positions of `count` elements in a format by element; and a writer of them.
 std::size_t positions_bytes(Format format, const BlockLayout& layout, std::size_t count);
 void encode_positions(Format format, const ElementBitmap& elements, const BlockLayout& layout,
                       std::byte* out);
 
-// Bytes of the blocks whose bit is set, packed one behind the other.
+// Bytes of the blocks whose bit is set, packed one after the other.
 std::size_t packed_bytes(const BlockBitmap& bitmap, const BlockLayout& layout);
 
 struct SegmentView {
   Format format;
-  BlockBitmap bitmap;                    // all ones where dense; not used by element
+  BlockBitmap bitmap;                    // all ones if dense; not used by element
   std::span<const std::byte> positions;  // by element: what encode_positions wrote
   std::span<const std::byte> values;     // the packed blocks or elements, as the codec has them
   std::size_t count = 0;                 // of the values
   Codec codec = Codec::raw;
 };
 
-// The elements that the segment names, in any format: all of a block where it names blocks.
+// The elements that the segment names, in any format. If it names blocks: all elements of these.
 ElementBitmap elements_of(const SegmentView& segment, const BlockLayout& layout);
 
 // Checks that the payload is exactly what its format says; the view points into `payload`.
 Result<SegmentView> decode_segment(Format format, Codec codec, std::span<const std::byte> payload,
                                    const BlockLayout& layout);
 
-// Where a chunk holds few elements, what is done once per chunk would cost more than what is done
-// once per element.
-// Byte layout, little endian: for each of the part's chunks how many elements it holds, u32; their
-// indices inside their chunks, u16, ascending within each chunk; their values, as the codec has
-// them.
+// Packed coordinates. If a chunk holds few elements, work per chunk would cost more than work per
+// element. Byte layout, little endian: for each of the part's chunks the number of its elements,
+// u32; the indices of all elements inside their chunks, u16, ascending within each chunk; their
+// values, as the codec has them.
 struct PackedView {
   std::span<const std::byte> counts;
   std::span<const std::byte> locals;
@@ -69,7 +68,7 @@ struct PackedView {
 
 std::size_t packed_positions_bytes(std::size_t chunks, std::size_t count);
 
-// The view alone, of a payload that was checked before.
+// The view of a payload that was checked before.
 PackedView view_packed(Codec codec, std::span<const std::byte> payload, std::size_t chunks);
 
 // An index inside a chunk, as it lies on the wire: 16 bits, at any address.
@@ -77,8 +76,8 @@ inline std::uint16_t local_at(const std::byte* locals, std::size_t i) {
   return load<std::uint16_t>(locals + 2 * i);
 }
 
-// Checks that the payload is what the format says; `last` is the layout of the last chunk, all
-// others are full.
+// Checks that the payload is what the format says. `last` is the layout of the last chunk; all
+// other chunks are full.
 Result<PackedView> decode_packed(Codec codec, std::span<const std::byte> payload,
                                  std::size_t chunks, std::size_t chunk_elements,
                                  const BlockLayout& last);
@@ -97,7 +96,7 @@ inline constexpr std::size_t kPieceHeaderBytes = 16;
 inline constexpr std::size_t kBundleBytes = 1u << 20;
 inline constexpr std::size_t kMaxBundleBytes = 1u << 30;
 
-// As many of the pieces as fit, from `first` on; moves `first` behind them.
+// Encodes as many of the pieces as fit, from `first` on, and moves `first` past them.
 Bytes encode_bundle(std::span<const Piece> pieces, std::size_t& first);
 
 // Appends the pieces to `out`; their payloads share the bundle's memory. Chunks must ascend, also

@@ -1,4 +1,4 @@
-// Computes tags. NH's loop is one that a compiler makes wide by itself.
+// Computes tags. Compilers vectorise NH's loop.
 #include "wire/tag.hpp"
 
 #include <algorithm>
@@ -64,7 +64,7 @@ TagKey::TagKey(std::span<const std::byte> key, std::size_t datagram_bytes)
   }
 }
 
-// A tail that is no whole word, which only greetings may have, is read as if zeros followed.
+// A tail that is shorter than a word, which only greetings may have, is read as if zeros followed.
 std::uint64_t TagKey::tag(std::span<const std::byte> datagram) const {
   const auto body = datagram.subspan(kDatagramHeaderBytes);
   const std::size_t whole = std::min(body.size(), words_.size() * 4) / 8 * 8;

@@ -1,6 +1,6 @@
-// The keyed tag of a datagram: NH (Black et al., UMAC, CRYPTO 1999) of what is behind the header,
+// The keyed tag of a datagram: NH (Black et al., UMAC, CRYPTO 1999) of all that follows the header,
 // under SipHash-1-3 (Aumasson, Bernstein, INDOCRYPT 2012) of the header. A forgery passes with a
-// chance of 2^-32; the same arithmetic runs in the kernel, where there is no other.
+// chance of 2^-32. The programs in the kernel can do no other arithmetic than this.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,24 @@ namespace sparsewire::wire {
 
 inline constexpr std::size_t kTagKeyBytes = 32;
 
-// Of the words `data`, each 8 bytes: as of 8 * data.size() bytes, without the length that SipHash
-// adds at the end, which is `length` here.
+// SipHash-1-3 of `words`, each 8 bytes. `length` stands for the number of bytes that SipHash adds
+// at the end.
 std::uint64_t siphash(std::uint64_t key0, std::uint64_t key1, std::span<const std::uint64_t> words,
                       std::uint64_t length);
 
 class TagKey {
  public:
-  // 32 bytes: the key of SipHash, and the seed from which NH's key is drawn. For datagrams of at
-  // most so many bytes.
+  // `key` is 32 bytes: the key of SipHash, and the seed from which NH's key is drawn. Datagrams
+  // have at most `datagram_bytes` bytes.
   TagKey(std::span<const std::byte> key, std::size_t datagram_bytes);
 
-  // The tag of a datagram, whatever stands in its place.
+  // The tag of a datagram, whatever its field for the tag holds.
   std::uint64_t tag(std::span<const std::byte> datagram) const;
 
   void seal(std::span<std::byte> datagram) const;
   bool is_sealed(std::span<const std::byte> datagram) const;
 
-  // NH's key, for an engine that computes tags itself.
+  // NH's key, for the programs in the kernel, which compute tags themselves.
   std::span<const std::uint32_t> words() const { return words_; }
 
  private:
@@ -37,8 +37,8 @@ class TagKey {
   std::vector<std::uint32_t> words_;
 };
 
-// Of the datagrams between one aggregator and its workers. Nothing that is sealed with one of them
-// passes elsewhere, nor the other way.
+// The keys of datagrams between one aggregator and its workers. A datagram that is sealed with one
+// of them passes nowhere else, and not in the other direction.
 struct WayKeys {
   TagKey up;    // from the workers to the aggregator
   TagKey down;  // back

@@ -1,4 +1,4 @@
-"""The native module, typed: what bindings/ exposes of core/comm to the Python layers."""
+"""The native module, typed: the parts of core/ that bindings/ exposes to the Python layers."""
 
 from collections.abc import Sequence
 from typing import Any, Final, overload
@@ -19,17 +19,17 @@ CODECS: Final[dict[str, int]]
 """Codes of "raw", "bfloat16", "float16", "int8", "int4", "int2"."""
 
 COLLECTIVES: Final[dict[str, int]]
-"""Codes of "all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather"."""
+"""Codes of "all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather", "barrier"."""
 
 ALGORITHMS: Final[dict[str, int]]
 """Codes of "auto", "stream" and SparCML's algorithms."""
 
 FORMS: Final[dict[str, int]]
-"""Codes of "auto", "sparse" and "dense": what a caller wants of results."""
+"""Codes of "auto", "sparse" and "dense": the form of results that a caller wants."""
 
 ROW_MIN: Final[int]
 ROW_MAX: Final[int]
-"""Elements that a row may have where it travels as one."""
+"""The least and most elements of a row that travels as one."""
 
 CHUNK_ELEMENTS: Final[int]
 """Elements of a chunk of a long vector."""
@@ -46,7 +46,7 @@ def simd_level() -> str:
 
 def interfaces() -> list[tuple[str, list[str], int | None, int | None]]:
     """Name, addresses, MTU in bytes and speed in Mbit/s of each network interface that this
-    thread's namespace has; None for what the system does not tell. Raises RuntimeError.
+    thread's namespace has; None for a value that the system does not tell. Raises RuntimeError.
     """
 
 def predict(
@@ -59,9 +59,9 @@ def predict(
     byte_s: float,
     merge_s: float,
 ) -> float:
-    """Seconds that a sparse all_reduce is predicted to take; `elements` named by each rank.
+    """Seconds that a sparse all_reduce is predicted to take; each rank names its `elements`.
 
-    Ranks of a host are added up first; `hosts` is their number, or that of the ranks.
+    Ranks of a host are added up first; `hosts` is the number of hosts, or that of the ranks.
     """
 
 def choose(
@@ -77,16 +77,15 @@ def choose(
 
 # Compression operators, over contiguous arrays: values are float32 or float64, symbols uint8, and
 # bitmaps uint64 words with bit i % 64 of word i / 64 for element i. The last argument is written,
-# where no code is returned. Vectors are cut into blocks of `block` elements, the last
-# one of what is left. Functions with a `key` are pure. Values must be finite. All raise ValueError
-# for numbers and sizes that do not fit, and BufferError for memory that is not contiguous, or not
-# writable.
+# unless a code is returned. Vectors are cut into blocks of `block` elements; the last block may be
+# shorter. Functions with a `key` are pure. Values must be finite. All raise ValueError for numbers
+# and sizes that do not fit, and BufferError for memory that is not contiguous, or not writable.
 
 def entropy_encode(symbols: Array, alphabet: int) -> bytes:
     """The entropy code of symbols below `alphabet` (1 to 256)."""
 
 def entropy_decode(code: Memory, alphabet: int, symbols: Array) -> bool:
-    """Read so many symbols; False where the bytes are no code of as many."""
+    """Fill `symbols`; False if the bytes are no code of as many symbols."""
 
 def dither(values: Array, block: int, norms: Array, levels: int, key: int, symbols: Array) -> None:
     """Round values at random to `levels` (1 to 127) equal parts of their block's norm, and zero.
@@ -104,10 +103,10 @@ def natural_undither(
     symbols: Array, block: int, norms: Array, levels: int, values: Array
 ) -> None: ...
 def nearest_multiples(values: Array, block: int, levels: int, steps: Array, symbols: Array) -> None:
-    """Round values to multiples of a step per block, the nearest, up to `levels` (2^n - 1, to 127).
+    """Round values to the nearest multiple of their block's step, up to `levels` (2^n - 1, to 127).
 
     Steps are the least powers of two, from the smallest normal number on, that the largest
-    magnitudes allow. Both are written; a symbol is the signed level plus `levels`.
+    magnitudes allow. Steps and symbols are written; a symbol is the signed level plus `levels`.
     """
 
 def dither_difference(
@@ -119,9 +118,9 @@ def dither_difference(
     norms: Array,
     symbols: Array,
 ) -> bool:
-    """Write the l2 norms of values - subtracted by blocks, and what `dither` makes of it then.
+    """Write the l2 norms of the blocks of values - subtracted, and the symbols that `dither` makes.
 
-    False, with nothing of use written, where blocks are longer than 2048, or a norm is neither zero
+    False, with nothing of use written, if blocks are longer than 2048, or if a norm is neither zero
     nor a normal number.
     """
 
@@ -147,10 +146,10 @@ def follow_levels(
     mean_shift: Array,
     gradient: Array,
 ) -> None:
-    """DIANA's step from what all ranks sent as `dither` codes it, m their mean, added in order.
+    """DIANA's step from the vectors that all ranks sent, coded as `dither` does it.
 
-    The gradient becomes `mean_shift` + m, then `mean_shift` moves by `rate` m, and `shift` by
-    `rate` times what rank `own` sent.
+    With m their mean, added up in order, the gradient becomes `mean_shift` + m. Then `mean_shift`
+    moves by `rate` m, and `shift` by `rate` times the vector that rank `own` sent.
     """
 
 def follow_natural_levels(
@@ -164,18 +163,18 @@ def follow_natural_levels(
     mean_shift: Array,
     gradient: Array,
 ) -> None:
-    """The same of codes of `natural_dither`."""
+    """The same for codes of `natural_dither`."""
 
 def multiples(symbols: Array, block: int, steps: Array, levels: int, values: Array) -> None: ...
 def natural_compress(values: Array, key: int, codes: Array) -> None:
     """Round values at random to powers of two.
 
-    A code, uint16, is twice the exponent as the type stores it, plus 1 if negative; 0 of a zero.
+    A code, uint16, is twice the exponent as the type stores it, plus 1 if negative; 0 for a zero.
     Values above the largest power of two may get the exponent of infinity.
     """
 
 def natural_decompress(codes: Array, base: int, values: Array) -> None:
-    """Write the values of codes, uint16 or uint8, once `base` is added to those not zero."""
+    """Write the values of codes, uint16 or uint8, after `base` is added to those not zero."""
 
 def take_signs(values: Array, symbols: Array) -> None:
     """Write 0 for negative values, 1 for zeros, 2 for positive ones."""
@@ -184,7 +183,7 @@ def first_not_finite(values: Array) -> int:
     """Position of the first NaN or infinity, or the number of values."""
 
 def block_norms(values: Array, block: int, power: float, norms: Array) -> None:
-    """Write the norm of each block, `power` from 1 to inf; infinity where the type is too small."""
+    """Write the norm of each block, `power` from 1 to inf; infinity if the type is too small."""
 
 def block_means(values: Array, block: int, means: Array) -> None:
     """Write the mean magnitude of each block."""
@@ -193,7 +192,7 @@ def count_marked(bitmap: Array, count: int, block: int) -> int:
     """Elements in the blocks, of a vector of `count`, whose bit is set."""
 
 def gather_blocks(elements: Array, block: int, bitmap: Array, packed: Array) -> None:
-    """Copy the blocks whose bit is set, one behind another; elements have 2, 4 or 8 bytes."""
+    """Copy the blocks whose bit is set, one after another; elements have 2, 4 or 8 bytes."""
 
 def add_and_measure_blocks(values: Array, added: Array, block: int, norms: Array) -> None:
     """Add to the values, and write the l2 norm of each block of the sum, as `block_norms` does."""
@@ -201,7 +200,7 @@ def add_and_measure_blocks(values: Array, added: Array, block: int, norms: Array
 def average_marked(
     bitmaps: list[Array], values: list[Array], count: int, block: int, bitmap: Array, means: Array
 ) -> int:
-    """The mean of vectors of `count` elements, where any has a block; returns its elements."""
+    """Write the mean of vectors of `count` elements in the blocks that any has; return its size."""
 
 def feed_marked_back(
     gradient: Array,
@@ -212,7 +211,7 @@ def feed_marked_back(
     bitmap: Array,
     means: Array,
 ) -> None:
-    """The residual is the gradient but for what was `sent` at `own`, the gradient the means."""
+    """Make the residual the gradient less what was `sent` at `own`, and the gradient the means."""
 
 def scatter_blocks(packed: Array, block: int, bitmap: Array, elements: Array) -> None:
     """Copy packed blocks to the places whose bit is set, and leave the others."""
@@ -232,7 +231,7 @@ def mark_top_k(values: Array, k: int, bitmap: Array) -> None:
 def take_top_k_of_spans(
     values: Array, added: Array | None, span: int, k: int, bitmap: Array, kept: Array
 ) -> int:
-    """Set the bits of the k largest of each span but for zeros, and write them to `kept`.
+    """Set the bits of each span's k largest values, but not of zeros, and write these to `kept`.
 
     `added` is added to the values first. Returns how many there are.
     """
@@ -241,7 +240,7 @@ def encode_positions(bitmap: Array, count: int, k: int) -> bytes:
     """The code of a bitmap with k set bits."""
 
 def decode_positions(code: Memory, count: int, k: int, bitmap: Array) -> bool:
-    """Write the bitmap; False where the bytes are no code of k of `count` positions."""
+    """Write the bitmap; False if the bytes are no code of k of `count` positions."""
 
 class Failure:
     """Why an operation failed."""
@@ -251,7 +250,7 @@ class Failure:
         """One of "peer_lost", "timeout", ...: the names of ErrorCode in core/base/error.hpp."""
     @property
     def rank(self) -> int:
-        """The rank that caused it, or -1 where no rank is to blame."""
+        """The rank that caused it, or -1 if no rank is to blame."""
     @property
     def op(self) -> str: ...
     @property
@@ -271,17 +270,17 @@ class Operation:
     def take_sparse(self, list: int = 0) -> tuple[NDArray[Any], NDArray[np.uint8]]:
         """A list of the results, once: its indices, and the bytes of its values.
 
-        Indices are int32 where those of the call are and the vector is no longer than that allows.
+        Indices are int32 if those of the call are, and the vector is no longer than that allows.
         """
     def write_dense(self, out: int, list: int = 0) -> None:
         """Write every element of a list of the results."""
     def finish(self) -> None:
-        """Fill a dense output with zeros where no result went."""
+        """Fill the chunks of a dense output to which no result went with zeros."""
 
 class Mesh:
     """The connections of one process with the ranks of a job: lanes and their threads.
 
-    It asks for peers to be connected once something is to be said to them, or heard from them.
+    It asks for a peer to be connected once there is something to send to it, or to hear from it.
     """
 
     def __init__(
@@ -296,12 +295,12 @@ class Mesh:
         neighbours: int,
         processors: Sequence[int],
     ) -> None:
-        """Connected with nobody yet. Limits in seconds.
+        """Connected with no peer yet. Limits in seconds.
 
         A peer without a sign of life for `peer_timeout` is lost, and a group that others have must
         be here within `start_timeout`. `memory` in bytes is dealt out to the connections, of which
         `neighbours` may be through shared memory. `processors` has one for each lane, or none
-        where the system may choose.
+        if the system may choose.
         """
 
     def calls_fd(self) -> int:
@@ -323,7 +322,7 @@ class Mesh:
         """End the group number `group`, which this process failed to join as `rank` of it.
 
         `members` are the mesh's ranks in it; each is told as soon as it is connected. Without any,
-        those are told that send something of the group. Nothing happens where the group is here,
+        each rank that sends a frame of the group is told. Nothing happens if the group is here,
         or has ended.
         """
 
@@ -340,14 +339,14 @@ class Mesh:
         """Close all connections and end the threads, once all communicators have left."""
 
 class Timeline:
-    """What operations did and when, in a file for trace viewers, written by its own thread."""
+    """A file for trace viewers that shows what operations did and when; its own thread writes."""
 
     def __init__(self, fd: int, rank: int, title: str) -> None:
-        """Take over an empty file, of this rank's process; readers see its `title`."""
+        """Take over an empty file, for this rank's process; viewers show it under `title`."""
     def refused(self) -> int:
         """Events that were left out, as they came faster than they could be written."""
     def flush(self) -> None:
-        """Return once all that was noted before is in the file."""
+        """Return once all events noted before are in the file."""
 
 class Communicator:
     """The engine of one rank: its part of lanes, and the colocated owner."""
@@ -365,7 +364,7 @@ class Communicator:
         hosts: Sequence[int] = (),
         timeline: Timeline | None = None,
     ) -> None:
-        """A group of the ranks `members` of a mesh, under a number that no other has there."""
+        """A group of the ranks `members` of a mesh, under a number that no other group has."""
 
     @overload
     def __init__(
@@ -392,14 +391,14 @@ class Communicator:
         greeting: tuple[int, int] = (0, 0),
         timeline: Timeline | None = None,
     ) -> None:
-        """Take over connected, authenticated `sockets[lane][peer]`, also where it raises.
+        """Take over connected, authenticated `sockets[lane][peer]`, even if it raises.
 
         Colocated: one entry per rank, -1 at the own rank. Dedicated: one entry per aggregator.
-        The communicator owns the descriptors from here on. `window` is in bytes, 0 chooses it.
-        A peer without a sign of life for `peer_timeout` seconds is lost. With `datagrams`,
-        sockets by flow and aggregator, dense sums go by them; `worker` is this rank among the
-        workers that an aggregator has, and their number, `rack` the same of the aggregator at its
-        parent, and `greeting` the number of the last one, and the block that greetings ask of a
+        The communicator owns the descriptors from here on. `window` is in bytes; 0: the engine
+        chooses. A peer without a sign of life for `peer_timeout` seconds is lost. With `datagrams`,
+        sockets by flow and aggregator, dense sums go by these. `worker` is this rank's number among
+        an aggregator's workers, and how many they are; `rack` is the same for the aggregator at its
+        parent. `greeting` is the number of the last greeting, and the block that greetings ask of a
         kernel, or 0. ValueError for a wrong `disturb`.
         """
 
@@ -420,9 +419,9 @@ class Communicator:
         """Queue one all_reduce of `count` elements at address `source` into address `out`.
 
         The memory must stay valid until the operation has ended. `timeout` in seconds, 0 for none.
-        Where it is `awaited`, the caller is about to `wait`, and no thread is woken for it.
-        `purpose`: collective, root, dtype, elements, form and site of what was asked for, which
-        ranks compare; None for an all_reduce.
+        If it is `awaited`, the caller is about to `wait`, and no thread is woken for it.
+        `purpose` is what the program asked for, which ranks compare: collective, root, dtype,
+        elements, form and site; None for an all_reduce.
         """
 
     def submit_sparse(
@@ -450,11 +449,11 @@ class Communicator:
     ) -> Operation:
         """Queue a sparse collective of `named` indices and a value, or `row` values, for each.
 
-        Indices are int64 where `is_wide`, else int32. `length` counts positions, and `unit` those
-        that a reduce_scatter must not divide. `out` is the address of a dense array for the
+        Indices are int64 if `is_wide`, else int32. `length` counts positions, and `unit` those of a
+        row that a reduce_scatter must not divide. `out` is the address of a dense array for the
         result, or 0 to keep it in the operation. All memory must stay valid until the operation has
         ended. `timeout` in seconds, 0 for none. `awaited` and `purpose` as in `submit`; the form
-        of the latter is what the caller wants of a result that is kept.
+        in `purpose` is the one that the caller wants of a result that is kept.
         """
 
     def wait(self, operation: Operation, timeout: float) -> bool:
@@ -468,7 +467,7 @@ class Communicator:
 
     @property
     def hosts(self) -> int:
-        """Hosts whose ranks are added up first; as many as ranks, where each speaks for itself."""
+        """Hosts whose ranks are added up first; as many as ranks, if each speaks for itself."""
 
     def next_completed(self) -> Operation | None:
         """Block without the GIL for the next watched operation that ended; None once closed."""
@@ -485,11 +484,11 @@ class Communicator:
         (name, number, seconds, bytes, whether ranks agree); `silent`, a list of (peer, rank or -1,
         seconds); `failure`, a text or None.
 
-        And `lanes`, each a moment later, None where it does not answer within `patience` seconds:
-        whom it waits for by operation, and its peers: (name, rank or -1, whether it is connected,
-        seconds since something came or None, bytes sent, bytes received, bytes queued). And its
-        paths of datagrams: (address, seconds waited in vain, the socket's error or "", bytes of
-        the receive buffer).
+        And `lanes`, each a moment later, None if it does not answer within `patience` seconds: the
+        peers that it waits for, by operation; its peers: (name, rank or -1, whether it is
+        connected, seconds since something came or None, bytes sent, bytes received, bytes queued);
+        and its paths of datagrams: (address, seconds waited in vain, the socket's error or "",
+        bytes of the receive buffer).
         """
 
     def next_notice(self) -> tuple[str, str, float, bool, tuple[str, int, float] | None] | None:
@@ -523,18 +522,18 @@ def greeting(
 
     `party`: workers at the aggregator that is greeted, ranks of the job, which of its parent's
     workers the aggregator is, how many these are, bytes of the job's largest datagram, flows of
-    each worker, of which this is `flow`. `number` comes back with the answer; a kernel's is as
-    long as a result with `block` values.
+    each worker, of which this is `flow`. `number` comes back with the answer. A kernel's answer is
+    as long as a result with `block` values.
     """
 
 def read_greeting(
     key: bytes, data: bytes
 ) -> tuple[int, int, int, int, bool, tuple[int, int, int, int, int, int], int, int, int] | None:
-    """Kind, job, epoch, worker, `adds_only_integers`, party, number, block, flow; None where the
-    key seals no such."""
+    """Kind, job, epoch, worker, `adds_only_integers`, party, number, block, flow; None if this is
+    no greeting under the key."""
 
 def datagram_job(data: bytes) -> int | None:
-    """The job that a datagram says it is of; None for what is none."""
+    """The job that a datagram names; None if this is no datagram."""
 
 DELTA_CHUNK: Final[int]
 """Elements of a chunk of weights at most."""
@@ -552,7 +551,7 @@ def is_delta(code: Memory, count: int, width: int, floating: bool) -> bool:
     """Whether these bytes are the code of a chunk of `count` elements."""
 
 class Aggregator:
-    """Dedicated owner shards for many jobs at once; one progress thread."""
+    """Dedicated owners for many jobs at once; one progress thread."""
 
     def __init__(
         self,
@@ -567,9 +566,9 @@ class Aggregator:
     ) -> None:
         """Limits in bytes: of all jobs, of one, of a window; seconds that a hello may take.
 
-        Owns `datagrams`, a bound socket, and does `disturb` to what crosses it (ValueError for what
-        is no disturbance). Where it can `offload`, the system cuts messages into datagrams, and
-        puts them together.
+        Owns `datagrams`, a bound socket, and disturbs what crosses it by `disturb` (ValueError if
+        that is no disturbance). With `offload`, the system cuts messages into datagrams and puts
+        them together, if it can.
         """
     def add_worker(
         self,
@@ -603,7 +602,7 @@ class RackAggregator:
         """Limits in bytes: of all jobs, of one.
 
         Owns both sockets, one bound for the workers' datagrams, one connected to the parent, and
-        does `disturb` to what crosses them (ValueError for what is no disturbance).
+        disturbs what crosses them by `disturb` (ValueError if that is no disturbance).
         """
     def add_job(
         self,
@@ -613,7 +612,7 @@ class RackAggregator:
         keys: tuple[bytes, bytes],
         above: tuple[bytes, bytes],
     ) -> None:
-        """Take the job's datagrams, unless it is here.
+        """Take the job's datagrams, unless the job is here already.
 
         Those of the rack's workers are sealed with `keys`, and those of the parent's with `above`:
         each up and down, of 32 bytes.

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::chrono::seconds kReapingInterval{1};
 
-// As the largest of SPARSEWIRE_DATAGRAM.
+// The largest value of SPARSEWIRE_DATAGRAM.
 constexpr std::size_t kLargestDatagram = 8972;
 
 }  // namespace
@@ -45,12 +45,12 @@ void Aggregator::add_worker(const Identity& identity, int fd, const DatagramSeal
     const std::lock_guard lock(mutex_);
     serving_.insert(identity);
   }
-  // Shared, so that the socket is closed even where the thread has ended and drops the call.
+  // Shared, so that the socket is closed even if the thread has ended and drops the call.
   auto arrived = std::make_shared<std::unique_ptr<WorkerChannel>>(std::move(channel));
   thread_.post([this, arrived, seal] { welcome(*arrived, seal); });
 }
 
-// Where the system has no memory or no room in its tables, this one worker is lost.
+// If the system has no memory or no room in its tables, only this worker is lost.
 void Aggregator::welcome(std::unique_ptr<WorkerChannel>& channel, const DatagramSeal& seal) {
   const Identity identity = channel->identity;
   const Status error = guarded([&]() -> Status {
@@ -95,15 +95,15 @@ void Aggregator::progress(Clock::time_point now) {
   }
   if (reaps) next_reaping_ = now + kReapingInterval;
   forget_closed();
-  // Figures that find no memory are told the next time.
+  // Figures that find no memory are published the next time.
   (void)guarded([this]() -> Status {
     publish_stats();
     return {};
   });
 }
 
-// A turn is bounded, so garbage cannot keep connections waiting. Where there is no memory, the one
-// job ends that it hits.
+// A turn is bounded, so garbage cannot keep connections waiting. If memory runs out, only the job
+// that it hits ends.
 void Aggregator::receive_datagrams(Clock::time_point now) {
   const auto take = [this](std::span<std::byte> data, const net::Address& from) {
     auto at = jobs_.end();
@@ -137,8 +137,7 @@ std::optional<std::chrono::milliseconds> Aggregator::patience(Clock::time_point 
   return std::max(next - milliseconds_of(now), proto::Milliseconds{0});
 }
 
-// What a job or a worker throws is caught where it is known whose it is; this is of the thread's
-// own.
+// Exceptions of a job or a worker are caught for that one alone. This one is the thread's own.
 void Aggregator::on_exception(const std::exception&) noexcept {
   for (auto& [id, job] : jobs_) job.drop();
 }

@@ -1,6 +1,6 @@
-// A dedicated aggregator: owner halves for many jobs at once, in one progress thread. It knows
-// nothing of a job but what the job's workers tell it, and forgets it when the last of them leaves.
-// No job can make it take more than was agreed at the job's start, nor stop another one.
+// A dedicated aggregator: owner halves for many jobs at once, in one progress thread. It knows of a
+// job only what the job's workers tell it, and forgets the job when the last of them leaves. No job
+// can make it take more than was agreed at the job's start, nor stop another one.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ class Aggregator final : private ProgressClient {
                       net::Offload offload = net::Offload::where_possible);
   ~Aggregator() override { close(); }
 
-  // Serves a connected, authenticated socket, which it takes over, whatever happens. By the seal it
-  // knows the job's datagrams.
+  // Serves a connected, authenticated socket, which it takes over, whatever happens. The seal tells
+  // the job's datagrams from others.
   void add_worker(const Identity& identity, int fd, const DatagramSeal& seal = {});
 
   // Whether the connection is still here; from any thread.

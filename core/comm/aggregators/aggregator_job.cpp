@@ -9,7 +9,7 @@
 namespace sparsewire::comm {
 namespace {
 
-// Of a channel, beside what its rank has in flight: what is being received.
+// Memory of a channel, beside what its rank has in flight: for the frame that is being received.
 constexpr std::size_t kMemoryPerChannel = 128 * 1024 + wire::kMaxPayload;
 
 std::string megabytes(std::size_t bytes) { return std::to_string((bytes >> 20) + 1) + " MiB"; }
@@ -95,7 +95,7 @@ void AggregatorJob::flush() {
   }
 }
 
-// As in a lane: no results while a rank of theirs is behind with reading them.
+// As in a lane: owners make no results while a rank is behind with reading them.
 void AggregatorJob::pace_owners() {
   for (auto& [number, lane] : lanes_) {
     proto::Owner::Outbox outbox;
@@ -244,7 +244,7 @@ void AggregatorJob::send_to_lane(std::uint32_t lane, const wire::Message& messag
 // --- How it ends ---
 
 // Workers have no connections among themselves, so those of a job hear of each other's silence
-// here. One that is lost is told like all others, in case that it thaws one day.
+// here. A lost worker is told like all others, in case that it thaws one day.
 void AggregatorJob::on_news(const WorkerChannel& channel, const proto::Pulse::News& news) {
   using State = proto::Pulse::State;
   if (news.state != State::lost) {
@@ -292,8 +292,9 @@ void AggregatorJob::drop() noexcept {
   for (const auto& channel : channels_) channel->connection.close();
 }
 
-// Channels that say nothing hold descriptors, and perhaps a job's memory: ones without a hello,
-// ones whose rank has no pulse, and those of broken jobs. A rank that computes for an hour has one.
+// Closes channels that say nothing, as they hold descriptors and perhaps a job's memory: those
+// without a hello, those of ranks without a pulse, and those of broken jobs. A rank that computes
+// for an hour has a pulse.
 void AggregatorJob::reap(Clock::time_point now) {
   const Clock::duration grace = budget_.limits().grace;
   const Clock::duration patience = broken_ ? std::min<Clock::duration>(kLastWords, grace) : grace;

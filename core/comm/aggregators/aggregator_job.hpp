@@ -1,5 +1,5 @@
 // One job at a dedicated aggregator: the channels of its workers, and an owner half per lane. It
-// trusts none of them, and whatever happens to it is no other job's business.
+// trusts none of them, and its failure does not touch other jobs.
 #pragma once
 
 #include <list>
@@ -22,14 +22,14 @@ struct AggregatorLimits {
   std::chrono::milliseconds grace{330'000};
 };
 
-// What a job may come to need is set aside before it begins, so that no job can take what another
-// one was promised.
+// Memory that a job may come to need is set aside before it begins, so that no other job can take
+// it.
 class Budget {
  public:
   explicit Budget(const AggregatorLimits& limits) : limits_(limits) {}
 
-  // Sets aside what one more lane may need, of a job that has `reserved` bytes already, with so
-  // many for slots.
+  // Sets aside what one more lane may need, with `for_slots` bytes for slots, for a job that has
+  // `reserved` bytes already.
   Status reserve(const wire::Topology& topology, std::size_t for_slots, std::size_t& reserved);
   void give_back(std::size_t& reserved);
 
@@ -74,23 +74,23 @@ class AggregatorJob {
   explicit AggregatorJob(Budget& budget) : budget_(budget) {}
 
   void add(std::unique_ptr<WorkerChannel> channel);
-  // Has its workers send datagrams, too; the first time counts.
+  // Lets its workers send datagrams, too. Only the first call counts.
   void open_slots(std::uint64_t job, std::uint32_t workers, const DatagramSeal& seal);
   void on_datagram(std::span<std::byte> data, const net::Address& from, net::UdpSocket& socket);
-  // None where it has no slots.
+  // None if it has no slots.
   const std::optional<JobSlots>& slots() const { return slots_; }
 
-  // One round: takes in what has come, and sends what there is. Now and then it also reaps.
+  // One round: receives and sends. Now and then it also reaps.
   void serve(Clock::time_point now, bool reaps);
-  // Whether there is something to do right away; and when its pulses are to be looked at.
+  // Whether there is something to do right away; and when the next look at its pulses is due.
   bool has_work() const;
   std::optional<proto::Milliseconds> next_look() const;
 
-  // Ends it where there is no memory even to say so: the ends of the connections say it.
+  // Ends the job if there is no memory even to say so: the ends of the connections say it.
   void drop() noexcept;
 
-  // Lets go of the channels that are closed, and calls visit(channel) for each; and of memory that
-  // is needed no more.
+  // Lets go of closed channels, after visit(channel) for each, and of memory that is not needed any
+  // more.
   template <typename Visit>
   void forget_closed(Visit&& visit) {
     channels_.remove_if([&](const std::unique_ptr<WorkerChannel>& channel) {

@@ -1,4 +1,4 @@
-// Checks who speaks before the slots hear of it.
+// Checks the sender of a datagram before the slots get it.
 #include "comm/aggregators/job_slots.hpp"
 
 #include <algorithm>
@@ -18,7 +18,8 @@ proto::SlotPool JobSlots::pool(const wire::Greeting& greeting) const {
           .world_size = greeting.world_size};
 }
 
-// How many workers there are is known with the first greeting: each rank, or fewer of racks.
+// The number of workers is known with the first greeting: that of the ranks, or of racks, which are
+// fewer.
 std::size_t JobSlots::memory_needed(const wire::Topology& topology) const {
   return proto::SlotAggregator::memory_needed(pool({.workers = topology.world_size,
                                                     .world_size = topology.world_size,
@@ -98,8 +99,9 @@ void JobSlots::settle(const wire::Greeting& greeting) {
   flows_ = WorkerFlows(greeting.workers, greeting.flows);
 }
 
-// The way of a rack's workers ends at the root: each of their greetings is passed on, as long as it
-// is, and answered with the parent's answer. One flow goes up, whatever the workers have.
+// The path of a rack's workers ends at the root: for each of their greetings, one of the same
+// length goes to the parent, and the worker is answered when the parent has answered. One flow goes
+// up, however many the workers have.
 void JobSlots::greet_parent(std::size_t size) {
   say({.kind = wire::DatagramKind::hello,
        .worker = static_cast<std::uint16_t>(greeting_->rack),
@@ -137,7 +139,7 @@ void JobSlots::answer(const WorkerFlows::Waiting& hello, net::UdpSocket& socket)
 
 // --- What goes ---
 
-// What finds no room is lost and counted, and asked for again.
+// A greeting that finds no room is lost and counted, and comes again.
 void JobSlots::say(const wire::DatagramHeader& header, const wire::Greeting& greeting,
                    std::size_t size, const wire::TagKey& key, net::UdpSocket& socket,
                    const net::Address& to) const {
@@ -148,7 +150,7 @@ void JobSlots::say(const wire::DatagramHeader& header, const wire::Greeting& gre
   socket.commit(size, to);
 }
 
-// What comes of one datagram is all of its slot.
+// All answers to one datagram are of its slot.
 void JobSlots::send_all(std::uint16_t slot, net::UdpSocket& socket) {
   for (const auto& outgoing : outbox_) {
     send(outgoing, slot, outgoing.worker == proto::kParent ? *parent_->socket : socket);

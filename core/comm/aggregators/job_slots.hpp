@@ -1,5 +1,5 @@
-// The slots of one job at a dedicated aggregator: knows where its workers' datagrams come from,
-// takes those that are sealed, and sends what comes of them.
+// The slots of one job at a dedicated aggregator: knows the addresses of its workers, takes their
+// sealed datagrams, and sends the answers.
 #pragma once
 
 #include <functional>
@@ -17,10 +17,10 @@
 
 namespace sparsewire::comm {
 
-// Datagrams that may wait to be sent: of two jobs or so all slots' results.
+// Datagrams that may wait to be sent: all slots' results of about two jobs.
 inline constexpr std::size_t kDatagramsQueued = 1024;
 
-// What a job's datagrams are known by, at one aggregator; without keys it sends none.
+// The seal of a job's datagrams at one aggregator. Without keys the job sends none.
 struct DatagramSeal {
   std::uint32_t epoch = 0;
   std::shared_ptr<const wire::WayKeys> keys{};
@@ -28,7 +28,7 @@ struct DatagramSeal {
 
 class JobSlots {
  public:
-  // The aggregator above, of a rack's.
+  // The aggregator above a rack's aggregator.
   struct Parent {
     net::UdpSocket* socket;                          // connected
     std::shared_ptr<const wire::WayKeys> keys;       // of its workers
@@ -39,20 +39,21 @@ class JobSlots {
            std::optional<Parent> parent = {})
       : job_(job), world_size_(world_size), seal_(std::move(seal)), parent_(std::move(parent)) {}
 
-  // The most that it takes once it has begun.
+  // The most memory that it takes once it has begun.
   std::size_t memory_needed(const wire::Topology& topology) const;
   // From here on it takes contributions, and not only greetings. With a parent it begins by itself,
   // with the first greeting.
   void begin(const wire::Topology& topology);
 
-  // Takes one datagram of the job, and commits the answers to the socket. What is not sealed, of
-  // another epoch, or from elsewhere than its flow last greeted from, is counted and dropped.
+  // Takes one datagram of the job, and commits the answers to the socket. A datagram that is not
+  // sealed, is of another epoch, or does not come from the address of its flow's last greeting is
+  // counted and dropped.
   void on_datagram(std::span<std::byte> data, const net::Address& from, net::UdpSocket& socket);
-  // The same of one that came from the parent; the answers for workers go to the socket.
+  // The same for a datagram from the parent. The answers for workers go to the socket.
   void on_parent(std::span<std::byte> data, net::UdpSocket& socket);
 
   std::size_t memory() const { return slots_ ? slots_->memory() : 0; }
-  // Of these `rejected` counts what did not even get to the slots, too.
+  // `rejected` also counts datagrams that did not get to the slots.
   proto::SlotAggregatorCounters counters() const;
 
  private:
@@ -78,7 +79,7 @@ class JobSlots {
   const DatagramSeal seal_;
   const std::optional<Parent> parent_;
   std::optional<wire::Greeting> greeting_;  // the first, which all others must repeat
-  WorkerFlows flows_;                       // of nobody before the first greeting
+  WorkerFlows flows_;                       // without workers before the first greeting
   std::unique_ptr<proto::SlotAggregator> slots_;
   std::vector<proto::SlotAggregator::Outgoing> outbox_;
   std::uint64_t said_ = 0;              // greetings to the parent

@@ -1,4 +1,4 @@
-// Hands each datagram to the job that it says it is of.
+// Hands each datagram to the job that it names.
 #include "comm/aggregators/rack_aggregator.hpp"
 
 #include <algorithm>
@@ -81,14 +81,14 @@ void RackAggregator::progress(Clock::time_point now) {
   }
   workers_.flush(time);
   parent_.flush(time);
-  // Figures that find no memory are told the next time.
+  // Figures that find no memory are published the next time.
   (void)guarded([this]() -> Status {
     publish_stats();
     return {};
   });
 }
 
-// Where there is no memory, the one job ends that it hits: its datagrams find nobody any more.
+// If memory runs out, only the job that it hits ends: its datagrams are not taken any more.
 void RackAggregator::take(std::span<std::byte> data, const net::Address& from,
                           net::UdpSocket& socket) {
   auto at = jobs_.end();
@@ -115,7 +115,7 @@ std::optional<std::chrono::milliseconds> RackAggregator::patience(Clock::time_po
   return std::max(wait, std::chrono::milliseconds{0});
 }
 
-// What a job throws is caught where it is known whose it is; this is of the thread's own.
+// Exceptions of a job are caught for that job alone. This one is the thread's own.
 void RackAggregator::on_exception(const std::exception&) noexcept {
   jobs_.clear();
   counts_.memory = 0;

@@ -1,5 +1,5 @@
 // The aggregator of a rack: slots for many jobs at once, between the rack's workers and a parent,
-// in one progress thread. It has the jobs' datagrams alone; their connections go on to the parent.
+// in one progress thread. It takes only the jobs' datagrams; their connections go on to the parent.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ class RackAggregator final : private ProgressClient {
                  const std::optional<net::Disturbance>& disturbance = {});
   ~RackAggregator() override { close(); }
 
-  // From any thread. A job that is here already stays as it is.
-  // The seal is that of the rack's workers, and `above` has the keys of the parent's.
+  // From any thread. A job that is here already stays as it is. The seal is that of the rack's
+  // workers, and `above` has the keys of the parent's workers.
   void add_job(std::uint64_t job, std::uint32_t world_size, const DatagramSeal& seal,
                std::shared_ptr<const wire::WayKeys> above);
   void remove_job(std::uint64_t job);

@@ -1,4 +1,4 @@
-// Words are forgotten once everybody has been told, or everybody has asked.
+// Tells peers last words, and forgets the words once every peer has been told.
 #include "comm/lanes/farewells.hpp"
 
 #include <utility>

@@ -1,5 +1,5 @@
-// What groups leave behind in a lane once they have ended: that they were here, a bit each, so that
-// their late frames are thrown away; and last words to peers that have not heard them.
+// What is left in a lane of groups that have ended: a bit each, so that their late frames are
+// thrown away; and last words to peers that have not heard them.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,20 @@ struct Farewell {
   wire::Message words;
   IndexSet untold{0};
 
-  // Queues them where the peer has not been told.
+  // Queues the words, if the peer has not been told.
   void tell(PeerChannel& channel);
 };
 
 class Farewells {
  public:
   bool has_ended(std::uint32_t number) const;
-  // Finds the memory that the end of a group will take.
+  // Allocates the memory that the end of a group will take.
   void expect(std::uint32_t number) { ended_.try_emplace(word_of(number)); }
   void note_end(std::uint32_t number) { ended_[word_of(number)] |= bit_of(number); }
 
-  // For peers that are connected by now, or when they are.
+  // Leaves last words for peers, now if they are connected, or once they are.
   void leave(std::uint32_t number, Farewell farewell);
-  // For peers that send frames of the group, where its members are not known.
+  // Leaves last words for peers that send frames of the group, if its members are not known.
   void leave_to_askers(std::uint32_t number, Farewell farewell);
 
   // A peer is connected, or about to be.

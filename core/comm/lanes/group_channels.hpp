@@ -1,5 +1,5 @@
-// What a group sees of a lane's channels: those to its members, by owner; and what it has sent and
-// received on them.
+// A group's view of a lane's channels: those to its members, by owner; and counters of the frames
+// that it has sent and received on them.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 namespace sparsewire::comm {
 
 // Complete for an operation before its end is told. Bytes are those of the frames of collectives,
-// with their headers: what the lane has given to its connections, and what it has taken in.
+// headers included, that the lane has given to its connections or taken in.
 struct LaneCounters {
   std::atomic<std::uint64_t> bytes_sent{0};
   std::atomic<std::uint64_t> bytes_received{0};
@@ -26,7 +26,7 @@ struct LaneCounters {
   void count_sent(const wire::FrameHeader& header) { count(bytes_sent, header); }
   void count_received(const wire::FrameHeader& header) { count(bytes_received, header); }
 
-  // Only whoever has the lane's turn counts, so this need not be one step.
+  // Only the thread that has the lane's turn counts, so this need not be one atomic step.
   static void add(std::atomic<std::uint64_t>& counter, std::uint64_t count) {
     counter.store(counter.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
   }
@@ -51,7 +51,7 @@ class GroupChannels {
   }
 
   std::uint32_t group() const { return group_; }
-  // Owners, this rank among them where it is one.
+  // How many owners there are, including this rank if it is one.
   std::uint32_t owners() const { return static_cast<std::uint32_t>(members_.size()); }
   bool has(const PeerChannel& channel) const { return owners_[channel.peer] != kNoOwner; }
   std::uint32_t owner_of(const PeerChannel& channel) const { return owners_[channel.peer]; }
@@ -66,7 +66,7 @@ class GroupChannels {
     return channels_.of(members_[owner]).connection.peer();
   }
 
-  // These queue; the connections send when they are flushed.
+  // These queue messages; the connections send when they are flushed.
   void send(std::uint32_t owner, wire::Message message) {
     message.header.group = group_;
     counters.count_sent(message.header);
@@ -78,7 +78,7 @@ class GroupChannels {
       if (!place_.is_self(owner)) send(owner, message);
     }
   }
-  // Has an owner connected, where it is not.
+  // Has an owner connected, if it is not.
   void ask(std::uint32_t owner) {
     if (!place_.is_self(owner)) channels_.ask(members_[owner]);
   }
@@ -88,7 +88,7 @@ class GroupChannels {
     for (PeerChannel* channel : channels_.active()) channel->connection.detach(group_);
   }
 
-  // How each peer of the group is.
+  // The state of each peer of the group.
   std::vector<PeerSurvey> survey(Clock::time_point now) const {
     std::vector<PeerSurvey> peers;
     for (const PeerChannel* channel : channels_.active()) {
@@ -97,9 +97,9 @@ class GroupChannels {
     return peers;
   }
 
-  // Whether some of them read more slowly than this rank sends.
+  // Whether some members read more slowly than this rank sends.
   bool is_any_behind() const { return channels_.is_any_behind(members_); }
-  // Bytes of results that an owner here may make before it looks whether somebody is behind.
+  // Bytes of results that an owner here may make before it looks whether a member is behind.
   std::size_t burst() const { return channels_.share().burst(members_.size()); }
 
   // Whether nothing comes from an owner at the moment.
@@ -122,7 +122,7 @@ class GroupChannels {
   }
 
   LaneCounters counters;
-  std::unique_ptr<LaneLog> log;  // null where there is no timeline
+  std::unique_ptr<LaneLog> log;  // null without a timeline
 
  private:
   PeerSurvey survey(const PeerChannel& channel, Clock::time_point now) const {

@@ -13,7 +13,7 @@
 namespace sparsewire::comm {
 namespace {
 
-// Messages to every owner, before the lane looks at what has come.
+// How many messages go to every owner before the lane looks at its input.
 constexpr int kRoundsToSend = 8;
 
 constexpr std::chrono::milliseconds kDrainInterval{1};
@@ -29,7 +29,7 @@ Lane::Lane(const MeshPlace& place, std::uint32_t number, std::span<int> sockets,
                 [this](PeerChannel& channel) { on_asked(channel); }),
       metronome_(place.patience, place.peers),
       thread_(*this) {
-  // Twice as often as it looks, so that no look is late by a whole interval.
+  // Ticks twice as often as the lane looks, so that no look is late by a whole interval.
   if (!place.is_alone()) thread_.tick_every(metronome_.interval() / 2);
   for (std::uint32_t peer = 0; peer < sockets.size(); ++peer) {
     if (sockets[peer] < 0) continue;
@@ -45,7 +45,7 @@ void Lane::start() {
 
 // --- Groups and connections that come ---
 
-// Whoever joins finds the memory for it.
+// The joining thread allocates the memory.
 void Lane::join(const std::shared_ptr<LaneGroup>& group) {
   Groups one{{group->number(), group}};
   {
@@ -68,7 +68,7 @@ void Lane::welcome() {
     LaneGroup& group = *groups_.insert(arrivals.extract(arrivals.begin())).position->second;
     make_busy(group);
     group.contain([&] { take_in(group); });
-    has_orders_ = true;  // It may have got some before it was here.
+    has_orders_ = true;  // The group may have got orders before it was here.
   }
 }
 
@@ -112,7 +112,7 @@ void Lane::resume_reading() {
 }
 
 void Lane::adopt(std::uint32_t peer, int fd) {
-  // Shared, so that the socket is closed even where the thread has ended and drops the call.
+  // Shared, so that the socket is closed even if the thread has ended and drops the call.
   const auto socket = std::make_shared<net::Sockets>(std::vector<std::vector<int>>{{fd}});
   post([this, peer, socket] {
     PeerChannel& channel = channels_.of(peer);
@@ -170,7 +170,7 @@ void Lane::give_up(std::uint32_t peer, Error error) {
   });
 }
 
-// Peers that had no connection when a group here came to its end.
+// The peer may have had no connection when a group here ended.
 void Lane::tell_farewells(PeerChannel& channel) {
   for (const auto& [number, group] : groups_) group->on_active(channel);
   farewells_.tell(channel);
@@ -189,7 +189,7 @@ void Lane::disown() {
 
 // --- Rounds ---
 
-// What a group's part of it throws ends that group alone.
+// An exception in a group's call ends that group alone.
 template <typename Call>
 void Lane::for_each_busy(Call&& call) {
   for (LaneGroup* const group : busy_) group->contain([&] { call(*group); });
@@ -219,7 +219,7 @@ void Lane::progress(Clock::time_point now) {
   is_finished_ = true;
 }
 
-// Rare, and so not worth a list of their own.
+// Orders are rare, and so not worth a list of their own.
 void Lane::take_orders(Clock::time_point now) {
   if (!has_orders_.exchange(false)) return;
   for (const auto& [number, group] : groups_) {
@@ -244,9 +244,9 @@ std::optional<std::chrono::milliseconds> Lane::patience(Clock::time_point now) {
                     std::chrono::milliseconds{std::chrono::hours{1}});
 }
 
-// It is the lane's own: memory for what it reads, for signs of life or for what was posted, or the
-// system call by which it waits. The first time all ranks of all groups are told; where even that
-// cannot be done, the ends of the connections tell them.
+// The exception is the lane's own: from memory for input, signs of life or posted calls, or from
+// the system call by which it waits. The first time, all ranks of all groups are told; if even that
+// fails, the ends of the connections tell them.
 void Lane::on_exception(const std::exception& exception) noexcept {
   const bool is_told =
       std::ranges::all_of(groups_, [](const auto& one) { return one.second->is_broken(); });
@@ -286,7 +286,7 @@ void Lane::look_around(Clock::time_point now) {
   for_each_busy([](LaneGroup& group) { group.look_for_missing(); });
 }
 
-// What the system has refused when peers were connected.
+// Retries what the system has refused when peers were connected.
 void Lane::settle() {
   for (PeerChannel* channel : channels_.active()) {
     if (Status error = channel->connection.settle()) lose(*channel, *error);
@@ -305,7 +305,7 @@ void Lane::forget_finished() {
 
 void Lane::bury(LaneGroup& group) {
   if (recent_ == &group) recent_ = nullptr;
-  // Where no memory is left for it, nobody else hears of the end any more.
+  // If no memory is left for this, no other peer hears of the end any more.
   (void)guarded([&]() -> Status {
     farewells_.note_end(group.number());
     farewells_.leave(group.number(), group.take_farewell());
@@ -338,7 +338,7 @@ LaneGroup* Lane::find(std::uint32_t number, const PeerChannel& member) {
   return group && group->has(member) ? group : nullptr;
 }
 
-// Others may be through with the meeting of a group earlier than this rank.
+// Other ranks may have joined a group earlier than this rank.
 bool Lane::is_ready_for(const wire::FrameHeader& header) {
   if (header.kind == wire::FrameKind::heartbeat || find(header.group)) return true;
   if (farewells_.has_ended(header.group)) return true;
@@ -346,8 +346,8 @@ bool Lane::is_ready_for(const wire::FrameHeader& header) {
   return false;
 }
 
-// A group that never comes is one that has failed here before it began, and nobody has said so.
-// Whoever waits for it has sent a frame of it, and is answered.
+// A group that never comes has failed here before it began, and no thread has said so. A peer that
+// waits for it has sent a frame of it, and is answered.
 void Lane::give_up_unknown(Clock::time_point now) {
   std::vector<std::uint32_t> late;
   for (const auto& [number, since] : unknown_) {
@@ -359,7 +359,7 @@ void Lane::give_up_unknown(Clock::time_point now) {
   }
 }
 
-// Who its members are is not known here: those that send a frame of it are told.
+// The group's members are not known here: peers that send a frame of it are told.
 void Lane::refuse_unknown(std::uint32_t number, const Error& error) {
   Farewell farewell = farewell_of(number, error);
   for (std::uint32_t peer = 0; peer < place_.peers; ++peer) farewell.untold.insert(peer);
@@ -373,7 +373,7 @@ Farewell Lane::farewell_of(std::uint32_t number, const Error& error) const {
   return farewell;
 }
 
-// It has ended, though it was never here.
+// Notes the group as ended, although it was never here.
 void Lane::forget_unknown(std::uint32_t number) {
   farewells_.expect(number);
   farewells_.note_end(number);
@@ -425,7 +425,7 @@ bool Lane::may_go(const PeerChannel& channel) const {
 
 // --- Peers that are silent or lost ---
 
-// One that is lost is told, too, in case that it thaws one day.
+// A lost peer is told, too, in case that it thaws one day.
 void Lane::on_news(PeerChannel& channel, const proto::Pulse::News& news) {
   if (news.state != proto::Pulse::State::lost) {
     for (const auto& [number, group] : groups_) {
@@ -441,8 +441,8 @@ void Lane::on_news(PeerChannel& channel, const proto::Pulse::News& news) {
   lose(channel, error);
 }
 
-// Groups take the cause down before the peer can see the connection close: it would tell all ranks,
-// this one as well, that this rank is lost, and the cause would come second.
+// Groups note the cause before the peer can see the connection close. Else the peer would tell all
+// ranks, this one as well, that this rank is lost, and the cause would come second.
 void Lane::lose(PeerChannel& channel, const Error& error) {
   if (channel.dial() == Dial::lost) return channel.connection.close();
   const bool is_told = error.code == ErrorCode::protocol && !may_go(channel);

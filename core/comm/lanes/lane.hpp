@@ -1,5 +1,5 @@
-// A lane: one progress thread with its own channel to every peer, shared by the groups that this
-// process has among them. Lanes share nothing.
+// A lane: one progress thread with its own channel to every peer, shared by this process's groups
+// of these peers. Lanes share nothing.
 #pragma once
 
 #include <atomic>
@@ -20,25 +20,26 @@ namespace sparsewire::comm {
 
 class Lane final : public GroupHost, private ProgressClient, private net::FrameHandler {
  public:
-  // Takes over one connected socket per peer; -1 where there is none yet. Those that it has taken
-  // over are -1 afterwards, also where it throws.
+  // Takes over one connected socket per peer; -1: there is none yet. Those that it has taken over
+  // are -1 afterwards, even if it throws.
   Lane(const MeshPlace& place, std::uint32_t number, std::span<int> sockets,
        MeshListener& listener);
 
   // --- From any thread; these only ask ---
 
   void start();
-  // From here on the group must leave before it can go.
+  // From then on the group must leave before it can be destroyed.
   void join(const std::shared_ptr<LaneGroup>& group);
-  // Ends a group that this process has not joined, and tells its members; nothing where it is here.
+  // Ends a group that this process has not joined, and tells its members; no effect if the group is
+  // here.
   void fail_group(std::uint32_t number, const std::vector<std::uint32_t>& members, Error error);
-  // Takes over the socket of a peer that was dialled, or has come.
+  // Takes over the socket of a peer that was called, or that has called.
   void adopt(std::uint32_t peer, int fd);
-  // A peer is being called, and has to answer from now on.
+  // Notes that a peer is being called, and has to answer from now on.
   void note_call(std::uint32_t peer);
-  // A peer cannot be reached.
+  // Notes that a peer cannot be reached.
   void give_up(std::uint32_t peer, Error error);
-  // A peer that another lane has asked for.
+  // Notes that another lane has asked for a peer.
   void ask(std::uint32_t peer);
   // Ends once no group is left.
   void stop() noexcept;
@@ -61,7 +62,7 @@ class Lane final : public GroupHost, private ProgressClient, private net::FrameH
   std::size_t connections() const { return connections_; }
   bool is_whole() const { return is_whole_; }
 
-  // In a forked child, where the lane's thread is not.
+  // In a forked child, where the lane's thread does not exist.
   void disown();
 
   // Groups with something to do, as of the last turn.
@@ -128,13 +129,13 @@ class Lane final : public GroupHost, private ProgressClient, private net::FrameH
   MeshListener& listener_;
   LaneChannels channels_;
   Groups groups_;
-  std::list<LaneGroup*> busy_;                          // of these; all others have nothing to do
-  LaneGroup* recent_ = nullptr;                         // of a frame
+  std::list<LaneGroup*> busy_;                          // groups with something to do
+  LaneGroup* recent_ = nullptr;                         // the group of the last frame
   Farewells farewells_;                                 // of groups that were here
-  std::map<std::uint32_t, Clock::time_point> unknown_;  // not here yet, and since when others are
+  std::map<std::uint32_t, Clock::time_point> unknown_;  // groups whose frames wait, since when
   proto::Metronome metronome_;
 
-  std::mutex mutex_;  // guards those that have come
+  std::mutex mutex_;  // guards the arrivals
   Groups arrivals_;
   std::atomic<bool> has_arrivals_ = false;
   std::atomic<bool> has_orders_ = false;

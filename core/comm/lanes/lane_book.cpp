@@ -1,4 +1,4 @@
-// Operations come and go by number; departures end those that come after them.
+// Keeps operations by number. The departure of a rank ends later operations.
 #include "comm/lanes/lane_book.hpp"
 
 #include <algorithm>

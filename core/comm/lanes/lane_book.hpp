@@ -1,5 +1,5 @@
-// The operations that a lane has taken on: when each must end, and which can end no more because a
-// rank has left.
+// The operations that a lane has taken on: when each must end, and which cannot end any more
+// because a rank has left.
 #pragma once
 
 #include <algorithm>
@@ -20,15 +20,15 @@ class LaneBook {
   bool empty() const { return operations_.empty(); }
   std::uint64_t oldest() const { return operations_.begin()->first; }
 
-  // Notes that a rank has left in good order, after it had issued so many operations.
+  // Notes that a rank has left in good order, after it had issued `issued` operations.
   void note_departure(Rank rank, std::uint64_t issued) { departed_[rank] = issued; }
   // The error of an operation that a rank cannot contribute to any more, because it has left.
   Status abandoned() const;
 
   const Operations& operations() const { return operations_; }
 
-  // The first moment at which some deadline may have passed: what is noted from when all are
-  // forgotten.
+  // The first moment at which some deadline may have passed, of those noted since
+  // forget_deadlines().
   Clock::time_point next_deadline() const { return next_deadline_; }
   void note_deadline(Clock::time_point due) { next_deadline_ = std::min(next_deadline_, due); }
   void forget_deadlines() { next_deadline_ = Clock::time_point::max(); }

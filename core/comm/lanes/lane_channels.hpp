@@ -13,8 +13,8 @@
 namespace sparsewire::comm {
 
 enum class Dial : std::uint8_t {
-  absent,    // nobody has needed it yet
-  dialling,  // asked for: what is sent waits in its connection
+  absent,    // not needed yet
+  dialling,  // asked for: messages wait in its connection
   connected,
   lost,  // for ever
 };
@@ -45,11 +45,11 @@ struct PeerChannel final : Channel {
   Dial dial_ = Dial::absent;
 };
 
-// By peer. Turns are over those with something to do, all other loops over those that somebody has
-// needed so far.
+// Channels by peer. Turns visit those with something to do; all other loops visit those that were
+// ever needed.
 class LaneChannels {
  public:
-  // Called where something is to be said to a peer, or heard from it, that is not connected.
+  // Called when a peer must be connected, to send it something or to hear from it.
   using OnAsked = std::function<void(PeerChannel&)>;
 
   // Peers are ranks, or aggregators.
@@ -60,7 +60,7 @@ class LaneChannels {
         on_asked_(std::move(on_asked)),
         agenda_(peers, {.each = kMaxQueuedBytes, .all = share.queued}),
         by_peer_(peers) {
-    active_.reserve(peers);  // It may grow while somebody walks through it.
+    active_.reserve(peers);  // It may grow during a walk through it.
   }
 
   std::uint32_t peers() const { return static_cast<std::uint32_t>(by_peer_.size()); }
@@ -77,7 +77,7 @@ class LaneChannels {
     return by_peer_[peer] ? by_peer_[peer]->dial() : Dial::absent;
   }
 
-  // Has it connected, where it is not. False where that is under way, done or of no use.
+  // Has the peer connected. False if that is under way, done or of no use.
   bool ask(std::uint32_t peer) {
     if (dial(peer) != Dial::absent) return false;
     PeerChannel& channel = of(peer);
@@ -86,22 +86,22 @@ class LaneChannels {
     on_asked_(channel);
     return true;
   }
-  // Takes note of a connection that the channel has got.
+  // Notes that the channel has got a connection.
   void adopt(PeerChannel& channel) {
     if (channel.dial() == Dial::absent) active_.push_back(&channel);
     channel.move(DialStep::adopt);
   }
 
-  // Queues; the connection sends when it is flushed.
+  // Queues a message; the connection sends when it is flushed.
   void send(std::uint32_t peer, wire::Message message) {
     ask(peer);
     of(peer).connection.send(std::move(message));
   }
 
-  // All that were ever asked for.
+  // All channels that were ever needed.
   const std::vector<PeerChannel*>& active() const { return active_; }
 
-  // Call visit(channel) for those with something to read, or to write.
+  // Call visit(channel) for channels with something to read, or to write.
   template <typename Visit>
   void for_each_readable(Visit&& visit) {
     agenda_.to_read().for_each([&](std::size_t peer) { visit(*by_peer_[peer]); });
@@ -122,7 +122,7 @@ class LaneChannels {
   const MemoryShare share_;
   const std::shared_ptr<net::Staging> staging_;
   const OnAsked on_asked_;
-  net::Agenda agenda_;  // Before the channels, which keep it until they go.
+  net::Agenda agenda_;  // Before the channels, which use it until they are destroyed.
   std::vector<std::unique_ptr<PeerChannel>> by_peer_;
   std::vector<PeerChannel*> active_;
 };

@@ -1,4 +1,4 @@
-// Orders from other threads, frames of the group, and the way to its end.
+// Takes orders from other threads and frames of the group, and brings it to its end.
 #include "comm/lanes/lane_group.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ LaneGroup::LaneGroup(const LanePlace& place, std::uint32_t number,
 
 // --- Orders ---
 
-// What comes after the end is dropped.
+// Calls after the end are dropped.
 template <typename Call>
 void LaneGroup::post(Call&& call, ProgressThread::Wake when) {
   lane_.post(
@@ -125,7 +125,7 @@ void LaneGroup::begin() {
   }
 }
 
-// From here on the lane ends the operation, whatever happens. False where it has ended at once.
+// From here on the lane ends the operation, whatever happens. False if it has ended at once.
 bool LaneGroup::take_on(const std::shared_ptr<Operation>& operation) {
   try {
     if (!is_broken()) {
@@ -168,7 +168,7 @@ void LaneGroup::look_for_missing() {
   for (const std::uint32_t owner : protocol_.awaited(*oldest)) peers_.ask(owner);
 }
 
-// The first time all ranks are told; where even that cannot be done, the connections to them close.
+// The first time, all ranks are told; if even that fails, the connections to them close.
 void LaneGroup::on_exception(const std::exception& exception) noexcept {
   if (is_broken()) return;
   const Error error = error_of(exception, place_.rank);
@@ -206,7 +206,7 @@ Status LaneGroup::on_message(PeerChannel& from, wire::Message message) {
   }
 }
 
-// Aggregators pass on the goodbyes of others, whom they have checked.
+// Aggregators check the goodbyes of other ranks, and pass them on.
 Status LaneGroup::on_goodbye(PeerChannel& from, const wire::FrameHeader& header) {
   if (header.chunk >= place_.topology.world_size) {
     return protocol_error("goodbye: rank out of range");
@@ -242,7 +242,7 @@ bool LaneGroup::may_go(const PeerChannel& channel) const {
   return life_ != GroupLife::working || has_left_[peers_.owner_of(channel)];
 }
 
-// A peer that has said goodbye may close; any other that goes, or that talks nonsense, ends all.
+// A peer that has said goodbye may close. If another one goes, or sends nonsense, all ends.
 void LaneGroup::on_lost(PeerChannel& channel, const Error& error) {
   if (may_go(channel) || is_broken()) return;
   const Rank rank = peers_.rank_of(channel);
@@ -268,7 +268,7 @@ void LaneGroup::say_lost(PeerChannel& channel, const Error& error) {
 
 // --- The end ---
 
-// Last words to all peers. They may still lend memory that its owners want back.
+// Last words to all peers. Channels may still use memory that its owners want back.
 void LaneGroup::do_break_off(const Error& error) noexcept {
   if (is_broken()) return;
   protocol_.break_off();
@@ -306,7 +306,7 @@ void LaneGroup::begin_leaving(const Leave& order, Clock::time_point now) {
                     {}});
 }
 
-// Says it to all that are connected; others hear it if they ever are.
+// Tells all connected members; others are told once they are connected.
 void LaneGroup::prepare_farewell(wire::Message words) {
   words.header.group = number();
   farewell_ = Farewell{std::move(words), IndexSet(lane_.channels().peers())};
@@ -326,7 +326,7 @@ void LaneGroup::tell(PeerChannel& channel) noexcept {
   if (guarded(say)) lane_.lose_untold(channel);
 }
 
-// As long as bytes move, somebody still reads them.
+// As long as bytes move, some peer still reads them.
 void LaneGroup::finish_leaving(Clock::time_point now) {
   if (life_ != GroupLife::leaving) return;
   // What was posted before the order may have come behind this turn's calls.
@@ -343,7 +343,7 @@ void LaneGroup::finish_leaving(Clock::time_point now) {
   if (left == 0 || now >= leaving_.until) move(GroupStep::finish);
 }
 
-// Of the group's frames, whatever others send behind them.
+// Undelivered bytes of the group's frames, whatever other groups send after them.
 std::size_t LaneGroup::undelivered() {
   std::size_t total = 0;
   for (const PeerChannel* channel : lane_.channels().active()) {

@@ -1,5 +1,5 @@
 // A group's part of a lane: this rank's halves of the protocols among its members, and how it ends.
-// Whatever becomes of it, the lane's other groups go on.
+// Whatever happens to it, the lane's other groups go on.
 #pragma once
 
 #include <atomic>
@@ -40,7 +40,8 @@ class GroupHost {
  public:
   virtual ~GroupHost() = default;
 
-  // From any thread. Has a call made in a turn; has orders taken, for which it takes no memory.
+  // From any thread. post() has a call made in a turn. note_order() has orders taken, and takes no
+  // memory.
   virtual void post(std::function<void()> call, ProgressThread::Wake when) = 0;
   virtual void note_order() noexcept = 0;
   virtual void wake() = 0;
@@ -49,17 +50,17 @@ class GroupHost {
 
   // In a turn.
   virtual LaneChannels& channels() = 0;
-  // Takes in the groups that have come, before anything that is theirs.
+  // Takes in the groups that have joined, before any of their calls.
   virtual void welcome() = 0;
-  // The group has its part of each turn, until it is idle.
+  // Gives the group its part of each turn, until it is idle.
   virtual void make_busy(LaneGroup& group) = 0;
-  // Loses a peer, for all groups, where there is no memory to tell it why.
+  // Loses a peer, for all groups, when there is no memory to tell it why.
   virtual void lose_untold(PeerChannel& channel) noexcept = 0;
 };
 
 class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
  public:
-  // `members` are its owners as peers of the lane. It works once the lane has joined it.
+  // `members` are its owners as peers of the lane. It works once it has joined the lane.
   LaneGroup(const LanePlace& place, std::uint32_t number, const std::vector<std::uint32_t>& members,
             GroupHost& lane, LaneListener& listener);
 
@@ -67,16 +68,16 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
 
   // Runs this lane's part of the operation as a stream.
   void submit(std::shared_ptr<Operation> operation, ProgressThread::Wake when);
-  // Tells lane 0 of an operation that was just issued: of every one where owners are colocated,
-  // because that lane is the one on which ranks join, and of bad input anywhere, which it refuses.
+  // Tells lane 0 of an operation that was just issued: of every one if owners are colocated,
+  // because ranks join on that lane; else of bad input only, which the lane refuses.
   void introduce(std::shared_ptr<Operation> operation);
-  // Carries this lane's parts of an operation that all ranks have joined on the first.
+  // Carries this lane's parts of an operation that all ranks have joined on the first lane.
   void exchange(std::shared_ptr<Operation> operation, LaneListener::Order order);
   void set_link(const proto::LinkFigures& link);
   // Answers in one of the lane's next turns; never, once the group has left.
   void survey(std::size_t most_operations, const std::shared_ptr<std::promise<LaneSurvey>>& answer);
   void fail(std::uint64_t seq);
-  // These two take no memory, which may be what is lacking.
+  // These two take no memory, because it may have run out.
   void break_off(Error error) noexcept;
   void leave(std::uint64_t issued, Clock::duration linger) noexcept;
 
@@ -98,7 +99,7 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
   void watch_slots(ProgressThread& thread) { protocol_.watch_slots(thread); }
   void run_slots(Clock::time_point now) { protocol_.run_slots(now); }
   void run_exchanges() { protocol_.run_exchanges(); }
-  // Sends at most one message to every owner in turn; false where that is all for now.
+  // Sends at most one message to every owner in turn; false if there is no more for now.
   bool produce();
   void pace() { protocol_.streams().pace(); }
   bool has_work(Clock::time_point now) { return protocol_.has_work(now); }
@@ -110,13 +111,14 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
     return peers_.log ? std::min(due, peers_.log->next_due()) : due;
   }
   void check_deadlines(Clock::time_point now);
-  // Tells the timeline whom the oldest operation waits for, where nothing else is to be done.
+  // Notes for the timeline the peers that the oldest operation waits for, if there is nothing else
+  // to do.
   void note_waiting(Clock::time_point now);
   void finish_leaving(Clock::time_point now);
-  // Has those connected, who hold up the oldest operation for a while now.
+  // Has peers connected that have held up the oldest operation for a while.
   void look_for_missing();
   void on_exception(const std::exception& exception) noexcept;
-  // Makes a call that is the group's own; what it throws ends the group, and no other.
+  // Makes a call for the group alone. An exception ends this group and no other.
   template <typename Call>
   void contain(Call&& call) noexcept {
     try {
@@ -131,27 +133,27 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
   std::list<LaneGroup*>& idle_entry() { return idle_entry_; }
 
   bool has(const PeerChannel& channel) const { return peers_.has(channel); }
-  // A connection that was asked for, or has come.
+  // A channel that was asked for, or that has got a connection.
   void on_active(PeerChannel& channel);
   Status accepts(const PeerChannel& from, const wire::FrameHeader& header) const;
   std::byte* place(const PeerChannel& from, const wire::FrameHeader& header) const;
   Status on_message(PeerChannel& from, wire::Message message);
   void on_silence(const PeerChannel& channel, const proto::Pulse::News& news);
-  // Whether the end of the connection with a peer is no news.
+  // Whether the connection with a peer may end without an error.
   bool may_go(const PeerChannel& channel) const;
   void on_lost(PeerChannel& channel, const Error& error);
-  // The same, where there is no memory to say more.
+  // The same, if there is no memory to say more.
   void on_lost_untold(const PeerChannel& channel) noexcept;
   // Tells a peer that it was given up.
   void say_lost(PeerChannel& channel, const Error& error);
-  // Once it is finished: what is left to say.
+  // Once it is finished: the last words that are left to say.
   Farewell take_farewell();
   // From then on it does nothing.
   void end();
 
  private:
-  // What to do as soon as may be: why to break off; and after how many operations to leave, once
-  // nothing has moved for so long.
+  // Orders to carry out in the next turn: to break off with an error; and to leave, after having
+  // issued `issued` operations, once no byte has moved for `linger`.
   struct Leave {
     std::uint64_t issued;
     Clock::duration linger;
@@ -194,11 +196,11 @@ class LaneGroup final : public std::enable_shared_from_this<LaneGroup> {
   Orders orders_;
   std::optional<Farewell> farewell_;
   struct Leaving {
-    Clock::duration linger;  // without a byte that moves
+    Clock::duration linger;  // time without a byte that moves
     Clock::time_point until;
     bool has_all_calls = false;
     std::size_t undelivered = SIZE_MAX;  // the least so far
-    // Bytes sent on the connections once all of the group's were, by peer.
+    // By peer: the bytes sent on its connection when all of the group's had been sent.
     std::map<std::uint32_t, std::uint64_t> sent_by{};
   };
   Leaving leaving_{};

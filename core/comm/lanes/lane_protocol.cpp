@@ -1,4 +1,4 @@
-// Carries the exchanges' messages, in the lane's turn, and gives the streams theirs.
+// Carries the messages of exchanges, in the lane's turn, and gives streams their messages.
 #include "comm/lanes/lane_protocol.hpp"
 
 #include <algorithm>
@@ -63,8 +63,8 @@ LaneProtocol::LaneProtocol(const LanePlace& place, GroupChannels& peers, LaneBoo
 
 // --- Operations ---
 
-// What goes by datagrams first passes the owners as a stream of nothing, so that no datagram is of
-// an operation on which ranks disagree.
+// An operation by datagrams first passes a gate at the owners, so that no datagram belongs to an
+// operation on which ranks disagree.
 void LaneProtocol::submit(Operation& operation) {
   const bool by_slots = slots_ && slots_->carries(operation);
   if (by_slots) {
@@ -214,8 +214,8 @@ Status LaneProtocol::on_part(Rank rank, const wire::Message& message) {
 
 // --- Exchanges ---
 
-// Nothing of this rank's own is begun, and nothing ends, while a rank is behind with reading: so
-// little waits in memory, and little is left to send behind the end.
+// While a rank is behind with reading, no part of this rank begins, and no operation ends. So
+// little waits in memory, and little is left to send after the end.
 void LaneProtocol::run_exchanges() {
   for (int round = 0; round < kStepsPerRound && can_exchange(); ++round) {
     peer() ? poll_peer() : poll_exchanges();
@@ -237,7 +237,7 @@ void LaneProtocol::run_slots(Clock::time_point now) {
   for (std::uint32_t owner = 0; owner < ends.size(); ++owner) check_path(*ends[owner], owner);
 }
 
-// An aggregator that stands still answers nothing either, and is found by its connection.
+// An aggregator that stands still does not answer datagrams, either; its connection tells that.
 void LaneProtocol::check_path(SlotEnd& end, std::uint32_t owner) {
   if (const auto news = end.take_news()) listener_.datagrams_troubled(*news);
   if (end.is_lost() && !peers_.is_silent(owner)) listener_.broken(end.loss());

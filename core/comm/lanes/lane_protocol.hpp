@@ -1,4 +1,4 @@
-// The protocols of one lane: hands the streams and the exchanges what comes on the channels, and
+// The protocols of one lane: hands frames from the channels to the streams and the exchanges, and
 // begins and ends the operations of the lane's book.
 #pragma once
 
@@ -27,14 +27,14 @@ class LaneProtocol {
   void exchange(std::uint64_t seq, const proto::ExchangeOrder& order);
   // Gives up an operation that has failed.
   void fail(std::uint64_t seq);
-  // Gives up all of them, for ever: lets go of what owners and exchanges hold; then, once no
-  // channel lends their memory any more, ends them.
+  // Give up all operations, for ever: break_off() lets go of what owners and exchanges hold;
+  // end_all() ends the operations, once no channel uses their memory any more.
   void break_off() noexcept;
   void end_all() noexcept;
   bool is_broken() const { return std::holds_alternative<Broken>(part_); }
   void set_link(const proto::LinkFigures& link);
 
-  // Whose business is that of the stream alone.
+  // For calls that concern the stream alone.
   LaneStreams& streams() { return streams_; }
   const LaneStreams& streams() const { return streams_; }
 
@@ -44,29 +44,29 @@ class LaneProtocol {
 
   // Gets on with exchanges.
   void run_exchanges();
-  // Gets on with what goes by datagrams, whose sockets the thread watches from the beginning.
+  // Get on with operations by datagrams. The thread watches their sockets from the beginning.
   void watch_slots(ProgressThread& thread);
   void disown();
   void run_slots(Clock::time_point now);
   std::vector<PathSurvey> survey_paths() const;
   Clock::time_point next_due() const;
-  // Whether any of these has something to do, without a frame coming first.
+  // Whether there is something to do before the next frame comes.
   bool has_work(Clock::time_point now);
-  // Whether only a frame or a call gives it something to do.
+  // Whether there is nothing to do before a frame or a call comes.
   bool is_idle();
 
   // The ranks that an operation waits for.
   std::vector<Rank> missing(std::uint64_t seq) const;
-  // Asks other ranks who has not joined an operation; false where nobody has to any more.
+  // Asks other ranks which ranks have not joined an operation; false if none has to join any more.
   bool ask(std::uint64_t seq);
-  // All of these, with those whose word this rank passes on: with whom it must be connected, to
-  // know that they are there.
+  // All peers that an operation waits for, also ranks that others are known through. This rank must
+  // be connected with them, to know that they are there.
   std::vector<std::uint32_t> awaited(std::uint64_t seq) const;
 
  private:
-  // What the lane does beside streams. With dedicated owners nothing; with colocated ones the first
-  // lane's ranks join, and all other lanes carry the exchanges that it tells them of. From each of
-  // these the only way is to be broken, for ever.
+  // The lane's work beside streams. With dedicated owners there is none. With colocated owners,
+  // ranks join on the first lane, and all other lanes carry the exchanges that it tells them of.
+  // The only change is to Broken, for ever.
   struct Streaming {};
   struct Broken {};
   using Part = std::variant<Streaming, std::unique_ptr<proto::Peer>,
@@ -100,7 +100,7 @@ class LaneProtocol {
   LaneBook& book_;
   LaneListener& listener_;
   LaneStreams streams_;
-  std::unique_ptr<LaneSlots> slots_;  // null where nothing goes by datagrams
+  std::unique_ptr<LaneSlots> slots_;  // null if nothing goes by datagrams
   Part part_ = Streaming{};
 };
 

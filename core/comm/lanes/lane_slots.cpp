@@ -8,8 +8,8 @@
 namespace sparsewire::comm {
 namespace {
 
-// Bytes of a tensor. Through slots it takes three round trips at least, and one through the stream,
-// whose sums have the same bits where they are exact, and ranks are not added up by racks.
+// Least bytes of a tensor that goes by slots, if sums are exact and there are no racks. Then the
+// stream's sums have the same bits, and it takes one round trip, while slots take at least three.
 constexpr std::size_t kLeastExact = 64 * 1024;
 
 }  // namespace
@@ -21,7 +21,8 @@ LaneSlots::LaneSlots(const LanePlace& place, LaneCounters& counters, OnEnd on_en
   }
 }
 
-// Sums of dense tensors that are sent as they are. A pure function of what all ranks agree on.
+// Sums of dense tensors that are sent as they are. A pure function of values that all ranks agree
+// on.
 bool LaneSlots::carries(const Operation& operation) const {
   const wire::Descriptor& descriptor = operation.stream_descriptor();
   const bool is_plain_sum = !descriptor.is_sparse && skips_zeros(descriptor.op) &&
@@ -120,7 +121,7 @@ void LaneSlots::take_ended(SlotEnd& aggregator) {
   }
 }
 
-// Before ends are told, so that stats() behind a call is exact.
+// Called before ends are told, so that stats() after a call is exact.
 void LaneSlots::publish() {
   std::array<std::uint64_t, kSlotFigureCount> sums{};
   const auto add = [&](SlotFigure figure, std::uint64_t value) {

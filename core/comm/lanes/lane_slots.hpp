@@ -1,5 +1,5 @@
 // The slots' half of one lane: a worker for each aggregator, and the flows to it. It takes dense
-// sums, once all ranks are known to have issued the same one.
+// sums, once all ranks are known to have issued the same operation.
 #pragma once
 
 #include <functional>
@@ -17,36 +17,36 @@ namespace sparsewire::comm {
 
 class LaneSlots {
  public:
-  // Called where this rank has all results of an operation.
+  // Called when this rank has all results of an operation.
   using OnEnd = std::function<void(std::uint64_t seq)>;
 
   LaneSlots(const LanePlace& place, LaneCounters& counters, OnEnd on_end);
 
   bool carries(const Operation& operation) const;
 
-  // An operation that it carries, which stands at its gate until that is open.
+  // Takes an operation that it carries, which waits at its gate.
   void expect(const Operation& operation);
   bool awaits(std::uint64_t seq) const;
   bool has(std::uint64_t seq) const { return operations_.contains(seq); }
-  // The gate is open. Gates at several aggregators open in any order, but operations begin in that
-  // in which they were issued, which is the same on all ranks.
+  // The operation's gate is open. Gates open in any order if there are several aggregators, but
+  // operations begin in the order of their issue, which is the same on all ranks.
   void open_gate(std::uint64_t seq, Clock::time_point now);
-  // Forgets one that has not begun.
+  // Forgets an operation that has not begun.
   void drop(std::uint64_t seq, Clock::time_point now);
   // Touches no tensor any more, for ever.
   void break_off() noexcept;
 
-  // In a forked child: lets go of the sockets, of which nobody learns.
+  // In a forked child: lets go of the sockets. No peer notices.
   void disown();
 
   void watch(ProgressThread& thread);
-  // Takes in what has come, and sends what there is.
+  // Receives and sends datagrams.
   void progress(Clock::time_point now);
   // Whether there is something to do right away; and when something is due.
   bool has_work(Clock::time_point now) const;
   Clock::time_point next_due() const;
 
-  // The ends, by aggregator.
+  // This rank's ends of slots, by aggregator.
   const std::vector<std::unique_ptr<SlotEnd>>& ends() const { return aggregators_; }
 
  private:
@@ -69,7 +69,7 @@ class LaneSlots {
   OnEnd on_end_;
   std::vector<std::unique_ptr<SlotEnd>> aggregators_;
   std::map<std::uint64_t, Current> operations_;
-  std::uint64_t next_to_begin_ = 0;  // all below it have begun, or never will
+  std::uint64_t next_to_begin_ = 0;  // all operations below it have begun, or never will
 };
 
 }  // namespace sparsewire::comm

@@ -50,7 +50,7 @@ void LaneStreams::make_deputies() {
 
 bool LaneStreams::submit(Operation& operation) {
   auto source = operation.source(place_.lane, costs_, peers_.log.get());
-  // What stays on the host is not rounded; its deputy rounds what crosses the network.
+  // Values that stay on the host are not rounded; the deputy rounds those that cross the network.
   if (!place_.hosts.has_deputies(place_.rank)) {
     source = operation.encoded(std::move(source), place_.rank);
   }
@@ -102,7 +102,7 @@ std::vector<Rank> LaneStreams::missing(std::uint64_t seq) const {
   }
   if (!owner_) return {};
   auto missing = owner_->missing(seq);
-  // Who speaks for a host waits for others there, which only it can tell.
+  // A host's speaker waits for other ranks there; only it knows which.
   std::erase_if(missing, [this](Rank rank) { return place_.hosts.has_deputies(rank); });
   return missing;
 }
@@ -135,7 +135,7 @@ proto::Deputy* LaneStreams::deputy(std::uint32_t owner) const {
   return owner < deputies_.size() ? deputies_[owner].get() : nullptr;
 }
 
-// The deputy that takes what a rank of this host has for an owner; null for ranks elsewhere.
+// The deputy that takes frames for an owner from a rank of this host; null for ranks elsewhere.
 proto::Deputy* LaneStreams::deputy_for(Rank rank, std::uint32_t owner) const {
   return place_.hosts.share(rank, place_.rank) ? deputy(owner) : nullptr;
 }
@@ -182,8 +182,8 @@ Status LaneStreams::on_speaker_message(Rank rank, wire::Message message) {
   return broadcast(std::move(outbox));
 }
 
-// Answers come from the taker of this rank's own values or, where this rank speaks for its host,
-// from the owner.
+// Answers come from the taker of this rank's own values or, if this rank speaks for its host, from
+// the owner.
 Status LaneStreams::on_answer(std::uint32_t from, const wire::Message& message) {
   const std::uint32_t owner = place_.dedicated ? from : message.header.owner;
   if (is_taker(from, owner)) return on_worker_message(owner, message);
@@ -212,7 +212,7 @@ Status LaneStreams::on_worker_message(std::uint32_t owner, const wire::Message& 
 
 // --- What goes ---
 
-// All connections are kept busy, and the look-ahead of one owner's chunks does not hold up
+// Keeps all connections busy, so that the look-ahead of one owner's chunks does not hold up
 // another's.
 bool LaneStreams::produce() {
   const bool has_produced = produce_for_host();
@@ -238,7 +238,7 @@ bool LaneStreams::produce_own() {
   return has_produced;
 }
 
-// Likewise, for all ranks of this host.
+// Sends likewise for all ranks of this host.
 bool LaneStreams::produce_for_host() {
   bool has_produced = false;
   deputies_due_.for_each([&](std::size_t owner) {
@@ -253,13 +253,13 @@ bool LaneStreams::produce_for_host() {
   return has_produced;
 }
 
-// Behind everything that may give a deputy something to do.
+// Called after everything that may give a deputy something to do.
 void LaneStreams::note_deputy(std::uint32_t owner) {
   deputies_due_.insert(owner);
   if (deputies_[owner]->is_paused()) deputies_paused_.insert(owner);
 }
 
-// What this rank has for an owner.
+// Sends a message of this rank for an owner.
 void LaneStreams::send_to_taker(std::uint32_t owner, wire::Message message) {
   if (message.header.kind == wire::FrameKind::segment) {
     LaneCounters::add(peers_.counters.segments_sent, 1);
@@ -269,7 +269,7 @@ void LaneStreams::send_to_taker(std::uint32_t owner, wire::Message message) {
   break_on(on_owner_message(place_.rank, std::move(message)));
 }
 
-// What this rank's host has for an owner.
+// Sends a message of this rank's host for an owner.
 Status LaneStreams::send_up(std::uint32_t owner, wire::Message message) {
   if (place_.is_self(owner)) return on_speaker_message(place_.rank, std::move(message));
   peers_.send(owner, std::move(message));
@@ -311,8 +311,8 @@ bool LaneStreams::can_produce() {
   return can;
 }
 
-// Results for a rank that reads slowly must not pile up, so owners pause while they do. They go on
-// reading meanwhile: two ranks that both stopped could wait for each other for ever.
+// Results for a rank that reads slowly must not pile up, so owners pause until it has caught up.
+// Owners go on reading meanwhile: two ranks that both stopped could wait for each other for ever.
 void LaneStreams::pace() {
   if (!owner_) return;
   const bool is_behind = peers_.is_any_behind();
@@ -326,7 +326,7 @@ void LaneStreams::pace() {
   break_on(broadcast(std::move(outbox)));
 }
 
-// Once, as long as some rank is behind.
+// Pauses them once, as long as some rank is behind.
 void LaneStreams::pause_deputies() {
   if (std::exchange(is_pausing_, true)) return;
   for (std::uint32_t owner = 0; owner < deputies_.size(); ++owner) {
@@ -334,7 +334,7 @@ void LaneStreams::pause_deputies() {
   }
 }
 
-// These, and those that have paused by themselves.
+// Resumes these, and those that have paused by themselves.
 void LaneStreams::resume_deputies() {
   is_pausing_ = false;
   deputies_paused_.for_each([this](std::size_t owner) {

@@ -1,5 +1,5 @@
-// The stream's halves of one lane: the worker, the owner where owners are colocated, and the
-// deputies where this rank speaks for its host; and the ways that messages take between them.
+// The stream's halves of one lane: the worker, the owner if owners are colocated, and the deputies
+// if this rank speaks for its host; and the ways of messages between them.
 #pragma once
 
 #include <functional>
@@ -18,14 +18,14 @@ namespace sparsewire::comm {
 
 class LaneStreams {
  public:
-  // Called where this rank has all results of an operation.
+  // Called when this rank has all results of an operation.
   using OnEnd = std::function<void(std::uint64_t seq)>;
 
   LaneStreams(const LanePlace& place, GroupChannels& peers, LaneListener& listener, OnEnd on_end);
 
-  // False where the lane has no part in the operation.
+  // False if the lane has no part in the operation.
   bool submit(Operation& operation);
-  // Has the owners see that all ranks have issued it, and nothing else.
+  // Has the owners check that all ranks have issued it, and nothing else.
   bool submit_gate(const Operation& operation);
   // Gives up an operation, and tells all owners.
   void cancel(std::uint64_t seq);
@@ -40,26 +40,26 @@ class LaneStreams {
   std::byte* place(std::uint32_t from, const wire::FrameHeader& header) const;
   Status on_message(std::uint32_t from, wire::Message message);
 
-  // Sends at most one message to every owner in turn; false where there was none.
+  // Sends at most one message to every owner in turn; false if there was none.
   bool produce();
-  // Whether it would get further without a frame coming first.
+  // Whether it can get on before the next frame comes.
   bool can_produce();
-  // Lets owners make no results while some rank is behind with reading them.
+  // Keeps owners from making results while some rank is behind with reading them.
   void pace();
-  // Whether pacing would let some owner go on.
+  // Whether pace() would let some owner go on.
   bool can_resume() const;
-  // Whether some owner waits for that, here or a deputy.
+  // Whether some owner or deputy here waits for that.
   bool is_paused() const;
 
   // The ranks that an operation waits for, and the owners that have not answered for it.
   std::vector<Rank> missing(std::uint64_t seq) const;
-  // The speakers of other hosts that an operation waits for here, where only these hosts can tell
-  // whom they wait for themselves.
+  // The speakers of other hosts that an operation waits for here. Only these hosts can tell which
+  // of their ranks are late.
   std::vector<Rank> late_hosts(std::uint64_t seq) const;
   std::vector<std::uint32_t> waiting_for(std::uint64_t seq) const {
     return worker_.waiting_for(seq);
   }
-  // All that it waits for here or beyond, ranks and owners alike.
+  // All that an operation waits for here or elsewhere, ranks and owners alike.
   std::vector<std::uint32_t> awaited(std::uint64_t seq) const;
   std::uint64_t chunks_empty() const { return worker_.chunks_empty(); }
 
@@ -96,12 +96,12 @@ class LaneStreams {
   proto::Costs costs_;
   proto::Worker worker_;
   std::shared_ptr<proto::Scratch> scratch_ = std::make_shared<proto::Scratch>();
-  std::unique_ptr<proto::Owner> owner_;  // null where the owners are dedicated
-  // By owner; null where this rank is not the one that speaks for its host.
+  std::unique_ptr<proto::Owner> owner_;  // null if the owners are dedicated
+  // By owner; null if this rank does not speak for its host.
   std::vector<std::unique_ptr<proto::Deputy>> deputies_;
-  IndexSet deputies_due_;     // by owner: others have nothing to send
+  IndexSet deputies_due_;     // by owner: those that may have something to send
   IndexSet deputies_paused_;  // by themselves, or with the owner
-  bool is_pausing_ = false;   // as some member of the group is behind
+  bool is_pausing_ = false;   // because some member of the group is behind
 };
 
 }  // namespace sparsewire::comm

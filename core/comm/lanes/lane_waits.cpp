@@ -1,4 +1,4 @@
-// Finds who is to blame where an operation does not end.
+// Finds the ranks to blame if an operation does not end.
 #include "comm/lanes/lane_waits.hpp"
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 namespace sparsewire::comm {
 namespace {
 
-// How long a rank that cannot tell who is late waits for a peer that can; and for an answer, where
-// it asks, for which it looks this often.
+// How long a rank that cannot tell which rank is late waits for a peer that can; how long it waits
+// for an answer, if it asks; and how often it looks for one.
 constexpr std::chrono::milliseconds kTimeoutGrace{250};
 constexpr std::chrono::milliseconds kAnswerGrace{2000};
 constexpr std::chrono::milliseconds kAnswerLook{10};
@@ -41,18 +41,19 @@ Status LaneWaits::overdue(Clock::time_point now) {
   return {};
 }
 
-// Whoever waits for a host hears from it first, and is heard itself by those that know nothing.
+// A rank that waits for a host leaves the host time to speak first. Ranks that know nothing wait
+// twice as long, to hear from such a rank.
 Clock::duration LaneWaits::grace_of(std::uint64_t seq) const {
   const bool may_hear = !place_.hosts.is_flat() && protocol_.streams().late_hosts(seq).empty();
   return may_hear ? 2 * kTimeoutGrace : kTimeoutGrace;
 }
 
 LaneWaits::Late LaneWaits::late_for(std::uint64_t seq) const {
-  // Whoever owns a chunk may itself wait for a frozen rank to read.
+  // The owner of a chunk may itself wait for a frozen rank to read.
   Late late{seq, peers_.silent()};
   if (!late.ranks.empty()) return late;
   late.ranks = protocol_.missing(seq);
-  // What no owner has to answer for waits for its turn.
+  // An operation for which no owner owes an answer waits for its turn.
   const bool has_its_turn = !late.ranks.empty() || !protocol_.streams().waiting_for(seq).empty();
   const auto& operations = book_.operations();
   for (auto at = operations.begin(); !has_its_turn && at->first < seq; ++at) {
@@ -89,7 +90,7 @@ std::map<std::uint64_t, Awaited> LaneWaits::all_awaited(std::size_t most) const 
   return all;
 }
 
-// Of the operation, or of the first that others must join before it.
+// Asks about the operation, or about the first that others must join before it.
 bool LaneWaits::ask_who_is_late(std::uint64_t seq) const {
   const auto& operations = book_.operations();
   for (auto at = operations.begin(); at != operations.end() && at->first <= seq; ++at) {

@@ -1,4 +1,5 @@
-// Whom the operations of a lane wait for; and who is to blame for one that is past its deadline.
+// The peers that the operations of a lane wait for; and the ranks to blame if one is past its
+// deadline.
 #pragma once
 
 #include <cstddef>
@@ -19,16 +20,17 @@ class LaneWaits {
             LaneProtocol& protocol)
       : place_(place), peers_(peers), book_(book), protocol_(protocol) {}
 
-  // Whom an operation waits for, as far as this rank knows, without asking.
+  // The peers that an operation waits for, as far as this rank knows without asking.
   Awaited awaited(std::uint64_t seq) const;
-  // The same of each operation, from the oldest on, up to so many.
+  // The same for each operation, from the oldest on, up to `most`.
   std::map<std::uint64_t, Awaited> all_awaited(std::size_t most) const;
-  // The error of an operation that is past its deadline, which names the ranks that are late. Where
+  // The error of an operation that is past its deadline, which names the ranks that are late. If
   // this rank does not know them, it asks.
   Status overdue(Clock::time_point now);
 
  private:
-  // The ranks that hold up an operation, and in which one: itself, or one that comes first.
+  // The ranks that hold up an operation, and the operation in which they are late: itself, or one
+  // that comes first.
   struct Late {
     std::uint64_t seq;
     std::vector<Rank> ranks;

@@ -1,4 +1,5 @@
-// Counts what an operation's dense input gives to send and, for a timeline, how long that takes.
+// Counts the elements that an operation's dense input gives to send and, for a timeline, the time
+// that this takes.
 #pragma once
 
 #include <atomic>
@@ -10,7 +11,7 @@
 
 namespace sparsewire::comm {
 
-// Elements of a raw segment: whole blocks where it names these.
+// Elements of a raw segment: of whole blocks, if it names blocks.
 inline std::size_t elements_in(const proto::Segment& segment, const BlockLayout& layout) {
   const std::size_t size = segment.payload.size();
   switch (segment.format) {
@@ -29,7 +30,7 @@ inline std::size_t elements_in(const proto::Segment& segment, const BlockLayout&
 
 class CountedSource final : public proto::Source {
  public:
-  // The counter is of several lanes, and the log may be null.
+  // Several lanes share the counter. The log may be null.
   CountedSource(std::unique_ptr<proto::Source> source, const proto::ChunkGrid& grid,
                 std::uint64_t seq, std::atomic<std::uint64_t>& named, LaneLog* log)
       : source_(std::move(source)), grid_(grid), seq_(seq), named_(named), log_(log) {}

@@ -28,7 +28,7 @@ bool Operation::needs_agreement() const {
   const wire::Call& call = arguments_.call;
   if (!call.descriptor.is_sparse) return false;
   if (call.collective != wire::Collective::all_reduce) return true;
-  // An open frame does not tell rows that were cut from a vector of as many elements; a join does.
+  // Unlike a join, an open frame does not tell rows from a vector of as many elements.
   const bool is_settled = call.unit == 1 && call.algorithm == wire::Algorithm::automatic &&
                           proto::is_short(call.descriptor);
   return !is_settled && !proto::runs_as_stream(call.algorithm);
@@ -46,7 +46,7 @@ void Operation::leave_out_stripes() {
 void Operation::open_stream() {
   if (descriptor_.is_sparse) {
     proto::Sink* const sink = outputs_.open({{descriptor_.count, grid_}}).front();
-    sink_ = {std::shared_ptr<void>(), sink};  // The outputs have it.
+    sink_ = {std::shared_ptr<void>(), sink};  // The outputs own the sink.
   } else {
     sink_ = std::make_shared<proto::DenseSink>(dense());
   }
@@ -91,7 +91,8 @@ proto::DenseTensor Operation::dense() const {
   return {arguments_.source, arguments_.out, descriptor_, grid_};
 }
 
-// Indices are as wide as those of the input, unless others may name what these have no numbers for.
+// Indices are as wide as those of the input, unless other ranks may name positions beyond their
+// range.
 proto::Lists Operation::lists_of(const Arguments& arguments) {
   const proto::SparseTensor& tensor = arguments.tensor;
   proto::Lists lists{

@@ -1,5 +1,5 @@
-// One submitted collective, shared by the caller who waits and the lanes that work on it: what goes
-// in, how it is cut, where results go, and how it ended.
+// One submitted collective, shared by the caller that waits and the lanes that work on it: its
+// input, how it is cut, the place of its results, and how it ended.
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,8 @@ class LaneLog;
 
 class Operation {
  public:
-  // The input is dense, at `source`, or sparse. A dense one writes its result to `out`; a sparse
-  // one too where `out` is not null, and keeps it in its outputs otherwise.
+  // The input is dense, at `source`, or sparse. The result of dense input is written to `out`. That
+  // of sparse input, too, if `out` is not null; otherwise it is kept in the outputs.
   struct Arguments {
     const std::byte* source = nullptr;
     std::byte* out = nullptr;
@@ -35,54 +35,54 @@ class Operation {
     bool is_awaited = false;  // the caller waits for it at once, and works meanwhile
   };
 
-  // Looks at the input, so before anything writes results.
+  // Looks at the input, so it must be made before anything writes results.
   Operation(const Arguments& arguments, const wire::Topology& topology);
 
-  // Gives it its number, before anybody else gets it.
+  // Sets the operation's number, before any other thread gets the operation.
   void issue(std::uint64_t seq) { seq_ = seq; }
   std::uint64_t seq() const { return seq_; }
   const Arguments& arguments() const { return arguments_; }
 
-  // Why nobody can take this input; none where it is good.
+  // Why this input is of no use; none if it is good.
   const Status& bad_input() const { return bad_input_; }
 
-  // Whether all ranks must join it first, because it may run as an exchange. All others run as
-  // streams from the start, and so does everything where owners are dedicated.
+  // Whether all ranks must join it first, because it may run as an exchange. All other operations
+  // run as streams from the start, and with dedicated owners all do.
   bool needs_agreement() const;
 
-  // The lane that has its first chunk or, where ranks agree on it, the agreement: of what is small,
-  // all there is.
+  // The lane that has its first chunk or, if ranks must agree on it, the agreement. Of a small
+  // operation, this lane has everything.
   std::uint32_t main_lane() const;
 
-  // Of sparse input.
+  // For sparse input.
   proto::Outputs& outputs() { return outputs_; }
 
-  // What the operation is as a stream, and how it is cut then. Sparse input is dealt out by
-  // stripes, unless all ranks found that it is even.
+  // The operation as a stream, and its cut into chunks. Sparse input is dealt out by stripes,
+  // unless all ranks found that it is even.
   const wire::Descriptor& stream_descriptor() const { return descriptor_; }
   const proto::ChunkGrid& grid() const { return grid_; }
   void leave_out_stripes();
 
-  // Makes ready for results; once, before the first lane gets it.
+  // Makes the sink for results; called once, before the first lane gets the operation.
   void open_stream();
   const std::shared_ptr<proto::Sink>& sink() const { return sink_; }
-  // What one lane of this rank sends, in the codec that was asked for, or raw.
+  // The source of one lane of this rank; encoded() gives it the codec that was asked for.
   std::unique_ptr<proto::Source> source(std::uint32_t lane, const proto::Costs& costs,
                                         LaneLog* log = nullptr);
-  // A dense one, as slots see it.
+  // A dense operation, as slots see it.
   proto::SlotTensor slot_tensor(proto::Arithmetic arithmetic) const;
   std::unique_ptr<proto::Source> encoded(std::unique_ptr<proto::Source> source, Rank rank) const;
 
-  // Elements of this rank's input that were given to send so far, whole blocks of them where these
-  // are sent; none where it goes by datagrams, which nobody counts.
+  // Elements of this rank's input that were given to send so far: of whole blocks, if these are
+  // sent. None if it goes by datagrams, which are not counted.
   std::optional<std::uint64_t> named() const;
   void leave_uncounted() { is_counted_ = false; }
 
-  // Blocks until the end, or for so long; true where it has ended.
+  // Blocks until the end, or for `patience`; true if it has ended.
   bool wait(std::optional<std::chrono::nanoseconds> patience) const;
   bool ended() const;
 
-  // Only after the end.
+  // To be called only after the end.
   Status failure() const;
 
   // Releases every waiter. Called once.
@@ -106,7 +106,7 @@ class Operation {
   std::shared_ptr<proto::Sink> sink_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  std::atomic<bool> ended_ = false;  // read without the lock, which a fork may leave locked
+  std::atomic<bool> ended_ = false;  // read without the lock, which a fork may leave held
   Status failure_;
 };
 

@@ -1,4 +1,4 @@
-// Maps pages, keeps some of those that come back, and lets the kernel have them where it is short.
+// Maps pages, keeps some of those that come back, and lets the kernel take them if memory is short.
 #include "comm/operations/result_pool.hpp"
 
 #include <sys/mman.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// Below it the allocator keeps memory by itself.
+// Below this size the allocator keeps memory by itself.
 constexpr std::size_t kSmall = std::size_t{1} << 20;
 
 constexpr std::size_t kMostKept = std::size_t{256} << 20;
@@ -52,7 +52,7 @@ ResultPool::Block ResultPool::take(std::size_t size) {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return map(size);
   const auto at = free_.lower_bound(size);
-  // A small result must not hold what a large one will want.
+  // A small result must not hold memory that a large one will need.
   if (at == free_.end() || at->first > 2 * size) return map(size);
   const Block block = at->second;
   free_.erase(at);
@@ -60,8 +60,8 @@ ResultPool::Block ResultPool::take(std::size_t size) {
   return block;
 }
 
-// What is kept stays written to, so that it costs no page faults; yet where memory is short, the
-// kernel may take it away.
+// Kept pages stay in memory, so that they cost no page faults. But if memory is short, the kernel
+// may take them.
 void ResultPool::give_back(const Block& block) {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || block.size > most_kept_) return unmap(block);
@@ -73,7 +73,7 @@ void ResultPool::give_back(const Block& block) {
   madvise(block.begin, block.size, MADV_FREE);
   kept_ += block.size;
   while (kept_ > most_kept_) {
-    // The smallest goes: it is the cheapest to make again.
+    // The smallest block goes: it is the cheapest to make again.
     const auto at = free_.begin();
     kept_ -= at->first;
     unmap(at->second);

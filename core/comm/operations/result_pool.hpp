@@ -1,5 +1,5 @@
-// Memory for large sparse results, used again when their holders let go of it: fresh pages cost as
-// much as all that is written to them.
+// Memory for large sparse results, used again once their holders let go of it: fresh pages cost as
+// much as writing the results to them.
 #pragma once
 
 #include <cstddef>
@@ -11,22 +11,22 @@ namespace sparsewire::comm {
 
 class ResultPool {
  public:
-  // The one of this process. It never ends: results may live longer than anything else.
+  // The pool of this process. It is never destroyed: results may outlive all else.
   static ResultPool& shared();
 
   explicit ResultPool(std::size_t most_kept) : most_kept_(most_kept) {}
   ResultPool(const ResultPool&) = delete;
   ~ResultPool();
 
-  // Memory of `size` bytes or more that nobody else has, until the last holder lets go. It must not
-  // outlive the pool. Small pieces come from the allocator.
+  // Memory of `size` bytes or more, until the last holder lets go. It must not outlive the pool.
+  // Small pieces come from the allocator.
   std::shared_ptr<std::byte[]> allocate(std::size_t size);
 
-  // Bytes that nobody holds and that are kept for later.
+  // Bytes that are kept for later and have no holder.
   std::size_t kept() const;
 
  private:
-  // Pages of our own, and where the first huge page begins in them.
+  // Mapped pages, and the beginning of the first huge page in them.
   struct Block {
     void* mapping = nullptr;
     std::size_t mapped = 0;
@@ -40,7 +40,7 @@ class ResultPool {
   void give_back(const Block& block);
 
   const std::size_t most_kept_;
-  // Only ever tried, never waited for: a child of a fork may find it locked for ever.
+  // Only tried, never waited for: a forked child may find it locked for ever.
   mutable std::mutex mutex_;
   std::multimap<std::size_t, Block> free_;  // by size
   std::size_t kept_ = 0;

@@ -1,5 +1,5 @@
-// A sparse output that several lanes write to at once. The lock is held to keep what has come;
-// payloads are copied before, and one lane at a time makes the list while the others go on.
+// A sparse output that several lanes write to at once. The lock is held only to keep results;
+// payloads are copied before. One lane at a time makes the list while the others go on.
 #pragma once
 
 #include <mutex>

@@ -1,4 +1,4 @@
-// Which carrier a socket stands for.
+// Opens a socket's pipe, and flushes a connection.
 #include "comm/progress/channel.hpp"
 
 #include <sys/socket.h>
@@ -9,7 +9,7 @@
 namespace sparsewire::comm {
 namespace {
 
-// More than a socket and a ring hold; and one that stays for ever says no last words.
+// More than a socket and a ring hold. A peer that goes on sending after that says no last words.
 constexpr int kLastTurns = 64;
 
 }  // namespace

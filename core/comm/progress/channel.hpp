@@ -1,5 +1,5 @@
-// A channel: a connection of an engine's thread, whose it is, and whether its other end is alive;
-// and how lanes and aggregators show that they are, and hear it of the others.
+// A channel: a connection of an engine's thread, with the rank and the pulse of its other end; and
+// how lanes and aggregators give signs of life and listen for those of others.
 #pragma once
 
 #include <memory>
@@ -14,9 +14,9 @@
 
 namespace sparsewire::comm {
 
-// Through shared memory, with a ring of such a size to the peer, where the socket is a Unix socket,
-// which connects processes of one host. Takes the connected, non-blocking socket over, unless it
-// throws.
+// The pipe over a connected, non-blocking socket, which it takes over unless it throws. A Unix
+// socket connects processes of one host: the pipe is in shared memory, with a ring of `ring` bytes
+// to the peer.
 std::unique_ptr<net::Pipe> open_pipe(int fd, std::size_t ring = net::kMaxRingBytes);
 
 struct Channel {
@@ -32,13 +32,13 @@ struct Channel {
 
   const Rank rank;  // of the other end; kNoRank for an aggregator
   net::Connection connection;
-  std::optional<proto::Pulse> pulse;  // where this end listens
-  // It said goodbye in all that it is in here: so it owes no sign of life, and may go.
+  std::optional<proto::Pulse> pulse;  // if this end listens
+  // It has said goodbye in all groups here: so it owes no sign of life, and may go.
   bool is_excused = false;
 };
 
-// Sends what is queued. Where the other end is gone, hears what it said before it went, which names
-// the cause better than a broken pipe does.
+// Sends what is queued. If the other end is gone, reads its last words, which name the cause better
+// than a broken pipe does.
 Status flush(net::Connection& connection, net::FrameHandler& handler);
 
 inline proto::Milliseconds patience_of(const wire::Topology& topology) {
@@ -49,9 +49,9 @@ inline proto::Milliseconds milliseconds_of(Clock::time_point now) {
   return std::chrono::duration_cast<proto::Milliseconds>(now.time_since_epoch());
 }
 
-// Once it is time, says on every channel that this end is alive, where it has said nothing else of
-// late (what is queued would get there first), and calls on_news(channel, news) where the other end
-// fell silent, is back or is lost. Peers that are excused owe none. Whether it was time.
+// If it is time for a look, sends a heartbeat on every channel on which this end has sent nothing
+// of late and has nothing queued. Calls on_news(channel, news) if the other end fell silent, is
+// back or is lost. Peers that are excused owe no sign. Returns whether it was time.
 template <typename Channels, typename OnNews>
 bool check_pulses(proto::Metronome& metronome, Clock::time_point now, const Channels& channels,
                   OnNews&& on_news) {
@@ -65,7 +65,7 @@ bool check_pulses(proto::Metronome& metronome, Clock::time_point now, const Chan
       connection.send({{.kind = wire::FrameKind::heartbeat}, {}});
     }
     channel->pulse->excuse(*asleep);
-    // It may have said a lot that this end does not read yet.
+    // The peer may have sent much that this end does not read yet.
     const bool is_unread = connection.reading() == net::Reading::waiting;
     if (is_unread) channel->pulse->begin(milliseconds_of(now));
     if (channel->is_excused || is_unread) continue;

@@ -1,4 +1,4 @@
-// What exceptions become on the threads of the engine: errors, also where there is no memory.
+// Turns exceptions on the threads of the engine into errors, even if there is no memory.
 #pragma once
 
 #include <exception>
@@ -18,7 +18,7 @@ inline Error error_of(const std::exception& exception, Rank rank) noexcept {
   });
 }
 
-// Makes a call. What it throws is memory that ran out, or the system's refusal of a descriptor.
+// Makes a call. It throws only if memory has run out, or if the system refuses a descriptor.
 template <typename Call>
 Status guarded(Call&& call) noexcept {
   try {

@@ -1,4 +1,4 @@
-// How the memory of a mesh is dealt out to its connections: what they map, read into, and queue.
+// How the memory of a mesh is dealt out to its connections: for rings, for staging, and for queues.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace sparsewire::comm {
 
 inline constexpr std::size_t kDefaultMemory = std::size_t{64} << 20;
 
-// Bytes that may wait for one rank before what sends to it pauses; and the same at a dedicated
+// Bytes that may wait for one rank before its senders pause; and the same at a dedicated
 // aggregator, where many jobs share the memory.
 inline constexpr std::size_t kMaxQueuedBytes = 8u << 20;
 inline constexpr std::size_t kMaxQueuedForWorker = 2u << 20;
@@ -22,19 +22,20 @@ inline constexpr std::size_t kMaxQueuedForWorker = 2u << 20;
 inline constexpr std::size_t kLeastBurstBytes = 256u << 10;
 
 struct MemoryShare {
-  std::size_t ring = net::kMaxRingBytes;  // of each ring that is made
+  std::size_t ring = net::kMaxRingBytes;  // of each ring
   std::size_t staging =
-      net::kMaxStagingBytes;                // of each connection that is in the middle of a frame
+      net::kMaxStagingBytes;                // of each connection that has read a part of a frame
   std::size_t queued = kDefaultMemory / 2;  // by all connections of a lane together: see Agenda
 
-  // Of results for so many ranks alike: half of what may be queued for them, but a chunk at least.
+  // Bytes of results to make at once, which go to all of `ranks` ranks: half of what may be queued
+  // for them, but at least a chunk.
   std::size_t burst(std::size_t ranks) const {
     return std::clamp(queued / (2 * ranks), kLeastBurstBytes, proto::kBurstBytes);
   }
 
-  // Of `memory` bytes for so many lanes, each with so many peers, of which so many share memory
-  // with this process: half is for what waits, a quarter for rings, and an eighth for staging. The
-  // rest is left to owners.
+  // Shares of `memory` bytes for `lanes` lanes, each with `peers` peers, of which `neighbours`
+  // share memory with this process: half is for queues, a quarter for rings, and an eighth for
+  // staging. The rest is left to owners.
   static MemoryShare of(std::size_t memory, std::size_t lanes, std::size_t peers,
                         std::size_t neighbours) {
     const auto each = [&](std::size_t part, std::size_t users, std::size_t least,

@@ -13,12 +13,12 @@ namespace {
 // Keeps a thread that cannot even wait from taking a whole processor.
 constexpr std::chrono::milliseconds kPauseAfterException{1};
 
-// Before it sleeps, a caller looks again for so long, and lets others run meanwhile: a processor
-// that slept takes longer to wake than a small collective takes.
+// Before a caller sleeps, it goes on looking for so long, and lets other threads run meanwhile: a
+// processor that slept takes longer to wake than a small collective takes.
 constexpr std::chrono::microseconds kVigil{100};
 
-// A thread inherits rounding and flush-to-zero from its maker, and callers have their own, where
-// ranks may differ.
+// A thread inherits rounding and flush-to-zero from its maker. Callers have settings of their own,
+// in which ranks may differ.
 class DefaultFloats {
  public:
   DefaultFloats() {
@@ -73,7 +73,7 @@ void ProgressThread::run_posted() {
     calls.swap(posted_);
     is_woken_ = false;
   }
-  // Where one throws, those behind it must not get lost.
+  // If one throws, the later ones must not get lost.
   for (const auto& call : calls) guarded(call);
 }
 
@@ -83,7 +83,7 @@ void ProgressThread::guarded(Call&& call) {
     call();
   } catch (const std::exception& exception) {
     client_.on_exception(exception);
-    wake();  // What was left undone must not wait for the next event.
+    wake();  // Work left undone must not wait for the next event.
     std::this_thread::sleep_for(kPauseAfterException);
   }
 }
@@ -106,18 +106,18 @@ bool ProgressThread::take_turn(Patience& patience) {
   return !client_.finished();
 }
 
-// The thread idles meanwhile, and hears of nothing that this one waits for.
+// Meanwhile the progress thread idles, and does not hear the events that this thread waits for.
 bool ProgressThread::work(const std::function<bool()>& is_done, Clock::time_point until) {
   std::unique_lock turn(turn_, std::try_to_lock);
   if (!turn) {
-    wake();  // Whoever has it may have seen to what was posted before this caller came.
+    wake();  // The turn's holder may have run posted calls before this caller came.
     return false;
   }
   if (client_.finished()) return false;
   poller_->set_idlers_deaf(true);
   work_until(is_done, until);
   poller_->set_idlers_deaf(false);
-  // It knows of no deadline that has come since it went to idle, nor of the end.
+  // The thread does not know of the end, or of a deadline that has come up since it began to idle.
   if (client_.finished() || client_.patience(Clock::now())) poller_->stir();
   return true;
 }

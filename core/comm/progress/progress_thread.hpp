@@ -1,6 +1,6 @@
 // A thread that waits for sockets, for posted calls and for the clock, and lets its client get on.
-// All of the client's state belongs to whoever has the turn: this thread, or a caller that has
-// nothing to do but to wait, and so works in its place. So the state needs no other lock.
+// All of the client's state belongs to the thread that has the turn: this one, or that of a caller
+// that would only wait, and works in its place. So the state needs no other lock.
 #pragma once
 
 #include <chrono>
@@ -33,7 +33,7 @@ class ProgressClient {
   // Something threw, in a posted call, in progress(), or while waiting; the thread goes on.
   virtual void on_exception(const std::exception& exception) noexcept = 0;
 
-  // True once the thread may end.
+  // Whether the thread may end.
   virtual bool finished() const = 0;
 };
 
@@ -42,32 +42,33 @@ class ProgressThread {
   explicit ProgressThread(ProgressClient& client) : client_(client) {}
   ~ProgressThread() { join(); }
 
-  // On one processor alone, where there is a number; it is a wish, which the system may refuse.
+  // With a number, the thread runs on this processor alone, unless the system refuses.
   void start(std::optional<std::uint32_t> processor = {});
   void join();
 
-  // Runs the call in its turn. From any thread; dropped without being run after the end. Where the
-  // caller is about to work itself, nobody is woken for it.
+  // Runs the call in a turn. From any thread. After the end, the call is dropped without being run.
+  // `not_yet` wakes no thread, because the caller is about to work itself.
   enum class Wake : bool { now, not_yet };
   void post(std::function<void()> call, Wake when = Wake::now);
 
-  // Works in the calling thread until it is done or time is up; false where another one has the
-  // turn. A thread that would wait anyway saves two switches between threads.
+  // Works in the calling thread until `is_done` or until time is up; false if another thread has
+  // the turn. A thread that would wait anyway saves two switches between threads.
   bool work(const std::function<bool()>& is_done, Clock::time_point until);
 
   // Has the client's progress() called soon. From any thread.
   void wake();
 
-  // Only from whoever has the turn, or before the thread starts.
+  // Only from the thread that has the turn, or before the thread starts.
   void watch(net::Ready& ready) { ready.watch(poller_); }
 
-  // Has the client's progress() called at every interval, too. Once, before the thread starts.
+  // Has the client's progress() called at every interval, too. May be called once, before the
+  // thread starts.
   void tick_every(std::chrono::milliseconds interval) { poller_->tick_every(interval); }
 
-  // Behind join(): leaves no descriptor open. Who calls after that is not heard.
+  // After join(): closes all descriptors. Later calls have no effect.
   void close();
 
-  // In a forked child, where the thread is not.
+  // In a forked child, where the thread does not exist.
   void disown() { poller_->disown(); }
 
  private:
@@ -89,7 +90,7 @@ class ProgressThread {
   std::mutex turn_;
   std::mutex mutex_;  // guards the rest
   std::vector<std::function<void()>> posted_;
-  bool is_woken_ = false;  // for what is posted
+  bool is_woken_ = false;  // for the posted calls
 };
 
 }  // namespace sparsewire::comm

@@ -1,4 +1,4 @@
-// Turns what a lane does into slices.
+// Makes slices of the stages of a lane's operations.
 #include "comm/records/lane_log.hpp"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace sparsewire::comm {
 namespace {
 
-// Shorter waits belong to every exchange of messages.
+// The least wait that is told. Every exchange of messages has shorter ones.
 constexpr std::chrono::milliseconds kWaitTold{1};
 
 using Edge = TimelineEvent::Edge;
@@ -49,7 +49,7 @@ void LaneLog::note_scanned(std::uint64_t seq, Clock::time_point since, std::uint
   scan.size += named;
 }
 
-// Others may begin an operation earlier; what is left to say of one that has ended is not told.
+// Other ranks may begin an operation earlier. Late frames of one that has ended are not noted.
 bool LaneLog::may_come(const Stages& stages, std::uint64_t seq) const {
   return seq >= next_ || here_.contains(seq) || stages.contains(seq);
 }

@@ -1,5 +1,6 @@
-// What a lane notes of its operations for the timeline: when each stage began and ended, what went
-// and came, and for whom it waited. One stage is one slice, however many messages it has.
+// What a lane notes about its operations for the timeline: when each stage began and ended, how
+// much was sent and received, and for which peers it waited. One stage is one slice, however many
+// messages it has.
 #pragma once
 
 #include <map>
@@ -20,20 +21,20 @@ class LaneLog {
 
   void note_begun(std::uint64_t seq);
   void note_chosen(std::uint64_t seq, std::string_view algorithm);
-  // Looked through `elements` of its input, and found so many worth sending.
+  // It has looked through `elements` elements of its input, and found `named` worth sending.
   void note_scanned(std::uint64_t seq, Clock::time_point since, std::uint64_t elements,
                     std::uint64_t named);
   void note_sent(const wire::FrameHeader& header) { note_frame(sent_, header); }
   void note_received(const wire::FrameHeader& header) { note_frame(received_, header); }
-  // Nothing is to be done before one of these has done something; told of at the end of each turn.
+  // At the end of each turn: there is nothing to do before one of the awaited has done something.
   void note_waiting(std::uint64_t seq, const Awaited& awaited, Clock::time_point now);
   void note_busy(Clock::time_point now);
-  // When a wait is long enough to be told.
+  // When the present wait is long enough to be told.
   Clock::time_point next_due() const;
   void note_ended(std::uint64_t seq);
 
  private:
-  // From the first to the last time that something happened.
+  // The time from the first to the last event of a stage.
   struct Stage {
     bool is_told = false;
     Clock::time_point last = {};
@@ -61,7 +62,7 @@ class LaneLog {
   const std::uint32_t group_;
   const std::int32_t lane_;
   std::set<std::uint64_t> here_;
-  std::uint64_t next_ = 0;  // no operation from here on was ever here
+  std::uint64_t next_ = 0;  // no operation from this one on was ever here
   Stages scanned_;
   Stages sent_;
   Stages received_;

@@ -1,5 +1,5 @@
-// What a lane can tell at one moment: whom its operations wait for, and how its peers are. Asked
-// for by people, and taken in the lane's own turn.
+// A lane's answer to a survey at one moment: the peers that its operations wait for, and the state
+// of all peers. People ask for it, and the lane makes it in its own turn.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ struct Silence {
   bool is_over;
 };
 
-// Ranks, or aggregators by their addresses.
+// Awaited ranks, or aggregators by their addresses.
 struct Awaited {
   std::vector<Rank> ranks;
   std::vector<std::string> aggregators = {};
@@ -39,8 +39,8 @@ struct PeerSurvey {
   std::string name;
   Rank rank;
   bool is_connected;
-  std::optional<proto::Milliseconds> quiet;  // since something came; where this lane listens
-  std::uint64_t bytes_sent;                  // on the connection, of all groups
+  std::optional<proto::Milliseconds> quiet;  // since something came, if this lane listens
+  std::uint64_t bytes_sent;                  // on the connection, by all groups
   std::uint64_t bytes_received;
   std::size_t queued;  // bytes that wait to be sent
 };
@@ -48,7 +48,7 @@ struct PeerSurvey {
 // Datagrams to one aggregator.
 struct PathSurvey {
   std::string name;                      // its address
-  std::chrono::microseconds unanswered;  // what was waited in vain, up to now
+  std::chrono::microseconds unanswered;  // time waited in vain, up to now
   std::string error;                     // of the socket, since the last result
   std::size_t receive_buffer;            // bytes that the system grants
 };

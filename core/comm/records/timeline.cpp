@@ -1,5 +1,5 @@
-// Writes events as Chrome's trace format has them: an array, which is closed behind every batch,
-// and whose closing bracket the next one overwrites.
+// Writes events as Chrome's trace format has them: an array, which is closed after every batch. The
+// next batch overwrites the closing bracket.
 #include "comm/records/timeline.hpp"
 
 #include <pthread.h>
@@ -22,7 +22,8 @@ std::int64_t nanoseconds(auto time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
 
-// All that a string in JSON must not hold as it is; bytes that are no ASCII may be no UTF-8.
+// A string of JSON. Control characters become question marks, and so do bytes beyond ASCII, which
+// may be no UTF-8.
 std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -97,7 +98,7 @@ void Timeline::note(TimelineEvent event) noexcept {
   refused_ += !add(std::move(event));
 }
 
-// The first one wakes the writer, which lets a batch gather. False where no memory is left.
+// The first event wakes the writer, which lets a batch gather. False if no memory is left.
 bool Timeline::add(TimelineEvent&& event) noexcept {
   try {
     events_.push_back(std::move(event));
@@ -145,8 +146,8 @@ void Timeline::write(const std::vector<TimelineEvent>& events) {
   if (!text.empty()) append(text);
 }
 
-// With one call, so that a process that is killed leaves a whole array. A file that takes no more,
-// as on a full disk, stays as it is.
+// Appends with one call, so that a process that is killed leaves a whole array. If the file takes
+// no more, as on a full disk, it stays as it is.
 void Timeline::append(const std::string& text) {
   const std::string closed = text + std::string(kClosing);
   std::size_t written = 0;

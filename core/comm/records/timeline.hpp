@@ -1,5 +1,5 @@
-// What operations did and when, as a file that trace viewers read: kept in bounded memory, and
-// written by a thread of its own, so that lanes and callers only take note.
+// A file for trace viewers that shows what operations did and when. Events are kept in bounded
+// memory, and a thread of the timeline writes them, so that lanes and callers only note them.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@
 
 namespace sparsewire::comm {
 
-// Which slice of a timeline: a stage of an operation on a lane, or, by the name of its collective,
-// the operation itself, on no lane. Names must outlive the timeline.
+// Names a slice of a timeline: a stage of an operation on a lane or, by the name of its collective
+// and on no lane, the operation itself. Names must outlive the timeline.
 struct Slice {
   std::string_view name;
   std::uint32_t group = 0;
@@ -43,20 +43,20 @@ struct TimelineEvent {
 
 class Timeline {
  public:
-  // Takes over an empty file, of this rank's process, which readers see under `title`.
+  // Takes over an empty file, for this rank's process. Viewers show it under `title`.
   Timeline(int fd, Rank rank, const std::string& title);
   ~Timeline();
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  // Beginnings are refused while too many events wait to be written; of what was refused, no end
-  // may be noted. So no more ends wait than there are slices at once.
+  // A beginning is refused while too many events wait to be written. The end of a refused slice
+  // must not be noted. So no more ends wait than there are slices at once.
   [[nodiscard]] bool begin(TimelineEvent event) noexcept;
   void note(TimelineEvent event) noexcept;
 
   // Events that were refused so far.
   std::uint64_t refused() const;
-  // Returns once all that was noted before is in the file.
+  // Returns once all events noted before are in the file.
   void flush();
 
  private:
@@ -68,8 +68,8 @@ class Timeline {
 
   const int fd_;
   const Rank rank_;
-  const std::int64_t epoch_ns_;  // what the wall clock is ahead of this process's clock
-  std::int64_t end_ = 0;         // of what is written, where the closing bracket is
+  const std::int64_t epoch_ns_;  // how far the wall clock is ahead of this process's clock
+  std::int64_t end_ = 0;         // of the written events, where the closing bracket is
   bool can_write_ = true;
 
   mutable std::mutex mutex_;

@@ -1,5 +1,5 @@
-// Where a communicator's datagrams go: the sockets to each of its aggregators, and what they are
-// sealed with.
+// The place of a communicator's datagrams: the sockets to each of its aggregators, and the keys
+// that seal them.
 #pragma once
 
 #include <optional>
@@ -20,9 +20,9 @@ namespace sparsewire::comm {
 // leave a fast link idle.
 inline constexpr std::uint16_t kSlots = 128;
 
-// Datagrams that leave as one message come as one, and where the aggregator is in the kernel they
-// wait as one, for each other's sums. A long message saves its sender system calls, and costs all
-// workers the time that its last datagram takes.
+// Datagrams of one message arrive together. If the aggregator is in the kernel, they also wait for
+// each other's sums. A long message saves its sender system calls, but costs all workers the time
+// that its last datagram takes.
 inline constexpr std::size_t kMostInMessageToKernel = 8;
 
 inline proto::Microseconds microseconds_of(Clock::time_point now) {
@@ -37,12 +37,12 @@ struct DatagramPlace {
   proto::Arithmetic arithmetic;
   std::optional<net::Disturbance> disturbance;
   std::uint16_t workers;      // at each aggregator: ranks of the job, or of the rack
-  std::uint16_t worker;       // this rank, among them
+  std::uint16_t worker;       // this rank's number among them
   bool in_kernel = false;     // Some aggregator adds up in its kernel.
   std::uint32_t rack = 0;     // which of the parent's workers the aggregator is
   std::uint32_t racks = 1;    // and how many these are
   std::uint64_t greeted = 0;  // the largest number that a greeting had so far
-  std::uint16_t block = 0;    // of the answer that greetings ask of a kernel; 0: of a process
+  std::uint16_t block = 0;    // of the answer that greetings ask of a kernel; 0: they ask a process
 
   std::uint32_t flows() const { return static_cast<std::uint32_t>(sockets.lanes()); }
 

@@ -1,4 +1,4 @@
-// Datagrams in and out, and what to say where they do not pass.
+// Receives and sends datagrams, and says what is wrong if they do not pass.
 #include "comm/slots/slot_end.hpp"
 
 #include <algorithm>
@@ -11,12 +11,12 @@ namespace {
 
 constexpr proto::Microseconds kBetweenNews = std::chrono::minutes{1};
 
-// The place's socket of this flow, which is the flow's from here on.
+// Takes the place's socket of this flow, which the flow owns from here on.
 int taken(DatagramPlace& datagrams, std::uint32_t flow, std::uint32_t owner) {
   return std::exchange(datagrams.sockets.of_lane(flow)[owner], -1);
 }
 
-// As sparsewire.meeting.contact.greetings has it.
+// The advice that sparsewire.meeting.contact.greetings gives, too.
 constexpr const char* kWayOfKernel =
     "the aggregator's process hears this rank, and what its kernel sends does not come back: "
     "redirected packets get lost at its interface, or datagrams come in by another one. If it is a "
@@ -53,13 +53,13 @@ void SlotEnd::receive(proto::Microseconds now) {
   }
 }
 
-// What comes by another flow than its slot's tells nothing of that, and of no other.
+// A datagram that comes by another flow than its slot's tells nothing about any flow.
 bool SlotEnd::is_of(const SlotFlow& flow, const wire::DatagramHeader& header) const {
   return header.job == datagrams_.job && header.epoch == datagrams_.epoch &&
          wire::flow_of(header.slot, datagrams_.flows()) == flow.number();
 }
 
-// What is not sealed by this job, or is of another, is nobody's fault that could be blamed.
+// A datagram that is not sealed, or is of another job, is only counted: there is no one to blame.
 void SlotEnd::take(SlotFlow& flow, std::span<const std::byte> data, proto::Microseconds now) {
   const auto datagram = wire::decode_datagram(data);
   const bool is_mine = datagram && is_of(flow, datagram->header) && keys_.down.is_sealed(data);
@@ -122,10 +122,10 @@ const SlotFlow* SlotEnd::lost() const {
   return at == flows_.end() ? nullptr : &*at;
 }
 
-// Flows fall silent at different times, so those that are about to be lost count as well.
+// Flows fall silent at different times, so flows that are about to be lost do not count as passing.
 bool SlotEnd::others_pass() const { return !std::ranges::all_of(flows_, &SlotFlow::is_doubtful); }
 
-// Where other flows pass, by its port; firewalls, cards and routes know no other name.
+// If other flows pass, names this one by its port: firewalls, cards and routes know no other name.
 std::string SlotEnd::named(const SlotFlow& flow) const {
   if (!others_pass()) return "";
   return " by flow " + std::to_string(flow.number() + 1) + " of " + std::to_string(flows_.size()) +

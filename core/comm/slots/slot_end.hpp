@@ -20,7 +20,7 @@ class SlotEnd {
   SlotEnd(const LanePlace& place, std::uint32_t owner);
 
   proto::SlotWorker& worker() { return worker_; }
-  // A slot's datagrams go by one of them, both ways.
+  // A slot's datagrams go by one flow, both ways.
   std::deque<SlotFlow>& flows() { return flows_; }
   const std::deque<SlotFlow>& flows() const { return flows_; }
   bool is_open() const { return flows_.front().socket().is_open(); }
@@ -28,18 +28,18 @@ class SlotEnd {
   // Datagrams that this job has not sealed.
   std::uint64_t rejected() const { return rejected_; }
 
-  // Takes in what has come.
+  // Receives datagrams.
   void receive(proto::Microseconds now);
-  // Sends what there is, and asks where nothing comes.
+  // Sends datagrams, and greetings if nothing comes.
   void send(proto::Microseconds now);
   bool has_work(proto::Microseconds now) const;
   std::optional<proto::Microseconds> next_due() const;
 
-  // Whether nothing was answered by some flow for the whole peer timeout; and the error that says
-  // so: the slots of one flow hold up all others.
+  // Whether some flow had no answer for the whole peer timeout, and the error that says so. One
+  // flow is enough, because its slots hold up all others.
   bool is_lost() const { return lost() != nullptr; }
   Error loss() const;
-  // What people should hear of, such as an error of the socket, at most once a minute.
+  // News for people, such as an error of the socket, at most once a minute.
   std::optional<std::string> take_news() { return std::exchange(news_, {}); }
   PathSurvey survey() const;
 

@@ -1,5 +1,5 @@
-// What a communicator tells of its datagrams, to all aggregators together. Written by its lane, and
-// read from anywhere.
+// Figures of a communicator's datagrams, for all aggregators together. Its lane writes them, and
+// any thread reads them.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ enum class SlotFigure : std::uint8_t {
   datagrams_rejected,  // not sealed, of another job, or without sense
   datagrams_dropped,   // on their way out, for want of room on this host
   datagrams_overrun,   // on their way in, because the receive buffer was full
-  datagram_errors,     // that the system told of the sockets
+  datagram_errors,     // that the system reported of the sockets
   retransmissions,
   timeouts,
   duplicates,

@@ -1,4 +1,4 @@
-// Greetings of one flow, and their answers.
+// Sends the greetings of one flow, and takes their answers.
 #include "comm/slots/slot_flow.hpp"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ net::UdpOptions options_of(const LanePlace& place) {
           .disturbance = place.datagrams->disturbance};
 }
 
-// Of what must pass both ways.
+// Bytes of a datagram that must pass both ways.
 std::size_t full_size(const LanePlace& place) {
   const std::size_t block = place.datagrams->block;
   if (block == 0) return place.topology.datagram_bytes;
@@ -50,7 +50,7 @@ void SlotFlow::on_greeting(const wire::DatagramHeader& header, std::size_t bytes
   }
 }
 
-// What finds no room is not said, and so its silence says nothing of the path.
+// If there is no room, nothing is asked, so that the silence tells nothing about the path.
 void SlotFlow::ask(bool awaits_results, proto::Microseconds now) {
   path_.await(awaits_results, now);
   if (!socket_.has_room()) return;

@@ -20,7 +20,7 @@ class SlotFlow {
   net::UdpSocket& socket() { return socket_; }
   const net::UdpSocket& socket() const { return socket_; }
   std::uint16_t number() const { return number_; }
-  // Of this host.
+  // The port on this host.
   std::uint16_t port() const { return port_; }
 
   // A result of a round to which this rank has contributed has come by it.
@@ -28,21 +28,21 @@ class SlotFlow {
   // The answer to one of its greetings, of so many bytes.
   void on_greeting(const wire::DatagramHeader& header, std::size_t bytes, proto::Microseconds now);
 
-  // Asks where results are awaited and none come.
+  // Greets if results are awaited and none come.
   void ask(bool awaits_results, proto::Microseconds now);
-  // Sends what is queued. The socket's error, if it has a new one.
+  // Sends what is queued. Returns the socket's error, if there is a new one.
   std::error_code flush(proto::Microseconds now);
 
   bool has_work() const { return socket_.is_readable() || socket_.is_writable(); }
   std::optional<proto::Microseconds> next_due() const;
 
-  // Whether nothing was answered for the whole peer timeout; and whether it looks like that.
+  // Whether nothing was answered for the whole peer timeout; and for half of it.
   bool is_lost() const { return path_.is_lost(); }
   bool is_doubtful() const { return 2 * path_.silence() >= patience_; }
   bool is_noted() const { return path_.is_noted(); }
   bool is_narrow() const { return path_.is_narrow(); }
   proto::Microseconds silence() const { return path_.silence(); }
-  // Of the socket, since the last result.
+  // The socket's error since the last result.
   std::error_code error() const { return error_; }
 
  private:

@@ -1,4 +1,4 @@
-// Which greetings move a flow to another address, and which are copies.
+// Tells greetings that move a flow to another address from copies.
 #include "comm/slots/worker_flows.hpp"
 
 #include <algorithm>
@@ -24,10 +24,10 @@ std::span<const net::Address> WorkerFlows::of_all(std::uint16_t slot) const {
   return std::span(addresses_).subspan(place(0, slot), workers_);
 }
 
-// A flow is where its latest greeting came from, as its address may change on the way. Greetings
-// are numbered, so an old one that somebody sends again moves nothing. Where a copy overtakes the
-// greeting itself, that comes with the same number from where the flow was, and moves it back,
-// once: from then on copies of it move nothing, either.
+// A flow is at the address that its latest greeting came from, as addresses may change on the way.
+// Greetings are numbered, so an old one that is sent again moves nothing. If a copy overtakes the
+// greeting itself, the greeting comes with the same number from the flow's former address, and
+// moves the flow back, once. From then on its copies move nothing, either.
 bool WorkerFlows::take(std::uint16_t worker, std::uint16_t slot, std::uint64_t number,
                        const net::Address& from) {
   net::Address& address = addresses_[place(worker, slot)];

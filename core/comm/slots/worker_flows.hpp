@@ -1,4 +1,4 @@
-// Where the workers of a job send from, flow by flow, as their greetings tell.
+// The addresses that the workers of a job send from, flow by flow, as their greetings tell.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@ namespace sparsewire::comm {
 
 class WorkerFlows {
  public:
-  WorkerFlows() = default;  // of nobody
+  WorkerFlows() = default;  // without workers
   WorkerFlows(std::uint32_t workers, std::uint32_t flows)
       : workers_(workers), flows_(flows), addresses_(workers * flows), greeters_(workers * flows) {}
 
   std::uint32_t workers() const { return workers_; }
 
-  // By any slot of a flow. Nobody is anywhere before a greeting.
+  // A flow goes by any of its slots. Before its first greeting it is at no address.
   bool is_at(std::uint16_t worker, std::uint16_t slot, const net::Address& from) const;
   const net::Address& of(std::uint16_t worker, std::uint16_t slot) const;
-  // Of all workers.
+  // The addresses of all workers.
   std::span<const net::Address> of_all(std::uint16_t slot) const;
 
-  // Whether a greeting is news of where this flow comes from, which it then counts for.
+  // Takes a greeting. True if it is no copy: then the flow is at `from`.
   bool take(std::uint16_t worker, std::uint16_t slot, std::uint64_t number,
             const net::Address& from);
   // The number of the last greeting that was taken.
@@ -35,26 +35,26 @@ class WorkerFlows {
     std::uint16_t slot;  // of the greeting
     std::size_t bytes;
   };
-  // For the parent's answer to a greeting of its own of this number, or to a later one.
+  // Keeps a greeting until the parent answers our own greeting number `asked`, or a later one.
   void wait(const Waiting& greeting, std::uint64_t asked);
-  // What the parent's answer of so many bytes answers, with as many at most. A short one is no
-  // answer to a long greeting, which may come yet: it tells of a narrow path.
+  // The greetings that the parent's answer of `bytes` bytes answers, each with as many bytes at
+  // most. A long greeting goes on waiting after a short answer, which tells of a narrow path.
   std::vector<Waiting> take_answered(std::uint64_t number, std::size_t bytes);
 
  private:
   // A flow, as its greetings tell of it.
   struct Greeter {
     std::uint64_t number = 0;  // of the last one that was taken; 0: none so far
-    net::Address before = {};  // where that one has moved it from, as long as it may move back
-    std::size_t waits = 0;     // bytes of the longest that waits for the parent,
-    std::uint64_t asked = 0;   // which was greeted by this number for it
+    net::Address before = {};  // the flow's former address, as long as it may move back
+    std::size_t waits = 0;     // bytes of the longest that waits for the parent
+    std::uint64_t asked = 0;   // the number of our greeting to the parent for it
   };
 
   std::size_t place(std::uint16_t worker, std::uint16_t slot) const;
 
   std::uint32_t workers_ = 0;
   std::uint32_t flows_ = 1;
-  // By flow, then by worker; so those that one result goes to stand side by side.
+  // By flow, then by worker, so that the addresses for one result stand side by side.
   std::vector<net::Address> addresses_;
   std::vector<Greeter> greeters_;
 };

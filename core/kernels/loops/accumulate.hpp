@@ -47,7 +47,7 @@ inline void combine(std::byte* acc, const std::byte* x, std::size_t count, F f) 
   }
 }
 
-// Without this the compiler may swap the operands, and with them the NaN that comes out of two.
+// Without this the compiler may swap the operands, and so change which of two NaN comes out.
 template <typename A>
 inline A first_nan_or(A acc, A result) {
   return acc != acc ? acc : result;

@@ -1,10 +1,8 @@
 // Element types as the kernels see them: how they lie in memory, which type they accumulate in, and
 // how half types become float32 and back, with the same bits at every level: in integer arithmetic,
-// or by the F16C instructions where the level has them.
-//
-// In this header and those that build on it, every function has internal linkage and uses nothing
-// from the standard library, because each level compiles its own copy: the linker must never give
-// one level's code to another.
+// or by the F16C instructions if the level has them. In this header and those that build on it,
+// every function has internal linkage and uses nothing from the standard library, because each
+// level compiles its own copy: the linker must never give one level's code to another.
 #pragma once
 
 #if defined(__F16C__)
@@ -78,7 +76,7 @@ inline float widen(Half half) {
   constexpr std::uint32_t infinity = 0x1fu << 23;
   const std::uint32_t sign = static_cast<std::uint32_t>(half.bits & 0x8000u) << 16;
   const std::uint32_t shifted = static_cast<std::uint32_t>(half.bits & 0x7fffu) << 13;
-  // A subnormal mantissa, put below a leading one, is off by exactly that one.
+  // A subnormal mantissa below a leading one is too large by exactly that one.
   const std::uint32_t one = bias + (1u << 23);
   const std::uint32_t subnormal = to_bits(from_bits(shifted + one) - from_bits(one));
   const std::uint32_t special = (shifted + 2 * bias) | (shifted > infinity ? quiet : 0u);

@@ -1,5 +1,5 @@
 // Moves packed elements of 32 bits to the places that the bits of a word name, and back, eight at a
-// time, where the processor can shuffle so many.
+// time if the processor can shuffle so many.
 #pragma once
 
 #include "kernels/loops/elements.hpp"
@@ -11,15 +11,15 @@
 namespace sparsewire {
 namespace {
 
-// From so many bits of a word on, moving all of it at once is faster than bit by bit.
+// If so many bits of a word are set, moving the whole word is faster than bit by bit.
 inline constexpr int kCrowdedWord = 8;
 
-// Whether elements of so many bytes are.
+// Whether elements of `size` bytes are shuffled.
 #if defined(__AVX2__)
 template <std::size_t size>
 inline constexpr bool kShuffles = size == 4;
 
-// Which lane of eight goes to which, a byte for each, for every byte of a bitmap.
+// For every byte of a bitmap, the source of each of eight lanes, a byte for each.
 struct LaneTable {
   std::uint64_t lanes[256];
 };
@@ -74,7 +74,7 @@ inline void expand_64(std::byte* out, const std::byte* in, std::uint64_t word) {
   }
 }
 
-// Packs the elements of `in` whose bit is set. Writes up to eight elements more than that.
+// Packs the elements of `in` whose bit is set. May write up to eight elements beyond these.
 inline void compress_64(std::byte* out, const std::byte* in, std::uint64_t word) {
   for (int i = 0; i < 8; ++i, word >>= 8, in += 32) {
     const unsigned bits = word & 0xFF;

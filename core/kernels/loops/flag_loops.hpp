@@ -1,5 +1,5 @@
-// One bit per element: magnitudes that reach a bound, such as one that few reach, and coins. Flags
-// are made in bytes, which vectorises, and packed from there.
+// One bit per element: magnitudes that reach a bound, a bound that few reach, and coins. Flags are
+// made in bytes, which vectorises, and packed from there.
 #pragma once
 
 #include "kernels/loops/accumulate.hpp"
@@ -39,10 +39,10 @@ inline std::size_t fill_bitmap(std::size_t count, std::uint64_t* bitmap, Fill fi
   return set;
 }
 
-// So many fill one vector of float.
+// As many as fill one vector of float.
 inline constexpr std::size_t kMaxima = 16;
 
-// The k-th largest of them: the largest one that so many reach.
+// The k-th largest of the maxima: the largest that k of them reach.
 template <typename T>
 inline IntegerOf<T> kth_of_maxima(const IntegerOf<T>* maxima, IntegerOf<T> k) {
   IntegerOf<T> reached[kMaxima] = {}, found = 0;

@@ -1,6 +1,6 @@
 // What the loops need to know of float and double: their layout, the integers of their size, and
-// the noise that rounds them; and where what elements share ends: the norm of a block, or what
-// noise is drawn from.
+// the noise that rounds them; and stretches of elements that share a norm (blocks) or a state of
+// noise.
 #pragma once
 
 #include "kernels/compress_kernels.hpp"
@@ -74,8 +74,8 @@ inline T of_bits(BitsOf<T> bits) {
   return __builtin_bit_cast(T, bits);
 }
 
-// As integers, magnitudes are ordered like the numbers, and NaN comes last. Signed ones, because
-// not every level compares unsigned ones.
+// As integers, magnitudes are ordered like the numbers, and NaN comes last. They are signed,
+// because not every level can compare unsigned ones.
 template <typename T>
 inline IntegerOf<T> magnitude_bits(T value) {
   return static_cast<IntegerOf<T>>(bits_of(value) & kMagnitudeMask<T>);
@@ -86,7 +86,7 @@ inline T magnitude(T value) {
   return of_bits<T>(bits_of(value) & kMagnitudeMask<T>);
 }
 
-// From the smallest normal number to the largest.
+// 2^exponent, from the smallest normal number to the largest.
 template <typename T>
 inline T power_of_two(IntegerOf<T> exponent) {
   return of_bits<T>(static_cast<BitsOf<T>>(exponent + kBias<T>) << kMantissaOf<T>);
@@ -106,7 +106,7 @@ inline void for_each_block(std::size_t count, std::size_t block, Visit visit) {
   }
 }
 
-// A stretch of noise: that of elements one behind another.
+// A stretch of noise, for consecutive elements.
 template <typename T>
 struct NoiseStretch {
   typename Layout<T>::Noise noise;

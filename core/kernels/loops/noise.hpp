@@ -14,14 +14,14 @@ inline std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// The finaliser of MurmurHash3 for 32 bits (Appleby), which vectorises where 64 bits would not.
+// The finaliser of MurmurHash3 for 32 bits (Appleby), which vectorises, while 64 bits would not.
 inline std::uint32_t mix(std::uint32_t x) {
   x = (x ^ (x >> 16)) * 0x85ebca6bu;
   x = (x ^ (x >> 13)) * 0xc2b2ae35u;
   return x ^ (x >> 16);
 }
 
-// The random bits of one span. Those of keys that differ anywhere are unrelated.
+// The random bits of one span. Keys that differ in any bit give unrelated bits.
 class Noise {
  public:
   Noise(std::uint64_t key, std::uint64_t span) : Noise(mix(mix(key + kOffset) + span)) {}

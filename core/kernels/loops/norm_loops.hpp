@@ -1,4 +1,4 @@
-// first_not_finite, norms and means: what is known of values before they are quantised.
+// first_not_finite, norms and means: the loops over values before they are quantised.
 #pragma once
 
 #include "kernels/loops/accumulate.hpp"
@@ -7,13 +7,13 @@
 namespace sparsewire {
 namespace {
 
-// x^p for norms, to about seven digits, by arithmetic that gives the same bits on every machine, as
-// that of the mathematical library need not. Sums are grouped so that processors can overlap them.
-// The norm of a larger power is taken for the largest magnitude.
+// x^p for norms, to about seven digits, by arithmetic that gives the same bits on every machine,
+// unlike the mathematical library. Sums are grouped so that processors can overlap them. For powers
+// above kLargestPower the norm is the largest magnitude.
 inline constexpr double kLargestPower = 1024;
 
-// log2 of a normal number; exact for powers of two. Of m in [1/sqrt 2, sqrt 2), log2 m = 2/ln 2
-// artanh s, where s is (m - 1) / (m + 1): at most 0.172, so that the next term of the series is
+// log2 of a normal number; exact for powers of two. For m in [1/sqrt 2, sqrt 2), log2 m = 2/ln 2
+// artanh s with s = (m - 1) / (m + 1). s is at most 0.172, so that the next term of the series is
 // below 2^-30.
 template <typename T>
 inline T log2_of(T x) {
@@ -31,8 +31,8 @@ inline T log2_of(T x) {
   return static_cast<T>(exponent) + kFactor * s * series;
 }
 
-// 2^y; zero where that is no normal number. The whole part goes to the exponent, and the rest, at
-// most 1/2, into the series of exp.
+// 2^y; zero if that is no normal number. The whole part goes to the exponent, and the rest, at most
+// 1/2, into the series of exp.
 template <typename T>
 inline T exp2_of(T y) {
   constexpr T kLn2 = T(0.69314718055994531);
@@ -48,7 +48,7 @@ inline T exp2_of(T y) {
   return y < kLeast ? 0 : series * power_of_two<T>(whole);
 }
 
-// For x of at least 0; a subnormal one counts as zero.
+// For x of at least 0; a subnormal x counts as zero.
 template <typename T>
 inline T power_of(T x, T p) {
   return x < power_of_two<T>(1 - kBias<T>) ? 0 : exp2_of(p * log2_of(x));
@@ -94,8 +94,8 @@ inline double sum_in_lanes(const T* values, std::size_t count, F f) {
   return sum;
 }
 
-// The sum of (|value| / top)^power, where top is the largest magnitude. Powers are made in a tile,
-// which vectorises.
+// The sum of (|value| / top)^power, where top is the largest magnitude. Powers are computed in a
+// tile, which vectorises.
 template <typename T>
 inline double sum_of_powers(const T* values, std::size_t count, T top, T power) {
   double sum = 0;
@@ -110,7 +110,7 @@ inline double sum_of_powers(const T* values, std::size_t count, T top, T power) 
   return sum;
 }
 
-// The norm of values / top: the squares of values themselves may leave the range of double.
+// The norm of values / top: without the division, squares may leave the range of double.
 template <typename T>
 inline double norm_below_one(const T* values, std::size_t count, T top, double power) {
   if (power == 1) {

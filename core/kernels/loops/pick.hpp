@@ -1,5 +1,5 @@
-// gather, scatter and add_at: elements that a bitmap names, in their places and packed; list: their
-// numbers, and packed 16-bit numbers, as indices.
+// gather, scatter and add_at move elements that a bitmap names between their places and packed
+// form; list writes their numbers, or packed 16-bit numbers, as indices.
 #pragma once
 
 #include "kernels/loops/accumulate.hpp"
@@ -15,7 +15,7 @@ inline std::size_t bits_in(std::uint64_t word) {
 }
 
 // Tells which words are worth moving as a whole. A shuffle may touch elements beyond those that it
-// moves, so that near the end of the arrays elements go one by one.
+// moves, so near the end of the arrays elements are moved one by one.
 template <std::size_t size>
 class WholeWords {
  public:
@@ -86,7 +86,7 @@ void copy_sized(std::byte* dst, const std::byte* src, std::size_t words,
       });
 }
 
-// gather, or else scatter.
+// gather if `gathers`, else scatter.
 template <bool gathers>
 void copy_named(std::byte* dst, const std::byte* src, std::size_t element_size, std::size_t words,
                 const std::uint64_t* bitmap) {
@@ -95,7 +95,8 @@ void copy_named(std::byte* dst, const std::byte* src, std::size_t element_size, 
   copy_sized<gathers, 8>(dst, src, words, bitmap);
 }
 
-// Adds the packed values to the 64 elements at `acc`, and zero where no bit is set.
+// Adds the packed values to those of the 64 elements at `acc` whose bit is set, and zero to the
+// others.
 template <typename A>
 inline void add_word(std::byte* acc, const std::byte* values, std::uint64_t bits) {
   if constexpr (kShuffles<sizeof(A)>) {
@@ -152,7 +153,7 @@ void add_at(std::byte* acc, const std::byte* x, std::size_t words, const std::ui
 #if defined(__AVX2__)
 inline constexpr bool kListsBytes = true;
 
-// Writes base + i for each set bit i of a byte, and as many more as make eight.
+// Writes base + i for each set bit i of a byte, and then others, so that they are eight.
 inline void list_byte(std::int32_t* out, std::int32_t base, unsigned bits) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(out),
                       _mm256_add_epi32(lanes_of(kCompress, bits), _mm256_set1_epi32(base)));
@@ -190,8 +191,8 @@ inline Index* list_word(Index* out, Index base, std::uint64_t bits) {
   return out;
 }
 
-// Words in front of which at least eight more indices follow: a byte of them may be written as
-// eight.
+// How many words have at least eight more indices after them: for any byte of them, eight may be
+// written.
 inline std::size_t roomy_words(const std::uint64_t* bitmap, std::size_t words) {
   std::size_t behind = 0;
   while (words > 0 && behind < 8) behind += bits_in(bitmap[--words]);

@@ -1,5 +1,5 @@
 // rans_encode and rans_decode: rounds of kRansLanes symbols, one for each state, eight states at a
-// time where the processor can look up so many.
+// time if the processor can look up so many.
 #pragma once
 
 #include "kernels/loops/expand.hpp"
@@ -13,7 +13,7 @@ namespace {
 inline constexpr std::size_t kEight = 8;
 inline constexpr std::size_t kVectors = kRansLanes / kEight;
 
-// Which lane goes to which of the last places, for every set of lanes, in their order.
+// For every set of lanes, the order that moves these lanes, ascending, to the last places.
 constexpr LaneTable make_last_lanes() {
   LaneTable table{};
   for (unsigned bits = 0; bits < 256; ++bits) {
@@ -41,7 +41,7 @@ inline std::ptrdiff_t words_of(unsigned mask) {
   return static_cast<std::ptrdiff_t>(kRansWord) * __builtin_popcount(mask);
 }
 
-// (state * reciprocal) >> shift in 64 bits, of the even lanes and then of the odd ones.
+// (state * reciprocal) >> shift in 64 bits, for the even lanes and then for the odd ones.
 inline __m256i divided(__m256i state, __m256i reciprocal, __m256i shift) {
   const __m256i low = _mm256_set1_epi64x(0xffffffff);
   const __m256i even =
@@ -52,8 +52,8 @@ inline __m256i divided(__m256i state, __m256i reciprocal, __m256i shift) {
   return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
 }
 
-// The low halves of the lanes in `mask`, ascending, end at `out`; what is written before them is to
-// be overwritten.
+// Writes the low halves of the lanes in `mask`, ascending, so that they end at `out`. Bytes that it
+// writes before them must be overwritten later.
 inline void store_words(__m256i state, unsigned mask, std::byte* out) {
   const __m256i packed = _mm256_permutevar8x32_epi32(state, lanes_of(kLast, mask));
   const __m256i halves = _mm256_and_si256(packed, splat(0xffff));
@@ -127,7 +127,7 @@ inline __m256i decode_eight(const RansDecoder& decoder, __m256i& state, const st
   return slot;
 }
 
-// The low bytes of four times eight lanes.
+// The low bytes of 32 lanes.
 inline __m256i low_bytes(__m256i a, __m256i b, __m256i c, __m256i d) {
   const __m256i byte = splat(0xff);
   const __m256i ab = _mm256_packus_epi32(_mm256_and_si256(a, byte), _mm256_and_si256(b, byte));
@@ -143,7 +143,7 @@ std::size_t rans_decode(const RansDecoder& decoder, const std::byte*& in, const 
   __m256i state[kVectors];
   load_states(states, state);
   std::size_t round = 0;
-  // In a register: a byte may be a part of any object.
+  // A copy for a register: a byte may alias any object, `in` too.
   const std::byte* next = in;
   for (; round < rounds && end - next >= kMost; ++round) {
     const __m256i a = decode_eight(decoder, state[0], next);

@@ -49,7 +49,7 @@ inline std::uint64_t merge_block(const std::byte* data, std::size_t bytes, std::
   return merged;
 }
 
-// The last block, where it is partial: any number of elements.
+// The last block, if it is partial: any number of elements.
 inline std::uint64_t merge_tail(const std::byte* data, std::size_t bytes) {
   std::uint64_t merged = 0;
   for (; bytes >= 8; data += 8, bytes -= 8) merged |= merge<8>(data);
@@ -100,7 +100,7 @@ ScanResult scan(const std::byte* data, std::size_t count, DType dtype, std::size
   return scan_strides<kMinStride>(data, count * size, block * size, value_mask(dtype), bitmap);
 }
 
-// What one word of the bitmap tells of up to 64 elements.
+// The result for up to 64 elements, which one word of the bitmap takes.
 struct Marks {
   std::uint64_t nonzero;
   bool negative_zeros;
@@ -119,7 +119,7 @@ inline Marks mark_some(const std::byte* data, std::size_t count, Bits mask) {
   return marks;
 }
 
-// `mask` is that of as many elements as 64 bits hold.
+// `mask` covers as many elements as 64 bits hold.
 #if defined(__AVX512BW__)
 template <typename Bits>
 inline std::uint64_t any_of(__m512i bits, __m512i masks) {
@@ -159,7 +159,7 @@ inline unsigned zeros_16(__m256i low, __m256i high) {
   const __m256i zero = _mm256_setzero_si256();
   const __m256i packed =
       _mm256_packs_epi16(_mm256_cmpeq_epi16(low, zero), _mm256_cmpeq_epi16(high, zero));
-  // Packing goes lane by lane.
+  // Packing works lane by lane.
   return static_cast<unsigned>(_mm256_movemask_epi8(_mm256_permute4x64_epi64(packed, 0xD8)));
 }
 

@@ -1,5 +1,5 @@
-// Values to symbols and back: signed levels of their block's norm, at random, or multiples of a
-// step, the nearest; powers of two, at random; and signs.
+// Values to symbols and back: levels of their block's norm, rounded at random; the nearest
+// multiples of a step; powers of two, rounded at random; and signs.
 #pragma once
 
 #include "kernels/loops/accumulate.hpp"
@@ -8,11 +8,11 @@
 namespace sparsewire {
 namespace {
 
-// A level and the fraction below it together have so many bits of an integer.
+// The bits of an integer that a level and the fraction below it have together.
 template <typename T>
 inline constexpr unsigned kFixedPoint = kBitsOf<T> - 2;
 
-// At most 1, also where a caller's norm is too small or there is none.
+// At most 1, even if a caller's norm is too small or zero.
 template <typename T>
 inline T ratio_of(T value, T norm) {
   const T ratio = magnitude(value) / norm;
@@ -26,7 +26,7 @@ inline std::uint8_t symbol_of(IntegerOf<T> level, T value, IntegerOf<T> levels) 
 }
 
 // Calls round(norm, noise, first, length) for stretches of blocks that are not zero, and fills the
-// others with the symbol of zero.
+// other blocks with the symbol of zero.
 template <typename T, typename Round>
 inline void for_each_dithered(std::size_t count, std::size_t block, const T* norms,
                               std::uint32_t levels, std::uint64_t key, std::size_t position,
@@ -44,7 +44,7 @@ inline void for_each_dithered(std::size_t count, std::size_t block, const T* nor
   });
 }
 
-// So many that the largest level just fits.
+// As many bits as leave just enough for the largest level.
 template <typename T>
 inline unsigned fraction_bits(std::uint32_t levels) {
   unsigned fraction = kFixedPoint<T>;
@@ -137,12 +137,13 @@ void natural_undither(const std::uint8_t* symbols, std::size_t count, std::size_
   });
 }
 
-// The least power of two, from the smallest normal number on, of which so many levels, 2^n - 1,
-// hold a magnitude.
+// The least power of two, from the smallest normal number on, of which `levels` multiples, 2^n - 1,
+// reach a magnitude.
 template <typename T>
 inline T step_of(IntegerOf<T> largest, std::uint32_t levels) {
   const int bits = __builtin_popcount(levels);
-  // From half a level below the power of two above it on, it would be rounded to a level too many.
+  // If the magnitude is at most half a level below the next power of two, it would be rounded to
+  // one level too many.
   const BitsOf<T> carried = static_cast<BitsOf<T>>(largest) +
                             (BitsOf<T>{1} << (kMantissaOf<T> - static_cast<unsigned>(bits)));
   const auto power = static_cast<IntegerOf<T>>(carried >> kMantissaOf<T>) - kBias<T> + 1 - bits;
@@ -153,12 +154,12 @@ inline T step_of(IntegerOf<T> largest, std::uint32_t levels) {
 template <typename T>
 void nearest_multiples(const T* values, std::size_t count, std::size_t block, std::uint32_t levels,
                        T* steps, std::uint8_t* symbols) {
-  // A sum with it is rounded to an integer, which its low bits are.
+  // A sum with it is rounded to an integer, which is in the low bits.
   constexpr auto kRounder = static_cast<T>(BitsOf<T>{3} << (kMantissaOf<T> - 1));
   const auto largest = static_cast<T>(levels);
   for_each_block(count, block, [=](std::size_t index, std::size_t first, std::size_t length) {
     const T step = steps[index] = step_of<T>(largest_bits(values + first, length), levels);
-    // The product of a larger level would be no number.
+    // The product of a larger level would be infinite.
     const T most = of_bits<T>(kInfinityBits<T> - 1) / step;
     const auto top = static_cast<T>(static_cast<std::int32_t>(most < largest ? most : largest));
     SPARSEWIRE_INDEPENDENT

@@ -1,6 +1,6 @@
-// Bytes are published by a count that is released after them. To sleep is to say so and then to
-// look again, and to ring is to publish and then to look for a sleeper: with a fence between the
-// two on both sides, at least one sees the other.
+// A count that is released after the bytes publishes them. A side that goes to sleep says so and
+// then looks again; a side that publishes then looks for a sleeper. With a fence between the two
+// steps on both sides, at least one side sees the other.
 #include "net/shm/ring.hpp"
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 namespace sparsewire::net {
 namespace {
 
-// Calls copy(vector's part, offset in a ring of that size, bytes) for `count` bytes from position
-// `at`, and never across the ring's end.
+// Calls copy(part of a vector, offset in a ring of `size` bytes, bytes) for `count` bytes from
+// position `at` on, and never across the ring's end.
 template <typename Copy>
 void walk(std::span<const iovec> vectors, std::size_t size, std::uint64_t at, std::size_t count,
           Copy&& copy) {

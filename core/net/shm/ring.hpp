@@ -12,14 +12,14 @@
 
 namespace sparsewire::net {
 
-// Of one ring, a power of two. The largest stays in the nearest caches, and holds a few of the
-// largest segments.
+// Sizes of a ring, powers of two. The largest ring stays in the nearest caches, and holds a few of
+// the largest segments.
 inline constexpr std::size_t kMinRingBytes = std::size_t{16} * 1024;
 inline constexpr std::size_t kMaxRingBytes = std::size_t{256} * 1024;
 
-// What stands before the bytes.
+// The counts that stand before the bytes.
 struct RingMemory {
-  alignas(64) std::atomic<std::uint64_t> written;  // bytes, ever; only the writer writes it
+  alignas(64) std::atomic<std::uint64_t> written;  // bytes so far; only the writer changes it
   std::atomic<std::uint32_t> writer_sleeps;
   alignas(64) std::atomic<std::uint64_t> read;  // likewise, the reader
   std::atomic<std::uint32_t> reader_sleeps;
@@ -28,20 +28,20 @@ struct RingMemory {
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "the other process has no lock");
 
-// Of this process's side alone, so that a peer that writes nonsense into the memory harms no other:
-// every number of the peer's is checked.
+// One side of a ring has its own state in this process, and checks every number of the peer's. So a
+// peer that writes nonsense into the memory harms only itself.
 class RingWriter {
  public:
   explicit RingWriter(RingMemory* memory = nullptr, std::size_t size = 0)
       : memory_(memory), size_(size) {}
 
-  // Takes what there is room for; none where the reader's count is nonsense.
+  // Takes as many bytes as there is room for; none if the reader's count is nonsense.
   std::optional<std::size_t> write(std::span<const iovec> from);
 
-  // Notes that the writer waits for room; false where there is some by now.
+  // Notes that the writer waits for room; false if there is some by now.
   bool sleep();
-  // Whether the reader is to be told that there is something to read. Once true, then false until
-  // it sleeps again.
+  // Whether the reader must be told that there is something to read. After true, it is false until
+  // the reader sleeps again.
   bool owes_bell();
 
   std::size_t unread() const;
@@ -59,13 +59,13 @@ class RingReader {
   explicit RingReader(RingMemory* memory = nullptr, std::size_t size = 0)
       : memory_(memory), size_(size) {}
 
-  // Reads what is there and fits; none where the writer's count is nonsense.
+  // Reads what is there and fits; none if the writer's count is nonsense.
   std::optional<std::size_t> read(std::span<const iovec> into);
 
-  // Notes that the reader waits for bytes; false where there are some by now.
+  // Notes that the reader waits for bytes; false if there are some by now.
   bool sleep();
-  // Whether the writer is to be told that there is room: half of the ring, so that it does not
-  // wake for every few bytes.
+  // Whether the writer must be told that there is room: half of the ring, so that it does not wake
+  // for every few bytes.
   bool owes_bell();
 
  private:

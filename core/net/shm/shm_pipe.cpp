@@ -1,4 +1,4 @@
-// Every byte on the socket is a ring of the bell; with the first one comes the peer's memory.
+// Every byte on the socket rings the bell; the first one brings the peer's memory.
 #include "net/shm/shm_pipe.hpp"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 namespace sparsewire::net {
 namespace {
 
-// Memory that a peer could still shrink would kill whoever reads beyond its end.
+// A peer that could still shrink the memory could kill a process that reads beyond the new end.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 Error broken_ring() { return protocol_error("shared memory: its counts make no sense"); }
@@ -28,12 +28,12 @@ RingMemory* mapped(int fd, std::size_t size) {
   const std::size_t bytes = sizeof(RingMemory) + size;
   void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) return nullptr;
-  // A forked child has no part in the conversation.
+  // A forked child takes no part in the connection.
   (void)::madvise(memory, bytes, MADV_DONTFORK);
   return static_cast<RingMemory*>(memory);
 }
 
-// Of passing descriptors: what may be well in a moment, when others have taken theirs.
+// Whether a refusal to pass a descriptor may end soon, when others have taken theirs.
 bool may_pass(int refusal) {
   return refusal == ETOOMANYREFS || refusal == ENOMEM || refusal == ENOBUFS || refusal == EAGAIN;
 }
@@ -52,7 +52,7 @@ Error no_room_for_descriptor() {
           "descriptors (ulimit -n)"};
 }
 
-// One byte, and room for one descriptor beside it, and for no second one.
+// One byte, and room for one descriptor beside it, but not for a second.
 struct Parcel {
   std::array<std::byte, 64> bytes{};
   iovec vector{bytes.data(), bytes.size()};
@@ -67,7 +67,7 @@ struct Parcel {
   }
 };
 
-// -1 where there is none.
+// -1 if there is none.
 int descriptor_in(msghdr& header) {
   for (cmsghdr* one = CMSG_FIRSTHDR(&header); one; one = CMSG_NXTHDR(&header, one)) {
     if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_RIGHTS) continue;
@@ -122,7 +122,7 @@ ShmPipe::ShmPipe(int fd, std::size_t ring)
   refusal_ = hand_over();
 }
 
-// 0, or why the system refuses it. Where the peer is gone, the first read tells.
+// Returns 0, or the error with which the system refuses. If the peer is gone, the first read tells.
 int ShmPipe::hand_over() {
   Parcel parcel;
   parcel.vector.iov_len = 1;
@@ -182,8 +182,8 @@ Result<std::size_t> ShmPipe::read(std::span<const iovec> into) {
   }
 }
 
-// Takes what is on the socket, before either direction goes to sleep: a bell that rings later is
-// a change that the poller tells.
+// Empties the socket before either direction goes to sleep: so a later bell is a change that the
+// poller reports.
 Status ShmPipe::listen() {
   while (true) {
     Parcel parcel;
@@ -213,8 +213,8 @@ Status ShmPipe::take_over(int memory, bool has_more) {
   return error;
 }
 
-// Each bell answers one that has listened and then lain down, so few are ever unheard, and there is
-// room for one more.
+// A bell rings only for a peer that has emptied the socket and then gone to sleep. So few bells are
+// ever unheard, and there is room for one more.
 void ShmPipe::ring() {
   const std::byte bell{};
   (void)::send(fd_, &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -1,6 +1,6 @@
-// A pipe through memory that two processes of one host share. They are connected by a Unix socket,
-// which hands over the memory, rings, and tells when the other process is gone: nothing has a name,
-// so nothing is left behind.
+// A pipe through memory that two processes of one host share. A Unix socket connects them: it hands
+// over the memory, rings the bell, and tells when the other process is gone. Nothing has a name, so
+// nothing is left behind.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace sparsewire::net {
 
-// Memory of a file without a name, mapped.
+// A ring in the mapped memory of a file without a name.
 class SharedRing {
  public:
   SharedRing() = default;
@@ -19,10 +19,10 @@ class SharedRing {
   SharedRing(const SharedRing&) = delete;
   SharedRing& operator=(const SharedRing&) = delete;
 
-  // Makes one of so many bytes; the descriptor, which the peer is to get, is the caller's. Throws
-  // std::system_error.
+  // Makes a ring of `size` bytes. The caller owns the returned descriptor, which the peer is to
+  // get. Throws std::system_error.
   int create(std::size_t size);
-  // Maps a peer's. An error where it is not such memory.
+  // Maps a peer's ring. An error if the descriptor is no such memory.
   Status map(int fd);
   void unmap();
   // In a forked child, where the memory is not mapped.
@@ -38,8 +38,9 @@ class SharedRing {
 
 class ShmPipe final : public Pipe {
  public:
-  // Takes over a connected, non-blocking Unix socket of which the other end makes one, too; `ring`
-  // is the size of the ring to it. Throws std::system_error where the system has no memory for it.
+  // Takes over a connected, non-blocking Unix socket, whose other end becomes a ShmPipe, too.
+  // `ring` is the size of the ring to the peer. Throws std::system_error if the system has no
+  // memory for it.
   explicit ShmPipe(int fd, std::size_t ring = kMaxRingBytes);
   ~ShmPipe() override { close(); }
   ShmPipe(const ShmPipe&) = delete;
@@ -51,10 +52,10 @@ class ShmPipe final : public Pipe {
   Result<std::size_t> write(std::span<const iovec> from) override;
   Result<std::size_t> read(std::span<const iovec> into) override;
   bool heard_bell() override { return std::exchange(heard_bell_, false); }
-  // Hands the memory over, where that was refused before.
+  // Hands the memory over, if that was refused before.
   Status settle() override;
-  // The memory may be refused for half as long, so that the peer, which hears nothing meanwhile,
-  // does not give up first.
+  // The system may refuse the memory for half of that time. So the peer, which hears nothing
+  // meanwhile, does not give up first.
   void expect_answers_within(std::chrono::milliseconds patience) override {
     patience_ = patience / 2;
   }
@@ -73,7 +74,7 @@ class ShmPipe final : public Pipe {
   std::string peer_ = "this host";
   SharedRing to_peer_;
   int memory_;       // the descriptor of that ring; -1 once the peer has it
-  int refusal_ = 0;  // why it has not
+  int refusal_ = 0;  // why it does not have it
   std::chrono::steady_clock::time_point since_;
   std::chrono::milliseconds patience_{15'000};
   SharedRing from_peer_;  // none until the peer has handed it over

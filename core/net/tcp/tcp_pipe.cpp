@@ -37,13 +37,13 @@ std::string address_of_peer(int fd) {
   return (is_ipv6 ? "[" + name + "]" : name) + ":" + port.data();
 }
 
-// Best effort: a socket that is not TCP's knows none of these.
+// Best effort: a socket that is not TCP's has none of these options.
 void try_option(int fd, int level, int name, std::int64_t value) {
   const auto as_int = static_cast<int>(value);
   (void)::setsockopt(fd, level, name, &as_int, sizeof as_int);
 }
 
-// What a call's negative result stands for: another attempt later, or the end.
+// The meaning of a call's negative result: another attempt later, or the end.
 Result<std::size_t> nothing_moved(const char* doing) {
   if (errno == EAGAIN || errno == EWOULDBLOCK) return std::size_t{0};
   return peer_gone(doing, std::strerror(errno));
@@ -53,9 +53,9 @@ Result<std::size_t> nothing_moved(const char* doing) {
 
 TcpPipe::TcpPipe(int fd) : fd_(fd), peer_(address_of_peer(fd)) {}
 
-// A packet that is lost alone is missed after 200 ms or more, as its acknowledgement could have
-// been put off for so long (RFC 8985, tail loss probes). With another behind it, it is after a
-// round trip.
+// If the last packet is lost, TCP notices after 200 ms or more, because its acknowledgement could
+// be delayed for so long (RFC 8985, tail loss probes). If another packet follows, TCP notices after
+// a round trip.
 Result<std::size_t> TcpPipe::write(std::span<const iovec> from) {
   std::size_t size = 0;
   for (const iovec& part : from) size += part.iov_len;
@@ -92,15 +92,15 @@ Result<std::size_t> TcpPipe::read(std::span<const iovec> into) {
   return static_cast<std::size_t>(got);
 }
 
-// What the peer's kernel has not acknowledged yet.
+// Bytes that the peer's kernel has not acknowledged yet.
 std::size_t TcpPipe::undelivered() const {
   int unacknowledged = 0;
   if (::ioctl(fd_, SIOCOUTQ, &unacknowledged) != 0) return 0;
   return static_cast<std::size_t>(unacknowledged);
 }
 
-// Probes while the connection is idle, and a limit on what stays unacknowledged. Both are later
-// than heartbeats, which say more, but also watch connections that carry none.
+// Probes while the connection is idle, and a limit on what stays unacknowledged. Both are slower
+// than heartbeats, which say more, but also watch connections without heartbeats.
 void TcpPipe::expect_answers_within(std::chrono::milliseconds patience) {
   constexpr int kProbes = 3;
   constexpr std::chrono::milliseconds kGrace{2000};

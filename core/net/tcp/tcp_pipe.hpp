@@ -28,7 +28,7 @@ class TcpPipe final : public Pipe {
 
   int fd_;
   std::string peer_;
-  bool ends_apart_ = false;  // The last byte of a small message is a packet of its own.
+  bool ends_apart_ = false;  // The last byte of a small message goes in a packet of its own.
 };
 
 }  // namespace sparsewire::net

@@ -1,4 +1,4 @@
-// The system's forms and ours.
+// Converts between the system's forms of addresses and ours.
 #include "net/udp/address.hpp"
 
 #include <arpa/inet.h>

@@ -1,4 +1,4 @@
-// Where a datagram comes from or goes to: an address of IPv4 or IPv6, and a port.
+// The address from which a datagram comes or to which it goes: of IPv4 or IPv6, with a port.
 #pragma once
 
 #include <netinet/in.h>
@@ -12,7 +12,7 @@ namespace sparsewire::net {
 
 enum class AddressFamily : std::uint8_t { none, ipv4, ipv6 };
 
-// The system's form of an address, with its length: 0 where there is none.
+// The system's form of an address, with its length; 0: there is none.
 struct SystemAddress {
   union {
     sockaddr generic;
@@ -23,10 +23,10 @@ struct SystemAddress {
 };
 
 struct Address {
-  AddressFamily family = AddressFamily::none;  // none: whoever the socket is connected to
+  AddressFamily family = AddressFamily::none;  // none: the peer that the socket is connected to
   std::uint16_t port = 0;
-  std::uint32_t scope = 0;            // of IPv6: the interface of a link-local address
-  std::array<std::uint8_t, 16> ip{};  // in network order; of IPv4 the first four
+  std::uint32_t scope = 0;            // in IPv6: the interface of a link-local address
+  std::array<std::uint8_t, 16> ip{};  // in network order; in IPv4 the first four
 
   static Address of(const SystemAddress& address);
   SystemAddress system() const;
@@ -34,7 +34,7 @@ struct Address {
   bool operator==(const Address&) const = default;
 };
 
-// Where a connected socket sends to; and the port that it sends from.
+// The address to which a connected socket sends, and the port from which it sends.
 Address peer_of(int fd);
 std::uint16_t own_port(int fd);
 

@@ -1,5 +1,5 @@
-// A bad network on purpose: datagrams that get lost, come twice, late, in another order or damaged,
-// by shares that a seed makes repeatable.
+// A bad network on purpose: given shares of the datagrams are lost, doubled, delayed, reordered or
+// damaged. A seed makes this repeatable.
 #pragma once
 
 #include <chrono>
@@ -23,15 +23,15 @@ struct Disturbance {
   double duplicate = 0;
   double reorder = 0;
   double corrupt = 0;
-  Microseconds delay{0};  // of each
+  Microseconds delay{0};  // of every datagram
   std::uint64_t seed = 0;
 
   bool operator==(const Disturbance&) const = default;
 };
 
-// From "loss=0.01,duplicate=0.01,reorder=0.01,corrupt=0.001,delay=200us,seed=7", each of them at
-// most once, in any order; delays in us or ms, of a second at most. An error (input) says what of
-// the text is none of these.
+// From "loss=0.01,duplicate=0.01,reorder=0.01,corrupt=0.001,delay=200us,seed=7", each at most once,
+// in any order; delays in us or ms, at most a second. An error (input) names the part of the text
+// that is none of these.
 Result<Disturbance> parse_disturbance(std::string_view text);
 
 struct DisturbanceCounters {
@@ -41,8 +41,8 @@ struct DisturbanceCounters {
   std::uint64_t corrupted = 0;
 };
 
-// What the datagrams of one direction meet. Every one takes the same number of draws, so that the
-// fate of the n-th follows from the seed alone.
+// Disturbs the datagrams of one direction. Each takes the same number of draws, so that the fate of
+// the n-th follows from the seed alone.
 class Disturber {
  public:
   // The bytes may be changed, and are valid during the call.
@@ -53,9 +53,9 @@ class Disturber {
     std::vector<std::byte> data;
   };
 
-  // How much longer than others a reordered datagram takes, or the second of two, at most.
+  // The longest extra time of a reordered datagram, or of the second of two.
   static constexpr Microseconds kMostDetour{1000};
-  static constexpr std::size_t kMostHeld = 4096;  // datagrams; what comes beyond them is lost
+  static constexpr std::size_t kMostHeld = 4096;  // datagrams; others beyond them are lost
 
   enum class Direction : std::uint8_t { out, in };
   Disturber(const Disturbance& disturbance, Direction direction);
@@ -63,7 +63,7 @@ class Disturber {
   // Hands on the datagram at once, keeps a copy until it is due, or loses it.
   void pass(std::span<std::byte> data, const Address& address, Microseconds now,
             const Visit& visit);
-  // Hands on what is due.
+  // Hands on the datagrams that are due.
   void release(Microseconds now, const Visit& visit);
   std::optional<Microseconds> next_due() const;
   const DisturbanceCounters& counters() const { return counters_; }

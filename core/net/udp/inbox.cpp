@@ -1,4 +1,4 @@
-// The headers of recvmmsg, and what stands in them afterwards.
+// Fills in the headers of recvmmsg, and reads the results from them.
 #include "net/udp/inbox.hpp"
 
 #include <cstring>
@@ -9,7 +9,7 @@
 namespace sparsewire::net {
 namespace {
 
-// What the system tells beside a message, of this kind.
+// What the system reports beside a message, of this kind.
 std::optional<std::uint32_t> told_in(msghdr& header, int level, int type) {
   for (cmsghdr* one = CMSG_FIRSTHDR(&header); one; one = CMSG_NXTHDR(&header, one)) {
     if (one->cmsg_level != level || one->cmsg_type != type) continue;
@@ -42,7 +42,7 @@ Inbox::Message Inbox::message(std::size_t index) {
   const std::span data(memory_.get() + index * kMessageBytes, headers_[index].msg_len);
   senders_[index].size = header.msg_namelen;
   overruns_ = told_in(header, SOL_SOCKET, SO_RXQ_OVFL).value_or(overruns_);
-  // Of a message that the system has put together.
+  // The segment's size, if the system has put the message together.
   const std::size_t segment = told_in(header, SOL_UDP, UDP_GRO).value_or(0);
   return {data, segment != 0 ? segment : data.size(), Address::of(senders_[index])};
 }

@@ -18,18 +18,18 @@ class Inbox {
   static constexpr std::size_t kMessages = 8;
   static constexpr std::size_t kMessageBytes = 64 * 1024;  // no message is larger
 
-  // Receives what is there; as the system's call: how many messages, or -1 and errno.
+  // Receives messages. Returns what the system's call does: their number, or -1 with errno.
   int fill(int fd);
 
-  // One datagram, or several from one sender that the system has put together: all are as large as
-  // a segment, but for the last.
+  // One datagram, or several from one sender that the system has put together: all but the last are
+  // as large as `segment`.
   struct Message {
     std::span<std::byte> data;
     std::size_t segment;
     Address from;
   };
   Message message(std::size_t index);
-  // How many datagrams the system has dropped so far, because nobody had received those before.
+  // How many datagrams the system has dropped so far because the receive buffer was full.
   std::uint32_t overruns() const { return overruns_; }
 
  private:

@@ -1,4 +1,5 @@
-// Cells of one size, lines of those that wait, and the system's form of a batch.
+// Cells of one size, a line of waiting datagrams for each destination, and the system's form of a
+// batch.
 #include "net/udp/outbox.hpp"
 
 #include <algorithm>
@@ -14,10 +15,10 @@ namespace {
 constexpr std::size_t kMessagesPerBatch = 64;
 constexpr std::size_t kDatagramsPerBatch = 1024;
 
-// Destinations whose lines are kept though nothing waits in them.
+// How many lines are kept although nothing waits in them.
 constexpr std::size_t kMostIdleLines = 1024;
 
-// Asks for a message to be cut into datagrams of so many bytes.
+// Asks the system to cut a message into datagrams of so many bytes.
 struct SegmentControl {
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(std::uint16_t))> bytes;
 
@@ -33,7 +34,7 @@ struct SegmentControl {
   }
 };
 
-// How many of these make one message.
+// How many of these datagrams make one message.
 template <typename Datagram>
 std::size_t run_length(std::span<const Datagram> datagrams, std::size_t most_segments) {
   const std::size_t size = datagrams.front().size;
@@ -81,7 +82,7 @@ void Outbox::put(std::size_t size, std::span<const Address> to) {
   for (const Address& address : to) append(line_to(address), datagram);
 }
 
-// Where memory is refused, nothing has changed: a line waits only with something in it.
+// If memory is refused, nothing has changed: a line waits only with something in it.
 void Outbox::append(Line& line, Datagram datagram) {
   if (line.datagrams.empty()) {
     line.datagrams.reserve(1);
@@ -96,7 +97,7 @@ void Outbox::release(std::uint32_t cell) {
   if (--uses_[cell] == 0) free_.push_back(cell);
 }
 
-// Whether all of the line is in the batch.
+// Returns whether all of the line is in the batch.
 bool Outbox::gather_line(Line& line, std::size_t most_segments) {
   auto rest = line.rest();
   while (!rest.empty() && !batch_->is_full()) {
@@ -144,7 +145,7 @@ void Outbox::drop(std::size_t messages) {
   }
 }
 
-// Room is made once there is more of it than there is to move, so that this costs little, and a
+// Sent datagrams are erased once they are at least half of the line. So this costs little, and a
 // line that never empties does not grow.
 void Outbox::Line::forget(std::size_t count) {
   sent += count;

@@ -1,5 +1,5 @@
-// Datagrams that wait to be sent, each in memory once, however many it goes to; by destination, so
-// that those for one leave together.
+// Datagrams that wait to be sent, by destination, so that those for one destination leave together.
+// A datagram is in memory once, however many destinations it has.
 #pragma once
 
 #include <sys/socket.h>
@@ -16,7 +16,7 @@
 
 namespace sparsewire::net {
 
-// What the system cuts into datagrams, at most.
+// The most that the system cuts into datagrams.
 inline constexpr std::size_t kMostSegments = 64;
 inline constexpr std::size_t kMostSegmentedBytes = 64'000;
 
@@ -29,25 +29,26 @@ class Outbox {
   bool empty() const { return waiting_.empty(); }
   bool is_full() const { return free_.size() == 1; }
 
-  // Memory for the next datagram; the same until it is put in.
+  // Memory for the next datagram; the same memory until put().
   std::span<std::byte> room() { return {cell(free_.back()), datagram_bytes_}; }
 
-  // Puts in what was written to the room, of 1 byte or more, for each of these; not where it is
-  // full. Where memory is refused, it is in for the first ones of them.
+  // Queues what was written to the room, 1 byte or more, for each of these destinations. The outbox
+  // must not be full. If memory is refused, it is queued for the first ones only.
   void put(std::size_t size, std::span<const Address> to);
 
-  // What waits first, as messages for one system call; until the next call of put(). Each has
-  // datagrams for one destination: up to `most_segments` of one size, but for a smaller last one.
+  // The first datagrams that wait, as messages for one system call; valid until the next put(). A
+  // message has datagrams for one destination: up to `most_segments` of one size, the last perhaps
+  // smaller.
   std::span<mmsghdr> gather(std::size_t most_segments);
-  // What is in one of them.
+  // The content of one message.
   struct Load {
     std::size_t datagrams;
     std::size_t bytes;
   };
   Load load(std::size_t message) const;
-  // Forgets the first ones of what was gathered, once.
+  // Forgets the first messages that were gathered; once for each gather().
   void drop(std::size_t messages);
-  // Has another destination come first, so that none waits for the end of what another one gets.
+  // Has another destination come first, so that none waits until another one has got everything.
   void yield();
   void clear();
 

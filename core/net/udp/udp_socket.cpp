@@ -1,4 +1,4 @@
-// System calls on the socket, and what to do where they are refused.
+// System calls on the socket, and what to do if they are refused.
 #include "net/udp/udp_socket.hpp"
 
 #include <sys/socket.h>
@@ -15,7 +15,7 @@
 namespace sparsewire::net {
 namespace {
 
-// Of one turn, before others get theirs.
+// Limits of one turn, before other work gets its turn.
 constexpr std::size_t kBytesPerTurn = std::size_t{256} * 1024;
 constexpr std::size_t kMessagesPerTurn = 64;
 
@@ -36,13 +36,13 @@ void enlarge(int fd, int forced, int granted) {
   }
 }
 
-// A socket of one family knows nothing of the other's options.
+// A socket of one family refuses the other's options.
 void forbid_fragments(int fd) {
   set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
   set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
 }
 
-// How the system says that it cannot cut messages, or not on this path.
+// The errors by which the system says that it cannot cut messages, or not on this path.
 bool is_refusal_to_segment(int error) {
   return error == EIO || error == EINVAL || error == ENOPROTOOPT;
 }
@@ -79,7 +79,7 @@ void UdpSocket::disown() {
   if (const int fd = std::exchange(fd_, -1); fd >= 0) ::close(fd);
 }
 
-// It is nearly always writable, and each datagram that leaves would say so.
+// The socket is nearly always writable, and each datagram that leaves would be reported.
 void UdpSocket::watch(const std::shared_ptr<Poller>& poller) {
   poller->add(fd_, *this, Interest::reading);
   poller_ = poller;
@@ -165,7 +165,7 @@ void UdpSocket::queue(std::size_t size, std::span<const Address> to) {
   }
 }
 
-// Puts in the outbox what a bad network leaves of what was committed.
+// Puts the committed datagrams into the outbox that a bad network leaves.
 void UdpSocket::disturb(Microseconds now) {
   const Visit requeue = [this](std::span<std::byte> data, const Address& to) {
     std::ranges::copy(data, room().begin());
@@ -199,7 +199,7 @@ void UdpSocket::send_some() {
   outbox_.drop(messages);
 }
 
-// Of the first message of a batch.
+// Takes the refusal of the first message of a batch.
 void UdpSocket::note_refusal(int error) {
   const std::size_t datagrams = outbox_.load(0).datagrams;
   if (is_for_later(error)) {

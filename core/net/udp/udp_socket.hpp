@@ -1,5 +1,5 @@
-// A socket for datagrams. Many of them cross with one system call, and, where the system can do it,
-// many in one message. What it cannot send in time is dropped and counted, as a network would do.
+// A socket for datagrams. Many cross with one system call and, if the system can do it, many in one
+// message. Datagrams that it cannot send in time are dropped and counted, as a network would do.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace sparsewire::net {
 enum class Offload : std::uint8_t { none, where_possible };
 
 struct UdpOptions {
-  std::size_t datagram_bytes = 1472;  // the largest that is sent; what comes may have any size
+  std::size_t datagram_bytes = 1472;  // the largest that is sent; received ones may have any size
   std::size_t most_queued = 1024;     // datagrams
   Offload sending = Offload::where_possible;
   std::size_t most_segments = kMostSegments;  // datagrams that leave as one message
@@ -36,11 +36,11 @@ struct UdpCounters {
   std::uint64_t datagrams_received = 0;
   std::uint64_t bytes_sent = 0;  // of datagrams, without headers
   std::uint64_t bytes_received = 0;
-  std::uint64_t messages_sent = 0;  // of one or several datagrams
+  std::uint64_t messages_sent = 0;  // each of one or several datagrams
   std::uint64_t messages_received = 0;
-  std::uint64_t dropped = 0;   // datagrams, for want of room, or refused by the system
-  std::uint64_t overruns = 0;  // that came, and found no room in the receive buffer
-  std::uint64_t errors = 0;    // that system calls told
+  std::uint64_t dropped = 0;   // datagrams for which there was no room, or that the system refused
+  std::uint64_t overruns = 0;  // datagrams that found no room in the receive buffer
+  std::uint64_t errors = 0;    // of system calls
   int last_error = 0;          // the last of them, as errno has it
 };
 
@@ -49,8 +49,8 @@ class UdpSocket final : public Ready {
   // Called with each datagram, whose bytes may be changed, and are valid during the call.
   using Visit = Disturber::Visit;
 
-  // Takes over a bound, non-blocking socket, which may be connected. Enlarges its buffers, and has
-  // nothing fragmented on the way.
+  // Takes over a bound, non-blocking socket, which may be connected. Enlarges its buffers, and
+  // forbids fragments.
   explicit UdpSocket(int fd, const UdpOptions& options = {});
   ~UdpSocket() { close(); }
   UdpSocket(const UdpSocket&) = delete;
@@ -74,8 +74,8 @@ class UdpSocket final : public Ready {
   bool has_room() const { return !outbox_.is_full(); }
   // Memory for one datagram, the same until commit().
   std::span<std::byte> room() { return outbox_.room(); }
-  // Queues what was written there, 1 to datagram_bytes, for one destination or for each of these.
-  // Without an address it goes to whoever the socket is connected to.
+  // Queues what was written there, 1 to datagram_bytes bytes, for one destination or for each of
+  // several. Without an address it goes to the peer that the socket is connected to.
   void commit(std::size_t size, const Address& to = {}) { commit(size, {&to, 1}); }
   void commit(std::size_t size, std::span<const Address> to);
   // Counts datagrams that found no room.
@@ -87,20 +87,20 @@ class UdpSocket final : public Ready {
   // Sends what the system takes; the rest waits until it is writable again.
   void flush(Microseconds now);
 
-  // When receive() and flush() have something that was held up on purpose.
+  // When receive() or flush() has a datagram that was delayed on purpose.
   std::optional<Microseconds> next_due() const;
 
-  // The last error since the last call: connection_refused, where nobody listens at the peer's,
-  // message_size, where a datagram does not fit on the path, or others. None ends anything.
+  // The last error since the last call: connection_refused if the peer's port is closed,
+  // message_size if a datagram does not fit on the path, or others. No error ends anything.
   std::error_code take_error();
   const UdpCounters& counters() const { return counters_; }
   // Bytes of datagrams that may wait here to be received, as the system grants them.
   std::size_t receive_buffer() const { return receive_buffer_; }
-  // Both ways; none where nothing is disturbed.
+  // Of both directions; zeros if nothing is disturbed.
   DisturbanceCounters disturbances() const;
 
  private:
-  // Both directions of a bad network, and what was committed since it was asked the last time.
+  // Both directions of a bad network, and the datagrams that were committed since the last flush().
   struct Disturbed {
     explicit Disturbed(const Disturbance& settings);
     Disturber out;
@@ -119,7 +119,7 @@ class UdpSocket final : public Ready {
   int fd_;
   Outbox outbox_;
   Inbox inbox_;
-  std::size_t most_segments_;  // of a message; 1 where the system cuts none
+  std::size_t most_segments_;  // of a message; 1 if the system cuts none
   std::unique_ptr<Disturbed> disturbed_;
   std::weak_ptr<Poller> poller_;
   bool readable_ = false;
@@ -129,10 +129,10 @@ class UdpSocket final : public Ready {
   std::size_t receive_buffer_ = 0;
 };
 
-// What is asked of the system for each direction of a socket, in bytes.
+// The buffer that is asked of the system for each direction of a socket.
 inline constexpr std::size_t kUdpBufferBytes = 4 << 20;
 
-// Where the system grants less than is needed: what to set.
+// What to set, if the system grants less than is needed.
 std::optional<std::string> refused_buffer(const UdpSocket& socket, std::size_t needed);
 
 // The largest datagram that fits on a connected socket's path in one piece, as far as is known.

@@ -1,5 +1,4 @@
-// Predicts times. Positions are taken as independent among ranks, which is the case that sends
-// most.
+// Predicts times. Positions are taken as independent among ranks: in this case the most is sent.
 #include "proto/exchange/choice.hpp"
 
 #include <algorithm>
@@ -17,38 +16,37 @@ using wire::Algorithm;
 constexpr std::array kCandidates{Algorithm::allgather, Algorithm::ssar_recursive_double,
                                  Algorithm::ssar_split_allgather, Algorithm::stream};
 
-// What the fullest range may have more than its share.
+// How many times its share the fullest range of an even vector may have.
 constexpr double kEvenWithin = 1.15;
 
-// One chunk of float32: one owner serves it, and ranks that ask each other first lose more than the
-// best choice gains.
+// One chunk of float32: one owner serves it, and joins would cost more than the best choice gains.
 constexpr std::uint64_t kShortBytes = 32 * 1024;
 
 // The constants were fitted to grids of 1 KiB to 100 MB, 0.01% to 100% dense, with 2, 4 and 8 ranks
 // on loopback and 4 hosts on links of 1 Gbit/s (`sparsewire bench grid`).
 
-// The figure of an element, measured in short calls one by one, takes as long as six steps of a
-// long call, where a step picks an element, adds it, or puts it in its place. An algorithm takes
+// The figure of an element (merge_s), measured in short calls one by one, is as long as six steps
+// of a long call. A step picks an element, adds it, or puts it in its place. An algorithm takes
 // some of these steps more often than others.
 constexpr double kStepsPerMerge = 6;
 
-// What of an element's time depends on the format that it comes in.
+// One part in so many of an element's time depends on its format.
 constexpr double kFormatParts = 8;
 
-// In a full vector, a step takes this much less than in a nearly empty one: it goes through values
-// that lie side by side, by vector instructions, and not from position to position.
+// In a full vector, a step takes this much less than in a nearly empty one: by vector instructions
+// it goes through values that lie side by side, not from position to position.
 constexpr double kSavedWhenDense = 0.87;
 
-// What goes to owners or keepers and back is two messages one behind the other, but smaller ones
+// The way to owners or keepers and back takes two messages, one after the other, but smaller ones
 // than those that every rank sends to every other.
 constexpr double kTwoHopLatencies = 1.1;
 
-// What the stream does per chunk, whatever it holds, in merged elements: two messages through every
-// rank, and an owner that keeps book of who is to come.
+// The stream's work per chunk, whatever the chunk holds, in merged elements: two messages through
+// every rank, and the owner's book of the ranks that have not come.
 constexpr double kMergesPerChunk = 1200;
 
-// What is like a step, but takes more of the processor or less: adding into memory that all ranks'
-// elements go through, dealing out to owners while chunks are on their way, and copies.
+// Work like a step that takes more or less time: adding into memory that all ranks' elements go
+// through, dealing out to owners while chunks are on their way, and copies.
 constexpr double kStepsToAddAll = 1.4;
 constexpr double kStepsToStream = 1.5;
 constexpr double kStepsToCopy = 0.4;
@@ -60,7 +58,7 @@ constexpr double kStepsPerNearByte = 0.15;
 constexpr double kChunk = wire::kMaxChunkElements;
 constexpr double kSmallChunk = 4096;
 
-// What the formula of every algorithm is made of.
+// The terms of the formulas of all algorithms.
 struct Terms {
   double ranks;
   double beside;  // ranks on a host, on average
@@ -89,13 +87,13 @@ struct Terms {
     return std::min(elements * element_bytes + positions, length * element_bytes);
   }
 
-  // Bytes that a rank sends to owners or keepers, and as one: what crosses between hosts is the
-  // sums of each, and every rank sends its share of them.
+  // Bytes that a rank sends to owners or keepers, and as one of these. The sums of each host cross
+  // the network, and every rank sends its share of them.
   double two_hop_bytes() const {
     return (ranks - beside) / ranks * (bytes(joined(beside)) + bytes(joined(ranks))) / beside;
   }
 
-  // Steps on the host, where ranks share it: its bytes, and one more sum.
+  // Steps on a host that ranks share: for the bytes that stay there, and for one more sum.
   double near_steps() const {
     if (beside <= 1) return 0;
     const double near = (beside - 1) / beside * (bytes(density) + bytes(joined(ranks)));
@@ -126,7 +124,7 @@ double predict_allgather(const Terms& terms, const LinkFigures& link) {
   return link.latency_s + sent * link.byte_s + steps * step_seconds(link);
 }
 
-// In every round two ranks exchange what they hold, and add it up.
+// In every round two ranks exchange the values that they hold, and add them up.
 double predict_doubling(const Terms& terms, const LinkFigures& link) {
   double steps = terms.step(terms.density) + terms.step(terms.joined(terms.ranks));
   double seconds = 0;
@@ -139,7 +137,7 @@ double predict_doubling(const Terms& terms, const LinkFigures& link) {
   return seconds + steps * step_seconds(link);
 }
 
-// Both hops of all bytes, so many steps, and the book that is kept of so many chunks.
+// Both hops of all bytes, the steps, and the book of the chunks.
 double predict_two_hops(const Terms& terms, const LinkFigures& link, double steps, double chunks) {
   return kTwoHopLatencies * link.latency_s + terms.two_hop_bytes() * link.byte_s +
          (steps + terms.near_steps()) * step_seconds(link) +
@@ -231,7 +229,7 @@ Agreement agreement_on(const wire::Call& call, const wire::Tally& total, Rank wo
                   .unit = call.unit};
   Algorithm algorithm = settled(call).value_or(Algorithm::automatic);
   if (algorithm == Algorithm::automatic) algorithm = choose(load, link);
-  // The exchange would split the vector into equal ranges, which suits even loads alone.
+  // The exchange would split the vector into equal ranges, which suits only even vectors.
   const bool is_split = algorithm == Algorithm::ssar_split_allgather;
   if (is_split && !load.is_even) algorithm = Algorithm::stream;
   return {algorithm, total.most, load.is_even};

@@ -12,10 +12,10 @@ namespace sparsewire::proto {
 namespace {
 
 // Parts on their way at once, for each rank that may keep some: enough that every keeper has others
-// to add while one is on the wire, few enough to bound what waits in memory.
+// to add while one is on the wire, few enough to bound the memory of parts that wait.
 constexpr std::uint64_t kPartsPerRank = 4;
 
-// The part of the caller's vector that a list covers, with indices from 0.
+// The slice of the caller's vector that a list covers, with indices from 0.
 SparseTensor slice_of(const SparseTensor& tensor, std::uint64_t begin, std::uint64_t end) {
   SparseTensor slice = tensor;
   const std::uint64_t row = tensor.descriptor.row;
@@ -205,7 +205,7 @@ void Exchange::send(std::uint64_t number, Part& part, const Step& step, Outgoing
   } while (first < pieces.size());
 }
 
-// From here on this rank, too, holds what the others get: all must add the same values.
+// From here on this rank, too, holds the values that others get: all must add the same values.
 void Exchange::encode(std::uint64_t number, Part& part, Rank label) {
   const wire::Descriptor& descriptor = plan_.call().descriptor;
   const Codec codec = part.is_complete ? descriptor.result_codec : descriptor.segment_codec;

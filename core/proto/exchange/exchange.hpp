@@ -1,5 +1,5 @@
-// One sparse collective at one rank, or what one lane carries of it: its parts walk through their
-// schedules, as far as what has come from the other ranks lets them.
+// One sparse collective at one rank, or one lane's share of it. Its parts walk through their
+// schedules as messages come from other ranks.
 #pragma once
 
 #include <deque>
@@ -13,7 +13,7 @@
 
 namespace sparsewire::proto {
 
-// A message for one rank, or for all others where `to` is kNoRank.
+// A message for one rank, or for all others if `to` is kNoRank.
 struct Outgoing {
   Rank to;
   wire::Message message;
@@ -32,7 +32,7 @@ class Exchange {
   Exchange(const PartPlan& plan, const SparseTensor& tensor, std::vector<PartSink*> sinks,
            const Costs& costs, LaneShare share = {});
 
-  // Starts the next part. False where there is none, or enough are on their way.
+  // Starts the next part. False if there is none, or if enough are on their way.
   Result<bool> start_next(Outgoings& out);
 
   // Takes a part frame, perhaps of a part that has not been started here yet.
@@ -53,8 +53,8 @@ class Exchange {
     Schedule schedule;
     std::size_t step = 0;
     bool is_started = false;
-    bool is_complete = false;  // what this rank holds is no partial sum
-    bool is_taken = false;     // what it holds is final, and as another rank has encoded it
+    bool is_complete = false;  // the values held are no partial sum
+    bool is_taken = false;     // the values held are final, as another rank encoded them
     Pieces held;
     std::map<Rank, Inbox> inboxes;
 
@@ -69,7 +69,7 @@ class Exchange {
   Status advance(std::uint64_t number, Part& part, Outgoings& out);
   Status run(std::uint64_t number, Part& part, const Step& step, Outgoings& out);
   bool is_ready(const Part& part, const Step& step) const;
-  // Whether what the rank holds of the part is here; what this one holds always is.
+  // Whether a rank's values of the part are here; this rank's own always are.
   bool has_come(const Part& part, Rank rank) const;
   void send(std::uint64_t number, Part& part, const Step& step, Outgoings& out);
   Status add(std::uint64_t number, Part& part, const Step& step);
@@ -84,8 +84,8 @@ class Exchange {
   SparseTensor tensor_;
   std::vector<PartSink*> sinks_;
   std::unique_ptr<Splitter> splitter_;
-  SparseTensor slice_;           // of the tensor, that the splitter is for
-  std::uint64_t splitting_ = 0;  // the list that it is for
+  SparseTensor slice_;           // the slice of the tensor that the splitter is for
+  std::uint64_t splitting_ = 0;  // the list of that slice
   PartAdder adder_;
   const LaneShare share_;
 

@@ -6,7 +6,7 @@
 namespace sparsewire::proto {
 
 Status ExchangeShare::on_part(Rank from, const wire::Message& message, Outgoings& out) {
-  // Behind older ones that still wait, this one must wait, too.
+  // If older parts still wait, this one must wait, too.
   if (!exchange_ || !early_.empty()) {
     early_.push_back({from, {message.header, message.payload.owned()}});
     return {};

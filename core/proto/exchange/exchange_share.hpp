@@ -5,12 +5,12 @@
 
 namespace sparsewire::proto {
 
-// What every lane needs that carries parts of an exchange, once all ranks agree on it. The tensor
-// and the sinks must stay until all lanes have ended it or dropped it.
+// What a lane needs to carry parts of an exchange, once all ranks agree on it. The tensor and the
+// sinks must stay until all lanes have ended or dropped the exchange.
 struct ExchangeOrder {
   PartPlan plan;
   SparseTensor tensor;
-  std::vector<PartSink*> sinks;  // one for each list of results; from several lanes at once
+  std::vector<PartSink*> sinks;  // one for each list of results; several lanes use them at once
   Costs costs;
 };
 
@@ -27,7 +27,7 @@ class ExchangeShare {
   }
 
   Status on_part(Rank from, const wire::Message& message, Outgoings& out);
-  // Takes what has waited, and starts the next part. False where none is to be started.
+  // Takes the parts that have waited, and starts the next one. False if none is to be started.
   Result<bool> get_on(Outgoings& out);
 
  private:

@@ -1,10 +1,10 @@
-// Shares of exchanges, the oldest first.
+// Runs shares of exchanges, the oldest first.
 #include "proto/exchange/exchanges.hpp"
 
 namespace sparsewire::proto {
 namespace {
 
-// More than there are ever parts of on their way at once.
+// More operations than ever have parts on their way at once.
 constexpr std::size_t kDroppedKept = 1024;
 
 }  // namespace

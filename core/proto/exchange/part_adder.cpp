@@ -1,4 +1,4 @@
-// Decodes what the ranks hold and reduces it.
+// Decodes the ranks' values and reduces them.
 #include "proto/exchange/part_adder.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ bool is_packed(const Held& held) {
   return !held.pieces.empty() && held.pieces.front().format == wire::Format::packed;
 }
 
-// Where some rank has too many elements for packing, all go chunk by chunk.
+// If some rank has too many elements for packing, all go chunk by chunk.
 Status unpack_all(std::vector<Held>& all, const ChunkGrid& grid, const ChunkRange& range) {
   for (Held& held : all) {
     if (!is_packed(held)) continue;
@@ -73,7 +73,7 @@ Result<Pieces> PartAdder::add_by_chunk(std::uint64_t part, std::vector<Held> all
   return sums;
 }
 
-// What is complete is divided for avg, and rounded to the vector's own type, once.
+// A complete sum is divided for avg, and rounded to the vector's own type, once.
 wire::Piece PartAdder::add_chunk(std::uint64_t chunk, const BlockLayout& layout,
                                  const std::vector<Contribution>& contributions, bool completes) {
   const DType dtype = plan_.call().descriptor.dtype;

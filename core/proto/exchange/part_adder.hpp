@@ -1,4 +1,5 @@
-// Adds up what ranks hold of one part of a sparse collective: all of it packed, or chunk by chunk.
+// Adds up the ranks' values of one part of a sparse collective: all of them packed, or chunk by
+// chunk.
 #pragma once
 
 #include <vector>
@@ -8,7 +9,7 @@
 
 namespace sparsewire::proto {
 
-// What one rank holds of a part.
+// One rank's values of a part.
 struct Held {
   Rank rank;
   std::vector<wire::Piece> pieces;
@@ -16,12 +17,12 @@ struct Held {
 
 class PartAdder {
  public:
-  // The plan must stay. Where its sums are partial, all but the last addition of a part are sums of
+  // The plan must stay. If it has partial sums, all additions of a part but the last make sums of
   // its partial type.
   PartAdder(const PartPlan& plan, const Costs& costs) : plan_(plan), costs_(costs) {}
 
-  // The sum in the order given; `completes` where nothing is missing from it. An error where a
-  // piece is not what its format says.
+  // The sum in the given order. `completes`: nothing is missing from it. An error if a piece is not
+  // what its format says.
   Result<std::vector<wire::Piece>> add(std::uint64_t part, std::vector<Held> all, bool completes);
 
  private:

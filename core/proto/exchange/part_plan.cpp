@@ -12,16 +12,17 @@ namespace {
 using wire::Algorithm;
 using wire::Collective;
 
-// A part covers a million elements, which pipelines large vectors. Of huge ones there are no more
-// parts than this, and none is for less than so many elements that a rank names.
+// A part covers a million elements, which pipelines large vectors. Huge vectors have no more than
+// kMaxParts parts. More than one part is worth it only if a rank names kPartElements elements for
+// each.
 constexpr std::uint64_t kPartChunks = 16;
 constexpr std::uint64_t kMaxParts = 64;
 constexpr std::uint64_t kPartElements = 8192;
 
-// Where no rank names so many elements, a second lane would cost more than it gains.
+// If no rank names so many elements, a second lane would cost more than it gains.
 constexpr std::uint64_t kLaneElements = 32'768;
 
-// Rows of `unit` positions lie in one chunk each, where so many blocks of them fit.
+// Rows of `unit` positions lie in one chunk each, if so many blocks fit into a chunk.
 ChunkGrid contiguous_grid(const wire::Descriptor& descriptor, std::uint64_t count,
                           std::uint64_t unit) {
   const std::uint64_t block = descriptor.row == 1 ? 256 : descriptor.row;
@@ -64,7 +65,7 @@ PartPlan::PartPlan(const wire::Call& call, wire::Algorithm algorithm, Rank rank,
        (algorithm == Algorithm::ssar_recursive_double || algorithm == Algorithm::ring));
 }
 
-// Where one of each host speaks for all of them.
+// Whether one rank of each host speaks for all ranks there.
 bool PartPlan::adds_up_by_hosts() const {
   if (hosts_.is_flat()) return false;
   const bool is_split_sum =
@@ -106,8 +107,8 @@ ChunkRange PartPlan::range_of(std::uint64_t part) const {
   return {first, std::min(first + chunks_per_part_, std::max(first, chunks))};
 }
 
-// Every lane gets parts of every keeper: these take turns, too, and both turns would fall together
-// where their numbers have a common divisor.
+// Keepers take turns as lanes do, and both turns would fall together if their numbers have a common
+// divisor. Shifted, every lane gets parts of every keeper.
 std::uint32_t PartPlan::lane_of(std::uint64_t part, std::uint32_t lanes) const {
   if (most_elements_ < kLaneElements) return 0;
   const std::uint64_t rounds = part / std::lcm(static_cast<std::uint64_t>(world_size_), lanes);
@@ -141,7 +142,7 @@ Schedule PartPlan::schedule(std::uint64_t part) const {
     case Collective::all_gather:
       return gather_schedule(rank_, world_size_, hosts_, keeper(part));
     case Collective::all_reduce:
-    case Collective::barrier:  // Which no join may name: it runs as a sum.
+    case Collective::barrier:  // No join may name it: it runs as a sum.
       break;
   }
   if (algorithm_ == Algorithm::ssar_split_allgather) {

@@ -1,4 +1,4 @@
-// Joins, agreement, and parts on their way to and from exchanges.
+// Takes joins until all ranks agree, and moves parts to and from exchanges.
 #include "proto/exchange/peer.hpp"
 
 #include <algorithm>
@@ -47,8 +47,8 @@ void Peer::submit(std::uint64_t seq, const wire::Call& call, const SparseTensor&
   tell_neighbours(join_message(join, seq), kNoRank, effects);
   operation.joins.join(join);
   if (!is_alike(seq, operation, effects)) return;
-  // Short vectors do not wait for all to join, which bounds what waits for those who come late.
-  // With a tree they do: nobody else can tell yet whether this rank has called the same.
+  // Short vectors do not wait for all ranks to join: little memory waits for late ranks then. With
+  // a tree they do wait: other ranks cannot tell yet whether this rank has called the same.
   if (is_short(call.descriptor) && !tree_->is_shared()) {
     start(seq, operation, {*settled(call), call.descriptor.count, false}, effects);
   }
@@ -64,7 +64,7 @@ void Peer::issue_stream(std::uint64_t seq, const wire::Call& call, Effects& effe
   (void)is_alike(seq, operation, effects);
 }
 
-// Among few ranks the neighbours are all others.
+// Among few ranks the neighbours are all other ranks.
 void Peer::tell_neighbours(const wire::Message& message, Rank but, Effects& effects) const {
   if (!tree_->is_shared()) return effects.messages.push_back({kNoRank, message});
   for (const Rank rank : tree_->neighbours()) {
@@ -118,7 +118,7 @@ void Peer::check_agreement(std::uint64_t seq, Operation& operation, Effects& eff
   if (is_alike(seq, operation, effects)) advance(seq, operation, effects);
 }
 
-// Whether what has come agrees with this rank's call; where it does not, the operation fails.
+// Whether the joins that have come agree with this rank's call. If not, the operation fails.
 bool Peer::is_alike(std::uint64_t seq, Operation& operation, Effects& effects) {
   const bool is_stream = operation.state == PeerState::streaming;
   for (const auto& [rank, join] : operation.joins.heard()) {
@@ -127,8 +127,8 @@ bool Peer::is_alike(std::uint64_t seq, Operation& operation, Effects& effects) {
                       "ranks disagree: rank " + std::to_string(rank_) + " called " +
                           wire::describe(operation.call) + ", rank " + std::to_string(rank) +
                           " called " + wire::describe(join.call)};
-    // Those who wait for a join of this rank would wait for ever, and so would those who hear of
-    // the others through it.
+    // Else ranks that wait for this rank's join, or hear of others through this rank, would wait
+    // for ever.
     if (is_stream || tree_->is_shared()) {
       tell_neighbours(wire::fault_message(wire::FrameKind::refuse, error, seq), kNoRank, effects);
     }
@@ -138,7 +138,7 @@ bool Peer::is_alike(std::uint64_t seq, Operation& operation, Effects& effects) {
   return true;
 }
 
-// Once all is there and alike, the operation may run.
+// Once all joins have come and agree, the operation may run.
 void Peer::advance(std::uint64_t seq, Operation& operation, Effects& effects) {
   if (const auto report = operation.joins.take_report()) {
     effects.messages.push_back({*tree_->parent(), tally_message(*report, seq)});
@@ -146,7 +146,7 @@ void Peer::advance(std::uint64_t seq, Operation& operation, Effects& effects) {
   if (operation.joins.total()) conclude(seq, operation, effects);
 }
 
-// All have joined alike.
+// All ranks have joined with the same call.
 void Peer::conclude(std::uint64_t seq, Operation& operation, Effects& effects) {
   const wire::Tally& total = *operation.joins.total();
   if (tree_->is_shared()) {
@@ -213,7 +213,7 @@ Status Peer::on_part(Rank from, Operation& operation, const wire::Message& messa
 
 Result<bool> Peer::poll(Effects& effects) {
   for (auto at = operations_.begin(); at != operations_.end();) {
-    auto& [seq, operation] = *at++;  // It may end.
+    auto& [seq, operation] = *at++;  // The operation may end.
     if (operation.state != PeerState::exchanging) continue;
     const auto started = operation.parts.get_on(effects.messages);
     if (!started) return started.error();

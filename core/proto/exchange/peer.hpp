@@ -13,10 +13,10 @@
 
 namespace sparsewire::proto {
 
-// What may become of one operation at a peer.
+// The states of one operation at a peer.
 enum class PeerState : std::uint8_t {
   heard,       // others have joined it or refused it; it is not issued here yet
-  joining,     // issued here; how it runs depends on who has not joined yet
+  joining,     // issued here; how it runs depends on ranks that have not joined yet
   streaming,   // issued here to run as a stream from the start: nobody may join it
   exchanging,  // its parts are on their way
   failed,      // remembered until it is dropped
@@ -37,7 +37,7 @@ inline constexpr Transition<PeerState, PeerStep> kPeerTransitions[] = {
 
 struct PeerEvent {
   enum class Kind : std::uint8_t {
-    chosen,  // all have joined; where the operation does not stay an exchange, it is dropped here
+    chosen,  // all have joined; if the operation does not stay an exchange, it is dropped here
     ended,   // the operation is done
     failed,  // the operation cannot be done; it may not have been issued here yet
   };
@@ -45,8 +45,8 @@ struct PeerEvent {
   std::uint64_t seq;
   Error error = {};
   Route route = Route::exchange;
-  wire::Algorithm algorithm = wire::Algorithm::automatic;  // of one that was chosen
-  // Where other lanes carry parts, too: what they need for it.
+  wire::Algorithm algorithm = wire::Algorithm::automatic;  // of `chosen`
+  // If other lanes carry parts, too: the order for them.
   std::shared_ptr<const ExchangeOrder> order = {};
 };
 
@@ -57,7 +57,7 @@ class Peer {
     std::vector<PeerEvent> events;
   };
 
-  // On the first of so many lanes.
+  // Runs on the first of `lanes` lanes.
   Peer(Rank rank, Rank world_size, const Hosts& hosts = Hosts{}, std::uint32_t lanes = 1)
       : rank_(rank),
         tree_(std::make_shared<const JoinTree>(rank, world_size)),
@@ -79,21 +79,21 @@ class Peer {
   // protocol.
   Status on_message(Rank from, const wire::Message& message, Effects& effects);
 
-  // Gets on with the parts of the oldest operation that can. False where there is nothing to do.
+  // Gets on with the parts of the oldest operation that can go on. False if there is nothing to do.
   Result<bool> poll(Effects& effects);
   bool has_work() const { return has_work_; }
 
   // Forgets an operation, whatever its state.
   void drop(std::uint64_t seq);
 
-  // None where nothing of the operation is known, or all of it is forgotten.
+  // None if the operation is not known or is forgotten.
   std::optional<PeerState> state(std::uint64_t seq) const;
 
-  // The ranks that an operation waits for, as far as this one can tell: while ranks join, these are
-  // neighbours in the tree of joins, or such as others have named when they were asked.
+  // The ranks that an operation waits for, as far as this rank can tell. While ranks join, these
+  // are neighbours in the tree of joins, or ranks that a neighbour has named when asked.
   std::vector<Rank> missing(std::uint64_t seq) const;
-  // Asks others who has not joined an operation, where this rank cannot tell. False where nobody
-  // joins it any more, or it is not known here.
+  // Asks neighbours which ranks have not joined an operation, if this rank cannot tell. False if
+  // the operation is not known here, or is not joining.
   bool ask(std::uint64_t seq, Effects& effects);
 
   void set_link(const LinkFigures& link) { link_ = link; }
@@ -104,8 +104,8 @@ class Peer {
 
     PeerState state = PeerState::heard;
     wire::Call call;          // once it is issued here
-    Joins joins;              // this rank's among them, unless it runs as a stream
-    std::vector<Rank> named;  // as those who have not joined, once this rank has asked
+    Joins joins;              // including this rank's, unless it runs as a stream
+    std::vector<Rank> named;  // as not having joined, in answer to this rank's question
     SparseTensor tensor;
     Outputs* outputs = nullptr;
     ExchangeShare parts;
@@ -134,7 +134,7 @@ class Peer {
   void note_failure(std::uint64_t seq, const Error& error, Effects& effects);
   void start(std::uint64_t seq, Operation& operation, const Agreement& agreement, Effects& effects);
   std::vector<PartSink*> open_sinks(const PartPlan& plan, const Operation& operation) const;
-  // The elements that a list of results can name at most, where all have joined.
+  // The most elements that a list of results can name, if all ranks have joined.
   std::optional<std::uint64_t> most_of(std::uint64_t list, const Operation& operation) const;
 
   Rank rank_;
@@ -144,7 +144,7 @@ class Peer {
   LinkFigures link_;
   std::uint64_t issued_ = 0;  // operations below it are issued here
   std::map<std::uint64_t, Operation> operations_;
-  std::map<std::uint64_t, Error> failures_;  // the latest, for those who join too late
+  std::map<std::uint64_t, Error> failures_;  // the latest, for ranks that join too late
   bool has_work_ = false;
 };
 

@@ -1,11 +1,11 @@
-// How operations fail at a peer: ranks refuse them, and whoever is late hears of it.
+// How operations fail at a peer: ranks refuse them, and late ranks hear of it.
 #include "proto/exchange/peer.hpp"
 #include "wire/frame.hpp"
 
 namespace sparsewire::proto {
 namespace {
 
-// Failures that are remembered: more than are ever on their way at once.
+// How many failures are remembered: more than operations that are ever on their way at once.
 constexpr std::size_t kFailuresKept = 1024;
 
 wire::Message refuse_message(const Error& error, std::uint64_t seq) {
@@ -21,9 +21,9 @@ void Peer::refuse(std::uint64_t seq, const Error& error, Effects& effects) {
   note_failure(seq, error, effects);
 }
 
-// Late frames are of an operation that has failed here, or that this lane has no part in. Whoever
-// joins it may hear of that from nobody else, and must not wait for ever; and where a rank refuses
-// it, other lanes may be at work on it.
+// Late frames belong to an operation that has failed here, or in which this lane has no part. A
+// rank that joins it may hear of that from no other rank, and must not wait for ever. If a rank
+// refuses it, other lanes may be at work on it.
 Status Peer::on_late(Rank from, const wire::Message& message, Effects& effects) {
   const std::uint64_t seq = message.header.seq;
   const auto known = failures_.find(seq);
@@ -43,7 +43,7 @@ Status Peer::on_late(Rank from, const wire::Message& message, Effects& effects) 
   return {};
 }
 
-// Among few ranks it was told to all; a tree passes it on.
+// Among few ranks the refusal was sent to all; a tree passes it on.
 Status Peer::on_refuse(Rank from, Operation& operation, const wire::Message& message,
                        Effects& effects) {
   const std::uint64_t seq = message.header.seq;

@@ -1,4 +1,5 @@
-// Who has not joined an operation: a neighbour knows it, and all others ask along the tree.
+// Finds the ranks that have not joined an operation: their neighbours know, and all other ranks ask
+// along the tree.
 #include "proto/exchange/peer.hpp"
 #include "wire/frame.hpp"
 
@@ -29,7 +30,7 @@ bool Peer::ask(std::uint64_t seq, Effects& effects) {
   return is_due;
 }
 
-// A neighbour of the one that is late knows it; all others pass the question on towards it.
+// A neighbour of a late rank knows it; all others pass the question on towards that rank.
 void Peer::inquire(std::uint64_t seq, Operation& operation, Rank asker, Effects& effects) {
   const std::vector<Rank> missing = operation.joins.missing();
   if (!missing.empty()) return answer(seq, operation, asker, missing, effects);

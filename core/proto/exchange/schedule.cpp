@@ -46,8 +46,8 @@ std::vector<Rank> speakers_to(const Hosts& hosts, Rank keeper, Rank world_size) 
   return hosts.speakers(static_cast<std::uint32_t>(keeper), static_cast<std::uint32_t>(world_size));
 }
 
-// What the keeper has goes to the receivers: straight, or by who speaks for a host, where that one
-// receives it, too.
+// The keeper's values go to the receivers: straight, or by the speaker of a host, if the speaker
+// receives them, too.
 void append_delivery(Schedule& schedule, Rank rank, const Hosts& hosts, Rank keeper,
                      const std::vector<Rank>& receivers, Rank label) {
   const auto receives = [&](Rank one) { return std::ranges::count(receivers, one) > 0; };
@@ -117,8 +117,8 @@ Schedule recursive_double_schedule(Rank rank, Rank world_size) {
 Schedule ring_schedule(Rank rank, Rank world_size, Rank keeper) {
   const Rank before = (rank + world_size - 1) % world_size;
   const Rank behind = (rank + 1) % world_size;
-  const bool is_first = before == keeper;  // of those who add
-  const bool is_last = behind == keeper;   // of those who get the sum
+  const bool is_first = before == keeper;  // of the ranks that add
+  const bool is_last = behind == keeper;   // of the ranks that get the sum
   Schedule schedule;
   if (world_size == 1) return allgather_schedule(rank, world_size);
   if (!is_first) schedule.push_back({Step::Kind::add, {before, rank}, rank == keeper});

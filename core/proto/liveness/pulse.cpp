@@ -1,4 +1,4 @@
-// Judges silence; a sign of life is any byte, so a busy channel needs no heartbeats.
+// Judges silence. A sign of life is any byte, so a busy channel needs no heartbeats.
 #include "proto/liveness/pulse.hpp"
 
 #include <algorithm>
@@ -14,10 +14,10 @@ constexpr Milliseconds kSilenceNoted{2000};
 constexpr int kLooksPerPatience = 8;
 constexpr Milliseconds kLongestInterval{250};
 
-// All peers beat to each other, so from so many on each does it less often.
+// All peers beat to each other. So with many peers, intervals grow with their number over this.
 constexpr std::int64_t kCrowd = 32;
 
-// A thread that comes so much later than it meant to was stopped, or had no processor.
+// A thread that looks so many intervals late was stopped, or had no processor.
 constexpr int kIntervalsAsleep = 4;
 
 Milliseconds interval_of(Milliseconds patience, std::size_t peers) {

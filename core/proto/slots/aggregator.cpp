@@ -1,6 +1,6 @@
-// Takes contributions in and makes results. Integers are added as they come. Where the order of
-// the sum matters, contributions are kept until all have come, and added up in rank order. What
-// becomes of them at a parent is in aggregator_parent.cpp.
+// Takes contributions in and makes results. Integers are added as they come. If the order of the
+// sum matters, contributions are kept until all have come, and added up in rank order. All that
+// concerns a parent is in aggregator_parent.cpp.
 #include "proto/slots/aggregator.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace sparsewire::proto {
 namespace {
 
-// From what a datagram has room for. Memory of datagrams is aligned as their values are.
+// Bytes for the values of a datagram, and for all of it. This memory is aligned as values are.
 std::size_t values_room(const SlotPool& pool) {
   return (pool.datagram_bytes - wire::datagram_head(1)) / 8 * 8;
 }
@@ -30,7 +30,7 @@ std::size_t sums_count(const SlotPool& pool) {
   return values_room(pool) / element_size(DType::float16);
 }
 
-// Whether the order of the sum matters to its bits, or to when it is divided.
+// Whether the bits of the sum depend neither on its order nor on a division.
 bool is_added_at_once(const wire::DatagramHeader& header) {
   return header.dtype == DType::int32 && header.op == ReduceOp::sum;
 }
@@ -150,7 +150,7 @@ void SlotAggregator::complete(Round& round, std::vector<Outgoing>& out) {
   out.push_back({kEveryWorker, written(round, wire::DatagramKind::result)});
 }
 
-// The next block that anybody has, and the largest exponent among those who have it.
+// Keeps the least next block of all workers, and the largest exponent that comes with it.
 void SlotAggregator::look_ahead(Round& round, const wire::Datagram& datagram) {
   for (std::size_t c = 0; c < datagram.header.columns; ++c) {
     const wire::ColumnRecord& theirs = datagram.columns[c];
@@ -181,8 +181,8 @@ void SlotAggregator::on_duplicate(const wire::Datagram& datagram, std::vector<Ou
   }
 }
 
-// To those who have not contributed to the round behind the last: the last result, in case that it
-// is what they lack. Where there is none, something like it.
+// Sends the last result to workers that have not contributed to the round after it, in case that
+// they lack it. If there is no last result, they get an empty one.
 void SlotAggregator::recall(const Round& last, const wire::DatagramHeader& model,
                             std::vector<Outgoing>& out) {
   std::span<std::byte> datagram;
@@ -216,7 +216,7 @@ std::span<std::byte> SlotAggregator::written(const Round& round, wire::DatagramK
 
 // --- Sums ---
 
-// Each column has its place, until it is known which of them have a block.
+// Each column has its place, until it is known which columns have a block.
 void SlotAggregator::add(Round& round, const wire::Datagram& datagram) {
   const wire::DatagramHeader& header = datagram.header;
   std::byte* const sums = memory_of(header) + wire::datagram_head(header.columns);
@@ -239,7 +239,7 @@ void SlotAggregator::keep(const wire::Datagram& datagram) {
   std::memcpy(kept(header.slot, header.worker), datagram.values.data(), datagram.values.size());
 }
 
-// Leaves the sums of the columns that have a block one behind the other.
+// Leaves the sums of the columns that have a block one after the other.
 void SlotAggregator::finish(Round& round) {
   const wire::DatagramHeader& header = round.header;
   std::byte* const sums = memory_of(header) + wire::datagram_head(header.columns);
@@ -272,7 +272,7 @@ void SlotAggregator::add_up(const Round& round, std::size_t column, std::byte* o
     step(sums, values, header.block, header.dtype, header.op);
   }
   if (is_final && header.op != ReduceOp::avg) return;
-  // The average is the root's to make.
+  // The root makes the average.
   const std::uint32_t ranks = of_parent_ ? 1 : pool_.ranks();
   kernels().finish(out, sums, header.block, header.dtype, header.op,
                    static_cast<std::int32_t>(ranks));

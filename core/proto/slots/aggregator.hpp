@@ -1,6 +1,6 @@
 // The aggregator's half of the slots: adds up what the workers contribute to each round of a slot,
-// and keeps the result until the round after the next, for those whom it did not reach. A rack's
-// has a parent: what the rack's workers have contributed makes one contribution there.
+// and keeps the result until the round after the next, for workers that it did not reach. A rack's
+// aggregator has a parent: the sum of its workers is one contribution there.
 #pragma once
 
 #include <array>
@@ -19,11 +19,11 @@ namespace sparsewire::proto {
 inline constexpr std::uint16_t kEveryWorker = UINT16_MAX;
 inline constexpr std::uint16_t kParent = UINT16_MAX - 1;
 
-// A slot keeps two rounds, one behind the other: the last, and the one before.
+// A slot keeps two rounds: the last, and the one before it.
 enum class RoundState : std::uint8_t {
   blank,     // of no round so far
   adding,    // some worker has not contributed
-  waiting,   // all have, and the parent has not said what has come of it
+  waiting,   // all have, and the parent's result has not come
   complete,  // its result is kept
 };
 
@@ -41,17 +41,17 @@ struct SlotAggregatorCounters {
   std::uint64_t contributions = 0;  // taken, each once
   std::uint64_t duplicates = 0;     // contributions that had been taken before
   std::uint64_t stale = 0;          // of a round that is over, or not yet begun
-  std::uint64_t rejected = 0;       // what makes no sense
+  std::uint64_t rejected = 0;       // datagrams that make no sense
   std::uint64_t results = 0;        // rounds completed
   std::uint64_t resent = 0;         // results sent again to one worker
   std::uint64_t recalls = 0;        // sent to workers whose contribution is missing
   std::uint64_t passed = 0;         // contributions to the parent
-  std::uint64_t passed_again = 0;   // and how often they had to be repeated
+  std::uint64_t passed_again = 0;   // repeats of these
 };
 
 class SlotAggregator {
  public:
-  // With a parent: which of its workers this one is.
+  // With a parent, `of_parent` says which of its workers this aggregator is.
   explicit SlotAggregator(const SlotPool& pool, std::optional<std::uint16_t> of_parent = {});
 
   // Not sealed; valid until the next call.
@@ -60,10 +60,10 @@ class SlotAggregator {
     std::span<std::byte> datagram;
   };
 
-  // Of this job, rightly sealed, and from the address of the worker that it names. What is odd is
-  // ignored, and counted. Appends to `out`.
+  // Takes a datagram of this job, rightly sealed, and from the address of the worker that it names.
+  // An odd datagram is counted and ignored. Appends the answers to `out`.
   void on_datagram(const wire::Datagram& datagram, std::vector<Outgoing>& out);
-  // The same of what the parent sends.
+  // The same for a datagram from the parent.
   void on_parent(const wire::Datagram& datagram, std::vector<Outgoing>& out);
 
   // Bytes that it takes, whatever comes.
@@ -75,20 +75,20 @@ class SlotAggregator {
  protected:
   struct Round {
     RoundState state = RoundState::blank;
-    wire::DatagramHeader header;  // of its result; so far, with the blocks that have come
+    wire::DatagramHeader header;  // of its result, with the blocks that have come so far
     wire::ColumnRecord columns[wire::kMaxColumns];
 
     void move(RoundStep step) { state = next_state(kRoundTransitions, state, step); }
   };
   struct Slot {
-    Round rounds[2];            // the number of a round mod 2 says which
+    Round rounds[2];            // by the round's number mod 2
     std::uint16_t missing = 0;  // workers, of the round that is being added up
-    // Who had it sent to the parent again, by repeating what is its own.
+    // The worker whose repeat had the contribution sent to the parent again.
     std::optional<std::uint16_t> urged = {};
 
     Round& last() { return rounds[rounds[1].header.round == rounds[0].header.round + 1]; }
   };
-  // A bit for each worker: of the round that is being added up, or comes next.
+  // A bit for each worker that is in the round that is being added up, or comes next.
   std::uint64_t* seen(std::uint16_t slot);
   std::vector<Slot> slots_;
 

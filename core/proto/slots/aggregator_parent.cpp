@@ -1,5 +1,5 @@
-// A rack's aggregator as a worker of its parent. It has no timers: its workers' are enough, and
-// whatever they repeat, it passes on.
+// A rack's aggregator as a worker of its parent. It has no timers: those of its workers are enough,
+// because it passes on their repeats.
 #include <cstring>
 
 #include "proto/slots/aggregator.hpp"
@@ -27,8 +27,8 @@ void SlotAggregator::on_parent(const wire::Datagram& datagram, std::vector<Outgo
   is_recall ? on_parents_recall(datagram, out) : void(++counters_.stale);
 }
 
-// The rack's contribution to the round behind that one has not come, although another rack's came
-// twice.
+// The parent misses the rack's contribution to the round after that of the recall, although another
+// rack's came twice.
 void SlotAggregator::on_parents_recall(const wire::Datagram& datagram, std::vector<Outgoing>& out) {
   const wire::DatagramHeader& header = datagram.header;
   Slot& slot = slots_[header.slot];
@@ -41,8 +41,9 @@ void SlotAggregator::on_parents_recall(const wire::Datagram& datagram, std::vect
   is_next ? recall(last, header, out) : void(++counters_.stale);
 }
 
-// The workers go by the sender of the last contribution, to know whose datagrams get lost: here
-// the one who came last, unless it was on the way to the parent that the contribution was lost.
+// By the sender of the last contribution, workers know whose datagram was lost. That is the worker
+// that came last here; or, if the rack's contribution was lost on the way to the parent, the worker
+// that had it sent again.
 void SlotAggregator::on_parents_result(const wire::Datagram& datagram, std::vector<Outgoing>& out) {
   Slot& slot = slots_[datagram.header.slot];
   Round& round = slot.last();

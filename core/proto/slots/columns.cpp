@@ -88,7 +88,7 @@ void Columns::write(const wire::ColumnRecord& asked, const std::byte* values,
   }
 }
 
-// Leaves this rank's values between the marks, all of them finite: so what is not finite is marked.
+// Leaves this rank's values between the marks. These are finite, because all others are marked.
 void Columns::write_marks(std::uint32_t block, const std::byte* sums) const {
   const std::size_t count = length(block);
   std::memmove(out(block), source(block), count * element_size(tensor_.dtype));

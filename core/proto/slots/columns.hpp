@@ -1,4 +1,4 @@
-// A tensor as its columns of blocks: finds those that are not zero, puts them into datagrams, and
+// A tensor as its columns of blocks: finds blocks that are not zero, puts them into datagrams, and
 // writes results to their places.
 #pragma once
 
@@ -16,23 +16,23 @@ class Columns {
 
   const SlotLayout& layout() const { return layout_; }
 
-  // The first block from this one down its column that counts, and its exponent. Zeros on the way
-  // are made ready in the output: results may never name them, so they must hold +0.0 already.
+  // The first block that counts, from this one down its column, and its exponent. Blocks of zeros
+  // on the way become +0.0 in the output at once, because results may never name them.
   wire::ColumnRecord find(std::uint32_t block) const;
-  // What follows a block that was asked for, and is here: where it has infinities or NaN on some
-  // rank, the block itself once more, with the exponent of its finite values.
+  // The block after one that was asked for and is here. If that one has infinities or NaN on some
+  // rank, it comes itself once more, with the exponent of its finite values.
   wire::ColumnRecord after(const wire::ColumnRecord& asked) const;
 
-  // Whether a block is asked for once more, behind its marks.
+  // Whether a block is asked for once more, after its marks.
   bool is_again(const wire::ColumnRecord& before, const wire::ColumnRecord& asked) const {
     return has_marks(before) && !has_marks(asked) && asked.next == before.next;
   }
 
-  // Writes a block as datagrams have it, and zeros where the tensor ends before it does. The
+  // Writes a block as datagrams have it, filled up with zeros if the tensor ends inside it. The
   // exponent is the one agreed on.
   void read(const wire::ColumnRecord& asked, std::byte* values) const;
 
-  // Takes a block of a result; `is_marked`: for the second time, and its marks stay.
+  // Takes a block of a result. `is_marked`: it comes for the second time, and its marks stay.
   void write(const wire::ColumnRecord& asked, const std::byte* values, bool is_marked) const;
 
  private:

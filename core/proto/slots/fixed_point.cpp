@@ -1,4 +1,5 @@
-// Plain loops for the vectoriser, all in float64, where nothing is lost before the one rounding.
+// Converts values, by plain loops for the vectoriser. They compute in float64, which loses nothing
+// before the one rounding.
 #include "proto/slots/fixed_point.hpp"
 
 #include <algorithm>
@@ -23,7 +24,8 @@ double power_of_two(int exponent) {
   return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
 }
 
-// The values as float32: they themselves, or tile by tile. Calls visit(floats, first, length).
+// Passes the values on as float32: all at once, or converted tile by tile. Calls visit(floats,
+// first, length).
 template <typename Visit>
 void for_each_widened(const std::byte* values, std::size_t count, DType dtype, Visit&& visit) {
   if (dtype == DType::float32) return visit(values, std::size_t{0}, count);
@@ -39,7 +41,7 @@ void for_each_widened(const std::byte* values, std::size_t count, DType dtype, V
 constexpr std::int32_t kLargestBits = 0x7fff'ffff;
 constexpr std::int32_t kLargestFinite = 0x7f7f'ffff;
 
-// Of those up to the limit.
+// The largest magnitude up to the limit, as bits.
 template <std::int32_t kLimit>
 std::uint32_t largest_magnitude(const std::byte* floats, std::size_t count) {
   const auto* const bits = reinterpret_cast<const Unaligned<std::int32_t>*>(floats);
@@ -71,7 +73,7 @@ void scale_up(std::byte* __restrict integers, const std::byte* __restrict floats
   }
 }
 
-// A float32 that rounds to a shorter format as the double would: one that is between two of them
+// A float32 that rounds to a shorter format as the double would: a double between two floats
 // becomes the one whose last bit is set.
 float rounded_to_odd(double value) {
   const float nearest = static_cast<float>(value);

@@ -1,5 +1,5 @@
 // Values as integers of 32 bits, for aggregators that cannot add floats (SwitchML, NSDI 2021). All
-// values of a block share a power of two, chosen so that no sum of so many workers overflows.
+// values of a block share a power of two, chosen so that no sum over the workers overflows.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,13 @@
 
 namespace sparsewire::proto {
 
-// In all of these there are `count` values of `dtype`: float32, float16 or bfloat16; integers are
-// of the machine's order. No pointer needs to be aligned.
+// All functions here take `count` values of `dtype`: float32, float16 or bfloat16; integers are of
+// the machine's order. No pointer needs to be aligned.
 
 // The biased float32 exponent of the largest magnitude: at least wire::kLeastExponent, and
-// wire::kNotFinite where a value is infinite or NaN.
+// wire::kNotFinite if a value is infinite or NaN.
 std::uint8_t shared_exponent(const std::byte* values, std::size_t count, DType dtype);
-// The same of the finite values alone.
+// The same for the finite values alone.
 std::uint8_t finite_exponent(const std::byte* values, std::size_t count, DType dtype);
 
 class FixedPoint {
@@ -27,7 +27,8 @@ class FixedPoint {
   int bits() const { return bits_; }
 
   // Writes value * 2^(bits - (E + 1)), rounded to nearest even, where E = exponent - 127. The
-  // exponent is no less than that of the finite values; others become any integers.
+  // exponent is no less than that of the finite values; values that are not finite become any
+  // integers.
   void encode(std::byte* integers, const std::byte* values, std::size_t count, DType dtype,
               std::uint8_t exponent) const;
 

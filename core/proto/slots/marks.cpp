@@ -1,5 +1,5 @@
 // Two counts share an integer: how many ranks have an infinity of either sign. NaN counts in both,
-// as the sum of both is.
+// because the sum of both infinities is NaN.
 #include "proto/slots/marks.hpp"
 
 #include <cstdint>

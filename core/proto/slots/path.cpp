@@ -1,4 +1,4 @@
-// Counts what was waited in vain, pause by pause.
+// Counts the time that was waited in vain, pause by pause.
 #include "proto/slots/path.hpp"
 
 #include <algorithm>
@@ -13,8 +13,8 @@ constexpr int kPausesPerPatience = 8;
 constexpr Microseconds kFirstPause{250'000};
 constexpr Microseconds kLongestPause{1'000'000};
 
-// Of so many greetings one finds out what is wrong, by turns whether the path is narrow and whether
-// the process hears.
+// One of so many greetings finds out what is wrong: by turns, whether the path is narrow and
+// whether the process hears.
 constexpr std::uint32_t kFindingOut = 3;
 
 }  // namespace
@@ -71,7 +71,7 @@ std::optional<SlotPath::Hello> SlotPath::ask(Microseconds now) {
   return next_hello();
 }
 
-// What is no longer than the shortest datagram cannot tell a narrow path.
+// If the full size is that of the shortest datagram, no greeting can tell a narrow path.
 SlotPath::Hello SlotPath::next_hello() {
   said_ += wire::kProbes;
   if (++asked_ % kFindingOut != 0) return {said_ + wire::kFullProbe, datagram_bytes_};

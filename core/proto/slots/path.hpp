@@ -1,6 +1,6 @@
-// Whether datagrams still reach an aggregator and come back. Where results are awaited and none
-// come, another worker may just be late. So the worker greets, which an aggregator answers whatever
-// its slots wait for, and which tells it of an address that has changed.
+// Whether datagrams still reach an aggregator and come back. If awaited results do not come,
+// another worker may just be late. So the worker greets: an aggregator answers greetings whatever
+// its slots wait for, and learns from them of an address that has changed.
 #pragma once
 
 #include <cstdint>
@@ -36,32 +36,34 @@ class SlotPath {
     std::size_t bytes;
   };
 
-  // Lost after `patience` without an answer. Greetings are as long as the largest datagram, so
-  // that an answer shows that these pass. Every third one finds out what is wrong: it is short, to
-  // tell a narrow path, or for the process alone. Their numbers are above `greeted`.
+  // The path is lost after `patience` without an answer. Greetings are as long as the largest
+  // datagram, so that an answer shows that such datagrams pass. Every third greeting finds out what
+  // is wrong: it is short, to tell a narrow path, or for the process alone. The numbers of
+  // greetings are above `greeted`.
   SlotPath(Microseconds patience, std::size_t datagram_bytes, std::uint64_t greeted);
 
-  // Whether results are awaited now.
+  // Tells whether results are awaited now.
   void await(bool is_awaited, Microseconds now);
 
-  // A result of a round to which this worker has contributed; so that has arrived.
+  // A result of a round to which this worker has contributed: so the contribution has arrived.
   void on_result(Microseconds now);
   // The answer to one of its greetings.
   void on_welcome(std::uint64_t number, std::size_t bytes, Microseconds now);
-  // The process has heard one, which says nothing of the way that its kernel's results take.
+  // The process has heard a greeting. That says nothing of the way that its kernel's results take.
   void on_noted(std::uint64_t number, std::size_t bytes);
 
-  // What to say now, if anything.
+  // The greeting to send now, if any.
   std::optional<Hello> ask(Microseconds now);
   // When ask() may have something.
   std::optional<Microseconds> next_due() const;
 
   // Nothing was answered for the whole patience. Time in which this end did not run, or did not
-  // ask, is not counted. It goes on asking, and an answer makes all good.
+  // ask, is not counted. Asking goes on, and an answer ends the loss.
   bool is_lost() const { return silence_ >= patience_; }
-  // The process has noted greetings of full size meanwhile, so these pass both ways.
+  // The process has noted greetings of full size meanwhile, so datagrams of that size pass both
+  // ways.
   bool is_noted() const { return is_noted_; }
-  // Only short ones were answered.
+  // Only short greetings were answered.
   bool is_narrow() const { return passes_short_ && !is_noted_; }
   Microseconds silence() const { return silence_; }
   PathState state() const { return state_; }
@@ -78,7 +80,7 @@ class SlotPath {
   std::uint64_t said_;
   std::uint64_t answered_;
   std::uint32_t asked_ = 0;  // greetings since the last answer
-  Microseconds silence_{0};  // what has been waited in vain
+  Microseconds silence_{0};  // time waited in vain
   Microseconds pause_{0};    // from the last greeting, or answer, to the next greeting
   Microseconds next_{0};
   bool is_noted_ = false;

@@ -1,5 +1,5 @@
 // The pool of slots of a job at one aggregator, and how a tensor's blocks fall to them: pure
-// functions of what all ranks agree on, so no rank ever has to ask.
+// functions of values that all ranks agree on, so no rank ever has to ask.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,13 @@
 
 namespace sparsewire::proto {
 
-// Since any moment that stays the same.
+// Time since some fixed moment.
 using Microseconds = std::chrono::microseconds;
 
 struct SlotPool {
   std::uint16_t slots = 128;
   std::uint16_t workers = 1;          // at this aggregator: ranks, or racks of them
-  std::size_t datagram_bytes = 1472;  // the most that one may have: what UDP carries on the path
+  std::size_t datagram_bytes = 1472;  // of the largest one: what UDP carries on the path
   std::uint32_t block = 256;          // of the topology, in elements
   std::uint64_t job = 0;
   std::uint32_t epoch = 0;
@@ -28,9 +28,9 @@ struct SlotPool {
   constexpr std::uint32_t ranks() const { return world_size != 0 ? world_size : workers; }
 };
 
-// Datagrams that a worker sends before it has heard anything: no more than TCP (RFC 6928), and what
-// all workers send at once fits into a receive buffer of 208 KiB, twice that as Linux counts, as
-// long as there are no more than 128 of them.
+// Datagrams that a worker sends before it has heard anything: no more than TCP (RFC 6928). The
+// first datagrams of all workers, if these are at most 128, fit into a receive buffer of 208 KiB
+// (twice that as Linux counts).
 constexpr std::size_t first_window(const SlotPool& pool) {
   constexpr std::size_t kOfAll = 128, kOfOne = 10, kOrdinaryBytes = 1472;
   const std::size_t of_all =
@@ -55,14 +55,14 @@ struct SlotTensor {
   DType dtype = DType::float32;
   ReduceOp op = ReduceOp::sum;
   std::uint64_t count = 0;  // elements
-  bool scans = true;        // leaves out blocks of zeros, where the operation skips zeros
+  bool scans = true;        // leaves out blocks of zeros, if the operation skips zeros
   Arithmetic arithmetic = Arithmetic::exact;
   std::uint32_t owners = 1;  // aggregators among which blocks are dealt out in turn
   std::uint32_t owner = 0;   // which of them this is
 };
 
-// How one tensor goes through the slots of a pool. Block b of the tensor is owner b mod owners'
-// block b / owners; from here on blocks are numbered as the owner has them. Block i is in column
+// How one tensor goes through the slots of a pool. Block b of the tensor is block b / owners of
+// owner b mod owners. From here on blocks are numbered as the owner has them. Block i is in column
 // i mod stride, and a slot walks down its columns, all at once.
 struct SlotLayout {
   DType wire = DType::float32;       // dtype of the values in datagrams
@@ -92,7 +92,7 @@ struct SlotLayout {
   }
 };
 
-// The largest block that halving the topology's makes fit into a datagram, but no less than 16.
+// The topology's block, halved until it fits into a datagram, but no less than 16.
 constexpr std::uint16_t datagram_block(const SlotPool& pool, DType wire) {
   const std::size_t room = pool.datagram_bytes - wire::datagram_head(1);
   std::size_t block = pool.block;
@@ -106,7 +106,7 @@ constexpr std::uint8_t datagram_columns(const SlotPool& pool, std::size_t block_
   return static_cast<std::uint8_t>(std::clamp(fitting, std::size_t{1}, wire::kMaxColumns));
 }
 
-// A float, or an integer whose sums the aggregator need not see whole, goes as int32.
+// In fixed point, values travel as int32, and the aggregator only adds.
 constexpr SlotLayout slot_layout(const SlotPool& pool, const SlotTensor& tensor) {
   const bool is_fixed = tensor.arithmetic == Arithmetic::fixed;
   SlotLayout layout;
@@ -121,7 +121,7 @@ constexpr SlotLayout slot_layout(const SlotPool& pool, const SlotTensor& tensor)
   return layout;
 }
 
-// Whether the numbers of the blocks have room in a datagram, and a block in it.
+// Whether the numbers of blocks fit into their field, and a block into a datagram.
 constexpr bool fits_slots(const SlotPool& pool, const SlotTensor& tensor) {
   const SlotLayout layout = slot_layout(pool, tensor);
   return layout.blocks < wire::kNoBlock &&

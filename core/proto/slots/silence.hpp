@@ -1,5 +1,6 @@
-// Whether anything comes back from an aggregator. Where nothing does for a whole timeout, one
-// contribution is repeated, and again later and later, and all else waits: as TCP does (RFC 6298).
+// Whether anything comes back from an aggregator. If nothing does for a whole timeout, one
+// contribution is repeated, after longer and longer pauses, and all others wait, as in TCP (RFC
+// 6298).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace sparsewire::proto {
 enum class SilenceState : std::uint8_t {
   talking,    // something came not long ago, or nothing is awaited
   probing,    // nothing came for a whole timeout: one contribution is to be repeated
-  listening,  // that has been sent, and nothing came since
+  listening,  // it has been sent, and nothing came since
   doubting,   // something came; whether anything was lost is not known yet
 };
 

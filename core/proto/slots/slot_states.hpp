@@ -1,5 +1,5 @@
-// The states that a slot goes through at its worker, and who is in which, in the order in which
-// they came to it.
+// The states that a slot goes through at its worker, and the slots in each state, in the order in
+// which they entered it.
 #pragma once
 
 #include <array>
@@ -66,7 +66,7 @@ class SlotStates {
   std::size_t size(SlotState state) const { return list(state).size; }
   bool has(SlotState state) const { return size(state) != 0; }
 
-  // The one that has been in the state for the longest time.
+  // The slot that has been in the state for the longest time.
   std::optional<std::uint16_t> first(SlotState state) const {
     if (!has(state)) return {};
     return list(state).first;

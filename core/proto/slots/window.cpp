@@ -18,7 +18,7 @@ constexpr int kLeastTimesBelieved = 8;
 constexpr int kSamplesOfStretch = 16;
 
 constexpr double kLeastWindow = 4;
-// Of what the window was before a pause (RFC 2861).
+// The share of the window to which it doubles again after a pause (RFC 2861).
 constexpr double kKept = 0.75;
 
 // What a round trip adds, and what a loss leaves.
@@ -28,7 +28,7 @@ constexpr double kCongestedGrowth = 1;
 constexpr double kCongestedShrinking = 0.4;
 constexpr double kSilentShrinking = 0.5;
 
-// For each result.
+// Beyond the window, for each result.
 constexpr std::size_t kRepeats = 2;
 
 constexpr Microseconds kRateStretch{10'000};

@@ -17,16 +17,16 @@ namespace sparsewire::proto {
 
 class RoundTrip {
  public:
-  // Of a contribution that was sent once, until its result came. Where another worker's was lost,
-  // it holds the time until somebody's timer ran out, so that timeouts would grow with what they
-  // delay themselves: more than 10 ms, or 2 ms where others were last, and 8 times the least round
-  // trip, are not believed, unless all take so long. Then a queue stands.
+  // Takes the time from a contribution, sent once, to its result. If another worker's contribution
+  // was lost, the time includes a timer, and timeouts would grow with the delays that they cause.
+  // So a sample counts for at most 10 ms (2 ms if another worker was last), or 8 times the least
+  // round trip if that is more, unless all samples are so long: then a queue stands.
   void add(Microseconds sample, bool was_last);
 
-  // How long to wait for a result: within 2 ms and 1 s, and 100 ms as long as nothing is known.
+  // How long to wait for a result: 2 ms to 1 s, and 100 ms as long as nothing is known.
   Microseconds timeout() const;
 
-  // The same where later results have come already, so that others are not just slow: from 1 ms on.
+  // The same if later results have come already, so that others are not just slow: 1 ms to 1 s.
   Microseconds timeout_of_overtaken() const;
 
   Microseconds smoothed() const { return rounded(smoothed_); }
@@ -39,7 +39,7 @@ class RoundTrip {
   Microseconds most_believed(Microseconds sample, bool was_last);
 
   Microseconds least_{0};  // zero: no sample yet
-  // The least of a stretch of samples, and of the one before.
+  // The least of a stretch of samples, and of the stretch before.
   Microseconds current_least_ = Microseconds::max();
   Microseconds recent_least_{0};
   int samples_left_ = 0;  // of the stretch
@@ -47,7 +47,7 @@ class RoundTrip {
   Exact variation_{0};
 };
 
-// The best value of the last while: paths change. Within one stretch of time, and the one before.
+// The best value of this stretch of time and of the one before: paths change.
 template <typename Value, typename Better>
 class Recent {
  public:
@@ -71,18 +71,18 @@ class Recent {
   Microseconds began_{0};
 };
 
-// As TCP Veno does (Fu, Liew, JSAC 2003), it tells losses at random from those of a queue that is
-// full, by the round trip. As long as no long queue stands, it grows by 2 a round trip, and a loss
-// takes a fifth of it. Where one stands, it grows as Reno does, but only while results come at less
-// than half of their best rate, and a loss takes 3 of 5: somebody else may be there, whose packets
-// the queue drops more often, as they come in bursts or are longer.
+// As in TCP Veno (Fu, Liew, JSAC 2003), the round trip tells random losses from those of a full
+// queue. As long as no long queue stands, the window grows by 2 a round trip, and a loss takes a
+// fifth of it. If a long queue stands, the window grows as Reno's does, but only while results come
+// at less than half of their best rate, and a loss takes 3 of 5: another sender may be there, whose
+// packets the queue drops more often, as they come in bursts or are longer.
 class CongestionWindow {
  public:
-  // Of at most so many datagrams, and so many at first.
+  // Of `most` datagrams at most, and `first` at first.
   CongestionWindow(std::size_t most, std::size_t first);
 
   bool has_room(std::size_t in_flight) const { return in_flight < size(); }
-  // What is lost is repeated before anything else is sent, and may pass by what is in flight: twice
+  // Lost contributions are repeated before anything else is sent, also if the window is full: two
   // for each result, as in slow start, and a window at most.
   bool may_repeat(std::size_t in_flight) const { return has_room(in_flight) || repeats_ != 0; }
   void on_repeat() { repeats_ -= repeats_ != 0; }
@@ -93,28 +93,31 @@ class CongestionWindow {
 
   void on_result(Microseconds now);
 
-  // A contribution of which this is the first sending, or its result, is lost. All that was on its
-  // way when the window shrank counts as one loss.
+  // A contribution that was first sent at `sent`, or its result, is lost. All losses of what was on
+  // its way when the window shrank count as one.
   void on_loss(Microseconds sent, Microseconds now);
 
-  // Nothing comes back any more: it begins anew, and doubles up to half of what it was (RFC 5681).
+  // Nothing comes back any more: the window begins anew, and doubles up to half of what it was (RFC
+  // 5681).
   void on_silence(Microseconds now);
-  // Nothing was lost, although nothing came back: what it was before, unless something is lost now.
+  // Nothing was lost, although nothing came back: the window is as before, unless a loss came
+  // since.
   void restore();
-  // What it took was rightly taken.
+  // The silence has shrunk the window rightly.
   void accept_silence() { before_silence_.reset(); }
-  // Nothing was sent for a while: it begins as it did at first, and doubles up to near what it was.
+  // Nothing was sent for a while: the window begins as it did at first, and doubles up to near what
+  // it was.
   void restart();
 
  private:
-  // What losses change.
+  // The values that losses change.
   struct Bounds {
     double size;
     double slow_start_below;
     Microseconds shrunk;  // the last time
   };
 
-  // Whether a queue stands that takes as long as the path, beyond what hosts make of themselves.
+  // Whether a queue stands that takes as long as the path, beyond the jitter of hosts.
   bool is_congested() const { return recent_ > 2 * least_.best() + kJitter; }
   bool has_its_share() const { return 2 * rate_ >= best_rate_.best(); }
   double growth() const;
@@ -133,7 +136,7 @@ class CongestionWindow {
   Microseconds shrunk_ = Microseconds::min();  // the last time
   std::optional<Bounds> before_silence_;
 
-  // Round trips: the least, in the last window of results, and in this one.
+  // The least round trips: of late, in the last window of results, and in this one.
   Recent<Microseconds, std::less<>> least_{kNone};
   Microseconds recent_{0};
   Microseconds current_ = kNone;
@@ -146,8 +149,8 @@ class CongestionWindow {
   Recent<double, std::greater<>> best_rate_{0};
 };
 
-// What was sent before three others whose results have come is taken for lost (RFC 5681's three
-// duplicate acknowledgements). Contributions are numbered as they are sent, from 1 on.
+// A contribution that was sent before three others whose results have come is taken for lost (RFC
+// 5681's three duplicate acknowledgements). Contributions are numbered as they are sent, from 1 on.
 class Overtaking {
  public:
   void on_result(std::uint64_t number);

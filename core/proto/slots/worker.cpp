@@ -1,4 +1,4 @@
-// Operations and what is sent for them; results are in worker_results.cpp.
+// Operations and their contributions; results are in worker_results.cpp.
 #include "proto/slots/worker.hpp"
 
 #include <algorithm>
@@ -9,9 +9,9 @@ namespace {
 
 constexpr Microseconds kMostPatience{4'000'000};
 constexpr std::uint32_t kMostDoublings = 12;
-// One worker repeats what is overdue, and makes the aggregator recall the others. All others wait
-// longer, for the case that it cannot. Timeouts from one worker's turn to the next: what the first
-// one asks for takes two round trips to come.
+// The scout repeats what is overdue, and so has the aggregator recall other workers. These wait
+// longer, for the case that the scout cannot. kTurn is in timeouts, from one worker's turn to the
+// next: a result that a repeat brings about takes two round trips.
 constexpr std::uint32_t kTurn = 3;
 
 }  // namespace
@@ -48,7 +48,7 @@ void SlotWorker::open_next(std::uint16_t slot, std::uint64_t operation) {
   }
 }
 
-// They end in their order, as ranks may have more than one on their way.
+// Operations end in their order, as ranks may have more than one on their way.
 void SlotWorker::end_operations() {
   for (; !operations_.empty() && operations_.front().slots_left == 0; ++first_) {
     ended_.push_back(operations_.front().seq);
@@ -78,7 +78,7 @@ bool SlotWorker::awaits_any() const {
 }
 
 // How long a contribution may be on its way while results of others come. It doubles each time that
-// it was in vain. Workers take turns, which differ from round to round.
+// it was too short. Workers take turns, which differ from round to round.
 Microseconds SlotWorker::patience(std::uint16_t number) const {
   const Slot& slot = slots_[number];
   const auto first = static_cast<std::uint32_t>((number + slot.round) % pool_.workers);
@@ -102,8 +102,8 @@ void SlotWorker::expire(Microseconds now) {
   if (!silence_.is_silent()) expire_overdue(now);
 }
 
-// Some worker may just be slow; or nothing passes any more. The probe tells, and all that was on
-// its way leaves the window.
+// Some worker may just be slow, or nothing passes any more. The probe tells. All contributions in
+// flight leave the window.
 void SlotWorker::fall_silent(Microseconds now) {
   ++counters_.timeouts;
   if (!silence_.is_silent()) window_.on_silence(now);
@@ -120,7 +120,7 @@ void SlotWorker::expire_overdue(Microseconds now) {
   }
 }
 
-// What a silence has taken from the window is not taken twice.
+// A loss for which a silence has shrunk the window does not shrink it again.
 void SlotWorker::time_out(std::uint16_t slot, Microseconds now) {
   ++counters_.timeouts;
   ++slots_[slot].timeouts;
@@ -140,8 +140,8 @@ std::optional<std::uint16_t> SlotWorker::next_to_send() const {
   return states_.first(SlotState::waiting);
 }
 
-// The first, as other workers' is, and the same one until something comes: where it has arrived,
-// to repeat it has the aggregator recall those who are missing.
+// The first slot that awaits a result, as at other workers, and the same one until something comes.
+// If its contribution has arrived, the repeat has the aggregator recall the missing workers.
 std::optional<std::uint16_t> SlotWorker::probe() const {
   if (silence_.state() != SilenceState::probing) return {};
   for (std::uint16_t slot = 0; slot < pool_.slots; ++slot) {
@@ -233,8 +233,8 @@ void SlotWorker::note_sent(std::uint16_t number, Microseconds now) {
   look_at_timers_ = std::min(look_at_timers_, silence_.due(round_trip_.timeout()));
 }
 
-// After a while, nobody knows what the path has room for (RFC 5681, 4.1). Where nothing was awaited
-// any more, nothing is left that could deny that a silence was one of losses.
+// After a pause, nobody knows how much the path has room for (RFC 5681, 4.1). Nothing that was
+// awaited is left to deny that the last silence was one of losses.
 void SlotWorker::begin_to_wait(Microseconds now) {
   silence_.confirm();
   window_.accept_silence();

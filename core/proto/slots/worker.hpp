@@ -1,6 +1,6 @@
 // The worker's half of the slots: every operation of one rank in flight at one aggregator. It
 // answers every result with its own block or with an empty acknowledgement (OmniReduce's Algorithm
-// 2), repeats what may be lost, keeps to a window, and falls silent where nothing comes back.
+// 2), repeats what may be lost, keeps to a window, and falls silent when nothing comes back.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct SlotCounters {
   std::uint64_t recalls = 0;          // that have come
   std::uint64_t results = 0;          // taken, each once
   std::uint64_t duplicates = 0;       // results that had been taken before
-  std::uint64_t stale = 0;            // what no slot waits for, any more or yet
-  std::uint64_t rejected = 0;         // what makes no sense
+  std::uint64_t stale = 0;            // datagrams that no slot waits for, any more or yet
+  std::uint64_t rejected = 0;         // datagrams that make no sense
   std::uint64_t blocks_sent = 0;
   std::uint64_t blocks_empty = 0;  // columns of datagrams without a block
   Microseconds srtt{0};            // smoothed round trip, from a contribution to its result
@@ -42,7 +42,7 @@ class SlotWorker {
   // The tensor must fit (see pool.hpp).
   void begin(std::uint64_t seq, const SlotTensor& tensor);
 
-  // Of this job and rightly sealed. What is odd is ignored, and counted.
+  // Takes a datagram of this job, rightly sealed. An odd datagram is counted and ignored.
   void on_datagram(const wire::Datagram& datagram, Microseconds now);
 
   // The slot of the next datagram, if there is one for now.
@@ -56,7 +56,7 @@ class SlotWorker {
   // When poll() may have something by itself: some timer runs out then.
   std::optional<Microseconds> next_timer() const;
 
-  // The operations that have ended since.
+  // The operations that have ended since the last call.
   std::vector<std::uint64_t> take_ended();
   // Whether some operation has not ended.
   bool is_busy() const { return !operations_.empty(); }
@@ -70,8 +70,8 @@ class SlotWorker {
  protected:
   struct Column {
     wire::ColumnRecord asked;  // the block that the last result asks for
-    wire::ColumnRecord own;    // the next one that this worker has, that one or a later
-    bool is_marked = false;    // The one asked for was asked for before: its marks are known.
+    wire::ColumnRecord own;    // the next that this worker has: that block or a later one
+    bool is_marked = false;    // The block was asked for before: its marks are known.
   };
   struct Slot {
     std::uint64_t round = 0;  // the next that it contributes to, or whose result it awaits
@@ -137,14 +137,14 @@ class SlotWorker {
   SlotPool pool_;
   std::uint16_t worker_;
   SlotStates states_;
-  std::deque<Operation> operations_;  // in flight, and behind the first of them
-  std::uint64_t first_ = 0;           // operations that are gone
+  std::deque<Operation> operations_;  // from the first that has not ended on
+  std::uint64_t first_ = 0;           // how many operations have ended
   std::vector<std::uint64_t> ended_;
   RoundTrip round_trip_;
   CongestionWindow window_;
   Overtaking overtaking_;
   Silence silence_;
-  Microseconds trusted_{0};  // the last time that nothing was lost, although nothing came
+  Microseconds trusted_{0};  // the last time that a silence proved to be without losses
   Microseconds look_at_timers_ = Microseconds::max();  // none runs out before
   SlotCounters counters_;
 };

@@ -1,5 +1,5 @@
-// What the aggregator sends: results are checked, written to their places and answered, and recalls
-// obeyed.
+// Takes what the aggregator sends: checks results, writes them to their places and answers them,
+// and obeys recalls.
 #include <algorithm>
 
 #include "proto/slots/worker.hpp"
@@ -24,7 +24,7 @@ void SlotWorker::on_datagram(const wire::Datagram& datagram, Microseconds now) {
 }
 
 void SlotWorker::hear(Microseconds now) {
-  if (silence_.is_silent()) look_at_timers_ = now;  // They have stood still.
+  if (silence_.is_silent()) look_at_timers_ = now;  // Timers have stood still.
   silence_.hear(now);
 }
 
@@ -35,8 +35,8 @@ bool SlotWorker::is_ours(const wire::DatagramHeader& header) const {
 
 // --- Recalls ---
 
-// The contribution has not come, although another worker's came twice. If it is on its way, it was
-// sent just now.
+// The contribution has not come, although another worker's came twice. One that was sent just now
+// may be on its way.
 void SlotWorker::on_recall(std::uint16_t number, Microseconds now) {
   if (states_.of(number) == SlotState::waiting) return states_.move(number, SlotStep::hurry);
   if (!awaits_result(number) || now - slots_[number].sent < round_trip_.timeout() / 2) return;
@@ -72,7 +72,8 @@ void SlotWorker::on_result(const wire::Datagram& result, Microseconds now) {
   states_.move(number, SlotStep::ask);
 }
 
-// The aggregator is believed as far as it does no harm: it asks for what some worker may have.
+// The aggregator is believed as far as it does no harm: it may ask for any block that some worker
+// may have.
 bool SlotWorker::makes_sense(std::uint16_t number, const wire::Datagram& result) const {
   const Slot& slot = slots_[number];
   const SlotLayout& layout = columns_of(slot).layout();
@@ -93,7 +94,7 @@ bool SlotWorker::may_ask(std::uint16_t number, std::size_t at,
                          const wire::ColumnRecord& asked) const {
   const Slot& slot = slots_[number];
   const Column& column = slot.columns[at];
-  if (asked.next > column.own.next) return false;  // That one would be left out.
+  if (asked.next > column.own.next) return false;  // Our own block would be left out.
   if (asked.next == wire::kNoBlock) return true;
   const SlotLayout& layout = columns_of(slot).layout();
   const std::uint32_t first = layout.column(number, static_cast<std::uint32_t>(at));
@@ -117,8 +118,8 @@ void SlotWorker::measure(const Slot& slot, const wire::Datagram& result, Microse
   give_up_overtaken();
 }
 
-// A time is taken only of what was sent once (Karn). Where others were last, and it was given up,
-// the result has waited for them, and tells nothing of the path.
+// Only a contribution that was sent once is timed (Karn). If another worker was last, and this
+// contribution was given up, the result has waited for that worker, and tells nothing of the path.
 void SlotWorker::on_only_sending(const Slot& slot, bool was_last, Microseconds now) {
   const auto number = static_cast<std::uint16_t>(&slot - slots_.data());
   if (was_last || states_.of(number) == SlotState::flying) {
@@ -138,8 +139,8 @@ void SlotWorker::give_up_overtaken() {
   }
 }
 
-// What was sent before the silence, and not again, has got there: so nothing was lost (F-RTO,
-// RFC 5682), and all is as it was (Eifel, RFC 4015).
+// A contribution that was sent before the silence, and not again, has arrived: so nothing was lost
+// (F-RTO, RFC 5682), and all is as it was (Eifel, RFC 4015).
 void SlotWorker::on_false_alarm(Microseconds now) {
   silence_.deny();
   window_.restore();
@@ -161,7 +162,7 @@ void SlotWorker::take_values(const Slot& slot, const wire::Datagram& result) {
   }
 }
 
-// True where the result asks for nothing more.
+// True if the result asks for nothing more.
 bool SlotWorker::take_questions(Slot& slot, const wire::Datagram& result) {
   const Columns& columns = columns_of(slot);
   bool is_done = true;

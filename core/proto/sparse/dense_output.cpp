@@ -36,7 +36,7 @@ Status DenseOutput::write(std::uint64_t chunk, const Segment& segment) {
   std::byte* const in_place = place(chunk, layout.bytes());
   is_written_[chunk] = 1;
   if (in_place != nullptr && segment.payload.data() == in_place)
-    return {};  // It was received there.
+    return {};  // It was received in its place.
   const auto contribution = read_segment(kNoRank, segment, layout);
   if (!contribution) return contribution.error();
   if (in_place != nullptr) {

@@ -11,20 +11,20 @@ namespace sparsewire::proto {
 
 class DenseOutput final : public PartSink {
  public:
-  // `out` has room for the descriptor's count; what it holds before does not matter.
+  // `out` has room for the descriptor's count; its content does not matter.
   DenseOutput(const wire::Descriptor& descriptor, const ChunkGrid& grid, std::byte* out);
 
   std::byte* place(std::uint64_t chunk, std::size_t size) override;
-  // From several lanes at once, for different chunks.
+  // May be called by several lanes at once, for different chunks.
   Status write(std::uint64_t chunk, const Segment& segment) override;
   Status write_packed(const wire::Piece& piece, const ChunkRange& range) override;
 
-  // Fills with zeros what no result named; after the end of the operation.
+  // Fills chunks that no result named with zeros; called after the end of the operation.
   void finish();
 
  private:
   // Calls visit(from, to, bytes) for every stripe of the chunk: its place in the chunk and in the
-  // output, both in bytes. What the grid has beyond the end of the vector is left out.
+  // output, both in bytes. Parts of the grid beyond the end of the vector are left out.
   template <typename Visit>
   void for_each_stripe(std::uint64_t chunk, Visit&& visit) const;
 

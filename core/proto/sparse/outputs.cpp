@@ -32,7 +32,7 @@ SparseList Outputs::empty_list(const wire::Descriptor& descriptor, const List& l
   try {
     empty.reserve(room);
   } catch (const std::bad_alloc&) {
-    // What is named may be far less than the most: it is listed when that is known.
+    // The results may name far less than the most: room is made when their number is known.
   }
   return empty;
 }

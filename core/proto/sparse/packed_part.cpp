@@ -22,7 +22,8 @@ wire::Piece packed_piece(const ChunkRange& range, std::size_t count, std::size_t
   return {range.first, wire::Format::packed, Codec::raw, Bytes::shared(std::move(owner), size)};
 }
 
-// Adds parts in values of the accumulator's own type, chunk after chunk, and lists what was named.
+// Adds parts in values of the accumulator's own type, chunk after chunk, and lists the elements
+// that were named.
 template <typename A>
 class PackedSum {
  public:
@@ -56,7 +57,7 @@ class PackedSum {
   }
 
  private:
-  // What of a part has not been added yet.
+  // The rest of a part that has not been added yet.
   struct Source {
     explicit Source(const wire::PackedView& part)
         : view(part), locals(part.locals.data()), values(part.values.data()) {}
@@ -70,7 +71,7 @@ class PackedSum {
     const wire::PackedView& view;
     const std::byte* locals;
     const std::byte* values;
-    std::vector<std::byte> wide;  // keeps values in place that came in a smaller type
+    std::vector<std::byte> wide;  // holds values that came in a smaller type
   };
 
   void add(Source& at, std::size_t count) {
@@ -85,8 +86,8 @@ class PackedSum {
     at.values += count * sizeof(A);
   }
 
-  // Lists the words that name something. Where few do, no branch predictor knows which: so there is
-  // no branch.
+  // Lists the words that name something, without a branch: if few do, no branch predictor knows
+  // which.
   std::size_t list_words() {
     std::array<std::uint64_t, kWords / 64> used;
     kernels().mark(reinterpret_cast<const std::byte*>(named_.data()), kWords, DType::int64,

@@ -1,4 +1,4 @@
-// Packed coordinates in use: making them from a sparse vector, adding them up, and unpacking them.
+// Makes packed coordinates from a sparse vector, adds them up, and unpacks them.
 #pragma once
 
 #include "proto/sparse/sparse_tensor.hpp"
@@ -8,7 +8,7 @@
 
 namespace sparsewire::proto {
 
-// A piece of one chunk as what it is in the stream.
+// A piece of one chunk as a segment of the stream.
 inline Segment segment_of(const wire::Piece& piece) {
   return {piece.format, piece.codec, piece.payload};
 }
@@ -16,8 +16,8 @@ inline Segment segment_of(const wire::Piece& piece) {
 // The density up to which coordinates are packed.
 inline constexpr double kPackedDensity = 1.0 / 32;
 
-// Whether packing pays for so many elements. With more, a bitmap is smaller; with fewer than
-// chunks, the counts would be most of it.
+// Whether packing pays for so many elements. With more, a bitmap is smaller; with too few, the
+// counts of chunks would be most of the piece.
 constexpr bool suits_packing(std::uint64_t elements, const ChunkRange& range) {
   const auto places = static_cast<double>(range.chunks() * wire::kMaxChunkElements);
   return static_cast<double>(elements) <= kPackedDensity * places && elements >= range.chunks() / 4;
@@ -36,15 +36,15 @@ class PartSink : public Sink {
     return is_packed ? write_packed(piece, range) : write(piece.chunk, segment_of(piece));
   }
   virtual Status write_packed(const wire::Piece& piece, const ChunkRange& range) = 0;
-  // Nothing more comes of these chunks.
+  // Tells that nothing more comes of these chunks.
   virtual void pass(const ChunkRange&) {}
 };
 
-// Packed values that were checked and are as the vector has them, whatever codec they came in.
+// Packed values that were checked and decoded: they are as the vector has them.
 struct PackedRead {
   wire::PackedView view;
-  Bytes payload;  // keeps it all in place
-  Bytes decoded;  // keeps values of a codec in place
+  Bytes payload;  // holds all of it
+  Bytes decoded;  // holds values that came in a codec
 };
 Result<PackedRead> read_packed(const wire::Piece& piece, const ChunkGrid& grid,
                                const ChunkRange& range);
@@ -52,11 +52,11 @@ Result<PackedRead> read_packed(const wire::Piece& piece, const ChunkGrid& grid,
 // The same for a piece that was checked before.
 PackedRead read_packed_again(const wire::Piece& piece, const ChunkRange& range);
 
-// Adds values of `dtype` in the order given; the sums get the type of the reduction.
+// Adds values of `dtype` in the given order; the sums get the type of the reduction.
 wire::Piece add_packed(const std::vector<PackedRead>& parts, DType dtype,
                        const Reduction& reduction, const ChunkRange& range, Scratch& scratch);
 
-// As encode_segment().
+// encode_segment() for a packed piece.
 wire::Piece encode_packed(const wire::Piece& piece, Codec codec, const ChunkRange& range,
                           std::uint64_t key);
 

@@ -1,4 +1,4 @@
-// Keeps checked pieces, and reads them again when they are wanted, or can be listed. Indices are
+// Keeps checked pieces, and reads them again once they are asked for or can be listed. Indices are
 // written by vector instructions, and values as they lie in the segment.
 #include "proto/sparse/sparse_output.hpp"
 
@@ -51,7 +51,7 @@ void append_nonzeros(const Contribution& contribution, const BlockLayout& layout
   out.values += found.nonzero * layout.element_size;
 }
 
-// A dense chunk names every row; those of zeros are left out.
+// Appends the rows of a dense chunk. It names every row; rows of zeros are left out.
 template <typename Index>
 void append_dense_rows(std::span<const std::byte> values, std::size_t row_bytes, std::uint64_t base,
                        SparseCursor<Index>& out) {
@@ -75,9 +75,8 @@ void append_locals(const std::byte* locals, std::size_t count, std::uint64_t bas
   out.indices += count;
 }
 
-// Appends the indices of what one chunk names, where its values lie packed and without zeros;
-// false, without effect, where they do not. `base` is the index of its first element, or row; `row`
-// is in elements.
+// Appends the indices that one chunk names, if its values lie packed and without zeros; else false,
+// without effect. `base` is the index of its first element, or row; `row` is in elements.
 template <typename Index>
 bool append_indices(const wire::SegmentView& view, const BlockLayout& layout, std::uint32_t row,
                     std::uint64_t base, SparseCursor<Index>& out) {
@@ -93,7 +92,7 @@ bool append_indices(const wire::SegmentView& view, const BlockLayout& layout, st
   return true;
 }
 
-// Appends the elements, or rows, that are not zero of a chunk that names more.
+// Appends the non-zero elements, or rows, of a chunk that names others, too.
 template <typename Index>
 void append_thinned(const Contribution& contribution, const BlockLayout& layout, DType dtype,
                     std::uint32_t row, std::uint64_t base, SparseCursor<Index>& out) {
@@ -101,20 +100,20 @@ void append_thinned(const Contribution& contribution, const BlockLayout& layout,
   append_dense_rows(contribution.values.values, layout.block_bytes(), base, out);
 }
 
-// What one column of striped chunks still has to give: indices that count from the chunk's begin,
-// and their values.
+// The rest of one column of striped chunks: indices that count from the chunk's begin, and their
+// values.
 struct Column {
   const std::int32_t* locals = nullptr;
   const std::int32_t* end = nullptr;
   const std::byte* values = nullptr;
-  std::unique_ptr<std::int32_t[]> indices;  // these keep them in place
+  std::unique_ptr<std::int32_t[]> indices;  // these three hold the above
   Contribution memory;
   std::shared_ptr<std::byte[]> thinned;
 };
 
-// Appends what a column names below the local index `end`; `shift` makes an index of a local one. A
-// `size` of 0 stands for one that is known only at run time. Stripes hold few elements, so that
-// their copies are done by hand.
+// Appends the elements that a column names below the local index `end`. `shift` makes an index of a
+// local one. A `size` of 0 means that the size is known only at run time. Stripes hold few
+// elements, so they are copied by hand.
 template <std::size_t size, typename Index>
 void append_stripe(Column& column, std::size_t value_bytes, Index end, Index shift,
                    SparseCursor<Index>& out) {
@@ -279,8 +278,7 @@ void SparseOutput::append_piece(const wire::Piece& piece, SparseCursor<Index>& o
   }
 }
 
-// Takes all chunks of one row, and moves `at` behind them. Packed values are taken from where they
-// lie.
+// Takes all chunks of one row, and moves `at` past them. Packed values are not copied first.
 template <typename Index>
 void SparseOutput::append_row(Kept::const_iterator& at, Kept::const_iterator end,
                               SparseCursor<Index>& out) const {

@@ -1,5 +1,5 @@
-// Receives results of a sparse operation and keeps them as they came; of those that leave no gap,
-// it makes a list meanwhile. Hands them out as a list, or as a dense array.
+// Receives results of a sparse operation, keeps them as they came, and meanwhile lists those that
+// follow each other without a gap. Hands them out as a list, or as a dense array.
 #pragma once
 
 #include <functional>
@@ -11,20 +11,20 @@
 
 namespace sparsewire::proto {
 
-// Where ascending indices and their values are written. Index is std::int32_t or std::int64_t.
+// The place to write ascending indices and their values to. Index is std::int32_t or std::int64_t.
 template <typename Index>
 struct SparseCursor {
   Index* indices;
   std::byte* values;
 };
 
-// A list that grows: ascending indices and a value, or a row, for each. It is what the caller gets.
+// A list that grows: ascending indices and a value, or a row, for each. The caller gets it.
 class SparseList {
  public:
   using Memory = std::shared_ptr<std::byte[]>;
   using Allocate = std::function<Memory(std::size_t bytes)>;
 
-  // Indices are int64 where they are wide, and int32 otherwise.
+  // Indices are int64 if they are wide, and int32 otherwise.
   SparseList(bool is_wide, std::size_t row_bytes, Allocate allocate = Bytes::allocate)
       : is_wide_(is_wide), row_bytes_(row_bytes), allocate_(std::move(allocate)) {}
 
@@ -33,14 +33,14 @@ class SparseList {
   const Memory& indices() const { return indices_; }
   const Memory& values() const { return values_; }
 
-  // Bytes that an index takes, and its values.
+  // Bytes of an index, and of its values.
 
-  // How many indices there is room for, those that are here among them.
+  // How many indices there is room for, including those that are here.
   std::uint64_t room() const { return room_; }
-  // Makes room for so many. Where there is less, all moves to other memory.
+  // Makes room for so many indices. If there is less, all move to other memory.
   void reserve(std::uint64_t room);
 
-  // Calls write(cursor) with a cursor behind the last index, which it moves on.
+  // Calls write(cursor) with a cursor after the last index; `write` moves it on.
   template <typename Write>
   void append(Write&& write) {
     is_wide_ ? append_as<std::int64_t>(write) : append_as<std::int32_t>(write);
@@ -83,7 +83,7 @@ class SparseOutput final : public PartSink {
   };
   using Kept = std::map<std::uint64_t, Stored>;
 
-  // Lists are written while results come, as far as `list` has room.
+  // Results are listed while they come, as far as `list` has room.
   SparseOutput(const wire::Descriptor& descriptor, const ChunkGrid& grid, SparseList list)
       : descriptor_(descriptor), grid_(grid), list_(std::move(list)) {}
 
@@ -92,15 +92,16 @@ class SparseOutput final : public PartSink {
   Status write_packed(const wire::Piece& piece, const ChunkRange& range) override;
   void pass(const ChunkRange& range) override;
 
-  // What pass() does, for who shares the output: list() may run beside anything else, the others
-  // one at a time. Notes that chunks are complete; takes out what can be listed next, or nothing
-  // where that is nothing, or some is listed still; lists it; and notes that.
+  // The steps of pass(), for a SharedOutput: list() may run beside any other call, the others one
+  // at a time. note() notes that chunks are complete. claim() takes out the results that can be
+  // listed next; none if there are none, or if a batch is not settled. list() lists them; settle()
+  // notes that.
   void note(const ChunkRange& range);
   std::optional<Kept> claim();
   void list(const Kept& batch);
   void settle() { is_listing_ = false; }
 
-  // All that follows only after the end of the operation.
+  // The following calls are for the time after the end of the operation.
 
   // Indices that the results name, or a few more, and the bytes of a list of them.
   std::uint64_t named() const { return list_.count() + elements_kept_ / descriptor_.row; }
@@ -108,13 +109,13 @@ class SparseOutput final : public PartSink {
   // Writes every element of the vector.
   void write_dense(std::byte* out) const;
 
-  // All as a list, whose memory is shared with whoever asks again. Where a segment names whole
-  // blocks, only what is not zero counts.
+  // All results as a list, which shares its memory with that of a later call. If a segment names
+  // whole blocks, only non-zero elements count.
   SparseList take();
 
  private:
   void keep(Stored stored);
-  // Takes out what is kept of the chunks before `end`.
+  // Takes out the kept results of the chunks before `end`.
   Kept extract_until(Kept::iterator end);
   template <typename Index>
   void append_all(const Kept& batch, SparseCursor<Index>& out) const;
@@ -132,9 +133,9 @@ class SparseOutput final : public PartSink {
   SparseList list_;
   Kept kept_;
   std::uint64_t elements_kept_ = 0;
-  bool is_listing_ = false;                        // what was taken out, and is not settled
+  bool is_listing_ = false;                        // a batch was taken out, and is not settled
   std::uint64_t listed_ = 0;                       // chunks whose results were taken out
-  std::map<std::uint64_t, std::uint64_t> passed_;  // ranges behind them, by their first chunk
+  std::map<std::uint64_t, std::uint64_t> passed_;  // complete ranges after them, by first chunk
 };
 
 }  // namespace sparsewire::proto

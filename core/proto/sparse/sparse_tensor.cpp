@@ -11,7 +11,7 @@ namespace {
 
 Error input_error(std::string message) { return {ErrorCode::input, kNoRank, std::move(message)}; }
 
-// One pass that the vectoriser likes; who is to blame is found in a second one, if at all.
+// One pass that can be vectorised. A second pass finds the wrong index, if there is one.
 template <typename Index>
 bool ascends(const Index* indices, std::uint64_t count) {
   bool ok = true;

@@ -9,7 +9,7 @@
 namespace sparsewire::proto {
 namespace {
 
-// A segment of single elements whose indices `shift` makes local: all that a chunk has, and few.
+// A segment of all elements of a chunk, if they are few. `shift` makes their indices local.
 template <typename Index>
 Segment coordinates_of(const Index* indices, std::size_t count, Index shift,
                        const std::byte* values, std::size_t value_bytes) {
@@ -36,7 +36,7 @@ void SegmentBuilder::start(const BlockLayout& layout, std::size_t unit, std::siz
   reserve(std::min(capacity, places_));
 }
 
-// What went out with the last segment is not ours any more; what did not is used again.
+// Memory that went out with the last segment is not ours any more; other memory is used again.
 void SegmentBuilder::reserve(std::size_t capacity) {
   if (!by_bits_ && locals_.size() < capacity) locals_.resize(capacity);
   const std::size_t size = head_ + capacity * value_bytes_;
@@ -87,7 +87,7 @@ Segment SegmentBuilder::encode_bits() {
   return {by_blocks ? wire::Format::blocks : wire::Format::bitmap, Codec::raw, all};
 }
 
-// Nearly all is named: zeros in the gaps take less than a bitmap.
+// Nearly all elements are named: zeros in the gaps take less than a bitmap.
 Segment SegmentBuilder::encode_dense() const {
   auto owner = Bytes::allocate(layout_.bytes());
   std::memset(owner.get(), 0, layout_.bytes());
@@ -154,7 +154,7 @@ std::optional<Segment> Splitter::take_all(std::uint64_t first, std::uint64_t las
   const std::size_t unit = tensor_.descriptor.row;
   const std::byte* const values = tensor_.values + first * tensor_.row_bytes();
   if (count * unit == layout.count) {
-    // All of the chunk is named, so its values are a dense segment as they lie there.
+    // All elements of the chunk are named, so its values are a dense segment as they lie.
     return Segment{wire::Format::dense, Codec::raw, Bytes::borrowed({values, layout.bytes()})};
   }
   const bool are_few = 2 * count <= wire::positions_bytes(wire::Format::bitmap, layout, count);
@@ -195,7 +195,7 @@ template <typename Index>
 std::uint64_t Splitter::end_of_stripe(const Index* indices, std::uint64_t first, std::uint64_t last,
                                       Index begin) const {
   const auto length = static_cast<Index>(width_);
-  // A full stripe shows in its last index.
+  // The last index of a full stripe shows that it is full.
   const std::uint64_t full = first + width_;
   if (full <= last && indices[full - 1] - begin < length) return full;
   std::uint64_t behind = first + 1;

@@ -14,16 +14,16 @@ namespace sparsewire::proto {
 // Collects the elements, or rows, of one chunk and encodes them in the cheapest format.
 class SegmentBuilder {
  public:
-  // Starts a chunk. `unit` is what one local index counts, in elements: 1, or a block. At most
-  // `capacity` indices will come, and about as many as `expected`.
+  // Starts a chunk. `unit` is the elements of one local index: 1, or a block. At most `capacity`
+  // indices will come, and about as many as `expected`.
   void start(const BlockLayout& layout, std::size_t unit, std::size_t capacity,
              std::size_t expected);
 
-  // Adds indices in ascending order, which `shift` makes local, and their values.
+  // Adds ascending indices and their values. `shift` makes the indices local.
   template <typename Index>
   void add(const Index* indices, std::size_t count, Index shift, const std::byte* values);
 
-  // What was collected, or nothing where that is nothing.
+  // The segment of what was collected; none if there was nothing.
   std::optional<Segment> encode();
 
  private:
@@ -35,9 +35,9 @@ class SegmentBuilder {
 
   BlockLayout layout_{};
   std::size_t value_bytes_ = 0;
-  std::size_t places_ = 0;  // that the chunk has for indices
+  std::size_t places_ = 0;  // places for indices in the chunk
   std::size_t head_ = 0;    // bytes of a bitmap over them
-  bool by_bits_ = false;    // a bitmap and the values behind it are written as they come
+  bool by_bits_ = false;    // a bitmap and the values after it are written as they come
   std::size_t count_ = 0;
   wire::ElementBitmap bits_;
   std::vector<std::uint16_t> locals_;
@@ -51,14 +51,14 @@ class Splitter {
 
   using Segments = std::vector<std::optional<Segment>>;
 
-  // The next row of chunks, a column each, that the vector names anything of, or none: chunks
-  // row * columns and so on. After split(row) it is a later one.
+  // The next row of chunks (one per column, from chunk row * columns on) of which the vector names
+  // anything, or none. After split(row) it is a later one.
   std::optional<std::uint64_t> next_row() const;
 
   // Goes on with index number `cursor`.
   void seek(std::uint64_t cursor) { cursor_ = cursor; }
 
-  // The segments of that row.
+  // The segments of the row.
   Segments split(std::uint64_t row);
 
  private:
@@ -77,7 +77,7 @@ class Splitter {
   std::uint64_t groups_;      // of stripes, in one row of chunks
   std::uint64_t width_;       // of a stripe, in indices: 1, or a power of two
   std::uint64_t positions_;   // that one row of chunks covers
-  std::uint64_t cursor_ = 0;  // indices before it are behind the last row
+  std::uint64_t cursor_ = 0;  // indices before it are in rows that were split
   std::vector<SegmentBuilder> builders_;
 };
 
@@ -85,13 +85,13 @@ class Splitter {
 // indices to the next.
 class SparseSource final : public Source {
  public:
-  // `is_mine` tells which chunks will be asked for: those of one lane.
+  // `is_mine` says which chunks will be asked for: those of one lane.
   SparseSource(const SparseTensor& tensor, const ChunkGrid& grid,
                std::function<bool(std::uint64_t)> is_mine)
       : columns_(grid.columns), splitter_(tensor, grid), is_mine_(std::move(is_mine)) {}
 
-  // The streams of an operation advance at different speeds, but a row of chunks is split at once;
-  // what the slower ones have not asked for yet is kept.
+  // The streams of an operation advance at different speeds, but a row of chunks is split at once.
+  // Segments that slower streams have not asked for yet are kept.
   std::optional<Segment> segment(std::uint64_t chunk) override {
     const std::uint64_t row = chunk / columns_;
     for (auto next = splitter_.next_row(); next && *next <= row; next = splitter_.next_row()) {

@@ -1,18 +1,19 @@
 // Stripes: how a sparse vector is dealt out over the columns of its grid, block by block, so that
-// no owner is hot where the indices cluster.
+// no owner is hot if the indices cluster.
 #pragma once
 
 #include "proto/stream/plan.hpp"
 
 namespace sparsewire::proto {
 
-// A stripe is one block. Of every `columns` neighbours each column gets one, so that a power law
-// is dealt evenly; which one is mixed, so that no regular stride hits one column alone.
+// A stripe is one block. Of every `columns` neighbours each column gets one, so that a power law is
+// dealt evenly. The order is mixed, so that no regular stride hits one column alone.
 class Stripes {
  public:
   explicit Stripes(const ChunkGrid& grid) : columns_(grid.columns) {}
 
-  // What a group is turned by: its first stripe belongs to this column, the next to the one behind.
+  // How far a group is turned: its first stripe belongs to this column, the next to the next
+  // column.
   std::uint64_t turn(std::uint64_t group) const {
     // Fibonacci hashing mixes the high bits well; the product brings them into range.
     const std::uint64_t mixed = group * 0x9E3779B97F4A7C15u >> 32;

@@ -8,15 +8,15 @@
 
 namespace sparsewire::proto {
 
-// What time costs on this link. Single elements take time to pick, add and place; blocks do not.
+// The price of time on this link. Single elements take time to pick, add and place; blocks do not.
 struct Costs {
   // The bytes that cross the link in the time that one element takes. This default suits links of
   // several Gbit/s; a communicator measures its own.
   double bytes_per_pick = 4;
 };
 
-// The costs to choose formats by. Rounding at random depends on the format, and the same seed must
-// give the same bits in another run, where other costs were measured.
+// The costs by which formats are chosen. Rounding at random depends on the format, and the same
+// seed must give the same bits in another run with other measured costs.
 inline Costs costs_for(const wire::Descriptor& descriptor, const Costs& costs) {
   return descriptor.is_stochastic() ? Costs{} : costs;
 }
@@ -30,7 +30,7 @@ inline wire::Format smaller_by_element(const BlockLayout& layout, std::size_t el
   return is_few ? wire::Format::coordinates : wire::Format::bitmap;
 }
 
-// That format for so many of the chunk's elements, or none where it does not pay against
+// That format for `elements` of the chunk's elements, or none if it does not pay against
 // `bytes_of_blocks`.
 inline std::optional<wire::Format> format_by_element(const BlockLayout& layout,
                                                      std::size_t elements,

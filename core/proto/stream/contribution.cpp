@@ -61,7 +61,7 @@ std::uint64_t rounding_key(std::uint32_t seed, std::uint64_t seq, Rank rank, std
 
 std::optional<Bytes> with_encoded_values(const Bytes& payload, std::span<const std::byte> values,
                                          Codec codec, std::uint64_t key) {
-  // Behind 16-bit indices the values need not be aligned, and there they are few.
+  // After 16-bit indices the values need not be aligned; there they are few.
   std::vector<float> aligned(values.size() / sizeof(float));
   std::memcpy(aligned.data(), values.data(), values.size());
   const std::size_t size = wire::values_bytes(codec, sizeof(float), aligned.size());

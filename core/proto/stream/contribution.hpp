@@ -18,7 +18,8 @@ struct Segment {
   Bytes payload;
 };
 
-// A segment of blocks, or a dense one where they are all; write(values, count) puts them there.
+// A segment of blocks, or a dense one if these are all blocks; write(values, count) writes their
+// values.
 template <typename Write>
 Segment segment_of_blocks(const wire::BlockBitmap& blocks, const BlockLayout& layout,
                           Write&& write) {
@@ -32,7 +33,7 @@ Segment segment_of_blocks(const wire::BlockBitmap& blocks, const BlockLayout& la
           Bytes::shared(std::move(owner), size)};
 }
 
-// A segment of `count` single elements; write(values) puts them there.
+// A segment of `count` single elements; write(values) writes them.
 template <typename Write>
 Segment segment_of_elements(wire::Format format, const wire::ElementBitmap& elements,
                             std::size_t count, const BlockLayout& layout, Write&& write) {
@@ -46,17 +47,18 @@ Segment segment_of_elements(wire::Format format, const wire::ElementBitmap& elem
 
 struct Contribution {
   Rank rank = kNoRank;
-  Bytes payload;  // keeps positions, and raw values, in place
-  Bytes decoded;  // keeps other values in place
+  Bytes payload;  // holds positions, and raw values
+  Bytes decoded;  // holds other values
   wire::SegmentView values;
 
   std::size_t bytes() const { return payload.size() + decoded.size(); }
 };
 
-// An error where the payload is not what its format and codec say.
+// An error if the payload is not what its format and codec say.
 Result<Contribution> read_segment(Rank rank, Segment segment, const BlockLayout& layout);
 
-// Writes what the segment names to its places in the chunk at `out`; all else there stays.
+// Writes the elements that the segment names to their places in the chunk at `out`. All others
+// stay.
 void write_named(const Contribution& contribution, const BlockLayout& layout, std::byte* out);
 
 // Writes the chunk's every element to `out`.
@@ -70,8 +72,8 @@ Segment encode_segment(const Segment& segment, Codec codec, const BlockLayout& l
 // A key that differs for every segment of every operation.
 std::uint64_t rounding_key(std::uint32_t seed, std::uint64_t seq, Rank rank, std::uint64_t chunk);
 
-// Makes the values of a view that was checked plain. They lie in the memory that is returned, or,
-// where that is empty, still in the payload.
+// Decodes the values of a view that was checked. They are in the returned memory or, if that is
+// empty, still in the payload.
 template <typename View>
 Bytes decode_values_of(View& view) {
   if (view.codec == Codec::raw) return {};
@@ -84,7 +86,8 @@ Bytes decode_values_of(View& view) {
   return decoded;
 }
 
-// The payload with `size` bytes, which fill(out) writes, in place of its last ones, `values`.
+// A copy of the payload with `size` bytes, written by fill(out), in place of its last bytes,
+// `values`.
 template <typename Fill>
 Bytes with_values(const Bytes& payload, std::span<const std::byte> values, std::size_t size,
                   Fill&& fill) {
@@ -95,12 +98,12 @@ Bytes with_values(const Bytes& payload, std::span<const std::byte> values, std::
   return Bytes::shared(std::move(owner), head + size);
 }
 
-// The payload with its values, of float32, in a codec; nothing where the codec cannot carry them.
+// The payload with its float32 values in a codec; none if the codec cannot carry them.
 std::optional<Bytes> with_encoded_values(const Bytes& payload, std::span<const std::byte> values,
                                          Codec codec, std::uint64_t key);
 
-// A raw segment that is known to be well formed, with values of type `to`, which
-// convert(out, in, count) writes.
+// Converts a raw segment, known to be well formed, to values of type `to`, which convert(out, in,
+// count) writes.
 template <typename Convert>
 Segment converted(const Segment& segment, const BlockLayout& layout, DType to, Convert&& convert) {
   const auto view =

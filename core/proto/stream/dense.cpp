@@ -17,7 +17,7 @@ constexpr std::uint64_t kSampleBlocks = 128;
 // Blocks of a chunk that are looked into before all of its elements are.
 constexpr std::size_t kProbedBlocks = 4;
 
-// Spreads the sample over the tensor without the regular stride that a pattern could hide from.
+// Spreads the sample over the tensor, without a regular stride that a pattern could hide from.
 std::uint64_t sample_position(std::uint64_t index, std::uint64_t blocks) {
   return (index + 1) * 0x9E3779B97F4A7C15u % blocks;
 }
@@ -107,7 +107,7 @@ bool DenseSource::is_scattered(std::uint64_t chunk, const wire::BlockBitmap& bit
   return nonzeros * 2 < looked;
 }
 
-// Makes the output's other elements +0.0: the results will not name them.
+// Makes all other elements of the output +0.0, because the results will not name them.
 void DenseSource::keep_elements_only(std::uint64_t chunk, const wire::ElementBitmap& elements,
                                      const std::byte* values) const {
   const BlockLayout layout = tensor_.grid.layout(chunk);

@@ -1,4 +1,4 @@
-// Source and sink over dense memory: what an ordinary tensor feeds into the stream and takes out.
+// Source and sink over dense memory: an ordinary tensor's values for the stream, and its results.
 #pragma once
 
 #include "kernels/kernels.hpp"
@@ -7,7 +7,7 @@
 
 namespace sparsewire::proto {
 
-// The tensor of one operation; source and out are the same memory where it runs in place.
+// The tensor of one operation; source and out are the same memory if it runs in place.
 struct DenseTensor {
   const std::byte* source;
   std::byte* out;
@@ -26,8 +26,8 @@ inline constexpr double kDenseElements = 0.5;
 // The sample is of the whole tensor, so it must be taken before any lane writes results into it.
 bool leaves_out_zeros(const DenseTensor& tensor);
 
-// Leaves out zeros, whole blocks or single ones, where it is told to scan for them. It then also
-// makes the output's zeros ready: results never name them, so they must hold +0.0 already.
+// Leaves out zeros, whole blocks or single ones, if it is told to scan for them. Then it also
+// writes these zeros to the output as +0.0, because results never name them.
 class DenseSource final : public Source {
  public:
   DenseSource(const DenseTensor& tensor, bool scans, const Costs& costs = {})

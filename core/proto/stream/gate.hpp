@@ -1,5 +1,5 @@
-// Ends of a stream through which nothing goes: an operation whose values take another way, and of
-// which the owners only make sure that all ranks have issued the same one.
+// A gate's source and sink, through which nothing goes: the operation's values take another way,
+// and owners only make sure that all ranks have issued the same operation.
 #pragma once
 
 #include "proto/stream/source.hpp"

@@ -9,18 +9,20 @@ namespace {
 // Chunks per stream that keep the pipeline busy in tensors too small for chunks of full size.
 constexpr std::uint64_t kChunksPerStream = 8;
 
-// Smaller ones cost more by their messages than they gain in the pipeline.
+// Smaller chunks cost more by their messages than they gain in the pipeline.
 constexpr std::uint64_t kMinPipelined = 8192;
 
-// Below this a tensor stays in one piece: there latency counts, not that all owners share the work.
+// Below this a tensor stays in one piece: there latency counts more than sharing the work among all
+// owners.
 constexpr std::uint64_t kMinShare = 4096;
 
 std::uint64_t min_chunk_elements(std::uint64_t count, std::uint64_t streams) {
   return std::clamp(ceil_div(count, streams), kMinShare, kMinPipelined);
 }
 
-// The most elements of a chunk: so few, where many ranks may each have a window's segments of them
-// in flight, that what waits for the last rank does not grow with the tensor or the ranks.
+// The most elements of a chunk. Many ranks may each have a window's segments in flight, so chunks
+// are so small that the segments that wait for the last rank do not take more memory with more
+// ranks or a larger tensor.
 std::uint64_t most_elements(std::uint64_t block, std::size_t element_size,
                             const wire::Topology& topology) {
   const std::uint64_t senders = std::uint64_t{topology.world_size} * topology.lanes;
@@ -30,9 +32,9 @@ std::uint64_t most_elements(std::uint64_t block, std::size_t element_size,
 
 }  // namespace
 
-// Little in flight keeps the ranks in step: one that runs far ahead at one owner ends early there
-// and leaves its link idle at the end. A few owners need larger windows to keep a link busy, and of
-// very many each gets less: a quarter is left for the segment that a window ends in.
+// Few bytes in flight keep the ranks in step: a rank that runs far ahead at one owner ends early
+// there, and leaves its link idle at the end. With few owners, larger windows keep a link busy;
+// with very many, each gets less. A quarter is left for the segment that a window ends in.
 std::uint32_t default_window(std::size_t owners, std::size_t lanes) {
   constexpr std::size_t kib = 1024;
   const std::size_t share = kMaxWaitingBytes / 4 * 3 / (owners * lanes);

@@ -1,5 +1,5 @@
-// The plan of an operation: how its tensor is cut into chunks, and which owner gets which chunk.
-// A pure function of what all ranks agree on, so no rank ever has to ask.
+// The plan of an operation: how its tensor is cut into chunks, and which owner gets which chunk. A
+// pure function of values that all ranks agree on, so no rank ever has to ask.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,10 @@ namespace sparsewire::proto {
 // still follow each other without a pause.
 inline constexpr std::size_t kSegmentsInWindow = 3;
 
-// What an open operation counts in a window: it bounds how many may wait at an owner.
+// What an open operation counts in a window. This bounds how many may wait at an owner.
 inline constexpr std::size_t kOpenCost = 64;
 
-// The least that a segment counts: an owner keeps as much and more beside the payload.
+// The least that a segment counts: an owner keeps at least as much beside the payload.
 inline constexpr std::size_t kSegmentCostMin = 256;
 
 // What a segment counts in a window. Workers stop sending by it, and owners hold them to it.
@@ -31,12 +31,12 @@ inline std::size_t segment_cost(std::size_t payload_bytes, std::size_t window_by
   return std::min(bytes, window_bytes / kSegmentsInWindow + 1);
 }
 
-// What the segments of all ranks may take at the owners of a process, on all lanes together, while
-// they wait for the last rank, where each has as many in flight as a window has room for. No part
-// of SPARSEWIRE_MEMORY, which ranks may set as they like: all must cut a tensor alike.
+// What segments may take at the owners of a process, on all lanes together, while they wait for the
+// last rank, if all ranks fill their windows. It does not follow SPARSEWIRE_MEMORY, which may
+// differ among ranks: all must cut a tensor alike.
 inline constexpr std::size_t kMaxWaitingBytes = 24u << 20;
 
-// Bytes that a rank may have in flight at an owner, where nobody sets them.
+// Bytes that a rank may have in flight at an owner, if no setting says so.
 std::uint32_t default_window(std::size_t owners, std::size_t lanes);
 
 // The chunks of one tensor. A tensor without elements still has one chunk, of no elements: every
@@ -53,7 +53,7 @@ struct ChunkGrid {
   std::uint64_t chunks() const {
     return count == 0 ? 1 : columns * ceil_div(count, chunk_elements);
   }
-  // Only where there is one column.
+  // Only if there is one column.
   std::uint64_t offset_bytes(std::uint64_t chunk) const {
     return chunk * chunk_elements * element_size;
   }
@@ -80,7 +80,7 @@ struct ChunkSequence {
   bool contains(std::uint64_t chunk) const {
     return chunk >= first && chunk < chunks && (chunk - first) % step == 0;
   }
-  // The chunk behind this one, or kNoChunk.
+  // The chunk after this one, or kNoChunk.
   std::uint64_t after(std::uint64_t chunk) const {
     return chunk + step < chunks ? chunk + step : wire::kNoChunk;
   }
@@ -91,7 +91,8 @@ struct ChunkSequence {
 ChunkSequence chunks_of(std::uint32_t lane, std::uint32_t owner, std::uint64_t seq,
                         const ChunkGrid& grid, const wire::Topology& topology);
 
-// The owners that the lane carries chunks to: as many as there are chunks, where these are few.
+// The owners that the lane carries chunks to. If chunks are few, there are no more owners than
+// chunks.
 std::vector<std::uint32_t> owners_of(std::uint32_t lane, std::uint64_t seq, const ChunkGrid& grid,
                                      const wire::Topology& topology);
 

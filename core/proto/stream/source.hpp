@@ -1,4 +1,4 @@
-// What feeds a worker's stream and what receives its results; the stream does not know which.
+// The interfaces of objects that feed a worker's stream (Source) and receive its results (Sink).
 #pragma once
 
 #include <memory>
@@ -12,11 +12,11 @@ class Source {
  public:
   virtual ~Source() = default;
 
-  // This rank's values of the chunk, or nothing where all of them are zero. Chunks are asked for
-  // once each. A borrowed payload stays valid until the operation ends.
+  // This rank's values of the chunk; none if all of them are zero. Each chunk is asked for once. A
+  // borrowed payload stays valid until the operation ends.
   virtual std::optional<Segment> segment(std::uint64_t chunk) = 0;
 
-  // Whether it is known by now what segment() is to return.
+  // Whether the result of segment() is known by now.
   virtual bool knows(std::uint64_t) const { return true; }
 };
 
@@ -24,11 +24,11 @@ class Sink {
  public:
   virtual ~Sink() = default;
 
-  // Where a dense result of `size` bytes may be received directly, or null to have it come through
-  // write() alone; write() is called with that very memory afterwards.
+  // The memory to receive a dense result of `size` bytes into directly, or null to have it come
+  // through write() alone. write() is called with that very memory afterwards.
   virtual std::byte* place(std::uint64_t chunk, std::size_t size) = 0;
 
-  // Takes the result of a chunk; an error where the payload is not what its format says.
+  // Takes the result of a chunk; an error if the payload is not what its format says.
   virtual Status write(std::uint64_t chunk, const Segment& segment) = 0;
 };
 

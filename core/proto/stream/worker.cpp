@@ -6,7 +6,7 @@
 namespace sparsewire::proto {
 namespace {
 
-// Chunks read per call: enough to find the next non-zero soon, few enough not to starve the
+// Chunks read per call: enough to find the next non-zero chunk soon, few enough not to starve the
 // connections meanwhile.
 constexpr int kChunksPerLook = 16;
 
@@ -145,7 +145,8 @@ Worker::Worker(const wire::Topology& topology, std::uint32_t lane,
       owners_(owner ? 1 : topology.owners),
       due_(owners_.size()) {}
 
-// One that talks to a single owner asks for that one's chunks only: a rank may have a hundred such.
+// A Worker that talks to a single owner looks at that owner's chunks only: a rank may have a
+// hundred of these Workers.
 std::vector<std::uint32_t> Worker::owners_with_chunks(std::uint64_t seq,
                                                       const ChunkGrid& grid) const {
   if (!only_owner_) return owners_of(lane_, seq, grid, topology_);
@@ -207,7 +208,7 @@ std::optional<wire::Message> Worker::poll(std::uint32_t owner) {
 
 Result<bool> Worker::on_result(std::uint32_t owner, const wire::FrameHeader& header,
                                const Bytes& payload) {
-  // An operation that failed here meanwhile: its results are of no use any more.
+  // If the operation failed here meanwhile, its results are of no use any more.
   const auto at = operations_.find(header.seq);
   WorkerStream* const stream = at == operations_.end() ? nullptr : at->second.to(owner);
   if (!stream) return false;

@@ -38,14 +38,14 @@ class WorkerStream {
   WorkerStream(std::uint64_t seq, const wire::Descriptor& descriptor, const ChunkSequence& chunks,
                std::size_t window_bytes, Source& source, Sink& sink);
 
-  // The next message for the owner. None: everything is sent, or, while sent_all() is false, the
-  // look-ahead needs another call; each call reads a bounded number of chunks.
+  // The next message for the owner. None means that everything is sent or, while sent_all() is
+  // false, that the look-ahead needs another call: each call reads a bounded number of chunks.
   std::optional<wire::Message> poll();
 
   // Checks and applies a result; returns the bytes of the window that it gives back.
   Result<std::size_t> on_result(const wire::FrameHeader& header, const Bytes& payload);
 
-  // Where the payload of this result may be received directly, or null.
+  // The memory to receive the payload of this result into directly, or null.
   std::byte* place(const wire::FrameHeader& header) const;
 
   bool sent_all() const { return hearing_ != Hearing::unheard && !pending_; }
@@ -100,12 +100,12 @@ class Worker {
   Worker(const wire::Topology& topology, std::uint32_t lane,
          std::optional<std::uint32_t> owner = {});
 
-  // Starts an operation. False where this lane has no part in it; source and sink are not kept
-  // then. Sequence numbers rise.
+  // Starts an operation. False if this lane has no part in it; then source and sink are not kept.
+  // Sequence numbers rise.
   bool submit(std::uint64_t seq, const wire::Descriptor& descriptor, const ChunkGrid& grid,
               std::unique_ptr<Source> source, std::shared_ptr<Sink> sink);
 
-  // The next message for an owner. None does not mean that all is sent: see has_work().
+  // The next message for an owner. None does not mean that everything is sent: see has_work().
   std::optional<wire::Message> poll(std::uint32_t owner);
 
   // Whether another poll() can get further without a result coming in first.
@@ -114,23 +114,23 @@ class Worker {
   // The first owner from `from` on for which there is work, or as many as owners.
   std::uint32_t next_with_work(std::uint32_t from);
 
-  // Takes a result frame; true where it ended its operation on this lane.
+  // Takes a result frame; true if it ended its operation on this lane.
   Result<bool> on_result(std::uint32_t owner, const wire::FrameHeader& header,
                          const Bytes& payload);
 
-  // Where the payload of a result may be received directly, or null.
+  // The memory to receive the payload of a result into directly, or null.
   std::byte* place(std::uint32_t owner, const wire::FrameHeader& header) const;
 
-  // Forgets an operation, whatever its state; false where it is not in flight.
+  // Forgets an operation, whatever its state; false if it is not in flight.
   bool drop(std::uint64_t seq);
 
   // Owners that have not yet answered for an operation.
   std::vector<std::uint32_t> waiting_for(std::uint64_t seq) const;
 
-  // Owners that know of the operation and must be told where it is given up.
+  // Owners that know of the operation, and must be told if it is given up.
   std::vector<std::uint32_t> opened(std::uint64_t seq) const;
 
-  // What of an owner's window is in use.
+  // The bytes of an owner's window that are in use.
   std::size_t bytes_in_flight(std::uint32_t owner) const {
     return owners_[owner - first_].in_flight;
   }
@@ -162,9 +162,9 @@ class Worker {
   std::uint32_t lane_;
   std::optional<std::uint32_t> only_owner_;
   std::map<std::uint64_t, Operation> operations_;
-  std::uint32_t first_;  // of the owners that it talks to
+  std::uint32_t first_;  // of the owners that this Worker talks to
   std::vector<Sending> owners_;
-  IndexSet due_;  // of owners: others have no room in their windows, or all is sent to them
+  IndexSet due_;  // owners with work: there is something to send, and room in their windows
   std::uint64_t chunks_empty_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Who tells whom of a join. Among few ranks each tells all others, which takes one round; among
-// many, joins climb a tree that all ranks share, and what they come to is passed down it.
+// The ranks to which joins go. Among few ranks each tells all others, which takes one round. Among
+// many, joins climb a tree that all ranks share, and their total is passed down the tree.
 #pragma once
 
 #include <optional>
@@ -9,20 +9,20 @@
 
 namespace sparsewire::proto {
 
-// From so many ranks on there is a tree, and a rank of it has at most so many branches: with four,
-// the way up and down takes about as many rounds as a rank tells others in one after another.
+// From kTreeFrom ranks on there is a tree, in which a rank has at most kBranches branches. With
+// four, the way up and down has about as many rounds as a rank sends messages, one after another.
 inline constexpr Rank kTreeFrom = 32;
 inline constexpr Rank kBranches = 4;
 static_assert(kBranches + 1 == wire::kMaxMissing);
 
-// Consecutive ranks below another one: `top` speaks for itself and for those behind it.
+// Consecutive ranks below another one: `top` speaks for itself and for the ranks after it.
 struct Branch {
   Rank top;
   Rank ranks;
 };
 
-// As one rank sees it. Among few ranks each is the root of a tree of its own, in which all others
-// are branches of one rank.
+// The tree as one rank sees it. Among few ranks each is the root of a tree of its own, in which all
+// others are branches of one rank.
 class JoinTree {
  public:
   JoinTree(Rank rank, Rank world_size);
@@ -35,7 +35,7 @@ class JoinTree {
 
   // The branch that the rank speaks for, or null.
   const Branch* branch_of(Rank top) const;
-  // Parent and branches: the ranks that this one tells.
+  // Parent and branches: the ranks that this rank tells.
   std::vector<Rank> neighbours() const;
   bool is_neighbour(Rank rank) const { return rank == parent_ || branch_of(rank); }
 

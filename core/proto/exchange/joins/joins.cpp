@@ -1,4 +1,4 @@
-// Adds up what neighbours tell, on its way up the tree, and takes what comes down.
+// Adds up joins and tallies on their way up the tree, and takes the total that comes down.
 #include "proto/exchange/joins/joins.hpp"
 
 #include <utility>
@@ -67,7 +67,7 @@ void Joins::gather(Rank top, wire::Tally tally) {
   if (!tree_->parent()) total_ = subtotal_;
 }
 
-// That of a rank without branches is its join.
+// The report of a rank without branches is its join.
 std::optional<wire::Tally> Joins::take_report() {
   const bool reports = tree_->parent() && !tree_->branches().empty();
   if (!reports || !subtotal_ || has_reported_) return {};
@@ -93,7 +93,7 @@ std::vector<Rank> Joins::ask_for(Rank asker) {
   return were_asked ? std::vector<Rank>{} : owing();
 }
 
-// Neighbours that have joined and whose tally is to come: so somebody behind them is late.
+// Neighbours that have joined but owe a tally: so a rank beyond them is late.
 std::vector<Rank> Joins::owing() const {
   if (total_) return {};
   if (subtotal_) return {*tree_->parent()};

@@ -1,5 +1,5 @@
-// Who has joined one operation, as one rank hears of it from its neighbours in the tree of joins,
-// and what all ranks bring to it.
+// The joins of one operation that one rank hears of from its neighbours in the tree of joins, and
+// the tally of all ranks.
 #pragma once
 
 #include <map>
@@ -21,27 +21,27 @@ class Joins {
 
   // This rank joins.
   void join(const wire::Join& own);
-  // A neighbour joins, or tells what a branch or, if it is the parent, all ranks bring. An error
-  // means that it broke the protocol.
+  // A neighbour joins, or sends the tally of its branch or, if it is the parent, of all ranks. An
+  // error means that it broke the protocol.
   Status on_join(Rank from, const wire::Join& join);
   Status on_tally(Rank from, const Bytes& payload);
 
-  // Of neighbours, and this rank's own.
+  // The joins of neighbours, and this rank's own.
   const std::map<Rank, wire::Join>& heard() const { return heard_; }
 
-  // What the parent waits for; given once, when this rank and all below it have joined.
+  // The tally that the parent waits for; given once, when this rank and all below it have joined.
   std::optional<wire::Tally> take_report();
-  // What all ranks bring; none before this rank knows that all have joined.
+  // The tally of all ranks; none before this rank knows that all have joined.
   const std::optional<wire::Tally>& total() const { return total_; }
-  // Whether the rank may know that this one has joined, and have begun.
+  // Whether `rank` may have begun, as far as this rank can tell.
   bool may_have_begun(Rank rank) const;
   // Neighbours that have not joined.
   std::vector<Rank> missing() const;
 
-  // Of a rank that wants to know who has not joined, where all neighbours have: those to ask for
-  // it, unless they were asked before.
+  // Takes the question of a rank, which ranks have not joined, if all neighbours have. Returns the
+  // neighbours to ask, unless they were asked before.
   std::vector<Rank> ask_for(Rank asker);
-  // All who wait for the answer.
+  // All ranks that wait for the answer.
   std::set<Rank> take_askers() { return std::exchange(askers_, {}); }
 
  private:

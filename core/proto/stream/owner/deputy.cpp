@@ -1,4 +1,4 @@
-// What the lower half makes feeds the upper half; answers from above go down as they are.
+// Feeds the upper half with the sums of the lower half; passes answers from above down as they are.
 #include "proto/stream/owner/deputy.hpp"
 
 #include <utility>
@@ -24,13 +24,13 @@ class Deputy::Sums final : public Source {
   bool knows(std::uint64_t chunk) const override { return chunk < next_ || made_.contains(chunk); }
 
  private:
-  std::uint64_t next_;  // none before it that is not made, or was asked for
+  std::uint64_t next_;  // all chunks before it are made, empty or taken
   std::map<std::uint64_t, Segment> made_;
 };
 
 namespace {
 
-// Results go to the ranks as they come, and nothing of them stays.
+// Keeps nothing of the results: they go to the ranks as they come.
 class Onward final : public Sink {
  public:
   std::byte* place(std::uint64_t, std::size_t) override { return nullptr; }
@@ -75,7 +75,7 @@ Status Deputy::take(Owner::Outbox made, Outbox& outbox) {
           at->second->add(message);
         }
         break;
-      default:  // The ranks disagree, or one cannot take part: then nobody can.
+      default:  // The ranks disagree, or one cannot take part: then none can.
         outbox.up.push_back(message);
         outbox.up.back().header.kind = wire::FrameKind::decline;
         outbox.down.push_back(std::move(message));
@@ -100,7 +100,7 @@ Status Deputy::begin(const wire::Message& open) {
   return {};
 }
 
-// The first of the host that gives up gives up for all.
+// The first rank of the host that gives up gives up for all.
 void Deputy::cancel(std::uint64_t seq, Outbox& outbox) {
   if (sums_.erase(seq) == 0) return;
   above_.drop(seq);

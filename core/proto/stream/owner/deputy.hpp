@@ -1,5 +1,5 @@
-// An owner's deputy on one host: it owns what the host's ranks send towards that owner, and is one
-// worker above. Both halves are those that ranks and owners have.
+// An owner's deputy on one host: an owner for the host's ranks below it, and one worker to the
+// owner above it. Both halves are those that owners and ranks have.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class Deputy {
     std::vector<wire::Message> up;    // for the owner
   };
 
-  // Of `owner`, for the ranks of one host, in ascending order. `scratch` is its lane's.
+  // The deputy of `owner` for the ranks of one host, in ascending order. `scratch` is the lane's.
   Deputy(const wire::Topology& topology, std::uint32_t lane, std::uint32_t owner,
          const std::vector<Rank>& ranks, std::shared_ptr<Scratch> scratch);
 

@@ -29,7 +29,7 @@ Owner::Owner(const wire::Topology& topology, std::uint32_t lane, std::uint32_t o
 
 std::optional<Owner::Speaker> Owner::speaker_of(Rank rank) const {
   const auto own = static_cast<Speaker>(rank);
-  if (own < speakers_.size() && speakers_[own] == rank) return own;  // as where all ranks speak
+  if (own < speakers_.size() && speakers_[own] == rank) return own;  // if all ranks speak
   const auto at = std::ranges::find(speakers_, rank);
   if (at == speakers_.end()) return {};
   return static_cast<Speaker>(at - speakers_.begin());
@@ -48,7 +48,7 @@ Owner::Speaker Owner::Operation::first_with(Mark mark) const {
   return static_cast<Speaker>(at - marks.begin());
 }
 
-// Most messages move one of many speakers, and complete nothing.
+// Most messages move one of many speakers, and complete no chunk.
 bool Owner::Operation::announce(Speaker speaker, std::uint64_t chunk) {
   const std::uint64_t before = std::exchange(next[speaker], chunk);
   if (state != OwnerState::adding || before != announced || chunk == before) return false;
@@ -191,7 +191,7 @@ void Owner::pause(bool paused, Outbox& outbox) {
   paused_ = paused;
   made_ = 0;
   for (auto at = operations_.begin(); at != operations_.end();) {
-    const auto current = at++;  // It may close.
+    const auto current = at++;  // The operation may close.
     emit_complete(current->first, current->second, outbox);
   }
 }
@@ -214,7 +214,7 @@ wire::Message Owner::reduce_first(std::uint64_t seq, Operation& operation,
                                     rounding_key(descriptor.seed, seq, kNoRank, chunk)));
 }
 
-// Only the root knows how many ranks an average is of, and what form its callers want.
+// Only the root divides averages, and makes results in the form that callers want.
 Reduction Owner::reduction_of(const wire::Descriptor& descriptor) const {
   const bool is_root = role_ == OwnerRole::root;
   const bool is_share = !is_root && descriptor.op == ReduceOp::avg;

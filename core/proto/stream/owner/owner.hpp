@@ -1,6 +1,6 @@
-// The owner's half of the stream protocol: gathers what the speakers, ranks or a rank of each host,
-// send of each chunk, knows by their look-ahead when a chunk is complete, and adds it up. What
-// becomes of a sum is the role's business: a result for every speaker, or a segment for a parent.
+// The owner's half of the stream protocol: gathers the segments of its speakers (all ranks, or a
+// rank of each host), knows by their look-ahead when a chunk is complete, and adds it up. By its
+// role, a sum becomes a result for every speaker, or a segment for the owner above.
 #pragma once
 
 #include <cstdint>
@@ -18,22 +18,22 @@
 namespace sparsewire::proto {
 
 // Operations that one rank may have cancelled or refused while others have not caught up. Each is
-// an operation that failed, and that nobody waited for: a job that gets here is in no good state,
-// and beyond it a rank could fill the owner's memory with cancels alone.
+// an operation that failed, and that no rank waited for: a job that gets here is in no good state.
+// Without the bound, a rank could fill the owner's memory with cancels alone.
 inline constexpr std::size_t kMaxUnsettled = 16384;
 
-// How far ahead of the newest operation that all ranks are done with a rank may name one, where the
-// owner sees every operation. A program would have to issue a million without waiting for any.
+// How far a rank's sequence may be ahead of the newest operation that all ranks are done with, if
+// the owner sees every operation. A program would have to issue a million without waiting for any.
 inline constexpr std::uint64_t kDedicatedReach = std::uint64_t{1} << 20;
 
-// What may become of one operation at an owner.
+// The states of one operation at an owner.
 enum class OwnerState : std::uint8_t {
   opening,  // some rank has not opened it
   adding,   // chunks become complete, and go out as results
   failed,   // remembered until it is cancelled
 };
 
-// An operation whose last result is out is forgotten, and so is a failed one in the end.
+// An operation is forgotten after its last result; a failed one after its cancels.
 enum class OwnerStep : std::uint8_t { open_last, fail };
 
 inline constexpr Transition<OwnerState, OwnerStep> kOwnerTransitions[] = {
@@ -44,30 +44,30 @@ inline constexpr Transition<OwnerState, OwnerStep> kOwnerTransitions[] = {
 
 enum class OwnerRole : std::uint8_t {
   root,    // its sums are the results
-  deputy,  // they are its speakers' share, and go to an owner above in open and segment frames
+  deputy,  // its sums go to the owner above in open and segment frames
 };
 
-// Of results between two calls to pause(), when the connections get their turn: a few bytes of
+// Results to make between two calls to pause(), when the connections get their turn: a few bytes of
 // every rank may make the result of a whole chunk.
 inline constexpr std::size_t kBurstBytes = 2u << 20;
 
 struct OwnerDuty {
   OwnerRole role = OwnerRole::root;
-  std::vector<Rank> speakers = {};  // in the order of the sums; none for all ranks
-  // How far ahead ranks may go. Without it any sequence is taken: an owner does not see the
+  std::vector<Rank> speakers = {};  // in the order of the sums; empty: all ranks
+  // How far ahead ranks may go. The default takes any sequence, because an owner may not see the
   // exchanges among workers.
   std::uint64_t reach = wire::kMaxSequence;
-  // Whether every rank cancels here what has failed, and not only those that have opened it.
+  // Whether every rank cancels a failed operation here, and not only ranks that have opened it.
   bool all_cancel = true;
   std::size_t burst = kBurstBytes;
-  // Of all owners and deputies of one lane, of which one adds at a time; null for its own.
+  // Shared by all owners and deputies of one lane, as one adds at a time; null: its own.
   std::shared_ptr<Scratch> scratch = {};
 };
 
 class Owner {
  public:
-  // Messages for every speaker alike or, of a deputy, for its parent, in the order in which they
-  // must be sent. A fail message is for the speakers.
+  // Messages for every speaker alike or, from a deputy, for the owner above, in the order in which
+  // they must be sent. A fail message is for the speakers.
   using Outbox = std::vector<wire::Message>;
 
   Owner(const wire::Topology& topology, std::uint32_t lane, std::uint32_t owner,
@@ -77,54 +77,55 @@ class Owner {
   // protocol, and that nothing of the frame is worth receiving.
   Status accepts(Rank rank, const wire::FrameHeader& header) const;
 
-  // Whose messages it takes.
+  // The ranks whose messages it takes.
   const std::vector<Rank>& speakers() const { return speakers_; }
 
   // Takes an open, segment, cancel, refuse or decline frame. An error means that the rank broke the
-  // protocol. Ranks that disagree do not: the outbox gets a fail message, and the operation is
-  // forgotten once every rank has cancelled it, or every rank that has opened it.
+  // protocol. If ranks disagree, that is no such error: the outbox gets a fail message, and the
+  // operation is forgotten once every rank has cancelled it, or every rank that has opened it.
   Status on_message(Rank rank, wire::Message message, Outbox& outbox);
 
   // A paused owner takes everything in but makes no results; its ranks' windows then stop them. On
-  // resuming, the outbox gets what has become complete. An owner pauses by itself once it has made
-  // much since it last resumed, so that its results can leave before it makes more.
+  // resuming, the outbox gets the results of chunks that have become complete. An owner pauses by
+  // itself once it has made many since it last resumed, so that these can leave before it makes
+  // more.
   void pause(bool paused, Outbox& outbox);
   bool is_paused() const { return paused_; }
 
-  // What the choice of formats for results rests on.
+  // The costs by which formats for results are chosen.
   void set_costs(const Costs& costs) { costs_ = costs; }
 
-  // None where nothing of the operation is known, or all of it is forgotten.
+  // None if the operation is not known or is forgotten.
   std::optional<OwnerState> state(std::uint64_t seq) const;
 
-  // The speakers that an operation waits for here; all that have not opened it, or else all that
-  // still owe a chunk.
+  // The speakers that an operation waits for here: those that have not opened it or, if all have,
+  // those that still owe a chunk.
   std::vector<Rank> missing(std::uint64_t seq) const;
 
   std::size_t operations() const { return operations_.size(); }
   std::size_t buffered_bytes() const { return buffered_; }
 
-  // What it takes: buffers and the book of operations. And the most that an owner of such a
-  // communicator takes, and its results on their way, where all ranks keep to their windows.
+  // Bytes of its buffers and of its book of operations; and the most that an owner of such a
+  // communicator takes, with results on their way, if all ranks keep to their windows.
   std::size_t memory() const;
   static std::size_t memory_needed(const wire::Topology& topology);
 
  private:
-  // From here on a speaker goes by its place among them.
+  // From here on a speaker is its place among the speakers.
   using Speaker = std::size_t;
   enum Mark : std::uint8_t { opened = 1, cancelled = 2, unsettled = 4 };
   struct Operation {
     OwnerState state = OwnerState::opening;
     std::vector<std::uint8_t> marks;  // per speaker
-    std::vector<std::uint64_t> next;  // per speaker, once it has opened; none while nobody has
+    std::vector<std::uint64_t> next;  // per speaker, once it has opened; empty before any has
     wire::Descriptor descriptor;      // of all that have opened
     ChunkGrid grid;
     ChunkSequence chunks;
     std::map<std::uint64_t, std::vector<Contribution>> pending;
     std::uint64_t announced = 0;  // the smallest of `next`, once all have opened
-    std::size_t holding_up = 0;   // speakers that have announced no later chunk
+    std::size_t holding_up = 0;   // speakers that have not announced a later chunk
 
-    // What a speaker contributes to next; true where that may complete a chunk.
+    // Takes the chunk that a speaker contributes to next; true if that may complete a chunk.
     bool announce(Speaker speaker, std::uint64_t chunk);
     void find_announced();
     bool has(Speaker speaker, Mark mark) const { return marks[speaker] & mark; }
@@ -138,7 +139,7 @@ class Owner {
   struct Account {
     std::size_t in_flight = 0;       // as it costs in the window
     std::size_t unsettled = 0;       // operations
-    std::uint64_t opened_up_to = 0;  // the sequence that it may open next, or later
+    std::uint64_t opened_up_to = 0;  // the least sequence that it may open next
   };
 
   static std::size_t memory_of_operations(std::size_t count, std::size_t world_size);
@@ -187,7 +188,7 @@ class Owner {
   std::shared_ptr<Scratch> scratch_;
   std::map<std::uint64_t, Operation> operations_;
   std::vector<Account> accounts_;    // per speaker
-  std::uint64_t settled_up_to_ = 0;  // behind the newest operation that all ranks are done with
+  std::uint64_t settled_up_to_ = 0;  // after the newest operation that all ranks are done with
   std::size_t buffered_ = 0;         // bytes
   std::size_t contributions_ = 0;
 };

@@ -1,5 +1,5 @@
-// How operations fail at an owner: ranks disagree, or one refuses or cancels. What is left of them
-// is remembered until those that know of them have cancelled.
+// How operations fail at an owner: ranks disagree, or one refuses or cancels. A failed operation is
+// remembered until the ranks that know of it have cancelled it.
 #include <algorithm>
 #include <utility>
 
@@ -8,7 +8,7 @@
 
 namespace sparsewire::proto {
 
-// Counts the operation among those that the rank has given up and others have not.
+// Counts the operation as one that the rank has given up and others have not.
 void Owner::settle(Speaker speaker, Operation& operation) {
   if (operation.has(speaker, unsettled)) return;
   operation.marks[speaker] |= unsettled;
@@ -18,7 +18,8 @@ void Owner::settle(Speaker speaker, Operation& operation) {
 void Owner::on_cancel(Speaker speaker, std::uint64_t seq) {
   Operation& operation = find_or_create(seq);
   settle(speaker, operation);
-  // The rank's window counts the operation no more. Older ones may still wait for their open.
+  // The rank's window does not count the operation any more. Older ones may still wait to be
+  // opened.
   if (operation.has(speaker, opened)) accounts_[speaker].in_flight -= kOpenCost;
   operation.marks[speaker] &= static_cast<std::uint8_t>(~opened);
   operation.marks[speaker] |= cancelled;
@@ -26,8 +27,8 @@ void Owner::on_cancel(Speaker speaker, std::uint64_t seq) {
   forget_if_settled(seq);
 }
 
-// Where not all cancel, those that have not opened it by then may open it anew, and cancel it, too:
-// with some of the ranks missing for ever, nothing comes of that.
+// If not all ranks cancel, ranks that have not opened the operation by then may open it anew, and
+// cancel it, too. Other ranks never open it again, so nothing comes of that.
 void Owner::forget_if_settled(std::uint64_t seq) {
   const Operation& operation = operations_.at(seq);
   if (all_cancel_ ? operation.all_have(cancelled) : !operation.any_has(opened)) close(seq);

@@ -1,20 +1,20 @@
-// What an owner takes of memory: now, and at most where all ranks keep to their windows.
+// The memory of an owner: now, and at most if all ranks keep to their windows.
 #include "proto/stream/owner/owner.hpp"
 
 namespace sparsewire::proto {
 namespace {
 
-constexpr std::size_t kNodeBytes = 64;  // of a map, beside what it holds
+constexpr std::size_t kNodeBytes = 64;  // of a map, beside the content
 
-// Beside its payload, in a vector that has grown by doubling.
+// Beside the payload, in a vector that has grown by doubling.
 constexpr std::size_t kMemoryPerContribution = 2 * sizeof(Contribution) + kNodeBytes;
 
-// What a byte of the window may hold at most: values of two bits become float32. The smallest
-// segments cost no more, nor do opens where they are few to a rank.
+// The most memory for a byte of the window: values of two bits become float32. The smallest
+// segments take no more, nor do opens if a rank has few.
 constexpr std::size_t kMemoryPerWindowByte = 17;
 static_assert(kMemoryPerContribution / kSegmentCostMin < kMemoryPerWindowByte);
 
-// Made at once, in scratch memory, and on its way out.
+// Results that are made at once, scratch memory, and results on their way out.
 constexpr std::size_t kMemoryOfResults = 8u << 20;
 
 }  // namespace

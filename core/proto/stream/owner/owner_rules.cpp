@@ -1,5 +1,5 @@
-// What a rank may send to an owner, judged by the header alone: nothing is received in vain, and
-// nobody takes more than its share.
+// Rules for frames from a rank, judged by the header alone: nothing is received in vain, and no
+// rank takes more than its share.
 #include "proto/stream/owner/owner.hpp"
 
 namespace sparsewire::proto {
@@ -66,8 +66,8 @@ Status Owner::may_settle(Speaker speaker, std::uint64_t seq, bool is_cancel) con
                         " failed operations wait for other ranks to catch up");
 }
 
-// What a rank may announce behind chunk `after` (kNoChunk: at the start): any later chunk of the
-// stream, or none; but the very next one where zeros may not be left out.
+// The rule for announcements after chunk `after` (kNoChunk: at the start): any later chunk of the
+// stream, or none; but if zeros may not be left out, the very next chunk.
 Status Owner::check_next(const wire::Descriptor& descriptor, const ChunkSequence& chunks,
                          std::uint64_t after, std::uint64_t next) {
   if (chunks.empty()) return protocol_error("open: the operation has no chunk in this stream");

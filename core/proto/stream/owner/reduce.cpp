@@ -1,5 +1,5 @@
-// Reduces contributions of blocks among each other: a run of a rank's blocks is one run among the
-// union's packed blocks too. Where single elements are among them, all go into a dense accumulator.
+// Reduces contributions. If all are of blocks, a run of a rank's blocks is also one run among the
+// union's packed blocks. If any has single elements, all go into a dense accumulator.
 #include "proto/stream/owner/reduce.hpp"
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 namespace sparsewire::proto {
 namespace {
 
-// Makes of `count` sums, which fill(sums) writes in the accumulator's type, what goes out. Those
-// that need no other type are written right where they go.
+// Converts `count` sums, which fill(sums) writes in the accumulator's type, to the type that goes
+// out. If it is the same type, they are written right to `out`.
 template <typename Fill>
 void write_sums(std::byte* out, std::size_t count, const Reduction& reduction, Fill&& fill) {
   const DType accumulator = accumulator_of(reduction.dtype);
@@ -25,7 +25,7 @@ void write_sums(std::byte* out, std::size_t count, const Reduction& reduction, F
   kernels().finish(out, sums, count, reduction.dtype, reduction.op, reduction.world_size);
 }
 
-// Adds whole blocks, run by run, to where place(block) says that the run's first one lies.
+// Adds whole blocks, run by run. place(block) gives the place of the run's first block.
 template <typename Place>
 void add_runs(const wire::SegmentView& view, const Reduction& reduction, const BlockLayout& layout,
               Place&& place) {
@@ -49,8 +49,8 @@ wire::BlockBitmap union_of(std::span<const Contribution> contributions) {
   return all;
 }
 
-// Adds all up in `memory`, where the `count` elements of the blocks of `all` lie one behind the
-// other.
+// Adds all up in `memory`, which holds the `count` elements of the blocks of `all` one after
+// another.
 void add_all(std::span<const Contribution> contributions, const Reduction& reduction,
              const BlockLayout& layout, const wire::BlockBitmap& all, std::byte* memory,
              std::size_t count) {
@@ -83,8 +83,8 @@ Segment reduce_blocks(std::span<const Contribution> contributions, const Reducti
 
 // --- By element ---
 
-// acc[local] += x, which cannot be vectorised; integers wrap around. In the same pass the bit of
-// each local is set, as set_ascending() does it: most of either is waiting for memory.
+// acc[local] += x, which cannot be vectorised; integers wrap around. The same pass sets the bit of
+// each local, as set_ascending() does: both mostly wait for memory.
 template <typename A>
 void add_at_locals(std::byte* memory, const std::byte* locals, const std::byte* values,
                    std::size_t count, std::uint64_t* elements) {
@@ -117,8 +117,8 @@ void add_at_locals(std::byte* memory, const std::byte* locals, const std::byte* 
   }
 }
 
-// Adds into a dense accumulator of one chunk, notes which elements were named, and packs these in
-// the format that suits the union.
+// Adds into a dense accumulator of one chunk, notes the named elements, and packs them in the
+// format that suits the union.
 class ElementSum {
  public:
   ElementSum(const Reduction& reduction, const BlockLayout& layout, Scratch& scratch)
@@ -140,7 +140,7 @@ class ElementSum {
     }
   }
 
-  // Once, at the end; leaves the scratch memory as it was found.
+  // Called once, at the end. Leaves the scratch memory as it was found.
   Segment pack() {
     Segment segment = reduction_.form == wire::ResultForm::dense
                           ? pack_blocks(wire::full_bitmap(layout_))
@@ -179,7 +179,7 @@ class ElementSum {
     return pack_blocks(blocks);
   }
 
-  // By element wherever that is not larger than dense.
+  // By element if that is smaller than dense.
   Segment pack_sparse(std::size_t count) const {
     const wire::Format format = smaller_by_element(layout_, count);
     const std::size_t head = wire::positions_bytes(format, layout_, count);
@@ -207,7 +207,7 @@ class ElementSum {
 
   Segment pack_blocks(const wire::BlockBitmap& blocks) const {
     return segment_of_blocks(blocks, layout_, [&](std::byte* out, std::size_t count) {
-      if (count == layout_.count) {  // They lie as they go.
+      if (count == layout_.count) {  // They lie as they are sent.
         return kernels().finish(out, memory_, count, reduction_.dtype, reduction_.op,
                                 reduction_.world_size);
       }
@@ -217,7 +217,7 @@ class ElementSum {
     });
   }
 
-  // Only what was named was written.
+  // Only named elements were written.
   void clear() {
     for (std::size_t word = 0; word < words(); ++word) {
       if (named_[word] == 0) continue;

@@ -1,5 +1,6 @@
-// Adds up what the ranks contributed to one chunk, in rank order, so that the same input gives the
-// same bits in every run. The result holds the union of what they named and nothing else.
+// Adds up the ranks' contributions to one chunk, in rank order, so that the same input gives the
+// same bits in every run. The result holds the union of the elements that they named, and nothing
+// else.
 #pragma once
 
 #include <cstring>
@@ -17,8 +18,8 @@ namespace sparsewire::proto {
 // Memory for the accumulators of one chunk, kept from one reduction to the next.
 class Scratch {
  public:
-  // Zeros, enough for any chunk; whoever writes there makes them zeros again. To clear what was
-  // touched is less work than to clear a whole chunk each time.
+  // Zeros, enough for any chunk. A user must make them zeros again: clearing the touched elements
+  // is less work than clearing a whole chunk each time.
   std::byte* zeros() {
     if (!memory_) {
       memory_ = Bytes::allocate(kBytes);
@@ -48,7 +49,7 @@ constexpr A first_nan_or_sum(A acc, A x) {
 }
 
 // `contributions` is not empty and sorted by rank; operations that do not skip zeros need a dense
-// one from every rank.
+// contribution from every rank.
 Segment reduce(std::span<const Contribution> contributions, const Reduction& reduction,
                const BlockLayout& layout, Scratch& scratch);
 
