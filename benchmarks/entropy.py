@@ -10,15 +10,17 @@ the best of several, taken in turn.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import constriction
 import numpy as np
 import records
+from best_of import best_of
 
 from sparsewire._core import entropy_decode, entropy_encode
+
+T = TypeVar("T")
 
 COUNT = 1_000_000
 ROUNDS = 7
@@ -30,14 +32,10 @@ SOURCES = {
 }
 
 
-def best(task: Callable[[], Any]) -> tuple[float, Any]:
+def best(task: Callable[[], T]) -> tuple[float, T]:
     """The shortest time in ns per symbol, and the last result."""
-    times, result = [], None
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        result = task()
-        times.append(time.perf_counter() - start)
-    return min(times) / COUNT * 1e9, result
+    seconds, result = best_of(ROUNDS, task)
+    return seconds / COUNT * 1e9, result
 
 
 def ours(symbols: np.ndarray, alphabet: int) -> tuple[int, float, float]:

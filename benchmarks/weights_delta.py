@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import records
 import zstandard
+from best_of import best_of
 from numpy.typing import NDArray
 
 from sparsewire.weights.coding import Coder, checksum
@@ -46,16 +44,6 @@ def entropy_bytes(share: float) -> float:
     return (position + step) / 8
 
 
-def best(task: Callable[[], Any]) -> tuple[float, Any]:
-    """The shortest time in s, and the last result."""
-    times, result = [], None
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        result = task()
-        times.append(time.perf_counter() - start)
-    return min(times), result
-
-
 def tensor_of(bits: Bits) -> Tensor:
     return Tensor("BF16", bits.shape, bits.view(np.uint8))
 
@@ -65,7 +53,7 @@ def measured(share: float, random: np.random.Generator) -> records.Row:
     nbytes, changed = base.nbytes, int((base != fresh).sum())
     old, new = tensor_of(base), tensor_of(fresh)
     with Coder(1) as coder:
-        encode_s, coded = best(lambda: (checksum(new.data), coder.encode(old, new))[1])
+        encode_s, coded = best_of(ROUNDS, lambda: (checksum(new.data), coder.encode(old, new))[1])
         copies = iter([tensor_of(base.copy()) for _ in range(ROUNDS)])
         made: list[Tensor] = []
 
@@ -73,8 +61,8 @@ def measured(share: float, random: np.random.Generator) -> records.Row:
             made.append(next(copies))
             coder.apply(coded.codes, made[-1])
 
-        apply_s, _ = best(apply)
-        checksum_s, _ = best(lambda: checksum(new.data))
+        apply_s, _ = best_of(ROUNDS, apply)
+        checksum_s, _ = best_of(ROUNDS, lambda: checksum(new.data))
     assert all((each.data == new.data).all() for each in made)
     xor = (base ^ fresh).tobytes()
     return {

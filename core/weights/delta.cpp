@@ -22,25 +22,6 @@ constexpr std::size_t kCountBytes = 4;
 // whole.
 constexpr std::size_t kWholeShare = 4;
 
-template <std::size_t width>
-struct BitsOf;
-template <>
-struct BitsOf<1> {
-  using Type = std::uint8_t;
-};
-template <>
-struct BitsOf<2> {
-  using Type = std::uint16_t;
-};
-template <>
-struct BitsOf<4> {
-  using Type = std::uint32_t;
-};
-template <>
-struct BitsOf<8> {
-  using Type = std::uint64_t;
-};
-
 // Calls f of a value of the integer type that has the elements' width.
 template <typename F>
 auto for_width(std::size_t width, F f) {

@@ -195,8 +195,8 @@ def _like(given: View, content: NDArray[np.uint8], shape: tuple[int, ...] | None
     if isinstance(owner, tuple):
         _, array = owner
         return content.view(array.dtype).reshape(array.shape if shape is None else shape)
-    made = sys.modules["torch"].empty(owner.shape if shape is None else shape, dtype=owner.dtype)
-    # Torch cannot view bytes of nothing as elements.
-    if content.size:
-        made.copy_(sys.modules["torch"].from_numpy(content).view(owner.dtype).reshape(made.shape))
-    return made
+    torch = sys.modules["torch"]
+    made = torch.empty(0, dtype=owner.dtype)
+    if content.size:  # Torch cannot view bytes of nothing as elements.
+        made = torch.from_numpy(content).view(owner.dtype)
+    return made.reshape(owner.shape if shape is None else shape)

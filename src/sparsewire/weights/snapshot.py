@@ -33,9 +33,6 @@ class Snapshot:
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
 
-    def __len__(self) -> int:
-        return len(self._places)
-
     def get(self, name: str) -> Tensor | None:
         """The tensor of this name; None if there is none."""
         place = self._places.get(name)
