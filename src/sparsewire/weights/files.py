@@ -12,43 +12,45 @@ import numpy as np
 from sparsewire.errors import DataError, MismatchError
 from sparsewire.weights.atomic import replacing
 from sparsewire.weights.coding import Coder
-from sparsewire.weights.delta_file import Delta, TensorDelta
+from sparsewire.weights.fingerprint import fingerprint
+from sparsewire.weights.message import Delta, Writer, read
 from sparsewire.weights.snapshot import Snapshot
-from sparsewire.weights.tensors import Bytes, Tensor
+from sparsewire.weights.tensors import Bytes, Tensor, check_alike
 
 Move = Callable[[int], None]
 """Told the bytes of each tensor that is done."""
 
 
-def diff(old: Snapshot, new: Snapshot, version: str, base_version: str, move: Move) -> Delta:
-    """The delta from one version to the next; raises DataError for a shape that changed."""
+def diff(
+    old: Snapshot, new: Snapshot, version: str, base_version: str, target: Path, move: Move
+) -> Delta:
+    """Write the delta from one version to the next to `target`, and return it.
+
+    Raises DataError for a shape that changed, and OSError.
+    """
     delta = Delta(version, base_version, {name: file.header for name, file in new.files.items()})
     delta.removed = [name for name in old if new.get(name) is None]
     delta.texts = new.texts_beside(old)
-    with Coder() as coder:
-        for name in new:
-            fresh, base = new.get(name), old.get(name)
-            assert fresh
-            _check_alike(name, base, fresh)
-            coded = coder.encode(base, fresh)
-            sums = coder.checksums([base, fresh] if base else [fresh])
-            before = next(sums) if base else b""
-            after = next(sums)
-            if base and not coded.changed:
-                delta.kept[name] = after
-            else:
-                delta.tensors[name] = TensorDelta(before, after, coded.changed, coded.codes)
-            move(len(fresh.data))
-    return delta
+    with Coder() as coder, replacing(target) as folder:
+        made = folder / target.name
+        with made.open("wb") as file:
+            writer = Writer(file)
+            for name, fresh in new.tensors.items():
+                base = old.get(name)
+                if base:
+                    check_alike(name, base, fresh)
+                summed = coder.checksum(fresh)
+                writer.add(name, coder.encode(base, fresh), summed.result, is_new=not base)
+                move(len(fresh.data))
+            delta.base, delta.fresh = _fingerprint(old, coder), _fingerprint(new, coder)
+            writer.finish(delta)
+        made.replace(target)
+    return read(target)
 
 
-def _check_alike(name: str, base: Tensor | None, fresh: Tensor) -> None:
-    if base and (base.dtype, base.shape) != (fresh.dtype, fresh.shape):
-        raise DataError(
-            f"{name} has dtype {base.dtype} and shape {list(base.shape)} in the old version, and "
-            f"{fresh.dtype} and {list(fresh.shape)} in the new one: a delta keeps both. Send the "
-            "new version whole, or give the tensor another name"
-        )
+def _fingerprint(version: Snapshot, coder: Coder) -> bytes:
+    sums = coder.checksums(version.tensors.values())
+    return fingerprint(version.tensors, dict(zip(version, sums, strict=True)))
 
 
 def apply(base: Snapshot, delta: Delta, target: Path, move: Move) -> None:
@@ -88,35 +90,26 @@ def _check_target(base: Snapshot, delta: Delta, target: Path) -> None:
 
 
 def _check_base(base: Snapshot, delta: Delta, coder: Coder) -> None:
-    for name, change in delta.tensors.items():
-        if not change.base and base.get(name):
-            raise MismatchError(f"{base.path} has {name} already, which this delta adds")
-    wanted = {name: each.base for name, each in delta.tensors.items() if each.base} | delta.kept
-    tensors = {name: tensor for name in wanted if (tensor := base.get(name))}
-    sums = dict(zip(tensors, coder.checksums(tensors.values()), strict=True))
-    for name, each in wanted.items():
-        if sums.get(name) != each:
-            has = f"its checksum is {sums[name].hex()}" if name in sums else "it is not there"
-            raise MismatchError(
-                f"{base.path} is not the base of this delta, version {delta.base_version!r}: "
-                f"{name} should have the checksum {each.hex()}, and {has}. Apply the deltas before "
-                "this one first, or take the whole version"
-            )
+    if (found := _fingerprint(base, coder)) != delta.base:
+        raise MismatchError(
+            f"{base.path} is not the base of this delta, version {delta.base_version!r}: its "
+            f"fingerprint is {found.hex()}, and {delta.base.hex()} is wanted. Apply the deltas "
+            "before this one first, or take the whole version"
+        )
 
 
 def _make(name: str, fresh: Tensor, base: Snapshot, delta: Delta, coder: Coder) -> None:
     """Write one tensor of the new version, and check it."""
     before, change = base.get(name), delta.tensors.get(name)
-    if change is None and name not in delta.kept:
-        raise DataError(f"the delta does not tell of {name}")
-    if change is None or change.base:
-        assert before
-        _check_alike(name, before, fresh)
+    if not change or not change.is_new:
+        if not before:
+            raise DataError(f"the delta does not tell of {name}")
+        check_alike(name, before, fresh)
         fresh.data[:] = before.data
-    if change is None:
+    if not change:
         return
-    coder.apply(change.codes, fresh)
-    if next(coder.checksums([fresh])) != change.fresh:
+    coder.apply(change.codes(), fresh)
+    if coder.checksum(fresh).result() != change.fresh:
         raise DataError(f"{name} has come out with another checksum: the delta is damaged")
 
 

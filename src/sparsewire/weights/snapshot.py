@@ -23,20 +23,18 @@ class Snapshot:
         if not found:
             raise DataError(f"{path} has no files that end in {_SUFFIX}")
         self.files = {each.name: SafetensorsFile(each) for each in found}
-        self._places: dict[str, str] = {}
+        self.tensors: dict[str, Tensor] = {}
         for name, file in self.files.items():
-            for tensor in file.tensors:
-                if other := self._places.get(tensor):
-                    raise DataError(f"{path}: {tensor} is in {other} and in {name}")
-                self._places[tensor] = name
+            for tensor in file.tensors.keys() & self.tensors.keys():
+                raise DataError(f"{path}: {tensor} is in {name} and in another file")
+            self.tensors |= file.tensors
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self.tensors)
 
     def get(self, name: str) -> Tensor | None:
         """The tensor of this name; None if there is none."""
-        place = self._places.get(name)
-        return None if place is None else self.files[place].tensors[name]
+        return self.tensors.get(name)
 
     def texts_beside(self, old: Snapshot) -> dict[str, bytes]:
         """The JSON files of this directory that differ from the old version's, by name."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sparsewire.weights.delta_file import Delta
+from sparsewire.weights.message import Delta
 
 
 class Change(NamedTuple):
@@ -17,7 +17,7 @@ class Change(NamedTuple):
     elements: int
     changed: int
     nbytes: int
-    has_base: bool
+    is_new: bool
 
     @property
     def share(self) -> float:
@@ -26,11 +26,11 @@ class Change(NamedTuple):
 
 def changes(delta: Delta) -> Iterator[Change]:
     """Each tensor that changed, in the order of the delta."""
-    spans = {name: span for header in delta.headers.values() for name, span in header.spans.items()}
+    spans = delta.spans()
     for name, tensor in delta.tensors.items():
         span = spans[name]
         elements = math.prod(span.shape)
-        yield Change(name, span.dtype, elements, tensor.changed, tensor.nbytes, bool(tensor.base))
+        yield Change(name, span.dtype, elements, tensor.changed, tensor.nbytes, tensor.is_new)
 
 
 def summary(delta: Delta, size: int) -> str:
@@ -38,7 +38,8 @@ def summary(delta: Delta, size: int) -> str:
     whole = sum(header.data_bytes for header in delta.headers.values())
     changed = sum(tensor.changed for tensor in delta.tensors.values())
     bytes_per_change = f", {size / changed:.2f} a changed element" if changed else ""
-    texts = [f"{len(delta.tensors)} tensors changed, {len(delta.kept)} did not"]
+    kept = len(delta.spans()) - len(delta.tensors)
+    texts = [f"{len(delta.tensors)} tensors changed, {kept} did not"]
     texts += [f"{len(delta.removed)} are gone"] if delta.removed else []
     return (
         f"{delta.base_version} -> {delta.version}: {', '.join(texts)}. {changed:,} elements in "

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsewire._core import DELTA_CHUNK
-from sparsewire.errors import DataError
+from sparsewire.errors import DataError, MismatchError
 
 Bytes = NDArray[np.uint8]
 
@@ -75,3 +75,13 @@ class Tensor(NamedTuple):
         """Pieces of DELTA_CHUNK elements, the last one of what is left."""
         size = DELTA_CHUNK * self.format.width
         return (self.data[begin : begin + size] for begin in range(0, len(self.data), size))
+
+
+def check_alike(name: str, base: Tensor, fresh: Tensor) -> None:
+    """Raise MismatchError where both versions of a tensor differ in dtype or shape."""
+    if (base.dtype, base.shape) != (fresh.dtype, fresh.shape):
+        raise MismatchError(
+            f"{name} has dtype {base.dtype} and shape {list(base.shape)} in the old version, and "
+            f"{fresh.dtype} and {list(fresh.shape)} in the new one: a delta keeps both. Send the "
+            "new version whole, or give the tensor another name"
+        )

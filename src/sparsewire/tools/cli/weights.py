@@ -13,7 +13,7 @@ from sparsewire.tools.cli.command import Commands
 from sparsewire.tools.cli.failure import exit_on_error
 
 if TYPE_CHECKING:
-    from sparsewire.weights.delta_file import Delta
+    from sparsewire.weights.message import Delta
     from sparsewire.weights.files import Move
     from sparsewire.weights.snapshot import Snapshot
 
@@ -48,8 +48,8 @@ def diff(old: Path, new: Path, output: Path, version: str, base_version: str) ->
         if any(output.resolve().is_relative_to(each.resolve()) for each in (old, new)):
             raise ValueError(f"{output} is one of the versions, or inside of one")
         names = version or new.resolve().name, base_version or old.resolve().name
-        delta = make(_opened(old), _opened(new), *names, move)
-        _tell(delta, delta.write(output))
+        delta = make(_opened(old), _opened(new), *names, output, move)
+        _tell(delta, output.stat().st_size)
 
 
 @weights.command()
@@ -62,11 +62,11 @@ def apply(base: Path, delta: Path, output: Path) -> None:
     BASE is checked before, and every changed tensor behind: the output is there as a whole, or not
     at all. Files of a directory that hold no tensors are copied from BASE.
     """
-    from sparsewire.weights.delta_file import Delta
     from sparsewire.weights.files import apply as make
+    from sparsewire.weights.message import read
 
     with _failing(), _progress("apply", base) as move:
-        found = Delta.read(delta)
+        found = read(delta)
         make(_opened(base), found, output, move)
         click.echo(f"{output}: version {found.version}")
 
@@ -75,10 +75,10 @@ def apply(base: Path, delta: Path, output: Path) -> None:
 @click.argument("delta", type=_FILE)
 def show(delta: Path) -> None:
     """Show what DELTA changes, tensor by tensor."""
-    from sparsewire.weights.delta_file import Delta
+    from sparsewire.weights.message import read
 
     with _failing():
-        _tell(Delta.read(delta), delta.stat().st_size, each=True)
+        _tell(read(delta), delta.stat().st_size, each=True)
 
 
 def _opened(path: Path) -> Snapshot:
@@ -128,7 +128,7 @@ def _tell(delta: Delta, size: int, *, each: bool = False) -> None:
             Column("tensor", lambda change: change.name, is_text=True),
             Column("dtype", lambda change: change.dtype, is_text=True),
             Column("elements", lambda change: f"{change.elements:,}"),
-            Column("changed", lambda change: f"{change.share:.2%}" if change.has_base else "new"),
+            Column("changed", lambda change: f"{change.share:.2%}" if not change.is_new else "new"),
             Column("bytes", lambda change: f"{change.nbytes:,}"),
             Column("per change", lambda change: f"{change.nbytes / max(change.changed, 1):.2f}"),
         ]
