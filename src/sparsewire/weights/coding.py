@@ -66,7 +66,7 @@ class Coder:
         """
         bases = base.chunks() if base else _zeros(fresh)
         chunks = zip(bases, fresh.chunks(), *_told(fresh.format))
-        return self._ahead(lambda chunk: Code(*encode_delta(*chunk)), chunks)
+        return self.ahead(lambda chunk: Code(*encode_delta(*chunk)), chunks)
 
     def apply(self, codes: Iterable[bytes | memoryview], tensor: Tensor) -> None:
         """Make the base in `tensor` the new version, in place.
@@ -74,7 +74,7 @@ class Coder:
         Raises ProtocolError for what is no code of it; chunks before may have changed then.
         """
         chunks = zip(codes, tensor.chunks(), *_told(tensor.format))
-        applied = list(self._ahead(lambda chunk: apply_delta(*chunk), chunks))
+        applied = list(self.ahead(lambda chunk: apply_delta(*chunk), chunks))
         if len(applied) != tensor.chunk_count:
             raise ProtocolError("there is not a code for each chunk")
         if not all(applied):
@@ -88,7 +88,7 @@ class Coder:
         """The checksum of each tensor, in order."""
         return self._threads.map(checksum, (tensor.data for tensor in tensors))
 
-    def _ahead(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    def ahead(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """What `work` makes of each item, in order; twice as many as threads are under way."""
         under_way: deque[Future[R]] = deque()
         for item in items:

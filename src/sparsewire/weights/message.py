@@ -71,6 +71,12 @@ class Delta:
     aliases: dict[str, str] = field(default_factory=dict)
     texts: dict[str, bytes] = field(default_factory=dict)
     tensors: dict[str, TensorDelta] = field(default_factory=dict)
+    memory: memoryview = memoryview(b"")
+
+    @property
+    def checksum(self) -> bytes:
+        """Of the message's bytes, if it was read."""
+        return bytes(self.memory[-CHECKSUM_BYTES:])
 
     @property
     def nbytes(self) -> int:
@@ -178,9 +184,11 @@ def parse(whole: memoryview, source: str) -> Delta:
         raise DataError(f"{source} is damaged: its checksum does not fit")
     try:
         document = json.loads(_unpacked(body[len(body) - size :]))
-        return _delta_of(document, body[: len(body) - size], source)
+        delta = _delta_of(document, body[: len(body) - size], source)
     except (ArithmeticError, LookupError, *_MALFORMED) as error:
         raise DataError(f"{source} holds no delta: {error}") from None
+    delta.memory = whole
+    return delta
 
 
 _MALFORMED = (ValueError, TypeError, AttributeError, RecursionError)

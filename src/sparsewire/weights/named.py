@@ -175,3 +175,28 @@ def _tensors(items: Named, aliases: Mapping[str, str]) -> Iterator[tuple[str, Te
             raise InputError(f"{name!r:.80} is no name: the names of tensors are strings")
         if name not in aliases:
             yield name, tensor_of(name, value)
+
+
+def as_torch(tensor: Tensor) -> torch.Tensor:
+    """A tensor of torch over the same memory. Raises InputError for a dtype that it lacks."""
+    import torch
+
+    dtype = getattr(torch, _name_of(tensor.dtype), None)
+    if dtype is None:
+        raise InputError(f"this torch has no dtype for {tensor.dtype}")
+    if not len(tensor.data):
+        return torch.empty(tensor.shape, dtype=dtype)
+    return torch.from_numpy(tensor.data).view(dtype).reshape(tensor.shape)
+
+
+def as_numpy(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """An array over the same memory; of dtypes that NumPy lacks the bits, as unsigned integers."""
+    try:
+        dtype = np.dtype(_name_of(tensor.dtype))
+    except TypeError:
+        dtype = np.dtype(f"u{tensor.format.width}")
+    return tensor.data.view(dtype).reshape(tensor.shape)
+
+
+def _name_of(dtype: str) -> str:
+    return next(name for name, each in _DTYPES.items() if each == dtype)

@@ -12,12 +12,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from sparsewire.errors import DataError
 from sparsewire.weights.tensors import Bytes, Tensor, format_of
+
+Mode = Literal["r", "r+", "c"]
 
 _LENGTH_BYTES = 8
 # As in the library itself.
@@ -71,6 +73,24 @@ class Header:
         return cls(raw, spans)
 
 
+def header_of(tensors: Mapping[str, Tensor]) -> Header:
+    """The header of a file that holds these tensors, in this order."""
+    entries: dict[str, Any] = {}
+    spans: dict[str, Span] = {}
+    end = 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + tensor.nbytes
+        spans[name] = Span(tensor.dtype, tensor.shape, begin, end)
+        entries[name] = {
+            "dtype": tensor.dtype,
+            "shape": list(tensor.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _LENGTH_BYTES)  # So the data is aligned.
+    return Header(len(text).to_bytes(_LENGTH_BYTES, "little") + text, spans)
+
+
 def _span(name: str, entry: Any) -> Span:
     """Raises DataError and ValueError for what is no entry."""
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
@@ -93,12 +113,12 @@ def _are_sizes(values: Any) -> bool:
 class SafetensorsFile:
     """An open file. `tensors` are views of it, by name."""
 
-    def __init__(self, path: Path) -> None:
-        """Map the file; raises DataError for what is none of safetensors, and OSError."""
+    def __init__(self, path: Path, mode: Mode = "r") -> None:
+        """Map the file to be read ("r"), changed ("r+") or copied on write ("c"); raises DataError for what is none of safetensors, and OSError."""
         size = path.stat().st_size
         if size < _LENGTH_BYTES:
             raise DataError(f"{path} is too short for a file of safetensors")
-        memory = np.memmap(path, np.uint8, mode="r")
+        memory = np.memmap(path, np.uint8, mode=mode)
         length = int(memory[:_LENGTH_BYTES].view("<u8")[0])
         if length > min(HEADER_MAX, size - _LENGTH_BYTES):
             raise DataError(f"{path} has no header of safetensors: it would have {length} bytes")

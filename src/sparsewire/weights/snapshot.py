@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sparsewire.errors import DataError
-from sparsewire.weights.safetensors import SafetensorsFile
+from sparsewire.weights.safetensors import Mode, SafetensorsFile
 from sparsewire.weights.tensors import Tensor
 
 _SUFFIX = ".safetensors"
@@ -15,14 +15,17 @@ _SUFFIX = ".safetensors"
 class Snapshot:
     """The files of one version, by name, and all of their tensors."""
 
-    def __init__(self, path: Path) -> None:
-        """Open `path`; raises DataError for what is no such version, and OSError."""
+    def __init__(self, path: Path, mode: Mode = "r") -> None:
+        """Open `path`; raises DataError for what is no such version, and OSError.
+
+        Of mode "c" tensors can be written to, and the files stay; of mode "r+" these change.
+        """
         self.path = path
         self.is_directory = path.is_dir()
         found = sorted(path.glob(f"*{_SUFFIX}")) if self.is_directory else [path]
         if not found:
             raise DataError(f"{path} has no files that end in {_SUFFIX}")
-        self.files = {each.name: SafetensorsFile(each) for each in found}
+        self.files = {each.name: SafetensorsFile(each, mode) for each in found}
         self.tensors: dict[str, Tensor] = {}
         for name, file in self.files.items():
             for tensor in file.tensors.keys() & self.tensors.keys():
@@ -38,9 +41,12 @@ class Snapshot:
 
     def texts_beside(self, old: Snapshot) -> dict[str, bytes]:
         """The JSON files of this directory that differ from the old version's, by name."""
-        texts = {each.name: each.read_bytes() for each in self._json_files()}
-        before = {each.name: each.read_bytes() for each in old._json_files()}
-        return {name: text for name, text in texts.items() if before.get(name) != text}
+        before = old.texts()
+        return {name: text for name, text in self.texts().items() if before.get(name) != text}
+
+    def texts(self) -> dict[str, bytes]:
+        """The JSON files of this directory, by name."""
+        return {each.name: each.read_bytes() for each in self._json_files()}
 
     def _json_files(self) -> list[Path]:
         return [each for each in self.others() if each.suffix == ".json" and each.is_file()]

@@ -68,6 +68,10 @@ class Tensor(NamedTuple):
         return math.prod(self.shape)
 
     @property
+    def nbytes(self) -> int:
+        return self.elements * self.format.width
+
+    @property
     def chunk_count(self) -> int:
         return -(-self.elements // DELTA_CHUNK)
 

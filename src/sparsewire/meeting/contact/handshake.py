@@ -45,6 +45,7 @@ class Role(IntEnum):
     WORKER = 2
     NEWCOMER = 3
     OBSERVER = 4
+    READER = 5
 
 
 class Reason(IntEnum):
@@ -117,6 +118,8 @@ class Hello(NamedTuple):
         """The caller in words, for logs. Nothing of it is proved."""
         if self.role is Role.OBSERVER:
             return "an observer"
+        if self.role is Role.READER:
+            return "a reader of weights"
         return f"rank {self.rank}" + (f" of job {self.job:016x}" if self.job else "")
 
     def encode(self) -> bytes:
@@ -209,6 +212,11 @@ def meeting_key(shared_secret: bytes) -> bytes:
 def observer_key(shared_secret: bytes) -> bytes:
     """The key that observers prove to an aggregator. Without a secret it proves nothing."""
     return derive(shared_secret, "observer")
+
+
+def reader_key(shared_secret: bytes) -> bytes:
+    """The key of a publisher of weights and its readers. Without a secret it proves nothing."""
+    return derive(shared_secret, "reader")
 
 
 def new_nonce() -> bytes:

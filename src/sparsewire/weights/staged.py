@@ -1,0 +1,93 @@
+"""A version that a reader has in full, and has not applied yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NamedTuple
+
+from sparsewire.errors import InputError
+
+
+class Stage(Enum):
+    """How far a staged version is."""
+
+    STAGED = "staged"
+    VERIFIED = "verified"
+    APPLIED = "applied"
+
+
+class Way(NamedTuple):
+    """How a version came: by `messages`, of `nbytes` together, of which `nbytes_from_relays` came
+    from other readers. The whole version alone would have been `whole_nbytes`, packed."""
+
+    messages: int
+    nbytes: int
+    nbytes_from_relays: int
+    whole_nbytes: int
+    is_whole: bool
+
+
+class Staged:
+    """One version at a reader: `verify` finds all new bits, `apply` writes them.
+
+    `version` is its number, `way` how it came, `changed` the names of tensors that change.
+    """
+
+    def __init__(
+        self,
+        version: int,
+        way: Way,
+        changed: list[str],
+        verify: Callable[[], None],
+        apply: Callable[[Any], None],
+    ) -> None:
+        """A `Receiver` makes it."""
+        self.version = version
+        self.way = way
+        self.changed = changed
+        self.stage = Stage.STAGED
+        self._verify = verify
+        self._apply = apply
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that came for it."""
+        return self.way.nbytes
+
+    def verify(self) -> Staged:
+        """Find all new bits on a copy, chunk by chunk, and check the checksum of each tensor.
+
+        It runs beside the reader's work. The weights stay as they are. Returns itself. Raises
+        MismatchError if they are not this version's base, DataError for a damaged message, and
+        InputError if another version was applied meanwhile.
+        """
+        if self.stage is Stage.STAGED:
+            self._verify()
+            self.stage = Stage.VERIFIED
+        return self
+
+    def apply(self, model: Any = None) -> Staged:
+        """Make the reader's base this version, in place; and `model`, if one is given.
+
+        Only elements that change are written, so it is short if `verify` was called before;
+        otherwise it calls it. `model` is a module or mapping with the same tensors, or the base
+        itself. Where it is at another version, its tensors are written whole. Returns itself.
+
+        Raises what `verify` does, and then nothing has changed; InputError if it was applied.
+        """
+        if self.stage is Stage.APPLIED:
+            raise InputError(f"version {self.version} was applied already")
+        self.verify()
+        self._apply(model)
+        self.stage = Stage.APPLIED
+        return self
+
+    async def verify_async(self) -> Staged:
+        """`verify` on a thread of its own."""
+        return await asyncio.to_thread(self.verify)
+
+    async def apply_async(self, model: Any = None) -> Staged:
+        """`apply` on a thread of its own; nobody may read the weights meanwhile."""
+        return await asyncio.to_thread(self.apply, model)

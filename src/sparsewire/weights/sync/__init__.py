@@ -1,0 +1,1 @@
+"""How versions get from a publisher to its readers: the chain of messages, and the way they go."""

@@ -1,0 +1,302 @@
+"""The desk of a publisher: who reads, who waits for which version, and who gets it from whom."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from sparsewire.errors import ProtocolError
+from sparsewire.options import Address, parse_address
+from sparsewire.weights.sync.chain import Chain, Entry
+from sparsewire.weights.sync.channel import Document
+from sparsewire.weights.sync.fan_out import Candidate, Sources, sources, stripes
+from sparsewire.weights.sync.plan import Plan
+
+_NAME_MAX = 200
+_EVERYWHERE = ("", "0.0.0.0", "::")
+_GROUPS_MAX = 64
+
+
+class Doing(Enum):
+    """What a reader does, as far as the publisher knows."""
+
+    CALLING = "calling"
+    WAITING = "waiting"
+    STAGING = "staging"
+    READING = "reading"
+    GONE = "gone"
+
+
+@dataclass(eq=False)
+class Reader:
+    """One connection, and what it told of itself. Nothing of that is proved but the secret."""
+
+    address: str
+    seen: float
+    name: str = ""
+    relay: str = ""
+    candidate: Candidate = Candidate(relays=False)
+    doing: Doing = Doing.CALLING
+    applied: int | None = None
+    staged: int | None = None
+    fed: int = 0  # Readers that were told to get a message here.
+
+
+@dataclass(frozen=True)
+class Want:
+    """What a reader asks for: a version, or anything newer than `at` for None."""
+
+    reader: Reader
+    version: int | None
+    at: int | None
+    have: bytes | None
+    names: str
+    given: asyncio.Future[Document] = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Book:
+    """The newest version's list of names, which tells readers what their fingerprint is of."""
+
+    names: Sequence[str]
+    digest: str
+
+
+class PublishersDesk:
+    """Only the loop's thread touches it."""
+
+    def __init__(self, chain: Chain, identity: str) -> None:
+        self._chain = chain
+        self._identity = identity
+        self._book: Book | None = None
+        self._readers: set[Reader] = set()
+        self._waiting: list[Want] = []
+        self._groups: dict[tuple[str, ...], list[Reader]] = {}
+        self.ahead: int | None = None
+        """The newest version that a reader has and the chain has not: somebody else made it."""
+
+    def enter(self, address: str) -> Reader:
+        reader = Reader(address, time.monotonic())
+        self._readers.add(reader)
+        return reader
+
+    def leave(self, caller: Reader) -> None:
+        caller.doing = Doing.GONE
+        self._readers.discard(caller)
+
+    async def answer(self, caller: Reader, request: Document) -> Document:
+        caller.seen = time.monotonic()
+        match request.get("op"):
+            case "join":
+                return self._join(caller, request)
+            case "want":
+                return await self._want(caller, request)
+            case "at":
+                caller.applied, caller.staged = _number(request, "applied"), None
+                caller.doing = Doing.READING
+                return {}
+            case "failed":
+                self._blame(str(request.get("source")))
+                return {}
+            case "ping":
+                return {}
+            case "status":
+                return self.status()
+        raise ProtocolError(f"a reader asked for {request.get('op')!r:.40}")
+
+    def announce(self, book: Book) -> None:
+        """Tell the waiting readers that the chain has a new version."""
+        self._book = book
+        waiting, self._waiting = self._waiting, []
+        wants = [want for want in waiting if not want.given.done()]
+        ready = [(want, answer) for want in wants if (answer := self._ready(want)) is not None]
+        self._waiting = [want for want in wants if all(want is not each for each, _ in ready)]
+        by_path: dict[tuple[str, ...], list[tuple[Want, Plan]]] = {}
+        for want, answer in ready:
+            if isinstance(answer, Plan):
+                by_path.setdefault(answer.keys, []).append((want, answer))
+            else:
+                want.given.set_result(answer)
+        for keys, group in by_path.items():
+            self._deal(keys, group)
+
+    def status(self) -> Document:
+        head = self._chain.head
+        now = time.monotonic()
+        return {
+            "chain": self._identity,
+            "version": head.version if head else None,
+            "messages": [
+                {"version": each.version, "base": each.base, "bytes": each.size}
+                for each in self._chain.entries
+            ],
+            "readers": [
+                _row(each, head, now) for each in self._readers if each.doing is not Doing.CALLING
+            ],
+        }
+
+    def _join(self, reader: Reader, request: Document) -> Document:
+        reader.name = _text(request, "name") or reader.address
+        reader.relay = _reachable(_text(request, "relay"), reader.address)
+        mbits = request.get("mbits")
+        speed = float(mbits) if isinstance(mbits, (int, float)) and 0 <= mbits < 1e9 else 0.0
+        reader.candidate = Candidate(bool(reader.relay), _text(request, "site"), speed)
+        reader.applied = _number(request, "applied")
+        reader.doing = Doing.READING
+        self._note_ahead(reader.applied)
+        return {"chain": self._identity}
+
+    def _note_ahead(self, applied: int | None) -> None:
+        head = self._chain.head
+        if applied is not None and (not head or applied > head.version):
+            self.ahead = max(applied, -1 if self.ahead is None else self.ahead)
+
+    async def _want(self, reader: Reader, request: Document) -> Document:
+        given: asyncio.Future[Document] = asyncio.get_running_loop().create_future()
+        version, at = _number(request, "version"), _number(request, "at")
+        names = _text(request, "names")
+        want = Want(reader, version, at, _fingerprint(request, "have"), names, given)
+        reader.doing = Doing.WAITING
+        answer = self._ready(want)
+        if isinstance(answer, Plan):
+            return self._late(want, answer)
+        if answer is not None:
+            return answer
+        self._waiting.append(want)
+        try:
+            return await given
+        finally:
+            self._waiting = [each for each in self._waiting if each is not want]
+
+    def _ready(self, want: Want) -> Plan | Document | None:
+        """What a reader gets now; None where it has to wait."""
+        head = self._chain.head
+        if head is None or self._book is None:
+            return None
+        version = head.version if want.version is None else want.version
+        if version > head.version or (want.version is None and _is_old(version, want.at)):
+            return None
+        is_known = want.have is not None and self._chain.version_of(want.have) is not None
+        if not is_known and want.names != self._book.digest:
+            return {"names": list(self._book.names), "digest": self._book.digest}
+        path = self._chain.path(want.have, version)
+        if path is None:
+            return {"error": self._no_way(version)}
+        anchor = self._chain.path(None, version)
+        made = path[-1].made if path else want.have
+        assert made is not None
+        whole = sum(each.size for each in anchor or [])
+        return Plan(self._identity, version, made, whole, path, [None])
+
+    def _no_way(self, version: int) -> str:
+        versions = sorted({each.version for each in self._chain.entries})
+        return (
+            f"version {version} is not there, or no longer: the publisher has versions "
+            f"{versions[0]} to {versions[-1]}. Ask for one of them, or for the newest"
+        )
+
+    def _deal(self, keys: tuple[str, ...], group: Sequence[tuple[Want, Plan]]) -> None:
+        """Give all readers that wait for the same messages their sources: trees."""
+        count = max((len(stripes(each.size)) for each in group[0][1].entries), default=1)
+        readers = [want.reader for want, _ in group]
+        found = sources([reader.candidate for reader in readers], count)
+        for (want, plan), own in zip(group, found, strict=True):
+            relays = [None if each is None else readers[each].relay for each in own]
+            self._give(want.reader, own, readers)
+            want.given.set_result(plan._replace(relays=relays).document())
+        self._remember(keys, readers)
+
+    @staticmethod
+    def _give(reader: Reader, own: Sources, readers: Sequence[Reader]) -> None:
+        reader.doing = Doing.STAGING
+        for source in own:
+            if source is not None:
+                readers[source].fed += 1
+
+    def _late(self, want: Want, plan: Plan) -> Document:
+        """The answer for a reader that comes when others have begun: the relay that feeds fewest."""
+        want.reader.doing = Doing.STAGING
+        relays = [
+            each
+            for each in self._groups.get(plan.keys, [])
+            if each.relay
+            and each.doing is not Doing.GONE
+            and each is not want.reader
+            and each.candidate.site == want.reader.candidate.site
+        ]
+        source = min(relays, key=lambda each: each.fed, default=None)
+        if source:
+            source.fed += 2
+        self._remember(plan.keys, [want.reader])
+        return plan._replace(relays=[source.relay if source else None]).document()
+
+    def _remember(self, keys: tuple[str, ...], readers: Sequence[Reader]) -> None:
+        if not keys:
+            return
+        self._groups.setdefault(keys, []).extend(each for each in readers if each.relay)
+        while len(self._groups) > _GROUPS_MAX:
+            self._groups.pop(next(iter(self._groups)))
+
+    def _blame(self, relay: str) -> None:
+        """A reader could not get bytes from this relay: nobody is sent there until it joins anew."""
+        for group in self._groups.values():
+            group[:] = [each for each in group if each.relay != relay]
+        for reader in self._readers:
+            if relay and reader.relay == relay:
+                reader.relay, reader.candidate = "", reader.candidate._replace(relays=False)
+
+
+def _is_old(version: int, at: int | None) -> bool:
+    return at is not None and version <= at
+
+
+def _row(reader: Reader, head: Entry | None, now: float) -> dict[str, Any]:
+    return {
+        "name": reader.name,
+        "address": reader.address,
+        "relay": reader.relay or None,
+        "site": reader.candidate.site,
+        "doing": reader.doing.value,
+        "version": reader.applied,
+        "is_newest": head is not None and reader.applied == head.version,
+        "seen_s": now - reader.seen,
+    }
+
+
+def _text(request: Document, key: str) -> str:
+    value = request.get(key) or ""
+    if not isinstance(value, str) or len(value) > _NAME_MAX or not value.isprintable():
+        raise ProtocolError(f"a reader told no text as its {key}")
+    return value
+
+
+def _number(request: Document, key: str) -> int | None:
+    value = request.get(key)
+    if value is not None and (type(value) is not int or not 0 <= value < 2**63):
+        raise ProtocolError(f"a reader told no number as its {key}")
+    return value
+
+
+def _fingerprint(request: Document, key: str) -> bytes | None:
+    text = _text(request, key)
+    try:
+        return bytes.fromhex(text) or None
+    except ValueError:
+        raise ProtocolError(f"a reader told no fingerprint as its {key}") from None
+
+
+def _reachable(relay: str, caller: str) -> str:
+    """The address of a relay as others reach it: one that listens everywhere is where it calls
+    from. Raises ProtocolError."""
+    if not relay:
+        return ""
+    try:
+        address = parse_address(relay)
+        host = parse_address(caller).host if address.host in _EVERYWHERE else address.host
+    except ValueError as error:
+        raise ProtocolError(f"a relay told no address: {error}") from None
+    return str(Address(host, address.port))

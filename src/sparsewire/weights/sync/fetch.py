@@ -1,0 +1,108 @@
+"""Gets the bytes of a message: each stripe from its source, and the rest from the publisher where
+a source fails."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+
+from sparsewire.errors import Error, ProtocolError, Timeout
+from sparsewire.options import Address, parse_address
+from sparsewire.weights.sync.channel import Channel
+from sparsewire.weights.sync.fan_out import Span
+from sparsewire.weights.sync.server import SILENCE_S
+from sparsewire.weights.sync.shelf import Held
+
+_DIAL_S = 5.0
+_RETRY_S = 0.2
+# A relay that waits itself says so each second.
+_STALL_S = 5.0
+
+
+class Fetch:
+    """One message on its way into the memory of `held`."""
+
+    def __init__(
+        self,
+        held: Held,
+        publisher: Address,
+        secret: bytes,
+        deadline: float,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        """It ends by `deadline` on the monotonic clock. `on_failure` hears of a relay that failed."""
+        self._held = held
+        self._publisher = publisher
+        self._secret = secret
+        self._deadline = deadline
+        self._on_failure = on_failure
+        self.bytes_from_relays = 0
+
+    async def run(self, sources: Sequence[str | None]) -> None:
+        """Get all of it; raises Timeout, or an Error where the publisher has it no more."""
+        spans = self._held.spans
+        stripes = [
+            asyncio.ensure_future(self._stripe(number, span, sources[number % len(sources)]))
+            for number, span in enumerate(spans)
+        ]
+        try:
+            await asyncio.gather(*stripes)
+        finally:
+            for stripe in stripes:
+                stripe.cancel()
+            if not self._held.is_whole:
+                self._held.lose()
+
+    async def _stripe(self, number: int, span: Span, source: str | None) -> None:
+        begin = span.begin
+        if source:
+            begin = await self._from_relay(number, span, source)
+        while begin < span.end:
+            begin = await self._from_publisher(number, begin, span.end)
+
+    async def _from_relay(self, number: int, span: Span, source: str) -> int:
+        try:
+            reach = await self._get(parse_address(source), number, span.begin, span.end, _STALL_S)
+        except (OSError, asyncio.TimeoutError, ValueError, Error):
+            reach = self._held.reach(span.begin)
+        self.bytes_from_relays += reach - span.begin
+        if reach < span.end:
+            self._on_failure(source)
+        return reach
+
+    async def _from_publisher(self, number: int, begin: int, end: int) -> int:
+        """Get what it sends until the connection ends; returns how far it went."""
+        if time.monotonic() >= self._deadline:
+            raise Timeout(
+                f"message {self._held.entry.key} did not come in time from {self._publisher}: "
+                "find out whether the publisher runs, or allow a longer timeout"
+            )
+        try:
+            return await self._get(self._publisher, number, begin, end, SILENCE_S)
+        except (OSError, asyncio.TimeoutError):
+            await asyncio.sleep(_RETRY_S)
+            return self._held.reach(begin)
+
+    async def _get(
+        self, address: Address, number: int, begin: int, end: int, stall_s: float
+    ) -> int:
+        remaining = max(self._deadline - time.monotonic(), 0.01)
+        channel = await Channel.dial(address, self._secret, min(_DIAL_S, remaining))
+        with closing(channel):
+            key = self._held.entry.key
+            await channel.send({"op": "get", "key": key, "begin": begin, "end": end})
+            answer = await channel.receive(stall_s)
+            if "error" in answer:
+                raise Gone(str(answer["error"]))
+            if answer.get("size") != self._held.entry.size:
+                raise ProtocolError(f"message {key} has another size at {address}")
+            while begin < end and time.monotonic() < self._deadline:
+                begin += await channel.receive_run(self._held.memory[begin:end], stall_s)
+                self._held.advance(number, begin)
+        return begin
+
+
+class Gone(Error):
+    """The other end has the message no more."""
