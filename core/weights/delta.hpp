@@ -7,23 +7,12 @@
 #include <span>
 #include <vector>
 
+#include "weights/elements.hpp"
+
 namespace sparsewire::weights {
 
 // Elements of a chunk at most.
 inline constexpr std::size_t kDeltaChunk = std::size_t{1} << 20;
-
-// What the bits of an element stand for, which makes the code of its change short, and nothing
-// else.
-enum class Numbers : std::uint8_t {
-  floating,  // sign and magnitude, as IEEE 754 has them
-  integer,   // two's complement, or anything else
-};
-inline constexpr std::uint8_t kNumbersCount = 2;
-
-struct Elements {
-  std::size_t width;  // bytes: 1, 2, 4 or 8
-  Numbers numbers;
-};
 
 // How a chunk is coded, which is its first byte; then
 //   same, nothing: no element has changed;

@@ -1,7 +1,7 @@
 """The native module, typed: the parts of core/ that bindings/ exposes to the Python layers."""
 
 from collections.abc import Sequence
-from typing import Any, Final, overload
+from typing import Any, Final, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -549,6 +549,28 @@ def apply_delta(code: Memory, chunk: Memory, width: int, floating: bool) -> bool
 
 def is_delta(code: Memory, count: int, width: int, floating: bool) -> bool:
     """Whether these bytes are the code of a chunk of `count` elements."""
+
+def prepare_delta(code: Memory, base_chunk: Memory, width: int, floating: bool) -> bytes | None:
+    """What `write_prepared` makes the base the new version with; None for what is no code of it.
+
+    It takes 4 + `width` bytes a change, and never more than 4 bytes beyond the chunk.
+    """
+
+def write_prepared(prepared: Memory, chunk: Memory, width: int) -> bool:
+    """Write the new bits of a prepared change; False, and no change, for what is none of it.
+
+    Writing it twice changes nothing more.
+    """
+
+def delta_changes(
+    code: Memory, count: int, width: int, floating: bool
+) -> tuple[Literal["same", "steps", "values", "whole"], NDArray[np.uint32] | None, Array] | None:
+    """What the code of a chunk of `count` elements says; None for what is no code of it.
+
+    The form; the ascending positions of the elements that changed, for steps and values; and for
+    steps by how many representable numbers each moved, as int64, for values their new bytes and
+    for whole those of all elements, as uint8, `width` bytes an element.
+    """
 
 class Aggregator:
     """Dedicated owners for many jobs at once; one progress thread."""
