@@ -71,7 +71,7 @@ class Delta:
     aliases: dict[str, str] = field(default_factory=dict)
     texts: dict[str, bytes] = field(default_factory=dict)
     tensors: dict[str, TensorDelta] = field(default_factory=dict)
-    memory: memoryview = memoryview(b"")
+    memory: memoryview = field(default_factory=lambda: memoryview(b""))
 
     @property
     def checksum(self) -> bytes:

@@ -1,4 +1,4 @@
-"""The receiver: a reader's end, which stages a new version beside its work and applies it in place."""
+"""The receiver: a reader's end, which stages new versions beside its work and applies them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
 from typing import Any
 
 from sparsewire.errors import DataError, Error, InputError, MismatchError, Timeout
@@ -16,7 +17,7 @@ from sparsewire.lifetime import close_at_exit, closes_now
 from sparsewire.meeting.contact.sockets import bind as bind_door
 from sparsewire.options import Address, parse_address
 from sparsewire.weights.access import secret_of
-from sparsewire.weights.coding import Coder, checksum
+from sparsewire.weights.coding import Coder
 from sparsewire.weights.fingerprint import fingerprint
 from sparsewire.weights.home import Home, home_of, memory
 from sparsewire.weights.message import Delta, parse
@@ -125,15 +126,14 @@ class Receiver:
         cannot take the version's tensors; DataError for a message that is damaged; Error where the
         publisher has no such version; OSError where there is no room.
         """
-        return self._loop_run(
-            self._staging(version, None, TIMEOUT_S if timeout is None else timeout)
-        )
+        self._check_open()
+        return self._loop.run(self._staging(version, None, _limit(timeout)))
 
     async def stage_async(self, version: int | None = None, timeout: float | None = None) -> Staged:
         """`stage` for an event loop. Cancelling it ends the wait."""
         self._check_open()
-        limit = TIMEOUT_S if timeout is None else timeout
-        return await asyncio.wrap_future(self._loop.begin(self._staging(version, None, limit)))
+        work = self._staging(version, None, _limit(timeout))
+        return await asyncio.wrap_future(self._loop.begin(work))
 
     def watch(self, callback: Callable[[Staged], object]) -> Watch:
         """Call `callback` with each new version, staged, on a thread of its own, until `stop()`.
@@ -254,7 +254,7 @@ class Receiver:
 
     def _apply(self, plan: Plan, came: list[Delta], prepared: Prepared, model: Any) -> None:
         other = None if model is None else self._other(model, came)
-        prepared.write(self._home)
+        prepared.write(self._home, self._coder)
         self._sums |= prepared.sums
         self._have = plan.made
         if other:
@@ -280,21 +280,13 @@ class Receiver:
         """Make a model beside the base the same version."""
         is_behind = self._served is not None and self._served[0] is model
         if is_behind and self._served and self._served[1] == self._version:
-            for name, changes in prepared.changes.items():
-                if name in home.tensors:
-                    for change, chunk in zip(changes, home.tensors[name].chunks(), strict=True):
-                        if change:
-                            change.write(chunk)
+            prepared.write_changes(home, self._coder)
             names = list(prepared.fresh)
         else:
             names = list(self._home.tensors)
         for name in names:
             if name in home.tensors:
                 home.tensors[name].data[:] = self._home.tensors[name].data
-
-    def _loop_run(self, work: Coroutine[Any, Any, Staged]) -> Staged:
-        self._check_open()
-        return self._loop.run(work)
 
     def _check_open(self) -> None:
         if not self._loop.is_running:
@@ -342,7 +334,7 @@ class Watch:
                     self._receiver._staging(None, above, _WATCH_S)
                 )
                 staged = self._waiting.result()
-            except asyncio.CancelledError:
+            except CancelledError:
                 return
             except (Error, OSError, RuntimeError) as error:
                 if not isinstance(error, Timeout):
@@ -362,6 +354,14 @@ class Watch:
             self._waiting.cancel()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+
+def _limit(timeout: float | None) -> float:
+    if timeout is None:
+        return TIMEOUT_S
+    if not timeout >= 0:
+        raise InputError(f"timeout={timeout} is no number of seconds")
+    return timeout
 
 
 def _door(relay: str | Address | None) -> socket.socket | None:

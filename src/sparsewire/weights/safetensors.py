@@ -114,7 +114,10 @@ class SafetensorsFile:
     """An open file. `tensors` are views of it, by name."""
 
     def __init__(self, path: Path, mode: Mode = "r") -> None:
-        """Map the file to be read ("r"), changed ("r+") or copied on write ("c"); raises DataError for what is none of safetensors, and OSError."""
+        """Map the file to be read ("r"), changed ("r+"), or copied where it is written to ("c").
+
+        Raises DataError for what is none of safetensors, and OSError.
+        """
         size = path.stat().st_size
         if size < _LENGTH_BYTES:
             raise DataError(f"{path} is too short for a file of safetensors")

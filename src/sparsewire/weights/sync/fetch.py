@@ -32,7 +32,7 @@ class Fetch:
         deadline: float,
         on_failure: Callable[[str], None],
     ) -> None:
-        """It ends by `deadline` on the monotonic clock. `on_failure` hears of a relay that failed."""
+        """It ends by `deadline` on the monotonic clock. `on_failure` hears of failing relays."""
         self._held = held
         self._publisher = publisher
         self._secret = secret

@@ -30,6 +30,7 @@ class Follower:
         self._secret = secret
         self._tell = tell
         self._channel: Channel | None = None
+        self._has_joined = False
         self._turn = asyncio.Lock()
         self._notes: set[asyncio.Future[None]] = set()
         self._pings = asyncio.ensure_future(self._ping())
@@ -40,18 +41,24 @@ class Follower:
         Raises Timeout by `deadline` on the monotonic clock, an Error that the publisher tells, or
         AuthenticationError.
         """
+        reason = "it has nothing newer"
+        while (remaining := deadline - time.monotonic()) > 0:
+            try:
+                return await asyncio.wait_for(self._in_turn(request), remaining)
+            except asyncio.TimeoutError:
+                break
+            except OSError as error:
+                reason = f"{error}"
+                await asyncio.sleep(min(_RETRY_S, max(remaining, _SHORTEST_S)))
+        raise Timeout(f"the publisher at {self._address} did not answer in time: {reason}")
+
+    async def _in_turn(self, request: Document) -> Document:
         async with self._turn:
-            reason = "it has nothing newer"
-            while (remaining := deadline - time.monotonic()) > 0:
-                try:
-                    return await asyncio.wait_for(self._asked(request), remaining)
-                except asyncio.TimeoutError:
-                    self._hang_up()  # Its answer would be taken for that of the next request.
-                except OSError as error:
-                    self._hang_up()
-                    reason = f"{error}"
-                    await asyncio.sleep(min(_RETRY_S, max(remaining, _SHORTEST_S)))
-            raise Timeout(f"the publisher at {self._address} did not answer in time: {reason}")
+            try:
+                return await self._asked(request)
+            except (OSError, asyncio.CancelledError):
+                self._hang_up()  # Its answer would be taken for that of the next request.
+                raise
 
     async def _asked(self, request: Document) -> Document:
         channel = self._channel or await self._joined()
@@ -66,7 +73,7 @@ class Follower:
         except BaseException:
             channel.close()
             raise
-        self._channel = channel
+        self._channel, self._has_joined = channel, True
         return channel
 
     def note(self, request: Document) -> None:
@@ -76,14 +83,17 @@ class Follower:
         task.add_done_callback(self._notes.discard)
 
     async def _told(self, request: Document) -> None:
-        with contextlib.suppress(Error, OSError):
-            await self.ask(request, time.monotonic() + SILENCE_S)
+        """Tell it where a connection is; when one is made again, it tells all that matters."""
+        if self._channel:
+            with contextlib.suppress(Error, OSError, asyncio.TimeoutError):
+                await asyncio.wait_for(self._in_turn(request), SILENCE_S)
 
     async def _ping(self) -> None:
         while True:
             await asyncio.sleep(_PING_S)
-            if self._channel and not self._turn.locked():
-                await self._told({"op": "ping"})
+            if self._has_joined and not self._turn.locked():
+                with contextlib.suppress(Error, OSError, asyncio.TimeoutError):
+                    await asyncio.wait_for(self._in_turn({"op": "ping"}), SILENCE_S)
 
     def _hang_up(self) -> None:
         if self._channel:
