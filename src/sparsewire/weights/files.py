@@ -65,7 +65,7 @@ def apply(base: Snapshot, delta: Delta, target: Path, move: Move) -> None:
         made = folder / "made"
         made.mkdir()
         for name, header in delta.headers.items():
-            tensors = _made(made / name, header.raw, header.data_bytes)
+            tensors = made_file(made / name, header.raw, header.data_bytes)
             for tensor, span in header.spans.items():
                 _make(tensor, span.of(tensors), base, delta, coder)
                 move(span.end - span.begin)
@@ -113,7 +113,7 @@ def _make(name: str, fresh: Tensor, base: Snapshot, delta: Delta, coder: Coder) 
         raise DataError(f"{name} has come out with another checksum: the delta is damaged")
 
 
-def _made(path: Path, raw: bytes, data_bytes: int) -> Bytes:
+def made_file(path: Path, raw: bytes, data_bytes: int) -> Bytes:
     """The data of a new file with this header, zeros, as memory that is the file."""
     with path.open("wb") as file:
         file.write(raw)

@@ -23,6 +23,7 @@ from sparsewire.weights.home import Home, home_of, memory
 from sparsewire.weights.message import Delta, parse
 from sparsewire.weights.preparing import Prepared, prepare
 from sparsewire.weights.staged import Staged, Way
+from sparsewire.weights.sync.chain import Entry
 from sparsewire.weights.sync.channel import Document
 from sparsewire.weights.sync.fetch import Fetch
 from sparsewire.weights.sync.follow import Follower
@@ -83,6 +84,7 @@ class Receiver:
         self._have: bytes | None = None
         self._sums: dict[str, bytes] = {}
         self._digest = ""
+        self._coming: list[Held] = []
         self._served: tuple[Any, int] | None = None
         self._coder = Coder(threads)
         self._shelf = Shelf()
@@ -115,6 +117,12 @@ class Receiver:
     def relay(self) -> Address | None:
         """Where it listens to pass messages on."""
         return self._server.address if self._server else None
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Bytes that came of what is being staged, and of how many; zeros between."""
+        held = self._coming
+        return sum(each.received for each in held), sum(each.entry.size for each in held)
 
     def stage(self, version: int | None = None, timeout: float | None = None) -> Staged:
         """Wait for a version newer than this one, or for `version`, and get it in full.
@@ -162,10 +170,14 @@ class Receiver:
         plan = await self._plan(version, above, deadline)
         came: list[Delta] = []
         from_relays = 0
-        for number in range(len(plan.entries)):
-            delta, relayed = await self._get(plan, number, deadline)
-            came.append(delta)
-            from_relays += relayed
+        self._coming = [self._room(entry) for entry in plan.entries]
+        try:
+            for number in range(len(plan.entries)):
+                delta, relayed = await self._get(plan, number, deadline)
+                came.append(delta)
+                from_relays += relayed
+        finally:
+            self._coming = []
         _check_chain(plan, came, self._have)
         if came:
             self._home.check(came[-1].spans())
@@ -204,7 +216,7 @@ class Receiver:
         entry = plan.entries[number]
         source = f"message {entry.key}"
         for relays in (plan.relays, [None]):
-            held = Held(entry, memoryview(memory(entry.size).data), is_whole=False)
+            held = self._coming[number]
             self._shelf.put(held)
             fetch = Fetch(held, self._address, self._secret, deadline, self._blame)
             await fetch.run(relays)
@@ -215,10 +227,15 @@ class Receiver:
                 return delta, fetch.bytes_from_relays
             except DataError as error:
                 held.lose()
+                self._coming[number] = self._room(entry)
                 _log.warning("%s came damaged: %s", source, error)
                 for relay in filter(None, relays):
                     self._blame(relay)
         raise DataError(f"{source} came damaged twice, the second time from the publisher itself")
+
+    @staticmethod
+    def _room(entry: Entry) -> Held:
+        return Held(entry, memoryview(memory(entry.size).data), is_whole=False)
 
     def _blame(self, relay: str) -> None:
         self._follower.note({"op": "failed", "source": relay})
@@ -254,14 +271,22 @@ class Receiver:
 
     def _apply(self, plan: Plan, came: list[Delta], prepared: Prepared, model: Any) -> None:
         other = None if model is None else self._other(model, came)
-        prepared.write(self._home, self._coder)
-        self._sums |= prepared.sums
-        self._have = plan.made
+        self._write(plan, came, prepared)
         if other:
             self._bring(other, model, prepared)
         self._version = plan.version
         self._served = (model, plan.version) if other else None
         self._loop.call(lambda: self._follower.note({"op": "at", "applied": plan.version}))
+
+    def _write(self, plan: Plan, came: list[Delta], prepared: Prepared) -> None:
+        """Make the base the version. If it fails half-way, its bits are unknown from then on, and
+        the next version comes whole."""
+        sums, digest = self._sums, self._digest
+        self._have, self._sums, self._digest = None, {}, ""
+        self._home.begin()
+        prepared.write(self._home, self._coder)
+        self._home.finish(came, plan.version)
+        self._have, self._sums, self._digest = plan.made, sums | prepared.sums, digest
 
     def _other(self, model: Any, came: list[Delta]) -> Home | None:
         """The home of a model, if it is another one than the base."""

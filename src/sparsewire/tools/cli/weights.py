@@ -1,4 +1,4 @@
-"""`sparsewire weights`: what changed between two versions of a model, as a file, and back."""
+"""`sparsewire weights`: what changes between versions of a model, in files and over networks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from sparsewire.tools.cli.command import Commands
-from sparsewire.tools.cli.failure import exit_on_error
+from sparsewire.tools.cli.weights_failure import failing
+from sparsewire.tools.cli.weights_network import pull, serve, status
 
 if TYPE_CHECKING:
-    from sparsewire.weights.message import Delta
     from sparsewire.weights.files import Move
+    from sparsewire.weights.message import Delta
     from sparsewire.weights.snapshot import Snapshot
 
 _VERSION = click.Path(exists=True, path_type=Path)
@@ -44,7 +45,7 @@ def diff(old: Path, new: Path, output: Path, version: str, base_version: str) ->
     """
     from sparsewire.weights.files import diff as make
 
-    with _failing(), _progress("compare", new) as move:
+    with failing(), _progress("compare", new) as move:
         if any(output.resolve().is_relative_to(each.resolve()) for each in (old, new)):
             raise ValueError(f"{output} is one of the versions, or inside of one")
         names = version or new.resolve().name, base_version or old.resolve().name
@@ -65,7 +66,7 @@ def apply(base: Path, delta: Path, output: Path) -> None:
     from sparsewire.weights.files import apply as make
     from sparsewire.weights.message import read
 
-    with _failing(), _progress("apply", base) as move:
+    with failing(), _progress("apply", base) as move:
         found = read(delta)
         make(_opened(base), found, output, move)
         click.echo(f"{output}: version {found.version}")
@@ -77,27 +78,18 @@ def show(delta: Path) -> None:
     """Show what DELTA changes, tensor by tensor."""
     from sparsewire.weights.message import read
 
-    with _failing():
+    with failing():
         _tell(read(delta), delta.stat().st_size, each=True)
+
+
+for _command in (serve, pull, status):
+    weights.add_command(_command)
 
 
 def _opened(path: Path) -> Snapshot:
     from sparsewire.weights.snapshot import Snapshot
 
     return Snapshot(path)
-
-
-@contextmanager
-def _failing() -> Iterator[None]:
-    from sparsewire.tools.experiment.extras import require
-
-    try:
-        with exit_on_error():
-            require("xxhash", extra="weights")
-            yield
-    except OSError as error:
-        click.echo(f"error: {error}", err=True)
-        raise click.exceptions.Exit(1) from None
 
 
 @contextmanager

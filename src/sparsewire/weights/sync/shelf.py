@@ -28,6 +28,12 @@ class Held:
     def is_whole(self) -> bool:
         return self._reach == [span.end for span in self._spans]
 
+    @property
+    def received(self) -> int:
+        """How many bytes are there."""
+        pairs = zip(self._spans, self._reach, strict=True)
+        return sum(reach - span.begin for span, reach in pairs)
+
     def reach(self, begin: int) -> int:
         """Where the bytes end that are there from `begin` on."""
         for span, reach in zip(self._spans, self._reach, strict=True):
