@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 from sparsewire._core import DELTA_CHUNK
 from sparsewire.errors import DataError
 from sparsewire.weights.coding import CHECKSUM_BYTES, Code, checksum, checksum_of_pieces
-from sparsewire.weights.names import file_name
+from sparsewire.weights.names import file_name, shown
 from sparsewire.weights.safetensors import HEADER_MAX, Header, Span
 from sparsewire.weights.tensors import coded_elements
 
@@ -167,7 +167,7 @@ def read(path: Path) -> Delta:
     """Read the message in this file, in place; raises DataError for what is none, and OSError."""
     with path.open("rb") as file:
         if not path.stat().st_size:
-            raise DataError(f"{path} is empty: it is no message of weights")
+            raise DataError(f"{shown(path)} is empty: it is no message of weights")
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return parse(memoryview(memory), str(path))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparsewire.errors import InputError
+from sparsewire.weights.names import shown
 from sparsewire.weights.tensors import FORMATS, Bytes, Tensor
 
 if TYPE_CHECKING:
@@ -81,8 +82,8 @@ def place_of(name: str, value: Any) -> Tensor:
     is_elsewhere = not np.shares_memory(tensor.data, _memory(value)) if len(tensor.data) else False
     if is_elsewhere or (len(tensor.data) and not tensor.data.flags.writeable):
         raise InputError(
-            f"{name} cannot be written in place: it has to lie in host memory, writable and in one "
-            "piece. Apply to a mapping of such tensors, and copy what changed from there"
+            f"{shown(name)} cannot be written in place: it has to lie in host memory, writable and "
+            "in one piece. Apply to a mapping of such tensors, and copy what changed from there"
         )
     return tensor
 
@@ -123,7 +124,9 @@ def _bytes(array: np.ndarray[Any, Any]) -> Bytes:
 
 def _dtype(name: str, found: str) -> str:
     if found not in _DTYPES:
-        raise InputError(f"{name} has dtype {found}, which is not known: use one of {known()}")
+        raise InputError(
+            f"{shown(name)} has dtype {found}, which is not known: use one of {known()}"
+        )
     return _DTYPES[found]
 
 
