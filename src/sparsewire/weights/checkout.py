@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -11,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from sparsewire.errors import DataError
-from sparsewire.weights.atomic import replacing
-from sparsewire.weights.files import made_file
+from sparsewire.weights.atomic import put, replacing
 from sparsewire.weights.home import Growing
 from sparsewire.weights.message import Delta
-from sparsewire.weights.safetensors import Span
+from sparsewire.weights.safetensors import Span, create
 from sparsewire.weights.snapshot import Snapshot
 
 MARK = "sparsewire.json"
@@ -60,7 +58,7 @@ class Checkout(Growing):
         for name, text in texts.items():
             with replacing(self._directory / name) as folder:
                 (folder / name).write_bytes(text)
-                (folder / name).replace(self._directory / name)
+                put(folder / name, self._directory / name)
         self._mark(Condition.WHOLE, version)
 
     def _fits(self, spans: Mapping[str, Span]) -> bool:
@@ -71,10 +69,10 @@ class Checkout(Growing):
         """Write all files anew, as their headers say, each as a whole."""
         for name, header in delta.headers.items():
             with replacing(self._directory / name) as folder:
-                data = made_file(folder / name, header.raw, header.data_bytes)
+                data = create(folder / name, header)
                 for tensor, span in header.spans.items():
                     span.of(data).data[:] = self.tensors[tensor].data
-                (folder / name).replace(self._directory / name)
+                put(folder / name, self._directory / name)
         for path in self._directory.glob("*.safetensors"):
             if path.name not in delta.headers:
                 path.unlink()
@@ -88,7 +86,7 @@ class Checkout(Growing):
         text = json.dumps({"condition": condition.value, "version": version})
         with replacing(self._directory / MARK) as folder:
             (folder / MARK).write_text(text + "\n")
-            os.replace(folder / MARK, self._directory / MARK)
+            put(folder / MARK, self._directory / MARK)
 
 
 def read_mark(directory: Path) -> int | None:

@@ -11,6 +11,7 @@ import numpy as np
 from sparsewire.errors import InputError, MismatchError
 from sparsewire.weights.message import Delta
 from sparsewire.weights.named import as_numpy, as_torch, items_of, place_of
+from sparsewire.weights.names import shown
 from sparsewire.weights.safetensors import Span
 from sparsewire.weights.snapshot import Snapshot
 from sparsewire.weights.tensors import Bytes, Tensor
@@ -34,15 +35,15 @@ class Home:
                 self.check_new(name)
             elif (tensor.dtype, tensor.shape) != (span.dtype, span.shape):
                 raise MismatchError(
-                    f"{name} has dtype {span.dtype} and shape {list(span.shape)} at the publisher, "
-                    f"and {tensor.dtype} and {list(tensor.shape)} in {self._what}: both must be "
-                    "alike, as bits are sent"
+                    f"{shown(name)} has dtype {span.dtype} and shape {list(span.shape)} at the "
+                    f"publisher, and {tensor.dtype} and {list(tensor.shape)} in {self._what}: both "
+                    "must be alike, as bits are sent"
                 )
 
     def check_new(self, name: str) -> None:
         raise MismatchError(
-            f"the publisher has {name}, and {self._what} has not: a module cannot get new tensors. "
-            "Read into a mapping of names to tensors, or without a base"
+            f"the publisher has {shown(name)}, and {self._what} has not: a module cannot get new "
+            "tensors. Read into a mapping of names to tensors, or without a base"
         )
 
     def begin(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import threading
@@ -328,15 +327,11 @@ class Receiver:
         closes_now(self._close)
         if not self._loop.is_running:
             return
-        with contextlib.suppress(Error):
-            self._loop.call(self._leave)
         self._loop.close()
-        self._coder.close()
-
-    def _leave(self) -> None:
         self._follower.close()
         if self._server:
             self._server.close()
+        self._coder.close()
 
 
 class Watch:

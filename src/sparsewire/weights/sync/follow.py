@@ -101,8 +101,7 @@ class Follower:
             self._channel = None
 
     def close(self) -> None:
-        for task in (self._pings, *self._notes):
-            task.cancel()
+        """Hang up, once the loop has ended."""
         self._hang_up()
 
 

@@ -62,8 +62,7 @@ class Server:
         return local_end(self._door)
 
     def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        """Listen no more; the loop ends connections."""
         self._door.close()
 
     def _keep(self, work: Any) -> None:
