@@ -12,6 +12,7 @@ from sparsewire.errors import Error, Timeout
 from sparsewire.options import Address
 from sparsewire.weights.sync.channel import Channel, Document
 from sparsewire.weights.sync.server import ALIVE_S, SILENCE_S
+from sparsewire.weights.sync.within import within
 
 _log = logging.getLogger(__name__)
 
@@ -44,12 +45,11 @@ class Follower:
         reason = "it has nothing newer"
         while (remaining := deadline - time.monotonic()) > 0:
             try:
-                return await asyncio.wait_for(self._in_turn(request), remaining)
-            except asyncio.TimeoutError:
-                break
+                return await within(remaining, self._in_turn(request))
             except OSError as error:
-                reason = f"{error}"
-                await asyncio.sleep(min(_RETRY_S, max(remaining, _SHORTEST_S)))
+                if time.monotonic() < deadline:
+                    reason = f"{error}"
+                    await asyncio.sleep(min(_RETRY_S, max(remaining, _SHORTEST_S)))
         raise Timeout(f"the publisher at {self._address} did not answer in time: {reason}")
 
     async def _in_turn(self, request: Document) -> Document:
@@ -85,15 +85,15 @@ class Follower:
     async def _told(self, request: Document) -> None:
         """Tell it where a connection is; when one is made again, it tells all that matters."""
         if self._channel:
-            with contextlib.suppress(Error, OSError, asyncio.TimeoutError):
-                await asyncio.wait_for(self._in_turn(request), SILENCE_S)
+            with contextlib.suppress(Error, OSError):
+                await within(SILENCE_S, self._in_turn(request))
 
     async def _ping(self) -> None:
         while True:
             await asyncio.sleep(_PING_S)
             if self._has_joined and not self._turn.locked():
-                with contextlib.suppress(Error, OSError, asyncio.TimeoutError):
-                    await asyncio.wait_for(self._in_turn({"op": "ping"}), SILENCE_S)
+                with contextlib.suppress(Error, OSError):
+                    await within(SILENCE_S, self._in_turn({"op": "ping"}))
 
     def _hang_up(self) -> None:
         if self._channel:

@@ -25,7 +25,7 @@ async def _status_of(address: Address, secret: bytes, timeout: float) -> Documen
         with closing(channel):
             await channel.send({"op": "status"})
             answer = await channel.receive(timeout)
-    except (OSError, asyncio.TimeoutError) as error:
+    except OSError as error:
         raise Timeout(f"no publisher of weights answers at {address}: {error}") from None
     if "error" in answer:
         raise Error(str(answer["error"]))

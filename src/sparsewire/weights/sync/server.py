@@ -92,7 +92,7 @@ class Server:
             try:
                 channel = await self._met(connection)
                 await self._talk(channel, name)
-            except (Error, OSError, asyncio.TimeoutError) as error:
+            except (Error, OSError) as error:
                 if isinstance(error, Error):
                     self._refusals.note(kind_of(error), worded(error, name))
                 else:
