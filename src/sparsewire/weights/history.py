@@ -19,7 +19,7 @@ from sparsewire.weights.names import shown
 from sparsewire.weights.safetensors import Header, header_of
 from sparsewire.weights.snapshot import Snapshot
 from sparsewire.weights.state import State
-from sparsewire.weights.sync.chain import Chain, Entry
+from sparsewire.weights.sync.chain import VERSION_MAX, Chain, Entry
 from sparsewire.weights.sync.store import Store
 from sparsewire.weights.tensors import Tensor, check_alike
 
@@ -221,7 +221,7 @@ def check_number(chain: Chain, version: int | None, ahead: int | None) -> int:
     would fork the chain. `ahead` is the newest version of a reader that the chain has not."""
     newest = chain.head.version if chain.head else None
     number = version if version is not None else 0 if newest is None else newest + 1
-    if type(number) is not int or not 0 <= number < 10**12:
+    if type(number) is not int or not 0 <= number < VERSION_MAX:
         raise InputError(f"version {version!r} is no number from 0 to 10^12")
     if newest is not None and number <= newest:
         raise MismatchError(
