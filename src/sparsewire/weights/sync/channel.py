@@ -14,6 +14,7 @@ import zlib
 from typing import Any
 
 from sparsewire.errors import ProtocolError
+from sparsewire.lifetime import disown_in_child
 from sparsewire.meeting.contact.handshake import (
     ANY_PEER,
     Guard,
@@ -79,7 +80,7 @@ class Channel:
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
         connection = begin_connect(Address(*found[0][4][:2]))
-        channel = cls(connection)
+        channel = cls(disown_in_child(connection, "close"))
         try:
             await _writable(connection)
             if reason := connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
