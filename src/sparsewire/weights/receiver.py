@@ -328,7 +328,8 @@ class Receiver:
         self._home.begin()
         prepared.write(self._home, self._coder)
         self._home.finish(came, plan.version)
-        self._have, self._sums, self._digest = plan.made, sums | prepared.sums, digest
+        kept = {name: each for name, each in sums.items() if name not in prepared.removed}
+        self._have, self._sums, self._digest = plan.made, kept | prepared.sums, digest
 
     def _other(self, model: Any, came: list[Delta]) -> Home | None:
         """The home of a model, if it is another one than the base."""
