@@ -76,7 +76,9 @@ def prepare(
     last = deltas[-1]
     spans = last.spans()
     home.check(spans)
-    prepared = Prepared(removed=[name for name in home.tensors if _is_gone(name, deltas, spans)])
+    # Names with a checksum here are those that the publisher told of before.
+    gone = {*sums, *(name for delta in deltas for name in delta.removed)} - spans.keys()
+    prepared = Prepared(removed=[name for name in home.tensors if name in gone])
     for name, span in spans.items():
         if changes := _changes_of(name, deltas):
             tensor = _InHome(name, span, changes, home, last.aliases)
@@ -85,10 +87,6 @@ def prepare(
     if fingerprint(spans, known) != last.fresh:
         raise _wrong_base(last, "tensors that it leaves as they are have other bits here")
     return prepared
-
-
-def _is_gone(name: str, deltas: Sequence[Delta], spans: Mapping[str, Span]) -> bool:
-    return name not in spans and any(name in delta.removed for delta in deltas)
 
 
 def _changes_of(name: str, deltas: Sequence[Delta]) -> list[TensorDelta]:

@@ -39,8 +39,8 @@ class Follower:
     async def ask(self, request: Document, deadline: float) -> Document:
         """The answer to a request; the publisher may wait with it.
 
-        Raises Timeout by `deadline` on the monotonic clock, an Error that the publisher tells, or
-        AuthenticationError.
+        Raises Timeout by `deadline` on the monotonic clock, an Error that the publisher tells,
+        ProtocolError for what is no answer, or AuthenticationError.
         """
         reason = "it has nothing newer"
         while (remaining := deadline - time.monotonic()) > 0:
@@ -55,10 +55,13 @@ class Follower:
     async def _in_turn(self, request: Document) -> Document:
         async with self._turn:
             try:
-                return await self._asked(request)
-            except (OSError, asyncio.CancelledError):
+                answer = await self._asked(request)
+            except BaseException:
                 self._hang_up()  # Its answer would be taken for that of the next request.
                 raise
+        if "error" in answer:
+            raise Error(str(answer["error"]))
+        return answer
 
     async def _asked(self, request: Document) -> Document:
         channel = self._channel or await self._joined()
@@ -69,7 +72,8 @@ class Follower:
         channel = await Channel.dial(self._address, self._secret, _DIAL_S)
         try:
             await channel.send({"op": "join", **self._tell()})
-            await _answer(channel)
+            if "error" in (answer := await _answer(channel)):
+                raise Error(str(answer["error"]))
         except BaseException:
             channel.close()
             raise
@@ -108,7 +112,5 @@ class Follower:
 async def _answer(channel: Channel) -> Document:
     while True:
         answer = await channel.receive(ALIVE_S + SILENCE_S)
-        if "error" in answer:
-            raise Error(str(answer["error"]))
         if "alive" not in answer:
             return answer

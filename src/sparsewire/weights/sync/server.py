@@ -15,7 +15,7 @@ from sparsewire.meeting.contact.listener import name_of
 from sparsewire.meeting.contact.refusal_log import RefusalLog, kind_of, worded
 from sparsewire.meeting.contact.sockets import local_end
 from sparsewire.options import Address
-from sparsewire.weights.sync.channel import Channel, Document
+from sparsewire.weights.sync.channel import REQUEST_MAX, Channel, Document
 from sparsewire.weights.sync.shelf import Held, Shelf
 
 _log = logging.getLogger(__name__)
@@ -109,7 +109,8 @@ class Server:
         caller = self._desk.enter(name) if self._desk else None
         try:
             while True:
-                request = await channel.receive(SILENCE_S)
+                request = await channel.receive(SILENCE_S, REQUEST_MAX)
+                await asyncio.sleep(0)  # Who asks without end may not keep the others waiting.
                 if request.get("op") == "get":
                     await self._send(channel, request)
                 else:
