@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sparsewire._core import encode_delta
 from sparsewire.errors import DataError, ProtocolError
-from sparsewire.weights.changes import Changes, as_bits, moved, ordered
+from sparsewire.weights.changes import Changes, as_bits, composed, moved, ordered
 from sparsewire.weights.layout import Layout
 from sparsewire.weights.parallel import column, gate_up, heads, qkv, row, vocabulary
 from sparsewire.weights.places import Place
@@ -64,19 +64,21 @@ def publish(
     layout: Layout,
     targets: dict[str, HostTarget],
     place: Place,
-    base: Array,
+    base: Array | None,
     fresh: Array,
-    **how: int,
+    chunk: int = 7,
 ) -> int:
     """Write what changed in a part to all targets; the elements that were written."""
-    route, written = layout.route(place), 0
-    old, new = cut(base, place), cut(fresh, place)
-    for begin, count, code in codes(old, new, how.get("chunk", 7)):
+    route, written, new = layout.route(place), 0, cut(fresh, place)
+    old = np.zeros_like(new) if base is None else cut(base, place)
+    for begin, count, code in codes(old, new, chunk):
         changes = Changes.of(code, count, BF16)
-        for write in route.writes(targets, "BF16", begin, changes):
-            write.write()
-            write.write()  # Twice is once.
-            written += np.size(write.bits)
+        if base is None:
+            changes = changes.over_zeros(count, BF16)
+        for each in route.writes(targets, "BF16", begin, changes):
+            each.write()
+            each.write()  # Twice is once.
+            written += np.size(each.bits)
     return written
 
 
@@ -200,14 +202,14 @@ def test_boxes_cover_a_run_of_elements_in_order(
 
 
 def check(layout: dict[str, View], sources: dict[str, Array], expected: dict[str, Array]) -> None:
-    """Two versions of the sources, whole, and what a reader has after both."""
+    """What a reader has of a first version, whole, and of changes to another."""
     targets = {name: target_of(np.zeros(view.shape, np.uint16)) for name, view in layout.items()}
     whole = Layout(layout)
     whole.check(targets)
     for name, bits in sources.items():
         place = Place.whole(name, bits.shape)
         first = next_version(bits, 3)
-        publish(whole, targets, place, np.zeros_like(bits), first, chunk=64)
+        publish(whole, targets, place, None, first, chunk=64)
         publish(whole, targets, place, first, bits, chunk=64)
     for name, bits in expected.items():
         np.testing.assert_array_equal(bits_of(targets[name]), bits)
@@ -254,6 +256,15 @@ def test_experts_taken_from_a_stack() -> None:
     stack = random_bits((4, 5, 3))
     view = View.whole("experts", (4, 5, 3))
     check({"e2": view.select(2)}, {"experts": stack}, {"e2": stack[2]})
+
+
+def test_a_new_tensor_replaces_all_that_was_there() -> None:
+    fresh = np.zeros((6, 4), np.uint16)
+    fresh[2, 1] = 3
+    targets = {"w": target_of(random_bits((6, 2)))}
+    layout = Layout({"w": View.whole("w", (6, 4)).narrow(1, 0, 2)})
+    publish(layout, targets, Place.whole("w", (6, 4)), None, fresh, chunk=5)
+    np.testing.assert_array_equal(bits_of(targets["w"]), fresh[:, :2])
 
 
 def test_a_padded_vocabulary() -> None:
@@ -336,18 +347,56 @@ def test_changes_are_those_of_the_native_code(
     fresh = near if small else np.where(random.random(count) < 0.4, far, base)
     code, changed = encode_delta(base, fresh, *element)
     changes = Changes.of(code, count, element)
+    assert len(changes.positions) == (0 if changes.form == "whole" else changed)
     found = base.copy()
-    if changes.form == "whole":
-        found[:] = changes.payload
-    elif changes.form != "same":
-        assert changes.positions is not None
-        assert len(changes.positions) == changed
-        at = found[changes.positions]
-        is_steps = changes.form == "steps"
-        found[changes.positions] = (
-            moved(at, changes.payload, floating=element.floating) if is_steps else changes.payload
-        )
+    write(found, changes, element)
     np.testing.assert_array_equal(found, fresh)
+
+
+def write(bits: Array, changes: Changes, element: Format) -> None:
+    """Make the changes, one element after another."""
+    form, positions, payload = changes
+    if form == "same":
+        return
+    for at, each in zip(range(len(bits)) if form == "whole" else positions, payload, strict=True):
+        here = slice(at, at + 1)
+        step = np.array([each])
+        bits[here] = moved(bits[here], step, floating=element.floating) if form == "steps" else each
+
+
+@given(
+    st.sampled_from(ELEMENTS),
+    st.lists(st.sampled_from(["near", "far", "whole", "same"]), max_size=5),
+    st.integers(0, 2**32),
+)
+def test_a_chain_of_changes_is_one_change(element: Format, kinds: list[str], seed: int) -> None:
+    random, count = np.random.default_rng(seed), 40
+    base = as_bits(random.integers(0, 256, count * element.width, np.uint8), element.width)
+    version, chain = base, list[Changes]()
+    for kind in kinds:
+        changes = drawn(kind, count, base.dtype, random)
+        version = version.copy()
+        write(version, changes, element)
+        chain = composed(chain, changes, element)
+    written = np.concatenate([[], *(each.positions for each in chain)]).tolist()
+    assert len(set(written)) == len(written)
+    found = base.copy()
+    for each in chain:
+        write(found, each, element)
+    np.testing.assert_array_equal(found, version)
+
+
+def drawn(kind: str, count: int, dtype: Any, random: np.random.Generator) -> Changes:
+    nowhere = np.empty(0, np.int64)
+    if kind == "same":
+        return Changes("same", nowhere, np.empty(0, np.uint8))
+    bits = random.integers(0, 256, count * dtype.itemsize, np.uint8).view(dtype)
+    if kind == "whole":
+        return Changes("whole", nowhere, bits)
+    positions = np.flatnonzero(random.random(count) < 0.4)
+    if kind == "far":
+        return Changes("values", positions, bits[positions])
+    return Changes("steps", positions, random.integers(-3, 4, len(positions)))
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8])

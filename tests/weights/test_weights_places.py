@@ -15,7 +15,7 @@ from support import run_ranks
 
 from sparsewire.errors import DataError
 from sparsewire.weights.placements import Cut, _cut_by, _is_clear, own_parts, parts_of
-from sparsewire.weights.places import DIMENSIONS_MAX, Part, Place, part
+from sparsewire.weights.places import DIMENSIONS_MAX, Part, Place, check_complete, part
 
 names = st.text(min_size=1, max_size=8) | st.sampled_from(["w[0:4]", "a]", "[", "w[]", "w[0]"])
 
@@ -100,6 +100,35 @@ def test_a_part_without_dtensors() -> None:
 def test_a_part_outside_is_refused(begin: tuple[int, ...]) -> None:
     with pytest.raises(DataError, match="w"):
         part("w", np.zeros((2, 3)), (4, 6), begin)
+
+
+@given(st.data())
+def test_parts_are_complete_when_each_element_is_in_one(data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.integers(0, 4), max_size=2).map(tuple))
+    found = []
+    for _ in range(data.draw(st.integers(1, 4))):
+        begin = tuple(data.draw(st.integers(0, size)) for size in shape)
+        ends = zip(begin, shape, strict=True)
+        found.append(Place("w", shape, begin, tuple(data.draw(st.integers(a, b)) for a, b in ends)))
+    counts = np.zeros(shape, int)
+    for place in found:
+        counts[tuple(map(slice, place.begin, place.end))] += 1
+    if (counts == 1).all():
+        check_complete(found)
+    else:
+        with pytest.raises(DataError, match="w"):
+            check_complete(found)
+
+
+def test_incomplete_parts_are_told() -> None:
+    halves = [Place("w", (4, 2), (0, 0), (2, 2)), Place("w", (4, 2), (2, 0), (4, 2))]
+    check_complete([*halves, Place.whole("b", (3,))])
+    with pytest.raises(DataError, match="4 elements of w are in no part"):
+        check_complete(halves[:1])
+    with pytest.raises(DataError, match=r"the same elements: w\[0:2/4,0:2\], w"):
+        check_complete([*halves, Place.whole("w", (4, 2))])
+    with pytest.raises(DataError, match="several shapes"):
+        check_complete([*halves, Place.whole("w", (4, 3))])
 
 
 def assembled(parts: list[Part]) -> dict[str, np.ndarray[Any, Any]]:

@@ -91,8 +91,9 @@ class Route(NamedTuple):
     ) -> Iterator[Write]:
         """What to write for the changes of a chunk that begins at the part's element `begin`.
 
-        `dtype` is the part's. It costs time and memory for the changed elements only. Raises
-        DataError for a target of another dtype.
+        `dtype` is the part's. Changes of a part that is new have to be `over_zeros`. Others cost
+        time and memory for the changed elements only. Raises DataError for a target of another
+        dtype.
         """
         for name, window in self.ways:
             target = targets[name]
@@ -110,7 +111,5 @@ def _writes(target: Target, window: Window, begin: int, changes: Changes) -> Ite
         for copy in window.copies(begin, begin + len(payload)):
             box = payload[copy.begin - begin : copy.end - begin].reshape(copy.extent)
             yield target.copying(copy.where, box[copy.taken])
-    elif form != "same":
-        assert positions is not None
-        if found := window.scatter(positions + begin):
-            yield target.scattering(found.positions, form, payload[found.chosen])
+    elif form != "same" and (found := window.scatter(positions + begin)):
+        yield target.scattering(found.positions, form, payload[found.chosen])

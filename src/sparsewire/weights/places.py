@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from sparsewire.errors import DataError
 
@@ -82,6 +85,38 @@ class Place(NamedTuple):
             )
         if math.prod(self.shape) > _ELEMENTS_MAX:
             raise DataError(f"{self.name:.200} has too many elements: {list(self.shape)}")
+
+
+def check_complete(places: Iterable[Place]) -> None:
+    """Raise DataError unless parts make up their tensors: each element is in exactly one of them.
+
+    Time grows with the square of a tensor's parts, of which there are about as many as ranks.
+    """
+    by_name: dict[str, list[Place]] = defaultdict(list)
+    for place in places:
+        by_name[place.name].append(place)
+    for name, own in by_name.items():
+        shapes = sorted({place.shape for place in own})
+        if len(shapes) > 1:
+            raise DataError(f"parts of {name:.200} tell of several shapes: {shapes}")
+        if overlap := _overlap(own):
+            raise DataError(f"two parts have the same elements: {overlap[0].key}, {overlap[1].key}")
+        missing = math.prod(shapes[0]) - sum(place.elements for place in own)
+        if missing:
+            raise DataError(f"{missing} elements of {name:.200} are in no part: is a rank missing?")
+
+
+def _overlap(places: list[Place]) -> tuple[Place, Place] | None:
+    """Two places that have an element in common."""
+    held = [place for place in places if place.elements]
+    begin = np.array([place.begin for place in held], np.int64)
+    end = np.array([place.end for place in held], np.int64)
+    for index, place in enumerate(held[:-1]):
+        later = slice(index + 1, None)
+        meets = ((begin[later] < end[index]) & (begin[index] < end[later])).all(axis=1)
+        if meets.any():
+            return place, held[index + 1 + int(meets.argmax())]
+    return None
 
 
 def _range(begin: int, end: int, size: int) -> str:

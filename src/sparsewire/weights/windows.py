@@ -68,46 +68,38 @@ class Window(NamedTuple):
     def scatter(self, positions: Indices) -> Scatter | None:
         """Which of the ascending positions in the part are in the window, and where they go."""
         own = strides(self.extent)
-        first = sum(a * b for a, b in zip(self.low, own, strict=True))
-        last = sum((a - 1) * b for a, b in zip(self.high, own, strict=True))
-        begin, end = np.searchsorted(positions, (first, last + 1))
-        if begin == end:
-            return None
-        inside, moved = self._moved(positions[begin:end], own)
-        if inside is None:
-            return Scatter(moved, slice(int(begin), int(end)))
-        return Scatter(moved[inside], begin + np.flatnonzero(inside)) if inside.any() else None
+        last = tuple(each - 1 for each in self.high)
+        begin, end = np.searchsorted(positions, (_dot(self.low, own), _dot(last, own) + 1))
+        chosen: slice | Indices = slice(int(begin), int(end))
+        between = positions[begin:end]
+        for dimension in self._open():
+            at = _coordinates(between, own[dimension], self.extent[dimension])
+            inside = (at >= self.low[dimension]) & (at < self.high[dimension])
+            before = np.arange(begin, end) if isinstance(chosen, slice) else chosen
+            between, chosen = between[inside], before[inside]
+        return Scatter(self._moved(between, own), chosen) if len(between) else None
 
-    def _moved(
-        self, positions: Indices, own: Numbers
-    ) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]] | None, Indices]:
-        """Whether each position, from the first of the window to the last, is inside, which None
-        says of all; and where it goes, if it is."""
-        inside = None
-        theirs = (0,) * (len(own) - self.shared) + self._shared(self.view_strides)
-        moved = positions + self._shift(theirs)
+    def _open(self) -> Iterator[int]:
+        """Dimensions that bound what lies between the first element of the window and the last."""
         is_spread = False
-        for dimension, (low, high, size) in enumerate(
-            zip(self.low, self.high, self.extent, strict=True)
-        ):
-            bend = theirs[dimension] - own[dimension]
-            # Up to the first dimension with several elements, first and last bound them.
-            is_open = is_spread and high - low < size
-            if high - low == 1 and not is_open:
-                moved += low * bend
-            elif bend or is_open:
-                at = _coordinates(positions, own[dimension], size if dimension else 0)
-                moved += at * bend
-                if is_open:
-                    among = (at >= low) & (at < high)
-                    inside = among if inside is None else inside & among
-            is_spread |= high - low > 1
-        return inside, moved
+        for dimension, size in enumerate(self.extent):
+            count = self.high[dimension] - self.low[dimension]
+            if is_spread and count < size:
+                yield dimension
+            is_spread |= count > 1
 
-    def _shift(self, theirs: Numbers) -> int:
-        """What brings the window's first element to its place, once all coordinates are counted."""
-        there = sum(a * b for a, b in zip(self.view_low, self.view_strides, strict=True))
-        return there - sum(a * b for a, b in zip(self.low, theirs, strict=True))
+    def _moved(self, positions: Indices, own: Numbers) -> Indices:
+        """Where elements of the window go."""
+        theirs = (0,) * (len(own) - self.shared) + self._shared(self.view_strides)
+        there = _dot(self.view_low, self.view_strides) - _dot(self.low, theirs)
+        moved = positions + there
+        for dimension, size in enumerate(self.extent):
+            bend = theirs[dimension] - own[dimension]
+            if self.high[dimension] - self.low[dimension] == 1:
+                moved += self.low[dimension] * bend
+            elif bend:
+                moved += _coordinates(positions, own[dimension], size if dimension else 0) * bend
+        return moved
 
     def copies(self, begin: int, end: int) -> Iterator[Copy]:
         """Boxes that cover what of the part's elements `begin` to `end` is in the window."""
@@ -117,7 +109,7 @@ class Window(NamedTuple):
             high = tuple(map(min, self.high, box_high))
             if any(a >= b for a, b in zip(low, high, strict=True)):
                 continue
-            first = sum(a * b for a, b in zip(box_low, own, strict=True))
+            first = _dot(box_low, own)
             extent = tuple(b - a for a, b in zip(box_low, box_high, strict=True))
             taken = self._where(low, high, box_low)
             there = zip(self._shared(self.low), self._shared(self.view_low), strict=True)
@@ -133,6 +125,10 @@ class Window(NamedTuple):
 
     def _shared(self, numbers: Numbers) -> Numbers:
         return numbers[len(numbers) - self.shared :]
+
+
+def _dot(numbers: Numbers, others: Numbers) -> int:
+    return sum(a * b for a, b in zip(numbers, others, strict=True))
 
 
 def strides(shape: Numbers) -> Numbers:
