@@ -139,12 +139,20 @@ def test_new_tensors_are_written_over_what_was_there(tmp_path: Path, coder: Code
 
 def test_second_names_of_published_tensors(tmp_path: Path, coder: Coder) -> None:
     delta = message(tmp_path, 0, 1)
-    delta.aliases = {key.replace("down", "tied"): key for key in delta.spans() if "down" in key}
+    spans = delta.spans()
+    delta.aliases = {key.replace("down", "tied"): key for key in spans if "down" in key}
     weights = {"head": version(0)["down"][:3].copy()}
     views = {"head": column(View.whole("tied", SHAPES["down"]), 0, 2)}
-    for write in Resharding(Layout(views), weights).changes([delta], coder):
-        write.write()
-    np.testing.assert_array_equal(weights["head"].view("u2"), version(1)["down"][:3].view("u2"))
+    resharding = Resharding(Layout(views), weights)
+    resharding.check(spans, delta.aliases)
+    for number, writes in [
+        (1, resharding.changes([delta], coder)),
+        (2, resharding.everything(saved(tmp_path, 2).tensors, delta.aliases)),
+    ]:
+        for write in writes:
+            write.write()
+        expected = version(number)["down"][:3].view("u2")
+        np.testing.assert_array_equal(weights["head"].view("u2"), expected)
 
 
 def test_parts_that_are_missing_are_told(tmp_path: Path) -> None:

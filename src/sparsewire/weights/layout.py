@@ -25,21 +25,13 @@ class Layout:
                 self._pieces[piece.source].append((target, piece))
 
     @classmethod
-    def identity(
-        cls, weights: Mapping[str, Any], aliases: Mapping[str, str] | None = None
-    ) -> Layout:
+    def identity(cls, weights: Mapping[str, Any]) -> Layout:
         """The reader has the trainers' tensors, under their names.
 
-        `weights` have shapes, and those that share memory are among them once. A name in `aliases`
-        is published under the name that it gives, as tied weights are.
+        `weights` have shapes, and those that share memory are among them once.
         """
-        names = aliases or {}
-        return cls(
-            {
-                name: View.whole(names.get(name, name), tuple(each.shape))
-                for name, each in weights.items()
-            }
-        )
+        whole = {name: View.whole(name, tuple(each.shape)) for name, each in weights.items()}
+        return cls(whole)
 
     @property
     def sources(self) -> frozenset[str]:

@@ -37,12 +37,19 @@ class Resharding:
         self._targets = targets_of(weights, layout.views)
         layout.check(self._targets)
 
-    def check(self, published: Mapping[str, Described]) -> None:
+    def check(
+        self, published: Mapping[str, Described], aliases: Mapping[str, str] | None = None
+    ) -> None:
         """Raise DataError unless these tensors, of all publishers, hold all that the layout needs.
 
-        Parts must make up their tensors: each element is in exactly one.
+        `aliases` are second names of published tensors, as a `Delta` has them. Parts must make up
+        their tensors: each element is in exactly one.
         """
-        places = [Place.parse(key, each.shape) for key, each in published.items()]
+        places = [
+            Place.parse(name, each.shape)
+            for key, each in published.items()
+            for name in _names(key, aliases or {})
+        ]
         needed = [place for place in places if place.name in self._layout.sources]
         if missing := self._layout.sources - {place.name for place in needed}:
             raise DataError(f"nobody publishes {min(missing)}, which the layout needs")
@@ -59,10 +66,15 @@ class Resharding:
         work = coder.ahead(self._writes, self._chunks(deltas))
         return [write for found in work for write in found]
 
-    def everything(self, tensors: Mapping[str, Tensor]) -> Iterator[Write]:
-        """What to write for a whole version, chunk by chunk. Raises DataError like `changes`."""
+    def everything(
+        self, tensors: Mapping[str, Tensor], aliases: Mapping[str, str] | None = None
+    ) -> Iterator[Write]:
+        """What to write for a whole version, chunk by chunk; `aliases` are second names of tensors.
+
+        Raises DataError like `changes`.
+        """
         for key, tensor in tensors.items():
-            routes = [self._layout.route(Place.parse(key, tensor.shape))]
+            routes = self._routes(key, tensor, aliases or {})
             for number, data in enumerate(tensor.chunks()):
                 bits = as_bits(data, tensor.format.width)
                 whole = Changes("whole", np.empty(0, np.int64), bits)
@@ -72,14 +84,18 @@ class Resharding:
         """The chunks that change, and that the reader needs something of."""
         for key, span in deltas[-1].spans().items():
             found = changes_of(key, deltas)
-            names = [key, *(alias for alias, of in deltas[-1].aliases.items() if of == key)]
-            routes = [self._layout.route(Place.parse(name, span.shape)) for name in names]
-            if not found or not any(route.ways for route in routes):
+            routes = self._routes(key, span, deltas[-1].aliases)
+            if not found or not routes:
                 continue
             elements = math.prod(span.shape)
             for number, codes in enumerate(zip(*(each.codes() for each in found), strict=True)):
                 count = min(DELTA_CHUNK, elements - number * DELTA_CHUNK)
                 yield _Chunk(routes, span.dtype, number, count, codes, found[0].is_new)
+
+    def _routes(self, key: str, part: Described, aliases: Mapping[str, str]) -> list[Route]:
+        """Those that lead somewhere, of the part's key and its other names."""
+        places = [Place.parse(name, part.shape) for name in _names(key, aliases)]
+        return [route for place in places if (route := self._layout.route(place)).ways]
 
     def _writes(self, chunk: _Chunk) -> list[Write]:
         return list(self._route(chunk.routes, chunk.dtype, chunk.number, chunk.changes()))
@@ -112,6 +128,10 @@ class _Chunk(NamedTuple):
                 changes = changes.over_zeros(self.elements, element)
             found = composed(found, changes, element)
         return found
+
+
+def _names(key: str, aliases: Mapping[str, str]) -> list[str]:
+    return [key, *(alias for alias, of in aliases.items() if of == key)]
 
 
 def targets_of(weights: Any, names: Iterable[str]) -> dict[str, Target]:
