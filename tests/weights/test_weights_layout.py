@@ -332,7 +332,7 @@ def test_views_that_cannot_be_are_refused(refused: Any) -> None:
         refused(View.whole("w", (4, 6)))
 
 
-ELEMENTS = sorted({element for element in FORMATS.values()})
+ELEMENTS = sorted(set(FORMATS.values()))
 
 
 @given(st.sampled_from(ELEMENTS), st.integers(0, 2**32), st.integers(1, 60), st.booleans())
@@ -344,7 +344,7 @@ def test_changes_are_those_of_the_native_code(
     far = as_bits(random.integers(0, 256, count * element.width, np.uint8), element.width)
     near = base + random.integers(0, 3, count).astype(base.dtype)
     fresh = near if small else np.where(random.random(count) < 0.4, far, base)
-    code, changed = encode_delta(base, fresh, *element)
+    code, changed = encode_delta(base, fresh, element.width, element.floating)
     changes = Changes.of(code, count, element)
     assert len(changes.positions) == (0 if changes.form == "whole" else changed)
     found = base.copy()

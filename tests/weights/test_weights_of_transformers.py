@@ -173,7 +173,7 @@ def publish(layout: Layout, targets: dict[str, HostTarget], old: Tensors, new: T
             base, fresh, route = before.reshape(-1), after.reshape(-1), layout.route(place)
             for begin in range(0, len(fresh), CHUNK):
                 piece = slice(begin, begin + CHUNK)
-                code, _ = encode_delta(base[piece], fresh[piece], *BF16)
+                code, _ = encode_delta(base[piece], fresh[piece], BF16.width, BF16.floating)
                 changes = Changes.of(code, len(fresh[piece]), BF16)
                 for write in route.writes(targets, "BF16", begin, changes):
                     write.write()

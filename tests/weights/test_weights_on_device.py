@@ -66,8 +66,11 @@ def test_codes_are_those_of_the_host(dtype: str, share: float) -> None:
     new = changed(old, element.width, share, 2)
     kept = Tensor(dtype, (count,), old)
     found = [*chunks_over(kept, on_torch(old, dtype), on_torch(new, dtype))]
-    codes = [encode_delta(a, b, *element) for a, b in zip(kept.chunks(), found, strict=True)]
-    assert codes == [encode_delta(old, new, *element)]
+    codes = [
+        encode_delta(a, b, element.width, element.floating)
+        for a, b in zip(kept.chunks(), found, strict=True)
+    ]
+    assert codes == [encode_delta(old, new, element.width, element.floating)]
 
 
 def test_every_chunk_crosses_in_fewer_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +124,7 @@ def test_changes_are_written_where_a_tensor_is(
     old = random_bits(600, element.width, seed)
     other = random_bits(600, element.width, seed + 1)
     new = changed(old, element.width, share, seed) if kind == "steps" else other
-    code, _ = encode_delta(old, new, *element)
+    code, _ = encode_delta(old, new, element.width, element.floating)
     target = DeviceTarget(dtype, on_torch(old, dtype, shape))
     route = Layout({"w": View.whole("w", shape)}).route(Place.whole("w", shape))
     changes = Changes.of(code, 600, element)

@@ -125,7 +125,7 @@ def test_incomplete_parts_are_told() -> None:
     check_complete([*halves, Place.whole("b", (3,))])
     with pytest.raises(DataError, match="4 elements of w are in no part"):
         check_complete(halves[:1])
-    with pytest.raises(DataError, match=r"the same elements: w\[0:2/4,0:2\], w"):
+    with pytest.raises(DataError, match=r"the same elements: w\[0:2/4,0:2\] and w"):
         check_complete([*halves, Place.whole("w", (4, 2))])
     with pytest.raises(DataError, match="several shapes"):
         check_complete([*halves, Place.whole("w", (4, 3))])

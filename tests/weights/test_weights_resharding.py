@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from sparsewire.errors import DataError, InputError
-from sparsewire.weights import files
+from sparsewire.weights import Publisher, Receiver, files
 from sparsewire.weights.coding import Coder
 from sparsewire.weights.layout import Layout
 from sparsewire.weights.message import Delta
@@ -20,6 +20,7 @@ from sparsewire.weights.parallel import column, gate_up, row
 from sparsewire.weights.places import part
 from sparsewire.weights.resharding import Resharding
 from sparsewire.weights.snapshot import Snapshot
+from sparsewire.weights.tensors import Tensor
 from sparsewire.weights.views import View
 
 Arrays = dict[str, Any]
@@ -119,6 +120,22 @@ def test_each_trainer_publishes_its_own(tmp_path: Path, coder: Coder) -> None:
     check(weights, 1)
 
 
+def test_a_reader_of_two_publishers() -> None:
+    weights = loaded(3)
+    resharding, published = Resharding(layout(), weights), dict[str, Tensor]()
+    for rank in range(2):
+        with Publisher("127.0.0.1:0", secret="a long secret of trainers") as publisher:
+            publisher.publish(parts(version(0), rank))
+            publisher.publish(parts(version(1), rank))
+            with Receiver(publisher.address, secret="a long secret of trainers") as receiver:
+                receiver.stage(timeout=20).apply()
+                published |= receiver.tensors
+    resharding.check(published)
+    for write in resharding.everything(published):
+        write.write()
+    check(weights, 1)
+
+
 def test_a_whole_version_is_written_over_any_other(tmp_path: Path) -> None:
     weights = loaded(3)
     for write in Resharding(layout(), weights).everything(saved(tmp_path, 1).tensors):
@@ -163,6 +180,12 @@ def test_parts_that_are_missing_are_told(tmp_path: Path) -> None:
         resharding.check({key: each for key, each in published.items() if key != "gate[4:8,0:6]"})
     with pytest.raises(DataError, match="nobody publishes down"):
         resharding.check({key: each for key, each in published.items() if "down" not in key})
+
+
+def test_elements_that_share_bytes_are_not_cut() -> None:
+    published = {"norm": Tensor("F4", (6,), np.zeros(3, np.uint8))}
+    with pytest.raises(DataError, match="publish its bytes"):
+        next(Resharding(layout(), loaded(0)).everything(published))
 
 
 def test_weights_that_cannot_be_written_are_refused() -> None:

@@ -40,7 +40,7 @@ class Changes(NamedTuple):
     @classmethod
     def of(cls, code: bytes | memoryview, count: int, element: Format) -> Changes:
         """What the code of a chunk of `count` elements says; raises ProtocolError for none."""
-        found = delta_changes(code, count, *element)
+        found = delta_changes(code, count, element.width, element.floating)
         if found is None:
             raise ProtocolError("the code of a chunk is damaged")
         form, positions, payload = found

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from sparsewire.errors import DataError
 from sparsewire.weights.changes import Changes
+from sparsewire.weights.names import shown
 from sparsewire.weights.places import Place
 from sparsewire.weights.targets import Target, Write
 from sparsewire.weights.views import Piece, View
@@ -57,8 +58,8 @@ class Layout:
         for target, piece in self._pieces.get(place.name, ()):
             if piece.shape != place.shape:
                 raise DataError(
-                    f"{place.name} was published with shape {list(place.shape)}, and by the layout "
-                    f"it has {list(piece.shape)}: correct the layout"
+                    f"{shown(place.name)} was published with shape {list(place.shape)}, and by the "
+                    f"layout it has {list(piece.shape)}: correct the layout"
                 )
             if window := Window.of(place, piece, self.views[target].shape):
                 ways.append(Way(target, window))
@@ -91,7 +92,7 @@ class Route(NamedTuple):
             target = targets[name]
             if target.dtype != dtype:
                 raise DataError(
-                    f"{self.place.name} was published as {dtype}, and {name} has dtype "
+                    f"{shown(self.place.name)} was published as {dtype}, and {name} has dtype "
                     f"{target.dtype}: publish what readers have"
                 )
             yield from _writes(target, window, begin, changes)

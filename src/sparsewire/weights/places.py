@@ -16,10 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsewire.errors import DataError
+from sparsewire.weights.names import shown
 
 # As in files of safetensors.
 DIMENSIONS_MAX = 64
 _ELEMENTS_MAX = 2**62
+_SHOWN_CHARS = 200
 _RANGE = re.compile(r"(\d{1,19}):(\d{1,19})(?:/(\d{1,19}))?", re.ASCII)
 _RANGES_CHARS_MAX = DIMENSIONS_MAX * len("/,:" + 3 * "9" * 19)
 
@@ -46,7 +48,7 @@ class Place(NamedTuple):
         place = _parsed(key) if key.endswith("]") else cls.whole(key, extent)
         place.check()
         if place.key != key or place.extent != tuple(extent):
-            raise DataError(f"{key:.200} is no key of a part with shape {list(extent)}")
+            raise DataError(f"{_short(key)} is no key of a part with shape {list(extent)}")
         return place
 
     @property
@@ -74,17 +76,17 @@ class Place(NamedTuple):
         """Raise DataError unless the box lies in the tensor, whose size has a bound."""
         if not len(self.shape) == len(self.begin) == len(self.end) <= DIMENSIONS_MAX:
             raise DataError(
-                f"{self.name:.200}: shape {list(self.shape)}, begin {list(self.begin)} and end "
+                f"{_short(self.name)}: shape {list(self.shape)}, begin {list(self.begin)} and end "
                 f"{list(self.end)} differ in dimensions, or are more than {DIMENSIONS_MAX}"
             )
         ranges = zip(self.begin, self.end, self.shape, strict=True)
         if not all(0 <= begin <= end <= size for begin, end, size in ranges):
             raise DataError(
-                f"{self.name:.200}: a part from {list(self.begin)} to {list(self.end)} is not in a "
-                f"tensor of shape {list(self.shape)}"
+                f"{_short(self.name)}: a part from {list(self.begin)} to {list(self.end)} is not "
+                f"in a tensor of shape {list(self.shape)}"
             )
         if math.prod(self.shape) > _ELEMENTS_MAX:
-            raise DataError(f"{self.name:.200} has too many elements: {list(self.shape)}")
+            raise DataError(f"{_short(self.name)} has too many elements: {list(self.shape)}")
 
 
 def check_complete(places: Iterable[Place]) -> None:
@@ -98,12 +100,15 @@ def check_complete(places: Iterable[Place]) -> None:
     for name, own in by_name.items():
         shapes = sorted({place.shape for place in own})
         if len(shapes) > 1:
-            raise DataError(f"parts of {name:.200} tell of several shapes: {shapes}")
+            raise DataError(f"parts of {_short(name)} tell of several shapes: {shapes}")
         if overlap := _overlap(own):
-            raise DataError(f"two parts have the same elements: {overlap[0].key}, {overlap[1].key}")
+            both = " and ".join(_short(place.key) for place in overlap)
+            raise DataError(f"two parts have the same elements: {both}")
         missing = math.prod(shapes[0]) - sum(place.elements for place in own)
         if missing:
-            raise DataError(f"{missing} elements of {name:.200} are in no part: is a rank missing?")
+            raise DataError(
+                f"{missing} elements of {_short(name)} are in no part: is a rank missing?"
+            )
 
 
 def _overlap(places: list[Place]) -> tuple[Place, Place] | None:
@@ -119,6 +124,11 @@ def _overlap(places: list[Place]) -> tuple[Place, Place] | None:
     return None
 
 
+def _short(name: str) -> str:
+    """A name from outside, as a message shows it."""
+    return shown(name[:_SHOWN_CHARS])
+
+
 def _range(begin: int, end: int, size: int) -> str:
     return f"{begin}:{end}" if end == size else f"{begin}:{end}/{size}"
 
@@ -129,8 +139,8 @@ def _parsed(key: str) -> Place:
     found = [match for part in parts if (match := _RANGE.fullmatch(part))]
     if not bracket or len(found) != len(parts) or bool(ranges) != bool(parts):
         raise DataError(
-            f"{key:.200} is no key of a part: it ends in ']', and has no ranges before, such as in "
-            "w[0:512/1024,0:64]"
+            f"{_short(key)} is no key of a part: it ends in ']', and has no ranges before, such as "
+            "in w[0:512/1024,0:64]"
         )
     begin, end = (tuple(int(match[group]) for match in found) for group in (1, 2))
     shape = tuple(int(match[3] or match[2]) for match in found)

@@ -16,11 +16,14 @@ from sparsewire.weights.fingerprint import Described
 from sparsewire.weights.layout import Layout, Route
 from sparsewire.weights.message import Delta
 from sparsewire.weights.named import aliases_among, items_of, place_of, tensor_of
+from sparsewire.weights.names import shown
 from sparsewire.weights.on_device import DeviceTarget
 from sparsewire.weights.places import Place, check_complete
 from sparsewire.weights.preparing import changes_of
 from sparsewire.weights.targets import HostTarget, Target, Write
-from sparsewire.weights.tensors import FORMATS, Format, Tensor
+from sparsewire.weights.tensors import FORMATS, Tensor
+
+_BYTE_BITS = 8
 
 
 class Resharding:
@@ -95,7 +98,13 @@ class Resharding:
     def _routes(self, key: str, part: Described, aliases: Mapping[str, str]) -> list[Route]:
         """Those that lead somewhere, of the part's key and its other names."""
         places = [Place.parse(name, part.shape) for name in _names(key, aliases)]
-        return [route for place in places if (route := self._layout.route(place)).ways]
+        routes = [route for place in places if (route := self._layout.route(place)).ways]
+        if routes and FORMATS[part.dtype].bits < _BYTE_BITS:
+            raise DataError(
+                f"{shown(key)} has dtype {part.dtype}, of which several elements share a byte, so "
+                "that a layout cannot cut it: publish its bytes, as U8"
+            )
+        return routes
 
     def _writes(self, chunk: _Chunk) -> list[Write]:
         return list(self._route(chunk.routes, chunk.dtype, chunk.number, chunk.changes()))
@@ -120,7 +129,7 @@ class _Chunk(NamedTuple):
 
     def changes(self) -> list[Changes]:
         """What they all come to. Raises ProtocolError."""
-        element: Format = FORMATS[self.dtype]
+        element = FORMATS[self.dtype]
         found: list[Changes] = []
         for number, code in enumerate(self.codes):
             changes = Changes.of(code, self.elements, element)
