@@ -17,6 +17,9 @@ from sparsewire.errors import DataError
 from sparsewire.weights.placements import Cut, _cut_by, _is_clear, own_parts, parts_of
 from sparsewire.weights.places import DIMENSIONS_MAX, Part, Place, check_complete, part
 
+# PyTorch is imported by a process of its own, which takes long on a busy machine.
+pytestmark = pytest.mark.timeout(180)
+
 names = st.text(min_size=1, max_size=8) | st.sampled_from(["w[0:4]", "a]", "[", "w[]", "w[0]"])
 
 
@@ -301,7 +304,7 @@ def of_ranks(store: str) -> list[OfRank]:
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[OfRank]:
     pytest.importorskip("torch")
     store = tmp_path_factory.mktemp("ranks") / "store"
-    (found,) = run_ranks(1, of_ranks, str(store))
+    (found,) = run_ranks(1, of_ranks, str(store), deadline_s=150)
     return list(found)
 
 
