@@ -80,7 +80,7 @@ def prepare(
     gone = {*sums, *(name for delta in deltas for name in delta.removed)} - spans.keys()
     prepared = Prepared(removed=[name for name in home.tensors if name in gone])
     for name, span in spans.items():
-        if changes := _changes_of(name, deltas):
+        if changes := changes_of(name, deltas):
             tensor = _InHome(name, span, changes, home, last.aliases)
             tensor.prepare(prepared, coder, make)
     known = {name: prepared.sums.get(name) or sums.get(name, b"") for name in spans}
@@ -89,7 +89,7 @@ def prepare(
     return prepared
 
 
-def _changes_of(name: str, deltas: Sequence[Delta]) -> list[TensorDelta]:
+def changes_of(name: str, deltas: Sequence[Delta]) -> list[TensorDelta]:
     """What changes a tensor, from the message on in which it is new."""
     found: list[TensorDelta] = []
     for delta in deltas:
