@@ -33,9 +33,9 @@ def publisher_that(answer: Answer) -> Iterator[Address]:
             channel = await Channel.accepted(connection, b"")
             while True:
                 request = await channel.receive(60)
-                if request["op"] in ("join", "ping", "at", "failed"):
+                if request["op"] == "join":
                     await channel.send({"chain": "one"})
-                else:
+                elif request["op"] != "tell":
                     await answer(channel, request)
 
     async def accept() -> None:

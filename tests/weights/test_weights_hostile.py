@@ -16,12 +16,22 @@ from support import until
 from test_weights_sync import LIMIT_S, weights
 
 from sparsewire.errors import Error, MismatchError, ProtocolError, ResourceError, Timeout
+from sparsewire.meeting.contact.dial import attempt
+from sparsewire.meeting.contact.handshake import (
+    ANY_PEER,
+    Hello,
+    Role,
+    introduce,
+    new_nonce,
+    reader_key,
+)
 from sparsewire.weights import Publisher, Receiver
 from sparsewire.weights.sync import channel as wire
 from sparsewire.weights.sync import follow as following
 from sparsewire.weights.sync.channel import Channel, Document
 
 SUM = "ab" * 16
+FILLING = b"x" * (64 << 10)
 
 
 def plan(**others: Any) -> Document:
@@ -290,7 +300,7 @@ REQUESTS: list[Document] = [
     {"op": "join", "name": "x" * 10_000},
     {"op": "join", "relay": "nowhere"},
     {"op": "join", "applied": 10**12},
-    {"op": "at", "applied": "3"},
+    {"op": "tell", "applied": "3"},
     {"op": "want", "version": -1},
     {"op": "want", "have": "no hex"},
     {"op": "want", "have": "", "names": ["a"]},
@@ -322,9 +332,13 @@ def test_callers_that_send_without_end() -> None:
             with contextlib.suppress(OSError):
                 stranger.sendall(b"x" * 10**6)
         for _ in range(20):
-            ask = callers.enter_context(caller(publisher.address))
-            with pytest.raises(ConnectionError):
-                ask({"op": "ping", "filling": "x" * (4 << 20)})
+            hello = Hello(Role.READER, 0, 0, 0, ANY_PEER, 0, 0, new_nonce())
+            reader = attempt(publisher.address, introduce(hello, reader_key(b"")), LIMIT_S)
+            callers.callback(reader.close)
+            with pytest.raises(OSError, match=r"reset|pipe"):
+                reader.sendall(wire._HEAD.pack(64 << 20, 0))
+                for _ in range(1024):
+                    reader.sendall(FILLING)
         served(publisher)
         assert resident_bytes() - before < 64 << 20
 

@@ -97,7 +97,7 @@ def test_a_name_that_is_not_on_the_disk(tmp_path: Path, monkeypatch: pytest.Monk
         publisher.publish(fresh)
         step(fresh)
         with monkeypatch.context() as patch:
-            patch.setattr(spool, "sync_directory", failing)
+            patch.setattr(spool, "sync", failing)
             with pytest.raises(OSError, match="no disk"):
                 publisher.publish(fresh)
     with Publisher("127.0.0.1:0", directory=tmp_path) as publisher:
@@ -165,15 +165,18 @@ def test_a_child_does_not_keep_the_directory(tmp_path: Path) -> None:
     """A worker of a DataLoader outlives its parent that is killed; the next publisher may begin."""
     publisher = Publisher("127.0.0.1:0", directory=tmp_path)
     reading, writing = os.pipe()
+    begun, begins = os.pipe()
     child = os.fork()
     if not child:
         os.close(writing)
+        os.write(begins, b"1")
         os.read(reading, 1)
         os._exit(0)
     try:
+        os.read(begun, 1)
         publisher.close()
         Publisher("127.0.0.1:0", directory=tmp_path).close()
     finally:
-        os.close(writing)
-        os.close(reading)
+        for descriptor in (writing, reading, begun, begins):
+            os.close(descriptor)
         os.waitpid(child, 0)

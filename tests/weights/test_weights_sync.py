@@ -182,6 +182,8 @@ def test_before_apply_nothing_changes(publisher: Publisher) -> None:
         staged = receiver.stage(timeout=LIMIT_S)
         assert staged.stage is Stage.STAGED
         assert staged.verify() is staged
+        until(lambda: publisher.status()["readers"][0]["verified"] == 1)
+        assert publisher.status()["readers"][0]["version"] == 0
         assert staged.stage is Stage.VERIFIED
         assert_alike(mine, weights())
         again = receiver.stage(timeout=LIMIT_S)
@@ -441,6 +443,9 @@ def test_watching(publisher: Publisher) -> None:
             step(fresh, number)
             publisher.publish(fresh)
         until(lambda: receiver.version == 3)
+        # The watch waits for the next version meanwhile.
+        until(lambda: publisher.status()["readers"][0]["version"] == 3)
+        assert publisher.status()["readers"][0]["doing"] == "waiting"
         watch.stop()
     assert seen == [0, 1, 2, 3]
     assert_alike(mine, fresh)

@@ -88,6 +88,7 @@ class Receiver:
         self._home = home_of(base)
         self._told: Document = {"name": name or socket.gethostname(), "site": site, "mbits": mbits}
         self._version: int | None = None
+        self._verified: int | None = None
         self._have: bytes | None = None
         self._sums: dict[str, bytes] = {}
         self._digest = ""
@@ -106,9 +107,11 @@ class Receiver:
         if door:
             self._server = Server(door, self._secret, self._shelf, None)
             self._told["relay"] = str(self._server.address)
-        return Follower(
-            self._address, self._secret, lambda: {**self._told, "applied": self._version}
-        )
+        return Follower(self._address, self._secret, self._tell)
+
+    def _tell(self) -> Document:
+        """What the publisher hears of this reader."""
+        return {**self._told, "applied": self._version, "verified": self._verified}
 
     @property
     def version(self) -> int | None:
@@ -281,7 +284,7 @@ class Receiver:
         return Held(entry, memoryview(memory(entry.size).data), is_whole=False)
 
     def _blame(self, relay: str) -> None:
-        self._follower.note({"op": "failed", "source": relay})
+        self._follower.note(failed=relay)
 
     def _staged(self, plan: Plan, came: list[Delta], from_relays: int, seconds: Seconds) -> Staged:
         nbytes = sum(entry.size for entry in plan.entries)
@@ -303,6 +306,8 @@ class Receiver:
                 check_base()
                 if came:
                     prepared.append(prepare(came, self._home, self._sums, self._coder, memory))
+                self._verified = plan.version
+            self._loop.call(self._follower.note)
 
         def apply(model: Any) -> None:
             with self._busy:
@@ -318,7 +323,7 @@ class Receiver:
             self._bring(other, model, prepared)
         self._version = plan.version
         self._served = (model, plan.version) if other else None
-        self._loop.call(lambda: self._follower.note({"op": "at", "applied": plan.version}))
+        self._loop.call(self._follower.note)
 
     def _write(self, plan: Plan, came: list[Delta], prepared: Prepared) -> None:
         """Make the base the version. If it fails half-way, its bits are unknown from then on, and

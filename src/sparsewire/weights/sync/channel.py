@@ -69,6 +69,7 @@ class Channel:
         self._socket = connection
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STUCK_S * 1000)
         self._loop = asyncio.get_running_loop()
+        self._sending = asyncio.Lock()
 
     @classmethod
     async def dial(cls, address: Address, secret: bytes, limit: float) -> Channel:
@@ -113,7 +114,9 @@ class Channel:
                 return
 
     async def send(self, document: Document) -> None:
-        await self._send(framed(json.dumps(document, separators=(",", ":")).encode()))
+        """Send a document. Several tasks may: each goes as a whole."""
+        async with self._sending:
+            await self._send(framed(json.dumps(document, separators=(",", ":")).encode()))
 
     async def receive(self, limit: float, most: int = _DOCUMENT_MAX) -> Document:
         """The next document, of `most` bytes, within `limit` seconds.

@@ -43,7 +43,7 @@ class Reader:
     candidate: Candidate = _PLAIN
     doing: Doing = Doing.CALLING
     applied: int | None = None
-    staged: int | None = None
+    verified: int | None = None
     fed: int = 0  # Readers that were told to get a message here.
 
 
@@ -94,6 +94,15 @@ class PublishersDesk:
             if caller in group:
                 group.remove(caller)
 
+    def hear(self, caller: Reader, told: Document) -> None:
+        """A reader tells which version it has, which one it has verified, and who failed it."""
+        caller.seen = time.monotonic()
+        caller.applied, caller.verified = _number(told, "applied"), _number(told, "verified")
+        if caller.doing is Doing.STAGING and caller.verified is not None:
+            caller.doing = Doing.READING
+        if relay := _text(told, "failed"):
+            self._blame(relay)
+
     async def answer(self, caller: Reader, request: Document) -> Document:
         caller.seen = time.monotonic()
         match request.get("op"):
@@ -101,15 +110,6 @@ class PublishersDesk:
                 return self._join(caller, request)
             case "want":
                 return await self._want(caller, request)
-            case "at":
-                caller.applied, caller.staged = _number(request, "applied"), None
-                caller.doing = Doing.READING
-                return {}
-            case "failed":
-                self._blame(str(request.get("source")))
-                return {}
-            case "ping":
-                return {}
             case "status":
                 return self.status()
         raise ProtocolError(f"a reader asked for {request.get('op')!r:.40}")
@@ -151,8 +151,8 @@ class PublishersDesk:
         mbits = request.get("mbits")
         speed = float(mbits) if isinstance(mbits, (int, float)) and 0 <= mbits < 1e9 else 0.0
         reader.candidate = Candidate(bool(reader.relay), _text(request, "site"), speed)
-        reader.applied = _number(request, "applied")
         reader.doing = Doing.READING
+        self.hear(reader, request)
         self._note_ahead(reader.applied)
         return {"chain": self._identity}
 
@@ -272,6 +272,7 @@ def _row(reader: Reader, head: Entry | None, now: float) -> dict[str, Any]:
         "site": reader.candidate.site,
         "doing": reader.doing.value,
         "version": reader.applied,
+        "verified": reader.verified,
         "is_newest": head is not None and reader.applied == head.version,
         "seen_s": now - reader.seen,
     }
