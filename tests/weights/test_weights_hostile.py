@@ -321,6 +321,13 @@ def test_requests_that_are_none(number: int) -> None:
         publisher.publish(weights(1))
 
 
+def send_much(reader: socket.socket) -> None:
+    """The head of a document that is too long, and the document."""
+    reader.sendall(wire._HEAD.pack(64 << 20, 0))
+    for _ in range(1024):
+        reader.sendall(FILLING)
+
+
 def test_callers_that_send_without_end() -> None:
     """Before the handshake and after it; the publisher holds little for each."""
     with Publisher("127.0.0.1:0") as publisher, contextlib.ExitStack() as callers:
@@ -336,9 +343,7 @@ def test_callers_that_send_without_end() -> None:
             reader = attempt(publisher.address, introduce(hello, reader_key(b"")), LIMIT_S)
             callers.callback(reader.close)
             with pytest.raises(OSError, match=r"reset|pipe"):
-                reader.sendall(wire._HEAD.pack(64 << 20, 0))
-                for _ in range(1024):
-                    reader.sendall(FILLING)
+                send_much(reader)
         served(publisher)
         assert resident_bytes() - before < 64 << 20
 
