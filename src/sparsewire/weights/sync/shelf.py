@@ -67,12 +67,25 @@ class Shelf:
 
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
+        self._came = asyncio.Event()
 
     def put(self, held: Held) -> None:
         self._held[held.entry.key] = held
+        came, self._came = self._came, asyncio.Event()
+        came.set()
 
     def get(self, key: str) -> Held | None:
         return self._held.get(key)
+
+    async def soon(self, key: str, limit: float) -> Held | None:
+        """The message of this key, if it is put here within `limit` seconds."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._until(key), limit)
+        return self.get(key)
+
+    async def _until(self, key: str) -> None:
+        while key not in self._held:
+            await self._came.wait()
 
     def drop(self, keys: list[str]) -> None:
         for key in keys:

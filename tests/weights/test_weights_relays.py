@@ -1,0 +1,41 @@
+"""Relays pass on what they get: also to who asks before they know of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from sparsewire.meeting.contact.sockets import bind
+from sparsewire.options import Address
+from sparsewire.weights.sync.chain import Entry
+from sparsewire.weights.sync.fetch import Fetch
+from sparsewire.weights.sync.server import Server
+from sparsewire.weights.sync.shelf import Held, Shelf
+
+LIMIT_S = 20.0
+NOBODY = Address("127.0.0.1", 1)
+
+
+def held(data: bytes | bytearray, *, is_whole: bool) -> Held:
+    entry = Entry(1, None, b"", b"", len(data), b"")
+    return Held(entry, memoryview(data), is_whole=is_whole)
+
+
+def test_a_relay_that_hears_late_of_a_version_passes_it_on() -> None:
+    data, found, failed = bytes(range(256)) * 1024, bytearray(256 * 1024), list[str]()
+
+    async def main() -> int:
+        shelf = Shelf()
+        relay = Server(bind("127.0.0.1", 0), b"", shelf, None)
+        wanted = held(found, is_whole=False)
+        fetch = Fetch(wanted, NOBODY, b"", time.monotonic() + LIMIT_S, failed.append)
+        fetching = asyncio.ensure_future(fetch.run([str(relay.address)]))
+        await asyncio.sleep(0.1)
+        shelf.put(held(data, is_whole=True))
+        await fetching
+        relay.close()
+        return fetch.bytes_from_relays
+
+    assert asyncio.run(main()) == len(data)
+    assert found == data
+    assert not failed
