@@ -1,13 +1,15 @@
-"""Relays pass on what they get: also to who asks before they know of it."""
+"""Relays pass on what they get: as it comes, and also to who asks before they know of it."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 
 from sparsewire.meeting.contact.sockets import bind
 from sparsewire.options import Address
 from sparsewire.weights.sync.chain import Entry
+from sparsewire.weights.sync.channel import Channel
 from sparsewire.weights.sync.fetch import Fetch
 from sparsewire.weights.sync.server import Server
 from sparsewire.weights.sync.shelf import Held, Shelf
@@ -39,3 +41,22 @@ def test_a_relay_that_hears_late_of_a_version_passes_it_on() -> None:
     assert asyncio.run(main()) == len(data)
     assert found == data
     assert not failed
+
+
+def test_a_run_is_told_of_as_it_comes() -> None:
+    told: list[int] = []
+
+    async def main() -> None:
+        near, far = socket.socketpair()
+        with near, far:
+            near.setblocking(False)
+            target = memoryview(bytearray(10))
+            run = asyncio.ensure_future(Channel(near).receive_run(target, LIMIT_S, told.append))
+            for part in (b"\0\0\0\x0a" + b"abc", b"defghij"):
+                far.send(part)
+                await asyncio.sleep(0.05)
+            assert await run == len(target)
+            assert bytes(target) == b"abcdefghij"
+
+    asyncio.run(main())
+    assert told == [3, 10]

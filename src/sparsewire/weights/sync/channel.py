@@ -10,6 +10,7 @@ import asyncio
 import json
 import socket
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from sparsewire.errors import ProtocolError
@@ -129,16 +130,19 @@ class Channel:
         if len(data):
             await self._send(data)
 
-    async def receive_run(self, target: memoryview, limit: float) -> int:
+    async def receive_run(
+        self, target: memoryview, limit: float, came: Callable[[int], None]
+    ) -> int:
         """The next run, into the beginning of `target`; returns its size.
 
-        Raises ProtocolError for one that is longer, TimeoutError if no byte comes for `limit` s.
+        `came` hears how many bytes are there, as they come. Raises ProtocolError for a run that is
+        longer, TimeoutError if no byte comes for `limit` s.
         """
         head = await asyncio.wait_for(self._read(_LENGTH.size), limit)
         size = int(_LENGTH.unpack(head)[0])
         if size > len(target):
             raise ProtocolError(f"a run of {size} bytes is longer than what was asked for")
-        await self._read_into(target[:size], limit)
+        await self._read_into(target[:size], limit, came)
         return size
 
     async def _send(self, data: bytes | memoryview) -> None:
@@ -156,13 +160,17 @@ class Channel:
             missing -= len(part)
         return b"".join(parts)
 
-    async def _read_into(self, target: memoryview, limit: float) -> None:
-        while len(target):
-            coming = self._loop.sock_recv_into(self._socket, target)
+    async def _read_into(
+        self, target: memoryview, limit: float, came: Callable[[int], None]
+    ) -> None:
+        there = 0
+        while there < len(target):
+            coming = self._loop.sock_recv_into(self._socket, target[there:])
             count = await asyncio.wait_for(coming, limit)
             if not count:
                 raise Closed("the other end closed the connection")
-            target = target[count:]
+            there += count
+            came(there)
 
     def close(self) -> None:
         self._socket.close()
