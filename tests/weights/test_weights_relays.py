@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
 
 from sparsewire.meeting.contact.sockets import bind
 from sparsewire.options import Address
@@ -43,20 +47,55 @@ def test_a_relay_that_hears_late_of_a_version_passes_it_on() -> None:
     assert not failed
 
 
+@contextmanager
+def joined() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The two ends of a connection; the first does not block."""
+    with bind("127.0.0.1", 0) as door:
+        far = socket.create_connection(door.getsockname())
+        door.setblocking(True)
+        near, _ = door.accept()
+    with near, far:
+        near.setblocking(False)
+        yield near, far
+
+
 def test_a_run_is_told_of_as_it_comes() -> None:
+    data, told = bytes(range(250)) * 400, list[int]()
+
+    async def main() -> None:
+        with joined() as (near, far):
+            target = memoryview(bytearray(len(data)))
+            run = asyncio.ensure_future(Channel(near).receive_run(target, LIMIT_S, told.append))
+            far.sendall(len(data).to_bytes(4, "big") + data[:50_000])
+            await until(lambda: told and told[-1] == 50_000)
+            far.sendall(data[50_000:])
+            assert await run == len(data)
+            assert target == data
+
+    asyncio.run(main())
+    assert told == sorted(told)
+    assert told[-1] == len(data)
+
+
+def test_few_bytes_are_signs_of_life() -> None:
     told: list[int] = []
 
     async def main() -> None:
-        near, far = socket.socketpair()
-        with near, far:
-            near.setblocking(False)
+        with joined() as (near, far):
             target = memoryview(bytearray(10))
-            run = asyncio.ensure_future(Channel(near).receive_run(target, LIMIT_S, told.append))
-            for part in (b"\0\0\0\x0a" + b"abc", b"defghij"):
-                far.send(part)
-                await asyncio.sleep(0.05)
-            assert await run == len(target)
-            assert bytes(target) == b"abcdefghij"
+            run = asyncio.ensure_future(Channel(near).receive_run(target, 0.2, told.append))
+            far.sendall(b"\0\0\0\x0a" + b"abc")
+            await until(lambda: told)
+            with pytest.raises(asyncio.TimeoutError):
+                await run
+            assert bytes(target[:3]) == b"abc"
 
     asyncio.run(main())
-    assert told == [3, 10]
+    assert told == [3]
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)

@@ -17,7 +17,7 @@ class Held:
         self.memory = memory
         self._spans = stripes(entry.size)
         self._reach = [span.end if is_whole else span.begin for span in self._spans]
-        self._moved = asyncio.Event()
+        self._waiting: set[asyncio.Future[None]] = set()
         self._is_lost = False
 
     @property
@@ -51,15 +51,30 @@ class Held:
         Raises LookupError for a message that was lost on its way.
         """
         if self.reach(begin) == begin and not self._is_lost:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._moved.wait(), limit)
+            await self._movement(limit)
         if self._is_lost:
             raise LookupError(self.entry.key)
         return self.reach(begin)
 
+    async def _movement(self, limit: float) -> None:
+        loop = asyncio.get_running_loop()
+        moved: asyncio.Future[None] = loop.create_future()
+        self._waiting.add(moved)
+        timer = loop.call_later(limit, _settle, moved)
+        try:
+            await moved
+        finally:
+            timer.cancel()
+            self._waiting.discard(moved)
+
     def _wake(self) -> None:
-        moved, self._moved = self._moved, asyncio.Event()
-        moved.set()
+        for moved in self._waiting:
+            _settle(moved)
+
+
+def _settle(moved: asyncio.Future[None]) -> None:
+    if not moved.done():
+        moved.set_result(None)
 
 
 class Shelf:
