@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 
 from sparsewire.errors import Error, ProtocolError, Timeout
 from sparsewire.options import Address, parse_address
@@ -99,9 +100,13 @@ class Fetch:
             if answer.get("size") != self._held.entry.size:
                 raise ProtocolError(f"message {key} has another size at {address}")
             while begin < end and time.monotonic() < self._deadline:
-                begin += await channel.receive_run(self._held.memory[begin:end], stall_s)
-                self._held.advance(number, begin)
+                # Others get each part from here as it comes, not the run once it is whole.
+                came = partial(self._advance, number, begin)
+                begin += await channel.receive_run(self._held.memory[begin:end], stall_s, came)
         return begin
+
+    def _advance(self, number: int, begin: int, count: int) -> None:
+        self._held.advance(number, begin + count)
 
 
 class Gone(Error):

@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 # A side that says nothing for so long is gone; each speaks more often.
 SILENCE_S = 15.0
 ALIVE_S = 1.0
+# A relay may hear of a version after those that it is to pass it on to.
+_HEARSAY_S = 2.0
 _RUN_BYTES = 256 << 10
 _CONNECTIONS_MAX = 4096
 # Of one connection; what comes beyond waits in the network.
@@ -158,7 +160,7 @@ class Server:
 
     async def _send(self, channel: Channel, request: Document) -> None:
         """Send the bytes of a message that were asked for, as they come in."""
-        held, begin, end = self._wanted(request)
+        held, begin, end = await self._wanted(request)
         if held is None:
             await channel.send({"error": f"message {request.get('key')!r:.40} is not here"})
             return
@@ -172,8 +174,9 @@ class Server:
             self.bytes_sent += reach - begin
             begin = reach
 
-    def _wanted(self, request: Document) -> tuple[Held | None, int, int]:
-        held = self._shelf.get(str(request.get("key")))
+    async def _wanted(self, request: Document) -> tuple[Held | None, int, int]:
+        key = str(request.get("key"))
+        held = self._shelf.get(key) if self._desk else await self._shelf.soon(key, _HEARSAY_S)
         begin, end = request.get("begin"), request.get("end")
         if type(begin) is not int or type(end) is not int or not 0 <= begin <= end:
             raise ProtocolError("a reader asked for no part of a message")
