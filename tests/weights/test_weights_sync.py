@@ -328,7 +328,9 @@ def test_a_relay_that_is_gone_costs_no_version(publisher: Publisher) -> None:
     relay = Receiver(publisher.address, relay="127.0.0.1:0")
     relay.stage(timeout=LIMIT_S).apply()
     address = relay.relay
-    relay._loop.call(lambda: relay._server.close() if relay._server else None)
+    relay._loop.call(
+        lambda: relay._subscription._server.close() if relay._subscription._server else None
+    )
     with Receiver(publisher.address) as receiver:
         staged = receiver.stage(timeout=LIMIT_S).apply()
         assert staged.way.nbytes_from_relays == 0

@@ -7,31 +7,47 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sparsewire.weights.layout import Layout
     from sparsewire.weights.named import as_numpy, as_torch
+    from sparsewire.weights.placements import own_parts
+    from sparsewire.weights.places import part
     from sparsewire.weights.publisher import Published, Publisher
-    from sparsewire.weights.receiver import Receiver, Watch
+    from sparsewire.weights.receiver import Receiver
+    from sparsewire.weights.shard_receiver import ShardReceiver
     from sparsewire.weights.staged import Stage, Staged
+    from sparsewire.weights.views import View
+    from sparsewire.weights.watch import Watch
 
 __all__ = [
+    "Layout",
     "Published",
     "Publisher",
     "Receiver",
+    "ShardReceiver",
     "Stage",
     "Staged",
+    "View",
     "Watch",
     "as_numpy",
     "as_torch",
+    "own_parts",
+    "part",
 ]
 
 _HOMES = {
+    "Layout": "layout",
     "Published": "publisher",
     "Publisher": "publisher",
     "Receiver": "receiver",
+    "ShardReceiver": "shard_receiver",
     "Stage": "staged",
     "Staged": "staged",
-    "Watch": "receiver",
+    "View": "views",
+    "Watch": "watch",
     "as_numpy": "named",
     "as_torch": "named",
+    "own_parts": "placements",
+    "part": "places",
 }
 
 

@@ -16,6 +16,7 @@ from sparsewire.weights.fingerprint import fingerprint
 from sparsewire.weights.message import Delta, Writer, parse
 from sparsewire.weights.named import distinct
 from sparsewire.weights.names import shown
+from sparsewire.weights.placements import own_weights
 from sparsewire.weights.safetensors import Header, header_of
 from sparsewire.weights.snapshot import Snapshot
 from sparsewire.weights.state import State
@@ -54,8 +55,12 @@ class Layout:
 class Source:
     """What is published: its tensors in order, each to be read once, and its layout."""
 
-    def __init__(self, weights: Any) -> None:
-        """Raises InputError for what has no tensors, DataError for files that are none."""
+    def __init__(self, weights: Any, mesh: Any = None) -> None:
+        """Of tensors that are divided among ranks, those of `mesh`, the parts of this rank.
+
+        Raises InputError for what has no tensors, DataError for files that are none, or for parts
+        that cannot be told.
+        """
         self.layout = Layout()
         self.tensors: Iterator[tuple[str, Tensor]]
         if isinstance(weights, (str, os.PathLike)):
@@ -65,7 +70,7 @@ class Source:
             self.layout.texts = weights.texts()
             self.tensors = iter(weights.tensors.items())
         else:
-            self.tensors, self.layout.aliases = distinct(weights)
+            self.tensors, self.layout.aliases = distinct(own_weights(weights, mesh))
 
 
 class History:

@@ -6,15 +6,13 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from sparsewire.errors import InputError, MismatchError, ResourceError
+from sparsewire.errors import InputError, MismatchError
 from sparsewire.weights.message import Delta
 from sparsewire.weights.named import as_numpy, as_torch, items_of, place_of
 from sparsewire.weights.names import shown
 from sparsewire.weights.safetensors import Span
 from sparsewire.weights.snapshot import Snapshot
-from sparsewire.weights.tensors import Bytes, Tensor
+from sparsewire.weights.tensors import Tensor
 
 
 class Home:
@@ -110,14 +108,3 @@ def _places(weights: Any) -> dict[str, Tensor]:
             raise InputError(f"{name!r:.80} is no name: the names of tensors are strings")
         places[name] = place_of(name, value)
     return places
-
-
-def memory(nbytes: int) -> Bytes:
-    """Zeros of the process's own. Raises ResourceError where there is no room."""
-    try:
-        return np.zeros(nbytes, np.uint8)
-    except MemoryError:
-        raise ResourceError(
-            f"there is no memory for {nbytes} bytes of weights: allow for more, or read into fewer "
-            "tensors"
-        ) from None

@@ -41,6 +41,17 @@ def own_parts(weights: Any, mesh: Any = None) -> Iterator[tuple[str, Any]]:
             yield each.item
 
 
+def own_weights(weights: Any, mesh: Any = None) -> Any:
+    """What this rank publishes: the weights, and if they are divided among ranks, or if there is a
+    `mesh`, the parts of this rank. Raises DataError."""
+    if hasattr(weights, "state_dict"):
+        weights = weights.state_dict()
+    if not isinstance(weights, Mapping):
+        return weights if mesh is None else own_parts(weights, mesh)
+    is_divided = mesh is not None or any(_is_distributed(each) for each in weights.values())
+    return dict(own_parts(weights, mesh)) if is_divided else weights
+
+
 def parts_of(name: str, tensor: Any, mesh: Any = None) -> list[Part]:
     """What this rank publishes of a tensor, which is whole unless it is a DTensor.
 

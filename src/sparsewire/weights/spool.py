@@ -10,6 +10,7 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
+from sparsewire.errors import ResourceError
 from sparsewire.weights.atomic import sync
 from sparsewire.weights.tensors import Bytes
 
@@ -70,3 +71,14 @@ def mapped(file: BinaryIO, nbytes: int) -> Bytes:
     # A write to mapped memory that finds the disk full would kill the process.
     os.posix_fallocate(file.fileno(), 0, nbytes)
     return np.frombuffer(mmap.mmap(file.fileno(), nbytes), np.uint8)
+
+
+def memory(nbytes: int) -> Bytes:
+    """Zeros of the process's own. Raises ResourceError where there is no room."""
+    try:
+        return np.zeros(nbytes, np.uint8)
+    except MemoryError:
+        raise ResourceError(
+            f"there is no memory for {nbytes} bytes of weights: allow for more, or read into fewer "
+            "tensors"
+        ) from None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from sparsewire.errors import InputError
+from sparsewire.weights.sync.subscription import Arrived
 
 
 class Stage(Enum):
@@ -40,6 +41,16 @@ class Seconds(NamedTuple):
     applying: float = 0.0
 
 
+class Following(Protocol):
+    """The next version of what a reader has."""
+
+    def verify(self) -> None:
+        """Find all new bits, and check them; nothing changes."""
+
+    def apply(self, model: Any) -> None:
+        """Write them, also to `model`."""
+
+
 class Staged:
     """One version at a reader: `verify` finds all new bits, `apply` writes them.
 
@@ -53,17 +64,17 @@ class Staged:
         way: Way,
         seconds: Seconds,
         changed: list[str],
-        verify: Callable[[], None],
-        apply: Callable[[Any], None],
+        following: Following,
+        note: Callable[[], None],
     ) -> None:
-        """A `Receiver` makes it."""
+        """A `Receiver` makes it; `note` is called as it moves on."""
         self.version = version
         self.way = way
         self.seconds = seconds
         self.changed = changed
         self.stage = Stage.STAGED
-        self._verify = verify
-        self._apply = apply
+        self._following = following
+        self._note = note
 
     @property
     def nbytes(self) -> int:
@@ -79,9 +90,10 @@ class Staged:
         """
         if self.stage is Stage.STAGED:
             begin = time.perf_counter()
-            self._verify()
+            self._following.verify()
             self.seconds = self.seconds._replace(verifying=time.perf_counter() - begin)
             self.stage = Stage.VERIFIED
+            self._note()
         return self
 
     def apply(self, model: Any = None) -> Staged:
@@ -97,9 +109,10 @@ class Staged:
             raise InputError(f"version {self.version} was applied already")
         self.verify()
         begin = time.perf_counter()
-        self._apply(model)
+        self._following.apply(model)
         self.seconds = self.seconds._replace(applying=time.perf_counter() - begin)
         self.stage = Stage.APPLIED
+        self._note()
         return self
 
     async def verify_async(self) -> Staged:
@@ -109,3 +122,17 @@ class Staged:
     async def apply_async(self, model: Any = None) -> Staged:
         """`apply` on a thread of its own; nobody may read the weights meanwhile."""
         return await asyncio.to_thread(self.apply, model)
+
+
+def way_of(arrived: Sequence[Arrived]) -> tuple[int, Way, Seconds]:
+    """The version that arrived from one publisher or several, its way, and the time that took."""
+    plans = [each.plan for each in arrived]
+    way = Way(
+        max(len(plan.entries) for plan in plans),
+        sum(entry.size for plan in plans for entry in plan.entries),
+        sum(each.bytes_from_relays for each in arrived),
+        sum(plan.whole_nbytes for plan in plans),
+        any(plan.entries and not plan.is_delta for plan in plans),
+    )
+    waiting = max(each.waiting_s for each in arrived)
+    return plans[0].version, way, Seconds(waiting, max(each.fetching_s for each in arrived))

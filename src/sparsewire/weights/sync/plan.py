@@ -30,6 +30,11 @@ class Plan(NamedTuple):
     def keys(self) -> tuple[str, ...]:
         return tuple(each.key for each in self.entries)
 
+    @property
+    def is_delta(self) -> bool:
+        """Whether it builds on what the reader has."""
+        return bool(self.entries) and not self.entries[0].is_anchor
+
     def document(self) -> Document:
         return {
             "chain": self.chain,
