@@ -10,6 +10,7 @@ import struct
 import time
 import tracemalloc
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy as copied
 from functools import cache
 from typing import Any, NamedTuple
@@ -20,12 +21,13 @@ from hostile import caller, publisher_that, resident_bytes, saying
 from hypothesis import given
 from hypothesis import strategies as st
 from support import until
-from test_weights_sync import LIMIT_S, weights
+from test_weights_sync import LIMIT_S, assert_alike, copy, step, weights
 
 from sparsewire._core import DELTA_CHUNK
 from sparsewire.errors import (
     DataError,
     Error,
+    InputError,
     MismatchError,
     ProtocolError,
     ResourceError,
@@ -47,6 +49,7 @@ from sparsewire.weights.home import home_of, memory
 from sparsewire.weights.message import parse
 from sparsewire.weights.preparing import prepare
 from sparsewire.weights.sync import channel as wire
+from sparsewire.weights.sync import fetch
 from sparsewire.weights.sync import follow as following
 from sparsewire.weights.sync.channel import Channel, Document
 
@@ -392,6 +395,82 @@ def test_readers_that_come_and_go_leave_nothing() -> None:
                     ask({"op": "want", "have": "", "names": names["digest"]})
         until(lambda: not publisher.status()["readers"])
         assert not any(publisher._desk._groups.values())
+
+
+@pytest.mark.parametrize("run", [b"", b"x"], ids=["waiting", "dripping"])
+def test_a_relay_that_passes_on_too_little(monkeypatch: pytest.MonkeyPatch, run: bytes) -> None:
+    """It lives, so it says; the reader goes to the publisher, and so do those that come later."""
+    monkeypatch.setattr(fetch, "_PATIENCE_S", 0.2)
+
+    async def drip(channel: Channel, request: Document) -> None:
+        await channel.send({"size": publisher._chain.entries[0].size})
+        while True:
+            await channel.send_run(memoryview(run))
+            await asyncio.sleep(0.05)
+
+    with (
+        Publisher("127.0.0.1:0") as publisher,
+        publisher_that(drip) as relay,
+        caller(publisher.address) as ask,
+    ):
+        publisher.publish(weights())
+        ask({"op": "join", "relay": str(relay)})
+        digest = ask({"op": "want", "have": "", "names": ""})["digest"]
+        assert ask({"op": "want", "have": "", "names": digest})["relays"] == [None]
+        with Receiver(publisher.address) as receiver:
+            staged = receiver.stage(timeout=LIMIT_S).apply()
+            assert staged.way.nbytes_from_relays < 100
+        until(lambda: not any(row["relay"] for row in publisher.status()["readers"]))
+
+
+def test_a_message_that_is_gone_meanwhile() -> None:
+    """Between its answer and the reader's call a publisher may have dropped it."""
+    fresh = weights()
+    with Publisher("127.0.0.1:0") as publisher:
+        publisher.publish(fresh)
+        held = publisher._shelf.get(publisher._chain.entries[0].key)
+        assert held
+        with (
+            Receiver(publisher.address) as receiver,
+            ThreadPoolExecutor(1) as threads,
+        ):
+            publisher._loop.call(lambda: publisher._shelf.drop([held.entry.key]))
+            staged = threads.submit(receiver.stage, timeout=LIMIT_S)
+            until(lambda: [row["doing"] for row in publisher.status()["readers"]] == ["staging"])
+            publisher._loop.call(lambda: publisher._shelf.put(held))
+            assert staged.result().apply().version == 0
+
+
+def test_other_bits_under_the_number_that_a_reader_has() -> None:
+    """A publisher that was started anew, without its directory, gets as far while nobody looks."""
+    fresh = weights()
+    mine = copy(fresh)
+    with Publisher("127.0.0.1:0") as publisher:
+        address = publisher.address
+        publisher.publish(fresh)
+        receiver = Receiver(address, mine)
+        receiver.stage(timeout=LIMIT_S).apply()
+    step(fresh)
+    with Publisher(address) as publisher, receiver:
+        publisher.publish(fresh)
+        assert receiver.stage(timeout=LIMIT_S).apply().version == 0
+        assert_alike(mine, fresh)
+        with pytest.raises(Timeout):
+            receiver.stage(timeout=0.3)
+
+
+def test_versions_of_the_same_bits_only_grow() -> None:
+    fresh = weights()
+    with Publisher("127.0.0.1:0") as publisher, Receiver(publisher.address, fresh) as receiver:
+        publisher.publish(fresh)
+        receiver.stage(timeout=LIMIT_S).apply()
+        publisher.publish(fresh)
+        earlier = receiver.stage(timeout=LIMIT_S)
+        publisher.publish(fresh)
+        receiver.stage(timeout=LIMIT_S).apply()
+        with pytest.raises(InputError, match="staged over another version"):
+            earlier.apply()
+        assert receiver.version == 2
 
 
 class Messages(NamedTuple):

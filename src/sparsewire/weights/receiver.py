@@ -405,7 +405,7 @@ class Watch:
                 staged = self._waiting.result()
             except CancelledError:
                 return
-            except (Error, OSError, RuntimeError) as error:
+            except Exception as error:  # What came may raise anything, and the next may be sound.
                 if not isinstance(error, Timeout):
                     _log.warning("no new version of the weights: %s", error)
                 self._stopping.wait(_PAUSE_S)
