@@ -49,7 +49,7 @@ from sparsewire.weights.home import home_of, memory
 from sparsewire.weights.message import parse
 from sparsewire.weights.preparing import prepare
 from sparsewire.weights.sync import channel as wire
-from sparsewire.weights.sync import fetch
+from sparsewire.weights.sync import fetch, server
 from sparsewire.weights.sync import follow as following
 from sparsewire.weights.sync.channel import Channel, Document
 
@@ -382,6 +382,34 @@ def test_a_reader_that_takes_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
         ask({"op": "get", "key": message.key, "begin": 0, "end": message.size})
         served(publisher)
         until(lambda: len(publisher._server._tasks) == 1)
+
+
+def test_a_message_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader says nothing meanwhile, for longer than one that has nothing to get may."""
+    monkeypatch.setattr(server, "SILENCE_S", 0.2)
+    random = np.random.default_rng(0)
+    with Publisher("127.0.0.1:0") as publisher:
+        publisher.publish({"w": random.integers(0, 2**16, 8_000_000, dtype=np.uint16)})
+        message = publisher._chain.entries[0]
+        memory = memoryview(bytearray(message.size))
+
+        async def get() -> None:
+            channel = await Channel.dial(publisher.address, b"", LIMIT_S)
+            with contextlib.closing(channel):
+                request = {"op": "get", "key": message.key, "begin": 0, "end": message.size}
+                await channel.send(request)
+                await channel.receive(LIMIT_S)
+                await asyncio.sleep(1)
+                begin = 0
+                while begin < message.size:
+                    begin += await channel.receive_run(memory[begin:], LIMIT_S, ignored)
+
+        asyncio.run(get())
+        assert checksum(memory[:-16]) == message.checksum
+
+
+def ignored(_: int) -> None:
+    pass
 
 
 def test_readers_that_come_and_go_leave_nothing() -> None:

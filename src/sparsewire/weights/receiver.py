@@ -13,7 +13,6 @@ from typing import Any
 
 from sparsewire.errors import (
     DataError,
-    Error,
     InputError,
     MismatchError,
     ProtocolError,

@@ -117,6 +117,7 @@ class Fetch:
                 came = partial(self._advance, number, begin)
                 begin += await channel.receive_run(self._held.memory[begin:end], stall_s, came)
                 pace.check(begin)
+                await asyncio.sleep(0)  # Nor may a fast sender, or one of empty runs.
         return begin
 
     def _advance(self, number: int, begin: int, count: int) -> None:
