@@ -266,6 +266,7 @@ class Chaos:
     seed: int
     readers: int = 4
     pause: float = 0.05
+    stops: tuple[float, ...] = (0.05, 0.2, 1)
     done: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -354,7 +355,7 @@ class Chaos:
     def _stop(self) -> None:
         role = self.chance.choice([self.publisher, *self.following.values()])
         os.kill(role.process.pid, signal.SIGSTOP)
-        time.sleep(self.chance.choice([0.05, 0.2, 0.2, 1]))
+        time.sleep(self.chance.choice(self.stops))
         os.kill(role.process.pid, signal.SIGCONT)
         self.done["stops"] += 1
 
@@ -442,7 +443,9 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=0.05, help="seconds between versions")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
-    report = run(options.versions, options.kills, options.seed, pause=options.pause)
+    # The longest is beyond what a reader waits for a relay that says nothing.
+    stops = (0.05, 0.2, 1, 6)
+    report = run(options.versions, options.kills, options.seed, pause=options.pause, stops=stops)
     print(json.dumps(report, indent=2))
 
 

@@ -453,6 +453,23 @@ def test_watching(publisher: Publisher) -> None:
     assert_alike(mine, fresh)
 
 
+def test_watching_goes_on(publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
+    staging, failed = Receiver._staging, []
+
+    async def failing(self: Receiver, *rest: Any) -> Staged:
+        if not failed:
+            failed.append(True)
+            raise MemoryError
+        return await staging(self, *rest)
+
+    monkeypatch.setattr(Receiver, "_staging", failing)
+    publisher.publish(weights())
+    with Receiver(publisher.address) as receiver:
+        watch = receiver.watch(Staged.apply)
+        until(lambda: receiver.version == 0)
+        watch.stop()
+
+
 def test_async_forms(publisher: Publisher) -> None:
     fresh = weights()
     mine = copy(fresh)

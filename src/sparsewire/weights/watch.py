@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
-from sparsewire.errors import Error, Timeout
+from sparsewire.errors import Timeout
 from sparsewire.weights.staged import Staged
 from sparsewire.weights.sync.loop import LoopThread
 
@@ -44,7 +44,7 @@ class Watch:
                 staged = self._waiting.result()
             except CancelledError:
                 return
-            except (Error, OSError, RuntimeError) as error:
+            except Exception as error:  # What came may raise anything, and the next may be sound.
                 if not isinstance(error, Timeout):
                     _log.warning("no new version of the weights: %s", error)
                 self._stopping.wait(_PAUSE_S)

@@ -135,6 +135,8 @@ class Server:
                 await requests.put(request)
             elif self._desk:
                 self._desk.hear(caller, request)
+            if request.get("op") == "get":
+                await requests.join()  # Who gets a message says nothing meanwhile, however long.
 
     async def _serve_requests(
         self, channel: Channel, caller: Any, requests: asyncio.Queue[Document]
@@ -145,6 +147,7 @@ class Server:
                 await self._send(channel, request)
             else:
                 await self._answer(channel, caller, request)
+            requests.task_done()
 
     async def _answer(self, channel: Channel, caller: Any, request: Document) -> None:
         if not self._desk:
@@ -171,6 +174,7 @@ class Server:
             except LookupError as error:
                 raise OSError(f"message {error} was lost on its way") from None
             await channel.send_run(held.memory[begin:reach])
+            await asyncio.sleep(0)  # A fast reader may not keep the others waiting.
             self.bytes_sent += reach - begin
             begin = reach
 
