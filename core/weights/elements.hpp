@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace sparsewire::weights {
 
@@ -19,6 +20,9 @@ struct Elements {
   std::size_t width;  // bytes: 1, 2, 4 or 8
   Numbers numbers;
 };
+
+// Loops over scattered elements fetch this many ahead: enough to keep memory busy.
+inline constexpr std::size_t kAhead = 24;
 
 // Calls f of a value of the integer type that has the elements' width.
 template <typename F>
@@ -47,34 +51,52 @@ void store(std::byte* to, std::size_t index, T value) {
   std::memcpy(to + index * sizeof(T), &value, sizeof(T));
 }
 
+// All of the following is without branches, which could not be predicted.
+
 // Numbers in the order of their values: neighbours differ by one. It is its own inverse, and one to
 // one for all bits.
 template <typename T>
 T ordered(T bits, Numbers numbers) {
-  constexpr T kSign = static_cast<T>(T{1} << (8 * sizeof(T) - 1));
-  const bool flips = numbers == Numbers::floating && (bits & kSign);
-  return flips ? static_cast<T>(bits ^ static_cast<T>(kSign - 1)) : bits;
+  constexpr unsigned kTop = 8 * sizeof(T) - 1;
+  const auto flips = static_cast<T>((bits >> kTop) & (numbers == Numbers::floating ? 1 : 0));
+  return static_cast<T>(bits ^ (static_cast<T>(T{0} - flips) >> 1));
 }
+
+// Holds the number of every step.
+template <typename T>
+using NumberOf = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
 
 // A step that is not zero as a number from 0 on: 1, -1, 2, -2 and so on.
 template <typename T>
-std::uint64_t number_of(T step) {
+NumberOf<T> number_of(T step) {
   constexpr unsigned kTop = 8 * sizeof(T) - 1;
-  const bool is_negative = (step >> kTop) != 0;
-  const T magnitude = is_negative ? static_cast<T>(T{0} - step) : step;
-  return (std::uint64_t{magnitude} - 1) << 1 | (is_negative ? 1 : 0);
+  const auto is_negative = static_cast<T>(step >> kTop);
+  const auto magnitude = static_cast<T>((step ^ static_cast<T>(T{0} - is_negative)) + is_negative);
+  return (NumberOf<T>{magnitude} - 1) << 1 | is_negative;
 }
 
 template <typename T>
-T step_of(std::uint64_t number) {
+T step_of(NumberOf<T> number) {
+  const auto is_negative = static_cast<T>(number & 1);
   const auto magnitude = static_cast<T>((number >> 1) + 1);
-  return number & 1 ? static_cast<T>(T{0} - magnitude) : magnitude;
+  return static_cast<T>((magnitude ^ static_cast<T>(T{0} - is_negative)) + is_negative);
 }
 
-// The bits of an element that has moved by the step of this number.
+// The magnitude of the least step is one more than that of the largest.
 template <typename T>
-T stepped(T bits, std::uint64_t number, Numbers numbers) {
-  return ordered(static_cast<T>(ordered(bits, numbers) + step_of<T>(number)), numbers);
+bool is_number_of_step(NumberOf<T> number) {
+  return (number >> 1) < NumberOf<T>{1} << (8 * sizeof(T) - 1);
+}
+
+template <typename T>
+T step_between(T from, T to, Numbers numbers) {
+  return static_cast<T>(ordered(to, numbers) - ordered(from, numbers));
+}
+
+// The bits of an element that has moved by this step.
+template <typename T>
+T stepped(T bits, T step, Numbers numbers) {
+  return ordered(static_cast<T>(ordered(bits, numbers) + step), numbers);
 }
 
 }  // namespace sparsewire::weights
