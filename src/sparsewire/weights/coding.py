@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparsewire._core import DELTA_CHUNK, apply_delta, encode_delta
+from sparsewire._core import DELTA_CHUNK
 from sparsewire.errors import ProtocolError
+from sparsewire.weights.chunks import apply_chunk, encode_chunk
 from sparsewire.weights.tensors import Bytes, Format, Tensor
 
 CHECKSUM_BYTES = 16
@@ -47,7 +48,7 @@ class Coder:
     def encode(self, base: Tensor | None, fresh: Tensor) -> Coded:
         """The code of `fresh` over `base`, which has the same dtype and shape; None: over zeros."""
         bases = base.chunks() if base else _zeros(fresh)
-        found = list(self._threads.map(encode_delta, bases, fresh.chunks(), *_told(fresh.format)))
+        found = list(self._threads.map(encode_chunk, bases, fresh.chunks(), *_told(fresh.format)))
         return Coded([code for code, _ in found], sum(changed for _, changed in found))
 
     def apply(self, codes: Sequence[bytes], tensor: Tensor) -> None:
@@ -57,7 +58,7 @@ class Coder:
         """
         if len(codes) != tensor.chunk_count:
             raise ProtocolError("there is not a code for each chunk")
-        applied = self._threads.map(apply_delta, codes, tensor.chunks(), *_told(tensor.format))
+        applied = self._threads.map(apply_chunk, codes, tensor.chunks(), *_told(tensor.format))
         if not all(applied):
             raise ProtocolError("the code of a chunk is damaged")
 
