@@ -102,10 +102,9 @@ Encoded encode(Numbers numbers, const std::byte* base, const std::byte* fresh, s
 template <typename T>
 void write(const Changes& changes, Numbers numbers, std::byte* weights) {
   const bool are_values = changes.form == Form::values;
-  const std::size_t changed = changes.positions.size();
-  for (std::size_t i = 0; i < changed; ++i) {
-    __builtin_prefetch(weights + changes.positions[std::min(i + kAhead, changed - 1)] * sizeof(T),
-                       1);
+  const std::span<const std::byte> positions = std::as_bytes(std::span(changes.positions));
+  for (std::size_t i = 0; i < changes.positions.size(); ++i) {
+    fetch_ahead<T>(positions.data(), i, changes.positions.size(), weights);
     const std::uint32_t at = changes.positions[i];
     const T told = load<T>(changes.payload.data(), i);
     store(weights, at, are_values ? told : stepped(load<T>(weights, at), told, numbers));

@@ -1,6 +1,7 @@
 // Elements of weights as bits, and the steps between them: what codes of changes are made of.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -20,9 +21,6 @@ struct Elements {
   std::size_t width;  // bytes: 1, 2, 4 or 8
   Numbers numbers;
 };
-
-// Loops over scattered elements fetch this many ahead: enough to keep memory busy.
-inline constexpr std::size_t kAhead = 24;
 
 // Calls f of a value of the integer type that has the elements' width.
 template <typename F>
@@ -49,6 +47,16 @@ T load(const std::byte* from, std::size_t index) {
 template <typename T>
 void store(std::byte* to, std::size_t index, T value) {
   std::memcpy(to + index * sizeof(T), &value, sizeof(T));
+}
+
+// In a loop over elements at `count` positions, fetches one to come: so far ahead that memory is
+// busy all the time.
+template <typename T>
+void fetch_ahead(const std::byte* positions, std::size_t i, std::size_t count,
+                 const std::byte* elements) {
+  constexpr std::size_t kAhead = 24;
+  const auto at = load<std::uint32_t>(positions, std::min(i + kAhead, count - 1));
+  __builtin_prefetch(elements + at * sizeof(T), 1);
 }
 
 // All of the following is without branches, which could not be predicted.

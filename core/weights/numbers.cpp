@@ -9,6 +9,7 @@
 
 #include "compress/entropy.hpp"
 #include "kernels/bit_fields.hpp"
+#include "weights/rice.hpp"
 #include "weights/sample.hpp"
 
 namespace sparsewire::weights {
@@ -20,6 +21,12 @@ constexpr std::uint64_t kDirect = std::uint64_t{1} << kDirectBits;
 constexpr unsigned kShownBits = 2;
 constexpr std::size_t kAlphabet = 256;
 constexpr std::size_t kSizeBytes = 4;
+
+constexpr std::uint32_t kIsRice = std::uint32_t{1} << 31;
+// Longer lists of even gaps are hardly shorter in a Rice code, and it takes longer to read.
+constexpr std::size_t kRiceCount = std::size_t{1} << 15;
+// It must save one part in so many.
+constexpr std::size_t kRiceGain = 64;
 
 // Of a symbol: how many low bits follow it, and the least of its numbers.
 struct Class {
@@ -174,7 +181,7 @@ std::size_t estimate(std::span<const Number> numbers) {
 }
 
 template <typename Number>
-void encode(std::span<const Number> numbers, std::vector<std::byte>& out) {
+void encode_symbols(std::span<const Number> numbers, std::vector<std::byte>& out) {
   std::vector<std::uint8_t> symbols(numbers.size());
   for (std::size_t i = 0; i < numbers.size(); ++i) symbols[i] = symbol_of(numbers[i]);
   const std::size_t at = out.size();
@@ -187,11 +194,21 @@ void encode(std::span<const Number> numbers, std::vector<std::byte>& out) {
 }
 
 template <typename Number>
-const std::byte* decode(const std::byte* in, const std::byte* end, std::size_t count,
-                        std::vector<Number>& numbers) {
-  if (static_cast<std::size_t>(end - in) < kSizeBytes) return nullptr;
-  const std::size_t size = load_32(in);
-  in += kSizeBytes;
+void encode(std::span<const Number> numbers, std::vector<std::byte>& out) {
+  const std::size_t before = out.size();
+  encode_symbols(numbers, out);
+  if (numbers.size() > kRiceCount) return;
+  const std::size_t size = out.size() - before - kSizeBytes;
+  const Rice rice = best_rice(numbers);
+  if (rice.bytes() >= size - size / kRiceGain) return;
+  out.resize(before + kSizeBytes);
+  store_32(out.data() + before, kIsRice | rice.low);
+  put_rice(rice, numbers, out);
+}
+
+template <typename Number>
+const std::byte* decode_symbols(std::size_t size, const std::byte* in, const std::byte* end,
+                                std::size_t count, std::vector<Number>& numbers) {
   if (static_cast<std::size_t>(end - in) < size) return nullptr;
   std::vector<std::uint8_t> symbols(count);
   if (!entropy_decode(in, size, kAlphabet, symbols.data(), count)) return nullptr;
@@ -203,6 +220,17 @@ const std::byte* decode(const std::byte* in, const std::byte* end, std::size_t c
   numbers.resize(count);
   for (std::size_t i = 0; i < count; ++i) numbers[i] = with_low_bits<Number>(symbols[i], reader);
   return reader.ends_in_zeros() ? in + low_size : nullptr;
+}
+
+template <typename Number>
+const std::byte* decode(const std::byte* in, const std::byte* end, std::size_t count,
+                        std::vector<Number>& numbers) {
+  if (static_cast<std::size_t>(end - in) < kSizeBytes) return nullptr;
+  const std::uint32_t head = load_32(in);
+  in += kSizeBytes;
+  if (!(head & kIsRice)) return decode_symbols(head, in, end, count, numbers);
+  const std::uint32_t low = head - kIsRice;
+  return low <= kRiceLowMax ? take_rice(low, in, end, count, numbers) : nullptr;
 }
 
 }  // namespace

@@ -13,7 +13,9 @@ namespace sparsewire::weights {
 // coded (compress/entropy.hpp), so a list costs about its entropy, whatever its scale.
 //
 // The code of a list is the size of the symbols' code in 32 little-endian bits, that code, and the
-// low bits, from the low ones of each byte up. It is the same for numbers of 32 and 64 bits.
+// low bits, from the low ones of each byte up. Or, where that is shorter, 32 bits of which the
+// highest is set and the others are how many bits are low, and a Rice code (weights/rice.hpp). It
+// is the same for numbers of 32 and 64 bits.
 
 // Appends the code of the numbers. There are fewer than 2^31.
 void encode_numbers(std::span<const std::uint32_t> numbers, std::vector<std::byte>& out);

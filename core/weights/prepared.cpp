@@ -53,7 +53,9 @@ template <typename T>
 void prepare(const Changes& changes, Numbers numbers, const std::byte* base, std::size_t count,
              std::vector<std::byte>& out) {
   const bool are_values = changes.form == Form::values;
+  const std::span<const std::byte> positions = std::as_bytes(std::span(changes.positions));
   const auto fresh = [&](std::size_t i) {
+    fetch_ahead<T>(positions.data(), i, changes.positions.size(), base);
     const T told = load<T>(changes.payload.data(), i);
     return are_values ? told : stepped(load<T>(base, changes.positions[i]), told, numbers);
   };
@@ -72,8 +74,7 @@ bool scatter(std::span<const std::byte> prepared, std::size_t changed, std::byte
   if (changed != 0 && last >= count) return false;
   const std::byte* const bits = positions + changed * kPosition;
   for (std::size_t i = 0; i < changed; ++i) {
-    const std::size_t ahead = std::min(i + kAhead, changed - 1);
-    __builtin_prefetch(weights + load<std::uint32_t>(positions, ahead) * sizeof(T), 1);
+    fetch_ahead<T>(positions, i, changed, weights);
     store(weights, load<std::uint32_t>(positions, i), load<T>(bits, i));
   }
   return true;

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 namespace numbers_test {
@@ -69,6 +70,39 @@ TEST_CASE("a number that does not fit is refused") {
   std::vector<std::uint32_t> found;
   const Memory code = encoded(std::vector<std::uint64_t>{1, std::uint64_t{1} << 32});
   CHECK(decode_numbers(code.data(), code.data() + code.size(), 2, found) == nullptr);
+}
+
+TEST_CASE("even gaps and short lists cost no more than their entropy and some bytes") {
+  Random random(3);
+  for (const double mean : {1000.0, 10'000.0}) {
+    for (const std::size_t count : {20, 1000}) {
+      std::geometric_distribution<std::uint32_t> draws(1 / (mean + 1));
+      std::vector<std::uint32_t> numbers(count);
+      std::ranges::generate(numbers, [&] { return draws(random); });
+      double bits = 0;
+      for (const std::uint32_t number : numbers) {
+        bits += std::log2(mean + 1) + number * std::log2((mean + 1) / mean);
+      }
+      CHECK(static_cast<double>(encoded(numbers).size()) < 1.015 * bits / 8 + 5);
+    }
+  }
+}
+
+TEST_CASE("a Rice code of what does not fit is refused") {
+  std::vector<std::uint32_t> found;
+  std::vector<std::uint64_t> longs;
+  // 31 low bits, all zeros, behind a quotient of one.
+  Memory fits(9);
+  fits[0] = std::byte{31};
+  fits[3] = std::byte{0x80};
+  fits[4] = std::byte{0x02};
+  CHECK(decode_numbers(fits.data(), fits.data() + 9, 1, found) != nullptr);
+  CHECK(found[0] == 0x80000000);
+  fits[4] = std::byte{0x04};
+  CHECK(decode_numbers(fits.data(), fits.data() + 9, 1, found) == nullptr);
+  CHECK(decode_numbers(fits.data(), fits.data() + 9, 1, longs) != nullptr);
+  fits[0] = std::byte{32};
+  CHECK(decode_numbers(fits.data(), fits.data() + 9, 1, longs) == nullptr);
 }
 
 TEST_CASE("an estimate is hardly more than the code") {
