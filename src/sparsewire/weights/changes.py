@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsewire._core import delta_changes
-from sparsewire.errors import ProtocolError
+from sparsewire.errors import DataError, ProtocolError
+from sparsewire.weights.chunks import changes_of
 from sparsewire.weights.tensors import Bytes, Format
 
 Bits = NDArray[np.unsignedinteger[Any]]
@@ -26,26 +26,32 @@ def as_bits(data: Bytes, width: int) -> Bits:
     return data.view(_BITS[width])
 
 
+Form = Literal["same", "steps", "values", "whole", "xor"]
+
+
 class Changes(NamedTuple):
     """Of a chunk: elements at `positions`, which ascend. These are empty if all or none change.
 
     `payload` has for each element its new bits; but if `form` is "steps", by how many representable
-    numbers it moves, int64.
+    numbers it moves, int64; and if it is "xor", what changes its bits.
     """
 
-    form: Literal["same", "steps", "values", "whole"]
+    form: Form
     positions: Indices
     payload: NDArray[Any]
 
     @classmethod
     def of(cls, code: bytes | memoryview, count: int, element: Format) -> Changes:
         """What the code of a chunk of `count` elements says; raises ProtocolError for none."""
-        found = delta_changes(code, count, element.width, element.floating)
+        found = changes_of(code, count, element.width, element.floating)
         if found is None:
             raise ProtocolError("the code of a chunk is damaged")
         form, positions, payload = found
         if form != "steps":
             payload = as_bits(payload, element.width)
+        if form == "xor":
+            positions = np.flatnonzero(payload)
+            payload = payload[positions]
         return cls(form, _NOWHERE if positions is None else positions.astype(np.int64), payload)
 
     def over_zeros(self, count: int, element: Format) -> Changes:
@@ -91,11 +97,13 @@ def composed(earlier: Sequence[Changes], later: Changes, element: Format) -> lis
     """
     if later.form == "same":
         return list(earlier)
-    if later.form == "whole":
+    if later.form == "whole" or not earlier:
         return [later]
     by_form = {each.form: each for each in earlier}
     if whole := by_form.get("whole"):
         return [_changed(whole, later, element)]
+    if later.form == "xor" or "xor" in by_form:
+        return _composed_xor(earlier, later, element)
     steps = by_form.get("steps", Changes("steps", _NOWHERE, np.empty(0, np.int64)))
     no_bits = np.empty(0, _BITS[element.width])
     values = by_form.get("values", Changes("values", _NOWHERE, no_bits))
@@ -107,6 +115,29 @@ def composed(earlier: Sequence[Changes], later: Changes, element: Format) -> lis
     return [each for each in (steps, values) if len(each.payload)]
 
 
+def _composed_xor(earlier: Sequence[Changes], later: Changes, element: Format) -> list[Changes]:
+    """The same where one of them says what changes bits. Raises DataError where steps meet that."""
+    found: list[Changes] = []
+    for each in earlier:
+        both = later.among(each)
+        if later.form == "values":
+            found.append(each.apart_from(later))
+        elif each.form == "values":
+            found.append(_changed(each, both, element))
+            later = later.apart_from(each)
+        elif each.form == later.form:
+            found.append(_joined(each, later))
+            later = later.among(Changes("same", _NOWHERE, _NOWHERE))
+        elif len(both.payload):
+            raise DataError(
+                "changes of several versions cannot be composed here: stage the version again, and "
+                "it comes whole"
+            )
+        else:
+            found.append(each)
+    return [each for each in (*found, later) if len(each.payload)]
+
+
 def _changed(bits: Changes, later: Changes, element: Format) -> Changes:
     """New bits after later changes, which are of elements that have new bits."""
     at, payload = later.positions, bits.payload.copy()
@@ -114,6 +145,8 @@ def _changed(bits: Changes, later: Changes, element: Format) -> Changes:
         at = np.searchsorted(bits.positions, at)
     if later.form == "steps":
         payload[at] = moved(payload[at], later.payload, floating=element.floating)
+    elif later.form == "xor":
+        payload[at] ^= later.payload
     else:
         payload[at] = later.payload
     return bits._replace(payload=payload)
@@ -125,5 +158,11 @@ def _joined(earlier: Changes, later: Changes) -> Changes:
     payload = np.zeros(len(positions), earlier.payload.dtype)
     payload[np.searchsorted(positions, earlier.positions)] = earlier.payload
     at = np.searchsorted(positions, later.positions)
-    payload[at] = payload[at] + later.payload if later.form == "steps" else later.payload
+    payload[at] = _both(payload[at], later)
     return Changes(earlier.form, positions, payload)
+
+
+def _both(payload: NDArray[Any], later: Changes) -> NDArray[Any]:
+    if later.form == "steps":
+        return payload + later.payload
+    return payload ^ later.payload if later.form == "xor" else later.payload

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from sparsewire._core import DELTA_CHUNK, apply_delta, encode_delta
+from sparsewire._core import DELTA_CHUNK
 from sparsewire.errors import ProtocolError
+from sparsewire.weights.chunks import apply_chunk, encode_chunk
 from sparsewire.weights.tensors import Bytes, Format, Tensor
 
 CHECKSUM_BYTES = 16
@@ -66,7 +67,7 @@ class Coder:
         """
         bases = base.chunks() if base else _zeros(fresh)
         chunks = zip(bases, fresh.chunks(), *_told(fresh.format), strict=False)
-        return self.ahead(lambda chunk: Code(*encode_delta(*chunk)), chunks)
+        return self.ahead(lambda chunk: Code(*encode_chunk(*chunk)), chunks)
 
     def apply(self, codes: Iterable[bytes | memoryview], tensor: Tensor) -> None:
         """Make the base in `tensor` the new version, in place.
@@ -74,7 +75,7 @@ class Coder:
         Raises ProtocolError for what is no code of it; chunks before may have changed then.
         """
         chunks = zip(codes, tensor.chunks(), *_told(tensor.format), strict=False)
-        applied = list(self.ahead(lambda chunk: apply_delta(*chunk), chunks))
+        applied = list(self.ahead(lambda chunk: apply_chunk(*chunk), chunks))
         if len(applied) != tensor.chunk_count:
             raise ProtocolError("there is not a code for each chunk")
         if not all(applied):

@@ -114,7 +114,7 @@ class DeviceTarget(NamedTuple):
         return tuple(self.tensor.shape)
 
     def scattering(
-        self, positions: Indices, form: Literal["steps", "values"], payload: NDArray[Any]
+        self, positions: Indices, form: Literal["steps", "values", "xor"], payload: NDArray[Any]
     ) -> DeviceWrite:
         bits = self._bits()
         at = _like(bits, positions)
@@ -122,6 +122,8 @@ class DeviceTarget(NamedTuple):
         if form == "steps":
             values = values.to(bits.dtype) + _ordered(bits[at], self.dtype)
             values = _ordered(values, self.dtype)
+        elif form == "xor":
+            values = bits[at] ^ values
         return DeviceWrite(bits, at, values)
 
     def copying(self, where: Where, bits: Bits) -> DeviceWrite:

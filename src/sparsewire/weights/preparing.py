@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sparsewire._core import DELTA_CHUNK as CHUNK
-from sparsewire._core import apply_delta
 from sparsewire.errors import DataError, MismatchError
+from sparsewire.weights.chunks import apply_chunk
 from sparsewire.weights.coding import Coder, checksum_of_pieces
 from sparsewire.weights.fingerprint import fingerprint
 from sparsewire.weights.home import Home
@@ -192,7 +192,7 @@ class _InHome:
         else:
             fresh = np.zeros(step.size, np.uint8) if step.base is None else step.base.copy()
             for code in step.codes:
-                if not apply_delta(code, fresh, form.width, form.floating):
+                if not apply_chunk(code, fresh, form.width, form.floating):
                     raise DataError(f"the message is damaged: a code of {self._name} is none")
         return _Done(fresh, [change_between(chunk, fresh, form) for chunk in step.targets])
 

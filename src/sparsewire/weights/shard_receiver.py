@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sparsewire.errors import InputError
+from sparsewire.errors import DataError, InputError
 from sparsewire.lifetime import close_at_exit, closes_now
 from sparsewire.options import Address, parse_address
 from sparsewire.weights.access import secret_of
@@ -166,12 +166,16 @@ class ShardReceiver:
     def write(self, arrived: Sequence[Arrived], writes: Sequence[Write]) -> None:
         """Make the weights the version. If it fails half-way, the next version comes whole."""
         with self._busy:
-            for track in self._tracks:
-                track.have = None
+            self.forget()
             for write in writes:
                 write.write()
             for track, each in zip(self._tracks, arrived, strict=True):
                 track.follow(each)
+
+    def forget(self) -> None:
+        """Have the next version come whole."""
+        for track in self._tracks:
+            track.have = None
 
     def over(self) -> list[tuple[int | None, bytes | None]]:
         """What the weights are now, to tell whether that is still the base of what was staged."""
@@ -209,7 +213,11 @@ class _Following:
 
     def verify(self) -> None:
         self._check_base()
-        self._writes = self._receiver.prepare(self._arrived)
+        try:
+            self._writes = self._receiver.prepare(self._arrived)
+        except DataError:
+            self._receiver.forget()
+            raise
 
     def apply(self, model: Any) -> None:
         if model is not None:

@@ -36,7 +36,7 @@ class Target(Protocol):
     @property
     def shape(self) -> tuple[int, ...]: ...
     def scattering(
-        self, positions: Indices, form: Literal["steps", "values"], payload: NDArray[Any]
+        self, positions: Indices, form: Literal["steps", "values", "xor"], payload: NDArray[Any]
     ) -> Write:
         """Change elements at distinct positions, as `Changes` has them."""
 
@@ -58,11 +58,13 @@ class HostTarget(NamedTuple):
         return self.tensor.shape
 
     def scattering(
-        self, positions: Indices, form: Literal["steps", "values"], payload: NDArray[Any]
+        self, positions: Indices, form: Literal["steps", "values", "xor"], payload: NDArray[Any]
     ) -> Write:
         bits, element = self._bits(), self.tensor.format
         if form == "steps":
             payload = moved(bits[positions], payload, floating=element.floating)
+        elif form == "xor":
+            payload = bits[positions] ^ payload
         return HostWrite(bits, positions, payload)
 
     def copying(self, where: Where, bits: Bits) -> Write:
