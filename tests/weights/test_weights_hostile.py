@@ -45,9 +45,10 @@ from sparsewire.meeting.contact.handshake import (
 from sparsewire.weights import Publisher, Receiver
 from sparsewire.weights import message as message_module
 from sparsewire.weights.coding import Coder, checksum
-from sparsewire.weights.home import home_of, memory
+from sparsewire.weights.home import home_of
 from sparsewire.weights.message import parse
 from sparsewire.weights.preparing import prepare
+from sparsewire.weights.spool import memory
 from sparsewire.weights.sync import channel as wire
 from sparsewire.weights.sync import fetch, server
 from sparsewire.weights.sync import follow as following

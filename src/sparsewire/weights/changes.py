@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -50,8 +50,8 @@ class Changes(NamedTuple):
         if form != "steps":
             payload = as_bits(payload, element.width)
         if form == "xor":
-            positions = np.flatnonzero(payload)
-            payload = payload[positions]
+            differing = np.flatnonzero(payload)
+            return cls(form, differing, payload[differing])
         return cls(form, _NOWHERE if positions is None else positions.astype(np.int64), payload)
 
     def over_zeros(self, count: int, element: Format) -> Changes:
@@ -163,6 +163,6 @@ def _joined(earlier: Changes, later: Changes) -> Changes:
 
 
 def _both(payload: NDArray[Any], later: Changes) -> NDArray[Any]:
-    if later.form == "steps":
-        return payload + later.payload
-    return payload ^ later.payload if later.form == "xor" else later.payload
+    ways: dict[str, Callable[..., NDArray[Any]]] = {"steps": np.add, "xor": np.bitwise_xor}
+    way = ways.get(later.form)
+    return way(payload, later.payload) if way else later.payload
