@@ -391,7 +391,7 @@ class Chaos:
     def report(self) -> dict[str, Any]:
         """What happened, as counts."""
         applied = [each for name in self.names for each in self.said(name, "applied")]
-        failed = [each["kind"] for name in self.names for each in self.said(name, "failed")]
+        failed = [each for name in self.names for each in self.said(name, "failed")]
         middle = Log(self.place / "middle.log").lines()
         return {
             "seed": self.seed,
@@ -406,7 +406,8 @@ class Chaos:
             "most messages at once": max((each["messages"] for each in applied), default=0),
             "bytes": sum(each["nbytes"] for each in applied),
             "bytes from relays": sum(each["nbytes_from_relays"] for each in applied),
-            "errors told": dict(Counter(failed)),
+            "errors told": dict(Counter(each["kind"] for each in failed)),
+            "such as": {each["kind"]: each["why"] for each in failed},
         }
 
 
