@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparsewire.meeting.contact.sockets import bind
 from sparsewire.options import Address
@@ -17,6 +19,7 @@ from sparsewire.weights.sync.channel import Channel
 from sparsewire.weights.sync.fetch import Fetch
 from sparsewire.weights.sync.server import Server
 from sparsewire.weights.sync.shelf import Held, Shelf
+from sparsewire.weights.sync.window import SendWindow, size_for
 
 LIMIT_S = 20.0
 NOBODY = Address("127.0.0.1", 1)
@@ -99,3 +102,32 @@ async def until(is_so: Callable[[], object]) -> None:
     while not is_so():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
+
+
+def test_a_window_grows_with_its_path_until_the_system_sizes_it() -> None:
+    with joined() as (near, far):
+        window = SendWindow(near)
+        if window.size is None:
+            pytest.skip("this system cannot be told to size a buffer again")
+        least = window.size
+        assert near.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * least
+        window.adapt()
+        assert window.size == least
+        sizes = [window.size]
+        for _ in range(1000):
+            near.send(bytes(least // 4))
+            far.recv(least)
+            window.adapt()
+            sizes.append(window.size)
+        assert sizes[-1] is None  # Loopback takes more than a process may set.
+        known = [size for size in sizes if size is not None]
+        assert known == sorted(known)
+        window.adapt()
+
+
+@given(st.floats(0, 1e10), st.floats(0, 1))
+def test_a_window_holds_what_a_path_takes_in_two_round_trips(
+    rate: float, round_trip: float
+) -> None:
+    assert size_for(rate, round_trip) >= int(2 * rate * round_trip)
+    assert size_for(rate, round_trip) >= size_for(rate / 2, round_trip / 2)

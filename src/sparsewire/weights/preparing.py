@@ -184,8 +184,9 @@ class _InHome:
         if step.base is not None and all(code == _SAME for code in step.codes):
             fresh = step.base
         elif step.base is not None and len(step.codes) == 1:
-            change = change_of(step.codes[0], step.base, form)
+            # The copy comes first: it brings the chunk near, of which few elements are read.
             fresh = step.base.copy()
+            change = change_of(step.codes[0], fresh, form)
             write_change(change, fresh, form)
             if len(step.targets) == 1:
                 return _Done(fresh, [change])

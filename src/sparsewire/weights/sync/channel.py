@@ -32,6 +32,7 @@ from sparsewire.meeting.contact.handshake import (
 )
 from sparsewire.meeting.contact.sockets import begin_connect, prepare
 from sparsewire.options import Address
+from sparsewire.weights.sync.window import SendWindow
 from sparsewire.weights.sync.within import within
 
 Document = dict[str, Any]
@@ -74,6 +75,7 @@ class Channel:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STUCK_S * 1000)
         self._loop = asyncio.get_running_loop()
         self._sending = asyncio.Lock()
+        self._window: SendWindow | None = None
 
     @classmethod
     async def dial(cls, address: Address, secret: bytes, limit: float) -> Channel:
@@ -146,10 +148,12 @@ class Channel:
 
     async def send_run(self, data: memoryview) -> None:
         """Send a run of bytes; an empty one only tells that this end lives."""
+        self._window = self._window or SendWindow(self._socket)
         head = _LENGTH.pack(len(data))
         sent = self._sent_now(head, data)
         await self._send(head[sent:])
         await self._send(data[max(sent - len(head), 0) :])
+        self._window.adapt()
 
     async def receive_run(
         self, target: memoryview, limit: float, came: Callable[[int], None]
