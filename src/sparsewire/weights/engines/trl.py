@@ -1,0 +1,60 @@
+"""Weight transfer of TRL's AsyncGRPO trainer: what its argument `weight_transfer` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from sparsewire.weights.engines.vllm.trainer import TrainerInfo
+from sparsewire.weights.publisher import Publisher
+
+
+class Client(Protocol):
+    """What controls a server of vLLM: TRL's `VLLMClient`, or anything like it."""
+
+    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None: ...
+    def pause(self) -> None: ...
+    def start_weight_update(self) -> None: ...
+    def update_weights(self, update_info: dict[str, Any]) -> None: ...
+    def finish_weight_update(self) -> None: ...
+    def resume(self) -> None: ...
+
+
+class WeightTransfer:
+    """Publishes each policy, and has the server load it; without a client, readers come alone."""
+
+    def __init__(self, info: TrainerInfo, client: Client | None = None) -> None:
+        """`info` says where to publish: see `sparsewire.weights.engines.vllm`."""
+        self._info = info
+        self._client = client
+        self._publisher: Publisher | None = None
+
+    def init_weight_transfer(self) -> None:
+        """Publish from now on, and have the server's workers join."""
+        self._publisher = self._info.publisher()
+        if self._client:
+            self._client.init_weight_transfer_engine(self._info.for_workers(self._publisher))
+
+    def pause(self) -> None:
+        """Nothing yet: the server goes on until a new version is there for it to load."""
+
+    def send_weights(self, iterator: Iterable[tuple[str, Any]]) -> None:
+        """Publish a version; then pause the server, and have it load that."""
+        assert self._publisher, "TRL calls init_weight_transfer first"
+        version = self._publisher.publish(iterator).version
+        if self._client:
+            self._client.pause()
+            self._client.start_weight_update()
+            self._client.update_weights({"version": version})
+            self._client.finish_weight_update()
+
+    def resume(self) -> None:
+        """Resume the server."""
+        if self._client:
+            self._client.resume()
+
+    def destroy(self) -> None:
+        """Publish no more."""
+        if self._publisher:
+            self._publisher.close()
+            self._publisher = None
