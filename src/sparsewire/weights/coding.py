@@ -65,7 +65,7 @@ class Coder:
         Few are made ahead of the caller, so memory is bounded.
         """
         bases = base.chunks() if base else _zeros(fresh)
-        chunks = zip(bases, fresh.chunks(), *_told(fresh.format))
+        chunks = zip(bases, fresh.chunks(), *_told(fresh.format), strict=False)
         return self.ahead(lambda chunk: Code(*encode_delta(*chunk)), chunks)
 
     def apply(self, codes: Iterable[bytes | memoryview], tensor: Tensor) -> None:
@@ -73,7 +73,7 @@ class Coder:
 
         Raises ProtocolError for what is no code of it; chunks before may have changed then.
         """
-        chunks = zip(codes, tensor.chunks(), *_told(tensor.format))
+        chunks = zip(codes, tensor.chunks(), *_told(tensor.format), strict=False)
         applied = list(self.ahead(lambda chunk: apply_delta(*chunk), chunks))
         if len(applied) != tensor.chunk_count:
             raise ProtocolError("there is not a code for each chunk")

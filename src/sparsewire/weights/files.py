@@ -7,15 +7,15 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 from sparsewire.errors import DataError, MismatchError
-from sparsewire.weights.atomic import replacing
+from sparsewire.weights.atomic import put, replacing
 from sparsewire.weights.coding import Coder
 from sparsewire.weights.fingerprint import fingerprint
 from sparsewire.weights.message import Delta, Writer, read
+from sparsewire.weights.names import shown
+from sparsewire.weights.safetensors import create
 from sparsewire.weights.snapshot import Snapshot
-from sparsewire.weights.tensors import Bytes, Tensor, check_alike
+from sparsewire.weights.tensors import Tensor, check_alike
 
 Move = Callable[[int], None]
 """Told the bytes of each tensor that is done."""
@@ -44,7 +44,7 @@ def diff(
                 move(len(fresh.data))
             delta.base, delta.fresh = _fingerprint(old, coder), _fingerprint(new, coder)
             writer.finish(delta)
-        made.replace(target)
+        put(made, target)
     return read(target)
 
 
@@ -65,7 +65,7 @@ def apply(base: Snapshot, delta: Delta, target: Path, move: Move) -> None:
         made = folder / "made"
         made.mkdir()
         for name, header in delta.headers.items():
-            tensors = _made(made / name, header.raw, header.data_bytes)
+            tensors = create(made / name, header)
             for tensor, span in header.spans.items():
                 _make(tensor, span.of(tensors), base, delta, coder)
                 move(span.end - span.begin)
@@ -75,7 +75,7 @@ def apply(base: Snapshot, delta: Delta, target: Path, move: Move) -> None:
         for name, text in delta.texts.items():
             (made / name).unlink(missing_ok=True)
             (made / name).write_bytes(text)
-        os.replace(made if base.is_directory else next(made.iterdir()), target)
+        put(made if base.is_directory else next(made.iterdir()), target)
 
 
 def _check_target(base: Snapshot, delta: Delta, target: Path) -> None:
@@ -84,16 +84,16 @@ def _check_target(base: Snapshot, delta: Delta, target: Path) -> None:
             raise DataError("the delta is of a directory, and the base is a file")
         return
     if os.path.lexists(target):
-        raise DataError(f"{target} is there already: name a directory that is not")
+        raise DataError(f"{shown(target)} is there already: name a directory that is not")
     if target.resolve().is_relative_to(base.path.resolve()):
-        raise DataError(f"{target} is inside of the base: name a directory elsewhere")
+        raise DataError(f"{shown(target)} is inside of the base: name a directory elsewhere")
 
 
 def _check_base(base: Snapshot, delta: Delta, coder: Coder) -> None:
     if (found := _fingerprint(base, coder)) != delta.base:
         raise MismatchError(
-            f"{base.path} is not the base of this delta, version {delta.base_version!r}: its "
-            f"fingerprint is {found.hex()}, and {delta.base.hex()} is wanted. Apply the deltas "
+            f"{shown(base.path)} is not the base of this delta, version {delta.base_version!r}: "
+            f"its fingerprint is {found.hex()}, and {delta.base.hex()} is wanted. Apply the deltas "
             "before this one first, or take the whole version"
         )
 
@@ -103,24 +103,11 @@ def _make(name: str, fresh: Tensor, base: Snapshot, delta: Delta, coder: Coder) 
     before, change = base.get(name), delta.tensors.get(name)
     if not change or not change.is_new:
         if not before:
-            raise DataError(f"the delta does not tell of {name}")
+            raise DataError(f"the delta does not tell of {shown(name)}")
         check_alike(name, before, fresh)
         fresh.data[:] = before.data
     if not change:
         return
     coder.apply(change.codes(), fresh)
     if coder.checksum(fresh).result() != change.fresh:
-        raise DataError(f"{name} has come out with another checksum: the delta is damaged")
-
-
-def _made(path: Path, raw: bytes, data_bytes: int) -> Bytes:
-    """The data of a new file with this header, zeros, as memory that is the file."""
-    with path.open("wb") as file:
-        file.write(raw)
-        file.flush()
-        if data_bytes:
-            # A write to mapped memory that finds the disk full would kill the process.
-            os.posix_fallocate(file.fileno(), 0, len(raw) + data_bytes)
-    if not data_bytes:
-        return np.empty(0, np.uint8)
-    return np.memmap(path, np.uint8, mode="r+", offset=len(raw), shape=(data_bytes,))
+        raise DataError(f"{shown(name)} has come out with another checksum: the delta is damaged")

@@ -1,4 +1,4 @@
-"""The fingerprint of a version: one checksum over all of its tensors, whatever files they are in."""
+"""The fingerprint of a version: one checksum over its tensors, whatever files they are in."""
 
 from __future__ import annotations
 

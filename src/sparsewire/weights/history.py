@@ -15,6 +15,7 @@ from sparsewire.weights.coding import Coder
 from sparsewire.weights.fingerprint import fingerprint
 from sparsewire.weights.message import Delta, Writer, parse
 from sparsewire.weights.named import distinct
+from sparsewire.weights.names import shown
 from sparsewire.weights.safetensors import Header, header_of
 from sparsewire.weights.snapshot import Snapshot
 from sparsewire.weights.state import State
@@ -121,7 +122,7 @@ class History:
         changed = 0
         for name, fresh in source.tensors:
             if name in met:
-                raise InputError(f"{name} is there twice: each name has one tensor")
+                raise InputError(f"{shown(name)} is there twice: each name has one tensor")
             met.add(name)
             changed += self._add(writer, name, fresh, sums)
             # Only what it is like: a tensor that a generator made may go now.

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sparsewire.errors import InputError, MismatchError
+from sparsewire.weights.message import Delta
 from sparsewire.weights.named import as_numpy, as_torch, items_of, place_of
+from sparsewire.weights.names import shown
 from sparsewire.weights.safetensors import Span
 from sparsewire.weights.snapshot import Snapshot
 from sparsewire.weights.tensors import Bytes, Tensor
-
-Place = Callable[[str], Tensor]
 
 
 class Home:
@@ -35,16 +35,22 @@ class Home:
                 self.check_new(name)
             elif (tensor.dtype, tensor.shape) != (span.dtype, span.shape):
                 raise MismatchError(
-                    f"{name} has dtype {span.dtype} and shape {list(span.shape)} at the publisher, "
-                    f"and {tensor.dtype} and {list(tensor.shape)} in {self._what}: both must be "
-                    "alike, as bits are sent"
+                    f"{shown(name)} has dtype {span.dtype} and shape {list(span.shape)} at the "
+                    f"publisher, and {tensor.dtype} and {list(tensor.shape)} in {self._what}: both "
+                    "must be alike, as bits are sent"
                 )
 
     def check_new(self, name: str) -> None:
         raise MismatchError(
-            f"the publisher has {name}, and {self._what} has not: a module cannot get new tensors. "
-            "Read into a mapping of names to tensors, or without a base"
+            f"the publisher has {shown(name)}, and {self._what} has not: a module cannot get new "
+            "tensors. Read into a mapping of names to tensors, or without a base"
         )
+
+    def begin(self) -> None:
+        """Changes follow."""
+
+    def finish(self, deltas: Sequence[Delta], version: int) -> None:
+        """The tensors are those of `version`, which `deltas` told of."""
 
     def add(self, name: str, tensor: Tensor) -> None:
         """Take a new tensor, which `check` has found to be possible."""

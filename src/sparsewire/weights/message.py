@@ -9,7 +9,6 @@ before. Codes come first, so a message is written while tensors are compared, an
 from __future__ import annotations
 
 import json
-import math
 import mmap
 import struct
 import zlib
@@ -21,7 +20,9 @@ from typing import Any, BinaryIO, NamedTuple
 from sparsewire._core import DELTA_CHUNK
 from sparsewire.errors import DataError
 from sparsewire.weights.coding import CHECKSUM_BYTES, Code, checksum, checksum_of_pieces
+from sparsewire.weights.names import file_name, shown
 from sparsewire.weights.safetensors import HEADER_MAX, Header, Span
+from sparsewire.weights.tensors import coded_elements
 
 _HEAD = struct.Struct("<4sI")
 _SIZE = struct.Struct("<Q")
@@ -71,7 +72,7 @@ class Delta:
     aliases: dict[str, str] = field(default_factory=dict)
     texts: dict[str, bytes] = field(default_factory=dict)
     tensors: dict[str, TensorDelta] = field(default_factory=dict)
-    memory: memoryview = memoryview(b"")
+    memory: memoryview = field(default_factory=lambda: memoryview(b""))
 
     @property
     def checksum(self) -> bytes:
@@ -166,7 +167,7 @@ def read(path: Path) -> Delta:
     """Read the message in this file, in place; raises DataError for what is none, and OSError."""
     with path.open("rb") as file:
         if not path.stat().st_size:
-            raise DataError(f"{path} is empty: it is no message of weights")
+            raise DataError(f"{shown(path)} is empty: it is no message of weights")
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return parse(memoryview(memory), str(path))
 
@@ -209,7 +210,7 @@ def _unpacked(packed: memoryview) -> str:
 def _delta_of(document: dict[str, Any], codes: memoryview, source: str) -> Delta:
     """Raises ValueError and its like, and DataError."""
     headers = {
-        _file_name(name): _header(text, f"{source}: {name}")
+        file_name(name): _header(text, f"{source}: {name}")
         for name, text in document["headers"].items()
     }
     delta = Delta(
@@ -220,7 +221,7 @@ def _delta_of(document: dict[str, Any], codes: memoryview, source: str) -> Delta
         _sum(document["fresh"]),
         [str(name) for name in document["removed"]],
         {str(alias): str(name) for alias, name in document["aliases"].items()},
-        {_file_name(name): _raw(text) for name, text in document["texts"].items()},
+        {file_name(name): _raw(text) for name, text in document["texts"].items()},
     )
     delta.tensors = _tensors(document["tensors"], codes)
     _check(delta, len(document["tensors"]))
@@ -272,13 +273,6 @@ def _check(delta: Delta, listed: int) -> None:
     if not set(delta.aliases.values()) <= spans.keys() or delta.aliases.keys() & spans.keys():
         raise ValueError("an alias has no tensor, or is one")
     for name, each in delta.tensors.items():
-        elements = math.prod(spans[name].shape)
+        elements = coded_elements(spans[name].dtype, spans[name].shape)
         if len(each.sizes) != -(-elements // DELTA_CHUNK) or not 0 <= each.changed <= elements:
             raise ValueError(f"{name!r} does not fit its shape")
-
-
-def _file_name(name: str) -> str:
-    """The name itself; raises ValueError for one that leads out of the directory."""
-    if name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
-        raise ValueError(f"{name!r} is no name of a file")
-    return name

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sparsewire.errors import InputError
+from sparsewire.weights.names import shown
 from sparsewire.weights.tensors import FORMATS, Bytes, Tensor
 
 if TYPE_CHECKING:
@@ -36,8 +38,9 @@ _DTYPES = {
     "int8": "I8",
     "uint8": "U8",
     "bool": "BOOL",
+    # torch's shape counts the bytes, of two elements each, and that of safetensors elements.
+    "float4_e2m1fn_x2": "F4",
     # Two elements a byte, which nobody addresses one by one.
-    "float4_e2m1fn_x2": "U8",
     "int4": "U8",
     "uint4": "U8",
 }
@@ -79,8 +82,8 @@ def place_of(name: str, value: Any) -> Tensor:
     is_elsewhere = not np.shares_memory(tensor.data, _memory(value)) if len(tensor.data) else False
     if is_elsewhere or (len(tensor.data) and not tensor.data.flags.writeable):
         raise InputError(
-            f"{name} cannot be written in place: it has to lie in host memory, writable and in one "
-            "piece. Apply to a mapping of such tensors, and copy what changed from there"
+            f"{shown(name)} cannot be written in place: it has to lie in host memory, writable and "
+            "in one piece. Apply to a mapping of such tensors, and copy what changed from there"
         )
     return tensor
 
@@ -107,7 +110,7 @@ def _of_torch(name: str, value: torch.Tensor) -> Tensor:
     if plain.is_conj() or plain.is_neg():
         plain = plain.resolve_conj().resolve_neg()
     plain = plain.cpu().contiguous()
-    shape = tuple(plain.shape)
+    shape = _counted(dtype, tuple(plain.shape))
     if not plain.numel():
         return Tensor(dtype, shape, np.empty(0, np.uint8))
     return Tensor(dtype, shape, plain.reshape(-1).view(torch.uint8).numpy())
@@ -121,7 +124,9 @@ def _bytes(array: np.ndarray[Any, Any]) -> Bytes:
 
 def _dtype(name: str, found: str) -> str:
     if found not in _DTYPES:
-        raise InputError(f"{name} has dtype {found}, which is not known: use one of {known()}")
+        raise InputError(
+            f"{shown(name)} has dtype {found}, which is not known: use one of {known()}"
+        )
     return _DTYPES[found]
 
 
@@ -177,6 +182,19 @@ def _tensors(items: Named, aliases: Mapping[str, str]) -> Iterator[tuple[str, Te
             yield name, tensor_of(name, value)
 
 
+def _counted(dtype: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape in elements."""
+    return (*shape[:-1], 2 * math.prod(shape[-1:])) if dtype == "F4" else shape
+
+
+def _stored(tensor: Tensor) -> tuple[int, ...]:
+    """The shape in bytes of two elements, of a tensor F4; else the shape."""
+    shape = tensor.shape
+    if tensor.dtype == "F4" and shape and shape[-1] % 2 == 0:
+        return (*shape[:-1], shape[-1] // 2)
+    return shape if tensor.format.bits >= 8 else tensor.data.shape
+
+
 def as_torch(tensor: Tensor) -> torch.Tensor:
     """A tensor of torch over the same memory. Raises InputError for a dtype that it lacks."""
     import torch
@@ -185,8 +203,8 @@ def as_torch(tensor: Tensor) -> torch.Tensor:
     if dtype is None:
         raise InputError(f"this torch has no dtype for {tensor.dtype}")
     if not len(tensor.data):
-        return torch.empty(tensor.shape, dtype=dtype)
-    return torch.from_numpy(tensor.data).view(dtype).reshape(tensor.shape)
+        return torch.empty(_stored(tensor), dtype=dtype)
+    return torch.from_numpy(tensor.data).view(dtype).reshape(_stored(tensor))
 
 
 def as_numpy(tensor: Tensor) -> np.ndarray[Any, Any]:
@@ -195,8 +213,9 @@ def as_numpy(tensor: Tensor) -> np.ndarray[Any, Any]:
         dtype = np.dtype(_name_of(tensor.dtype))
     except TypeError:
         dtype = np.dtype(f"u{tensor.format.width}")
-    return tensor.data.view(dtype).reshape(tensor.shape)
+    return tensor.data.view(dtype).reshape(_stored(tensor))
 
 
 def _name_of(dtype: str) -> str:
-    return next(name for name, each in _DTYPES.items() if each == dtype)
+    """As torch and NumPy name it, if they do."""
+    return next((name for name, each in _DTYPES.items() if each == dtype), dtype)

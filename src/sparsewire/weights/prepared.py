@@ -1,34 +1,33 @@
-"""A chunk's change made ready: written as a scatter of bits, however it came."""
+"""A chunk's change made ready: written as a scatter of bits, however it came.
+
+It is absolute, so writing it twice changes nothing.
+"""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from sparsewire._core import encode_delta, prepare_delta, write_prepared
+from sparsewire.errors import DataError
+from sparsewire.weights.tensors import Bytes, Format
 
-from sparsewire.weights.tensors import Bytes
+Change = bytes
+"""Positions of elements, and their new bits: 4 bytes and an element's width for each."""
 
-_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+def change_of(code: bytes | memoryview, chunk: Bytes, form: Format) -> Change:
+    """What a code makes of a chunk, which stays as it is. Raises DataError for what is no code."""
+    change = prepare_delta(code, chunk, form.width, form.floating)
+    if change is None:
+        raise DataError("the message is damaged: the code of a chunk is none")
+    return change
 
 
-class Change:
-    """What makes a chunk another one: positions of elements, and their new bits.
+def change_between(chunk: Bytes, fresh: Bytes, form: Format) -> Change | None:
+    """What makes a chunk another one; None where both are alike."""
+    code, changed = encode_delta(chunk, fresh, form.width, form.floating)
+    return change_of(code, chunk, form) if changed else None
 
-    It is absolute, so writing it twice changes nothing. It takes 4 bytes and an element's width
-    for each element that differs.
-    """
 
-    __slots__ = ("_bits", "_positions")
-
-    def __init__(self, base: Bytes, fresh: Bytes, width: int) -> None:
-        """From one state of a chunk to another of as many bytes."""
-        old, new = base.view(_WORDS[width]), fresh.view(_WORDS[width])
-        self._positions: NDArray[np.uint32] = np.flatnonzero(old != new).astype(np.uint32)
-        self._bits = new[self._positions]
-
-    @property
-    def nbytes(self) -> int:
-        return self._positions.nbytes + self._bits.nbytes
-
-    def write(self, chunk: Bytes) -> None:
-        """Make the chunk the new one, in place."""
-        chunk.view(self._bits.dtype)[self._positions] = self._bits
+def write_change(change: Change, chunk: Bytes, form: Format) -> None:
+    """Make the chunk the new one, in place."""
+    if not write_prepared(change, chunk, form.width):
+        raise DataError("a prepared change is of another chunk")

@@ -19,10 +19,10 @@ from sparsewire.weights.coding import Coder, checksum_of_pieces
 from sparsewire.weights.fingerprint import fingerprint
 from sparsewire.weights.home import Home
 from sparsewire.weights.message import Delta, TensorDelta
-from sparsewire.weights.prepared import Change
+from sparsewire.weights.prepared import Change, change_between, change_of, write_change
 from sparsewire.weights.safetensors import Span
 from sparsewire.weights.state import Make
-from sparsewire.weights.tensors import FORMATS, Bytes, Format, Tensor
+from sparsewire.weights.tensors import FORMATS, Bytes, Tensor
 
 _SAME = b"\0"
 
@@ -42,18 +42,27 @@ class Prepared:
         """Bytes of memory beside the messages."""
         changes = (change for each in self.changes.values() for change in each if change)
         new = sum(len(tensor.data) for tensor in self.fresh.values())
-        return new + sum(change.nbytes for change in changes)
+        return new + sum(map(len, changes))
 
-    def write(self, home: Home) -> None:
+    def write(self, home: Home, coder: Coder) -> None:
         """Make the home the version, in place."""
-        for name, changes in self.changes.items():
-            for change, chunk in zip(changes, home.tensors[name].chunks(), strict=True):
-                if change:
-                    change.write(chunk)
+        self.write_changes(home, coder)
         for name, tensor in self.fresh.items():
             home.add(name, tensor)
         for name in self.removed:
             home.remove(name)
+
+    def write_changes(self, home: Home, coder: Coder) -> None:
+        """Write the chunks that change, on all processors, to tensors that the home has."""
+        pieces = (
+            (change, chunk, tensor.format)
+            for name, changes in self.changes.items()
+            if (tensor := home.tensors.get(name))
+            for change, chunk in zip(changes, tensor.chunks(), strict=True)
+            if change
+        )
+        for _ in coder.ahead(lambda piece: write_change(*piece), pieces):
+            pass
 
 
 def prepare(
@@ -175,19 +184,19 @@ class _InHome:
     def _do(self, step: _Step) -> _Done:
         form = FORMATS[self._span.dtype]
         if step.base is not None and all(code == _SAME for code in step.codes):
-            return _Done(step.base, [_change(chunk, step.base, form) for chunk in step.targets])
-        fresh = np.zeros(step.size, np.uint8) if step.base is None else step.base.copy()
-        for code in step.codes:
-            if not apply_delta(code, fresh, form.width, form.floating):
-                raise DataError(f"the message is damaged: a code of {self._name} is none")
-        return _Done(fresh, [_change(chunk, fresh, form) for chunk in step.targets])
-
-
-def _change(chunk: Bytes, fresh: Bytes, form: Format) -> Change | None:
-    if chunk.ctypes.data == fresh.ctypes.data:
-        return None
-    change = Change(chunk, fresh, form.width)
-    return change if change.nbytes else None
+            fresh = step.base
+        elif step.base is not None and len(step.codes) == 1:
+            change = change_of(step.codes[0], step.base, form)
+            fresh = step.base.copy()
+            write_change(change, fresh, form)
+            if len(step.targets) == 1:
+                return _Done(fresh, [change])
+        else:
+            fresh = np.zeros(step.size, np.uint8) if step.base is None else step.base.copy()
+            for code in step.codes:
+                if not apply_delta(code, fresh, form.width, form.floating):
+                    raise DataError(f"the message is damaged: a code of {self._name} is none")
+        return _Done(fresh, [change_between(chunk, fresh, form) for chunk in step.targets])
 
 
 def _place(tensor: Tensor) -> tuple[int, int]:

@@ -80,6 +80,7 @@ class Publisher:
         self._publishing = threading.Lock()
         self._anchors = ThreadPoolExecutor(1, "weights anchor")
         self._loop = LoopThread("weights publisher")
+        self._server: Server | None = None
         self._close = self.close
         try:
             self._history.load()
@@ -100,6 +101,7 @@ class Publisher:
     @property
     def address(self) -> Address:
         """The host and the port that it listens at."""
+        assert self._server
         return self._server.address
 
     @property
@@ -153,9 +155,9 @@ class Publisher:
     def status(self) -> Document:
         """The chain's versions and messages, and its readers, as values of JSON."""
         self._check_open()
-        return self._loop.call(
-            lambda: self._desk.status() | {"bytes_sent": self._server.bytes_sent}
-        )
+        server = self._server
+        assert server
+        return self._loop.call(lambda: self._desk.status() | {"bytes_sent": server.bytes_sent})
 
     def _announce(self, take: Callable[[], None]) -> None:
         """On the loop's thread call `take`, and tell readers of the newest version."""
@@ -210,9 +212,9 @@ class Publisher:
             self._shut()
 
     def _shut(self) -> None:
-        if self._loop.is_running and hasattr(self, "_server"):
-            self._loop.call(self._server.close)
         self._loop.close()
+        if self._server:
+            self._server.close()
         self._anchors.shutdown(wait=False, cancel_futures=True)
         self._coder.close()
         self._store.close()

@@ -1,14 +1,14 @@
-"""The receiver: a reader's end, which stages a new version beside its work and applies it in place."""
+"""The receiver: a reader's end, which stages new versions beside its work and applies them."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
 from typing import Any
 
 from sparsewire.errors import DataError, Error, InputError, MismatchError, Timeout
@@ -16,12 +16,13 @@ from sparsewire.lifetime import close_at_exit, closes_now
 from sparsewire.meeting.contact.sockets import bind as bind_door
 from sparsewire.options import Address, parse_address
 from sparsewire.weights.access import secret_of
-from sparsewire.weights.coding import Coder, checksum
+from sparsewire.weights.coding import Coder
 from sparsewire.weights.fingerprint import fingerprint
 from sparsewire.weights.home import Home, home_of, memory
 from sparsewire.weights.message import Delta, parse
 from sparsewire.weights.preparing import Prepared, prepare
 from sparsewire.weights.staged import Staged, Way
+from sparsewire.weights.sync.chain import Entry
 from sparsewire.weights.sync.channel import Document
 from sparsewire.weights.sync.fetch import Fetch
 from sparsewire.weights.sync.follow import Follower
@@ -82,6 +83,7 @@ class Receiver:
         self._have: bytes | None = None
         self._sums: dict[str, bytes] = {}
         self._digest = ""
+        self._coming: list[Held] = []
         self._served: tuple[Any, int] | None = None
         self._coder = Coder(threads)
         self._shelf = Shelf()
@@ -115,6 +117,12 @@ class Receiver:
         """Where it listens to pass messages on."""
         return self._server.address if self._server else None
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Bytes that came of what is being staged, and of how many; zeros between."""
+        held = self._coming
+        return sum(each.received for each in held), sum(each.entry.size for each in held)
+
     def stage(self, version: int | None = None, timeout: float | None = None) -> Staged:
         """Wait for a version newer than this one, or for `version`, and get it in full.
 
@@ -125,15 +133,14 @@ class Receiver:
         cannot take the version's tensors; DataError for a message that is damaged; Error where the
         publisher has no such version; OSError where there is no room.
         """
-        return self._loop_run(
-            self._staging(version, None, TIMEOUT_S if timeout is None else timeout)
-        )
+        self._check_open()
+        return self._loop.run(self._staging(version, None, _limit(timeout)))
 
     async def stage_async(self, version: int | None = None, timeout: float | None = None) -> Staged:
         """`stage` for an event loop. Cancelling it ends the wait."""
         self._check_open()
-        limit = TIMEOUT_S if timeout is None else timeout
-        return await asyncio.wrap_future(self._loop.begin(self._staging(version, None, limit)))
+        work = self._staging(version, None, _limit(timeout))
+        return await asyncio.wrap_future(self._loop.begin(work))
 
     def watch(self, callback: Callable[[Staged], object]) -> Watch:
         """Call `callback` with each new version, staged, on a thread of its own, until `stop()`.
@@ -162,10 +169,14 @@ class Receiver:
         plan = await self._plan(version, above, deadline)
         came: list[Delta] = []
         from_relays = 0
-        for number in range(len(plan.entries)):
-            delta, relayed = await self._get(plan, number, deadline)
-            came.append(delta)
-            from_relays += relayed
+        self._coming = [self._room(entry) for entry in plan.entries]
+        try:
+            for number in range(len(plan.entries)):
+                delta, relayed = await self._get(plan, number, deadline)
+                came.append(delta)
+                from_relays += relayed
+        finally:
+            self._coming = []
         _check_chain(plan, came, self._have)
         if came:
             self._home.check(came[-1].spans())
@@ -204,7 +215,7 @@ class Receiver:
         entry = plan.entries[number]
         source = f"message {entry.key}"
         for relays in (plan.relays, [None]):
-            held = Held(entry, memoryview(memory(entry.size).data), is_whole=False)
+            held = self._coming[number]
             self._shelf.put(held)
             fetch = Fetch(held, self._address, self._secret, deadline, self._blame)
             await fetch.run(relays)
@@ -215,10 +226,15 @@ class Receiver:
                 return delta, fetch.bytes_from_relays
             except DataError as error:
                 held.lose()
+                self._coming[number] = self._room(entry)
                 _log.warning("%s came damaged: %s", source, error)
                 for relay in filter(None, relays):
                     self._blame(relay)
         raise DataError(f"{source} came damaged twice, the second time from the publisher itself")
+
+    @staticmethod
+    def _room(entry: Entry) -> Held:
+        return Held(entry, memoryview(memory(entry.size).data), is_whole=False)
 
     def _blame(self, relay: str) -> None:
         self._follower.note({"op": "failed", "source": relay})
@@ -254,14 +270,22 @@ class Receiver:
 
     def _apply(self, plan: Plan, came: list[Delta], prepared: Prepared, model: Any) -> None:
         other = None if model is None else self._other(model, came)
-        prepared.write(self._home)
-        self._sums |= prepared.sums
-        self._have = plan.made
+        self._write(plan, came, prepared)
         if other:
             self._bring(other, model, prepared)
         self._version = plan.version
         self._served = (model, plan.version) if other else None
         self._loop.call(lambda: self._follower.note({"op": "at", "applied": plan.version}))
+
+    def _write(self, plan: Plan, came: list[Delta], prepared: Prepared) -> None:
+        """Make the base the version. If it fails half-way, its bits are unknown from then on, and
+        the next version comes whole."""
+        sums, digest = self._sums, self._digest
+        self._have, self._sums, self._digest = None, {}, ""
+        self._home.begin()
+        prepared.write(self._home, self._coder)
+        self._home.finish(came, plan.version)
+        self._have, self._sums, self._digest = plan.made, sums | prepared.sums, digest
 
     def _other(self, model: Any, came: list[Delta]) -> Home | None:
         """The home of a model, if it is another one than the base."""
@@ -280,21 +304,13 @@ class Receiver:
         """Make a model beside the base the same version."""
         is_behind = self._served is not None and self._served[0] is model
         if is_behind and self._served and self._served[1] == self._version:
-            for name, changes in prepared.changes.items():
-                if name in home.tensors:
-                    for change, chunk in zip(changes, home.tensors[name].chunks(), strict=True):
-                        if change:
-                            change.write(chunk)
+            prepared.write_changes(home, self._coder)
             names = list(prepared.fresh)
         else:
             names = list(self._home.tensors)
         for name in names:
             if name in home.tensors:
                 home.tensors[name].data[:] = self._home.tensors[name].data
-
-    def _loop_run(self, work: Coroutine[Any, Any, Staged]) -> Staged:
-        self._check_open()
-        return self._loop.run(work)
 
     def _check_open(self) -> None:
         if not self._loop.is_running:
@@ -311,15 +327,11 @@ class Receiver:
         closes_now(self._close)
         if not self._loop.is_running:
             return
-        with contextlib.suppress(Error):
-            self._loop.call(self._leave)
         self._loop.close()
-        self._coder.close()
-
-    def _leave(self) -> None:
         self._follower.close()
         if self._server:
             self._server.close()
+        self._coder.close()
 
 
 class Watch:
@@ -342,7 +354,7 @@ class Watch:
                     self._receiver._staging(None, above, _WATCH_S)
                 )
                 staged = self._waiting.result()
-            except asyncio.CancelledError:
+            except CancelledError:
                 return
             except (Error, OSError, RuntimeError) as error:
                 if not isinstance(error, Timeout):
@@ -362,6 +374,14 @@ class Watch:
             self._waiting.cancel()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+
+def _limit(timeout: float | None) -> float:
+    if timeout is None:
+        return TIMEOUT_S
+    if not timeout >= 0:
+        raise InputError(f"timeout={timeout} is no number of seconds")
+    return timeout
 
 
 def _door(relay: str | Address | None) -> socket.socket | None:

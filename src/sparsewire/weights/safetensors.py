@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sparsewire.errors import DataError
+from sparsewire.weights.names import shown
 from sparsewire.weights.tensors import Bytes, Tensor, format_of
 
 Mode = Literal["r", "r+", "c"]
@@ -53,6 +55,12 @@ class Header:
     def data_bytes(self) -> int:
         return max((span.end for span in self.spans.values()), default=0)
 
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """What the file says of itself: texts by name."""
+        told = json.loads(self.raw[_LENGTH_BYTES:]).get(_METADATA) or {}
+        return {str(name): str(text) for name, text in told.items()}
+
     @classmethod
     def parse(cls, raw: bytes, source: str) -> Header:
         """Read a header; raises DataError that names `source` for what is none."""
@@ -60,22 +68,28 @@ class Header:
             raise DataError(f"{source} has no header of safetensors: its length does not fit")
         try:
             fields = json.loads(raw[_LENGTH_BYTES:])
+            if not isinstance(fields.get(_METADATA) or {}, dict):
+                raise ValueError(f"{_METADATA} is no object")
             spans = {
-                name: _span(name, entry) for name, entry in fields.items() if name != _METADATA
+                name: _span(shown(name), entry)
+                for name, entry in fields.items()
+                if name != _METADATA
             }
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
             raise DataError(f"{source} has no header of safetensors: {error}") from None
         end = 0
         for name, span in sorted(spans.items(), key=lambda each: (each[1].begin, each[1].end)):
             if span.begin != end:
-                raise DataError(f"{source}: {name} does not begin where the tensor before it ends")
+                raise DataError(
+                    f"{source}: {shown(name)} does not begin where the tensor before it ends"
+                )
             end = span.end
         return cls(raw, spans)
 
 
-def header_of(tensors: Mapping[str, Tensor]) -> Header:
-    """The header of a file that holds these tensors, in this order."""
-    entries: dict[str, Any] = {}
+def header_of(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> Header:
+    """The header of a file that holds these tensors, in this order, and says this of itself."""
+    entries: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
     spans: dict[str, Span] = {}
     end = 0
     for name, tensor in tensors.items():
@@ -101,7 +115,7 @@ def _span(name: str, entry: Any) -> Span:
     span = Span(entry["dtype"], tuple(shape), *offsets)
     if len(shape) > _DIMENSIONS_MAX or span.end > _BYTES_MAX:
         raise ValueError(f"{name} has too many dimensions or bytes")
-    if span.end - span.begin != math.prod(shape) * format_of(name, span.dtype).width:
+    if (span.end - span.begin) * 8 != math.prod(shape) * format_of(name, span.dtype).bits:
         raise ValueError(f"{name} has {span.end - span.begin} bytes, which its shape does not fit")
     return span
 
@@ -110,23 +124,42 @@ def _are_sizes(values: Any) -> bool:
     return isinstance(values, list) and all(type(each) is int and each >= 0 for each in values)
 
 
+def create(path: Path, header: Header) -> Bytes:
+    """Make a file with this header; its data, zeros, is memory that is the file. Raises OSError."""
+    begin, size = len(header.raw), header.data_bytes
+    with path.open("wb") as file:
+        file.write(header.raw)
+        file.flush()
+        if size:
+            # A write to mapped memory that finds the disk full would kill the process.
+            os.posix_fallocate(file.fileno(), 0, begin + size)
+    if not size:
+        return np.empty(0, np.uint8)
+    return np.memmap(path, np.uint8, mode="r+", offset=begin, shape=(size,))
+
+
 class SafetensorsFile:
     """An open file. `tensors` are views of it, by name."""
 
     def __init__(self, path: Path, mode: Mode = "r") -> None:
-        """Map the file to be read ("r"), changed ("r+") or copied on write ("c"); raises DataError for what is none of safetensors, and OSError."""
+        """Map the file to be read ("r"), changed ("r+"), or copied where it is written to ("c").
+
+        Raises DataError for what is none of safetensors, and OSError.
+        """
         size = path.stat().st_size
         if size < _LENGTH_BYTES:
-            raise DataError(f"{path} is too short for a file of safetensors")
+            raise DataError(f"{shown(path)} is too short for a file of safetensors")
         memory = np.memmap(path, np.uint8, mode=mode)
         length = int(memory[:_LENGTH_BYTES].view("<u8")[0])
         if length > min(HEADER_MAX, size - _LENGTH_BYTES):
-            raise DataError(f"{path} has no header of safetensors: it would have {length} bytes")
+            raise DataError(
+                f"{shown(path)} has no header of safetensors: it would have {length} bytes"
+            )
         begin = _LENGTH_BYTES + length
-        self.header = Header.parse(memory[:begin].tobytes(), str(path))
+        self.header = Header.parse(memory[:begin].tobytes(), shown(path))
         if self.header.data_bytes != size - begin:
             raise DataError(
-                f"{path} has {size - begin} bytes of data, and its header tells of "
+                f"{shown(path)} has {size - begin} bytes of data, and its header tells of "
                 f"{self.header.data_bytes}: it may be cut off"
             )
         data: Bytes = memory[begin:]

@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sparsewire.errors import DataError
+from sparsewire.weights.names import shown
 from sparsewire.weights.safetensors import Mode, SafetensorsFile
 from sparsewire.weights.tensors import Tensor
 
 _SUFFIX = ".safetensors"
+
+MARK = ".weight_sync"
+"""The folder in a copy of a model that says which version it has, which no other copy has."""
 
 
 class Snapshot:
@@ -24,12 +28,14 @@ class Snapshot:
         self.is_directory = path.is_dir()
         found = sorted(path.glob(f"*{_SUFFIX}")) if self.is_directory else [path]
         if not found:
-            raise DataError(f"{path} has no files that end in {_SUFFIX}")
+            raise DataError(f"{shown(path)} has no files that end in {_SUFFIX}")
         self.files = {each.name: SafetensorsFile(each, mode) for each in found}
         self.tensors: dict[str, Tensor] = {}
         for name, file in self.files.items():
             for tensor in file.tensors.keys() & self.tensors.keys():
-                raise DataError(f"{path}: {tensor} is in {name} and in another file")
+                raise DataError(
+                    f"{shown(path)}: {shown(tensor)} is in {shown(name)} and in another file"
+                )
             self.tensors |= file.tensors
 
     def __iter__(self) -> Iterator[str]:
@@ -55,4 +61,5 @@ class Snapshot:
         """Files of a directory beside the tensors: the configuration, the tokenizer and so on."""
         if not self.is_directory:
             return []
-        return [each for each in sorted(self.path.iterdir()) if each.name not in self.files]
+        left_out = {MARK, *self.files}
+        return [each for each in sorted(self.path.iterdir()) if each.name not in left_out]

@@ -10,6 +10,7 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
+from sparsewire.weights.atomic import sync
 from sparsewire.weights.tensors import Bytes
 
 _PREFIX = ".sparsewire."
@@ -42,7 +43,7 @@ class Spool:
         file.flush()
         os.fsync(file.fileno())
         os.replace(file.name, self.directory / name)
-        sync_directory(self.directory)
+        sync(self.directory)
 
     def drop(self, file: BinaryIO) -> None:
         """Close a file that is not kept; its memory goes with those that map it."""
@@ -69,12 +70,3 @@ def mapped(file: BinaryIO, nbytes: int) -> Bytes:
     # A write to mapped memory that finds the disk full would kill the process.
     os.posix_fallocate(file.fileno(), 0, nbytes)
     return np.frombuffer(mmap.mmap(file.fileno(), nbytes), np.uint8)
-
-
-def sync_directory(directory: Path) -> None:
-    """Have the disk know of files that were renamed."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

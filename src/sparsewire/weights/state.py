@@ -10,6 +10,7 @@ from sparsewire.errors import ProtocolError
 from sparsewire.weights.coding import Coder
 from sparsewire.weights.fingerprint import fingerprint
 from sparsewire.weights.message import Delta, TensorDelta
+from sparsewire.weights.names import shown
 from sparsewire.weights.safetensors import Span
 from sparsewire.weights.tensors import Bytes, Tensor
 
@@ -51,7 +52,7 @@ class State:
         if change.is_new:
             self.tensors[name] = Tensor(span.dtype, span.shape, self.new_memory(span))
         if name not in self.tensors:
-            raise ProtocolError(f"the version before has no {name}")
+            raise ProtocolError(f"the version before has no {shown(name)}")
         return self.tensors[name]
 
     def new_memory(self, span: Span) -> Bytes:

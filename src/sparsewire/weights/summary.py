@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from sparsewire.weights.message import Delta
+from sparsewire.weights.tensors import coded_elements
 
 
 class Change(NamedTuple):
@@ -29,7 +29,7 @@ def changes(delta: Delta) -> Iterator[Change]:
     spans = delta.spans()
     for name, tensor in delta.tensors.items():
         span = spans[name]
-        elements = math.prod(span.shape)
+        elements = coded_elements(span.dtype, span.shape)
         yield Change(name, span.dtype, elements, tensor.changed, tensor.nbytes, tensor.is_new)
 
 

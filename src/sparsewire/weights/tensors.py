@@ -11,37 +11,47 @@ from numpy.typing import NDArray
 
 from sparsewire._core import DELTA_CHUNK
 from sparsewire.errors import DataError, MismatchError
+from sparsewire.weights.names import shown
 
 Bytes = NDArray[np.uint8]
 
 
 class Format(NamedTuple):
-    """Bytes of an element, and whether its bits are those of a floating-point number."""
+    """Bits of an element, and whether the coder may take them as a floating-point number."""
 
-    width: int
+    bits: int
     floating: bool
+
+    @property
+    def width(self) -> int:
+        """Bytes of what the coder takes as one element: a byte, where several share it."""
+        return max(self.bits // 8, 1)
 
 
 FORMATS = {
-    "F64": Format(8, True),
-    "F32": Format(4, True),
-    "F16": Format(2, True),
-    "BF16": Format(2, True),
-    "F8_E4M3": Format(1, True),
-    "F8_E5M2": Format(1, True),
-    "F8_E4M3FNUZ": Format(1, True),
-    "F8_E5M2FNUZ": Format(1, True),
-    "F8_E8M0": Format(1, False),
-    "C64": Format(8, False),
-    "I64": Format(8, False),
-    "U64": Format(8, False),
-    "I32": Format(4, False),
-    "U32": Format(4, False),
-    "I16": Format(2, False),
-    "U16": Format(2, False),
-    "I8": Format(1, False),
-    "U8": Format(1, False),
-    "BOOL": Format(1, False),
+    "F64": Format(64, True),
+    "F32": Format(32, True),
+    "F16": Format(16, True),
+    "BF16": Format(16, True),
+    "F8_E4M3": Format(8, True),
+    "F8_E5M2": Format(8, True),
+    "F8_E4M3FNUZ": Format(8, True),
+    "F8_E5M2FNUZ": Format(8, True),
+    "F8_E8M0": Format(8, False),
+    "C64": Format(64, False),
+    "I64": Format(64, False),
+    "U64": Format(64, False),
+    "I32": Format(32, False),
+    "U32": Format(32, False),
+    "I16": Format(16, False),
+    "U16": Format(16, False),
+    "I8": Format(8, False),
+    "U8": Format(8, False),
+    "BOOL": Format(8, False),
+    # Of the OCP's microscaling formats: several elements share a byte, or three bytes.
+    "F6_E2M3": Format(6, False),
+    "F6_E3M2": Format(6, False),
+    "F4": Format(4, False),
 }
 
 
@@ -52,8 +62,17 @@ def format_of(name: str, dtype: Any) -> Format:
     return FORMATS[dtype]
 
 
+def coded_elements(dtype: str, shape: tuple[int, ...]) -> int:
+    """What the coder takes as elements of a tensor with a known dtype, which fills whole bytes."""
+    form = FORMATS[dtype]
+    return math.prod(shape) * form.bits // (8 * form.width)
+
+
 class Tensor(NamedTuple):
-    """One tensor of a version: `data` are its bytes, in C order, shape (elements * width,)."""
+    """One tensor of a version: `data` are its bytes, in C order, shape (elements * width,).
+
+    `shape` counts elements as safetensors does: two F4 are a byte.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -65,7 +84,8 @@ class Tensor(NamedTuple):
 
     @property
     def elements(self) -> int:
-        return math.prod(self.shape)
+        """What the coder takes as elements: bytes, where several elements share one."""
+        return coded_elements(self.dtype, self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -85,7 +105,7 @@ def check_alike(name: str, base: Tensor, fresh: Tensor) -> None:
     """Raise MismatchError where both versions of a tensor differ in dtype or shape."""
     if (base.dtype, base.shape) != (fresh.dtype, fresh.shape):
         raise MismatchError(
-            f"{name} has dtype {base.dtype} and shape {list(base.shape)} in the old version, and "
-            f"{fresh.dtype} and {list(fresh.shape)} in the new one: a delta keeps both. Send the "
-            "new version whole, or give the tensor another name"
+            f"{shown(name)} has dtype {base.dtype} and shape {list(base.shape)} in the old "
+            f"version, and {fresh.dtype} and {list(fresh.shape)} in the new one: a delta keeps "
+            "both. Send the new version whole, or give the tensor another name"
         )

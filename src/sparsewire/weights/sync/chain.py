@@ -80,7 +80,7 @@ class Chain:
             raise MismatchError(
                 f"version {entry.version} is not newer than {head.version}, the newest of the chain"
             )
-        if not entry.is_anchor and not (head and _follows(head, entry)):
+        if not (_follows(head, entry) if head else entry.is_anchor):
             raise MismatchError(f"version {entry.version} is not made of the newest of the chain")
         self._entries.append(entry)
 
@@ -95,7 +95,7 @@ class Chain:
         return [each for each in self._entries if each.version > newest]
 
     def prune(self) -> list[Entry]:
-        """Drop what no reader needs that lags by at most `keep` versions; returns what is dropped."""
+        """Drop what no reader needs that lags by `keep` versions or less; returns it."""
         versions = sorted({each.version for each in self._entries})
         oldest = versions[max(len(versions) - 1 - self._keep, 0)]
         anchor = max(each.version for each in self._entries if each.is_anchor)

@@ -28,6 +28,7 @@ from sparsewire.meeting.contact.handshake import (
 )
 from sparsewire.meeting.contact.sockets import begin_connect, prepare
 from sparsewire.options import Address
+from sparsewire.weights.sync.within import within
 
 Document = dict[str, Any]
 
@@ -63,8 +64,8 @@ class Channel:
 
     @classmethod
     async def dial(cls, address: Address, secret: bytes, limit: float) -> Channel:
-        """Connect within `limit` seconds; raises OSError, TimeoutError, or an Error if refused."""
-        return await asyncio.wait_for(cls._dial(address, secret), limit)
+        """Connect within `limit` seconds; raises OSError, or an Error if refused."""
+        return await within(limit, cls._dial(address, secret))
 
     @classmethod
     async def _dial(cls, address: Address, secret: bytes) -> Channel:
@@ -89,7 +90,7 @@ class Channel:
         """Of a caller; raises an Error or OSError where it does not prove the secret in time."""
         channel = cls(connection)
         prepare(connection)
-        await asyncio.wait_for(channel.shake(receive(ReaderGuard(secret))), HANDSHAKE_S)
+        await within(HANDSHAKE_S, channel.shake(receive(ReaderGuard(secret))))
         return channel
 
     async def shake(self, handshake: Handshake[Any]) -> None:
@@ -109,7 +110,7 @@ class Channel:
 
     async def receive(self, limit: float) -> Document:
         """The next document, within `limit` seconds; raises ProtocolError for what is none."""
-        return await asyncio.wait_for(self._receive(), limit)
+        return await within(limit, self._receive())
 
     async def _receive(self) -> Document:
         size = _LENGTH.unpack(await self._read(_LENGTH.size))[0]
@@ -134,7 +135,7 @@ class Channel:
 
         Raises ProtocolError for one that is longer, TimeoutError if no byte comes for `limit` s.
         """
-        head = await asyncio.wait_for(self._read(_LENGTH.size), limit)
+        head = await within(limit, self._read(_LENGTH.size))
         size = int(_LENGTH.unpack(head)[0])
         if size > len(target):
             raise ProtocolError(f"a run of {size} bytes is longer than what was asked for")
@@ -158,8 +159,7 @@ class Channel:
 
     async def _read_into(self, target: memoryview, limit: float) -> None:
         while len(target):
-            coming = self._loop.sock_recv_into(self._socket, target)
-            count = await asyncio.wait_for(coming, limit)
+            count = await within(limit, self._loop.sock_recv_into(self._socket, target))
             if not count:
                 raise Closed("the other end closed the connection")
             target = target[count:]

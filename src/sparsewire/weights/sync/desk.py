@@ -19,6 +19,7 @@ from sparsewire.weights.sync.plan import Plan
 _NAME_MAX = 200
 _EVERYWHERE = ("", "0.0.0.0", "::")
 _GROUPS_MAX = 64
+_PLAIN = Candidate(relays=False)
 
 
 class Doing(Enum):
@@ -39,7 +40,7 @@ class Reader:
     seen: float
     name: str = ""
     relay: str = ""
-    candidate: Candidate = Candidate(relays=False)
+    candidate: Candidate = _PLAIN
     doing: Doing = Doing.CALLING
     applied: int | None = None
     staged: int | None = None
@@ -218,7 +219,7 @@ class PublishersDesk:
                 readers[source].fed += 1
 
     def _late(self, want: Want, plan: Plan) -> Document:
-        """The answer for a reader that comes when others have begun: the relay that feeds fewest."""
+        """The answer when others have begun: the relay that feeds fewest."""
         want.reader.doing = Doing.STAGING
         relays = [
             each
@@ -242,7 +243,7 @@ class PublishersDesk:
             self._groups.pop(next(iter(self._groups)))
 
     def _blame(self, relay: str) -> None:
-        """A reader could not get bytes from this relay: nobody is sent there until it joins anew."""
+        """A relay failed a reader: nobody is sent there until it joins anew."""
         for group in self._groups.values():
             group[:] = [each for each in group if each.relay != relay]
         for reader in self._readers:

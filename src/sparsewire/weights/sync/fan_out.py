@@ -9,6 +9,7 @@ cooperative environments", SOSP 2003.)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 STRIPES = 2
@@ -27,7 +28,7 @@ def stripes(size: int) -> list[Span]:
     """The stripes of a message of `size` bytes: all ends cut it alike."""
     count = STRIPES if size >= STRIPES * _STRIPE_BYTES_MIN else 1
     edges = [size * number // count for number in range(count + 1)]
-    return [Span(*pair) for pair in zip(edges, edges[1:], strict=False)]
+    return [Span(*pair) for pair in pairwise(edges)]
 
 
 class Candidate(NamedTuple):

@@ -32,7 +32,7 @@ class Fetch:
         deadline: float,
         on_failure: Callable[[str], None],
     ) -> None:
-        """It ends by `deadline` on the monotonic clock. `on_failure` hears of a relay that failed."""
+        """It ends by `deadline` on the monotonic clock. `on_failure` hears of failing relays."""
         self._held = held
         self._publisher = publisher
         self._secret = secret
@@ -65,7 +65,7 @@ class Fetch:
     async def _from_relay(self, number: int, span: Span, source: str) -> int:
         try:
             reach = await self._get(parse_address(source), number, span.begin, span.end, _STALL_S)
-        except (OSError, asyncio.TimeoutError, ValueError, Error):
+        except (OSError, ValueError, Error):
             reach = self._held.reach(span.begin)
         self.bytes_from_relays += reach - span.begin
         if reach < span.end:
@@ -81,7 +81,7 @@ class Fetch:
             )
         try:
             return await self._get(self._publisher, number, begin, end, SILENCE_S)
-        except (OSError, asyncio.TimeoutError):
+        except OSError:
             await asyncio.sleep(_RETRY_S)
             return self._held.reach(begin)
 

@@ -12,6 +12,7 @@ from sparsewire.errors import Error, Timeout
 from sparsewire.options import Address
 from sparsewire.weights.sync.channel import Channel, Document
 from sparsewire.weights.sync.server import ALIVE_S, SILENCE_S
+from sparsewire.weights.sync.within import within
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class Follower:
         self._secret = secret
         self._tell = tell
         self._channel: Channel | None = None
+        self._has_joined = False
         self._turn = asyncio.Lock()
         self._notes: set[asyncio.Future[None]] = set()
         self._pings = asyncio.ensure_future(self._ping())
@@ -40,18 +42,23 @@ class Follower:
         Raises Timeout by `deadline` on the monotonic clock, an Error that the publisher tells, or
         AuthenticationError.
         """
-        async with self._turn:
-            reason = "it has nothing newer"
-            while (remaining := deadline - time.monotonic()) > 0:
-                try:
-                    return await asyncio.wait_for(self._asked(request), remaining)
-                except asyncio.TimeoutError:
-                    self._hang_up()  # Its answer would be taken for that of the next request.
-                except OSError as error:
-                    self._hang_up()
+        reason = "it has nothing newer"
+        while (remaining := deadline - time.monotonic()) > 0:
+            try:
+                return await within(remaining, self._in_turn(request))
+            except OSError as error:
+                if time.monotonic() < deadline:
                     reason = f"{error}"
                     await asyncio.sleep(min(_RETRY_S, max(remaining, _SHORTEST_S)))
-            raise Timeout(f"the publisher at {self._address} did not answer in time: {reason}")
+        raise Timeout(f"the publisher at {self._address} did not answer in time: {reason}")
+
+    async def _in_turn(self, request: Document) -> Document:
+        async with self._turn:
+            try:
+                return await self._asked(request)
+            except (OSError, asyncio.CancelledError):
+                self._hang_up()  # Its answer would be taken for that of the next request.
+                raise
 
     async def _asked(self, request: Document) -> Document:
         channel = self._channel or await self._joined()
@@ -66,7 +73,7 @@ class Follower:
         except BaseException:
             channel.close()
             raise
-        self._channel = channel
+        self._channel, self._has_joined = channel, True
         return channel
 
     def note(self, request: Document) -> None:
@@ -76,14 +83,17 @@ class Follower:
         task.add_done_callback(self._notes.discard)
 
     async def _told(self, request: Document) -> None:
-        with contextlib.suppress(Error, OSError):
-            await self.ask(request, time.monotonic() + SILENCE_S)
+        """Tell it where a connection is; when one is made again, it tells all that matters."""
+        if self._channel:
+            with contextlib.suppress(Error, OSError):
+                await within(SILENCE_S, self._in_turn(request))
 
     async def _ping(self) -> None:
         while True:
             await asyncio.sleep(_PING_S)
-            if self._channel and not self._turn.locked():
-                await self._told({"op": "ping"})
+            if self._has_joined and not self._turn.locked():
+                with contextlib.suppress(Error, OSError):
+                    await within(SILENCE_S, self._in_turn({"op": "ping"}))
 
     def _hang_up(self) -> None:
         if self._channel:
@@ -91,8 +101,7 @@ class Follower:
             self._channel = None
 
     def close(self) -> None:
-        for task in (self._pings, *self._notes):
-            task.cancel()
+        """Hang up, once the loop has ended."""
         self._hang_up()
 
 

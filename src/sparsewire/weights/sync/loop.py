@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine
@@ -54,7 +55,7 @@ class LoopThread:
         """Cancel what is under way, and end the thread."""
         if not self.is_running:
             return
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(concurrent.futures.TimeoutError):
             self.begin(_cancel_others()).result(_PATIENCE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_PATIENCE_S)

@@ -7,6 +7,7 @@ import contextlib
 
 from sparsewire.weights.sync.chain import Entry
 from sparsewire.weights.sync.fan_out import Span, stripes
+from sparsewire.weights.sync.within import within
 
 
 class Held:
@@ -27,6 +28,12 @@ class Held:
     @property
     def is_whole(self) -> bool:
         return self._reach == [span.end for span in self._spans]
+
+    @property
+    def received(self) -> int:
+        """How many bytes are there."""
+        pairs = zip(self._spans, self._reach, strict=True)
+        return sum(reach - span.begin for span, reach in pairs)
 
     def reach(self, begin: int) -> int:
         """Where the bytes end that are there from `begin` on."""
@@ -51,8 +58,8 @@ class Held:
         Raises LookupError for a message that was lost on its way.
         """
         if self.reach(begin) == begin and not self._is_lost:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._moved.wait(), limit)
+            with contextlib.suppress(TimeoutError):
+                await within(limit, self._moved.wait())
         if self._is_lost:
             raise LookupError(self.entry.key)
         return self.reach(begin)

@@ -1,0 +1,1 @@
+"""What the commands of `sparsewire weights` do on networks: serve directories, and follow them."""
