@@ -107,3 +107,26 @@ def fused_name(name: str) -> str:
 def part_of(fused: torch.Tensor, name: str) -> torch.Tensor:
     found = [number for number, part in enumerate(PARTS) if part in name]
     return fused[found[0] * WIDTH :][:WIDTH] if found else fused
+
+
+class Served:
+    """A model of a checkpoint, and what tests ask of it."""
+
+    def __init__(self, checkpoint: str) -> None:
+        from safetensors.torch import load_file
+
+        tensors = load_file(Path(checkpoint) / "model.safetensors")
+        self._names = list(tensors)
+        self.model = FusedModel(tensors)
+        self.model.loaded.clear()
+
+    def sums(self) -> dict[str, str]:
+        return sums(self.model.tensors(self._names))
+
+    def loaded(self) -> list[str]:
+        """The names that were loaded since this was asked last."""
+        loaded, self.model.loaded = self.model.loaded, []
+        return loaded
+
+    def fail_at(self, name: str) -> None:
+        self.model.fails_at = name

@@ -6,8 +6,6 @@ process of its own. test_vllm_real.py has the real package.
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,36 +18,19 @@ pytest.importorskip("safetensors")
 
 import policies
 import vllm_stand_in
+from calls import Process
 from policies import Tensors
 
 from sparsewire.errors import InputError
 from sparsewire.weights.engines import vllm as ours
 from sparsewire.weights.publisher import Publisher
 
-WORKER = Path(__file__).with_name("vllm_worker.py")
 WITH_TRAINERS = [each for each in vllm_stand_in.RELEASES if each >= "0.28"]
 WITHOUT_TRAINERS = [each for each in vllm_stand_in.RELEASES if each < "0.28"]
 
 
-class WorkerProcess:
+class Worker(Process):
     """A worker, and the client that a trainer reaches it by."""
-
-    def __init__(self, release: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, WORKER, release],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def call(self, method: str, *arguments: Any) -> Any:
-        assert self.process.stdin
-        assert self.process.stdout
-        print(json.dumps([method, *arguments]), file=self.process.stdin, flush=True)
-        answer = json.loads(self.process.stdout.readline())
-        if "error" in answer:
-            raise RuntimeError(answer["error"])
-        return answer["result"]
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         self.call("init_weight_transfer_engine", init_info)
@@ -70,12 +51,12 @@ def weights() -> Tensors:
 
 
 @pytest.fixture(scope="module")
-def processes() -> Iterator[dict[str, WorkerProcess]]:
+def workers() -> Iterator[dict[str, Worker]]:
     """One for each release, begun when it is needed first: each imports torch."""
-    begun: dict[str, WorkerProcess] = {}
+    begun: dict[str, Worker] = {}
     yield begun
     for each in begun.values():
-        each.process.communicate(timeout=30)
+        each.close()
 
 
 @pytest.fixture
@@ -84,16 +65,16 @@ def worker(
     weights: Tensors,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    processes: dict[str, WorkerProcess],
-) -> WorkerProcess:
+    workers: dict[str, Worker],
+) -> Worker:
     for name, module in vllm_stand_in.modules(release).items():
         monkeypatch.setitem(sys.modules, name, module)
     ours.register()
-    if release not in processes:
-        processes[release] = WorkerProcess(release)
+    if release not in workers:
+        workers[release] = Worker("vllm_worker.py", release)
     checkpoint = policies.save(weights, tmp_path / "checkpoint")
-    processes[release].call("serve", str(checkpoint))
-    return processes[release]
+    workers[release].call("new", str(checkpoint))
+    return workers[release]
 
 
 class Source:
@@ -108,7 +89,7 @@ class Source:
         yield from self.weights.items()
 
 
-def trainer(worker: WorkerProcess, source: Source | None, **settings: Any) -> Any:
+def trainer(worker: Worker, source: Source | None, **settings: Any) -> Any:
     from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 
     info = ours.TrainerInfo(bind="127.0.0.1:0", **settings)
@@ -118,7 +99,7 @@ def trainer(worker: WorkerProcess, source: Source | None, **settings: Any) -> An
 @pytest.mark.parametrize("load", ["reload", "direct"])
 @pytest.mark.parametrize("release", WITH_TRAINERS)
 def test_a_trainer_brings_each_version_to_the_worker(
-    release: str, load: str, weights: Tensors, worker: WorkerProcess
+    release: str, load: str, weights: Tensors, worker: Worker
 ) -> None:
     engine = trainer(worker, Source(weights), load=load)
     for number in range(3):
@@ -130,7 +111,7 @@ def test_a_trainer_brings_each_version_to_the_worker(
 
 @pytest.mark.parametrize("release", WITH_TRAINERS[-1:])
 def test_directly_only_what_changed_is_loaded(
-    release: str, weights: Tensors, worker: WorkerProcess
+    release: str, weights: Tensors, worker: Worker
 ) -> None:
     engine = trainer(worker, Source(weights), load="direct")
     engine.send_weights()
@@ -146,7 +127,7 @@ def test_directly_only_what_changed_is_loaded(
 @pytest.mark.parametrize("load", ["reload", "direct"])
 @pytest.mark.parametrize("release", WITH_TRAINERS[-1:])
 def test_what_was_half_loaded_comes_again_with_the_next_version(
-    release: str, load: str, weights: Tensors, worker: WorkerProcess
+    release: str, load: str, weights: Tensors, worker: Worker
 ) -> None:
     engine = trainer(worker, Source(weights), load=load)
     engine.send_weights()
@@ -163,7 +144,7 @@ def test_what_was_half_loaded_comes_again_with_the_next_version(
 
 @pytest.mark.parametrize("release", WITH_TRAINERS[-1:])
 def test_other_ranks_of_the_training_only_iterate(
-    release: str, weights: Tensors, worker: WorkerProcess
+    release: str, weights: Tensors, worker: Worker
 ) -> None:
     source = Source(weights)
     engine = trainer(worker, source, rank=1)
@@ -173,7 +154,7 @@ def test_other_ranks_of_the_training_only_iterate(
 
 
 @pytest.mark.parametrize("release", WITH_TRAINERS[-1:])
-def test_wrong_use_is_told(release: str, weights: Tensors, worker: WorkerProcess) -> None:
+def test_wrong_use_is_told(release: str, weights: Tensors, worker: Worker) -> None:
     with pytest.raises(InputError, match="source"):
         trainer(worker, None)
     with pytest.raises(RuntimeError, match="InputError: call init_weight_transfer_engine"):
@@ -184,7 +165,7 @@ def test_wrong_use_is_told(release: str, weights: Tensors, worker: WorkerProcess
 
 @pytest.mark.parametrize("release", WITHOUT_TRAINERS)
 def test_before_there_were_trainers_the_publisher_is_used_by_hand(
-    release: str, weights: Tensors, worker: WorkerProcess, tmp_path: Path
+    release: str, weights: Tensors, worker: Worker, tmp_path: Path
 ) -> None:
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
@@ -204,8 +185,6 @@ def test_before_there_were_trainers_the_publisher_is_used_by_hand(
 
 
 @pytest.mark.parametrize("release", ["0.23"])
-def test_without_a_checkpoint_0_23_says_what_is_missing(
-    release: str, worker: WorkerProcess
-) -> None:
+def test_without_a_checkpoint_0_23_says_what_is_missing(release: str, worker: Worker) -> None:
     with pytest.raises(RuntimeError, match="give `checkpoint`"):
         worker.init_weight_transfer_engine({"address": "127.0.0.1:1"})
