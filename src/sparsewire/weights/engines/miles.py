@@ -117,6 +117,11 @@ class Protocol:
             "selector": self._selector,
         }
 
+    def close(self) -> None:
+        """Publish no more. miles ends its ranks, which does so too."""
+        if self._publisher:
+            self._publisher.close()
+
 
 def _address() -> str:
     if ADDRESS not in os.environ:

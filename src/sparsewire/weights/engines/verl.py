@@ -86,7 +86,7 @@ class Engine:
         """Join the publisher, unless it is the one of the step before."""
         self._version = version
         if reads and address != self._address:
-            self._close_copy()
+            self.close()
             self._copy = HostCopy(address, self._checkpoint)
         self._address = address
 
@@ -125,9 +125,12 @@ class Engine:
             yield name, tensor
         self._copy.settle()
 
-    def _close_copy(self) -> None:
-        if self._copy is not None:
-            self._copy.close()
+    def close(self) -> None:
+        """Publish and read no more. verl ends its workers, which does so too."""
+        for each in (self._publisher, self._copy):
+            if each is not None:
+                each.close()
+        self._publisher = self._copy = None
 
 
 async def _each(weights: Weights) -> AsyncIterator[tuple[str, Any]]:
