@@ -18,8 +18,8 @@ pytest.importorskip("safetensors")
 
 import policies
 import vllm_stand_in
-from calls import Process
 from policies import Tensors
+from vllm_client import Worker
 
 from sparsewire.errors import InputError
 from sparsewire.weights.engines import vllm as ours
@@ -27,22 +27,6 @@ from sparsewire.weights.publisher import Publisher
 
 WITH_TRAINERS = [each for each in vllm_stand_in.RELEASES if each >= "0.28"]
 WITHOUT_TRAINERS = [each for each in vllm_stand_in.RELEASES if each < "0.28"]
-
-
-class Worker(Process):
-    """A worker, and the client that a trainer reaches it by."""
-
-    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        self.call("init_weight_transfer_engine", init_info)
-
-    def start_weight_update(self) -> None:
-        self.call("start_weight_update")
-
-    def update_weights(self, update_info: dict[str, Any]) -> None:
-        self.call("update_weights", update_info)
-
-    def finish_weight_update(self, weight_version: str | None = None) -> None:
-        self.call("finish_weight_update", weight_version)
 
 
 @pytest.fixture
@@ -71,7 +55,7 @@ def worker(
         monkeypatch.setitem(sys.modules, name, module)
     ours.register()
     if release not in workers:
-        workers[release] = Worker("vllm_worker.py", release)
+        workers[release] = Worker(release)
     checkpoint = policies.save(weights, tmp_path / "checkpoint")
     workers[release].call("new", str(checkpoint))
     return workers[release]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from sparsewire.errors import InputError
 from sparsewire.weights.engines.vllm.trainer import TrainerInfo
 from sparsewire.weights.publisher import Publisher
 
@@ -27,21 +28,26 @@ class WeightTransfer:
         """`info` says where to publish: see `sparsewire.weights.engines.vllm`."""
         self._info = info
         self._client = client
-        self._publisher: Publisher | None = None
+        self.publisher: Publisher | None = None
+        """What readers follow, from `init_weight_transfer` on."""
 
     def init_weight_transfer(self) -> None:
         """Publish from now on, and have the server's workers join."""
-        self._publisher = self._info.publisher()
+        self.publisher = self._info.publisher()
         if self._client:
-            self._client.init_weight_transfer_engine(self._info.for_workers(self._publisher))
+            self._client.init_weight_transfer_engine(self._info.for_workers(self.publisher))
 
     def pause(self) -> None:
         """Nothing yet: the server goes on until a new version is there for it to load."""
 
     def send_weights(self, iterator: Iterable[tuple[str, Any]]) -> None:
-        """Publish a version; then pause the server, and have it load that."""
-        assert self._publisher, "TRL calls init_weight_transfer first"
-        version = self._publisher.publish(iterator).version
+        """Publish a version; then pause the server, and have it load that.
+
+        Raises InputError before `init_weight_transfer`, and what `Publisher.publish` raises.
+        """
+        if self.publisher is None:
+            raise InputError("call init_weight_transfer before send_weights")
+        version = self.publisher.publish(iterator).version
         if self._client:
             self._client.pause()
             self._client.start_weight_update()
@@ -55,6 +61,6 @@ class WeightTransfer:
 
     def destroy(self) -> None:
         """Publish no more."""
-        if self._publisher:
-            self._publisher.close()
-            self._publisher = None
+        if self.publisher:
+            self.publisher.close()
+            self.publisher = None
