@@ -80,10 +80,10 @@ def generated(llm: Any) -> list[tuple[int, float]]:
     """Tokens, and the logarithms of their probabilities."""
     from vllm import SamplingParams
 
-    told = SamplingParams(
+    greedily = SamplingParams(
         max_tokens=8, temperature=0, ignore_eos=True, detokenize=False, logprobs=1
     )
-    [output] = llm.generate(PROMPT, told, use_tqdm=False)
+    [output] = llm.generate(PROMPT, greedily, use_tqdm=False)
     chosen = output.outputs[0]
     return [
         (token, each[token].logprob)

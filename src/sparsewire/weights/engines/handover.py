@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,12 +21,19 @@ class Handover:
     """One version, tensor by tensor. It is published by `finish`, or not at all."""
 
     def __init__(self, publish: Callable[[Iterator[Pair]], Published]) -> None:
+        self._publish = publish
         self._offered: queue.SimpleQueue[Pair | BaseException | None] = queue.SimpleQueue()
         self._taken: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._thread = ThreadPoolExecutor(1, "publish")
-        self._published = self._thread.submit(publish, self._pulled())
+        self._published: Future[Published] = Future()
         # One that failed takes no more, and nobody may wait for it.
         self._published.add_done_callback(lambda _: self._taken.put(None))
+        Thread(target=self._run, name="publish", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._published.set_result(self._publish(self._pulled()))
+        except BaseException as error:
+            self._published.set_exception(error)
 
     def _pulled(self) -> Iterator[Pair]:
         while pair := self._offered.get():
@@ -45,12 +53,9 @@ class Handover:
     def finish(self) -> Published:
         """Publish what was given; raises what `publish` raises."""
         self._offered.put(None)
-        try:
-            return self._published.result()
-        finally:
-            self._thread.shutdown()
+        return self._published.result()
 
     def abandon(self, cause: BaseException) -> None:
         """Publish nothing: the loop has failed."""
         self._offered.put(cause)
-        self._thread.shutdown()
+        self._published.exception()

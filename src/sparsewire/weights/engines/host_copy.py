@@ -7,21 +7,30 @@ fused, cut up, quantised, and on devices.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotDone
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
+from sparsewire.errors import Timeout
 from sparsewire.weights.named import as_torch
-from sparsewire.weights.receiver import Receiver
+from sparsewire.weights.receiver import TIMEOUT_S, Receiver
+from sparsewire.weights.staged import Staged
 
 if TYPE_CHECKING:
     import torch
 
 Weights = Iterator[tuple[str, "torch.Tensor"]]
 
+# For ever: the publisher may have nothing new for days.
+_AHEAD_S = 1e9
+
 
 class HostCopy:
     """The tensors of one version, by their names in the checkpoint. Use it from one thread.
 
+    The next version is fetched and verified as soon as it is published, beside the engine's work.
     What changed is owed to the engine until it has loaded all of it. So an engine gets the first
     version whole, whatever it began with, and one that failed half way gets again what it missed.
     """
@@ -35,20 +44,48 @@ class HostCopy:
         """
         self._receiver = Receiver(address, checkpoint)
         self._owed = dict.fromkeys(self._receiver.tensors)
+        self._ahead = self._look_ahead()
+
+    def _look_ahead(self) -> Future[Staged]:
+        ahead: Future[Staged] = Future()
+        Thread(target=_stage_next, args=(self._receiver, ahead), daemon=True).start()
+        return ahead
 
     @property
     def version(self) -> int | None:
         """The version that it is; None before the first."""
         return self._receiver.version
 
-    def advance(self, version: int | None = None, timeout: float | None = None) -> None:
-        """Become this version, or a newer one than now, which may take `timeout` seconds.
+    def advance(self, version: int | None = None, timeout: float = TIMEOUT_S) -> None:
+        """Become this version, or any newer one than now; wait for it so many seconds at most.
 
-        Raises what `Receiver.stage` and `Staged.verify` raise; then nothing has changed.
+        If the engine lacks something of the version that it is, and no newer one is there, it
+        stays. Raises what `Receiver.stage` and `Staged.verify` raise; then nothing has changed.
         """
-        staged = self._receiver.stage(version, timeout).verify()
+        if self._stays(version):
+            return
+        staged = self._staged(version, timeout)
         self._owed |= dict.fromkeys(staged.changed)
         staged.apply()
+        self._ahead = self._look_ahead()
+
+    def _stays(self, version: int | None) -> bool:
+        if version is not None:
+            return version == self.version
+        return self.version is not None and self.is_owing and not self._ahead.done()
+
+    def _staged(self, version: int | None, timeout: float) -> Staged:
+        try:
+            staged = self._ahead.result(timeout)
+        except NotDone:
+            what = "a newer version" if version is None else f"version {version}"
+            raise Timeout(f"{what} of the weights did not come within {timeout:g} s") from None
+        except BaseException:
+            self._ahead = self._look_ahead()
+            raise
+        if version in (None, staged.version):
+            return staged
+        return self._receiver.stage(version, timeout).verify()
 
     @property
     def is_owing(self) -> bool:
@@ -74,3 +111,10 @@ class HostCopy:
     def close(self) -> None:
         """Leave the publisher."""
         self._receiver.close()
+
+
+def _stage_next(receiver: Receiver, ahead: Future[Staged]) -> None:
+    try:
+        ahead.set_result(receiver.stage(None, _AHEAD_S).verify())
+    except BaseException as error:
+        ahead.set_exception(error)

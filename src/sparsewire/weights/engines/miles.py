@@ -16,6 +16,7 @@ from typing import Any
 
 from sparsewire.errors import InputError
 from sparsewire.weights.engines.handover import Handover
+from sparsewire.weights.engines.readiness import await_readers
 from sparsewire.weights.engines.sglang import ADDRESS, LOAD_FORMAT, NO_TENSORS
 from sparsewire.weights.publisher import Published, Publisher
 
@@ -89,10 +90,11 @@ class Protocol:
 
     def finalize(self, weight_version: int) -> None:
         """Publish the version; then pause the engines, and have them load it."""
-        if self._handover is None:
+        if self._publisher is None or self._handover is None:
             return
         published, self._handover = self._handover.finish(), None
         self.update_weight_metrics |= _metrics(published)
+        await_readers(self._publisher)
         self._reload(weight_version)
 
     def _reload(self, weight_version: int) -> None:

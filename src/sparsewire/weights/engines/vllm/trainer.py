@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sparsewire.errors import InputError
+from sparsewire.weights.engines.readiness import await_readers
 from sparsewire.weights.engines.vllm.reader import Load
 from sparsewire.weights.publisher import Publisher
 
@@ -89,6 +90,7 @@ class Trainer:
                 pass
             return
         version = self._publisher.publish(self.source).version
+        await_readers(self._publisher)
         self.client.start_weight_update()
         self.client.update_weights({"version": version})
         self.client.finish_weight_update(weight_version=str(version))
