@@ -154,6 +154,23 @@ def test_names_come_and_go(publisher: Publisher) -> None:
         assert_alike(mine, fresh | {"small": np.ones(7, np.float32)})
 
 
+def test_names_that_are_gone_in_a_whole_version(publisher: Publisher) -> None:
+    """It names none that went, as it has no base; a reader that lags knows them."""
+    fresh = weights()
+    publisher.publish(fresh)
+    mine = copy(fresh) | {"own": np.zeros(3)}
+    with Receiver(publisher.address, mine) as receiver:
+        receiver.stage(timeout=LIMIT_S).apply()
+        del fresh["table"]
+        random = np.random.default_rng(0)
+        for _ in range(3):
+            fresh["large"] = random.integers(0, 2**16, (1100, 1000), dtype=np.uint16)
+            publisher.publish(fresh)
+        until(lambda: max(anchors(publisher)) > 2)
+        assert receiver.stage(timeout=LIMIT_S).apply().way.is_whole
+        assert_alike(mine, fresh | {"own": np.zeros(3)})
+
+
 def test_before_apply_nothing_changes(publisher: Publisher) -> None:
     fresh = weights()
     publisher.publish(fresh)
@@ -165,6 +182,8 @@ def test_before_apply_nothing_changes(publisher: Publisher) -> None:
         staged = receiver.stage(timeout=LIMIT_S)
         assert staged.stage is Stage.STAGED
         assert staged.verify() is staged
+        until(lambda: publisher.status()["readers"][0]["verified"] == 1)
+        assert publisher.status()["readers"][0]["version"] == 0
         assert staged.stage is Stage.VERIFIED
         assert_alike(mine, weights())
         again = receiver.stage(timeout=LIMIT_S)
@@ -424,6 +443,9 @@ def test_watching(publisher: Publisher) -> None:
             step(fresh, number)
             publisher.publish(fresh)
         until(lambda: receiver.version == 3)
+        # The watch waits for the next version meanwhile.
+        until(lambda: publisher.status()["readers"][0]["version"] == 3)
+        assert publisher.status()["readers"][0]["doing"] == "waiting"
         watch.stop()
     assert seen == [0, 1, 2, 3]
     assert_alike(mine, fresh)

@@ -19,7 +19,7 @@ from sparsewire.weights.names import shown
 from sparsewire.weights.safetensors import Header, header_of
 from sparsewire.weights.snapshot import Snapshot
 from sparsewire.weights.state import State
-from sparsewire.weights.sync.chain import Chain, Entry
+from sparsewire.weights.sync.chain import VERSION_MAX, Chain, Entry
 from sparsewire.weights.sync.store import Store
 from sparsewire.weights.tensors import Tensor, check_alike
 
@@ -160,7 +160,12 @@ class History:
         """Make the state the version of a message, by the very bytes that readers get."""
         try:
             delta = parse(memory, entry.key)
-            self._state.apply(delta, self._coder)
+            new = self._state.room(delta)
+        except BaseException:
+            self._store.drop([entry])
+            raise
+        try:
+            self._state.apply(delta, self._coder, new)
             self._layout.follow(delta)
         except BaseException:
             self._store.drop([entry])
@@ -198,7 +203,7 @@ class History:
         head = self._chain.head
         for entry in (self._chain.path(None, head.version) or []) if head else []:
             delta = parse(self._store.memory(entry), entry.key)
-            self._state.apply(delta, self._coder)
+            self._state.apply(delta, self._coder, self._state.room(delta))
             self._layout.follow(delta)
         if head and self._state.fingerprint() != head.made:
             raise DataError(f"the messages of the store do not make version {head.version}")
@@ -212,21 +217,28 @@ class History:
                 len(dropped),
                 self._chain.head.version if self._chain.head else "none",
             )
+            self._store.lose(max(each.version for each in dropped))
             self._store.drop(dropped)
         self.rebuild()
 
 
-def check_number(chain: Chain, version: int | None, ahead: int | None) -> int:
+def check_number(chain: Chain, version: int | None, ahead: int | None, lost: int) -> int:
     """The number of the next version; raises InputError for no number, MismatchError for one that
-    would fork the chain. `ahead` is the newest version of a reader that the chain has not."""
+    would fork the chain. `ahead` is the newest version of a reader that the chain has not, `lost`
+    the newest one whose message was damaged."""
     newest = chain.head.version if chain.head else None
-    number = version if version is not None else 0 if newest is None else newest + 1
-    if type(number) is not int or not 0 <= number < 10**12:
+    number = version if version is not None else max(-1 if newest is None else newest, lost) + 1
+    if type(number) is not int or not 0 <= number < VERSION_MAX:
         raise InputError(f"version {version!r} is no number from 0 to 10^12")
     if newest is not None and number <= newest:
         raise MismatchError(
             f"version {number} is not newer than {newest}, the newest of the chain: versions only "
             "grow, or readers could not tell them apart"
+        )
+    if number <= lost:
+        raise MismatchError(
+            f"version {lost} was published, and its message was damaged in the directory: publish "
+            f"as version={lost + 1} or above, so that no number stands for two versions"
         )
     if ahead is not None and number <= ahead:
         raise MismatchError(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsewire.errors import InputError, MismatchError
+from sparsewire.errors import InputError, MismatchError, ResourceError
 from sparsewire.weights.message import Delta
 from sparsewire.weights.named import as_numpy, as_torch, items_of, place_of
 from sparsewire.weights.names import shown
@@ -113,5 +113,11 @@ def _places(weights: Any) -> dict[str, Tensor]:
 
 
 def memory(nbytes: int) -> Bytes:
-    """Zeros of the process's own."""
-    return np.zeros(nbytes, np.uint8)
+    """Zeros of the process's own. Raises ResourceError where there is no room."""
+    try:
+        return np.zeros(nbytes, np.uint8)
+    except MemoryError:
+        raise ResourceError(
+            f"there is no memory for {nbytes} bytes of weights: allow for more, or read into fewer "
+            "tensors"
+        ) from None

@@ -76,9 +76,11 @@ def prepare(
     last = deltas[-1]
     spans = last.spans()
     home.check(spans)
-    prepared = Prepared(removed=[name for name in home.tensors if _is_gone(name, deltas, spans)])
+    # Names with a checksum here are those that the publisher told of before.
+    gone = {*sums, *(name for delta in deltas for name in delta.removed)} - spans.keys()
+    prepared = Prepared(removed=[name for name in home.tensors if name in gone])
     for name, span in spans.items():
-        if changes := _changes_of(name, deltas):
+        if changes := changes_of(name, deltas):
             tensor = _InHome(name, span, changes, home, last.aliases)
             tensor.prepare(prepared, coder, make)
     known = {name: prepared.sums.get(name) or sums.get(name, b"") for name in spans}
@@ -87,11 +89,7 @@ def prepare(
     return prepared
 
 
-def _is_gone(name: str, deltas: Sequence[Delta], spans: Mapping[str, Span]) -> bool:
-    return name not in spans and any(name in delta.removed for delta in deltas)
-
-
-def _changes_of(name: str, deltas: Sequence[Delta]) -> list[TensorDelta]:
+def changes_of(name: str, deltas: Sequence[Delta]) -> list[TensorDelta]:
     """What changes a tensor, from the message on in which it is new."""
     found: list[TensorDelta] = []
     for delta in deltas:

@@ -131,7 +131,7 @@ class Publisher:
         with self._publishing:
             self._check_open()
             begin = time.perf_counter()
-            number = check_number(self._chain, version, self._desk.ahead)
+            number = check_number(self._chain, version, self._desk.ahead, self._store.lost)
             written = self._history.write(number, Source(tensors), complete=complete)
             self._announce(lambda: self._take(written.entry, written.memory))
             published = Published(

@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from typing import Any
 
-from sparsewire.errors import DataError, Error, InputError, MismatchError, Timeout
+from sparsewire.errors import (
+    DataError,
+    Error,
+    InputError,
+    MismatchError,
+    ProtocolError,
+    Timeout,
+)
 from sparsewire.lifetime import close_at_exit, closes_now
 from sparsewire.meeting.contact.sockets import bind as bind_door
 from sparsewire.options import Address, parse_address
@@ -21,10 +28,10 @@ from sparsewire.weights.fingerprint import fingerprint
 from sparsewire.weights.home import Home, home_of, memory
 from sparsewire.weights.message import Delta, parse
 from sparsewire.weights.preparing import Prepared, prepare
-from sparsewire.weights.staged import Staged, Way
+from sparsewire.weights.staged import Seconds, Staged, Way
 from sparsewire.weights.sync.chain import Entry
 from sparsewire.weights.sync.channel import Document
-from sparsewire.weights.sync.fetch import Fetch
+from sparsewire.weights.sync.fetch import Fetch, Gone
 from sparsewire.weights.sync.follow import Follower
 from sparsewire.weights.sync.loop import LoopThread
 from sparsewire.weights.sync.plan import Plan
@@ -37,6 +44,7 @@ _log = logging.getLogger(__name__)
 TIMEOUT_S = 300.0
 _WATCH_S = 3600.0
 _PAUSE_S = 1.0
+_AGAIN_S = 0.2
 
 
 class Receiver:
@@ -80,6 +88,7 @@ class Receiver:
         self._home = home_of(base)
         self._told: Document = {"name": name or socket.gethostname(), "site": site, "mbits": mbits}
         self._version: int | None = None
+        self._verified: int | None = None
         self._have: bytes | None = None
         self._sums: dict[str, bytes] = {}
         self._digest = ""
@@ -98,9 +107,11 @@ class Receiver:
         if door:
             self._server = Server(door, self._secret, self._shelf, None)
             self._told["relay"] = str(self._server.address)
-        return Follower(
-            self._address, self._secret, lambda: {**self._told, "applied": self._version}
-        )
+        return Follower(self._address, self._secret, self._tell)
+
+    def _tell(self) -> Document:
+        """What the publisher hears of this reader."""
+        return {**self._told, "applied": self._version, "verified": self._verified}
 
     @property
     def version(self) -> int | None:
@@ -130,8 +141,9 @@ class Receiver:
         version, whatever has fewer bytes. Memory beside the message is a few chunks.
 
         Raises Timeout; AuthenticationError for another secret; MismatchError where the reader
-        cannot take the version's tensors; DataError for a message that is damaged; Error where the
-        publisher has no such version; OSError where there is no room.
+        cannot take the version's tensors; DataError for a message that is damaged, even as the
+        whole version; ProtocolError for answers of no publisher; Error where the publisher has no
+        such version; ResourceError where there is no room.
         """
         self._check_open()
         return self._loop.run(self._staging(version, None, _limit(timeout)))
@@ -165,8 +177,26 @@ class Receiver:
 
     async def _staging(self, version: int | None, above: int | None, limit: float) -> Staged:
         """Stage `version`, or one newer than both what is applied and `above`."""
-        deadline = time.monotonic() + limit
-        plan = await self._plan(version, above, deadline)
+        begin = time.monotonic()
+        takes_deltas = True
+        while True:
+            plan = await self._plan(version, above, begin + limit, takes_deltas=takes_deltas)
+            planned = time.monotonic()
+            try:
+                came, from_relays = await self._all(plan, begin + limit)
+            except Gone as error:  # Newer versions came meanwhile, or another publisher.
+                _log.info("asking again for version %d: %s", plan.version, error)
+                await asyncio.sleep(_AGAIN_S)
+            except DataError:
+                if not takes_deltas or not plan.entries or plan.entries[0].is_anchor:
+                    raise
+                takes_deltas = False
+            else:
+                seconds = Seconds(planned - begin, time.monotonic() - planned)
+                return self._staged(plan, came, from_relays, seconds)
+
+    async def _all(self, plan: Plan, deadline: float) -> tuple[list[Delta], int]:
+        """Get all messages of a plan; returns them, and how many bytes came from relays."""
         came: list[Delta] = []
         from_relays = 0
         self._coming = [self._room(entry) for entry in plan.entries]
@@ -181,9 +211,11 @@ class Receiver:
         if came:
             self._home.check(came[-1].spans())
         self._shelf.keep_only(set(plan.keys))
-        return self._staged(plan, came, from_relays)
+        return came, from_relays
 
-    async def _plan(self, version: int | None, above: int | None, deadline: float) -> Plan:
+    async def _plan(
+        self, version: int | None, above: int | None, deadline: float, *, takes_deltas: bool
+    ) -> Plan:
         while True:
             at = max((each for each in (self._version, above) if each is not None), default=None)
             answer = await self._follower.ask(
@@ -191,18 +223,33 @@ class Receiver:
                     "op": "want",
                     "version": version,
                     "at": at,
-                    "have": self._have.hex() if self._have else "",
+                    "applied": self._version,
+                    "have": self._have.hex() if self._have and takes_deltas else "",
                     "names": self._digest,
                 },
                 deadline,
             )
             if "names" not in answer:
-                return Plan.read(answer)
+                plan = Plan.read(answer)
+                self._check_asked(plan, version, at)
+                return plan
             await asyncio.to_thread(self._meet_names, answer)
+
+    def _check_asked(self, plan: Plan, version: int | None, at: int | None) -> None:
+        """Raise ProtocolError for a plan of another version than was asked for."""
+        is_other = plan.version == self._version and plan.made != self._have
+        is_newer = at is None or plan.version > at or is_other
+        if not is_newer if version is None else plan.version != version:
+            raise ProtocolError(
+                f"the publisher sent version {plan.version}, and this reader asked for "
+                + (f"one above {at}" if version is None else f"version {version}")
+            )
 
     def _meet_names(self, answer: Document) -> None:
         """Learn what the publisher's tensors are called, and find this base's fingerprint."""
-        names = [str(each) for each in answer["names"]]
+        names = answer["names"]
+        if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+            raise ProtocolError("the publisher sent names of tensors that are none")
         own = {name: tensor for name in names if (tensor := self._home.tensors.get(name))}
         missing = {name: tensor for name, tensor in own.items() if name not in self._sums}
         found = self._coder.checksums(missing.values())
@@ -221,7 +268,7 @@ class Receiver:
             await fetch.run(relays)
             try:
                 delta = await asyncio.to_thread(parse, held.memory.toreadonly(), source)
-                if delta.checksum != entry.checksum:
+                if (delta.checksum, delta.version) != (entry.checksum, str(entry.version)):
                     raise DataError(f"{source} is another one than the publisher has")
                 return delta, fetch.bytes_from_relays
             except DataError as error:
@@ -237,36 +284,37 @@ class Receiver:
         return Held(entry, memoryview(memory(entry.size).data), is_whole=False)
 
     def _blame(self, relay: str) -> None:
-        self._follower.note({"op": "failed", "source": relay})
+        self._follower.note(failed=relay)
 
-    def _staged(self, plan: Plan, came: list[Delta], from_relays: int) -> Staged:
+    def _staged(self, plan: Plan, came: list[Delta], from_relays: int, seconds: Seconds) -> Staged:
         nbytes = sum(entry.size for entry in plan.entries)
         is_whole = bool(plan.entries) and plan.entries[0].is_anchor
         way = Way(len(came), nbytes, from_relays, plan.whole_nbytes, is_whole)
         changed = list(dict.fromkeys(name for delta in came for name in delta.tensors))
         prepared: list[Prepared] = []
-        base = self._have
+        base = self._version, self._have
+
+        def check_base() -> None:
+            if (self._version, self._have) != base:
+                raise InputError(
+                    f"version {plan.version} was staged over another version than the one that "
+                    "is here now: stage it again"
+                )
 
         def verify() -> None:
             with self._busy:
-                if self._have != base:
-                    raise InputError(
-                        f"version {plan.version} was staged over another version than the one that "
-                        "is here now: stage it again"
-                    )
+                check_base()
                 if came:
                     prepared.append(prepare(came, self._home, self._sums, self._coder, memory))
+                self._verified = plan.version
+            self._loop.call(self._follower.note)
 
         def apply(model: Any) -> None:
             with self._busy:
-                if self._have != base:
-                    raise InputError(
-                        f"version {plan.version} was staged over another version than the one that "
-                        "is here now: stage it again"
-                    )
+                check_base()
                 self._apply(plan, came, prepared[0] if prepared else Prepared(), model)
 
-        return Staged(plan.version, way, changed, verify, apply)
+        return Staged(plan.version, way, seconds, changed, verify, apply)
 
     def _apply(self, plan: Plan, came: list[Delta], prepared: Prepared, model: Any) -> None:
         other = None if model is None else self._other(model, came)
@@ -275,7 +323,7 @@ class Receiver:
             self._bring(other, model, prepared)
         self._version = plan.version
         self._served = (model, plan.version) if other else None
-        self._loop.call(lambda: self._follower.note({"op": "at", "applied": plan.version}))
+        self._loop.call(self._follower.note)
 
     def _write(self, plan: Plan, came: list[Delta], prepared: Prepared) -> None:
         """Make the base the version. If it fails half-way, its bits are unknown from then on, and
@@ -285,7 +333,8 @@ class Receiver:
         self._home.begin()
         prepared.write(self._home, self._coder)
         self._home.finish(came, plan.version)
-        self._have, self._sums, self._digest = plan.made, sums | prepared.sums, digest
+        kept = {name: each for name, each in sums.items() if name not in prepared.removed}
+        self._have, self._sums, self._digest = plan.made, kept | prepared.sums, digest
 
     def _other(self, model: Any, came: list[Delta]) -> Home | None:
         """The home of a model, if it is another one than the base."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
@@ -29,16 +30,28 @@ class Way(NamedTuple):
     is_whole: bool
 
 
+class Seconds(NamedTuple):
+    """How long a version took at a reader: waiting until the publisher told of it, fetching its
+    messages, and in `verify` and `apply`. Only `applying` stops the reader's work."""
+
+    waiting: float
+    fetching: float
+    verifying: float = 0.0
+    applying: float = 0.0
+
+
 class Staged:
     """One version at a reader: `verify` finds all new bits, `apply` writes them.
 
-    `version` is its number, `way` how it came, `changed` the names of tensors that change.
+    `version` is its number, `way` how it came, `changed` the names of tensors that change, and
+    `seconds` tells how long each part took.
     """
 
     def __init__(
         self,
         version: int,
         way: Way,
+        seconds: Seconds,
         changed: list[str],
         verify: Callable[[], None],
         apply: Callable[[Any], None],
@@ -46,6 +59,7 @@ class Staged:
         """A `Receiver` makes it."""
         self.version = version
         self.way = way
+        self.seconds = seconds
         self.changed = changed
         self.stage = Stage.STAGED
         self._verify = verify
@@ -64,7 +78,9 @@ class Staged:
         InputError if another version was applied meanwhile.
         """
         if self.stage is Stage.STAGED:
+            begin = time.perf_counter()
             self._verify()
+            self.seconds = self.seconds._replace(verifying=time.perf_counter() - begin)
             self.stage = Stage.VERIFIED
         return self
 
@@ -80,7 +96,9 @@ class Staged:
         if self.stage is Stage.APPLIED:
             raise InputError(f"version {self.version} was applied already")
         self.verify()
+        begin = time.perf_counter()
         self._apply(model)
+        self.seconds = self.seconds._replace(applying=time.perf_counter() - begin)
         self.stage = Stage.APPLIED
         return self
 

@@ -9,9 +9,8 @@ import numpy as np
 from sparsewire.errors import ProtocolError
 from sparsewire.weights.coding import Coder
 from sparsewire.weights.fingerprint import fingerprint
-from sparsewire.weights.message import Delta, TensorDelta
+from sparsewire.weights.message import Delta
 from sparsewire.weights.names import shown
-from sparsewire.weights.safetensors import Span
 from sparsewire.weights.tensors import Bytes, Tensor
 
 Make = Callable[[int], Bytes]
@@ -36,28 +35,34 @@ class State:
         """Of all tensors; their checksums have to be there."""
         return fingerprint(self.tensors, self.sums)
 
-    def apply(self, delta: Delta, coder: Coder) -> None:
-        """Make it the next version, whose base it is; raises ProtocolError for another one."""
+    def room(self, delta: Delta) -> dict[str, Tensor]:
+        """Zeros for the tensors that are new. Raises OSError where there is no room for them."""
+        spans = delta.spans()
+        return {
+            name: Tensor(span.dtype, span.shape, self._zeros(span.end - span.begin))
+            for name, change in delta.tensors.items()
+            if change.is_new and (span := spans[name])
+        }
+
+    def _zeros(self, nbytes: int) -> Bytes:
+        return self._make(nbytes) if nbytes else _NOTHING
+
+    def apply(self, delta: Delta, coder: Coder, new: Mapping[str, Tensor]) -> None:
+        """Make it the next version, whose base it is, with `room` of it for new tensors.
+
+        Raises ProtocolError for a message of another base.
+        """
         for name in delta.removed:
             self.tensors.pop(name, None)
             self.sums.pop(name, None)
-        spans = delta.spans()
+        self.tensors |= new
         for name, change in delta.tensors.items():
-            coder.apply(change.codes(), self._target(name, spans[name], change))
+            if name not in self.tensors:
+                raise ProtocolError(f"the version before has no {shown(name)}")
+            coder.apply(change.codes(), self.tensors[name])
             self.sums[name] = change.fresh
         # In the order of the files, so that the next message lists them alike.
-        self.tensors = {name: self.tensors[name] for name in spans}
-
-    def _target(self, name: str, span: Span, change: TensorDelta) -> Tensor:
-        if change.is_new:
-            self.tensors[name] = Tensor(span.dtype, span.shape, self.new_memory(span))
-        if name not in self.tensors:
-            raise ProtocolError(f"the version before has no {shown(name)}")
-        return self.tensors[name]
-
-    def new_memory(self, span: Span) -> Bytes:
-        """Zeros for a new tensor. Raises OSError where there is no room."""
-        return self._make(span.end - span.begin) if span.end > span.begin else _NOTHING
+        self.tensors = {name: self.tensors[name] for name in delta.spans()}
 
 
 _NOTHING = np.empty(0, np.uint8)

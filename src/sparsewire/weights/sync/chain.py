@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from sparsewire.errors import MismatchError
 
+VERSION_MAX = 10**12
+"""Above all numbers of versions."""
+
 
 class Entry(NamedTuple):
     """A message: it makes `version` of `base`, or of nothing (None): then it is an anchor.
@@ -49,7 +52,7 @@ class Chain:
         """
         runs: list[list[Entry]] = []
         for entry in sorted(entries, key=lambda each: (each.version, each.is_anchor)):
-            if not runs or not _follows(runs[-1][-1], entry):
+            if not runs or not follows(runs[-1][-1], entry):
                 runs.append([])
             runs[-1].append(entry)
         whole = [run for run in runs if any(each.is_anchor for each in run)]
@@ -80,7 +83,7 @@ class Chain:
             raise MismatchError(
                 f"version {entry.version} is not newer than {head.version}, the newest of the chain"
             )
-        if not (_follows(head, entry) if head else entry.is_anchor):
+        if not (follows(head, entry) if head else entry.is_anchor):
             raise MismatchError(f"version {entry.version} is not made of the newest of the chain")
         self._entries.append(entry)
 
@@ -136,7 +139,7 @@ class Chain:
         return None if found is None else found[1]
 
 
-def _follows(before: Entry, entry: Entry) -> bool:
+def follows(before: Entry, entry: Entry) -> bool:
     """Whether `entry` is a message of the next version, or an anchor of the same one."""
     if entry.is_anchor:
         return (entry.version, entry.made) == (before.version, before.made)

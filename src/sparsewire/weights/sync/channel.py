@@ -1,7 +1,7 @@
 """A connection between a reader and who serves it: documents of JSON, and runs of bytes.
 
-Each has its length in 32 big-endian bits before it. Both ends prove the secret first
-(meeting/contact/handshake.py).
+Each has its length in 32 big-endian bits before it, and a document the CRC-32 of its bytes as well.
+Both ends prove the secret first (meeting/contact/handshake.py).
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import asyncio
 import json
 import socket
 import struct
+import zlib
 from typing import Any
 
 from sparsewire.errors import ProtocolError
+from sparsewire.lifetime import disown_in_child
 from sparsewire.meeting.contact.handshake import (
     ANY_PEER,
     Guard,
@@ -33,9 +35,14 @@ from sparsewire.weights.sync.within import within
 Document = dict[str, Any]
 
 _LENGTH = struct.Struct("!I")
-# Names, dtypes and shapes of a model with a hundred thousand tensors.
+# A run has a checksum in its message. A version's number has none: hence the sum of a document.
+_HEAD = struct.Struct("!II")
+# Names of a model with a hundred thousand tensors.
 _DOCUMENT_MAX = 32 << 20
+REQUEST_MAX = 64 << 10
 HANDSHAKE_S = 5.0
+# Who takes no byte for so long is gone, or never comes to it.
+STUCK_S = 60
 
 
 class Closed(ConnectionError):
@@ -60,7 +67,9 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         """Take over a connected, non-blocking socket."""
         self._socket = connection
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STUCK_S * 1000)
         self._loop = asyncio.get_running_loop()
+        self._sending = asyncio.Lock()
 
     @classmethod
     async def dial(cls, address: Address, secret: bytes, limit: float) -> Channel:
@@ -72,7 +81,7 @@ class Channel:
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
         connection = begin_connect(Address(*found[0][4][:2]))
-        channel = cls(connection)
+        channel = cls(disown_in_child(connection, "close"))
         try:
             await _writable(connection)
             if reason := connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
@@ -105,19 +114,26 @@ class Channel:
                 return
 
     async def send(self, document: Document) -> None:
-        text = json.dumps(document, separators=(",", ":")).encode()
-        await self._send(_LENGTH.pack(len(text)) + text)
+        """Send a document. Several tasks may: each goes as a whole."""
+        async with self._sending:
+            await self._send(framed(json.dumps(document, separators=(",", ":")).encode()))
 
-    async def receive(self, limit: float) -> Document:
-        """The next document, within `limit` seconds; raises ProtocolError for what is none."""
-        return await within(limit, self._receive())
+    async def receive(self, limit: float, most: int = _DOCUMENT_MAX) -> Document:
+        """The next document, of `most` bytes, within `limit` seconds.
 
-    async def _receive(self) -> Document:
-        size = _LENGTH.unpack(await self._read(_LENGTH.size))[0]
-        if size > _DOCUMENT_MAX:
+        Raises ProtocolError for what is none.
+        """
+        return await within(limit, self._receive(most))
+
+    async def _receive(self, most: int) -> Document:
+        size, own = _HEAD.unpack(await self._read(_HEAD.size))
+        if size > most:
             raise ProtocolError(f"a document of {size} bytes is too long")
+        text = await self._read(size)
+        if zlib.crc32(text) != own:
+            raise ProtocolError("a document was damaged on its way")
         try:
-            document = json.loads(await self._read(size))
+            document = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ProtocolError(f"what came is no document: {error}") from None
         if not isinstance(document, dict):
@@ -166,6 +182,11 @@ class Channel:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def framed(text: bytes) -> bytes:
+    """A document as it goes over the connection."""
+    return _HEAD.pack(len(text), zlib.crc32(text)) + text
 
 
 async def _writable(connection: socket.socket) -> None:

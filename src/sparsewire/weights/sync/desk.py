@@ -11,7 +11,7 @@ from typing import Any
 
 from sparsewire.errors import ProtocolError
 from sparsewire.options import Address, parse_address
-from sparsewire.weights.sync.chain import Chain, Entry
+from sparsewire.weights.sync.chain import VERSION_MAX, Chain, Entry
 from sparsewire.weights.sync.channel import Document
 from sparsewire.weights.sync.fan_out import Candidate, Sources, sources, stripes
 from sparsewire.weights.sync.plan import Plan
@@ -43,17 +43,19 @@ class Reader:
     candidate: Candidate = _PLAIN
     doing: Doing = Doing.CALLING
     applied: int | None = None
-    staged: int | None = None
+    verified: int | None = None
     fed: int = 0  # Readers that were told to get a message here.
 
 
 @dataclass(frozen=True)
 class Want:
-    """What a reader asks for: a version, or anything newer than `at` for None."""
+    """What a reader asks for: a version, or anything newer than `at` for None. `applied` is the
+    version that it has, by its number, and `have` by its bits."""
 
     reader: Reader
     version: int | None
     at: int | None
+    applied: int | None
     have: bytes | None
     names: str
     given: asyncio.Future[Document] = field(compare=False)
@@ -88,6 +90,18 @@ class PublishersDesk:
     def leave(self, caller: Reader) -> None:
         caller.doing = Doing.GONE
         self._readers.discard(caller)
+        for group in self._groups.values():
+            if caller in group:
+                group.remove(caller)
+
+    def hear(self, caller: Reader, told: Document) -> None:
+        """A reader tells which version it has, which one it has verified, and who failed it."""
+        caller.seen = time.monotonic()
+        caller.applied, caller.verified = _number(told, "applied"), _number(told, "verified")
+        if caller.doing is Doing.STAGING and caller.verified is not None:
+            caller.doing = Doing.READING
+        if relay := _text(told, "failed"):
+            self._blame(relay)
 
     async def answer(self, caller: Reader, request: Document) -> Document:
         caller.seen = time.monotonic()
@@ -96,15 +110,6 @@ class PublishersDesk:
                 return self._join(caller, request)
             case "want":
                 return await self._want(caller, request)
-            case "at":
-                caller.applied, caller.staged = _number(request, "applied"), None
-                caller.doing = Doing.READING
-                return {}
-            case "failed":
-                self._blame(str(request.get("source")))
-                return {}
-            case "ping":
-                return {}
             case "status":
                 return self.status()
         raise ProtocolError(f"a reader asked for {request.get('op')!r:.40}")
@@ -146,8 +151,8 @@ class PublishersDesk:
         mbits = request.get("mbits")
         speed = float(mbits) if isinstance(mbits, (int, float)) and 0 <= mbits < 1e9 else 0.0
         reader.candidate = Candidate(bool(reader.relay), _text(request, "site"), speed)
-        reader.applied = _number(request, "applied")
         reader.doing = Doing.READING
+        self.hear(reader, request)
         self._note_ahead(reader.applied)
         return {"chain": self._identity}
 
@@ -159,8 +164,8 @@ class PublishersDesk:
     async def _want(self, reader: Reader, request: Document) -> Document:
         given: asyncio.Future[Document] = asyncio.get_running_loop().create_future()
         version, at = _number(request, "version"), _number(request, "at")
-        names = _text(request, "names")
-        want = Want(reader, version, at, _fingerprint(request, "have"), names, given)
+        applied, have = _number(request, "applied"), _fingerprint(request, "have")
+        want = Want(reader, version, at, applied, have, _text(request, "names"), given)
         reader.doing = Doing.WAITING
         answer = self._ready(want)
         if isinstance(answer, Plan):
@@ -179,7 +184,7 @@ class PublishersDesk:
         if head is None or self._book is None:
             return None
         version = head.version if want.version is None else want.version
-        if version > head.version or (want.version is None and _is_old(version, want.at)):
+        if version > head.version or (want.version is None and _is_old(head, want)):
             return None
         is_known = want.have is not None and self._chain.version_of(want.have) is not None
         if not is_known and want.names != self._book.digest:
@@ -238,7 +243,8 @@ class PublishersDesk:
     def _remember(self, keys: tuple[str, ...], readers: Sequence[Reader]) -> None:
         if not keys:
             return
-        self._groups.setdefault(keys, []).extend(each for each in readers if each.relay)
+        group = self._groups.setdefault(keys, [])
+        group += [each for each in readers if each.relay and each not in group]
         while len(self._groups) > _GROUPS_MAX:
             self._groups.pop(next(iter(self._groups)))
 
@@ -251,8 +257,11 @@ class PublishersDesk:
                 reader.relay, reader.candidate = "", reader.candidate._replace(relays=False)
 
 
-def _is_old(version: int, at: int | None) -> bool:
-    return at is not None and version <= at
+def _is_old(head: Entry, want: Want) -> bool:
+    """Whether the reader has it, or left it; not so if its bits are others under the same number,
+    of a publisher before or of an `apply` that failed half-way."""
+    is_other = want.applied == head.version and want.have != head.made
+    return want.at is not None and head.version <= want.at and not is_other
 
 
 def _row(reader: Reader, head: Entry | None, now: float) -> dict[str, Any]:
@@ -263,6 +272,7 @@ def _row(reader: Reader, head: Entry | None, now: float) -> dict[str, Any]:
         "site": reader.candidate.site,
         "doing": reader.doing.value,
         "version": reader.applied,
+        "verified": reader.verified,
         "is_newest": head is not None and reader.applied == head.version,
         "seen_s": now - reader.seen,
     }
@@ -277,7 +287,7 @@ def _text(request: Document, key: str) -> str:
 
 def _number(request: Document, key: str) -> int | None:
     value = request.get(key)
-    if value is not None and (type(value) is not int or not 0 <= value < 2**63):
+    if value is not None and (type(value) is not int or not 0 <= value < VERSION_MAX):
         raise ProtocolError(f"a reader told no number as its {key}")
     return value
 

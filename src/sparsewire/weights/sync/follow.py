@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from sparsewire.errors import Error, Timeout
 from sparsewire.options import Address
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 _DIAL_S = 5.0
 _RETRY_S = 0.2
-_PING_S = 3.0
+_NOTE_S = 3.0
 _SHORTEST_S = 0.05
 
 
@@ -26,7 +26,7 @@ class Follower:
     """Keeps one connection, and makes it again when it breaks. Only the loop's thread uses it."""
 
     def __init__(self, address: Address, secret: bytes, tell: Callable[[], Document]) -> None:
-        """`tell` gives what the reader tells of itself when it joins."""
+        """`tell` gives what the reader tells of itself."""
         self._address = address
         self._secret = secret
         self._tell = tell
@@ -34,13 +34,13 @@ class Follower:
         self._has_joined = False
         self._turn = asyncio.Lock()
         self._notes: set[asyncio.Future[None]] = set()
-        self._pings = asyncio.ensure_future(self._ping())
+        self._staying = asyncio.ensure_future(self._stay())
 
     async def ask(self, request: Document, deadline: float) -> Document:
         """The answer to a request; the publisher may wait with it.
 
-        Raises Timeout by `deadline` on the monotonic clock, an Error that the publisher tells, or
-        AuthenticationError.
+        Raises Timeout by `deadline` on the monotonic clock, an Error that the publisher tells,
+        ProtocolError for what is no answer, or AuthenticationError.
         """
         reason = "it has nothing newer"
         while (remaining := deadline - time.monotonic()) > 0:
@@ -55,10 +55,13 @@ class Follower:
     async def _in_turn(self, request: Document) -> Document:
         async with self._turn:
             try:
-                return await self._asked(request)
-            except (OSError, asyncio.CancelledError):
+                answer = await self._asked(request)
+            except BaseException:
                 self._hang_up()  # Its answer would be taken for that of the next request.
                 raise
+        if "error" in answer:
+            raise Error(str(answer["error"]))
+        return answer
 
     async def _asked(self, request: Document) -> Document:
         channel = self._channel or await self._joined()
@@ -69,31 +72,38 @@ class Follower:
         channel = await Channel.dial(self._address, self._secret, _DIAL_S)
         try:
             await channel.send({"op": "join", **self._tell()})
-            await _answer(channel)
+            if "error" in (answer := await _answer(channel)):
+                raise Error(str(answer["error"]))
         except BaseException:
             channel.close()
             raise
         self._channel, self._has_joined = channel, True
         return channel
 
-    def note(self, request: Document) -> None:
-        """Tell the publisher something, soon, if it is there."""
-        task = asyncio.ensure_future(self._told(request))
+    def note(self, **more: str) -> None:
+        """Tell the publisher how far this reader is, and `more`, also while it waits there.
+
+        Where no connection is, the next one begins with it.
+        """
+        task = asyncio.ensure_future(self._note(more))
         self._notes.add(task)
         task.add_done_callback(self._notes.discard)
 
-    async def _told(self, request: Document) -> None:
-        """Tell it where a connection is; when one is made again, it tells all that matters."""
-        if self._channel:
-            with contextlib.suppress(Error, OSError):
-                await within(SILENCE_S, self._in_turn(request))
+    async def _note(self, more: Mapping[str, str]) -> None:
+        if channel := self._channel:
+            with contextlib.suppress(OSError):
+                await within(SILENCE_S, channel.send({"op": "tell", **self._tell(), **more}))
 
-    async def _ping(self) -> None:
+    async def _stay(self) -> None:
+        """Show that this reader lives, and meet a publisher that comes back."""
         while True:
-            await asyncio.sleep(_PING_S)
-            if self._has_joined and not self._turn.locked():
+            await asyncio.sleep(_NOTE_S)
+            if self._channel:
+                await self._note({})
+            elif self._has_joined and not self._turn.locked():
                 with contextlib.suppress(Error, OSError):
-                    await within(SILENCE_S, self._in_turn({"op": "ping"}))
+                    async with self._turn:
+                        await self._joined()
 
     def _hang_up(self) -> None:
         if self._channel:
@@ -108,7 +118,5 @@ class Follower:
 async def _answer(channel: Channel) -> Document:
     while True:
         answer = await channel.receive(ALIVE_S + SILENCE_S)
-        if "error" in answer:
-            raise Error(str(answer["error"]))
         if "alive" not in answer:
             return answer

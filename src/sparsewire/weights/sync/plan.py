@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from sparsewire.errors import ProtocolError
-from sparsewire.weights.sync.chain import Entry
+from sparsewire.weights.coding import CHECKSUM_BYTES
+from sparsewire.weights.sync.chain import VERSION_MAX, Entry, follows
 from sparsewire.weights.sync.channel import Document
 
 _SIZE_MAX = 2**62
@@ -44,17 +46,24 @@ class Plan(NamedTuple):
         try:
             plan = cls(
                 str(document["chain"]),
-                _count(document["version"]),
-                bytes.fromhex(document["made"]),
-                _count(document["whole_nbytes"]),
+                _count(document["version"], VERSION_MAX),
+                _sum(document["made"]),
+                _count(document["whole_nbytes"], _SIZE_MAX),
                 [_entry(each) for each in document["entries"]],
                 [None if each is None else str(each) for each in document["relays"]],
             )
         except (LookupError, TypeError, ValueError) as error:
             raise ProtocolError(f"the publisher sent no plan: {error}") from None
-        if not plan.relays or (plan.entries and plan.entries[-1].made != plan.made):
+        if not plan.relays or not plan._makes_version():
             raise ProtocolError("the publisher sent a plan that does not make its version")
         return plan
+
+    def _makes_version(self) -> bool:
+        last = self.entries[-1] if self.entries else None
+        return (last is None or (last.version, last.made) == (self.version, self.made)) and all(
+            not after.is_anchor and follows(before, after)
+            for before, after in pairwise(self.entries)
+        )
 
 
 def _described(entry: Entry) -> Document:
@@ -68,16 +77,23 @@ def _described(entry: Entry) -> Document:
 def _entry(document: Document) -> Entry:
     base = document["base"]
     return Entry(
-        _count(document["version"]),
-        None if base is None else _count(base),
-        bytes.fromhex(document["had"]),
-        bytes.fromhex(document["made"]),
-        _count(document["size"]),
-        bytes.fromhex(document["checksum"]),
+        _count(document["version"], VERSION_MAX),
+        None if base is None else _count(base, VERSION_MAX),
+        b"" if base is None else _sum(document["had"]),
+        _sum(document["made"]),
+        _count(document["size"], _SIZE_MAX, 1),
+        _sum(document["checksum"]),
     )
 
 
-def _count(value: object) -> int:
-    if not isinstance(value, int) or not 0 <= value < _SIZE_MAX:
+def _count(value: object, limit: int, least: int = 0) -> int:
+    if type(value) is not int or not least <= value < limit:
         raise ValueError(f"{value!r:.40} is no count")
     return value
+
+
+def _sum(text: str) -> bytes:
+    raw = bytes.fromhex(text)
+    if len(raw) != CHECKSUM_BYTES:
+        raise ValueError(f"{text!r:.40} is no checksum")
+    return raw

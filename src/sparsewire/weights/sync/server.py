@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from typing import Any, Protocol
 
 from sparsewire.errors import Error, ProtocolError
@@ -15,7 +15,7 @@ from sparsewire.meeting.contact.listener import name_of
 from sparsewire.meeting.contact.refusal_log import RefusalLog, kind_of, worded
 from sparsewire.meeting.contact.sockets import local_end
 from sparsewire.options import Address
-from sparsewire.weights.sync.channel import Channel, Document
+from sparsewire.weights.sync.channel import REQUEST_MAX, Channel, Document
 from sparsewire.weights.sync.shelf import Held, Shelf
 
 _log = logging.getLogger(__name__)
@@ -25,6 +25,8 @@ SILENCE_S = 15.0
 ALIVE_S = 1.0
 _RUN_BYTES = 256 << 10
 _CONNECTIONS_MAX = 4096
+# Of one connection; what comes beyond waits in the network.
+_REQUESTS_AHEAD = 4
 _STRANGERS_MAX = 128
 _ACCEPT_PAUSE_S = 0.05
 
@@ -37,6 +39,9 @@ class Desk(Protocol):
 
     def leave(self, caller: Any) -> None:
         """Its connection has ended."""
+
+    def hear(self, caller: Any, told: Document) -> None:
+        """A reader tells something, and wants no answer; raises ProtocolError for what is none."""
 
     async def answer(self, caller: Any, request: Document) -> Document:
         """The answer to a request; raises ProtocolError for what is none, or an Error to tell."""
@@ -107,16 +112,37 @@ class Server:
 
     async def _talk(self, channel: Channel, name: str) -> None:
         caller = self._desk.enter(name) if self._desk else None
+        requests: asyncio.Queue[Document] = asyncio.Queue(_REQUESTS_AHEAD)
         try:
-            while True:
-                request = await channel.receive(SILENCE_S)
-                if request.get("op") == "get":
-                    await self._send(channel, request)
-                else:
-                    await self._answer(channel, caller, request)
+            await _first_of(
+                self._listen(channel, caller, requests),
+                self._serve_requests(channel, caller, requests),
+            )
         finally:
             if self._desk:
                 self._desk.leave(caller)
+
+    async def _listen(
+        self, channel: Channel, caller: Any, requests: asyncio.Queue[Document]
+    ) -> None:
+        """Take what comes, also while an answer waits for a version; ends with the connection."""
+        while True:
+            request = await channel.receive(SILENCE_S, REQUEST_MAX)
+            await asyncio.sleep(0)  # Who asks without end may not keep the others waiting.
+            if request.get("op") != "tell":
+                await requests.put(request)
+            elif self._desk:
+                self._desk.hear(caller, request)
+
+    async def _serve_requests(
+        self, channel: Channel, caller: Any, requests: asyncio.Queue[Document]
+    ) -> None:
+        while True:
+            request = await requests.get()
+            if request.get("op") == "get":
+                await self._send(channel, request)
+            else:
+                await self._answer(channel, caller, request)
 
     async def _answer(self, channel: Channel, caller: Any, request: Document) -> None:
         if not self._desk:
@@ -154,6 +180,19 @@ class Server:
         if held and end > held.entry.size:
             raise ProtocolError("a reader asked for more than a message has")
         return held, begin, end
+
+
+async def _first_of(*works: Coroutine[Any, Any, None]) -> None:
+    """Run all until the first one ends, and raise what it raises."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 async def _while_alive(channel: Channel, work: Awaitable[Document]) -> Document:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from sparsewire.errors import DataError, InputError
+from sparsewire.lifetime import disown_in_child
 from sparsewire.weights.message import Delta, read
 from sparsewire.weights.spool import Spool, mapped
 from sparsewire.weights.sync.chain import Entry
@@ -18,40 +20,79 @@ from sparsewire.weights.sync.chain import Entry
 _log = logging.getLogger(__name__)
 
 _SUFFIX = ".delta"
-_IDENTITY = "chain"
+_NAMES = re.compile(rf"([0-9]{{12}})(-[0-9]{{12}})?{re.escape(_SUFFIX)}")
+_IDENTITY, _LOST = "chain", "lost"
 
 
 class Store:
     """Messages of one publisher: in `directory`, which it locks, or in memory for None."""
 
     def __init__(self, directory: Path | None) -> None:
-        """Raises InputError if another process publishes from the directory, and OSError."""
+        """Raises InputError if another process publishes from the directory, DataError for a
+        directory that is none of a publisher, and OSError."""
         self._directory = directory
-        self._lock = _locked(directory) if directory else None
-        self.spool = Spool(directory)
-        self.identity = self._identify()
+        self._lock = _Lock(directory) if directory else None
         self._memory: dict[str, memoryview] = {}
+        try:
+            self.spool = Spool(directory)
+            self.identity = self._read(_IDENTITY)[:64] or secrets.token_hex(8)
+            self._write(_IDENTITY, self.identity)
+            self.lost = self._read_lost()
+            """The newest version whose message was damaged; its number may not come again."""
+        except BaseException:
+            self.close()
+            raise
 
-    def _identify(self) -> str:
-        fresh = secrets.token_hex(8)
-        if not self._directory:
-            return fresh
-        path = self._directory / _IDENTITY
-        if not path.exists():
-            path.write_text(fresh)
-        return path.read_text().strip()[:64]
+    def _read(self, name: str) -> str:
+        """What a small file says; nothing where there is none."""
+        path = self._directory / name if self._directory else None
+        return path.read_text().strip() if path and path.exists() else ""
+
+    def _read_lost(self) -> int:
+        text = self._read(_LOST) or "-1"
+        try:
+            return int(text)
+        except ValueError:
+            raise DataError(
+                f"{_LOST} in {self._directory} is damaged: write the number of the newest version "
+                "to it that any reader may have"
+            ) from None
+
+    def _write(self, name: str, text: str) -> None:
+        if not self._directory or text == self._read(name):
+            return
+        file = self.spool.file()
+        try:
+            file.write(text.encode())
+            self.spool.keep(file, name)
+            file.close()
+        except BaseException:
+            self.spool.drop(file)
+            raise
 
     def load(self) -> Iterator[Entry]:
         """The messages that are there, in order; damaged ones are removed."""
         for path in sorted(self._directory.glob(f"*{_SUFFIX}")) if self._directory else []:
+            named = _NAMES.fullmatch(path.name)
+            if not named:
+                _log.warning("%s has no name of a message: it stays as it is", path)
+                continue
             try:
                 delta = read(path)
                 entry = _entry(delta)
+                if entry.key + _SUFFIX != path.name:
+                    raise DataError(f"it is message {entry.key}")
                 self._memory[entry.key] = delta.memory
                 yield entry
             except (DataError, ValueError) as error:
                 _log.warning("dropped %s: %s", path, error)
+                self.lose(int(named[1]))
                 path.unlink()
+
+    def lose(self, version: int) -> None:
+        """Remember that a version was made, and that its message is of no use any more."""
+        self.lost = max(self.lost, version)
+        self._write(_LOST, str(self.lost))
 
     def memory(self, entry: Entry) -> memoryview:
         """The bytes of a message that is there."""
@@ -60,7 +101,11 @@ class Store:
     def keep(self, file: BinaryIO, entry: Entry) -> memoryview:
         """Keep a written message, and return its bytes. Raises OSError."""
         memory = memoryview(mapped(file, entry.size).data).toreadonly()
-        self.spool.keep(file, entry.key + _SUFFIX)
+        try:
+            self.spool.keep(file, entry.key + _SUFFIX)
+        except BaseException:
+            self.drop([entry])  # It may have its name, and the version was not published.
+            raise
         file.close()
         self._memory[entry.key] = memory
         return memory
@@ -72,22 +117,28 @@ class Store:
                 (self._directory / (entry.key + _SUFFIX)).unlink(missing_ok=True)
 
     def close(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
+        if self._lock:
+            self._lock.close()
             self._lock = None
 
 
-def _locked(directory: Path) -> int:
-    directory.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise InputError(
-            f"another process publishes from {directory}: end it first, or name another directory"
-        ) from None
-    return descriptor
+class _Lock:
+    """On a directory; a forked child lets go of it, lest it keeps it when the parent is killed."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise InputError(
+                f"another process publishes from {directory}: end it first, or name another one"
+            ) from None
+        disown_in_child(self, "close")
+
+    def close(self) -> None:
+        os.close(self._descriptor)
 
 
 def _entry(delta: Delta) -> Entry:
