@@ -57,22 +57,16 @@ class HostCopy:
         return self._receiver.version
 
     def advance(self, version: int | None = None, timeout: float = TIMEOUT_S) -> None:
-        """Become this version, or any newer one than now; wait for it so many seconds at most.
+        """Become this version, or a newer one than now; wait for it so many seconds at most.
 
-        If the engine lacks something of the version that it is, and no newer one is there, it
-        stays. Raises what `Receiver.stage` and `Staged.verify` raise; then nothing has changed.
+        Raises what `Receiver.stage` and `Staged.verify` raise; then nothing has changed.
         """
-        if self._stays(version):
+        if version is not None and version == self.version:
             return
         staged = self._staged(version, timeout)
         self._owed |= dict.fromkeys(staged.changed)
         staged.apply()
         self._ahead = self._look_ahead()
-
-    def _stays(self, version: int | None) -> bool:
-        if version is not None:
-            return version == self.version
-        return self.version is not None and self.is_owing and not self._ahead.done()
 
     def _staged(self, version: int | None, timeout: float) -> Staged:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from sparsewire.weights.publisher import Publisher
 
@@ -11,12 +12,23 @@ _PAUSE_S = 0.01
 
 
 def await_readers(publisher: Publisher, timeout: float = _PATIENCE_S) -> None:
-    """Wait until no reader is fetching a version, or so many seconds: who is late then is told so
-    when it is asked to load."""
+    """Wait until every reader that asked for it has verified the newest version.
+
+    It takes so many seconds at most: whoever is late then waits when it is told to load.
+    """
     deadline = time.monotonic() + timeout
-    while _is_staging(publisher) and time.monotonic() < deadline:
+    while _is_awaited(publisher) and time.monotonic() < deadline:
         time.sleep(_PAUSE_S)
 
 
-def _is_staging(publisher: Publisher) -> bool:
-    return any(row["doing"] == "staging" for row in publisher.status()["readers"])
+def _is_awaited(publisher: Publisher) -> bool:
+    version = publisher.version
+    return version is not None and any(
+        _lacks(row, version) for row in publisher.status()["readers"]
+    )
+
+
+def _lacks(row: dict[str, Any], version: int) -> bool:
+    """Whether a reader is getting this version; one that has not asked for any is not awaited."""
+    has = [each for each in (row["version"], row["verified"]) if each is not None]
+    return row["doing"] in ("waiting", "staging") and max(has, default=-1) < version
