@@ -17,7 +17,7 @@ import records
 from numpy.typing import NDArray
 
 from sparsewire._core import DELTA_CHUNK, write_prepared
-from sparsewire.weights.chunks import apply_chunk, encode_chunk, prepare_chunk
+from sparsewire.weights.versions.chunks import apply_chunk, encode_chunk, prepare_chunk
 
 CHUNKS = 4_000_000_000 // (2 * DELTA_CHUNK)
 ROUNDS = 5

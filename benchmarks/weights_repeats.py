@@ -15,8 +15,8 @@ import zstandard
 from numpy.typing import NDArray
 
 from sparsewire._core import DELTA_CHUNK, encode_delta
-from sparsewire.weights.chunks import encode_chunk
-from sparsewire.weights.packing import packing_of
+from sparsewire.weights.versions.chunks import encode_chunk
+from sparsewire.weights.versions.packing import packing_of
 
 ROWS = 1024
 Bits = NDArray[np.uint16]

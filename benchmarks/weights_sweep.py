@@ -18,7 +18,7 @@ import records
 from numpy.typing import NDArray
 
 from sparsewire._core import DELTA_CHUNK
-from sparsewire.weights.chunks import encode_chunk
+from sparsewire.weights.versions.chunks import encode_chunk
 
 MOST = 1.005
 SHARES = (0.0001, 0.001, 0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)

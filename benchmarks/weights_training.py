@@ -29,8 +29,8 @@ from weights_models import GPTTraining, RecommenderTraining, Training, Version, 
 from weights_rivals import RIVALS, SLOW_RIVALS, Bits, Rival
 
 from sparsewire.tools.experiment.report import new_figure
-from sparsewire.weights.coding import Coder
-from sparsewire.weights.tensors import Tensor
+from sparsewire.weights.versions.coding import Coder
+from sparsewire.weights.versions.tensors import Tensor
 
 Measured = dict[str, float]
 

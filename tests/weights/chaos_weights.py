@@ -34,10 +34,10 @@ from numpy.typing import NDArray
 from sparsewire.errors import Error, MismatchError
 from sparsewire.tools.lab.site import free_ports
 from sparsewire.weights import Publisher, Receiver
-from sparsewire.weights.checkout import Checkout
-from sparsewire.weights.named import tensor_of
-from sparsewire.weights.snapshot import Snapshot
-from sparsewire.weights.tensors import Tensor
+from sparsewire.weights.readers.checkout import Checkout
+from sparsewire.weights.versions.named import tensor_of
+from sparsewire.weights.versions.snapshot import Snapshot
+from sparsewire.weights.versions.tensors import Tensor
 
 KEEP = 6
 STAGE_S = 5.0

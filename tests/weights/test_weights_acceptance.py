@@ -19,7 +19,7 @@ from test_weights_sync import LIMIT_S, Weights, assert_alike, copy, publisher, s
 
 from sparsewire.errors import DataError, MismatchError
 from sparsewire.weights import Publisher, Receiver, Stage, as_numpy
-from sparsewire.weights.checkout import Checkout, read_mark
+from sparsewire.weights.readers.checkout import Checkout, read_mark
 from sparsewire.weights.sync.channel import Channel, Document
 from sparsewire.weights.sync.plan import Plan
 

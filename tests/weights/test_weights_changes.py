@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from sparsewire._core import encode_delta
 from sparsewire.errors import DataError
-from sparsewire.weights.changes import Changes, composed
-from sparsewire.weights.targets import HostTarget
-from sparsewire.weights.tensors import FORMATS, Tensor
+from sparsewire.weights.shards.changes import Changes, composed
+from sparsewire.weights.shards.targets import HostTarget
+from sparsewire.weights.versions.tensors import FORMATS, Tensor
 
 Bits = NDArray[np.uint16]
 BF16 = FORMATS["BF16"]

@@ -43,16 +43,16 @@ from sparsewire.meeting.contact.handshake import (
     reader_key,
 )
 from sparsewire.weights import Publisher, Receiver
-from sparsewire.weights import message as message_module
-from sparsewire.weights.coding import Coder, checksum
-from sparsewire.weights.home import home_of
-from sparsewire.weights.message import parse
-from sparsewire.weights.preparing import prepare
-from sparsewire.weights.spool import memory
+from sparsewire.weights.readers.home import home_of
+from sparsewire.weights.readers.preparing import prepare
 from sparsewire.weights.sync import channel as wire
 from sparsewire.weights.sync import fetch, server
 from sparsewire.weights.sync import follow as following
 from sparsewire.weights.sync.channel import Channel, Document
+from sparsewire.weights.versions import message as message_module
+from sparsewire.weights.versions.coding import Coder, checksum
+from sparsewire.weights.versions.message import parse
+from sparsewire.weights.versions.spool import memory
 
 SUM = "ab" * 16
 FILLING = b"x" * (64 << 10)

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sparsewire._core import encode_delta, write_prepared
-from sparsewire.weights.chunks import (
+from sparsewire.weights.versions.chunks import (
     apply_chunk,
     changes_of,
     encode_chunk,
     is_code,
     prepare_chunk,
 )
-from sparsewire.weights.packing import Packing, packing_of, unpack
+from sparsewire.weights.versions.packing import Packing, packing_of, unpack
 
 zstandard = pytest.importorskip("zstandard")
 

@@ -14,15 +14,15 @@ from support import until
 
 from sparsewire.errors import DataError, InputError, Timeout
 from sparsewire.weights import Publisher, Receiver, ShardReceiver, files
-from sparsewire.weights.coding import Coder
-from sparsewire.weights.layout import Layout
-from sparsewire.weights.message import Delta
-from sparsewire.weights.parallel import column, gate_up, row
-from sparsewire.weights.places import part
-from sparsewire.weights.resharding import Resharding
-from sparsewire.weights.snapshot import Snapshot
-from sparsewire.weights.tensors import Tensor
-from sparsewire.weights.views import View
+from sparsewire.weights.shards.layout import Layout
+from sparsewire.weights.shards.parallel import column, gate_up, row
+from sparsewire.weights.shards.places import part
+from sparsewire.weights.shards.resharding import Resharding
+from sparsewire.weights.shards.views import View
+from sparsewire.weights.versions.coding import Coder
+from sparsewire.weights.versions.message import Delta
+from sparsewire.weights.versions.snapshot import Snapshot
+from sparsewire.weights.versions.tensors import Tensor
 
 Arrays = dict[str, Any]
 SHAPES = {"gate": (8, 6), "up": (8, 6), "down": (6, 8), "norm": (6,)}

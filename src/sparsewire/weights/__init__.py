@@ -7,16 +7,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sparsewire.weights.layout import Layout
-    from sparsewire.weights.named import as_numpy, as_torch
-    from sparsewire.weights.placements import own_parts
-    from sparsewire.weights.places import part
     from sparsewire.weights.publisher import Published, Publisher
+    from sparsewire.weights.readers.staged import Stage, Staged
+    from sparsewire.weights.readers.watch import Watch
     from sparsewire.weights.receiver import Receiver
     from sparsewire.weights.shard_receiver import ShardReceiver
-    from sparsewire.weights.staged import Stage, Staged
-    from sparsewire.weights.views import View
-    from sparsewire.weights.watch import Watch
+    from sparsewire.weights.shards.layout import Layout
+    from sparsewire.weights.shards.placements import own_parts
+    from sparsewire.weights.shards.places import part
+    from sparsewire.weights.shards.views import View
+    from sparsewire.weights.versions.named import as_numpy, as_torch
 
 __all__ = [
     "Layout",
@@ -35,19 +35,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Layout": "layout",
+    "Layout": "shards.layout",
     "Published": "publisher",
     "Publisher": "publisher",
     "Receiver": "receiver",
     "ShardReceiver": "shard_receiver",
-    "Stage": "staged",
-    "Staged": "staged",
-    "View": "views",
-    "Watch": "watch",
-    "as_numpy": "named",
-    "as_torch": "named",
-    "own_parts": "placements",
-    "part": "places",
+    "Stage": "readers.staged",
+    "Staged": "readers.staged",
+    "View": "shards.views",
+    "Watch": "readers.watch",
+    "as_numpy": "versions.named",
+    "as_torch": "versions.named",
+    "own_parts": "shards.placements",
+    "part": "shards.places",
 }
 
 

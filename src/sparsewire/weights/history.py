@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sparsewire.errors import DataError, InputError, MismatchError
-from sparsewire.weights.coding import Coder
-from sparsewire.weights.fingerprint import fingerprint
-from sparsewire.weights.message import Delta, Writer, parse
-from sparsewire.weights.named import distinct
-from sparsewire.weights.names import shown
-from sparsewire.weights.placements import own_weights
-from sparsewire.weights.safetensors import Header, header_of
-from sparsewire.weights.snapshot import Snapshot
-from sparsewire.weights.state import State
+from sparsewire.weights.shards.placements import own_weights
 from sparsewire.weights.sync.chain import VERSION_MAX, Chain, Entry
 from sparsewire.weights.sync.store import Store
-from sparsewire.weights.tensors import Tensor, check_alike
+from sparsewire.weights.versions.coding import Coder
+from sparsewire.weights.versions.fingerprint import fingerprint
+from sparsewire.weights.versions.message import Delta, Writer, parse
+from sparsewire.weights.versions.named import distinct
+from sparsewire.weights.versions.names import shown
+from sparsewire.weights.versions.safetensors import Header, header_of
+from sparsewire.weights.versions.snapshot import Snapshot
+from sparsewire.weights.versions.state import State
+from sparsewire.weights.versions.tensors import Tensor, check_alike
 
 _log = logging.getLogger(__name__)
 

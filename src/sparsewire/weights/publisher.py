@@ -16,7 +16,6 @@ from sparsewire.lifetime import close_at_exit, closes_now
 from sparsewire.meeting.contact.sockets import bind as bind_door
 from sparsewire.options import Address, parse_address
 from sparsewire.weights.access import secret_of
-from sparsewire.weights.coding import Coder, checksum
 from sparsewire.weights.history import History, Source, check_number
 from sparsewire.weights.sync.chain import Chain, Entry
 from sparsewire.weights.sync.channel import Document
@@ -25,6 +24,7 @@ from sparsewire.weights.sync.loop import LoopThread
 from sparsewire.weights.sync.server import Server
 from sparsewire.weights.sync.shelf import Held, Shelf
 from sparsewire.weights.sync.store import Store
+from sparsewire.weights.versions.coding import Coder, checksum
 
 _log = logging.getLogger(__name__)
 

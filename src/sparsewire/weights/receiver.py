@@ -12,15 +12,15 @@ from sparsewire.lifetime import close_at_exit, closes_now
 from sparsewire.meeting.contact.sockets import bind as bind_door
 from sparsewire.options import Address, parse_address
 from sparsewire.weights.access import secret_of
-from sparsewire.weights.base import OwnBase
-from sparsewire.weights.coding import Coder
-from sparsewire.weights.home import home_of
-from sparsewire.weights.staged import Staged, way_of
+from sparsewire.weights.readers.base import OwnBase
+from sparsewire.weights.readers.home import home_of
+from sparsewire.weights.readers.staged import Staged, way_of
+from sparsewire.weights.readers.watch import Watch
 from sparsewire.weights.sync.channel import Document
 from sparsewire.weights.sync.loop import LoopThread
 from sparsewire.weights.sync.subscription import Subscription
-from sparsewire.weights.tensors import Tensor
-from sparsewire.weights.watch import Watch
+from sparsewire.weights.versions.coding import Coder
+from sparsewire.weights.versions.tensors import Tensor
 
 TIMEOUT_S = 300.0
 

@@ -12,17 +12,17 @@ from sparsewire.errors import DataError, InputError
 from sparsewire.lifetime import close_at_exit, closes_now
 from sparsewire.options import Address, parse_address
 from sparsewire.weights.access import secret_of
-from sparsewire.weights.coding import Coder
-from sparsewire.weights.layout import Layout
+from sparsewire.weights.readers.staged import Staged, way_of
+from sparsewire.weights.readers.watch import Watch
 from sparsewire.weights.receiver import limit_of
-from sparsewire.weights.resharding import Resharding
-from sparsewire.weights.safetensors import Span
-from sparsewire.weights.staged import Staged, way_of
+from sparsewire.weights.shards.layout import Layout
+from sparsewire.weights.shards.resharding import Resharding
+from sparsewire.weights.shards.targets import Write
 from sparsewire.weights.sync.channel import Document
 from sparsewire.weights.sync.loop import LoopThread
 from sparsewire.weights.sync.subscription import Arrived, Subscription
-from sparsewire.weights.targets import Write
-from sparsewire.weights.watch import Watch
+from sparsewire.weights.versions.coding import Coder
+from sparsewire.weights.versions.safetensors import Span
 
 
 class Track:

@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from sparsewire.errors import ProtocolError
-from sparsewire.weights.coding import CHECKSUM_BYTES
 from sparsewire.weights.sync.chain import VERSION_MAX, Entry, follows
 from sparsewire.weights.sync.channel import Document
+from sparsewire.weights.versions.coding import CHECKSUM_BYTES
 
 _SIZE_MAX = 2**62
 

@@ -11,9 +11,6 @@ from typing import NamedTuple, Protocol
 
 from sparsewire.errors import DataError, MismatchError, ProtocolError
 from sparsewire.options import Address
-from sparsewire.weights.message import Delta, parse
-from sparsewire.weights.safetensors import Span
-from sparsewire.weights.spool import memory
 from sparsewire.weights.sync.chain import Entry
 from sparsewire.weights.sync.channel import Document
 from sparsewire.weights.sync.fetch import Fetch, Gone
@@ -21,6 +18,9 @@ from sparsewire.weights.sync.follow import Follower
 from sparsewire.weights.sync.plan import Plan
 from sparsewire.weights.sync.server import Server
 from sparsewire.weights.sync.shelf import Held, Shelf
+from sparsewire.weights.versions.message import Delta, parse
+from sparsewire.weights.versions.safetensors import Span
+from sparsewire.weights.versions.spool import memory
 
 _log = logging.getLogger(__name__)
 

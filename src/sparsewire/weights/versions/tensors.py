@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sparsewire._core import DELTA_CHUNK
 from sparsewire.errors import DataError, MismatchError
-from sparsewire.weights.names import shown
+from sparsewire.weights.versions.names import shown
 
 Bytes = NDArray[np.uint8]
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsewire.errors import DataError, ProtocolError
-from sparsewire.weights.chunks import changes_of
-from sparsewire.weights.tensors import Bytes, Format
+from sparsewire.weights.versions.chunks import changes_of
+from sparsewire.weights.versions.tensors import Bytes, Format
 
 Bits = NDArray[np.unsignedinteger[Any]]
 """Elements as unsigned integers of their width."""

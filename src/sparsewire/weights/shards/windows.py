@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparsewire.weights.changes import Indices
-from sparsewire.weights.places import Place
-from sparsewire.weights.views import Numbers, Piece
+from sparsewire.weights.shards.changes import Indices
+from sparsewire.weights.shards.places import Place
+from sparsewire.weights.shards.views import Numbers, Piece
 
 Where = tuple[int | slice, ...]
 

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from sparsewire.weights.tensors import Bytes
+from sparsewire.weights.versions.tensors import Bytes
 
 # A native code that takes less than this share of its chunk is taken to be short enough.
 _TRIED_SHARE = 1 / 20

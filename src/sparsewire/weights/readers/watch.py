@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any
 
 from sparsewire.errors import Timeout
-from sparsewire.weights.staged import Staged
+from sparsewire.weights.readers.staged import Staged
 from sparsewire.weights.sync.loop import LoopThread
 
 _log = logging.getLogger(__name__)

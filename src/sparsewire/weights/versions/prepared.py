@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from sparsewire._core import prepare_between, write_prepared
 from sparsewire.errors import DataError
-from sparsewire.weights.chunks import prepare_chunk
-from sparsewire.weights.tensors import Bytes, Format
+from sparsewire.weights.versions.chunks import prepare_chunk
+from sparsewire.weights.versions.tensors import Bytes, Format
 
 _COUNT_BYTES = 4
 

@@ -18,8 +18,8 @@ from typing import Any, Literal
 import numpy as np
 
 from sparsewire.errors import DataError
-from sparsewire.weights.names import shown
-from sparsewire.weights.tensors import Bytes, Tensor, format_of
+from sparsewire.weights.versions.names import shown
+from sparsewire.weights.versions.tensors import Bytes, Tensor, format_of
 
 Mode = Literal["r", "r+", "c"]
 

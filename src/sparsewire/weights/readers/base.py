@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sparsewire.errors import InputError
-from sparsewire.weights.coding import Coder
-from sparsewire.weights.fingerprint import fingerprint
-from sparsewire.weights.home import Home, home_of
-from sparsewire.weights.message import Delta
-from sparsewire.weights.preparing import Prepared, prepare
-from sparsewire.weights.safetensors import Span
-from sparsewire.weights.spool import memory
+from sparsewire.weights.readers.home import Home, home_of
+from sparsewire.weights.readers.preparing import Prepared, prepare
 from sparsewire.weights.sync.subscription import Arrived
+from sparsewire.weights.versions.coding import Coder
+from sparsewire.weights.versions.fingerprint import fingerprint
+from sparsewire.weights.versions.message import Delta
+from sparsewire.weights.versions.safetensors import Span
+from sparsewire.weights.versions.spool import memory
 
 
 class OwnBase:

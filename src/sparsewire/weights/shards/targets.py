@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsewire.weights.changes import Bits, Indices, as_bits, moved
-from sparsewire.weights.tensors import Tensor
-from sparsewire.weights.windows import Where
+from sparsewire.weights.shards.changes import Bits, Indices, as_bits, moved
+from sparsewire.weights.shards.windows import Where
+from sparsewire.weights.versions.tensors import Tensor
 
 
 class Write(Protocol):

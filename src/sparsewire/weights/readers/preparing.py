@@ -14,15 +14,15 @@ import numpy as np
 
 from sparsewire._core import DELTA_CHUNK as CHUNK
 from sparsewire.errors import DataError, MismatchError
-from sparsewire.weights.chunks import apply_chunk
-from sparsewire.weights.coding import Coder, checksum_of_pieces
-from sparsewire.weights.fingerprint import fingerprint
-from sparsewire.weights.home import Home
-from sparsewire.weights.message import Delta, TensorDelta
-from sparsewire.weights.prepared import Change, change_between, change_of, write_change
-from sparsewire.weights.safetensors import Span
-from sparsewire.weights.state import Make
-from sparsewire.weights.tensors import FORMATS, Bytes, Tensor
+from sparsewire.weights.readers.home import Home
+from sparsewire.weights.versions.chunks import apply_chunk
+from sparsewire.weights.versions.coding import Coder, checksum_of_pieces
+from sparsewire.weights.versions.fingerprint import fingerprint
+from sparsewire.weights.versions.message import Delta, TensorDelta, tensor_changes
+from sparsewire.weights.versions.prepared import Change, change_between, change_of, write_change
+from sparsewire.weights.versions.safetensors import Span
+from sparsewire.weights.versions.state import Make
+from sparsewire.weights.versions.tensors import FORMATS, Bytes, Tensor
 
 _SAME = b"\0"
 
@@ -80,22 +80,13 @@ def prepare(
     gone = {*sums, *(name for delta in deltas for name in delta.removed)} - spans.keys()
     prepared = Prepared(removed=[name for name in home.tensors if name in gone])
     for name, span in spans.items():
-        if changes := changes_of(name, deltas):
+        if changes := tensor_changes(name, deltas):
             tensor = _InHome(name, span, changes, home, last.aliases)
             tensor.prepare(prepared, coder, make)
     known = {name: prepared.sums.get(name) or sums.get(name, b"") for name in spans}
     if fingerprint(spans, known) != last.fresh:
         raise _wrong_base(last, "tensors that it leaves as they are have other bits here")
     return prepared
-
-
-def changes_of(name: str, deltas: Sequence[Delta]) -> list[TensorDelta]:
-    """What changes a tensor, from the message on in which it is new."""
-    found: list[TensorDelta] = []
-    for delta in deltas:
-        if change := delta.tensors.get(name):
-            found = [change] if change.is_new else [*found, change]
-    return found
 
 
 def _wrong_base(delta: Delta, why: str) -> MismatchError:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsewire.errors import DataError
-from sparsewire.weights.names import shown
+from sparsewire.weights.versions.names import shown
 
 # As in files of safetensors.
 DIMENSIONS_MAX = 64

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from sparsewire.errors import InputError, MismatchError
-from sparsewire.weights.message import Delta
-from sparsewire.weights.named import as_numpy, as_torch, items_of, place_of
-from sparsewire.weights.names import shown
-from sparsewire.weights.safetensors import Span
-from sparsewire.weights.snapshot import Snapshot
-from sparsewire.weights.tensors import Tensor
+from sparsewire.weights.versions.message import Delta
+from sparsewire.weights.versions.named import as_numpy, as_torch, items_of, place_of
+from sparsewire.weights.versions.names import shown
+from sparsewire.weights.versions.safetensors import Span
+from sparsewire.weights.versions.snapshot import Snapshot
+from sparsewire.weights.versions.tensors import Tensor
 
 
 class Home:

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from sparsewire.errors import DataError
-from sparsewire.weights.places import Part, Place
+from sparsewire.weights.shards.places import Part, Place
 
 Spans = tuple[tuple[int, int], ...]
 """Ranges of one dimension, from begin to end, ascending and apart from each other."""

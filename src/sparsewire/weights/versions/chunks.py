@@ -19,8 +19,8 @@ from sparsewire._core import (
     prepare_between,
     prepare_delta,
 )
-from sparsewire.weights.packing import Packing, pack, packing_of, unpack
-from sparsewire.weights.tensors import Bytes
+from sparsewire.weights.versions.packing import Packing, pack, packing_of, unpack
+from sparsewire.weights.versions.tensors import Bytes
 
 Code = bytes | memoryview
 

@@ -12,17 +12,17 @@ import json
 import mmap
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from sparsewire._core import DELTA_CHUNK
 from sparsewire.errors import DataError
-from sparsewire.weights.coding import CHECKSUM_BYTES, Code, checksum, checksum_of_pieces
-from sparsewire.weights.names import file_name, shown
-from sparsewire.weights.safetensors import HEADER_MAX, Header, Span
-from sparsewire.weights.tensors import coded_elements
+from sparsewire.weights.versions.coding import CHECKSUM_BYTES, Code, checksum, checksum_of_pieces
+from sparsewire.weights.versions.names import file_name, shown
+from sparsewire.weights.versions.safetensors import HEADER_MAX, Header, Span
+from sparsewire.weights.versions.tensors import coded_elements
 
 _HEAD = struct.Struct("<4sI")
 _SIZE = struct.Struct("<Q")
@@ -87,6 +87,15 @@ class Delta:
     def spans(self) -> dict[str, Span]:
         """Every tensor of the new version, by name."""
         return {name: span for each in self.headers.values() for name, span in each.spans.items()}
+
+
+def tensor_changes(name: str, deltas: Sequence[Delta]) -> list[TensorDelta]:
+    """What changes a tensor, from the message on in which it is new."""
+    found: list[TensorDelta] = []
+    for delta in deltas:
+        if change := delta.tensors.get(name):
+            found = [change] if change.is_new else [*found, change]
+    return found
 
 
 class Writer:

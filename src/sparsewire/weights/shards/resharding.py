@@ -10,18 +10,17 @@ import numpy as np
 
 from sparsewire._core import DELTA_CHUNK
 from sparsewire.errors import DataError
-from sparsewire.weights.changes import Changes, as_bits, composed
-from sparsewire.weights.coding import Coder
-from sparsewire.weights.fingerprint import Described
-from sparsewire.weights.layout import Layout, Route
-from sparsewire.weights.message import Delta
-from sparsewire.weights.named import aliases_among, items_of, place_of, tensor_of
-from sparsewire.weights.names import shown
-from sparsewire.weights.on_device import DeviceTarget
-from sparsewire.weights.places import Place, check_complete
-from sparsewire.weights.preparing import changes_of
-from sparsewire.weights.targets import HostTarget, Target, Write
-from sparsewire.weights.tensors import FORMATS, Tensor
+from sparsewire.weights.shards.changes import Changes, as_bits, composed
+from sparsewire.weights.shards.layout import Layout, Route
+from sparsewire.weights.shards.on_device import DeviceTarget
+from sparsewire.weights.shards.places import Place, check_complete
+from sparsewire.weights.shards.targets import HostTarget, Target, Write
+from sparsewire.weights.versions.coding import Coder
+from sparsewire.weights.versions.fingerprint import Described
+from sparsewire.weights.versions.message import Delta, tensor_changes
+from sparsewire.weights.versions.named import aliases_among, items_of, place_of, tensor_of
+from sparsewire.weights.versions.names import shown
+from sparsewire.weights.versions.tensors import FORMATS, Tensor
 
 _BYTE_BITS = 8
 
@@ -86,7 +85,7 @@ class Resharding:
     def _chunks(self, deltas: Sequence[Delta]) -> Iterator[_Chunk]:
         """The chunks that change, and that the reader needs something of."""
         for key, span in deltas[-1].spans().items():
-            found = changes_of(key, deltas)
+            found = tensor_changes(key, deltas)
             routes = self._routes(key, span, deltas[-1].aliases)
             if not found or not routes:
                 continue

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparsewire.errors import InputError
-from sparsewire.weights.names import shown
-from sparsewire.weights.tensors import FORMATS, Bytes, Tensor
+from sparsewire.weights.versions.names import shown
+from sparsewire.weights.versions.tensors import FORMATS, Bytes, Tensor
 
 if TYPE_CHECKING:
     import torch

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from sparsewire.errors import ProtocolError
-from sparsewire.weights.coding import Coder
-from sparsewire.weights.fingerprint import fingerprint
-from sparsewire.weights.message import Delta
-from sparsewire.weights.names import shown
-from sparsewire.weights.tensors import Bytes, Tensor
+from sparsewire.weights.versions.coding import Coder
+from sparsewire.weights.versions.fingerprint import fingerprint
+from sparsewire.weights.versions.message import Delta
+from sparsewire.weights.versions.names import shown
+from sparsewire.weights.versions.tensors import Bytes, Tensor
 
 Make = Callable[[int], Bytes]
 """Gives memory of so many bytes, zeros. It may raise OSError."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Protocol
 
-from sparsewire.weights.coding import checksum
+from sparsewire.weights.versions.coding import checksum
 
 
 class Described(Protocol):

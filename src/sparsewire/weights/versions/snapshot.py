@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sparsewire.errors import DataError
-from sparsewire.weights.names import shown
-from sparsewire.weights.safetensors import Mode, SafetensorsFile
-from sparsewire.weights.tensors import Tensor
+from sparsewire.weights.versions.names import shown
+from sparsewire.weights.versions.safetensors import Mode, SafetensorsFile
+from sparsewire.weights.versions.tensors import Tensor
 
 _SUFFIX = ".safetensors"
 

@@ -11,8 +11,8 @@ from typing import BinaryIO, cast
 import numpy as np
 
 from sparsewire.errors import ResourceError
-from sparsewire.weights.atomic import sync
-from sparsewire.weights.tensors import Bytes
+from sparsewire.weights.versions.atomic import sync
+from sparsewire.weights.versions.tensors import Bytes
 
 _PREFIX = ".sparsewire."
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from sparsewire._core import DELTA_CHUNK
 from sparsewire.errors import ProtocolError
-from sparsewire.weights.chunks import apply_chunk, encode_chunk
-from sparsewire.weights.tensors import Bytes, Format, Tensor
+from sparsewire.weights.versions.chunks import apply_chunk, encode_chunk
+from sparsewire.weights.versions.tensors import Bytes, Format, Tensor
 
 CHECKSUM_BYTES = 16
 

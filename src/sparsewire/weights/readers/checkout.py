@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from sparsewire.errors import DataError
-from sparsewire.weights.atomic import put, replacing
-from sparsewire.weights.home import Growing
-from sparsewire.weights.message import Delta
-from sparsewire.weights.safetensors import Span, create
-from sparsewire.weights.snapshot import Snapshot
+from sparsewire.weights.readers.home import Growing
+from sparsewire.weights.versions.atomic import put, replacing
+from sparsewire.weights.versions.message import Delta
+from sparsewire.weights.versions.safetensors import Span, create
+from sparsewire.weights.versions.snapshot import Snapshot
 
 MARK = "sparsewire.json"
 _INDEX = ".safetensors.index.json"

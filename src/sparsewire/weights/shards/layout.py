@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sparsewire.errors import DataError
-from sparsewire.weights.changes import Changes
-from sparsewire.weights.names import shown
-from sparsewire.weights.places import Place
-from sparsewire.weights.targets import Target, Write
-from sparsewire.weights.views import Piece, View
-from sparsewire.weights.windows import Window
+from sparsewire.weights.shards.changes import Changes
+from sparsewire.weights.shards.places import Place
+from sparsewire.weights.shards.targets import Target, Write
+from sparsewire.weights.shards.views import Piece, View
+from sparsewire.weights.shards.windows import Window
+from sparsewire.weights.versions.names import shown
 
 
 class Layout:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from sparsewire._core import DELTA_CHUNK
 from sparsewire.errors import InputError
-from sparsewire.weights.changes import Bits, Indices, as_bits
-from sparsewire.weights.tensors import FORMATS, Bytes, Tensor
-from sparsewire.weights.windows import Where
+from sparsewire.weights.shards.changes import Bits, Indices, as_bits
+from sparsewire.weights.shards.windows import Where
+from sparsewire.weights.versions.tensors import FORMATS, Bytes, Tensor
 
 if TYPE_CHECKING:
     import torch

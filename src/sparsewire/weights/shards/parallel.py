@@ -7,7 +7,7 @@ of `ranks` is the reader's rank in tensor parallelism.
 from __future__ import annotations
 
 from sparsewire.errors import DataError
-from sparsewire.weights.views import View, concatenated
+from sparsewire.weights.shards.views import View, concatenated
 
 
 def column(view: View, rank: int, ranks: int) -> View:
