@@ -3,7 +3,7 @@
     python benchmarks/weights_pause.py --record
 
 A share of the weights has moved by one representable number. All is done by one thread, and takes
-12 GB of memory; times are the best of several, in s that a processor worked.
+12 GB of memory; times are the best of several.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def code_of(chunk: Chunks, random: np.random.Generator) -> bytes:
 
 
 def timed(rounds: int, task: Callable[[int], bool]) -> float:
-    """Seconds of a processor for all chunks, in the best round."""
+    """Seconds for all chunks, in the best round."""
     times = []
     for _ in range(rounds):
-        start = time.thread_time()
+        start = time.perf_counter()
         assert all(map(task, range(CHUNKS)))
-        times.append(time.thread_time() - start)
+        times.append(time.perf_counter() - start)
     return min(times)
 
 

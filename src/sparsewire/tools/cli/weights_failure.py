@@ -17,7 +17,8 @@ def failing() -> Iterator[None]:
 
     try:
         with exit_on_error():
-            require("xxhash", extra="weights")
+            for package in ("xxhash", "zstandard"):
+                require(package, extra="weights")
             yield
     except OSError as error:
         click.echo(f"error: {error}", err=True)
