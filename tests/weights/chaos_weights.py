@@ -111,7 +111,8 @@ def publish(place: Path, port: int, last: int, pause: float) -> None:
     log = Log(place / "publisher.log")
     with Publisher(f"127.0.0.1:{port}", directory=place / "disk", keep=KEEP, threads=1) as made:
         log.say("came", version=made.version)
-        number = -1 if made.version is None else made.version
+        # What was damaged on the disk is not counted in `version`, and its numbers are used up.
+        number = max(-1 if made.version is None else made.version, made._store.lost)
         while number < last:
             number = published(made, number + 1, log)
             time.sleep(pause)
