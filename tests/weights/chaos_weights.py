@@ -43,7 +43,7 @@ KEEP = 6
 STAGE_S = 5.0
 # Beyond its time-out a call may take what a stop of the process or a busy machine costs.
 SLACK_S = 20.0
-STUCK_S = 90.0
+STUCK_S = 50.0
 DISK = "48m"
 _PERIOD, _ROWS = 97, 128
 _FLIP, _CUT, _STALL = 0.004, 0.004, 0.004
