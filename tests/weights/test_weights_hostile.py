@@ -372,12 +372,23 @@ def test_callers_that_send_without_end() -> None:
         assert resident_bytes() - before < 64 << 20
 
 
+def test_strangers_that_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as may stand at the door at once; their places are free again soon."""
+    monkeypatch.setattr(wire, "HANDSHAKE_S", 0.5)
+    with Publisher("127.0.0.1:0") as publisher, contextlib.ExitStack() as strangers:
+        publisher.publish(weights())
+        for _ in range(server._STRANGERS_MAX + 20):
+            stranger = socket.create_connection(publisher.address)
+            strangers.callback(stranger.close)
+        served(publisher)
+
+
 def test_a_reader_that_takes_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """It asks for a message and stops: its connection ends, and the message may go."""
     monkeypatch.setattr(wire, "STUCK_S", 1)
     random = np.random.default_rng(0)
     with Publisher("127.0.0.1:0") as publisher, caller(publisher.address) as ask:
-        publisher.publish({"w": random.integers(0, 2**16, 10_000_000, dtype=np.uint16)})
+        publisher.publish({"w": random.integers(0, 2**16, 6_000_000, dtype=np.uint16)})
         message = publisher._chain.entries[0]
         ask({"op": "join"})
         ask({"op": "get", "key": message.key, "begin": 0, "end": message.size})
@@ -601,7 +612,7 @@ def test_documents_of_messages_that_are_none(text: bytes) -> None:
 def test_a_document_that_swells(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few bytes make no more memory than a document may have."""
     monkeypatch.setattr(message_module, "_DOCUMENT_MAX", 1 << 20)
-    swelling = with_document(messages().delta, b" " * (256 << 20))
+    swelling = with_document(messages().delta, b" " * (64 << 20))
     assert len(swelling) < 1 << 20
     tracemalloc.start()
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,31 @@ def test_a_reader_follows_all_publishers() -> None:
             until(lambda: one.status()["readers"][0]["version"] == 3)
             with pytest.raises(InputError, match="without any"):
                 receiver.stage(version=3, timeout=20).apply(weights)
+
+
+def test_one_of_two_threads_applies_to_a_shard() -> None:
+    """Versions 1 and 2 over version 0 at once: the later one would be over the wrong base."""
+    weights = loaded(5)
+    with Publisher("127.0.0.1:0") as one, Publisher("127.0.0.1:0") as other:
+        publishers = (one, other)
+        addresses = [each.address for each in publishers]
+        with (
+            ShardReceiver(addresses, weights, layout()) as receiver,
+            ThreadPoolExecutor(2) as threads,
+        ):
+            staged = []
+            for number in range(3):
+                for rank, publisher in enumerate(publishers):
+                    publisher.publish(parts(version(number), rank), version=number)
+                staged.append(receiver.stage(timeout=20).verify())
+                if number == 0:
+                    staged.pop().apply()
+            with receiver._busy:
+                applied = [threads.submit(each.apply) for each in staged]
+                wait(applied, 0.2)
+            assert sorted(each.exception() is None for each in applied) == [False, True]
+            assert receiver.version is not None
+            check(weights, receiver.version)
 
 
 def test_a_layout_that_nobody_serves() -> None:

@@ -143,6 +143,16 @@ def test_no_room_for_a_version(tmp_path: Path, shape: tuple[int, ...]) -> None:
         check_served(publisher, fresh)
 
 
+def test_no_room_for_a_few_bytes(tmp_path: Path) -> None:
+    """They wait in a buffer, and fail once more as the file is closed: it goes all the same."""
+    fresh = weights()
+    with Publisher("127.0.0.1:0", directory=tmp_path) as publisher:
+        publisher.publish(fresh)
+        with files_up_to(100), pytest.raises(OSError, match="File too large"):
+            publisher.publish({"small": np.ones(7, np.float32)}, complete=False)
+        assert not list(tmp_path.glob(".sparsewire*"))
+
+
 def test_a_message_that_rots_at_the_publisher(tmp_path: Path) -> None:
     """Readers that need it get the whole version instead."""
     fresh = weights()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,26 @@ def test_before_apply_nothing_changes(publisher: Publisher) -> None:
             staged.apply()
         with pytest.raises(InputError, match="staged over another version"):
             again.apply()
+        assert_alike(mine, fresh)
+
+
+def test_one_of_two_threads_applies(publisher: Publisher) -> None:
+    """Versions 1 and 2 over version 0 at once: the later one would be over the wrong base."""
+    fresh = weights()
+    publisher.publish(fresh)
+    mine = copy(fresh)
+    with Receiver(publisher.address, mine) as receiver, ThreadPoolExecutor(2) as threads:
+        receiver.stage(timeout=LIMIT_S).apply()
+        staged = []
+        for _ in range(2):
+            step(fresh)
+            publisher.publish(fresh)
+            staged.append(receiver.stage(timeout=LIMIT_S).verify())
+        with receiver._base._busy:
+            applied = [threads.submit(each.apply) for each in staged]
+            wait(applied, 0.2)
+        assert sorted(each.exception() is None for each in applied) == [False, True]
+        receiver.stage(version=2, timeout=LIMIT_S).apply()
         assert_alike(mine, fresh)
 
 

@@ -46,6 +46,10 @@ class Track:
         self.spans = _spans(self, arrived)
 
 
+Over = list[tuple[int | None, bytes | None]]
+"""Of each publisher the version that the weights are, by its number and its fingerprint."""
+
+
 class ShardReceiver:
     """Follows one publisher, or one for each of the trainers' ranks, which publish their own parts
     (`own_parts`), and brings versions to the tensors of one rank of an engine, as a `Layout` says.
@@ -144,9 +148,10 @@ class ShardReceiver:
         for each in self._subscriptions:
             each.note()
 
-    def prepare(self, arrived: Sequence[Arrived]) -> list[Write]:
+    def prepare(self, arrived: Sequence[Arrived], over: Over) -> list[Write]:
         """What to write for a version of all publishers; raises what `Staged.verify` does."""
         with self._busy:
+            self._check_over(arrived, over)
             spans: dict[str, Span] = {}
             aliases: dict[str, str] = {}
             for track, each in zip(self._tracks, arrived, strict=True):
@@ -163,9 +168,10 @@ class ShardReceiver:
             self._verified = arrived[0].plan.version
             return found
 
-    def write(self, arrived: Sequence[Arrived], writes: Sequence[Write]) -> None:
+    def write(self, arrived: Sequence[Arrived], over: Over, writes: Sequence[Write]) -> None:
         """Make the weights the version. If it fails half-way, the next version comes whole."""
         with self._busy:
+            self._check_over(arrived, over)
             self.forget()
             for write in writes:
                 write.write()
@@ -177,9 +183,17 @@ class ShardReceiver:
         for track in self._tracks:
             track.have = None
 
-    def over(self) -> list[tuple[int | None, bytes | None]]:
+    def over(self) -> Over:
         """What the weights are now, to tell whether that is still the base of what was staged."""
         return [(each.version, each.have) for each in self._tracks]
+
+    def _check_over(self, arrived: Sequence[Arrived], over: Over) -> None:
+        """Raise InputError where another version was applied meanwhile, by whatever thread."""
+        if self.over() != over:
+            raise InputError(
+                f"version {arrived[0].plan.version} was staged over another version than the one "
+                "that is here now: stage it again"
+            )
 
     def _check_open(self) -> None:
         if not self._loop.is_running:
@@ -212,9 +226,8 @@ class _Following:
         self._writes: list[Write] = []
 
     def verify(self) -> None:
-        self._check_base()
         try:
-            self._writes = self._receiver.prepare(self._arrived)
+            self._writes = self._receiver.prepare(self._arrived, self._over)
         except DataError:
             self._receiver.forget()
             raise
@@ -222,15 +235,7 @@ class _Following:
     def apply(self, model: Any) -> None:
         if model is not None:
             raise InputError("a shard's reader writes to its own weights: call apply() without any")
-        self._check_base()
-        self._receiver.write(self._arrived, self._writes)
-
-    def _check_base(self) -> None:
-        if self._receiver.over() != self._over:
-            raise InputError(
-                f"version {self._arrived[0].plan.version} was staged over another version than the "
-                "one that is here now: stage it again"
-            )
+        self._receiver.write(self._arrived, self._over, self._writes)
 
 
 def _spans(track: Track, arrived: Arrived) -> Mapping[str, Span]:

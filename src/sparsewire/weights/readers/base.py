@@ -16,6 +16,9 @@ from sparsewire.weights.versions.message import Delta
 from sparsewire.weights.versions.safetensors import Span
 from sparsewire.weights.versions.spool import memory
 
+State = tuple[int | None, bytes | None]
+"""A version by its number and by its fingerprint; None where they are not known."""
+
 
 class OwnBase:
     """All tensors of a version, in one place, with their checksums."""
@@ -48,8 +51,14 @@ class OwnBase:
         """The version that arrived, over the one that is here."""
         return Next(self, arrived)
 
-    def prepare(self, arrived: Arrived) -> Prepared:
+    @property
+    def state(self) -> State:
+        return self.version, self.have
+
+    def prepare(self, arrived: Arrived, over: State) -> Prepared:
+        """Find what makes it the version that arrived while it was `over`; see `Next`."""
         with self._busy:
+            self._check_state(arrived, over)
             deltas = arrived.deltas
             found = Prepared()
             if deltas:
@@ -57,14 +66,24 @@ class OwnBase:
             self.verified = arrived.plan.version
             return found
 
-    def apply(self, arrived: Arrived, prepared: Prepared, model: Any) -> None:
+    def apply(self, arrived: Arrived, over: State, prepared: Prepared, model: Any) -> None:
+        """Make it the version that arrived while it was `over`; see `Next`."""
         with self._busy:
+            self._check_state(arrived, over)
             other = None if model is None else self._other(model, arrived.deltas)
             self._write(arrived, prepared)
             if other:
                 self._bring(other, model, prepared)
             self.version = arrived.plan.version
             self._served = (model, self.version) if other else None
+
+    def _check_state(self, arrived: Arrived, over: State) -> None:
+        """Raise InputError where another version was applied meanwhile, by whatever thread."""
+        if self.state != over:
+            raise InputError(
+                f"version {arrived.plan.version} was staged over another version than the one that "
+                "is here now: stage it again"
+            )
 
     def _write(self, arrived: Arrived, prepared: Prepared) -> None:
         """Make the base the version. If it fails half-way, its bits are unknown from then on, and
@@ -107,20 +126,11 @@ class Next:
     def __init__(self, base: OwnBase, arrived: Arrived) -> None:
         self._base = base
         self._arrived = arrived
-        self._over = base.version, base.have
+        self._over = base.state
         self._prepared = Prepared()
 
     def verify(self) -> None:
-        self._check_base()
-        self._prepared = self._base.prepare(self._arrived)
+        self._prepared = self._base.prepare(self._arrived, self._over)
 
     def apply(self, model: Any) -> None:
-        self._check_base()
-        self._base.apply(self._arrived, self._prepared, model)
-
-    def _check_base(self) -> None:
-        if (self._base.version, self._base.have) != self._over:
-            raise InputError(
-                f"version {self._arrived.plan.version} was staged over another version than the "
-                "one that is here now: stage it again"
-            )
+        self._base.apply(self._arrived, self._over, self._prepared, model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import tempfile
@@ -48,9 +49,10 @@ class Spool:
 
     def drop(self, file: BinaryIO) -> None:
         """Close a file that is not kept; its memory goes with those that map it."""
-        file.close()
         if self.directory:
             Path(file.name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # What there was no room for is written once more.
+            file.close()
 
     def memory(self, nbytes: int) -> Bytes:
         """Zeros to write to, which the kernel may move to the disk of the directory.
