@@ -606,3 +606,26 @@ def test_a_base_that_cannot_be_written() -> None:
         Receiver("127.0.0.1:1", 3)
     with pytest.raises(InputError, match="no valid port"):
         Receiver("127.0.0.1:x")
+
+
+def test_another_publisher_begins_a_chain() -> None:
+    """Its versions are numbered anew, and readers follow; they do not bind its numbers."""
+    fresh = weights()
+    mine = copy(fresh)
+    with Publisher("127.0.0.1:0") as publisher:
+        address = publisher.address
+        publisher.publish(fresh, version=5)
+        receiver = Receiver(address, mine)
+        receiver.stage(timeout=LIMIT_S).apply()
+    with receiver, Publisher(address) as publisher:
+        step(fresh)
+        assert publisher.publish(fresh).version == 0
+        staged = receiver.stage(timeout=LIMIT_S)
+        assert (staged.version, staged.way.is_whole) == (0, True)
+        receiver.stage(timeout=LIMIT_S).apply()
+        assert_alike(mine, fresh)
+        step(fresh, 1)
+        assert publisher.publish(fresh).version == 1
+        staged = receiver.stage(timeout=LIMIT_S).apply()
+        assert (staged.version, staged.way.is_whole) == (1, False)
+        assert_alike(mine, fresh)

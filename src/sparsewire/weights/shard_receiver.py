@@ -32,6 +32,7 @@ class Track:
         self.version: int | None = None
         self.have: bytes | None = None
         self.digest = ""
+        self.chain = ""
         self.spans: Mapping[str, Span] = {}
 
     def meet(self, names: Sequence[str], digest: str) -> None:
@@ -43,6 +44,7 @@ class Track:
 
     def follow(self, arrived: Arrived) -> None:
         self.version, self.have = arrived.plan.version, arrived.plan.made
+        self.chain = arrived.plan.chain
         self.spans = _spans(self, arrived)
 
 

@@ -33,6 +33,7 @@ class OwnBase:
         self.verified: int | None = None
         self.have: bytes | None = None
         self.digest = ""
+        self.chain = ""
 
     def meet(self, names: Sequence[str], digest: str) -> None:
         """Learn what the publisher's tensors are called, and find the fingerprint of those here."""
@@ -74,7 +75,7 @@ class OwnBase:
             self._write(arrived, prepared)
             if other:
                 self._bring(other, model, prepared)
-            self.version = arrived.plan.version
+            self.version, self.chain = arrived.plan.version, arrived.plan.chain
             self._served = (model, self.version) if other else None
 
     def _check_state(self, arrived: Arrived, over: State) -> None:

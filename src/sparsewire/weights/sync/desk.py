@@ -153,7 +153,8 @@ class PublishersDesk:
         reader.candidate = Candidate(bool(reader.relay), _text(request, "site"), speed)
         reader.doing = Doing.READING
         self.hear(reader, request)
-        self._note_ahead(reader.applied)
+        if _text(request, "chain") == self._identity:
+            self._note_ahead(reader.applied)
         return {"chain": self._identity}
 
     def _note_ahead(self, applied: int | None) -> None:
@@ -163,8 +164,10 @@ class PublishersDesk:
 
     async def _want(self, reader: Reader, request: Document) -> Document:
         given: asyncio.Future[Document] = asyncio.get_running_loop().create_future()
-        version, at = _number(request, "version"), _number(request, "at")
-        applied, have = _number(request, "applied"), _fingerprint(request, "have")
+        version, have = _number(request, "version"), _fingerprint(request, "have")
+        at, applied = _number(request, "at"), _number(request, "applied")
+        if _text(request, "chain") != self._identity:
+            at = applied = None  # Those are numbers of another publisher's.
         want = Want(reader, version, at, applied, have, _text(request, "names"), given)
         reader.doing = Doing.WAITING
         answer = self._ready(want)

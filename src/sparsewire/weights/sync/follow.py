@@ -91,8 +91,12 @@ class Follower:
 
     async def _note(self, more: Mapping[str, str]) -> None:
         if channel := self._channel:
-            with contextlib.suppress(OSError):
+            try:
                 await within(SILENCE_S, channel.send({"op": "tell", **self._tell(), **more}))
+            except OSError:
+                # A request that is under way there finds out by itself.
+                if self._channel is channel and not self._turn.locked():
+                    self._hang_up()
 
     async def _stay(self) -> None:
         """Show that this reader lives, and meet a publisher that comes back."""

@@ -28,11 +28,13 @@ _AGAIN_S = 0.2
 
 
 class Base(Protocol):
-    """What a reader has: `version`, its fingerprint `have`, and the digest of the names of which
-    that is; None and "" where they are not known."""
+    """What a reader has: `version` of the chain with this identity, its fingerprint `have`, and the
+    digest of the names of which that is; None and "" where they are not known."""
 
     @property
     def version(self) -> int | None: ...
+    @property
+    def chain(self) -> str: ...
     @property
     def have(self) -> bytes | None: ...
     @property
@@ -75,6 +77,7 @@ class Subscription:
         self._server = Server(door, secret, self._shelf, None) if door else None
         self._follower = Follower(address, secret, self._told)
         self._coming: list[Held] = []
+        self._chain = ""
 
     @property
     def address(self) -> Address:
@@ -107,7 +110,7 @@ class Subscription:
 
     def _told(self) -> Document:
         relay = {"relay": str(self._server.address)} if self._server else {}
-        return {**self._tell(), **relay}
+        return {**self._tell(), **relay, "chain": self._base.chain}
 
     async def obtain(self, version: int | None, above: int | None, limit: float) -> Arrived:
         """Get `version`, or one newer than both the base's and `above`, within `limit` seconds."""
@@ -134,24 +137,34 @@ class Subscription:
     ) -> Plan:
         while True:
             have = self._base.have if takes_deltas else None
-            at = max(
-                (each for each in (self._base.version, above) if each is not None), default=None
-            )
+            applied = self._base.version if self._base.chain == self._chain else None
+            at = max((each for each in (applied, above) if each is not None), default=None)
             request = {
                 "op": "want",
                 "version": version,
+                "chain": self._chain,
                 "at": at,
-                "applied": self._base.version,
+                "applied": applied,
                 "have": have.hex() if have else "",
                 "names": self._base.digest,
             }
             answer = await self._follower.ask(request, deadline)
             if "names" not in answer:
                 plan = Plan.read(answer)
-                self._check_asked(plan, version, at)
+                self._meet_chain(plan)
+                self._check_asked(plan, version, at if plan.chain == request["chain"] else None)
                 return plan
             names, digest = _names(answer)
             await asyncio.to_thread(self._base.meet, names, digest)
+
+    def _meet_chain(self, plan: Plan) -> None:
+        if self._chain and plan.chain != self._chain:
+            _log.warning(
+                "the publisher at %s began another chain of versions: %d is its newest",
+                self._address,
+                plan.version,
+            )
+        self._chain = plan.chain
 
     def _check_asked(self, plan: Plan, version: int | None, at: int | None) -> None:
         """Raise ProtocolError for a plan of another version than was asked for."""
