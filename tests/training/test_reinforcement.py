@@ -83,9 +83,18 @@ def test_samples_follow_the_chances() -> None:
         policy.head.weight.zero_()
         policy.norm.bias.fill_(1)
         policy.head.weight[3] = 1
-    tokens = sample(policy, reversal.prompts(8, generator()), reversal.COUNT, generator())
+    tokens, chances = sample(policy, reversal.prompts(8, generator()), reversal.COUNT, generator())
     assert (tokens[:, reversal.PROMPT :] == 3).all()
-    assert log_chances(policy, tokens, reversal.COUNT).exp().min() > 0.99
+    assert chances.exp().min() > 0.99
+
+
+def test_chances_of_samples_are_those_of_their_tokens_together() -> None:
+    policy = small_policy()
+    tokens, chances = sample(policy, reversal.prompts(8, generator()), reversal.COUNT, generator())
+    with torch.no_grad():
+        together = log_chances(policy, tokens, reversal.COUNT)
+    assert chances.std() > 0.1
+    assert chances.allclose(together, atol=0.05)
 
 
 def test_masters_keep_what_bfloat16_drops() -> None:

@@ -154,8 +154,8 @@ _ROWS: dict[str, Callable[[Run], str]] = {
     "time for a version": lambda run: f"{run.version_s:.2f} s",
     "weights to each reader": lambda run: f"{number(run.version_bytes, 1e-3)} kB",
     "elements that changed": _changed,
-    "a reader waits for weights": lambda run: f"{number(run.idle_s, 1e3)} ms",
-    "a reader stops to apply them": lambda run: f"{number(run.pause_s, 1e3)} ms",
+    "a reader waits for trainers and weights": lambda run: f"{number(run.idle_s, 1e3)} ms",
+    "a reader stops to apply weights": lambda run: f"{number(run.pause_s, 1e3)} ms",
     "reward, first batches": lambda run: f"{run.first_reward:.3f}",
     "reward, last batches": lambda run: f"{run.last_reward:.3f}",
     "time for all versions": lambda run: f"{run.elapsed_s:.0f} s",
@@ -176,14 +176,22 @@ def _picture(demo: WeightsDemo) -> Figure:
         pauses.plot(numbers, lost, ".", label=label)
     _label(rewards, "time [s]", "reward, mean of the last batches", "Reward over time", "linear")
     _label(sizes, "version", "MB to each reader", "Bytes of a version", "log")
-    # They stay within one power of ten or two: plain numbers are easier to read there.
-    sizes.yaxis.set_major_formatter("{x:g}")
-    sizes.yaxis.set_minor_formatter("{x:g}")
+    _number_plainly(sizes)
     _label(pauses, "version", "wait and pause of a reader [ms]", "Time without sampling", "linear")
+    pauses.set_ylim(bottom=0)
     link = demo.cluster.link
     where = f"at {link}" if link else "on loopback"
     figure.suptitle(f"A policy of {demo.runs[0].parameters / 1e6:.1f} million weights, {where}")
     return figure
+
+
+def _number_plainly(axes: Axes) -> None:
+    """Have 1, 2 and 5 on an axis of logarithms: sizes stay within one power of ten or two."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _smoothed(run: Run) -> tuple[list[float], list[float]]:

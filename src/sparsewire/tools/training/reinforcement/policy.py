@@ -25,13 +25,36 @@ class Policy(nn.Module):
         self.head = nn.Linear(width, vocabulary, bias=False)
         self.bfloat16()
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Logits [batch, length, vocabulary] for tokens [batch, length]."""
-        x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
-        for block in self.blocks:
-            x = block(x)
+    def forward(self, tokens: Tensor, past: list[Past] | None = None) -> Tensor:
+        """Logits [batch, length, vocabulary] for tokens [batch, length].
+
+        With a `past` for each block, tokens go on behind those that it has seen.
+        """
+        begin = past[0].length if past else 0
+        x = self.tokens(tokens) + self.positions.weight[begin : begin + tokens.shape[1]]
+        for number, block in enumerate(self.blocks):
+            x = block(x, past[number] if past else None)
         logits: Tensor = self.head(self.norm(x))
         return logits.float()
+
+
+class Past:
+    """Keys and values of the tokens that a block has seen: first many, and then one by one."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def length(self) -> int:
+        """How many tokens it has seen."""
+        return self._seen[0].shape[2] if self._seen else 0
+
+    def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Add those of further tokens; returns all."""
+        if self._seen:
+            key, value = torch.cat([self._seen[0], key], 2), torch.cat([self._seen[1], value], 2)
+        self._seen = key, value
+        return self._seen
 
 
 class Block(nn.Module):
@@ -49,25 +72,36 @@ class Block(nn.Module):
             nn.Linear(4 * width, width),
         )
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, past: Past | None = None) -> Tensor:
         batch, length, width = x.shape
         parts = self.attention(self.before_attention(x)).view(batch, length, 3 * HEADS, -1)
         query, key, value = parts.transpose(1, 2).chunk(3, dim=1)
-        seen = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        if past is not None:
+            key, value = past.extend(key, value)
+        # A single token sees all that is there.
+        seen = F.scaled_dot_product_attention(query, key, value, is_causal=length > 1)
         x = x + self.mixing(seen.transpose(1, 2).reshape(batch, length, width))
         out: Tensor = x + self.layers(x)
         return out
 
 
 @torch.no_grad()
-def sample(policy: Policy, prompts: Tensor, length: int, generator: torch.Generator) -> Tensor:
-    """Prompts [batch, n] with `length` more tokens each, drawn one by one: [batch, n + length]."""
-    tokens = prompts
+def sample(
+    policy: Policy, prompts: Tensor, length: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Draw `length` more tokens behind each prompt, one by one.
+
+    Returns prompts with answers, [batch, n + length], and the logarithm of the chance of each token
+    of the answers, [batch, length].
+    """
+    past = [Past() for _ in policy.blocks]
+    tokens, chances = [prompts], []
     for _ in range(length):
-        chances = policy(tokens)[:, -1].softmax(dim=-1)
-        drawn = torch.multinomial(chances, 1, generator=generator)
-        tokens = torch.cat([tokens, drawn], dim=1)
-    return tokens
+        every = policy(tokens[-1], past)[:, -1].log_softmax(dim=-1)
+        drawn = torch.multinomial(every.exp(), 1, generator=generator)
+        tokens.append(drawn)
+        chances.append(every.gather(1, drawn))
+    return torch.cat(tokens, dim=1), torch.cat(chances, dim=1)
 
 
 def log_chances(policy: nn.Module, tokens: Tensor, length: int) -> Tensor:

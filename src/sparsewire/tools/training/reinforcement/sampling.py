@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from sparsewire.tools.training.reinforcement.order import Order
-from sparsewire.tools.training.reinforcement.policy import Policy, log_chances, sample
+from sparsewire.tools.training.reinforcement.policy import Policy, sample
 from sparsewire.tools.training.reinforcement.reversal import COUNT, prompts, rewards
 from sparsewire.tools.training.reinforcement.samples import Batch
 from sparsewire.tools.training.reinforcement.transfer import Reader
@@ -91,6 +91,4 @@ def sampled(
 ) -> Batch:
     """Answers, so many to each of `count` prompts, by a policy that is at this version."""
     asked = prompts(count, generator).repeat_interleave(answers, 0)
-    tokens = sample(policy, asked, COUNT, generator)
-    with torch.no_grad():
-        return Batch(version, tokens, log_chances(policy, tokens, COUNT))
+    return Batch(version, *sample(policy, asked, COUNT, generator))
