@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from support import until
 from test_weights_files import model, written
 
+from sparsewire import SparseVector
 from sparsewire.errors import (
     AuthenticationError,
     DataError,
@@ -629,3 +630,26 @@ def test_another_publisher_begins_a_chain() -> None:
         staged = receiver.stage(timeout=LIMIT_S).apply()
         assert (staged.version, staged.way.is_whole) == (1, False)
         assert_alike(mine, fresh)
+
+
+def test_rows_of_a_table(publisher: Publisher) -> None:
+    table = np.random.default_rng(0).standard_normal((1000, 8)).astype(np.float32)
+    mine = {"table": table.copy(), "line": np.zeros(5, np.int64)}
+    publisher.publish(mine)
+    rows = SparseVector([3, 700], np.ones((2, 8), np.float32), length=1000)
+    line = SparseVector([4], np.array([7]), length=5)
+    with Receiver(publisher.address, mine) as receiver:
+        receiver.stage(timeout=LIMIT_S).apply()
+        assert publisher.publish({"table": rows, "line": line}).changed == 17
+        receiver.stage(timeout=LIMIT_S).apply()
+    table[[3, 700]] = 1
+    assert_alike(mine, {"table": table, "line": np.array([0, 0, 0, 0, 7])})
+    with pytest.raises(MismatchError, match="give it whole"):
+        publisher.publish({"other": rows}, complete=False)
+    with pytest.raises(MismatchError, match=r"table has dtype F32 and shape \[1000, 8\]"):
+        publisher.publish({"table": line}, complete=False)
+    for wrong in ([3, 3], [-1, 3], [3, 1000]):
+        vector = SparseVector(wrong, np.ones((2, 8), np.float32), length=1000)
+        with pytest.raises(InputError, match="must ascend from 0 to 999"):
+            publisher.publish({"table": vector}, complete=False)
+    assert publisher.version == 1

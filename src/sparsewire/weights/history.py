@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sparsewire.errors import DataError, InputError, MismatchError
+from sparsewire.sparse_vector import SparseVector
 from sparsewire.weights.shards.placements import own_weights
 from sparsewire.weights.sync.chain import VERSION_MAX, Chain, Entry
 from sparsewire.weights.sync.store import Store
@@ -19,6 +20,7 @@ from sparsewire.weights.versions.fingerprint import fingerprint
 from sparsewire.weights.versions.message import Delta, Writer, parse
 from sparsewire.weights.versions.named import distinct
 from sparsewire.weights.versions.names import shown
+from sparsewire.weights.versions.rows import with_rows
 from sparsewire.weights.versions.safetensors import Header, header_of
 from sparsewire.weights.versions.snapshot import Snapshot
 from sparsewire.weights.versions.state import State
@@ -62,7 +64,7 @@ class Source:
         that cannot be told.
         """
         self.layout = Layout()
-        self.tensors: Iterator[tuple[str, Tensor]]
+        self.tensors: Iterator[tuple[str, Tensor | SparseVector]]
         if isinstance(weights, (str, os.PathLike)):
             weights = Snapshot(Path(weights))
         if isinstance(weights, Snapshot):
@@ -125,16 +127,22 @@ class History:
         met: set[str] = set()
         sums = dict(self._state.sums)
         changed = 0
-        for name, fresh in source.tensors:
+        for name, given in source.tensors:
             if name in met:
                 raise InputError(f"{shown(name)} is there twice: each name has one tensor")
             met.add(name)
+            fresh = self._whole(name, given)
             changed += self._add(writer, name, fresh, sums)
             # Only what it is like: a tensor that a generator made may go now.
             seen[name] = fresh._replace(data=fresh.data[:0].copy())
         self._describe(delta, source.layout, seen, complete=complete)
         delta.fresh = fingerprint(seen, sums)
         return changed
+
+    def _whole(self, name: str, given: Tensor | SparseVector) -> Tensor:
+        if isinstance(given, SparseVector):
+            return with_rows(name, self._state.tensors.get(name), given)
+        return given
 
     def _add(self, writer: Writer, name: str, fresh: Tensor, sums: dict[str, bytes]) -> int:
         base = self._state.tensors.get(name)

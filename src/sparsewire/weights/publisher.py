@@ -122,7 +122,8 @@ class Publisher:
 
         `tensors` are a module, a state_dict or another mapping of names to tensors of torch or
         arrays, an iterable of such pairs, or the path of a safetensors file or directory of them.
-        Every dtype of whole bytes keeps its bits. Each tensor is read once, in order, so a
+        Every dtype of whole bytes keeps its bits. Of a table that was published before, rows with
+        new values will do: a `SparseVector` in its place. Each tensor is read once, in order, so a
         generator may make them one at a time. Tied tensors of a mapping go once. If not
         `complete`, they are a part, and other tensors stay as they are; otherwise tensors that
         are not there are removed. Of DTensors the parts of this rank are published: `mesh` is the

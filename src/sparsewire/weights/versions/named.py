@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparsewire.errors import InputError
+from sparsewire.sparse_vector import SparseVector
 from sparsewire.weights.versions.names import shown
 from sparsewire.weights.versions.tensors import FORMATS, Bytes, Tensor
 
@@ -157,8 +158,8 @@ def aliases_among(weights: Mapping[str, Any]) -> dict[str, str]:
     return aliases
 
 
-def distinct(weights: Any) -> tuple[Iterator[tuple[str, Tensor]], dict[str, str]]:
-    """Each tensor once, as bytes, and the aliases: second names of tied tensors.
+def distinct(weights: Any) -> tuple[Iterator[tuple[str, Tensor | SparseVector]], dict[str, str]]:
+    """Each tensor once, as bytes, or the rows given of it; and aliases: second names of tied ones.
 
     Tensors are made one at a time, as the iterator is asked. Raises InputError.
     """
@@ -170,7 +171,9 @@ def distinct(weights: Any) -> tuple[Iterator[tuple[str, Tensor]], dict[str, str]
     return _tensors(items, aliases), aliases
 
 
-def _tensors(items: Named, aliases: Mapping[str, str]) -> Iterator[tuple[str, Tensor]]:
+def _tensors(
+    items: Named, aliases: Mapping[str, str]
+) -> Iterator[tuple[str, Tensor | SparseVector]]:
     for item in items:
         try:
             name, value = item
@@ -179,7 +182,7 @@ def _tensors(items: Named, aliases: Mapping[str, str]) -> Iterator[tuple[str, Te
         if not isinstance(name, str):
             raise InputError(f"{name!r:.80} is no name: the names of tensors are strings")
         if name not in aliases:
-            yield name, tensor_of(name, value)
+            yield name, value if isinstance(value, SparseVector) else tensor_of(name, value)
 
 
 def _counted(dtype: str, shape: tuple[int, ...]) -> tuple[int, ...]:
