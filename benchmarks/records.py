@@ -241,6 +241,24 @@ def of_demo(found: dict[str, Any]) -> dict[str, Row]:
     }
 
 
+def of_transfers(found: dict[str, Any]) -> dict[str, Row]:
+    """Of `sparsewire demo --what weights`: a row for each transfer, and how they compare."""
+    names = ("version_s", "version_bytes", "idle_s", "pause_s", "changed_share", "elapsed_s")
+    rewards = ("first_reward", "last_reward")
+    rows = {
+        run["transfer"]: {name: run[name] for name in (*names, *rewards, "parameters")}
+        for run in found["transfers"]
+    }
+    against = found["against_whole"]
+    compared = {
+        "speedup": against["speed_up"],
+        "fewer_bytes": against["fewer_bytes"],
+        "versions": found["setting"]["versions"],
+        "is_exact": against["is_exact"],
+    }
+    return {**rows, "against": compared}
+
+
 def of_workloads(found: dict[str, Any]) -> dict[str, Row]:
     """Of `sparsewire bench workload`: each workload's gradients, and a row for each method."""
     rows: dict[str, Row] = {}
@@ -307,6 +325,7 @@ KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Row]]] = {
     "findings": of_training,
     "workloads": of_workloads,
     "comparison": of_demo,
+    "transfers": of_transfers,
 }
 
 

@@ -168,6 +168,7 @@ measure grid-lab bench grid --hosts 4 --link 1gbit --quick
 measure operators bench operators --repetitions 7
 measure demo demo
 measure demo-2x2 demo --hosts 2
+measure demo-weights demo --what weights
 # Whole trainings on loopback with several seeds, and some steps of each on the link, in one run.
 for task in lstm digits; do
     measure "training+$task" bench training --task "$task" --link 100mbit --timed-steps 40 \
@@ -230,4 +231,5 @@ fi
 show() { if [ -e "$out/$1" ]; then cp "$out/$1" "docs/$2"; fi; }
 show colocated.png density.png
 show demo/loss.png demo.png
+show demo-weights/reward.png rl.png
 show training+lstm.png training.png

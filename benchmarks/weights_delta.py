@@ -18,8 +18,8 @@ import zstandard
 from best_of import best_of
 from numpy.typing import NDArray
 
-from sparsewire.weights.coding import Coder, checksum
-from sparsewire.weights.tensors import Tensor
+from sparsewire.weights.versions.coding import Coder, checksum
+from sparsewire.weights.versions.tensors import Tensor
 
 ELEMENTS = 32 << 20
 ROUNDS = 5

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "module.hpp"
@@ -28,6 +29,7 @@ constexpr const char* kWidth = "an element has 1, 2, 4 or 8 bytes";
 constexpr const char* kForms[] = {"same", "steps", "values", "whole"};
 static_assert(std::size(kForms) == weights::kFormCount);
 
+constexpr const char* kAlike = "both versions of a chunk have the same size";
 constexpr const char* kWhole = "a chunk has whole elements, and not more than DELTA_CHUNK";
 
 Elements elements_of(std::size_t width, bool floating) {
@@ -51,7 +53,7 @@ std::pair<nb::bytes, std::size_t> encode(nb::handle base, nb::handle fresh, std:
   const Input from(base);
   const Input to(fresh);
   const std::size_t count = count_of(from, elements);
-  require(from.bytes() == to.bytes(), "both versions of a chunk have the same size");
+  require(from.bytes() == to.bytes(), kAlike);
   std::vector<std::byte> code;
   std::size_t changed = 0;
   {
@@ -93,6 +95,20 @@ nb::object prepare(nb::handle code, nb::handle base, std::size_t width, bool flo
   return nb::bytes(prepared.data(), prepared.size());
 }
 
+nb::bytes prepare_between(nb::handle base, nb::handle fresh, std::size_t width) {
+  const Elements elements = elements_of(width, false);
+  const Input from(base);
+  const Input to(fresh);
+  const std::size_t count = count_of(from, elements);
+  require(from.bytes() == to.bytes(), kAlike);
+  std::vector<std::byte> prepared;
+  {
+    const GilRelease release;
+    weights::prepare_between(width, from.data(), to.data(), count, prepared);
+  }
+  return nb::bytes(prepared.data(), prepared.size());
+}
+
 bool write(nb::handle prepared, nb::handle chunk, std::size_t width) {
   const Elements elements = elements_of(width, false);
   const Input bytes(prepared);
@@ -113,10 +129,12 @@ nb::object array_of(std::vector<T>&& numbers) {
   return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {size}, owner));
 }
 
-std::vector<std::int64_t> signed_steps(const std::vector<std::uint64_t>& numbers) {
-  std::vector<std::int64_t> steps(numbers.size());
-  std::ranges::transform(numbers, steps.begin(), [](std::uint64_t number) {
-    return static_cast<std::int64_t>(weights::step_of<std::uint64_t>(number));
+std::vector<std::int64_t> steps_of(const std::vector<std::byte>& payload, std::size_t width) {
+  std::vector<std::int64_t> steps(payload.size() / width);
+  weights::for_width(width, [&]<typename T>(T) {
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      steps[i] = static_cast<std::make_signed_t<T>>(weights::load<T>(payload.data(), i));
+    }
   });
   return steps;
 }
@@ -136,7 +154,7 @@ nb::object changes(nb::handle code, std::size_t count, std::size_t width, bool f
   {
     const GilRelease release;
     found = read_changes(elements, bytes_of(bytes), count);
-    if (found) steps = signed_steps(found->steps);
+    if (found && found->form == weights::Form::steps) steps = steps_of(found->payload, width);
   }
   if (!found) return nb::none();
   const weights::Form form = found->form;
@@ -144,7 +162,7 @@ nb::object changes(nb::handle code, std::size_t count, std::size_t width, bool f
   return nb::make_tuple(kForms[static_cast<std::size_t>(form)],
                         has_positions ? array_of(std::move(found->positions)) : nb::none(),
                         form == weights::Form::steps ? array_of(std::move(steps))
-                                                     : array_of(plain_bytes(found->values)));
+                                                     : array_of(plain_bytes(found->payload)));
 }
 
 }  // namespace
@@ -155,6 +173,7 @@ void bind_weights(nb::module_& m) {
   m.def("apply_delta", &apply, "code"_a, "chunk"_a, "width"_a, "floating"_a);
   m.def("delta_changes", &changes, "code"_a, "count"_a, "width"_a, "floating"_a);
   m.def("prepare_delta", &prepare, "code"_a, "base_chunk"_a, "width"_a, "floating"_a);
+  m.def("prepare_between", &prepare_between, "base_chunk"_a, "fresh"_a, "width"_a);
   m.def("write_prepared", &write, "prepared"_a, "chunk"_a, "width"_a);
   m.def("is_delta", &check, "code"_a, "count"_a, "width"_a, "floating"_a);
 }

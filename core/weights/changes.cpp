@@ -1,7 +1,5 @@
-// Gaps become positions, and every bound is checked on the way.
+// Gaps become positions and numbers steps, and every bound is checked on the way.
 #include "weights/changes.hpp"
-
-#include <algorithm>
 
 #include "kernels/bit_fields.hpp"
 #include "weights/numbers.hpp"
@@ -10,51 +8,54 @@
 namespace sparsewire::weights {
 namespace {
 
-bool take_positions(const std::byte*& in, const std::byte* end, std::size_t count,
-                    std::vector<std::uint32_t>& positions) {
-  if (static_cast<std::size_t>(end - in) < kCountBytes) return false;
-  const std::size_t changed = load_32(in);
-  if (changed == 0 || changed > count) return false;
-  std::vector<std::uint64_t> gaps;
-  in = decode_numbers(in + kCountBytes, end, changed, gaps);
-  if (!in) return false;
-  positions.resize(changed);
+// Makes positions of gaps, in place. False where they lead out of `count` elements.
+bool add_up(std::vector<std::uint32_t>& gaps, std::size_t count) {
   std::uint64_t next = 0;
-  for (std::size_t i = 0; i < changed; ++i) {
-    if (gaps[i] >= count - next) return false;
-    positions[i] = static_cast<std::uint32_t>(next + gaps[i]);
-    next = positions[i] + std::uint64_t{1};
-    if (next == count && i + 1 != changed) return false;
+  for (std::uint32_t& gap : gaps) {
+    next += gap;
+    gap = static_cast<std::uint32_t>(next);
+    ++next;
   }
-  return true;
+  return next <= count;
 }
 
-bool are_steps(const std::vector<std::uint64_t>& steps, std::size_t width) {
-  // The magnitude of the least step is one more than that of the largest.
-  const std::uint64_t most = (std::uint64_t{1} << (8 * width - 1));
-  return std::ranges::all_of(steps, [&](std::uint64_t step) { return (step >> 1) < most; });
+const std::byte* take_positions(const std::byte* in, const std::byte* end, std::size_t count,
+                                std::vector<std::uint32_t>& positions) {
+  if (static_cast<std::size_t>(end - in) < kCountBytes) return nullptr;
+  const std::size_t changed = load_32(in);
+  if (changed == 0 || changed > count) return nullptr;
+  in = decode_numbers(in + kCountBytes, end, changed, positions);
+  return in && add_up(positions, count) ? in : nullptr;
 }
 
-bool read(Elements elements, std::span<const std::byte> code, std::size_t count, Changes& found) {
-  const std::byte* in = code.data() + 1;
-  const std::byte* const end = code.data() + code.size();
-  switch (found.form) {
-    case Form::same:
-      break;
-    case Form::steps:
-      if (!take_positions(in, end, count, found.positions)) return false;
-      in = decode_numbers(in, end, found.positions.size(), found.steps);
-      if (!in || !are_steps(found.steps, elements.width)) return false;
-      break;
-    case Form::values:
-      if (!take_positions(in, end, count, found.positions)) return false;
-      in = take_planes(in, end, elements.width, found.positions.size(), found.values);
-      break;
-    case Form::whole:
-      in = take_planes(in, end, elements.width, count, found.values);
-      break;
+template <typename T>
+const std::byte* take_steps(const std::byte* in, const std::byte* end, std::size_t count,
+                            std::vector<std::byte>& steps) {
+  std::vector<NumberOf<T>> numbers;
+  in = decode_numbers(in, end, count, numbers);
+  if (!in) return nullptr;
+  bool are_steps = true;
+  steps.resize(count * sizeof(T));
+  for (std::size_t i = 0; i < count; ++i) {
+    are_steps &= is_number_of_step<T>(numbers[i]);
+    store(steps.data(), i, step_of<T>(numbers[i]));
   }
-  return in == end;
+  return are_steps ? in : nullptr;
+}
+
+// Where the code ends, or null.
+const std::byte* take(Elements elements, const std::byte* in, const std::byte* end,
+                      std::size_t count, Changes& found) {
+  const std::size_t width = elements.width;
+  if (found.form == Form::same) return in;
+  if (found.form == Form::whole) return take_planes(in, end, width, count, found.payload);
+  in = take_positions(in, end, count, found.positions);
+  const std::size_t changed = found.positions.size();
+  if (!in || found.form == Form::values) {
+    return in ? take_planes(in, end, width, changed, found.payload) : nullptr;
+  }
+  return for_width(width,
+                   [&]<typename T>(T) { return take_steps<T>(in, end, changed, found.payload); });
 }
 
 }  // namespace
@@ -63,7 +64,8 @@ std::optional<Changes> read_changes(Elements elements, std::span<const std::byte
                                     std::size_t count) {
   if (code.empty() || static_cast<std::uint8_t>(code[0]) >= kFormCount) return {};
   Changes found{.form = static_cast<Form>(code[0])};
-  if (!read(elements, code, count, found)) return {};
+  const std::byte* const end = code.data() + code.size();
+  if (take(elements, code.data() + 1, end, count, found) != end) return {};
   return found;
 }
 

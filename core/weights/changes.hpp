@@ -14,8 +14,9 @@ namespace sparsewire::weights {
 struct Changes {
   Form form;
   std::vector<std::uint32_t> positions;  // of steps and values: ascending
-  std::vector<std::uint64_t> steps;      // their numbers, as number_of has them
-  std::vector<std::byte> values;         // new bits of the changed elements, or of all: whole
+  // As wide as the elements, one after another: steps in two's complement; or new bits, of the
+  // changed elements, or of all if the form is whole.
+  std::vector<std::byte> payload;
 };
 
 // None where the bytes are no code of so many elements. Whatever they are, memory stays in

@@ -3,93 +3,111 @@
 #include "weights/delta.hpp"
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cstring>
 
-#include "base/bitmap.hpp"
-#include "compress/positions.hpp"
 #include "kernels/bit_fields.hpp"
-#include "kernels/kernels.hpp"
 #include "weights/changes.hpp"
+#include "weights/found.hpp"
 #include "weights/numbers.hpp"
 #include "weights/planes.hpp"
 
 namespace sparsewire::weights {
 namespace {
 
-// A code of changes that is shorter than this share of a chunk is taken to be shorter than the
-// whole.
-constexpr std::size_t kWholeShare = 4;
+// An estimate from a sample is hardly too large by this share.
+constexpr std::size_t kDoubt = 8;
 
-// The elements that differ, by ascending position.
-struct Found {
-  std::vector<std::uint32_t> positions;
-  std::vector<std::uint64_t> gaps;
+// What is known of a chunk's changes, and how to write them in each form.
+template <typename T>
+class Coding {
+ public:
+  Coding(const Found<T>& found, const std::byte* fresh, std::size_t count)
+      : found_(found),
+        changed_(fresh, sizeof(T), found.changed, found.positions.get()),
+        all_(fresh, sizeof(T), count, nullptr),
+        positions_(kCountBytes) {
+    store_32(positions_.data(), static_cast<std::uint32_t>(found.changed));
+    encode_numbers(gaps_of(found.all_positions()), positions_);
+  }
+
+  std::size_t estimate(Form form) const {
+    if (form == Form::whole) return all_.estimate();
+    const bool has_steps = form == Form::steps;
+    return positions_.size() +
+           (has_steps ? estimate_numbers(found_.all_steps()) : changed_.estimate());
+  }
+
+  std::vector<std::byte> code(Form form) const {
+    const std::size_t before = form == Form::whole ? 0 : positions_.size();
+    std::vector<std::byte> out(1 + before);
+    out[0] = static_cast<std::byte>(form);
+    std::copy_n(positions_.data(), before, out.data() + 1);
+    if (form == Form::steps) {
+      encode_numbers(found_.all_steps(), out);
+    } else {
+      (form == Form::values ? changed_ : all_).put(out);
+    }
+    return out;
+  }
+
+ private:
+  const Found<T>& found_;
+  Planes changed_;
+  Planes all_;
+  std::vector<std::byte> positions_;
 };
 
-Found find_changes(std::size_t width, const std::byte* base, const std::byte* fresh,
-                   std::size_t count) {
-  std::vector<std::uint64_t> bitmap(bitmap_words(count));
-  const std::size_t found =
-      kernels().compress.differing[std::countr_zero(width)](base, fresh, count, bitmap.data());
-  Found changes;
-  changes.positions.reserve(found);
-  changes.gaps.reserve(found);
-  std::size_t next = 0;
-  for_each_set(bitmap.data(), count, [&](std::size_t position) {
-    changes.positions.push_back(static_cast<std::uint32_t>(position));
-    changes.gaps.push_back(position - next);
-    next = position + 1;
-  });
-  return changes;
+// A form, and what it is estimated to take.
+struct Candidate {
+  std::size_t estimate;
+  Form form;
+};
+
+template <typename T>
+std::array<Candidate, 3> candidates_of(const Coding<T>& coding) {
+  std::array<Candidate, 3> candidates{};
+  std::ranges::transform(std::array{Form::steps, Form::values, Form::whole}, candidates.begin(),
+                         [&](Form form) { return Candidate{coding.estimate(form), form}; });
+  std::ranges::sort(candidates, {}, &Candidate::estimate);
+  return candidates;
 }
 
-void put_32(std::size_t value, std::vector<std::byte>& out) {
-  out.resize(out.size() + kCountBytes);
-  store_32(out.data() + out.size() - kCountBytes, static_cast<std::uint32_t>(value));
-}
-
-void begin(Form form, std::vector<std::byte>& out) { out.push_back(static_cast<std::byte>(form)); }
-
-void put_changes(Form form, const Found& changes, std::vector<std::byte>& out) {
-  begin(form, out);
-  put_32(changes.positions.size(), out);
-  encode_numbers(changes.gaps, out);
+// The shortest of the codes that may be it. Its first byte is its form.
+template <typename T>
+std::vector<std::byte> shortest(const Coding<T>& coding) {
+  const auto [first, second, third] = candidates_of(coding);
+  std::vector<std::byte> best = coding.code(first.form);
+  for (const Candidate& other : {second, third}) {
+    if (other.estimate - other.estimate / kDoubt >= best.size()) break;
+    std::vector<std::byte> code = coding.code(other.form);
+    if (code.size() < best.size()) best = std::move(code);
+  }
+  return best;
 }
 
 template <typename T>
-std::vector<std::uint64_t> steps_of(const Found& changes, Numbers numbers, const std::byte* base,
-                                    const std::byte* fresh) {
-  std::vector<std::uint64_t> steps;
-  steps.reserve(changes.positions.size());
-  for (const std::uint32_t position : changes.positions) {
-    const T from = ordered(load<T>(base, position), numbers);
-    const T to = ordered(load<T>(fresh, position), numbers);
-    steps.push_back(number_of(static_cast<T>(to - from)));
+Encoded encode(Numbers numbers, const std::byte* base, const std::byte* fresh, std::size_t count,
+               std::vector<std::byte>& out) {
+  const Found<T> found = find_changes<T>(numbers, base, fresh, count);
+  if (found.changed == 0) {
+    out.push_back(static_cast<std::byte>(Form::same));
+    return {Form::same, 0};
   }
-  return steps;
-}
-
-// Puts the shorter of two codes behind `kept`, of which the first ends at `middle`.
-void keep_shorter(std::size_t kept, std::size_t middle, Encoded& encoded, Form second,
-                  std::vector<std::byte>& out) {
-  if (out.size() - middle < middle - kept) {
-    out.erase(out.begin() + static_cast<std::ptrdiff_t>(kept),
-              out.begin() + static_cast<std::ptrdiff_t>(middle));
-    encoded.form = second;
-  } else {
-    out.resize(middle);
-  }
+  const std::vector<std::byte> code = shortest(Coding<T>(found, fresh, count));
+  out.insert(out.end(), code.begin(), code.end());
+  return {static_cast<Form>(code[0]), found.changed};
 }
 
 template <typename T>
 void write(const Changes& changes, Numbers numbers, std::byte* weights) {
+  const bool are_values = changes.form == Form::values;
+  const std::span<const std::byte> positions = std::as_bytes(std::span(changes.positions));
   for (std::size_t i = 0; i < changes.positions.size(); ++i) {
+    fetch_ahead<T>(positions.data(), i, changes.positions.size(), weights);
     const std::uint32_t at = changes.positions[i];
-    store<T>(weights, at,
-             changes.form == Form::values
-                 ? load<T>(changes.values.data(), i)
-                 : stepped(load<T>(weights, at), changes.steps[i], numbers));
+    const T told = load<T>(changes.payload.data(), i);
+    store(weights, at, are_values ? told : stepped(load<T>(weights, at), told, numbers));
   }
 }
 
@@ -97,36 +115,9 @@ void write(const Changes& changes, Numbers numbers, std::byte* weights) {
 
 Encoded encode_delta(Elements elements, const std::byte* base, const std::byte* fresh,
                      std::size_t count, std::vector<std::byte>& out) {
-  const std::size_t width = elements.width;
-  const Found changes = find_changes(width, base, fresh, count);
-  const std::size_t changed = changes.positions.size();
-  const std::size_t kept = out.size();
-  if (changed == 0) {
-    begin(Form::same, out);
-    return {Form::same, 0};
-  }
-  Encoded encoded{Form::steps, changed};
-  put_changes(Form::steps, changes, out);
-  const std::size_t steps_begin = out.size();
-  encode_numbers(
-      for_width(width,
-                [&]<typename T>(T) { return steps_of<T>(changes, elements.numbers, base, fresh); }),
-      out);
-  // Steps that cost as much as the values themselves are no small ones.
-  if (2 * (out.size() - steps_begin) > changed * width) {
-    const std::size_t middle = out.size();
-    put_changes(Form::values, changes, out);
-    put_planes(
-        width, changed, [&](std::size_t i) { return fresh + changes.positions[i] * width; }, out);
-    keep_shorter(kept, middle, encoded, Form::values, out);
-  }
-  if (out.size() - kept > count * width / kWholeShare) {
-    const std::size_t middle = out.size();
-    begin(Form::whole, out);
-    put_planes(width, count, [&](std::size_t i) { return fresh + i * width; }, out);
-    keep_shorter(kept, middle, encoded, Form::whole, out);
-  }
-  return encoded;
+  return for_width(elements.width, [&]<typename T>(T) {
+    return encode<T>(elements.numbers, base, fresh, count, out);
+  });
 }
 
 bool apply_delta(Elements elements, std::span<const std::byte> code, std::byte* weights,
@@ -134,7 +125,7 @@ bool apply_delta(Elements elements, std::span<const std::byte> code, std::byte* 
   const std::optional<Changes> changes = read_changes(elements, code, count);
   if (!changes) return false;
   if (changes->form == Form::whole) {
-    std::memcpy(weights, changes->values.data(), changes->values.size());
+    std::memcpy(weights, changes->payload.data(), changes->payload.size());
     return true;
   }
   for_width(elements.width, [&]<typename T>(T) { write<T>(*changes, elements.numbers, weights); });

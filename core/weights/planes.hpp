@@ -5,28 +5,35 @@
 #include <cstdint>
 #include <vector>
 
-#include "compress/entropy.hpp"
-#include "kernels/bit_fields.hpp"
-
 namespace sparsewire::weights {
 
 // Bytes of a count or a size.
 inline constexpr std::size_t kCountBytes = 4;
 
-// Of `count` elements, the byte of each that `at(i)` points to the first byte of.
-template <typename At>
-void put_planes(std::size_t width, std::size_t count, At at, std::vector<std::byte>& out) {
-  std::vector<std::uint8_t> plane(count);
-  for (std::size_t byte = 0; byte < width; ++byte) {
-    for (std::size_t i = 0; i < count; ++i) plane[i] = static_cast<std::uint8_t>(at(i)[byte]);
-    const std::size_t begin = out.size();
-    out.resize(begin + kCountBytes + entropy_bound(count));
-    const std::size_t size =
-        *entropy_encode(plane.data(), count, 256, out.data() + begin + kCountBytes);
-    store_32(out.data() + begin, static_cast<std::uint32_t>(size));
-    out.resize(begin + kCountBytes + size);
+// Elements of a chunk: those at the positions, or all if these are null.
+class Planes {
+ public:
+  Planes(const std::byte* elements, std::size_t width, std::size_t count,
+         const std::uint32_t* positions)
+      : elements_(elements), width_(width), count_(count), positions_(positions) {}
+
+  // Appends the planes.
+  void put(std::vector<std::byte>& out) const;
+
+  // About how many bytes that takes, from a sample: mostly less than they are.
+  std::size_t estimate() const;
+
+ private:
+  const std::byte* element(std::size_t index) const {
+    return elements_ + width_ * (positions_ ? positions_[index] : index);
   }
-}
+  void fill(std::size_t byte, std::vector<std::uint8_t>& plane) const;
+
+  const std::byte* elements_;
+  std::size_t width_;
+  std::size_t count_;
+  const std::uint32_t* positions_;
+};
 
 // Reads the planes of `count` elements at the start of [in, end) into `values`; returns where they
 // end, or null.

@@ -5,15 +5,13 @@
 #include <cstdint>
 
 #include "weights/changes.hpp"
+#include "weights/found.hpp"
 
 namespace sparsewire::weights {
 namespace {
 
 constexpr std::size_t kHead = sizeof(std::uint32_t);
 constexpr std::size_t kPosition = sizeof(std::uint32_t);
-
-// So many elements ahead are fetched: enough that memory is busy all the time.
-constexpr std::size_t kAhead = 24;
 
 // Appends the head and room for so many bytes; returns where these begin.
 std::byte* begin(std::uint32_t head, std::size_t size, std::vector<std::byte>& out) {
@@ -23,34 +21,45 @@ std::byte* begin(std::uint32_t head, std::size_t size, std::vector<std::byte>& o
   return out.data() + at + kHead;
 }
 
-template <typename T>
-T fresh_bits(const Changes& changes, Numbers numbers, const std::byte* base, std::size_t i) {
-  if (changes.form == Form::values) return load<T>(changes.values.data(), i);
-  return stepped(load<T>(base, changes.positions[i]), changes.steps[i], numbers);
+void put_all(std::size_t size, const std::byte* bits, std::vector<std::byte>& out) {
+  std::copy_n(bits, size, begin(kAllPrepared, size, out));
 }
 
-template <typename T>
-void put_positions(const Changes& changes, Numbers numbers, const std::byte* base,
-                   std::vector<std::byte>& out) {
-  const std::size_t changed = changes.positions.size();
+// Of each position, its bits are fresh(i).
+template <typename T, typename Fresh>
+void put_some(std::span<const std::uint32_t> positions, Fresh fresh, std::vector<std::byte>& out) {
+  const std::size_t size = positions.size_bytes();
   std::byte* const at =
-      begin(static_cast<std::uint32_t>(changed), changed * (kPosition + sizeof(T)), out);
-  std::copy_n(reinterpret_cast<const std::byte*>(changes.positions.data()), changed * kPosition,
-              at);
-  std::byte* const bits = at + changed * kPosition;
-  for (std::size_t i = 0; i < changed; ++i) {
-    store(bits, i, fresh_bits<T>(changes, numbers, base, i));
+      begin(static_cast<std::uint32_t>(positions.size()), size + positions.size() * sizeof(T), out);
+  std::copy_n(reinterpret_cast<const std::byte*>(positions.data()), size, at);
+  for (std::size_t i = 0; i < positions.size(); ++i) store<T>(at + size, i, fresh(i));
+}
+
+// Writes what is shorter.
+template <typename T, typename Fresh>
+void put_changes(std::span<const std::uint32_t> positions, const std::byte* base, std::size_t count,
+                 Fresh fresh, std::vector<std::byte>& out) {
+  const std::size_t size = count * sizeof(T);
+  if (positions.size() * (kPosition + sizeof(T)) <= size) {
+    put_some<T>(positions, fresh, out);
+    return;
   }
+  put_all(size, base, out);
+  std::byte* const bits = out.data() + out.size() - size;
+  for (std::size_t i = 0; i < positions.size(); ++i) store<T>(bits, positions[i], fresh(i));
 }
 
 template <typename T>
-void put_all(const Changes& changes, Numbers numbers, const std::byte* base, std::size_t count,
+void prepare(const Changes& changes, Numbers numbers, const std::byte* base, std::size_t count,
              std::vector<std::byte>& out) {
-  std::byte* const at = begin(kAllPrepared, count * sizeof(T), out);
-  std::copy_n(base, count * sizeof(T), at);
-  for (std::size_t i = 0; i < changes.positions.size(); ++i) {
-    store(at, changes.positions[i], fresh_bits<T>(changes, numbers, base, i));
-  }
+  const bool are_values = changes.form == Form::values;
+  const std::span<const std::byte> positions = std::as_bytes(std::span(changes.positions));
+  const auto fresh = [&](std::size_t i) {
+    fetch_ahead<T>(positions.data(), i, changes.positions.size(), base);
+    const T told = load<T>(changes.payload.data(), i);
+    return are_values ? told : stepped(load<T>(base, changes.positions[i]), told, numbers);
+  };
+  put_changes<T>(changes.positions, base, count, fresh, out);
 }
 
 template <typename T>
@@ -65,8 +74,7 @@ bool scatter(std::span<const std::byte> prepared, std::size_t changed, std::byte
   if (changed != 0 && last >= count) return false;
   const std::byte* const bits = positions + changed * kPosition;
   for (std::size_t i = 0; i < changed; ++i) {
-    const std::size_t ahead = std::min(i + kAhead, changed - 1);
-    __builtin_prefetch(weights + load<std::uint32_t>(positions, ahead) * sizeof(T), 1);
+    fetch_ahead<T>(positions, i, changed, weights);
     store(weights, load<std::uint32_t>(positions, i), load<T>(bits, i));
   }
   return true;
@@ -79,24 +87,22 @@ bool prepare_delta(Elements elements, std::span<const std::byte> code, const std
   const std::optional<Changes> changes = read_changes(elements, code, count);
   if (!changes) return false;
   if (changes->form == Form::whole) {
-    prepare_whole(elements.width, changes->values.data(), count, out);
+    put_all(changes->payload.size(), changes->payload.data(), out);
     return true;
   }
-  const bool is_most =
-      changes->positions.size() * (kPosition + elements.width) > count * elements.width;
-  for_width(elements.width, [&]<typename T>(T) {
-    if (is_most) {
-      put_all<T>(*changes, elements.numbers, base, count, out);
-    } else {
-      put_positions<T>(*changes, elements.numbers, base, out);
-    }
-  });
+  for_width(elements.width,
+            [&]<typename T>(T) { prepare<T>(*changes, elements.numbers, base, count, out); });
   return true;
 }
 
-void prepare_whole(std::size_t width, const std::byte* fresh, std::size_t count,
-                   std::vector<std::byte>& out) {
-  std::copy_n(fresh, count * width, begin(kAllPrepared, count * width, out));
+void prepare_between(std::size_t width, const std::byte* base, const std::byte* fresh,
+                     std::size_t count, std::vector<std::byte>& out) {
+  for_width(width, [&]<typename T>(T) {
+    const Found<T> found = find_changes<T>(Numbers::integer, base, fresh, count);
+    const std::span<const std::uint32_t> positions = found.all_positions();
+    put_changes<T>(
+        positions, base, count, [&](std::size_t i) { return load<T>(fresh, positions[i]); }, out);
+  });
 }
 
 bool write_prepared(std::size_t width, std::span<const std::byte> prepared, std::byte* weights,

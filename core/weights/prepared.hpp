@@ -20,9 +20,9 @@ inline constexpr std::uint32_t kAllPrepared = 0xffffffff;
 bool prepare_delta(Elements elements, std::span<const std::byte> code, const std::byte* base,
                    std::size_t count, std::vector<std::byte>& out);
 
-// Appends all of `fresh`, of `count` elements, as a prepared change.
-void prepare_whole(std::size_t width, const std::byte* fresh, std::size_t count,
-                   std::vector<std::byte>& out);
+// The same of both versions, without a code.
+void prepare_between(std::size_t width, const std::byte* base, const std::byte* fresh,
+                     std::size_t count, std::vector<std::byte>& out);
 
 // Writes a prepared change to the `count` elements of `weights`. False, and nothing written, where
 // it is none of so many elements.

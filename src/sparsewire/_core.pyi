@@ -556,6 +556,9 @@ def prepare_delta(code: Memory, base_chunk: Memory, width: int, floating: bool) 
     It takes 4 + `width` bytes a change, and never more than 4 bytes beyond the chunk.
     """
 
+def prepare_between(base_chunk: Memory, fresh: Memory, width: int) -> bytes:
+    """The same of both versions of a chunk. Raises ValueError."""
+
 def write_prepared(prepared: Memory, chunk: Memory, width: int) -> bool:
     """Write the new bits of a prepared change; False, and no change, for what is none of it.
 

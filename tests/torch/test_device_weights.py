@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from device_double import cpu_as_device
 
-from sparsewire.weights.on_device import crossing
+from sparsewire.weights.shards.on_device import crossing
 
 
 def test_what_crosses_is_there_when_it_is_handed_out() -> None:

@@ -47,6 +47,14 @@ def test_ddp_with_an_argument(script: str, argument: str, free_port: int) -> Non
     assert "step 20: loss" in output
 
 
+@pytest.mark.exhaustive
+def test_reinforcement() -> None:
+    pytest.importorskip("xxhash")
+    script = str(EXAMPLES / "reinforcement.py")
+    output = run("torchrun", "--standalone", "--nproc-per-node", "4", script)
+    assert output.count("bytes to each reader") == 20
+
+
 def test_dedicated_aggregators() -> None:
     run(str(EXAMPLES / "dedicated_aggregators.sh"))
 

@@ -317,6 +317,29 @@ def test_the_demo_leaves_a_record() -> None:
     assert row["loss_difference"] == 0
 
 
+def test_the_demo_of_weights_leaves_a_record() -> None:
+    figures = {
+        "version_s": 1.0,
+        "version_bytes": 40,
+        "idle_s": 0.2,
+        "pause_s": 0.001,
+        "changed_share": None,
+        "elapsed_s": 50.0,
+        "first_reward": 0.5,
+        "last_reward": 0.7,
+        "parameters": 1000,
+    }
+    found = {
+        "setting": {"versions": 50},
+        "transfers": [{"transfer": "whole", **figures, "bits": []}],
+        "against_whole": {"speed_up": 2.0, "fewer_bytes": 50.0, "is_exact": True},
+    }
+    rows = records.figures_of(found)
+    assert rows["whole"] == figures
+    assert rows["against"]["speedup"] == 2
+    assert rows["against"]["versions"] == 50
+
+
 def trained(backend: str, step_s: list[float]) -> Trained:
     return Trained(
         task="lstm",

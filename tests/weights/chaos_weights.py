@@ -34,10 +34,10 @@ from numpy.typing import NDArray
 from sparsewire.errors import Error, MismatchError
 from sparsewire.tools.lab.site import free_ports
 from sparsewire.weights import Publisher, Receiver
-from sparsewire.weights.checkout import Checkout
-from sparsewire.weights.named import tensor_of
-from sparsewire.weights.snapshot import Snapshot
-from sparsewire.weights.tensors import Tensor
+from sparsewire.weights.readers.checkout import Checkout
+from sparsewire.weights.versions.named import tensor_of
+from sparsewire.weights.versions.snapshot import Snapshot
+from sparsewire.weights.versions.tensors import Tensor
 
 KEEP = 6
 STAGE_S = 5.0
@@ -266,6 +266,7 @@ class Chaos:
     seed: int
     readers: int = 4
     pause: float = 0.05
+    stops: tuple[float, ...] = (0.05, 0.2, 1)
     done: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -354,7 +355,7 @@ class Chaos:
     def _stop(self) -> None:
         role = self.chance.choice([self.publisher, *self.following.values()])
         os.kill(role.process.pid, signal.SIGSTOP)
-        time.sleep(self.chance.choice([0.05, 0.2, 0.2, 1]))
+        time.sleep(self.chance.choice(self.stops))
         os.kill(role.process.pid, signal.SIGCONT)
         self.done["stops"] += 1
 
@@ -390,7 +391,7 @@ class Chaos:
     def report(self) -> dict[str, Any]:
         """What happened, as counts."""
         applied = [each for name in self.names for each in self.said(name, "applied")]
-        failed = [each["kind"] for name in self.names for each in self.said(name, "failed")]
+        failed = [each for name in self.names for each in self.said(name, "failed")]
         middle = Log(self.place / "middle.log").lines()
         return {
             "seed": self.seed,
@@ -405,7 +406,8 @@ class Chaos:
             "most messages at once": max((each["messages"] for each in applied), default=0),
             "bytes": sum(each["nbytes"] for each in applied),
             "bytes from relays": sum(each["nbytes_from_relays"] for each in applied),
-            "errors told": dict(Counter(failed)),
+            "errors told": dict(Counter(each["kind"] for each in failed)),
+            "such as": {each["kind"]: each["why"] for each in failed},
         }
 
 
@@ -442,7 +444,9 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=0.05, help="seconds between versions")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
-    report = run(options.versions, options.kills, options.seed, pause=options.pause)
+    # The longest is beyond what a reader waits for a relay that says nothing.
+    stops = (0.05, 0.2, 1, 6)
+    report = run(options.versions, options.kills, options.seed, pause=options.pause, stops=stops)
     print(json.dumps(report, indent=2))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparsewire.weights.atomic import put, replacing
+from sparsewire.weights.versions.atomic import put, replacing
 
 
 def model(folder: Path) -> Path:

@@ -28,7 +28,7 @@ from sparsewire.weights.directories.index import NAME
 from sparsewire.weights.directories.mark import version_of
 from sparsewire.weights.directories.stored import StoredVersion
 from sparsewire.weights.directories.writing import Dialect, write
-from sparsewire.weights.snapshot import Snapshot
+from sparsewire.weights.versions.snapshot import Snapshot
 
 zstandard = pytest.importorskip("zstandard")
 xxhash = pytest.importorskip("xxhash")

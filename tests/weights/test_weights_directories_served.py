@@ -21,7 +21,7 @@ from sparsewire.errors import DataError
 from sparsewire.tools.cli.main import app
 from sparsewire.tools.weights.serving import serve, versions_in
 from sparsewire.weights import Publisher, Receiver
-from sparsewire.weights.checkout import MARK, Checkout
+from sparsewire.weights.readers.checkout import MARK, Checkout
 
 LIMIT_S = 20.0
 
@@ -90,7 +90,7 @@ def test_a_kill_while_a_version_is_applied_is_mended(
                 raise KeyboardInterrupt
 
             with monkeypatch.context() as patch:
-                patch.setattr("sparsewire.weights.preparing.write_change", torn)
+                patch.setattr("sparsewire.weights.readers.preparing.write_change", torn)
                 with pytest.raises(KeyboardInterrupt):
                     staged.apply()
             assert json.loads((got / MARK).read_text())["condition"] == "changing"

@@ -11,10 +11,10 @@ from click.testing import CliRunner, Result
 
 from sparsewire.errors import DataError, InputError
 from sparsewire.tools.cli.main import app
-from sparsewire.weights.named import as_numpy, as_torch, tensor_of
-from sparsewire.weights.names import file_name, shown
-from sparsewire.weights.snapshot import Snapshot
-from sparsewire.weights.tensors import Tensor
+from sparsewire.weights.versions.named import as_numpy, as_torch, tensor_of
+from sparsewire.weights.versions.names import file_name, shown
+from sparsewire.weights.versions.snapshot import Snapshot
+from sparsewire.weights.versions.tensors import Tensor
 
 Model = dict[str, tuple[str, list[int], bytes]]
 """Tensors by name: dtype, shape and bytes."""

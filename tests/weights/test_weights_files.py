@@ -20,10 +20,10 @@ from sparsewire._core import DELTA_CHUNK, apply_delta, encode_delta, is_delta
 from sparsewire.errors import DataError, MismatchError
 from sparsewire.tools.cli.main import app
 from sparsewire.weights import files
-from sparsewire.weights.coding import checksum
-from sparsewire.weights.message import Delta, read
-from sparsewire.weights.safetensors import HEADER_MAX
-from sparsewire.weights.snapshot import Snapshot
+from sparsewire.weights.versions.coding import checksum
+from sparsewire.weights.versions.message import Delta, read
+from sparsewire.weights.versions.safetensors import HEADER_MAX
+from sparsewire.weights.versions.snapshot import Snapshot
 
 Arrays = dict[str, tuple[str, NDArray[Any]]]
 """Tensors by name: the dtype, and an array of that many bytes an element."""

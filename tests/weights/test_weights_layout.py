@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from sparsewire._core import encode_delta
 from sparsewire.errors import DataError, ProtocolError
-from sparsewire.weights.changes import Changes, as_bits, composed, moved, ordered
-from sparsewire.weights.layout import Layout
-from sparsewire.weights.parallel import column, gate_up, heads, qkv, row, vocabulary
-from sparsewire.weights.places import Place
-from sparsewire.weights.targets import HostTarget
-from sparsewire.weights.tensors import FORMATS, Format, Tensor
-from sparsewire.weights.views import View, concatenated, stacked
-from sparsewire.weights.windows import boxes
+from sparsewire.weights.shards.changes import Changes, as_bits, composed, moved, ordered
+from sparsewire.weights.shards.layout import Layout
+from sparsewire.weights.shards.parallel import column, gate_up, heads, qkv, row, vocabulary
+from sparsewire.weights.shards.places import Place
+from sparsewire.weights.shards.targets import HostTarget
+from sparsewire.weights.shards.views import View, concatenated, stacked
+from sparsewire.weights.shards.windows import boxes
+from sparsewire.weights.versions.tensors import FORMATS, Format, Tensor
 
 BF16 = FORMATS["BF16"]
 Array = NDArray[Any]

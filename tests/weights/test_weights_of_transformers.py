@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from sparsewire._core import encode_delta
-from sparsewire.weights.changes import Changes
-from sparsewire.weights.layout import Layout
-from sparsewire.weights.parallel import gate_up, qkv, row, vocabulary
-from sparsewire.weights.places import Place
-from sparsewire.weights.targets import HostTarget
-from sparsewire.weights.tensors import FORMATS, Tensor
-from sparsewire.weights.views import View, concatenated, stacked
+from sparsewire.weights.shards.changes import Changes
+from sparsewire.weights.shards.layout import Layout
+from sparsewire.weights.shards.parallel import gate_up, qkv, row, vocabulary
+from sparsewire.weights.shards.places import Place
+from sparsewire.weights.shards.targets import HostTarget
+from sparsewire.weights.shards.views import View, concatenated, stacked
+from sparsewire.weights.versions.tensors import FORMATS, Tensor
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

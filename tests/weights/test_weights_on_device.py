@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from sparsewire._core import DELTA_CHUNK, encode_delta
 from sparsewire.errors import InputError
-from sparsewire.weights.changes import Changes
-from sparsewire.weights.layout import Layout
-from sparsewire.weights.places import Place
-from sparsewire.weights.tensors import FORMATS, Tensor
-from sparsewire.weights.views import View
+from sparsewire.weights.shards.changes import Changes
+from sparsewire.weights.shards.layout import Layout
+from sparsewire.weights.shards.places import Place
+from sparsewire.weights.shards.views import View
+from sparsewire.weights.versions.tensors import FORMATS, Tensor
 
 torch = pytest.importorskip("torch")
 
-from sparsewire.weights import on_device  # noqa: E402
-from sparsewire.weights.on_device import Crossed, DeviceTarget, chunks_over, crossing  # noqa: E402
+from sparsewire.weights.shards import on_device  # noqa: E402
+from sparsewire.weights.shards.on_device import Crossed, DeviceTarget, chunks_over, crossing  # noqa: E402
 
 DTYPES = {
     "BF16": torch.bfloat16,

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from support import run_ranks
 
 from sparsewire.errors import DataError
-from sparsewire.weights.placements import Cut, _cut_by, _is_clear, own_parts, parts_of
-from sparsewire.weights.places import DIMENSIONS_MAX, Part, Place, check_complete, part
+from sparsewire.weights.shards.placements import Cut, _cut_by, _is_clear, own_parts, parts_of
+from sparsewire.weights.shards.places import DIMENSIONS_MAX, Part, Place, check_complete, part
 
 # PyTorch is imported by a process of its own, which takes long on a busy machine.
 pytestmark = pytest.mark.timeout(180)

@@ -10,18 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from support import until
 
-from sparsewire.errors import DataError, InputError
-from sparsewire.weights import Publisher, Receiver, files
-from sparsewire.weights.coding import Coder
-from sparsewire.weights.layout import Layout
-from sparsewire.weights.message import Delta
-from sparsewire.weights.parallel import column, gate_up, row
-from sparsewire.weights.places import part
-from sparsewire.weights.resharding import Resharding
-from sparsewire.weights.snapshot import Snapshot
-from sparsewire.weights.tensors import Tensor
-from sparsewire.weights.views import View
+from sparsewire.errors import DataError, InputError, Timeout
+from sparsewire.weights import Publisher, Receiver, ShardReceiver, files
+from sparsewire.weights.shards.layout import Layout
+from sparsewire.weights.shards.parallel import column, gate_up, row
+from sparsewire.weights.shards.places import part
+from sparsewire.weights.shards.resharding import Resharding
+from sparsewire.weights.shards.views import View
+from sparsewire.weights.versions.coding import Coder
+from sparsewire.weights.versions.message import Delta
+from sparsewire.weights.versions.snapshot import Snapshot
+from sparsewire.weights.versions.tensors import Tensor
 
 Arrays = dict[str, Any]
 SHAPES = {"gate": (8, 6), "up": (8, 6), "down": (6, 8), "norm": (6,)}
@@ -206,3 +207,53 @@ def test_weights_of_torch(tmp_path: Path, coder: Coder) -> None:
     twice = {"a": weights["norm"], "b": weights["norm"]}
     with pytest.raises(DataError, match="b and a are one tensor"):
         Resharding(Layout.identity(twice), twice)
+
+
+def test_a_reader_follows_all_publishers() -> None:
+    weights = loaded(5)
+    with Publisher("127.0.0.1:0") as one, Publisher("127.0.0.1:0") as other:
+        publishers = (one, other)
+
+        def publish(number: int) -> None:
+            for rank, publisher in enumerate(publishers):
+                publisher.publish(parts(version(number), rank), version=number)
+
+        addresses = [each.address for each in publishers]
+        with ShardReceiver(addresses, weights, layout(), name="shard") as receiver:
+            publish(0)
+            staged = receiver.stage(timeout=20).verify()
+            assert staged.way.is_whole
+            check(weights, 5)
+            staged.apply()
+            check(weights, 0)
+            publish(1)
+            one.publish(parts(version(2), 0), version=2)
+            with pytest.raises(Timeout):
+                receiver.stage(version=2, timeout=0.5)
+            staged = receiver.stage(version=1, timeout=20).apply()
+            assert not staged.way.is_whole
+            check(weights, 1)
+            other.publish(parts(version(2), 1), version=2)
+            publish(3)
+            again = receiver.stage(timeout=20)
+            staged = receiver.stage(timeout=20).apply()
+            assert (staged.version, receiver.version) == (3, 3)
+            check(weights, 3)
+            with pytest.raises(InputError, match="staged over another version"):
+                again.apply()
+            until(lambda: one.status()["readers"][0]["version"] == 3)
+            with pytest.raises(InputError, match="without any"):
+                receiver.stage(version=3, timeout=20).apply(weights)
+
+
+def test_a_layout_that_nobody_serves() -> None:
+    with Publisher("127.0.0.1:0") as publisher:
+        publisher.publish(parts(version(0), 0))
+        with ShardReceiver([publisher.address], loaded(0), layout()) as receiver:
+            staged = receiver.stage(timeout=20)
+            with pytest.raises(DataError):
+                staged.verify()
+    with pytest.raises(InputError, match="no publisher"):
+        ShardReceiver([], loaded(0), layout())
+    with pytest.raises(InputError, match="no valid port"):
+        ShardReceiver(["host:x"], loaded(0), layout())

@@ -15,7 +15,8 @@ import pytest
 from test_weights_sync import LIMIT_S, assert_alike, copy, step, weights
 
 from sparsewire.errors import DataError, MismatchError
-from sparsewire.weights import Publisher, Receiver, as_numpy, spool
+from sparsewire.weights import Publisher, Receiver, as_numpy
+from sparsewire.weights.versions import spool
 
 NEWEST = "000000000003-000000000002.delta"
 

@@ -328,7 +328,9 @@ def test_a_relay_that_is_gone_costs_no_version(publisher: Publisher) -> None:
     relay = Receiver(publisher.address, relay="127.0.0.1:0")
     relay.stage(timeout=LIMIT_S).apply()
     address = relay.relay
-    relay._loop.call(lambda: relay._server.close() if relay._server else None)
+    relay._loop.call(
+        lambda: relay._subscription._server.close() if relay._subscription._server else None
+    )
     with Receiver(publisher.address) as receiver:
         staged = receiver.stage(timeout=LIMIT_S).apply()
         assert staged.way.nbytes_from_relays == 0
@@ -449,6 +451,23 @@ def test_watching(publisher: Publisher) -> None:
         watch.stop()
     assert seen == [0, 1, 2, 3]
     assert_alike(mine, fresh)
+
+
+def test_watching_goes_on(publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
+    staging, failed = Receiver._staging, []
+
+    async def failing(self: Receiver, *rest: Any) -> Staged:
+        if not failed:
+            failed.append(True)
+            raise MemoryError
+        return await staging(self, *rest)
+
+    monkeypatch.setattr(Receiver, "_staging", failing)
+    publisher.publish(weights())
+    with Receiver(publisher.address) as receiver:
+        watch = receiver.watch(Staged.apply)
+        until(lambda: receiver.version == 0)
+        watch.stop()
 
 
 def test_async_forms(publisher: Publisher) -> None:

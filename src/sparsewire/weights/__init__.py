@@ -7,31 +7,47 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sparsewire.weights.named import as_numpy, as_torch
     from sparsewire.weights.publisher import Published, Publisher
-    from sparsewire.weights.receiver import Receiver, Watch
-    from sparsewire.weights.staged import Stage, Staged
+    from sparsewire.weights.readers.staged import Stage, Staged
+    from sparsewire.weights.readers.watch import Watch
+    from sparsewire.weights.receiver import Receiver
+    from sparsewire.weights.shard_receiver import ShardReceiver
+    from sparsewire.weights.shards.layout import Layout
+    from sparsewire.weights.shards.placements import own_parts
+    from sparsewire.weights.shards.places import part
+    from sparsewire.weights.shards.views import View
+    from sparsewire.weights.versions.named import as_numpy, as_torch
 
 __all__ = [
+    "Layout",
     "Published",
     "Publisher",
     "Receiver",
+    "ShardReceiver",
     "Stage",
     "Staged",
+    "View",
     "Watch",
     "as_numpy",
     "as_torch",
+    "own_parts",
+    "part",
 ]
 
 _HOMES = {
+    "Layout": "shards.layout",
     "Published": "publisher",
     "Publisher": "publisher",
     "Receiver": "receiver",
-    "Stage": "staged",
-    "Staged": "staged",
-    "Watch": "receiver",
-    "as_numpy": "named",
-    "as_torch": "named",
+    "ShardReceiver": "shard_receiver",
+    "Stage": "readers.staged",
+    "Staged": "readers.staged",
+    "View": "shards.views",
+    "Watch": "readers.watch",
+    "as_numpy": "versions.named",
+    "as_torch": "versions.named",
+    "own_parts": "shards.placements",
+    "part": "shards.places",
 }
 
 

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sparsewire.errors import DataError, MismatchError
-from sparsewire.weights.atomic import put, replacing
-from sparsewire.weights.coding import Coder
-from sparsewire.weights.fingerprint import fingerprint
-from sparsewire.weights.message import Delta, Writer, read
-from sparsewire.weights.names import shown
-from sparsewire.weights.safetensors import create
-from sparsewire.weights.snapshot import Snapshot
-from sparsewire.weights.tensors import Tensor, check_alike
+from sparsewire.weights.versions.atomic import put, replacing
+from sparsewire.weights.versions.coding import Coder
+from sparsewire.weights.versions.fingerprint import fingerprint
+from sparsewire.weights.versions.message import Delta, Writer, read
+from sparsewire.weights.versions.names import shown
+from sparsewire.weights.versions.safetensors import create
+from sparsewire.weights.versions.snapshot import Snapshot
+from sparsewire.weights.versions.tensors import Tensor, check_alike
 
 Move = Callable[[int], None]
 """Told the bytes of each tensor that is done."""

@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sparsewire.errors import DataError, InputError, MismatchError
-from sparsewire.weights.coding import Coder
-from sparsewire.weights.fingerprint import fingerprint
-from sparsewire.weights.message import Delta, Writer, parse
-from sparsewire.weights.named import distinct
-from sparsewire.weights.names import shown
-from sparsewire.weights.safetensors import Header, header_of
-from sparsewire.weights.snapshot import Snapshot
-from sparsewire.weights.state import State
+from sparsewire.weights.shards.placements import own_weights
 from sparsewire.weights.sync.chain import VERSION_MAX, Chain, Entry
 from sparsewire.weights.sync.store import Store
-from sparsewire.weights.tensors import Tensor, check_alike
+from sparsewire.weights.versions.coding import Coder
+from sparsewire.weights.versions.fingerprint import fingerprint
+from sparsewire.weights.versions.message import Delta, Writer, parse
+from sparsewire.weights.versions.named import distinct
+from sparsewire.weights.versions.names import shown
+from sparsewire.weights.versions.safetensors import Header, header_of
+from sparsewire.weights.versions.snapshot import Snapshot
+from sparsewire.weights.versions.state import State
+from sparsewire.weights.versions.tensors import Tensor, check_alike
 
 _log = logging.getLogger(__name__)
 
@@ -54,8 +55,12 @@ class Layout:
 class Source:
     """What is published: its tensors in order, each to be read once, and its layout."""
 
-    def __init__(self, weights: Any) -> None:
-        """Raises InputError for what has no tensors, DataError for files that are none."""
+    def __init__(self, weights: Any, mesh: Any = None) -> None:
+        """Of tensors that are divided among ranks, those of `mesh`, the parts of this rank.
+
+        Raises InputError for what has no tensors, DataError for files that are none, or for parts
+        that cannot be told.
+        """
         self.layout = Layout()
         self.tensors: Iterator[tuple[str, Tensor]]
         if isinstance(weights, (str, os.PathLike)):
@@ -65,7 +70,7 @@ class Source:
             self.layout.texts = weights.texts()
             self.tensors = iter(weights.tensors.items())
         else:
-            self.tensors, self.layout.aliases = distinct(weights)
+            self.tensors, self.layout.aliases = distinct(own_weights(weights, mesh))
 
 
 class History:

@@ -16,7 +16,6 @@ from sparsewire.lifetime import close_at_exit, closes_now
 from sparsewire.meeting.contact.sockets import bind as bind_door
 from sparsewire.options import Address, parse_address
 from sparsewire.weights.access import secret_of
-from sparsewire.weights.coding import Coder, checksum
 from sparsewire.weights.history import History, Source, check_number
 from sparsewire.weights.sync.chain import Chain, Entry
 from sparsewire.weights.sync.channel import Document
@@ -25,6 +24,7 @@ from sparsewire.weights.sync.loop import LoopThread
 from sparsewire.weights.sync.server import Server
 from sparsewire.weights.sync.shelf import Held, Shelf
 from sparsewire.weights.sync.store import Store
+from sparsewire.weights.versions.coding import Coder, checksum
 
 _log = logging.getLogger(__name__)
 
@@ -111,7 +111,12 @@ class Publisher:
         return head.version if head else None
 
     def publish(
-        self, tensors: Any, version: int | None = None, *, complete: bool = True
+        self,
+        tensors: Any,
+        version: int | None = None,
+        *,
+        complete: bool = True,
+        mesh: Any = None,
     ) -> Published:
         """Make a new version of `tensors`, and tell the readers that wait.
 
@@ -120,7 +125,9 @@ class Publisher:
         Every dtype of whole bytes keeps its bits. Each tensor is read once, in order, so a
         generator may make them one at a time. Tied tensors of a mapping go once. If not
         `complete`, they are a part, and other tensors stay as they are; otherwise tensors that
-        are not there are removed. `version` is a number above the last one's, by default the next.
+        are not there are removed. Of DTensors the parts of this rank are published: `mesh` is the
+        DeviceMesh of all ranks that hold the model together, and each of them has a publisher of
+        its own. `version` is a number above the last one's, by default the next.
 
         Readers see the version as a whole, or not at all. If this raises, nothing was published.
 
@@ -132,7 +139,7 @@ class Publisher:
             self._check_open()
             begin = time.perf_counter()
             number = check_number(self._chain, version, self._desk.ahead, self._store.lost)
-            written = self._history.write(number, Source(tensors), complete=complete)
+            written = self._history.write(number, Source(tensors, mesh), complete=complete)
             self._announce(lambda: self._take(written.entry, written.memory))
             published = Published(
                 number,
@@ -147,10 +154,15 @@ class Publisher:
         return published
 
     async def publish_async(
-        self, tensors: Any, version: int | None = None, *, complete: bool = True
+        self,
+        tensors: Any,
+        version: int | None = None,
+        *,
+        complete: bool = True,
+        mesh: Any = None,
     ) -> Published:
         """`publish` on a thread of its own; the tensors may not change before it is done."""
-        return await asyncio.to_thread(self.publish, tensors, version, complete=complete)
+        return await asyncio.to_thread(self.publish, tensors, version, complete=complete, mesh=mesh)
 
     def status(self) -> Document:
         """The chain's versions and messages, and its readers, as values of JSON."""

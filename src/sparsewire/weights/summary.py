@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sparsewire.weights.message import Delta
-from sparsewire.weights.tensors import coded_elements
+from sparsewire.weights.versions.message import Delta
+from sparsewire.weights.versions.tensors import coded_elements
 
 
 class Change(NamedTuple):

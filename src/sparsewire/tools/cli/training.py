@@ -9,13 +9,24 @@ from sparsewire.tools.cli.failure import check_link, exit_on_error
 from sparsewire.tools.experiment.extras import require
 from sparsewire.tools.experiment.report import ResultFiles
 
+GRADIENTS, WEIGHTS = "gradients", "weights"
+_STEPS = 50
+_ONLY_GRADIENTS = ("corpus", "backends", "workers", "hosts")
+_DEFAULT_LINKS = {GRADIENTS: "1gbit", WEIGHTS: "100mbit"}
+
 
 @click.command()
+@click.option(
+    "--what",
+    type=click.Choice([GRADIENTS, WEIGHTS]),
+    default=GRADIENTS,
+    help="What is sent: gradients of a language model, or new weights to readers.",
+)
 @click.option(
     "--output",
     type=options.FILE,
     default=Path("sparsewire-demo"),
-    help="Folder for report.json, loss.png and the workers' logs.",
+    help="Folder for report.json, loss.png or reward.png, and the workers' logs.",
 )
 @click.option(
     "--corpus",
@@ -36,22 +47,26 @@ from sparsewire.tools.experiment.report import ResultFiles
     help="Emulated hosts, of as many workers each. Default: one for each worker.",
 )
 @click.option(
-    "--steps", type=click.IntRange(5), default=50, help="Training steps over each backend."
+    "--steps",
+    type=click.IntRange(5),
+    help="Training steps over each backend, or versions of the weights.  [default: 50]",
 )
 @click.option(
     "--link",
-    default="1gbit",
-    help="Speed of each host's link in the lab: 1gbit, 10gbit, ...",
+    help="Speed of each host's link in the lab: 1gbit, 10gbit, ...  [default: 1gbit, or 100mbit]",
 )
 @click.option("--seed", type=options.SEED, default=0, help="Seed of the model and the negatives.")
+@click.pass_context
 def demo(
+    context: click.Context,
+    what: str,
     output: Path,
     corpus: Path | None,
     backends: tuple[str, ...],
     workers: int,
     hosts: int | None,
-    steps: int,
-    link: str,
+    steps: int | None,
+    link: str | None,
     seed: int,
 ) -> None:
     """Train a language model over gloo and over sparsewire, and compare.
@@ -60,8 +75,16 @@ def demo(
     As root on Linux, workers are on emulated hosts, each with a link of its own; elsewhere, all
     workers use loopback.
 
+    With --what weights, two ranks train a small language model by reinforcement, and two readers
+    sample from it: once all weights are sent to them after each step, and once what changed.
+
     Example: sudo sparsewire demo --link 1gbit
     """
+    steps, link = steps or _STEPS, link or _DEFAULT_LINKS[what]
+    if what == WEIGHTS:
+        _check_given(context)
+        _show_weights(output, steps, link, seed)
+        return
     # Before anything that takes long, imports included.
     click.echo(
         f"A language model is trained {steps} steps over {', then over '.join(backends)}, "
@@ -92,10 +115,46 @@ def demo(
         click.echo(f"Written: {files.json}, {files.plot}")
 
 
-def _tell_of_loopback(reason: str) -> None:
+def _check_given(context: click.Context) -> None:
+    """Refuse options that only a demo of gradients has."""
+    for name in _ONLY_GRADIENTS:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            option = next(own for own in context.command.params if own.name == name)
+            raise click.UsageError(f"{option.opts[0]} is of --what {GRADIENTS}: leave it out")
+
+
+def _show_weights(output: Path, versions: int, link: str, seed: int) -> None:
+    click.echo(
+        f"Two ranks train a policy by reinforcement, two readers sample, for {versions} versions "
+        "of the weights: once all weights go to the readers, then what changed."
+    )
+    with exit_on_error():
+        require("torch", extra="torch")
+        require("matplotlib", extra="plots")
+        require("xxhash", extra="weights")
+        from sparsewire.tools.experiment.cluster import Cluster
+        from sparsewire.tools.experiment.progress import bars
+        from sparsewire.tools.lab import available
+        from sparsewire.tools.training.reinforcement.demo import WORKERS, demo_report, run_demo
+
+        cluster = Cluster(WORKERS, emulated=True, link=check_link(link))
+        if (reason := available()) is not None:
+            _tell_of_loopback(reason, "the same bytes, and little difference in time")
+            cluster = Cluster(WORKERS)
+        output.mkdir(parents=True, exist_ok=True)
+        files = ResultFiles(output / "report.json", output / "reward.png")
+        with bars(stay=True) as move:
+            found = run_demo(cluster, versions, seed, output, move)
+        demo_report(found).present(files)
+        click.echo(f"Written: {files.json}, {files.plot}")
+
+
+def _tell_of_loopback(
+    reason: str, expect: str = "a small speed-up, or none, and equal losses"
+) -> None:
     click.secho(
         f"No emulated network: {reason}.\nAll workers use loopback instead, which is many times "
-        "as fast as a network: expect a small speed-up, or none, and equal losses.",
+        f"as fast as a network: expect {expect}.",
         fg="yellow",
     )
 

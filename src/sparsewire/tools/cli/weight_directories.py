@@ -18,8 +18,8 @@ from sparsewire.weights.directories.index import tells_of_changes
 from sparsewire.weights.directories.mark import version_of
 from sparsewire.weights.directories.stored import StoredVersion
 from sparsewire.weights.directories.writing import Dialect, write
-from sparsewire.weights.names import shown
-from sparsewire.weights.snapshot import Snapshot
+from sparsewire.weights.versions.names import shown
+from sparsewire.weights.versions.snapshot import Snapshot
 
 Move = Callable[[int], None]
 

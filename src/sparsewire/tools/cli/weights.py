@@ -15,8 +15,8 @@ from sparsewire.tools.cli.weights_network import pull, serve, status
 
 if TYPE_CHECKING:
     from sparsewire.weights.files import Move
-    from sparsewire.weights.message import Delta
-    from sparsewire.weights.snapshot import Snapshot
+    from sparsewire.weights.versions.message import Delta
+    from sparsewire.weights.versions.snapshot import Snapshot
 
 _VERSION = click.Path(exists=True, path_type=Path)
 _NEW_FILE = click.Path(path_type=Path)
@@ -96,8 +96,8 @@ def apply(base: Path, delta: Path, output: Path) -> None:
     BASE is applied in order. Their format tells little of BASE: checksums of the result decide.
     """
     from sparsewire.weights.files import apply as make
-    from sparsewire.weights.message import read
-    from sparsewire.weights.names import shown
+    from sparsewire.weights.versions.message import read
+    from sparsewire.weights.versions.names import shown
 
     with failing(), _progress("apply", base) as move:
         if delta.is_dir():
@@ -112,7 +112,7 @@ def apply(base: Path, delta: Path, output: Path) -> None:
 @click.argument("delta", type=_DELTA)
 def show(delta: Path) -> None:
     """Show what DELTA changes, tensor by tensor."""
-    from sparsewire.weights.message import read
+    from sparsewire.weights.versions.message import read
 
     with failing():
         if delta.is_dir():
@@ -155,7 +155,7 @@ for _command in (serve, pull, status):
 
 
 def _opened(path: Path) -> Snapshot:
-    from sparsewire.weights.snapshot import Snapshot
+    from sparsewire.weights.versions.snapshot import Snapshot
 
     return Snapshot(path)
 
@@ -181,8 +181,8 @@ def _tell(delta: Delta, size: int, *, each: bool = False) -> None:
     from rich.console import Console
 
     from sparsewire.tools.experiment.report import Column, table
-    from sparsewire.weights.names import shown
     from sparsewire.weights.summary import Change, changes, summary
+    from sparsewire.weights.versions.names import shown
 
     if each:
         columns: list[Column[Change]] = [

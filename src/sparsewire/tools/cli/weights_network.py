@@ -128,7 +128,7 @@ def pull(
     pull that was killed meanwhile is mended by the next one. DIR may be empty, or not there.
     """
     from sparsewire.tools.experiment.report import ResultFiles
-    from sparsewire.weights.checkout import Checkout
+    from sparsewire.weights.readers.checkout import Checkout
     from sparsewire.weights.receiver import Receiver
 
     with failing(), _until_told():

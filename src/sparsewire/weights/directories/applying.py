@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparsewire.errors import DataError, MismatchError
-from sparsewire.weights.atomic import put, replacing
 from sparsewire.weights.directories.changes import patch
 from sparsewire.weights.directories.checksums import checksum_of
 from sparsewire.weights.directories.index import is_same
 from sparsewire.weights.directories.mark import mark, version_of
 from sparsewire.weights.directories.stored import StoredVersion
-from sparsewire.weights.names import shown
-from sparsewire.weights.safetensors import create
-from sparsewire.weights.snapshot import Snapshot
-from sparsewire.weights.tensors import Bytes
+from sparsewire.weights.versions.atomic import put, replacing
+from sparsewire.weights.versions.names import shown
+from sparsewire.weights.versions.safetensors import create
+from sparsewire.weights.versions.snapshot import Snapshot
+from sparsewire.weights.versions.tensors import Bytes
 
 Move = Callable[[int], None]
 

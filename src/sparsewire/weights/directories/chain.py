@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sparsewire.errors import DataError, MismatchError
 from sparsewire.weights.directories.index import Index, plain, tells_of_changes
-from sparsewire.weights.names import shown
+from sparsewire.weights.versions.names import shown
 
 _Versions = Mapping[str, tuple[Path, Index]]
 

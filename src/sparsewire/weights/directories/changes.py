@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from sparsewire.errors import DataError
-from sparsewire.weights.tensors import Bytes
+from sparsewire.weights.versions.tensors import Bytes
 
 if TYPE_CHECKING:
     import zstandard

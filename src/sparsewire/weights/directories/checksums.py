@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from sparsewire.errors import DataError
-from sparsewire.weights.tensors import Bytes
+from sparsewire.weights.versions.tensors import Bytes
 
 DIGITS = {"xxh3-128": 32, "adler32": 8, "blake3": 64}
 """How many hexadecimal digits each has."""

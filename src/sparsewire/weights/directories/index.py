@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from sparsewire.errors import DataError
 from sparsewire.weights.directories.changes import Encoding
 from sparsewire.weights.directories.checksums import DIGITS
-from sparsewire.weights.names import file_name, shown
-from sparsewire.weights.safetensors import HEADER_MAX
+from sparsewire.weights.versions.names import file_name, shown
+from sparsewire.weights.versions.safetensors import HEADER_MAX
 
 NAME = "model.safetensors.index.json"
 _ENCODING, _COMPRESSION = "delta_encoding", "zstd"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from sparsewire.errors import DataError
 from sparsewire.weights.directories import index
-from sparsewire.weights.names import shown
-from sparsewire.weights.snapshot import MARK
+from sparsewire.weights.versions.names import shown
+from sparsewire.weights.versions.snapshot import MARK
 
 _FILE = "state.json"
 _BYTES_MAX = 1 << 16

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from sparsewire.errors import DataError
 from sparsewire.weights.directories.checksums import DIGITS
 from sparsewire.weights.directories.index import Index
-from sparsewire.weights.names import shown
-from sparsewire.weights.safetensors import SafetensorsFile
-from sparsewire.weights.tensors import Bytes, Tensor
+from sparsewire.weights.versions.names import shown
+from sparsewire.weights.versions.safetensors import SafetensorsFile
+from sparsewire.weights.versions.tensors import Bytes, Tensor
 
 
 class StoredChange(NamedTuple):

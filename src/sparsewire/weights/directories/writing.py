@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from sparsewire.errors import DataError
-from sparsewire.weights.atomic import put, replacing
 from sparsewire.weights.directories.changes import Change, Encoding, encode
 from sparsewire.weights.directories.checksums import checksum_of
 from sparsewire.weights.directories.index import Index
-from sparsewire.weights.names import shown
-from sparsewire.weights.safetensors import header_of
-from sparsewire.weights.snapshot import Snapshot
-from sparsewire.weights.tensors import Tensor
+from sparsewire.weights.versions.atomic import put, replacing
+from sparsewire.weights.versions.names import shown
+from sparsewire.weights.versions.safetensors import header_of
+from sparsewire.weights.versions.snapshot import Snapshot
+from sparsewire.weights.versions.tensors import Tensor
 
 _FILE = "model-00000-of-00001.safetensors"
 

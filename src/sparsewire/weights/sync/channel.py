@@ -7,10 +7,12 @@ Both ends prove the secret first (meeting/contact/handshake.py).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import struct
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 from sparsewire.errors import ProtocolError
@@ -30,6 +32,7 @@ from sparsewire.meeting.contact.handshake import (
 )
 from sparsewire.meeting.contact.sockets import begin_connect, prepare
 from sparsewire.options import Address
+from sparsewire.weights.sync.window import SendWindow
 from sparsewire.weights.sync.within import within
 
 Document = dict[str, Any]
@@ -43,6 +46,8 @@ REQUEST_MAX = 64 << 10
 HANDSHAKE_S = 5.0
 # Who takes no byte for so long is gone, or never comes to it.
 STUCK_S = 60
+# A relay wakes and sends for each part. Each hop of a tree waits for one to be there.
+_PART_BYTES = 32 << 10
 
 
 class Closed(ConnectionError):
@@ -70,20 +75,21 @@ class Channel:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STUCK_S * 1000)
         self._loop = asyncio.get_running_loop()
         self._sending = asyncio.Lock()
+        self._window: SendWindow | None = None
 
     @classmethod
     async def dial(cls, address: Address, secret: bytes, limit: float) -> Channel:
         """Connect within `limit` seconds; raises OSError, or an Error if refused."""
-        return await within(limit, cls._dial(address, secret))
+        return await within(limit, cls._dial(address, secret, limit))
 
     @classmethod
-    async def _dial(cls, address: Address, secret: bytes) -> Channel:
+    async def _dial(cls, address: Address, secret: bytes, limit: float) -> Channel:
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
         connection = begin_connect(Address(*found[0][4][:2]))
         channel = cls(disown_in_child(connection, "close"))
         try:
-            await _writable(connection)
+            await _ready(loop.add_writer, loop.remove_writer, connection, limit)
             if reason := connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                 raise ConnectionRefusedError(reason, f"nobody listens at {address}")
             prepare(connection)
@@ -142,21 +148,35 @@ class Channel:
 
     async def send_run(self, data: memoryview) -> None:
         """Send a run of bytes; an empty one only tells that this end lives."""
-        await self._send(_LENGTH.pack(len(data)))
-        if len(data):
-            await self._send(data)
+        self._window = self._window or SendWindow(self._socket)
+        head = _LENGTH.pack(len(data))
+        sent = self._sent_now(head, data)
+        await self._send(head[sent:])
+        await self._send(data[max(sent - len(head), 0) :])
+        self._window.adapt()
 
-    async def receive_run(self, target: memoryview, limit: float) -> int:
+    async def receive_run(
+        self, target: memoryview, limit: float, came: Callable[[int], None]
+    ) -> int:
         """The next run, into the beginning of `target`; returns its size.
 
-        Raises ProtocolError for one that is longer, TimeoutError if no byte comes for `limit` s.
+        `came` hears how many bytes are there, as they come. Raises ProtocolError for a run that is
+        longer, TimeoutError if no byte comes for `limit` s.
         """
-        head = await within(limit, self._read(_LENGTH.size))
+        head = bytearray(_LENGTH.size)
+        await self._read_into(memoryview(head), limit)
         size = int(_LENGTH.unpack(head)[0])
         if size > len(target):
             raise ProtocolError(f"a run of {size} bytes is longer than what was asked for")
-        await self._read_into(target[:size], limit)
+        await self._read_into(target[:size], limit, came)
         return size
+
+    def _sent_now(self, *parts: bytes | memoryview) -> int:
+        """Send what the socket takes at once, in one packet if it is little; returns how much."""
+        try:
+            return self._socket.sendmsg(parts)
+        except BlockingIOError:
+            return 0
 
     async def _send(self, data: bytes | memoryview) -> None:
         if len(data):
@@ -173,12 +193,37 @@ class Channel:
             missing -= len(part)
         return b"".join(parts)
 
-    async def _read_into(self, target: memoryview, limit: float) -> None:
-        while len(target):
-            count = await within(limit, self._loop.sock_recv_into(self._socket, target))
+    async def _read_into(
+        self, target: memoryview, limit: float, came: Callable[[int], None] | None = None
+    ) -> None:
+        there = 0
+        while there < len(target):
+            count = await self._part(target[there:], limit)
             if not count:
                 raise Closed("the other end closed the connection")
-            target = target[count:]
+            there += count
+            if came:
+                came(there)
+
+    async def _part(self, target: memoryview, limit: float) -> int:
+        """The next bytes of so many: some thousand of them, or what comes in `limit` seconds."""
+        try:
+            return self._socket.recv_into(target)
+        except BlockingIOError:
+            self._wake_at(min(len(target), _PART_BYTES))
+        try:
+            await _ready(self._loop.add_reader, self._loop.remove_reader, self._socket, limit)
+            return self._socket.recv_into(target)
+        except TimeoutError:
+            with contextlib.suppress(BlockingIOError):
+                return self._socket.recv_into(target)
+            raise
+        finally:
+            self._wake_at(1)
+
+    def _wake_at(self, count: int) -> None:
+        """Have the system call the socket readable from so many bytes on."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     def close(self) -> None:
         self._socket.close()
@@ -189,16 +234,32 @@ def framed(text: bytes) -> bytes:
     return _HEAD.pack(len(text), zlib.crc32(text)) + text
 
 
-async def _writable(connection: socket.socket) -> None:
+async def _ready(
+    watch: Callable[..., object],
+    leave: Callable[[socket.socket], object],
+    connection: socket.socket,
+    limit: float,
+) -> None:
+    """Wait for what a loop's `watch` tells of; raises TimeoutError after `limit` seconds.
+
+    Parts of a message come by the thousand, and `within` makes a task for each.
+    """
     loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_writer(connection, _settle, ready)
+    ready: asyncio.Future[None] = loop.create_future()
+    timer = loop.call_later(limit, _fail, ready)
+    watch(connection, _settle, ready)
     try:
         await ready
     finally:
-        loop.remove_writer(connection)
+        timer.cancel()
+        leave(connection)
 
 
 def _settle(ready: asyncio.Future[None]) -> None:
     if not ready.done():
         ready.set_result(None)
+
+
+def _fail(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_exception(TimeoutError("nothing came"))

@@ -4,9 +4,11 @@ a source fails."""
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 
 from sparsewire.errors import Error, ProtocolError, Timeout
 from sparsewire.options import Address, parse_address
@@ -19,6 +21,9 @@ _DIAL_S = 5.0
 _RETRY_S = 0.2
 # A relay that waits itself says so each second.
 _STALL_S = 5.0
+# A relay that passes on less than this in so long is left, however it says that it lives.
+_PATIENCE_S = 20.0
+_LEAST_BYTES = 16 << 10
 
 
 class Fetch:
@@ -64,7 +69,9 @@ class Fetch:
 
     async def _from_relay(self, number: int, span: Span, source: str) -> int:
         try:
-            reach = await self._get(parse_address(source), number, span.begin, span.end, _STALL_S)
+            reach = await self._get(
+                parse_address(source), number, span.begin, span.end, _STALL_S, _PATIENCE_S
+            )
         except (OSError, ValueError, Error):
             reach = self._held.reach(span.begin)
         self.bytes_from_relays += reach - span.begin
@@ -86,7 +93,13 @@ class Fetch:
             return self._held.reach(begin)
 
     async def _get(
-        self, address: Address, number: int, begin: int, end: int, stall_s: float
+        self,
+        address: Address,
+        number: int,
+        begin: int,
+        end: int,
+        stall_s: float,
+        patience_s: float = math.inf,
     ) -> int:
         remaining = max(self._deadline - time.monotonic(), 0.01)
         channel = await Channel.dial(address, self._secret, min(_DIAL_S, remaining))
@@ -98,10 +111,34 @@ class Fetch:
                 raise Gone(str(answer["error"]))
             if answer.get("size") != self._held.entry.size:
                 raise ProtocolError(f"message {key} has another size at {address}")
+            pace = _Pace(begin, patience_s)
             while begin < end and time.monotonic() < self._deadline:
-                begin += await channel.receive_run(self._held.memory[begin:end], stall_s)
-                self._held.advance(number, begin)
+                # Others get each part from here as it comes, not the run once it is whole.
+                came = partial(self._advance, number, begin)
+                begin += await channel.receive_run(self._held.memory[begin:end], stall_s, came)
+                pace.check(begin)
+                await asyncio.sleep(0)  # Nor may a fast sender, or one of empty runs.
         return begin
+
+    def _advance(self, number: int, begin: int, count: int) -> None:
+        self._held.advance(number, begin + count)
+
+
+class _Pace:
+    """Watches how fast bytes come."""
+
+    def __init__(self, begin: int, patience_s: float) -> None:
+        self._begin = begin
+        self._patience_s = patience_s
+        self._since = time.monotonic()
+
+    def check(self, reach: int) -> None:
+        """Raise TimeoutError where too few came in `patience_s` seconds."""
+        if time.monotonic() - self._since < self._patience_s:
+            return
+        if reach - self._begin < _LEAST_BYTES:
+            raise TimeoutError("too few bytes come")
+        self._begin, self._since = reach, time.monotonic()
 
 
 class Gone(Error):

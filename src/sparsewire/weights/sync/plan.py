@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from sparsewire.errors import ProtocolError
-from sparsewire.weights.coding import CHECKSUM_BYTES
 from sparsewire.weights.sync.chain import VERSION_MAX, Entry, follows
 from sparsewire.weights.sync.channel import Document
+from sparsewire.weights.versions.coding import CHECKSUM_BYTES
 
 _SIZE_MAX = 2**62
 
@@ -29,6 +29,11 @@ class Plan(NamedTuple):
     @property
     def keys(self) -> tuple[str, ...]:
         return tuple(each.key for each in self.entries)
+
+    @property
+    def is_delta(self) -> bool:
+        """Whether it builds on what the reader has."""
+        return bool(self.entries) and not self.entries[0].is_anchor
 
     def document(self) -> Document:
         return {

@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 # A side that says nothing for so long is gone; each speaks more often.
 SILENCE_S = 15.0
 ALIVE_S = 1.0
+# A relay may hear of a version after those that it is to pass it on to.
+_HEARSAY_S = 2.0
 _RUN_BYTES = 256 << 10
 _CONNECTIONS_MAX = 4096
 # Of one connection; what comes beyond waits in the network.
@@ -133,6 +135,8 @@ class Server:
                 await requests.put(request)
             elif self._desk:
                 self._desk.hear(caller, request)
+            if request.get("op") == "get":
+                await requests.join()  # Who gets a message says nothing meanwhile, however long.
 
     async def _serve_requests(
         self, channel: Channel, caller: Any, requests: asyncio.Queue[Document]
@@ -143,6 +147,7 @@ class Server:
                 await self._send(channel, request)
             else:
                 await self._answer(channel, caller, request)
+            requests.task_done()
 
     async def _answer(self, channel: Channel, caller: Any, request: Document) -> None:
         if not self._desk:
@@ -158,7 +163,7 @@ class Server:
 
     async def _send(self, channel: Channel, request: Document) -> None:
         """Send the bytes of a message that were asked for, as they come in."""
-        held, begin, end = self._wanted(request)
+        held, begin, end = await self._wanted(request)
         if held is None:
             await channel.send({"error": f"message {request.get('key')!r:.40} is not here"})
             return
@@ -169,11 +174,13 @@ class Server:
             except LookupError as error:
                 raise OSError(f"message {error} was lost on its way") from None
             await channel.send_run(held.memory[begin:reach])
+            await asyncio.sleep(0)  # A fast reader may not keep the others waiting.
             self.bytes_sent += reach - begin
             begin = reach
 
-    def _wanted(self, request: Document) -> tuple[Held | None, int, int]:
-        held = self._shelf.get(str(request.get("key")))
+    async def _wanted(self, request: Document) -> tuple[Held | None, int, int]:
+        key = str(request.get("key"))
+        held = self._shelf.get(key) if self._desk else await self._shelf.soon(key, _HEARSAY_S)
         begin, end = request.get("begin"), request.get("end")
         if type(begin) is not int or type(end) is not int or not 0 <= begin <= end:
             raise ProtocolError("a reader asked for no part of a message")

@@ -7,7 +7,6 @@ import contextlib
 
 from sparsewire.weights.sync.chain import Entry
 from sparsewire.weights.sync.fan_out import Span, stripes
-from sparsewire.weights.sync.within import within
 
 
 class Held:
@@ -18,7 +17,7 @@ class Held:
         self.memory = memory
         self._spans = stripes(entry.size)
         self._reach = [span.end if is_whole else span.begin for span in self._spans]
-        self._moved = asyncio.Event()
+        self._waiting: set[asyncio.Future[None]] = set()
         self._is_lost = False
 
     @property
@@ -58,15 +57,30 @@ class Held:
         Raises LookupError for a message that was lost on its way.
         """
         if self.reach(begin) == begin and not self._is_lost:
-            with contextlib.suppress(TimeoutError):
-                await within(limit, self._moved.wait())
+            await self._movement(limit)
         if self._is_lost:
             raise LookupError(self.entry.key)
         return self.reach(begin)
 
+    async def _movement(self, limit: float) -> None:
+        loop = asyncio.get_running_loop()
+        moved: asyncio.Future[None] = loop.create_future()
+        self._waiting.add(moved)
+        timer = loop.call_later(limit, _settle, moved)
+        try:
+            await moved
+        finally:
+            timer.cancel()
+            self._waiting.discard(moved)
+
     def _wake(self) -> None:
-        moved, self._moved = self._moved, asyncio.Event()
-        moved.set()
+        for moved in self._waiting:
+            _settle(moved)
+
+
+def _settle(moved: asyncio.Future[None]) -> None:
+    if not moved.done():
+        moved.set_result(None)
 
 
 class Shelf:
@@ -74,12 +88,25 @@ class Shelf:
 
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
+        self._came = asyncio.Event()
 
     def put(self, held: Held) -> None:
         self._held[held.entry.key] = held
+        came, self._came = self._came, asyncio.Event()
+        came.set()
 
     def get(self, key: str) -> Held | None:
         return self._held.get(key)
+
+    async def soon(self, key: str, limit: float) -> Held | None:
+        """The message of this key, if it is put here within `limit` seconds."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._until(key), limit)
+        return self.get(key)
+
+    async def _until(self, key: str) -> None:
+        while key not in self._held:
+            await self._came.wait()
 
     def drop(self, keys: list[str]) -> None:
         for key in keys:

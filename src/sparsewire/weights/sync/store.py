@@ -13,9 +13,9 @@ from typing import BinaryIO
 
 from sparsewire.errors import DataError, InputError
 from sparsewire.lifetime import disown_in_child
-from sparsewire.weights.message import Delta, read
-from sparsewire.weights.spool import Spool, mapped
 from sparsewire.weights.sync.chain import Entry
+from sparsewire.weights.versions.message import Delta, read
+from sparsewire.weights.versions.spool import Spool, mapped
 
 _log = logging.getLogger(__name__)
 

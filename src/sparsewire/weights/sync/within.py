@@ -24,4 +24,6 @@ async def within(limit: float, work: Coroutine[Any, Any, T]) -> T:
         if not task.done():
             task.cancel()
             await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # What nobody asks for would be logged.
     raise TimeoutError(f"nothing came for {limit:.3g} s")

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <random>
 
+#include "weights/planes.hpp"
+
 namespace delta_test {
 
 using namespace sparsewire;
@@ -169,6 +171,60 @@ TEST_CASE("values far from their base are written as they are") {
   const Memory code = encoded(elements, base, fresh, &how);
   CHECK(how.form == Form::values);
   check_round_trip(elements, base, fresh);
+}
+
+// Weights of `width` bytes: the planes of small numbers are narrow.
+Memory weights_of(std::size_t width, std::size_t count, Random& random) {
+  Memory memory(width * count);
+  std::normal_distribution<double> draws(0, 0.02);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto value = static_cast<float>(draws(random));
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    const auto rounded = static_cast<std::uint64_t>(static_cast<std::int64_t>(1000 * value));
+    set_element(memory, width, i, width == 1 ? rounded : bits >> (8 * (4 - width)));
+  }
+  return memory;
+}
+
+// What all elements take, byte plane by byte plane.
+std::size_t whole_size(std::size_t width, const Memory& fresh) {
+  Memory code(1);
+  Planes(fresh.data(), width, fresh.size() / width, nullptr).put(code);
+  return code.size();
+}
+
+TEST_CASE("no share of changes costs more than all elements with their planes") {
+  Random random(8);
+  constexpr std::size_t kCount = 1 << 17;
+  for (const std::size_t width : {1, 2, 4}) {
+    for (const Numbers numbers : {Numbers::floating, Numbers::integer}) {
+      for (const double share : {0.0001, 0.01, 0.1, 0.5, 0.9, 1.0}) {
+        const Memory base = weights_of(width, kCount, random);
+        const Memory other = weights_of(width, kCount, random);
+        for (const bool is_step : {false, true}) {
+          Memory fresh = base;
+          std::bernoulli_distribution changes(share);
+          for (std::size_t i = 0; i < kCount; ++i) {
+            if (!changes(random)) continue;
+            const std::uint64_t moved = element(base, width, i) + (random() % 2 ? 1 : -1);
+            set_element(fresh, width, i, is_step ? moved : element(other, width, i));
+          }
+          const std::size_t size = encoded({width, numbers}, base, fresh).size();
+          CHECK(size <= whole_size(width, fresh) * 1005 / 1000);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("what becomes alike costs nothing, whatever it was") {
+  Random random(9);
+  for (const std::size_t width : {1, 2, 4, 8}) {
+    const Memory base = random_bytes(width * 10'000, random);
+    const Memory fresh(base.size(), std::byte{7});
+    CHECK(encoded({width, Numbers::floating}, base, fresh).size() < 100);
+  }
 }
 
 TEST_CASE("what is no delta is refused, and changes nothing") {

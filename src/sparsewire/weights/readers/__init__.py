@@ -1,0 +1,1 @@
+"""What a reader has, and how a version is made ready and written to it."""

@@ -1,0 +1,1 @@
+"""Versions of weights as bytes: tensors, files of safetensors, codes and messages."""

@@ -1,0 +1,65 @@
+"""One version of a model on disk: a file of safetensors, or a directory of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from sparsewire.errors import DataError
+from sparsewire.weights.versions.names import shown
+from sparsewire.weights.versions.safetensors import Mode, SafetensorsFile
+from sparsewire.weights.versions.tensors import Tensor
+
+_SUFFIX = ".safetensors"
+
+MARK = ".weight_sync"
+"""The folder in a copy of a model that says which version it has, which no other copy has."""
+
+
+class Snapshot:
+    """The files of one version, by name, and all of their tensors."""
+
+    def __init__(self, path: Path, mode: Mode = "r") -> None:
+        """Open `path`; raises DataError for what is no such version, and OSError.
+
+        Of mode "c" tensors can be written to, and the files stay; of mode "r+" these change.
+        """
+        self.path = path
+        self.is_directory = path.is_dir()
+        found = sorted(path.glob(f"*{_SUFFIX}")) if self.is_directory else [path]
+        if not found:
+            raise DataError(f"{shown(path)} has no files that end in {_SUFFIX}")
+        self.files = {each.name: SafetensorsFile(each, mode) for each in found}
+        self.tensors: dict[str, Tensor] = {}
+        for name, file in self.files.items():
+            for tensor in file.tensors.keys() & self.tensors.keys():
+                raise DataError(
+                    f"{shown(path)}: {shown(tensor)} is in {shown(name)} and in another file"
+                )
+            self.tensors |= file.tensors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def get(self, name: str) -> Tensor | None:
+        """The tensor of this name; None if there is none."""
+        return self.tensors.get(name)
+
+    def texts_beside(self, old: Snapshot) -> dict[str, bytes]:
+        """The JSON files of this directory that differ from the old version's, by name."""
+        before = old.texts()
+        return {name: text for name, text in self.texts().items() if before.get(name) != text}
+
+    def texts(self) -> dict[str, bytes]:
+        """The JSON files of this directory, by name."""
+        return {each.name: each.read_bytes() for each in self._json_files()}
+
+    def _json_files(self) -> list[Path]:
+        return [each for each in self.others() if each.suffix == ".json" and each.is_file()]
+
+    def others(self) -> list[Path]:
+        """Files of a directory beside the tensors: the configuration, the tokenizer and so on."""
+        if not self.is_directory:
+            return []
+        left_out = {MARK, *self.files}
+        return [each for each in sorted(self.path.iterdir()) if each.name not in left_out]
