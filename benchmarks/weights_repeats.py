@@ -59,7 +59,7 @@ def measured(base: Bits, fresh: Bits) -> records.Row:
         "coded_bytes": len(code),
         "packed": packing_of(code) is not None,
         "native_bytes": len(encode_delta(old, new, 2, True)[0]),
-        "zstd_1_bytes": len(zstandard.compress((old ^ new).tobytes(), 1)),
+        "xor_zstd_3_bytes": len(zstandard.compress((old ^ new).tobytes(), 3)),
     }
 
 

@@ -84,7 +84,7 @@ def tensor_of(bits: Bits) -> Tensor:
 
 def coded_bytes(coder: Coder, base: Bits, fresh: Bits) -> int:
     """Of sparsewire's codes, which are applied to a copy."""
-    codes = coder.encode(tensor_of(base), tensor_of(fresh)).codes
+    codes = [each.code for each in coder.encode(tensor_of(base), tensor_of(fresh))]
     copied = base.copy()
     coder.apply(codes, tensor_of(copied))
     assert (copied == fresh).all()

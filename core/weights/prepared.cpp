@@ -87,7 +87,8 @@ bool prepare_delta(Elements elements, std::span<const std::byte> code, const std
   const std::optional<Changes> changes = read_changes(elements, code, count);
   if (!changes) return false;
   if (changes->form == Form::whole) {
-    put_all(changes->payload.size(), changes->payload.data(), out);
+    // Few elements may have changed: the whole is written where that is shorter, too.
+    prepare_between(elements.width, base, changes->payload.data(), count, out);
     return true;
   }
   for_width(elements.width,

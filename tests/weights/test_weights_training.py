@@ -20,6 +20,8 @@ import weights_models
 import weights_rivals
 import weights_training
 
+from sparsewire.weights.versions.coding import Coder
+
 words = st.lists(st.integers(0, 2**16 - 1), min_size=1, max_size=50)
 
 
@@ -108,3 +110,16 @@ def test_recommender_changes_rows_that_were_drawn_alone() -> None:
     training.step()
     changed = (before["users.weight"] != training.bits()["users.weight"]).reshape(-1, 64).any(1)
     assert 0 < changed.sum() <= weights_models.RATINGS
+
+
+def test_a_version_is_measured_tensor_by_tensor() -> None:
+    base = {"one": np.arange(1000, dtype=np.uint16), "two": np.arange(9, dtype=np.uint16)}
+    fresh = {"one": base["one"] + np.uint16(1), "two": base["two"].copy()}
+    rivals = {"coordinates": weights_rivals.coordinates}
+    with Coder(1) as coder:
+        found = weights_training.measured(base, fresh, coder, rivals)
+        own = sum(weights_training.coded_bytes(coder, base[name], fresh[name]) for name in base)
+    assert found["changed_share"] == 1000 / 1009
+    assert (found["one_step_share"], found["two_steps_share"]) == (1, 0)
+    assert (found["coordinates"], found["sparsewire"]) == (6, own / 1000)
+    assert (found["smallest_share"], found["smallest_tensor_share"]) == (1, 1)

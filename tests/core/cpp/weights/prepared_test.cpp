@@ -79,6 +79,17 @@ TEST_CASE("it takes a position and the bits for each change, or the chunk") {
   CHECK(prepared_of(elements, base, random_bytes(20'000, random)).size() == 4 + base.size());
 }
 
+TEST_CASE("it takes no more where the code is of the whole") {
+  const Elements elements{2, Numbers::floating};
+  Memory base(20'000);
+  for (std::size_t at = 0; at < base.size(); at += 200) base[at] = static_cast<std::byte>(at / 200);
+  const Memory fresh(base.size());
+  Memory code;
+  encode_delta(elements, base.data(), fresh.data(), 10'000, code);
+  REQUIRE(static_cast<Form>(code[0]) == Form::whole);
+  CHECK(prepared_of(elements, base, fresh).size() == 4 + 99 * (4 + 2));
+}
+
 TEST_CASE("what does not fit the chunk is refused, and writes nothing") {
   Random random(3);
   const Elements elements{4, Numbers::integer};
