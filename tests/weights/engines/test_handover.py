@@ -37,20 +37,15 @@ def test_put_returns_when_the_tensor_was_used() -> None:
 
 
 @pytest.mark.parametrize("taken", [0, 1, 3])
-def test_what_publish_raises_is_raised_to_the_loop(taken: int) -> None:
+def test_what_publish_raises_is_raised_when_the_loop_has_ended(taken: int) -> None:
     def publish(pairs: Iterator[tuple[str, Any]]) -> Any:
         for _ in range(taken):
             next(pairs)
         raise ValueError("no room")
 
     handover = Handover(publish)
-
-    def push() -> None:
-        for number in range(10):
-            handover.put(str(number), number)
-
-    with pytest.raises(ValueError, match="no room"):
-        push()
+    for number in range(10):
+        handover.put(str(number), number)
     with pytest.raises(ValueError, match="no room"):
         handover.finish()
 

@@ -15,7 +15,7 @@ import torch
 
 from sparsewire.errors import MismatchError, Timeout
 from sparsewire.weights.engines.host_copy import HostCopy
-from sparsewire.weights.engines.readiness import await_readers
+from sparsewire.weights.engines.publishing import await_readers
 from sparsewire.weights.publisher import Publisher
 
 

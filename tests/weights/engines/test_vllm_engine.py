@@ -21,7 +21,7 @@ import vllm_stand_in
 from policies import Tensors
 from vllm_client import Worker
 
-from sparsewire.errors import InputError
+from sparsewire.errors import InputError, MismatchError
 from sparsewire.weights.engines import vllm as ours
 from sparsewire.weights.publisher import Publisher
 
@@ -147,18 +147,19 @@ def test_wrong_use_is_told(release: str, weights: Tensors, worker: Worker) -> No
         worker.init_weight_transfer_engine({"address": "127.0.0.1:1", "load": "fast"})
 
 
+@pytest.mark.parametrize("has_checkpoint", [True, False])
 @pytest.mark.parametrize("release", WITHOUT_TRAINERS)
 def test_before_there_were_trainers_the_publisher_is_used_by_hand(
-    release: str, weights: Tensors, worker: Worker, tmp_path: Path
+    release: str, has_checkpoint: bool, weights: Tensors, worker: Worker, tmp_path: Path
 ) -> None:
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
     engine = WeightTransferEngineFactory.registry["sparsewire"]
     with Publisher("127.0.0.1:0") as publisher:
-        checkpoint = str(tmp_path / "checkpoint")
-        worker.init_weight_transfer_engine(
-            {"address": str(publisher.address), "checkpoint": checkpoint}
-        )
+        told = {"address": str(publisher.address)}
+        if has_checkpoint:
+            told["checkpoint"] = str(tmp_path / "checkpoint")
+        worker.init_weight_transfer_engine(told)
         for number in range(3):
             policies.step(weights, number)
             engine.trainer_send_weights(iter(weights.items()), publisher)
@@ -168,7 +169,22 @@ def test_before_there_were_trainers_the_publisher_is_used_by_hand(
             assert worker.call("sums") == policies.sums(weights)
 
 
-@pytest.mark.parametrize("release", ["0.23"])
-def test_without_a_checkpoint_0_23_says_what_is_missing(release: str, worker: Worker) -> None:
-    with pytest.raises(RuntimeError, match="give `checkpoint`"):
-        worker.init_weight_transfer_engine({"address": "127.0.0.1:1"})
+@pytest.mark.parametrize("release", WITH_TRAINERS[-1:])
+def test_a_version_that_cannot_be_published_is_gathered_to_its_end(
+    release: str, weights: Tensors, worker: Worker
+) -> None:
+    ended: list[bool] = []
+
+    class Ending(Source):
+        def __iter__(self) -> Iterator[tuple[str, Any]]:
+            yield from super().__iter__()
+            ended.append(True)
+
+    engine = trainer(worker, Ending(weights))
+    engine.send_weights()
+    first = next(iter(weights))
+    weights[first] = weights[first].float()
+    with pytest.raises(MismatchError, match=first):
+        engine.send_weights()
+    assert len(ended) == 2
+    engine.shutdown()

@@ -43,12 +43,14 @@ class Handover:
             self._taken.put(None)
 
     def put(self, name: str, tensor: Any) -> None:
-        """Give one tensor, and wait until its memory is free. Raises what `publish` raised."""
+        """Give one tensor, and wait until its memory is free.
+
+        If `publish` has failed, it does nothing: other ranks gather tensors with this one, so its
+        loop has to go on to its end. `finish` raises then.
+        """
         if not self._published.done():
             self._offered.put((name, tensor))
             self._taken.get()
-        if self._published.done():
-            self._published.result()
 
     def finish(self) -> Published:
         """Publish what was given; raises what `publish` raises."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from sparsewire.errors import InputError
 from sparsewire.weights.engines.handover import Handover
-from sparsewire.weights.engines.readiness import await_readers
+from sparsewire.weights.engines.publishing import await_readers
 from sparsewire.weights.engines.sglang import ADDRESS, LOAD_FORMAT, NO_TENSORS
 from sparsewire.weights.publisher import Published, Publisher
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from sparsewire.errors import InputError
-from sparsewire.weights.engines.readiness import await_readers
+from sparsewire.weights.engines.publishing import publish
 from sparsewire.weights.engines.vllm.trainer import TrainerInfo
 from sparsewire.weights.publisher import Publisher
 
@@ -48,9 +48,8 @@ class WeightTransfer:
         """
         if self.publisher is None:
             raise InputError("call init_weight_transfer before send_weights")
-        version = self.publisher.publish(iterator).version
+        version = publish(self.publisher, iterator)
         if self._client:
-            await_readers(self.publisher)
             self._client.pause()
             self._client.start_weight_update()
             self._client.update_weights({"version": version})

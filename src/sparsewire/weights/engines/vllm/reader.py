@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparsewire.errors import InputError
@@ -35,6 +36,7 @@ class ReaderInfo:
     """How a worker reaches the publisher: what `init_weight_transfer_engine` takes.
 
     `checkpoint` is what the model was loaded from, a local path; by default it is the model's own.
+    If that is no local path, or the worker does not know it, the first version comes whole.
     The secret is that of the worker's environment, SPARSEWIRE_SECRET: it never comes in a message.
     """
 
@@ -81,14 +83,12 @@ class Reader:
         checkpoint = init_info.checkpoint or self._checkpoint()
         self._copy = HostCopy(init_info.address, checkpoint)
 
-    def _checkpoint(self) -> str:
+    def _checkpoint(self) -> Path | None:
+        """What the model was loaded from, if that are files of safetensors on this machine."""
+        # Before 0.25 a worker does not know.
         model_config = getattr(self, "model_config", None)
-        if model_config is None:
-            raise InputError(
-                "before vLLM 0.25 a worker does not tell where its model is: give "
-                "`checkpoint` to init_weight_transfer_engine, a local directory"
-            )
-        return str(model_config.model)
+        path = Path(str(model_config.model)) if model_config else None
+        return path if path and any(path.glob("*.safetensors")) else None
 
     def start_weight_update(self) -> None:
         """Nothing: the model is touched only when all new weights are here, and verified."""

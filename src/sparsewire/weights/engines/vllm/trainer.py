@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sparsewire.errors import InputError
-from sparsewire.weights.engines.readiness import await_readers
+from sparsewire.weights.engines.publishing import publish
 from sparsewire.weights.engines.vllm.reader import Load
 from sparsewire.weights.publisher import Publisher
 
@@ -89,8 +89,7 @@ class Trainer:
             for _ in self.source:
                 pass
             return
-        version = self._publisher.publish(self.source).version
-        await_readers(self._publisher)
+        version = publish(self._publisher, self.source)
         self.client.start_weight_update()
         self.client.update_weights({"version": version})
         self.client.finish_weight_update(weight_version=str(version))

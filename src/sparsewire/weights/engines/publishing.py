@@ -1,14 +1,31 @@
-"""Whether readers are ready: a training waits for that before its engines pause."""
+"""A training's part of a round: a version is published, and readers get ready for it."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from sparsewire.weights.publisher import Publisher
 
 _PATIENCE_S = 60.0
 _PAUSE_S = 0.01
+
+
+def publish(publisher: Publisher, weights: Iterable[tuple[str, Any]]) -> int:
+    """Publish a version and wait for readers; returns its number.
+
+    `weights` are iterated to their end, whatever fails: other ranks gather them with this one.
+    Raises what `Publisher.publish` raises.
+    """
+    pairs = iter(weights)
+    try:
+        version = publisher.publish(pairs).version
+    finally:
+        for _ in pairs:
+            pass
+    await_readers(publisher)
+    return version
 
 
 def await_readers(publisher: Publisher, timeout: float = _PATIENCE_S) -> None:
