@@ -28,7 +28,7 @@ from sparsewire.weights.sync.plan import Plan
 PAYLOAD_SHARE = 1448 / 1514
 COUNTS = (1, 8, 32, 100, 1000)
 SIZES = {"4MiB": 4 << 20, "100MB": 10**8}
-LINKS = ("25mbit", "100mbit", "1gbit")
+LINKS = ("10mbit", "25mbit", "100mbit", "1gbit")
 
 
 class Network(NamedTuple):
