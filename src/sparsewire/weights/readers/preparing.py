@@ -6,7 +6,7 @@ reader that lags writes each chunk once, and memory is a few chunks beside what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,6 +25,8 @@ from sparsewire.weights.versions.state import Make
 from sparsewire.weights.versions.tensors import FORMATS, Bytes, Tensor
 
 _SAME = b"\0"
+# A tensor of more than this share of all chunks is cut, so that no processor is left with it.
+_LARGE_SHARE = 64
 
 
 @dataclass
@@ -43,6 +45,13 @@ class Prepared:
         changes = (change for each in self.changes.values() for change in each if change)
         new = sum(len(tensor.data) for tensor in self.fresh.values())
         return new + sum(map(len, changes))
+
+    def add(self, other: Prepared) -> None:
+        """Take in what was found of another tensor."""
+        self.changes |= other.changes
+        self.fresh |= other.fresh
+        self.removed += other.removed
+        self.sums |= other.sums
 
     def write(self, home: Home, coder: Coder) -> None:
         """Make the home the version, in place."""
@@ -79,14 +88,30 @@ def prepare(
     # Names with a checksum here are those that the publisher told of before.
     gone = {*sums, *(name for delta in deltas for name in delta.removed)} - spans.keys()
     prepared = Prepared(removed=[name for name in home.tensors if name in gone])
-    for name, span in spans.items():
-        if changes := tensor_changes(name, deltas):
-            tensor = _InHome(name, span, changes, home, last.aliases)
-            tensor.prepare(prepared, coder, make)
+    tensors = [
+        _InHome(name, span, changes, home, last.aliases)
+        for name, span in spans.items()
+        if (changes := tensor_changes(name, deltas))
+    ]
+    for found in _each(tensors, coder, make):
+        prepared.add(found)
     known = {name: prepared.sums.get(name) or sums.get(name, b"") for name in spans}
     if fingerprint(spans, known) != last.fresh:
         raise _wrong_base(last, "tensors that it leaves as they are have other bits here")
     return prepared
+
+
+def _each(tensors: Sequence[_InHome], coder: Coder, make: Make) -> Iterator[Prepared]:
+    """Prepare all tensors: large ones chunk by chunk on all processors, of others each on one.
+
+    There the bytes that a checksum is of are near, and nobody waits between tensors.
+    """
+    large = sum(tensor.chunk_count for tensor in tensors) // _LARGE_SHARE
+    for tensor in tensors:
+        if tensor.chunk_count > max(large, 1):
+            yield tensor.prepare(coder.ahead, make)
+    others = (tensor for tensor in tensors if tensor.chunk_count <= max(large, 1))
+    yield from coder.ahead(lambda tensor: tensor.prepare(map, make), others)
 
 
 def _wrong_base(delta: Delta, why: str) -> MismatchError:
@@ -110,6 +135,10 @@ class _Done(NamedTuple):
     changes: list[Change | None]
 
 
+Each = Callable[[Callable[[_Step], _Done], Iterable[_Step]], Iterable[_Done]]
+"""`map`, or what does its work on several processors."""
+
+
 class _InHome:
     """One tensor that changes, and where the home has it: perhaps several times, or not yet."""
 
@@ -130,24 +159,29 @@ class _InHome:
         self._targets = {each: home.tensors[each] for each in places.values()}
         self._base = home.tensors.get(name) or next(iter(self._targets.values()), None)
 
-    def prepare(self, prepared: Prepared, coder: Coder, make: Make) -> None:
+    @property
+    def chunk_count(self) -> int:
+        return len(self._changes[-1].sizes)
+
+    def prepare(self, each: Each, make: Make) -> Prepared:
         """Find and check the new bits. Raises MismatchError, DataError and OSError."""
         nbytes = self._span.end - self._span.begin
         new = None if self._targets else Tensor(self._span.dtype, self._span.shape, make(nbytes))
         into = iter(new.chunks()) if new else None
         lists: list[list[Change | None]] = [[] for _ in self._targets]
         total = checksum_of_pieces()
-        for done in coder.ahead(self._do, self._steps()):
+        for done in each(self._do, self._steps()):
             total.update(done.fresh.data)
             for own, change in zip(lists, done.changes, strict=True):
                 own.append(change)
             if into:
                 next(into)[:] = done.fresh
         self._check(bytes(total.digest()))
-        prepared.changes |= dict(zip(self._targets, lists, strict=True))
-        prepared.sums[self._name] = self._changes[-1].fresh
-        if new:
-            prepared.fresh[self._name] = new
+        return Prepared(
+            dict(zip(self._targets, lists, strict=True)),
+            {self._name: new} if new else {},
+            sums={self._name: self._changes[-1].fresh},
+        )
 
     def _check(self, found: bytes) -> None:
         wanted = self._changes[-1].fresh
