@@ -1,6 +1,7 @@
 """Weights published over emulated networks: four hosts at 1 Gbit/s, and a tree of 32 readers.
 
     python benchmarks/weights_network.py hosts --record
+    python benchmarks/weights_network.py whole --record
     python benchmarks/weights_network.py gloo --record
     python benchmarks/weights_network.py tree --record
     python benchmarks/weights_network.py crowd --record
@@ -103,15 +104,19 @@ def quickest(rounds: Sequence[records.Row]) -> records.Row:
 
 
 def hosts(given: argparse.Namespace) -> dict[str, records.Row]:
-    """Readers that have the model get a version of which few elements, or all, have changed."""
+    """Readers that have the model get a version of which few elements have changed."""
     with Lab(given.readers + 1, given.link) as lab:
         publisher, readers = started(lab, given.readers, given.nbytes, given.nbytes)
         version(publisher, readers)
-        rows = {}
-        for share, rounds in ((given.share, given.rounds), (1.0, given.dense_rounds)):
-            found = [version(publisher, readers, share=share) for _ in range(rounds)]
-            rows |= {f"hosts/{share:g}": quickest(found)} if found else {}
-    return rows
+        found = [version(publisher, readers, share=given.share) for _ in range(given.rounds)]
+    return {f"hosts/{given.share:g}": quickest(found)}
+
+
+def whole(given: argparse.Namespace) -> dict[str, records.Row]:
+    """Readers that have nothing get the model whole."""
+    with Lab(given.readers + 1, given.link) as lab:
+        publisher, readers = started(lab, given.readers, given.nbytes, 0)
+        return {"whole": version(publisher, readers)}
 
 
 def gloo(given: argparse.Namespace) -> dict[str, records.Row]:
@@ -161,10 +166,16 @@ def crowd(given: argparse.Namespace) -> dict[str, records.Row]:
     return {f"crowd/{given.readers}": min(rows[1:], key=lambda row: row["told_s"])}
 
 
-CASES = {"hosts": hosts, "gloo": gloo, "tree": tree, "crowd": crowd}
-LINKS = {"hosts": "1gbit", "gloo": "1gbit", "tree": "100mbit", "crowd": None}
-READERS = {"hosts": 3, "gloo": 3, "tree": 32, "crowd": 1000}
-NBYTES = {"hosts": 2 * 10**9, "gloo": 2 * 10**9, "tree": 4 << 20, "crowd": 256 << 10}
+CASES = {"hosts": hosts, "whole": whole, "gloo": gloo, "tree": tree, "crowd": crowd}
+LINKS = {"hosts": "1gbit", "whole": "1gbit", "gloo": "1gbit", "tree": "100mbit", "crowd": None}
+READERS = {"hosts": 3, "whole": 3, "gloo": 3, "tree": 32, "crowd": 1000}
+NBYTES = {
+    "hosts": 2 * 10**9,
+    "whole": 2 * 10**9,
+    "gloo": 2 * 10**9,
+    "tree": 4 << 20,
+    "crowd": 256 << 10,
+}
 
 
 def main() -> None:
@@ -176,7 +187,6 @@ def main() -> None:
     parser.add_argument("--nbytes", type=int, help="of the model, or of the tree's message")
     parser.add_argument("--share", type=float, default=0.01, help="of the elements that change")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--dense-rounds", type=int, default=1, help="in which all changes")
     parser.add_argument("--record", action="store_true", help="keep it in the record")
     given = parser.parse_args()
     for name, defaults in (("readers", READERS), ("link", LINKS), ("nbytes", NBYTES)):
