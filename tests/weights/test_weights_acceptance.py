@@ -262,7 +262,7 @@ def test_a6_recover_by_a_full_checkpoint() -> None:
         mine = copy(fresh)
         with Receiver(publisher.address, mine) as stale:
             stale.stage(timeout=LIMIT_S).apply()
-            for number in range(9):
+            for number in range(40):
                 step(fresh, number)
                 publisher.publish(fresh)
                 publisher._make_anchor()

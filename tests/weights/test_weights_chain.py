@@ -71,7 +71,10 @@ def test_every_reader_finds_a_way(keep: int, sizes: list[int]) -> None:
         if chain.wants_anchor():
             chain.add(anchor(number))
         chain.prune()
-        assert len(chain.entries) <= 2 * (2 * keep + 1)
+        deltas = [each for each in chain.entries if not each.is_anchor]
+        old = sum(each.size for each in deltas[:-keep])
+        assert old <= 100
+        assert len(deltas) <= 16 * keep
         for lag in range(min(keep, number) + 1):
             way = chain.path(made(number - lag), number)
             assert way is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -32,12 +32,14 @@ _FILE = "model.safetensors"
 
 
 class Message(NamedTuple):
-    """A message that was written, what it says, and how many elements it changes."""
+    """A message that was written, what it says, how many elements it changes, and memory for the
+    tensors that are new."""
 
     entry: Entry
     memory: memoryview
     delta: Delta
     changed: int
+    room: Mapping[str, Tensor]
 
 
 @dataclass
@@ -100,7 +102,7 @@ class History:
         return sum(tensor.nbytes for tensor in self._state.tensors.values())
 
     def write(self, number: int, source: Source, *, complete: bool) -> Message:
-        """Write the message of a version over the last one, which is then this one.
+        """Write the message of a version over the last one; `follow` makes the last one this one.
 
         If it raises, all is as before.
         """
@@ -119,7 +121,7 @@ class History:
         except BaseException:
             self._store.spool.drop(file)
             raise
-        return Message(entry, memory, self._follow(entry, memory), changed)
+        return self._read_again(entry, memory, changed)
 
     def _compare(self, writer: Writer, delta: Delta, source: Source, *, complete: bool) -> int:
         """Write the codes of all tensors, and describe the version; returns what changed."""
@@ -169,22 +171,29 @@ class History:
             name: text for name, text in layout.texts.items() if before.get(name) != text
         }
 
-    def _follow(self, entry: Entry, memory: memoryview) -> Delta:
-        """Make the state the version of a message, by the very bytes that readers get."""
+    def _read_again(self, entry: Entry, memory: memoryview, changed: int) -> Message:
+        """The message as readers get it, with room for its new tensors; dropped if that fails."""
         try:
             delta = parse(memory, entry.key)
-            new = self._state.room(delta)
+            return Message(entry, memory, delta, changed, self._state.room(delta))
         except BaseException:
             self._store.drop([entry])
             raise
+
+    def follow(self, message: Message) -> None:
+        """Make the state the version of a message, by the very bytes that readers get.
+
+        It may go on beside their way to readers. Raises DataError if no version can be made of the
+        store's messages any more.
+        """
         try:
-            self._state.apply(delta, self._coder, new)
-            self._layout.follow(delta)
-        except BaseException:
-            self._store.drop([entry])
+            self._state.apply(message.delta, self._coder, message.room)
+            self._layout.follow(message.delta)
+        except BaseException as error:
+            _log.warning("the last version is made anew from its messages: %s", error)
             self.rebuild()
-            raise
-        return delta
+            if not isinstance(error, Exception):
+                raise
 
     def anchor(self) -> Message | None:
         """Write the whole last version, if deltas since the last such message have become many."""
@@ -202,7 +211,7 @@ class History:
                 writer.add(name, self._coder.encode(None, tensor), known, is_new=True)
             whole = writer.finish(delta)
             entry = Entry(head.version, None, b"", head.made, writer.size, whole)
-            return Message(entry, self._store.keep(file, entry), delta, 0)
+            return Message(entry, self._store.keep(file, entry), delta, 0, {})
         except BaseException:
             self._store.spool.drop(file)
             raise

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,7 +89,7 @@ class Publisher:
                 lambda: Server(door, own_secret, self._shelf, self._desk)
             )
             if self._chain.head:
-                self._announce(self._shelve_all)
+                self._announce(self._history.names, self._shelve_all)
         except ValueError as error:
             self._shut()
             raise InputError(str(error)) from None
@@ -141,7 +141,10 @@ class Publisher:
             begin = time.perf_counter()
             number = check_number(self._chain, version, self._desk.ahead, self._store.lost)
             written = self._history.write(number, Source(tensors, mesh), complete=complete)
-            self._announce(lambda: self._take(written.entry, written.memory))
+            self._announce(
+                list(written.delta.spans()), lambda: self._take(written.entry, written.memory)
+            )
+            self._history.follow(written)
             published = Published(
                 number,
                 written.changed,
@@ -172,9 +175,8 @@ class Publisher:
         assert server
         return self._loop.call(lambda: self._desk.status() | {"bytes_sent": server.bytes_sent})
 
-    def _announce(self, take: Callable[[], None]) -> None:
-        """On the loop's thread call `take`, and tell readers of the newest version."""
-        names = self._history.names
+    def _announce(self, names: Sequence[str], take: Callable[[], None]) -> None:
+        """On the loop's thread call `take`, and tell readers of the version with these tensors."""
         book = Book(names, checksum("\0".join(names).encode()).hex())
 
         def announce() -> None:

@@ -11,6 +11,10 @@ VERSION_MAX = 10**12
 """Above all numbers of versions."""
 
 
+# Deltas kept at most, in multiples of `keep`: many cost a late reader time, however short they are.
+_KEPT_TIMES = 16
+
+
 class Entry(NamedTuple):
     """A message: it makes `version` of `base`, or of nothing (None): then it is an anchor.
 
@@ -98,11 +102,21 @@ class Chain:
         return [each for each in self._entries if each.version > newest]
 
     def prune(self) -> list[Entry]:
-        """Drop what no reader needs that lags by `keep` versions or less; returns it."""
-        versions = sorted({each.version for each in self._entries})
-        oldest = versions[max(len(versions) - 1 - self._keep, 0)]
-        anchor = max(each.version for each in self._entries if each.is_anchor)
-        cut = min(oldest, anchor)
+        """Drop what no reader needs that lags by `keep` versions or less; returns it.
+
+        Older deltas stay as long as all together have no more bytes than the newest anchor: they
+        spare late readers the whole version.
+        """
+        anchor = max(
+            (each for each in self._entries if each.is_anchor), key=lambda each: each.version
+        )
+        cut, total = anchor.version, 0
+        deltas = [each for each in self._entries if not each.is_anchor]
+        for lag, each in enumerate(reversed(deltas[-_KEPT_TIMES * self._keep :]), 1):
+            total += each.size
+            if lag > self._keep and total > anchor.size:
+                break
+            cut = min(cut, self._starts(each))
         dropped = [each for each in self._entries if self._starts(each) < cut]
         self._entries = [each for each in self._entries if self._starts(each) >= cut]
         return dropped
