@@ -130,23 +130,23 @@ async def _crowd(address: Address, count: int) -> None:
         await channel.send({"op": "join", "name": "one of many", "relay": "0.0.0.0:1"})
         await channel.receive(LIMIT_S)
     tell(ready=True)
-    at, have = None, ""
+    has: dict[str, Any] = {"at": None, "have": "", "chain": ""}
     while True:
-        plans = await asyncio.gather(*(_ask(channel, at, have) for channel in channels))
-        at, have = plans[0]["version"], plans[0]["made"]
+        plans = await asyncio.gather(*(_ask(channel, has) for channel in channels))
+        at = plans[0]["version"]
+        has = {"at": at, "have": plans[0]["made"], "chain": plans[0]["chain"]}
         told = time.monotonic()
         for channel in channels:
             await channel.send({"op": "tell", "applied": at})
         tell(told=told, trees=sum(plan["relays"] != [None] for plan in plans))
 
 
-async def _ask(channel: Channel, at: int | None, have: str, names: str = "") -> dict[str, Any]:
-    wanted = {"op": "want", "version": None, "at": at, "have": have, "names": names}
-    await channel.send(wanted)
+async def _ask(channel: Channel, has: dict[str, Any], names: str = "") -> dict[str, Any]:
+    await channel.send({"op": "want", "version": None, "names": names, **has})
     answer: dict[str, Any] = {"alive": True}
     while "alive" in answer:
         answer = await channel.receive(LIMIT_S)
-    return await _ask(channel, at, have, answer["digest"]) if "names" in answer else answer
+    return await _ask(channel, has, answer["digest"]) if "names" in answer else answer
 
 
 def be_gloo(address: str, nbytes: int, rank: str) -> None:
