@@ -204,8 +204,8 @@ def test_versions_that_go_back() -> None:
     """A publisher that answers with what the reader has had, or with another one than asked for."""
     answer = saying(plan(version=2, entries=[entry(version=2)]))
     with publisher_that(answer) as address, Receiver(address) as receiver:
-        receiver._base.version, receiver._base.chain = 3, "one"
-        receiver._subscription._chain = "one"
+        receiver._weights.version, receiver._weights.chain = 3, "one"
+        receiver._subscriptions[0]._chain = "one"
         with pytest.raises(ProtocolError, match="version 2"):
             receiver.stage(timeout=LIMIT_S)
         with pytest.raises(ProtocolError, match="version 2"):

@@ -210,7 +210,7 @@ def test_one_of_two_threads_applies(publisher: Publisher) -> None:
             step(fresh)
             publisher.publish(fresh)
             staged.append(receiver.stage(timeout=LIMIT_S).verify())
-        with receiver._base._busy:
+        with receiver._weights._busy:
             applied = [threads.submit(each.apply) for each in staged]
             wait(applied, 0.2)
         assert sorted(each.exception() is None for each in applied) == [False, True]
@@ -350,9 +350,9 @@ def test_a_relay_that_is_gone_costs_no_version(publisher: Publisher) -> None:
     relay = Receiver(publisher.address, relay="127.0.0.1:0")
     relay.stage(timeout=LIMIT_S).apply()
     address = relay.relay
-    relay._loop.call(
-        lambda: relay._subscription._server.close() if relay._subscription._server else None
-    )
+    server = relay._subscriptions[0]._server
+    assert server
+    relay._loop.call(server.close)
     with Receiver(publisher.address) as receiver:
         staged = receiver.stage(timeout=LIMIT_S).apply()
         assert staged.way.nbytes_from_relays == 0
