@@ -6,10 +6,9 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from sparsewire.errors import InputError
 from sparsewire.meeting.contact.sockets import bind as bind_door
-from sparsewire.options import Address, parse_address
-from sparsewire.weights.access import secret_of
+from sparsewire.options import Address
+from sparsewire.weights.access import address_of, secret_of
 from sparsewire.weights.readers.base import OwnBase
 from sparsewire.weights.readers.end import ReadersEnd
 from sparsewire.weights.readers.home import home_of
@@ -51,11 +50,8 @@ class Receiver(ReadersEnd[OwnBase]):
         Raises InputError for a base or a setting that is none, DataError for files that are none,
         Error if it cannot listen.
         """
-        try:
-            publisher = parse_address(address) if isinstance(address, str) else address
-            door = _door(relay)
-        except ValueError as error:
-            raise InputError(str(error)) from None
+        publisher = address_of(address)
+        door = None if relay is None else bind_door(*address_of(relay))
         own_secret = secret_of(secret)
         coder = Coder(threads)
         own = OwnBase(home_of(base), coder)
@@ -94,9 +90,3 @@ class Receiver(ReadersEnd[OwnBase]):
             "relay": str(self.relay) if self.relay else None,
             "bytes_sent": self._subscriptions[0].bytes_sent,
         }
-
-
-def _door(relay: str | Address | None) -> socket.socket | None:
-    if relay is None:
-        return None
-    return bind_door(*(parse_address(relay) if isinstance(relay, str) else relay))

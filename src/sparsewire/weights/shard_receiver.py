@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparsewire.errors import InputError
-from sparsewire.options import Address, parse_address
-from sparsewire.weights.access import secret_of
+from sparsewire.options import Address
+from sparsewire.weights.access import address_of, secret_of
 from sparsewire.weights.readers.end import ReadersEnd
 from sparsewire.weights.readers.shard import Shard
 from sparsewire.weights.shards.layout import Layout
@@ -43,7 +43,9 @@ class ShardReceiver(ReadersEnd[Shard]):
         Raises InputError for weights or settings that are none, DataError for a layout of other
         weights.
         """
-        publishers = _publishers(addresses)
+        publishers = [address_of(each) for each in addresses]
+        if not publishers:
+            raise InputError("there is no publisher to follow: give their addresses")
         own_secret = secret_of(secret)
         resharding = Resharding(layout, weights)
         coder = Coder(threads)
@@ -58,13 +60,3 @@ class ShardReceiver(ReadersEnd[Shard]):
                 for address, track in zip(publishers, shard.tracks, strict=True)
             ],
         )
-
-
-def _publishers(addresses: Sequence[str | Address]) -> list[Address]:
-    try:
-        found = [parse_address(each) if isinstance(each, str) else each for each in addresses]
-    except ValueError as error:
-        raise InputError(str(error)) from None
-    if not found:
-        raise InputError("there is no publisher to follow: give their addresses")
-    return found
