@@ -13,6 +13,7 @@ from sparsewire.weights.offer import Offer
 from sparsewire.weights.sync.chain import Chain, Entry
 from sparsewire.weights.sync.store import Store, entry_of
 from sparsewire.weights.versions.coding import Coder
+from sparsewire.weights.versions.comparing import compare
 from sparsewire.weights.versions.fingerprint import fingerprint
 from sparsewire.weights.versions.manifest import Manifest
 from sparsewire.weights.versions.message import Delta, Writer, parse
@@ -20,7 +21,7 @@ from sparsewire.weights.versions.names import shown
 from sparsewire.weights.versions.rows import with_rows
 from sparsewire.weights.versions.safetensors import header_of
 from sparsewire.weights.versions.state import State
-from sparsewire.weights.versions.tensors import Tensor, check_alike
+from sparsewire.weights.versions.tensors import Tensor
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +115,10 @@ class History:
                 raise InputError(f"{shown(name)} is there twice: each name has one tensor")
             met.add(name)
             fresh = self._whole(name, given)
-            changed += self._add(writer, name, fresh, sums)
+            base = self._state.tensors.get(name)
+            compared = compare(name, base, fresh, self._coder, writer)
+            changed += compared.changed
+            sums[name] = compared.checksum
             # Only what it is like: a tensor that a generator made may go now.
             seen[name] = fresh._replace(data=fresh.data[:0].copy())
         self._describe(delta, offer.manifest, seen, complete=complete)
@@ -125,16 +129,6 @@ class History:
         if isinstance(given, SparseVector):
             return with_rows(name, self._state.tensors.get(name), given)
         return given
-
-    def _add(self, writer: Writer, name: str, fresh: Tensor, sums: dict[str, bytes]) -> int:
-        base = self._state.tensors.get(name)
-        if base:
-            check_alike(name, base, fresh)
-        summed = self._coder.checksum(fresh)
-        codes = self._coder.encode(base, fresh)
-        changed = writer.add(name, codes, summed.result, is_new=base is None)
-        sums[name] = summed.result()
-        return changed
 
     def _describe(
         self, delta: Delta, manifest: Manifest, seen: dict[str, Tensor], *, complete: bool

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparsewire.errors import DataError, ProtocolError
-from sparsewire.weights.versions.chunks import changes_of
+from sparsewire.weights.versions.chunks import Form, changes_of
 from sparsewire.weights.versions.tensors import Bytes, Format
 
 Bits = NDArray[np.unsignedinteger[Any]]
@@ -24,9 +24,6 @@ _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 def as_bits(data: Bytes, width: int) -> Bits:
     """The same memory, element by element of `width` bytes."""
     return data.view(_BITS[width])
-
-
-Form = Literal["same", "steps", "values", "whole", "xor"]
 
 
 class Changes(NamedTuple):
