@@ -114,25 +114,29 @@ def composed(earlier: Sequence[Changes], later: Changes, element: Format) -> lis
 
 def _composed_xor(earlier: Sequence[Changes], later: Changes, element: Format) -> list[Changes]:
     """The same where one of them says what changes bits. Raises DataError where steps meet that."""
-    found: list[Changes] = []
-    for each in earlier:
-        both = later.among(each)
-        if later.form == "values":
-            found.append(each.apart_from(later))
-        elif each.form == "values":
-            found.append(_changed(each, both, element))
-            later = later.apart_from(each)
-        elif each.form == later.form:
-            found.append(_joined(each, later))
-            later = later.among(Changes("same", _NOWHERE, _NOWHERE))
-        elif len(both.payload):
-            raise DataError(
-                "changes of several versions cannot be composed here: stage the version again, and "
-                "it comes whole"
-            )
-        else:
-            found.append(each)
-    return [each for each in (*found, later) if len(each.payload)]
+    if later.form == "values":
+        kept = [each.apart_from(later) for each in earlier]
+    else:
+        kept = [_after(each, later, element) for each in earlier]
+        for each in earlier:
+            later = later.apart_from(each) if each.form == "values" else later
+    alike = next((each for each in kept if each.form == later.form), None)
+    others = [each for each in kept if each is not alike]
+    last = _joined(alike, later) if alike else later
+    return [each for each in (*others, last) if len(each.payload)]
+
+
+def _after(earlier: Changes, later: Changes, element: Format) -> Changes:
+    """Earlier changes after those later ones that are of the same elements, if they take any."""
+    both = later.among(earlier)
+    if earlier.form == "values":
+        return _changed(earlier, both, element)
+    if earlier.form != later.form and len(both.payload):
+        raise DataError(
+            "changes of several versions cannot be composed here: stage the version again, and it "
+            "comes whole"
+        )
+    return earlier
 
 
 def _changed(bits: Changes, later: Changes, element: Format) -> Changes:
