@@ -90,30 +90,15 @@ def moved(bits: Bits, steps: NDArray[np.int64], *, floating: bool) -> Bits:
 def composed(earlier: Sequence[Changes], later: Changes, element: Format) -> list[Changes]:
     """The changes of a chunk from one version to another, and then to the next, as one.
 
-    No element is in two of them. So a chain of versions is written at once, without those between.
+    No element is in two of them, and no form is there twice. So a chain of versions is written at
+    once, without those between. Raises DataError where steps meet what changes bits.
     """
     if later.form == "same":
         return list(earlier)
     if later.form == "whole" or not earlier:
         return [later]
-    by_form = {each.form: each for each in earlier}
-    if whole := by_form.get("whole"):
-        return [_changed(whole, later, element)]
-    if later.form == "xor" or "xor" in by_form:
-        return _composed_xor(earlier, later, element)
-    steps = by_form.get("steps", Changes("steps", _NOWHERE, np.empty(0, np.int64)))
-    no_bits = np.empty(0, _BITS[element.width])
-    values = by_form.get("values", Changes("values", _NOWHERE, no_bits))
-    if later.form == "values":
-        steps, values = steps.apart_from(later), _joined(values, later)
-    else:
-        values = _changed(values, later.among(values), element)
-        steps = _joined(steps, later.apart_from(values))
-    return [each for each in (steps, values) if len(each.payload)]
-
-
-def _composed_xor(earlier: Sequence[Changes], later: Changes, element: Format) -> list[Changes]:
-    """The same where one of them says what changes bits. Raises DataError where steps meet that."""
+    if earlier[0].form == "whole":
+        return [_changed(earlier[0], later, element)]
     if later.form == "values":
         kept = [each.apart_from(later) for each in earlier]
     else:
