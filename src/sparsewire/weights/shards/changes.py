@@ -113,10 +113,12 @@ def composed(earlier: Sequence[Changes], later: Changes, element: Format) -> lis
 
 def _after(earlier: Changes, later: Changes, element: Format) -> Changes:
     """Earlier changes after those later ones that are of the same elements, if they take any."""
+    if earlier.form == later.form:
+        return earlier
     both = later.among(earlier)
     if earlier.form == "values":
         return _changed(earlier, both, element)
-    if earlier.form != later.form and len(both.payload):
+    if len(both.payload):
         raise DataError(
             "changes of several versions cannot be composed here: stage the version again, and it "
             "comes whole"
