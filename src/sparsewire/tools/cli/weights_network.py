@@ -73,11 +73,11 @@ def serve(
         ):
             click.echo(f"listening on {publisher.address}")
             for source, published in serving.serve(publisher, path, interval, ended, once=once):
-                click.echo(_told(source, published))
+                click.echo(_published_line(source, published))
             ended.wait()
 
 
-def _told(source: Path, published: Published) -> str:
+def _published_line(source: Path, published: Published) -> str:
     share = published.changed / max(published.elements, 1)
     return (
         f"version {published.version} from {source}: {share:.2%} changed, {published.nbytes:,} of "
@@ -155,19 +155,20 @@ def _pull(receiver: Receiver, version: int | None, watch: bool, timeout: float, 
             if not watch:
                 raise
             continue
-        click.echo(_line(done[-1]))
+        click.echo(_pulled_line(done[-1]))
         files.write({}, lambda: picture(done))
 
 
-def _line(pulled: Pulled) -> str:
-    if not pulled.messages:
+def _pulled_line(pulled: Pulled) -> str:
+    came, seconds = pulled.way, pulled.seconds
+    if not came.messages:
         return f"version {pulled.version}: the directory has it"
-    way = "the whole version" if pulled.is_whole else f"{pulled.messages} deltas"
-    way = "a delta" if way == "1 deltas" else way
+    deltas = "a delta" if came.messages == 1 else f"{came.messages} deltas"
+    way = "the whole version" if came.is_whole else deltas
     return (
-        f"version {pulled.version}: {pulled.nbytes:,} of {pulled.whole_nbytes:,} bytes, {way}; "
-        f"staged in {pulled.stage_s:.2f} s, verified in {pulled.verify_s:.2f} s, applied in "
-        f"{pulled.pause_s:.3f} s"
+        f"version {pulled.version}: {came.nbytes:,} of {pulled.nbytes:,} bytes, {way}; "
+        f"staged in {seconds.staging:.2f} s, verified in {seconds.verifying:.2f} s, applied in "
+        f"{seconds.applying:.3f} s"
     )
 
 

@@ -40,6 +40,11 @@ class Seconds(NamedTuple):
     verifying: float = 0.0
     applying: float = 0.0
 
+    @property
+    def staging(self) -> float:
+        """Until all messages were there."""
+        return self.waiting + self.fetching
+
 
 Standing = tuple[int | None, bytes | None]
 """The version that a reader has, by its number and by its fingerprint; None where not known."""
