@@ -16,6 +16,7 @@ from sparsewire.tools.cli.secret import read_secret
 from sparsewire.tools.cli.weights_failure import failing
 
 if TYPE_CHECKING:
+    from sparsewire.tools.experiment.report import ResultFiles
     from sparsewire.tools.weights.pulling import Pulled
     from sparsewire.weights.publisher import Published
     from sparsewire.weights.receiver import Receiver
@@ -141,7 +142,9 @@ def pull(
             _pull(receiver, version, watch, timeout, files)
 
 
-def _pull(receiver: Receiver, version: int | None, watch: bool, timeout: float, files: Any) -> None:
+def _pull(
+    receiver: Receiver, version: int | None, watch: bool, timeout: float, files: ResultFiles
+) -> None:
     from sparsewire.errors import Timeout
     from sparsewire.tools.weights.pictures import picture
     from sparsewire.tools.weights.pulling import pull

@@ -81,13 +81,7 @@ def write(
     version, base = map(dialect.named, versions)
     weight_map = {each.name: _FILE for each in coded}
     index = Index(version, base, encoding, dialect.checksum_format, weight_map)
-    with replacing(target) as folder:
-        made = folder / "made"
-        made.mkdir()
-        if coded:
-            _write_codes(made / _FILE, coded)
-        index.write(made)
-        put(made, target)
+    _store(index, coded, target)
     changes = [each.change for each in coded]
     nbytes = sum(len(each.code) for each in changes)
     return Written(len(changes), sum(each.changed for each in changes), nbytes)
@@ -133,6 +127,16 @@ def _pairs(old: Snapshot, new: Snapshot) -> Iterable[tuple[str, Tensor, Tensor]]
         assert before
         assert after
         yield name, before, after
+
+
+def _store(index: Index, coded: list[_Coded], target: Path) -> None:
+    with replacing(target) as folder:
+        made = folder / "made"
+        made.mkdir()
+        if coded:
+            _write_codes(made / _FILE, coded)
+        index.write(made)
+        put(made, target)
 
 
 def _write_codes(path: Path, coded: list[_Coded]) -> None:
