@@ -23,6 +23,7 @@ from sparsewire.errors import (
 from sparsewire.weights import Publisher, Receiver, as_numpy
 from sparsewire.weights.sync import store
 from sparsewire.weights.versions import spool
+from sparsewire.weights.versions.state import State
 
 NEWEST = "000000000003-000000000002.delta"
 
@@ -268,3 +269,12 @@ def test_a_full_disk_publishes_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
 def full(*_: object) -> None:
     raise OSError(28, "No space left on device")
+
+
+def test_messages_that_make_another_version_are_no_bad_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path)
+    monkeypatch.setattr(State, "fingerprint", lambda _: b"another")
+    with pytest.raises(DataError, match="do not make version 3"):
+        Publisher("127.0.0.1:0", directory=tmp_path)
