@@ -65,13 +65,36 @@ def write(prepared: list[bytes], tensor: Tensor) -> None:
 
 def measured(share: float, random: np.random.Generator) -> records.Row:
     base, fresh = versions(share, random)
+    entropy = {"entropy_bytes_per_change": entropy_bytes(share)}
+    return sizes(base, fresh) | entropy | speeds(base, fresh)
+
+
+def codes_of(old: Tensor, new: Tensor, coder: Coder) -> list[bytes]:
+    return [each.code for each in coder.encode(old, new)]
+
+
+def sizes(base: Bits, fresh: Bits) -> records.Row:
+    """Bytes a changed element."""
     nbytes, changed = base.nbytes, int((base != fresh).sum())
+    with Coder(1) as coder:
+        codes = codes_of(tensor_of(base), tensor_of(fresh), coder)
+    xor = (base ^ fresh).tobytes()
+    return {
+        "bytes_per_change": sum(map(len, codes)) / changed,
+        "coordinates_bytes_per_change": 6.0,
+        "zstd_1_bytes_per_change": len(zstandard.compress(xor, 1)) / changed,
+        "zstd_19_bytes_per_change": len(zstandard.compress(xor[: nbytes // 8], 19)) * 8 / changed,
+    }
+
+
+def speeds(base: Bits, fresh: Bits) -> records.Row:
+    """Bytes of weights a second, of each thing that a publisher and a reader do."""
+    nbytes = base.nbytes
     old, new = tensor_of(base), tensor_of(fresh)
     with Coder(1) as coder:
-        encode_s, found = best_of(
-            ROUNDS, lambda: (checksum(new.data), list(coder.encode(old, new)))[1]
+        encode_s, codes = best_of(
+            ROUNDS, lambda: (checksum(new.data), codes_of(old, new, coder))[1]
         )
-        codes = [each.code for each in found]
         copies = iter([tensor_of(base.copy()) for _ in range(ROUNDS)])
         made: list[Tensor] = []
 
@@ -85,18 +108,12 @@ def measured(share: float, random: np.random.Generator) -> records.Row:
     made.append(tensor_of(base.copy()))
     write_s, _ = best_of(ROUNDS, lambda: write(prepared, made[-1]))
     assert all((each.data == new.data).all() for each in made)
-    xor = (base ^ fresh).tobytes()
     return {
-        "bytes_per_change": sum(map(len, codes)) / changed,
-        "entropy_bytes_per_change": entropy_bytes(share),
         "encode_bytes_per_s": nbytes / encode_s,
         "apply_bytes_per_s": nbytes / apply_s,
         "prepare_bytes_per_s": nbytes / prepare_s,
         "write_prepared_bytes_per_s": nbytes / write_s,
         "checksum_bytes_per_s": nbytes / checksum_s,
-        "coordinates_bytes_per_change": 6.0,
-        "zstd_1_bytes_per_change": len(zstandard.compress(xor, 1)) / changed,
-        "zstd_19_bytes_per_change": len(zstandard.compress(xor[: nbytes // 8], 19)) * 8 / changed,
     }
 
 

@@ -12,18 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays import LIMIT_S, Weights, assert_alike, copy, followed, step, weights
 from hostile import publisher_that
 from support import until
 from test_weights_files import model, moved, written
-from test_weights_sync import LIMIT_S, Weights, assert_alike, copy, publisher, step, weights
 
 from sparsewire.errors import DataError, MismatchError
 from sparsewire.weights import Publisher, Receiver, Stage, as_numpy
 from sparsewire.weights.readers.checkout import Checkout, read_mark
 from sparsewire.weights.sync.channel import Channel, Document
 from sparsewire.weights.sync.plan import Plan
-
-__all__ = ["publisher"]
 
 
 class Engine:
@@ -213,11 +211,7 @@ def test_a5_refuse_another_base_version(publisher: Publisher) -> None:
 def test_a5_refuse_other_checksums(publisher: Publisher) -> None:
     """A delta whose checksums do not match is refused before the weights change: those of its bytes
     when it is staged, those of new tensors when it is verified."""
-    fresh = weights()
-    publisher.publish(fresh)
-    mine = copy(fresh)
-    with Receiver(publisher.address, mine) as receiver:
-        receiver.stage(timeout=LIMIT_S).apply()
+    with followed(publisher) as (fresh, mine, receiver):
         step(fresh)
         publisher.publish(fresh)
         staged = receiver.stage(timeout=LIMIT_S)

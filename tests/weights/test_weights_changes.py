@@ -77,3 +77,28 @@ def test_what_changes_bits_adds_up() -> None:
     steps = Changes("steps", np.array([3]), np.array([1]))
     with pytest.raises(DataError, match="it comes whole"):
         composed([one], steps, BF16)
+
+
+def at(form: str, *positions: int) -> Changes:
+    """Changes by one of elements at these positions, or to one."""
+    kind = np.int64 if form == "steps" else np.uint16
+    return Changes(form, np.array(positions), np.ones(len(positions), kind))  # type: ignore[arg-type]
+
+
+def test_steps_of_what_changed_bits_are_refused_beside_other_steps() -> None:
+    with pytest.raises(DataError, match="it comes whole"):
+        composed([at("steps", 1), at("xor", 2)], at("steps", 2), BF16)
+
+
+def test_steps_of_values_stay_with_the_values() -> None:
+    found = composed([at("steps", 1), at("values", 2), at("xor", 3)], at("steps", 1, 2), BF16)
+    assert {each.form: list(zip(each.positions, each.payload, strict=True)) for each in found} == {
+        "steps": [(1, 2)],
+        "values": [(2, 2)],
+        "xor": [(3, 1)],
+    }
+
+
+def test_values_over_values_are_one_list() -> None:
+    found = composed([at("values", 1), at("xor", 3)], at("values", 2, 3), BF16)
+    assert [(each.form, list(each.positions)) for each in found] == [("values", [1, 2, 3])]

@@ -1,61 +1,33 @@
-"""Publishers, relays and readers that lie: errors say so, memory is bounded, others are served."""
+"""Publishers and relays that lie to a reader: errors say so, in time and in bounded memory."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import socket
 import struct
 import time
-import tracemalloc
-import zlib
 from concurrent.futures import ThreadPoolExecutor
-from copy import deepcopy as copied
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pytest
+from arrays import LIMIT_S, weights
 from hostile import caller, publisher_that, resident_bytes, saying
-from hypothesis import given
-from hypothesis import strategies as st
 from support import until
-from test_weights_sync import LIMIT_S, assert_alike, copy, step, weights
 
-from sparsewire._core import DELTA_CHUNK
 from sparsewire.errors import (
-    DataError,
     Error,
-    InputError,
     MismatchError,
     ProtocolError,
     ResourceError,
     Timeout,
 )
-from sparsewire.meeting.contact.dial import attempt
-from sparsewire.meeting.contact.handshake import (
-    ANY_PEER,
-    Hello,
-    Role,
-    introduce,
-    new_nonce,
-    reader_key,
-)
 from sparsewire.weights import Publisher, Receiver
-from sparsewire.weights.readers.home import home_of
-from sparsewire.weights.readers.preparing import prepare
 from sparsewire.weights.sync import channel as wire
-from sparsewire.weights.sync import fetch, server
+from sparsewire.weights.sync import fetch
 from sparsewire.weights.sync import follow as following
 from sparsewire.weights.sync.channel import Channel, Document
-from sparsewire.weights.versions import message as message_module
-from sparsewire.weights.versions.coding import Coder, checksum
-from sparsewire.weights.versions.message import parse
-from sparsewire.weights.versions.spool import memory
 
 SUM = "ab" * 16
-FILLING = b"x" * (64 << 10)
 
 
 def plan(**others: Any) -> Document:
@@ -204,8 +176,8 @@ def test_versions_that_go_back() -> None:
     """A publisher that answers with what the reader has had, or with another one than asked for."""
     answer = saying(plan(version=2, entries=[entry(version=2)]))
     with publisher_that(answer) as address, Receiver(address) as receiver:
-        receiver._base.version, receiver._base.chain = 3, "one"
-        receiver._subscription._chain = "one"
+        receiver._weights.version, receiver._weights.chain = 3, "one"
+        receiver._subscriptions[0]._chain = "one"
         with pytest.raises(ProtocolError, match="version 2"):
             receiver.stage(timeout=LIMIT_S)
         with pytest.raises(ProtocolError, match="version 2"):
@@ -311,133 +283,6 @@ def test_an_answer_is_never_that_of_another_request() -> None:
                 receiver.stage(timeout=LIMIT_S)
 
 
-def served(publisher: Publisher) -> None:
-    """Others are: a new reader gets the newest version."""
-    with Receiver(publisher.address) as receiver:
-        assert receiver.stage(timeout=LIMIT_S).apply().version == publisher.version
-
-
-REQUESTS: list[Document] = [
-    {},
-    {"op": "steal"},
-    {"op": ["want"]},
-    {"op": "join", "name": 3},
-    {"op": "join", "name": "x" * 10_000},
-    {"op": "join", "relay": "nowhere"},
-    {"op": "join", "applied": 10**12},
-    {"op": "tell", "applied": "3"},
-    {"op": "want", "version": -1},
-    {"op": "want", "have": "no hex"},
-    {"op": "want", "have": "", "names": ["a"]},
-    {"op": "get", "key": "x"},
-    {"op": "get", "key": "000000000000", "begin": 5, "end": 1},
-    {"op": "get", "key": "000000000000", "begin": 0, "end": 2**62},
-    {"op": "status", "filling": "x" * 100_000},
-]
-
-
-@pytest.mark.parametrize("number", range(len(REQUESTS)))
-def test_requests_that_are_none(number: int) -> None:
-    with Publisher("127.0.0.1:0") as publisher:
-        publisher.publish(weights())
-        with caller(publisher.address) as ask, pytest.raises(ConnectionError):
-            ask(REQUESTS[number])
-        served(publisher)
-        publisher.publish(weights(1))
-
-
-def send_much(reader: socket.socket) -> None:
-    """The head of a document that is too long, and the document."""
-    reader.sendall(wire._HEAD.pack(64 << 20, 0))
-    for _ in range(1024):
-        reader.sendall(FILLING)
-
-
-def test_callers_that_send_without_end() -> None:
-    """Before the handshake and after it; the publisher holds little for each."""
-    with Publisher("127.0.0.1:0") as publisher, contextlib.ExitStack() as callers:
-        publisher.publish(weights())
-        before = resident_bytes()
-        for _ in range(20):
-            stranger = socket.create_connection(publisher.address)
-            callers.callback(stranger.close)
-            with contextlib.suppress(OSError):
-                stranger.sendall(b"x" * 10**6)
-        for _ in range(20):
-            hello = Hello(Role.READER, 0, 0, 0, ANY_PEER, 0, 0, new_nonce())
-            reader = attempt(publisher.address, introduce(hello, reader_key(b"")), LIMIT_S)
-            callers.callback(reader.close)
-            with pytest.raises(OSError, match=r"reset|pipe"):
-                send_much(reader)
-        served(publisher)
-        assert resident_bytes() - before < 64 << 20
-
-
-def test_strangers_that_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as may stand at the door at once; their places are free again soon."""
-    monkeypatch.setattr(wire, "HANDSHAKE_S", 0.5)
-    with Publisher("127.0.0.1:0") as publisher, contextlib.ExitStack() as strangers:
-        publisher.publish(weights())
-        for _ in range(server._STRANGERS_MAX + 20):
-            stranger = socket.create_connection(publisher.address)
-            strangers.callback(stranger.close)
-        served(publisher)
-
-
-def test_a_reader_that_takes_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It asks for a message and stops: its connection ends, and the message may go."""
-    monkeypatch.setattr(wire, "STUCK_S", 1)
-    random = np.random.default_rng(0)
-    with Publisher("127.0.0.1:0") as publisher, caller(publisher.address) as ask:
-        publisher.publish({"w": random.integers(0, 2**16, 6_000_000, dtype=np.uint16)})
-        message = publisher._chain.entries[0]
-        ask({"op": "join"})
-        ask({"op": "get", "key": message.key, "begin": 0, "end": message.size})
-        served(publisher)
-        until(lambda: len(publisher._server._tasks) == 1)
-
-
-def test_a_message_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader says nothing meanwhile, for longer than one that has nothing to get may."""
-    monkeypatch.setattr(server, "SILENCE_S", 0.2)
-    random = np.random.default_rng(0)
-    with Publisher("127.0.0.1:0") as publisher:
-        publisher.publish({"w": random.integers(0, 2**16, 8_000_000, dtype=np.uint16)})
-        message = publisher._chain.entries[0]
-        memory = memoryview(bytearray(message.size))
-
-        async def get() -> None:
-            channel = await Channel.dial(publisher.address, b"", LIMIT_S)
-            with contextlib.closing(channel):
-                request = {"op": "get", "key": message.key, "begin": 0, "end": message.size}
-                await channel.send(request)
-                await channel.receive(LIMIT_S)
-                await asyncio.sleep(1)
-                begin = 0
-                while begin < message.size:
-                    begin += await channel.receive_run(memory[begin:], LIMIT_S, ignored)
-
-        asyncio.run(get())
-        assert checksum(memory[:-16]) == message.checksum
-
-
-def ignored(_: int) -> None:
-    pass
-
-
-def test_readers_that_come_and_go_leave_nothing() -> None:
-    with Publisher("127.0.0.1:0") as publisher:
-        publisher.publish(weights())
-        for _ in range(5):
-            with caller(publisher.address) as ask:
-                ask({"op": "join", "relay": "127.0.0.1:9"})
-                names = ask({"op": "want", "have": "", "names": ""})
-                for _ in range(5):
-                    ask({"op": "want", "have": "", "names": names["digest"]})
-        until(lambda: not publisher.status()["readers"])
-        assert not any(publisher._desk._groups.values())
-
-
 @pytest.mark.parametrize("run", [b"", b"x"], ids=["waiting", "dripping"])
 def test_a_relay_that_passes_on_too_little(monkeypatch: pytest.MonkeyPatch, run: bytes) -> None:
     """It lives, so it says; the reader goes to the publisher, and so do those that come later."""
@@ -480,159 +325,3 @@ def test_a_message_that_is_gone_meanwhile() -> None:
             until(lambda: [row["doing"] for row in publisher.status()["readers"]] == ["staging"])
             publisher._loop.call(lambda: publisher._shelf.put(held))
             assert staged.result().apply().version == 0
-
-
-def test_other_bits_under_the_number_that_a_reader_has() -> None:
-    """A publisher that was started anew, without its directory, gets as far while nobody looks."""
-    fresh = weights()
-    mine = copy(fresh)
-    with Publisher("127.0.0.1:0") as publisher:
-        address = publisher.address
-        publisher.publish(fresh)
-        receiver = Receiver(address, mine)
-        receiver.stage(timeout=LIMIT_S).apply()
-    step(fresh)
-    with Publisher(address) as publisher, receiver:
-        publisher.publish(fresh)
-        assert receiver.stage(timeout=LIMIT_S).apply().version == 0
-        assert_alike(mine, fresh)
-        with pytest.raises(Timeout):
-            receiver.stage(timeout=0.3)
-
-
-def test_versions_of_the_same_bits_only_grow() -> None:
-    fresh = weights()
-    with Publisher("127.0.0.1:0") as publisher, Receiver(publisher.address, fresh) as receiver:
-        publisher.publish(fresh)
-        receiver.stage(timeout=LIMIT_S).apply()
-        publisher.publish(fresh)
-        earlier = receiver.stage(timeout=LIMIT_S)
-        publisher.publish(fresh)
-        receiver.stage(timeout=LIMIT_S).apply()
-        with pytest.raises(InputError, match="staged over another version"):
-            earlier.apply()
-        assert receiver.version == 2
-
-
-class Messages(NamedTuple):
-    """What a publisher sent: a whole version, and a delta to the next."""
-
-    anchor: bytes
-    delta: bytes
-
-
-@cache
-def messages() -> Messages:
-    fresh = {"a": np.arange(500, dtype=np.uint16), "b": np.zeros((3, 2), np.float32)}
-    with Publisher("127.0.0.1:0", threads=1) as publisher:
-        publisher.publish(fresh)
-        fresh["a"][::9] += 1
-        publisher.publish(fresh | {"c": np.ones(70_000, np.int8)})
-        entries = publisher._chain.entries
-        return Messages(*(bytes(publisher._store.memory(entry)) for entry in entries[:2]))
-
-
-def sealed(body: bytes) -> bytes:
-    """With the checksum that it has to have."""
-    return body + checksum(body)
-
-
-def with_document(message: bytes, text: bytes) -> bytes:
-    """The message with this document instead of its own."""
-    size = int.from_bytes(message[-24:-16], "little")
-    packed = zlib.compress(text)
-    return sealed(message[: -24 - size] + packed + len(packed).to_bytes(8, "little"))
-
-
-def document_of(message: bytes) -> Any:
-    size = int.from_bytes(message[-24:-16], "little")
-    return json.loads(zlib.decompress(message[-24 - size : -24]))
-
-
-ODD = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.sampled_from([-1, 0, 2**31, 2**63, 2**64, 10**30, 1e308, "", "a", "../x", "\ud800", "00"]),
-    st.integers(-5, 10**6),
-    st.just([]),
-    st.just({}),
-    st.just(["a", "00" * 16, 1, True, [2**62]]),
-    st.just({"a": "b", "b": "a"}),
-)
-
-
-def exchanged(data: st.DataObject, node: Any) -> Any:
-    """The same but for one value, somewhere in it."""
-    if not isinstance(node, (dict, list)) or not node or data.draw(st.integers(0, 4)) == 0:
-        return data.draw(ODD)
-    made = copied(node)
-    keys = list(node) if isinstance(node, dict) else list(range(len(node)))
-    key = data.draw(st.sampled_from(keys))
-    made[key] = exchanged(data, node[key])
-    return made
-
-
-def check_taken(message: bytes) -> None:
-    """It is refused by name, or makes another version beside weights that stay as they are."""
-    weights = {"a": np.arange(500, dtype=np.uint16), "b": np.zeros((3, 2), np.float32)}
-    before = copied(weights)
-    try:
-        delta = parse(memoryview(message), "the message")
-        sums = {name: checksum(each) for name, each in weights.items()}
-        with Coder(1) as coder:
-            prepare([delta], home_of(weights), sums, coder, memory)
-    except (DataError, MismatchError, ResourceError):
-        pass
-    assert all((weights[name] == each).all() for name, each in before.items())
-
-
-@given(st.data())
-def test_documents_of_messages_that_lie(data: st.DataObject) -> None:
-    message = data.draw(st.sampled_from(messages()))
-    document = document_of(message)
-    for _ in range(data.draw(st.integers(1, 3))):
-        document = exchanged(data, document)
-    check_taken(with_document(message, json.dumps(document).encode()))
-
-
-@given(st.data())
-def test_bytes_of_messages_that_lie(data: st.DataObject) -> None:
-    message = bytearray(data.draw(st.sampled_from(messages()))[:-16])
-    for _ in range(data.draw(st.integers(1, 4))):
-        message[data.draw(st.integers(0, len(message) - 1))] = data.draw(st.integers(0, 255))
-    del message[data.draw(st.integers(0, len(message))) if data.draw(st.booleans()) else None :]
-    check_taken(sealed(bytes(message)))
-
-
-@pytest.mark.parametrize("text", [b"[" * 10**6, b'{"a":' * 10**5, b"1" * 10**5, b"{}", b"\xff"])
-def test_documents_of_messages_that_are_none(text: bytes) -> None:
-    with pytest.raises(DataError):
-        parse(memoryview(with_document(messages().delta, text)), "the message")
-
-
-def test_a_document_that_swells(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few bytes make no more memory than a document may have."""
-    monkeypatch.setattr(message_module, "_DOCUMENT_MAX", 1 << 20)
-    swelling = with_document(messages().delta, b" " * (64 << 20))
-    assert len(swelling) < 1 << 20
-    tracemalloc.start()
-    try:
-        with pytest.raises(DataError, match="too long"):
-            parse(memoryview(swelling), "the message")
-        assert tracemalloc.get_traced_memory()[1] < 4 << 20
-    finally:
-        tracemalloc.stop()
-
-
-def test_a_tensor_beyond_all_memory() -> None:
-    """Its message has a code for each of its chunks, as many as a document may tell of."""
-    document = document_of(messages().anchor)
-    chunks = 2**42 // DELTA_CHUNK
-    entry = {"dtype": "U8", "shape": [2**42], "data_offsets": [0, 2**42]}
-    document["headers"] = {"model.safetensors": json.dumps({"a": entry})}
-    document["tensors"] = [["a", "00" * 16, 0, True, [1] * chunks]]
-    body = messages().anchor[:8] + bytes(chunks) + bytes(24)
-    lying = with_document(body, json.dumps(document).encode())
-    delta = parse(memoryview(lying), "the message")
-    with Coder(1) as coder, pytest.raises(ResourceError, match="no memory"):
-        prepare([delta], home_of(None), {}, coder, memory)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
+from arrays import LIMIT_S, assert_alike, copy, follow, weights
 from hypothesis import given
 from hypothesis import strategies as st
+from support import until
 
 from sparsewire.meeting.contact.sockets import bind
 from sparsewire.options import Address
+from sparsewire.weights import Publisher, Receiver
 from sparsewire.weights.sync.chain import Entry
 from sparsewire.weights.sync.channel import Channel
 from sparsewire.weights.sync.fetch import Fetch
@@ -21,7 +26,6 @@ from sparsewire.weights.sync.server import Server
 from sparsewire.weights.sync.shelf import Held, Shelf
 from sparsewire.weights.sync.window import SendWindow, size_for
 
-LIMIT_S = 20.0
 NOBODY = Address("127.0.0.1", 1)
 
 
@@ -70,7 +74,7 @@ def test_a_run_is_told_of_as_it_comes() -> None:
             target = memoryview(bytearray(len(data)))
             run = asyncio.ensure_future(Channel(near).receive_run(target, LIMIT_S, told.append))
             far.sendall(len(data).to_bytes(4, "big") + data[:50_000])
-            await until(lambda: told and told[-1] == 50_000)
+            await soon(lambda: told and told[-1] == 50_000)
             far.sendall(data[50_000:])
             assert await run == len(data)
             assert target == data
@@ -88,7 +92,7 @@ def test_few_bytes_are_signs_of_life() -> None:
             target = memoryview(bytearray(10))
             run = asyncio.ensure_future(Channel(near).receive_run(target, 0.2, told.append))
             far.sendall(b"\0\0\0\x0a" + b"abc")
-            await until(lambda: told)
+            await soon(lambda: told)
             with pytest.raises(asyncio.TimeoutError):
                 await run
             assert bytes(target[:3]) == b"abc"
@@ -97,7 +101,7 @@ def test_few_bytes_are_signs_of_life() -> None:
     assert told == [3]
 
 
-async def until(is_so: Callable[[], object]) -> None:
+async def soon(is_so: Callable[[], object]) -> None:
     deadline = time.monotonic() + LIMIT_S
     while not is_so():
         assert time.monotonic() < deadline
@@ -131,3 +135,52 @@ def test_a_window_holds_what_a_path_takes_in_two_round_trips(
 ) -> None:
     assert size_for(rate, round_trip) >= int(2 * rate * round_trip)
     assert size_for(rate, round_trip) >= size_for(rate / 2, round_trip / 2)
+
+
+@pytest.mark.parametrize("readers", [2, 5])
+def test_relays_pass_it_on(publisher: Publisher, readers: int) -> None:
+    """All wait when a version comes: its bytes leave the publisher once, and go on from there."""
+    fresh = weights()
+    publisher.publish(fresh)
+    mine = [copy(fresh) for _ in range(readers)]
+    receivers = [
+        Receiver(publisher.address, own, relay="127.0.0.1:0", name=f"reader {number}")
+        for number, own in enumerate(mine)
+    ]
+    for receiver in receivers:
+        receiver.stage(timeout=LIMIT_S).apply()
+    before = publisher.status()["bytes_sent"]
+    fresh["large"][:] = np.random.default_rng(3).integers(0, 2**16, (1100, 1000))
+    waiting = [threading.Thread(target=follow, args=[each]) for each in receivers]
+    for thread in waiting:
+        thread.start()
+    until(
+        lambda: [each["doing"] for each in publisher.status()["readers"]] == ["waiting"] * readers
+    )
+    nbytes = publisher.publish(fresh).nbytes
+    for thread in waiting:
+        thread.join(LIMIT_S)
+    for own in mine:
+        assert_alike(own, fresh)
+    assert publisher.status()["bytes_sent"] - before == nbytes
+    assert sum(each.status()["bytes_sent"] for each in receivers) == (readers - 1) * nbytes
+    until(lambda: all(each["is_newest"] for each in publisher.status()["readers"]))
+    for receiver in receivers:
+        receiver.close()
+    until(lambda: not publisher.status()["readers"])
+
+
+def test_a_relay_that_is_gone_costs_no_version(publisher: Publisher) -> None:
+    fresh = weights()
+    publisher.publish(fresh)
+    relay = Receiver(publisher.address, relay="127.0.0.1:0")
+    relay.stage(timeout=LIMIT_S).apply()
+    address = relay.relay
+    server = relay._subscriptions[0]._server
+    assert server
+    relay._loop.call(server.close)
+    with Receiver(publisher.address) as receiver:
+        staged = receiver.stage(timeout=LIMIT_S).apply()
+        assert staged.way.nbytes_from_relays == 0
+        until(lambda: publisher.status()["readers"][0]["relay"] != str(address))
+    relay.close()

@@ -264,7 +264,7 @@ def test_one_of_two_threads_applies_to_a_shard() -> None:
                 staged.append(receiver.stage(timeout=20).verify())
                 if number == 0:
                     staged.pop().apply()
-            with receiver._busy:
+            with receiver._weights._busy:
                 applied = [threads.submit(each.apply) for each in staged]
                 wait(applied, 0.2)
             assert sorted(each.exception() is None for each in applied) == [False, True]

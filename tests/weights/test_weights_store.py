@@ -12,11 +12,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_weights_sync import LIMIT_S, assert_alike, copy, step, weights
+from arrays import LIMIT_S, assert_alike, copy, step, weights
 
-from sparsewire.errors import DataError, MismatchError
+from sparsewire.errors import (
+    DataError,
+    InputError,
+    MismatchError,
+    Timeout,
+)
 from sparsewire.weights import Publisher, Receiver, as_numpy
+from sparsewire.weights.sync import store
 from sparsewire.weights.versions import spool
+from sparsewire.weights.versions.state import State
 
 NEWEST = "000000000003-000000000002.delta"
 
@@ -191,3 +198,83 @@ def test_a_child_does_not_keep_the_directory(tmp_path: Path) -> None:
         for descriptor in (writing, reading, begun, begins):
             os.close(descriptor)
         os.waitpid(child, 0)
+
+
+def test_a_publisher_comes_back(tmp_path: Path) -> None:
+    fresh = weights()
+    with Publisher("127.0.0.1:0", directory=tmp_path) as publisher:
+        address = publisher.address
+        for number in range(3):
+            step(fresh, number)
+            publisher.publish(fresh)
+        with pytest.raises(InputError, match="another process publishes"):
+            Publisher("127.0.0.1:0", directory=tmp_path)
+    mine = copy(fresh)
+    with Receiver(address, mine) as receiver:
+        with Publisher(address, directory=tmp_path) as publisher:
+            assert publisher.version == 2
+            assert receiver.stage(timeout=LIMIT_S).apply().nbytes == 0
+            with pytest.raises(MismatchError, match="not newer than 2"):
+                publisher.publish(fresh, version=2)
+            step(fresh, 5)
+            publisher.publish(fresh)
+            receiver.stage(timeout=LIMIT_S).apply()
+            assert_alike(mine, fresh)
+        # It comes back with the state of before: a reader is ahead.
+        (tmp_path / "000000000003-000000000002.delta").unlink()
+        with Publisher(address, directory=tmp_path) as publisher:
+            assert publisher.version == 2
+            with pytest.raises(Timeout):
+                receiver.stage(timeout=1)
+            step(fresh, 6)
+            with pytest.raises(MismatchError, match=r"a reader has version 3.*version=4"):
+                publisher.publish(fresh)
+            publisher.publish(fresh, version=4)
+            receiver.stage(timeout=LIMIT_S).apply()
+            assert_alike(mine, fresh)
+
+
+def test_damaged_messages_on_the_disk_are_left_out(tmp_path: Path) -> None:
+    fresh = weights()
+    with Publisher("127.0.0.1:0", directory=tmp_path) as publisher:
+        for number in range(3):
+            step(fresh, number)
+            publisher.publish(fresh)
+    newest = tmp_path / "000000000002-000000000001.delta"
+    newest.write_bytes(newest.read_bytes()[:-1])
+    (tmp_path / ".sparsewire.left").write_bytes(b"half a message")
+    with Publisher("127.0.0.1:0", directory=tmp_path) as publisher:
+        assert publisher.version == 1
+        assert not newest.exists()
+        assert not (tmp_path / ".sparsewire.left").exists()
+
+
+def test_a_full_disk_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = weights()
+    with Publisher("127.0.0.1:0", directory=tmp_path) as publisher:
+        publisher.publish(fresh)
+        step(fresh)
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "mapped", full)
+            with pytest.raises(OSError, match="No space left"):
+                publisher.publish(fresh)
+        assert publisher.version == 0
+        assert not list(tmp_path.glob(".sparsewire*"))
+        publisher.publish(fresh)
+        with Receiver(publisher.address) as receiver:
+            receiver.stage(timeout=LIMIT_S).apply()
+            found = {name: as_numpy(tensor) for name, tensor in receiver.tensors.items()}
+            assert_alike(found, fresh)
+
+
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_messages_that_make_another_version_are_no_bad_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path)
+    monkeypatch.setattr(State, "fingerprint", lambda _: b"another")
+    with pytest.raises(DataError, match="do not make version 3"):
+        Publisher("127.0.0.1:0", directory=tmp_path)

@@ -1,11 +1,19 @@
-"""The secret that publishers and readers share."""
+"""How publishers and readers reach each other: addresses, and the secret that they share."""
 
 from __future__ import annotations
 
 import os
 
 from sparsewire.errors import InputError
-from sparsewire.options import check_secret
+from sparsewire.options import Address, check_secret, parse_address
+
+
+def address_of(given: str | Address) -> Address:
+    """The address that is given, "host:port"; raises InputError for what is none."""
+    try:
+        return parse_address(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise InputError(str(error)) from None
 
 
 def secret_of(given: str | bytes | None) -> bytes:

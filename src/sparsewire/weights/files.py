@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from sparsewire.errors import DataError, MismatchError
 from sparsewire.weights.versions.atomic import put, replacing
 from sparsewire.weights.versions.coding import Coder
+from sparsewire.weights.versions.comparing import compare
 from sparsewire.weights.versions.fingerprint import fingerprint
 from sparsewire.weights.versions.message import Delta, Writer, read
 from sparsewire.weights.versions.names import shown
@@ -35,14 +35,11 @@ def diff(
         made = folder / target.name
         with made.open("wb") as file:
             writer = Writer(file)
+            sums: dict[str, bytes] = {}
             for name, fresh in new.tensors.items():
-                base = old.get(name)
-                if base:
-                    check_alike(name, base, fresh)
-                summed = coder.checksum(fresh)
-                writer.add(name, coder.encode(base, fresh), summed.result, is_new=not base)
+                sums[name] = compare(name, old.get(name), fresh, coder, writer).checksum
                 move(len(fresh.data))
-            delta.base, delta.fresh = _fingerprint(old, coder), _fingerprint(new, coder)
+            delta.base, delta.fresh = _fingerprint(old, coder), fingerprint(new.tensors, sums)
             writer.finish(delta)
         put(made, target)
     return read(target)
@@ -58,7 +55,8 @@ def apply(base: Snapshot, delta: Delta, target: Path, move: Move) -> None:
 
     Raises MismatchError for another base than the delta's, DataError, ProtocolError and OSError.
     """
-    _check_target(base, delta, target)
+    _check_kind(base, delta)
+    base.check_target(target)
     others = base.others()
     with Coder() as coder, replacing(target) as folder:
         _check_base(base, delta, coder)
@@ -78,15 +76,9 @@ def apply(base: Snapshot, delta: Delta, target: Path, move: Move) -> None:
         put(made if base.is_directory else next(made.iterdir()), target)
 
 
-def _check_target(base: Snapshot, delta: Delta, target: Path) -> None:
-    if not base.is_directory:
-        if len(delta.headers) != 1 or delta.texts:
-            raise DataError("the delta is of a directory, and the base is a file")
-        return
-    if os.path.lexists(target):
-        raise DataError(f"{shown(target)} is there already: name a directory that is not")
-    if target.resolve().is_relative_to(base.path.resolve()):
-        raise DataError(f"{shown(target)} is inside of the base: name a directory elsewhere")
+def _check_kind(base: Snapshot, delta: Delta) -> None:
+    if not base.is_directory and (len(delta.headers) != 1 or delta.texts):
+        raise DataError("the delta is of a directory, and the base is a file")
 
 
 def _check_base(base: Snapshot, delta: Delta, coder: Coder) -> None:

@@ -14,13 +14,15 @@ from typing import Any, NamedTuple
 from sparsewire.errors import InputError
 from sparsewire.lifetime import close_at_exit, closes_now
 from sparsewire.meeting.contact.sockets import bind as bind_door
-from sparsewire.options import Address, parse_address
-from sparsewire.weights.access import secret_of
-from sparsewire.weights.history import History, Source, check_number
+from sparsewire.options import Address
+from sparsewire.weights.access import address_of, secret_of
+from sparsewire.weights.history import History, Written
+from sparsewire.weights.offer import Offer
 from sparsewire.weights.sync.chain import Chain, Entry
 from sparsewire.weights.sync.channel import Document
 from sparsewire.weights.sync.desk import Book, PublishersDesk
 from sparsewire.weights.sync.loop import LoopThread
+from sparsewire.weights.sync.numbering import next_number
 from sparsewire.weights.sync.server import Server
 from sparsewire.weights.sync.shelf import Held, Shelf
 from sparsewire.weights.sync.store import Store
@@ -66,11 +68,12 @@ class Publisher:
         `threads` compare, by default as many as there are processors.
 
         Raises InputError for what is no such setting, or a directory from which another process
-        publishes; Error if it cannot listen; OSError.
+        publishes; DataError for messages in it that do not make its newest version; Error if it
+        cannot listen; OSError.
         """
         if type(keep) is not int or keep < 1:
             raise InputError(f"keep={keep!r} is no positive number of versions")
-        own_secret = secret_of(secret)
+        door_at, own_secret = address_of(bind), secret_of(secret)
         self._store = Store(Path(directory) if directory else None)
         self._coder = Coder(threads)
         self._chain = Chain(keep)
@@ -83,20 +86,19 @@ class Publisher:
         self._server: Server | None = None
         self._close = self.close
         try:
-            self._history.load()
-            door = bind_door(*(parse_address(bind) if isinstance(bind, str) else bind))
-            self._server = self._loop.call(
-                lambda: Server(door, own_secret, self._shelf, self._desk)
-            )
-            if self._chain.head:
-                self._announce(self._history.names, self._shelve_all)
-        except ValueError as error:
-            self._shut()
-            raise InputError(str(error)) from None
+            self._open(door_at, own_secret)
         except BaseException:
             self._shut()
             raise
         close_at_exit(self._close)
+
+    def _open(self, door_at: Address, secret: bytes) -> None:
+        """Go on with the chain of the store, and serve it."""
+        self._history.load()
+        door = bind_door(*door_at)
+        self._server = self._loop.call(lambda: Server(door, secret, self._shelf, self._desk))
+        if self._chain.head:
+            self._announce(self._history.names, self._shelve_all)
 
     @property
     def address(self) -> Address:
@@ -139,11 +141,10 @@ class Publisher:
         with self._publishing:
             self._check_open()
             begin = time.perf_counter()
-            number = check_number(self._chain, version, self._desk.ahead, self._store.lost)
-            written = self._history.write(number, Source(tensors, mesh), complete=complete)
-            self._announce(
-                list(written.delta.spans()), lambda: self._take(written.entry, written.memory)
-            )
+            newest = -1 if self.version is None else self.version
+            number = next_number(version, newest, self._desk.ahead, self._store.lost)
+            written = self._history.write(number, Offer(tensors, mesh), complete=complete)
+            self._announce(list(written.delta.spans()), lambda: self._take(written))
             self._history.follow(written)
             published = Published(
                 number,
@@ -185,10 +186,10 @@ class Publisher:
 
         self._loop.call(announce)
 
-    def _take(self, entry: Entry, memory: memoryview) -> None:
+    def _take(self, written: Written) -> None:
         """Take a message into the chain; on the loop's thread."""
-        self._chain.add(entry)
-        self._shelve(entry, memory)
+        self._chain.add(written.entry)
+        self._shelve(written.entry, written.memory)
         dropped = self._chain.prune()
         self._shelf.drop([each.key for each in dropped])
         self._store.drop(dropped)
@@ -206,7 +207,7 @@ class Publisher:
                 return
             try:
                 if written := self._history.anchor():
-                    self._loop.call(lambda: self._take(written.entry, written.memory))
+                    self._loop.call(lambda: self._take(written))
             except OSError as error:
                 _log.warning("the whole version could not be written for late readers: %s", error)
 

@@ -5,8 +5,6 @@ SGLang as a whole needs GPUs. Its class that calls loaders does not, and is used
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,22 +20,6 @@ from policies import Served, Tensors
 from sparsewire.errors import InputError
 from sparsewire.weights.engines import sglang as ours
 from sparsewire.weights.publisher import Publisher
-
-
-@pytest.fixture
-def weights() -> Tensors:
-    return policies.policy()
-
-
-@pytest.fixture
-def checkpoint(weights: Tensors, tmp_path: Path) -> str:
-    return str(policies.save(weights, tmp_path / "checkpoint"))
-
-
-@pytest.fixture
-def publisher() -> Iterator[Publisher]:
-    with Publisher("127.0.0.1:0") as publisher:
-        yield publisher
 
 
 def test_a_worker_loads_the_newest_version_or_the_one_that_is_named(

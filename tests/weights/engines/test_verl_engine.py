@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,16 +24,6 @@ from sparsewire.errors import InputError, MismatchError
 from sparsewire.weights.engines.verl import Engine
 
 KWARGS = {"bind": "127.0.0.1:0", "timeout": 30.0}
-
-
-@pytest.fixture
-def weights() -> Tensors:
-    return policies.policy()
-
-
-@pytest.fixture
-def checkpoint(weights: Tensors, tmp_path: Path) -> str:
-    return str(policies.save(weights, tmp_path / "checkpoint"))
 
 
 @pytest.fixture

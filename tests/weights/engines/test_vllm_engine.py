@@ -29,11 +29,6 @@ WITH_TRAINERS = [each for each in vllm_stand_in.RELEASES if each >= "0.28"]
 WITHOUT_TRAINERS = [each for each in vllm_stand_in.RELEASES if each < "0.28"]
 
 
-@pytest.fixture
-def weights() -> Tensors:
-    return policies.policy()
-
-
 @pytest.fixture(scope="module")
 def workers() -> Iterator[dict[str, Worker]]:
     """One for each release, begun when it is needed first: each imports torch."""

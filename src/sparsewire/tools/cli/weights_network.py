@@ -16,6 +16,7 @@ from sparsewire.tools.cli.secret import read_secret
 from sparsewire.tools.cli.weights_failure import failing
 
 if TYPE_CHECKING:
+    from sparsewire.tools.experiment.report import ResultFiles
     from sparsewire.tools.weights.pulling import Pulled
     from sparsewire.weights.publisher import Published
     from sparsewire.weights.receiver import Receiver
@@ -73,11 +74,11 @@ def serve(
         ):
             click.echo(f"listening on {publisher.address}")
             for source, published in serving.serve(publisher, path, interval, ended, once=once):
-                click.echo(_told(source, published))
+                click.echo(_published_line(source, published))
             ended.wait()
 
 
-def _told(source: Path, published: Published) -> str:
+def _published_line(source: Path, published: Published) -> str:
     share = published.changed / max(published.elements, 1)
     return (
         f"version {published.version} from {source}: {share:.2%} changed, {published.nbytes:,} of "
@@ -141,7 +142,9 @@ def pull(
             _pull(receiver, version, watch, timeout, files)
 
 
-def _pull(receiver: Receiver, version: int | None, watch: bool, timeout: float, files: Any) -> None:
+def _pull(
+    receiver: Receiver, version: int | None, watch: bool, timeout: float, files: ResultFiles
+) -> None:
     from sparsewire.errors import Timeout
     from sparsewire.tools.weights.pictures import picture
     from sparsewire.tools.weights.pulling import pull
@@ -155,19 +158,20 @@ def _pull(receiver: Receiver, version: int | None, watch: bool, timeout: float, 
             if not watch:
                 raise
             continue
-        click.echo(_line(done[-1]))
+        click.echo(_pulled_line(done[-1]))
         files.write({}, lambda: picture(done))
 
 
-def _line(pulled: Pulled) -> str:
-    if not pulled.messages:
+def _pulled_line(pulled: Pulled) -> str:
+    came, seconds = pulled.way, pulled.seconds
+    if not came.messages:
         return f"version {pulled.version}: the directory has it"
-    way = "the whole version" if pulled.is_whole else f"{pulled.messages} deltas"
-    way = "a delta" if way == "1 deltas" else way
+    deltas = "a delta" if came.messages == 1 else f"{came.messages} deltas"
+    way = "the whole version" if came.is_whole else deltas
     return (
-        f"version {pulled.version}: {pulled.nbytes:,} of {pulled.whole_nbytes:,} bytes, {way}; "
-        f"staged in {pulled.stage_s:.2f} s, verified in {pulled.verify_s:.2f} s, applied in "
-        f"{pulled.pause_s:.3f} s"
+        f"version {pulled.version}: {came.nbytes:,} of {pulled.nbytes:,} bytes, {way}; "
+        f"staged in {seconds.staging:.2f} s, verified in {seconds.verifying:.2f} s, applied in "
+        f"{seconds.applying:.3f} s"
     )
 
 

@@ -2,48 +2,26 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import NamedTuple
 
+from sparsewire.weights.readers.staged import Seconds, Way
 from sparsewire.weights.receiver import Receiver
 
 
 class Pulled(NamedTuple):
-    """A version that was applied: bytes that came, elements' bytes in all, and seconds of its
-    parts. `pause_s` is the time in which the weights are not whole."""
+    """A version that was applied: how it came, what its parts took, and bytes of all elements.
+
+    While `seconds.applying` passes, the weights are not whole.
+    """
 
     version: int
+    way: Way
+    seconds: Seconds
     nbytes: int
-    whole_nbytes: int
-    messages: int
-    is_whole: bool
-    stage_s: float
-    verify_s: float
-    pause_s: float
 
 
 def pull(receiver: Receiver, version: int | None, timeout: float) -> Pulled:
     """Get and apply `version`, or one newer than what is there; raises what `stage` raises."""
-    begin = time.perf_counter()
-    staged = receiver.stage(version, timeout)
-    stage_s = time.perf_counter() - begin
-    verify_s = _seconds(staged.verify)
-    pause_s = _seconds(staged.apply)
-    way = staged.way
-    return Pulled(
-        staged.version,
-        way.nbytes,
-        sum(len(tensor.data) for tensor in receiver.tensors.values()),
-        way.messages,
-        way.is_whole,
-        stage_s,
-        verify_s,
-        pause_s,
-    )
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
+    staged = receiver.stage(version, timeout).apply()
+    nbytes = sum(len(tensor.data) for tensor in receiver.tensors.values())
+    return Pulled(staged.version, staged.way, staged.seconds, nbytes)

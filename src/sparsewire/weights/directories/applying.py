@@ -40,7 +40,7 @@ def apply(base: Snapshot, versions: Sequence[Path], target: Path, move: Move) ->
     of tensors, in the end all of them. Raises MismatchError for another base, or one that has the
     version already, DataError for what is damaged, and OSError.
     """
-    _check_target(base, target)
+    base.check_target(target)
     _check_base(base, StoredVersion(versions[0]))
     with replacing(target) as folder:
         made = folder / "made"
@@ -50,13 +50,6 @@ def apply(base: Snapshot, versions: Sequence[Path], target: Path, move: Move) ->
             mark(made, last)
         put(made if base.is_directory else next(made.iterdir()), target)
     return last
-
-
-def _check_target(base: Snapshot, target: Path) -> None:
-    if base.is_directory and os.path.lexists(target):
-        raise DataError(f"{shown(target)} is there already: name a directory that is not")
-    if base.is_directory and target.resolve().is_relative_to(base.path.resolve()):
-        raise DataError(f"{shown(target)} is inside of the base: name a directory elsewhere")
 
 
 def _check_base(base: Snapshot, first: StoredVersion) -> None:

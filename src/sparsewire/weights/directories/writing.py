@@ -18,7 +18,7 @@ from sparsewire.weights.directories.index import Index
 from sparsewire.weights.versions.atomic import put, replacing
 from sparsewire.weights.versions.names import shown
 from sparsewire.weights.versions.safetensors import header_of
-from sparsewire.weights.versions.snapshot import Snapshot
+from sparsewire.weights.versions.snapshot import Snapshot, check_absent
 from sparsewire.weights.versions.tensors import Tensor
 
 _FILE = "model-00000-of-00001.safetensors"
@@ -73,8 +73,7 @@ def write(
     each tensor that is done. Raises DataError for what the format has no place for: tensors that
     come, go, or get another dtype or shape; and OSError.
     """
-    if os.path.lexists(target):
-        raise DataError(f"{shown(target)} is there already: name a directory that is not")
+    check_absent(target)
     if dialect is Dialect.MODELEXPRESS and encoding is not Encoding.XOR:
         raise DataError("ModelExpress takes changes in the encoding xor only")
     _check_alike(old, new)
@@ -82,13 +81,7 @@ def write(
     version, base = map(dialect.named, versions)
     weight_map = {each.name: _FILE for each in coded}
     index = Index(version, base, encoding, dialect.checksum_format, weight_map)
-    with replacing(target) as folder:
-        made = folder / "made"
-        made.mkdir()
-        if coded:
-            _write_codes(made / _FILE, coded)
-        index.write(made)
-        put(made, target)
+    _store(index, coded, target)
     changes = [each.change for each in coded]
     nbytes = sum(len(each.code) for each in changes)
     return Written(len(changes), sum(each.changed for each in changes), nbytes)
@@ -134,6 +127,16 @@ def _pairs(old: Snapshot, new: Snapshot) -> Iterable[tuple[str, Tensor, Tensor]]
         assert before
         assert after
         yield name, before, after
+
+
+def _store(index: Index, coded: list[_Coded], target: Path) -> None:
+    with replacing(target) as folder:
+        made = folder / "made"
+        made.mkdir()
+        if coded:
+            _write_codes(made / _FILE, coded)
+        index.write(made)
+        put(made, target)
 
 
 def _write_codes(path: Path, coded: list[_Coded]) -> None:

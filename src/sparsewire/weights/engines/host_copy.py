@@ -14,8 +14,9 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from sparsewire.errors import Timeout
+from sparsewire.weights.readers.end import TIMEOUT_S
 from sparsewire.weights.readers.staged import Staged
-from sparsewire.weights.receiver import TIMEOUT_S, Receiver
+from sparsewire.weights.receiver import Receiver
 from sparsewire.weights.versions.named import as_torch
 
 if TYPE_CHECKING:

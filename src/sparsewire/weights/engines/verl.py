@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from sparsewire.errors import InputError
 from sparsewire.weights.engines.handover import Handover
 from sparsewire.weights.engines.host_copy import HostCopy
-from sparsewire.weights.publisher import Published, Publisher
+from sparsewire.weights.publisher import KEEP, Published, Publisher
+from sparsewire.weights.readers.end import TIMEOUT_S
 
 if TYPE_CHECKING:
     import torch
@@ -39,9 +40,9 @@ class Engine:
         *,
         bind: str | None = None,
         checkpoint: str | None = None,
-        keep: int = 64,
+        keep: int = KEEP,
         directory: str | None = None,
-        timeout: float = 300.0,
+        timeout: float = TIMEOUT_S,
     ) -> None:
         """All but the first two are `engine_kwargs.sparsewire` of verl's configuration.
 

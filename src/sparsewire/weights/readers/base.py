@@ -6,18 +6,15 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sparsewire.errors import InputError
 from sparsewire.weights.readers.home import Home, home_of
 from sparsewire.weights.readers.preparing import Prepared, prepare
+from sparsewire.weights.readers.staged import Standing, check_standing
 from sparsewire.weights.sync.subscription import Arrived
 from sparsewire.weights.versions.coding import Coder
 from sparsewire.weights.versions.fingerprint import fingerprint
 from sparsewire.weights.versions.message import Delta
 from sparsewire.weights.versions.safetensors import Span
 from sparsewire.weights.versions.spool import memory
-
-State = tuple[int | None, bytes | None]
-"""A version by its number and by its fingerprint; None where they are not known."""
 
 
 class OwnBase:
@@ -48,18 +45,19 @@ class OwnBase:
         """Raise MismatchError where these tensors cannot be taken."""
         self.home.check(spans)
 
-    def next(self, arrived: Arrived) -> Next:
-        """The version that arrived, over the one that is here."""
-        return Next(self, arrived)
+    def next(self, arrived: Sequence[Arrived]) -> Next:
+        """The version that arrived from its only publisher, over the one that is here."""
+        (only,) = arrived
+        return Next(self, only)
 
     @property
-    def state(self) -> State:
+    def standing(self) -> Standing:
         return self.version, self.have
 
-    def prepare(self, arrived: Arrived, over: State) -> Prepared:
+    def prepare(self, arrived: Arrived, over: Standing) -> Prepared:
         """Find what makes it the version that arrived while it was `over`; see `Next`."""
         with self._busy:
-            self._check_state(arrived, over)
+            check_standing(self.standing, over, arrived.plan.version)
             deltas = arrived.deltas
             found = Prepared()
             if deltas:
@@ -67,24 +65,16 @@ class OwnBase:
             self.verified = arrived.plan.version
             return found
 
-    def apply(self, arrived: Arrived, over: State, prepared: Prepared, model: Any) -> None:
+    def apply(self, arrived: Arrived, over: Standing, prepared: Prepared, model: Any) -> None:
         """Make it the version that arrived while it was `over`; see `Next`."""
         with self._busy:
-            self._check_state(arrived, over)
+            check_standing(self.standing, over, arrived.plan.version)
             other = None if model is None else self._other(model, arrived.deltas)
             self._write(arrived, prepared)
             if other:
                 self._bring(other, model, prepared)
             self.version, self.chain = arrived.plan.version, arrived.plan.chain
             self._served = (model, self.version) if other else None
-
-    def _check_state(self, arrived: Arrived, over: State) -> None:
-        """Raise InputError where another version was applied meanwhile, by whatever thread."""
-        if self.state != over:
-            raise InputError(
-                f"version {arrived.plan.version} was staged over another version than the one that "
-                "is here now: stage it again"
-            )
 
     def _write(self, arrived: Arrived, prepared: Prepared) -> None:
         """Make the base the version. If it fails half-way, its bits are unknown from then on, and
@@ -127,7 +117,7 @@ class Next:
     def __init__(self, base: OwnBase, arrived: Arrived) -> None:
         self._base = base
         self._arrived = arrived
-        self._over = base.state
+        self._over = base.standing
         self._prepared = Prepared()
 
     def verify(self) -> None:

@@ -40,6 +40,15 @@ class Seconds(NamedTuple):
     verifying: float = 0.0
     applying: float = 0.0
 
+    @property
+    def staging(self) -> float:
+        """Until all messages were there."""
+        return self.waiting + self.fetching
+
+
+Standing = tuple[int | None, bytes | None]
+"""The version that a reader has, by its number and by its fingerprint; None where not known."""
+
 
 class Following(Protocol):
     """The next version of what a reader has."""
@@ -136,3 +145,13 @@ def way_of(arrived: Sequence[Arrived]) -> tuple[int, Way, Seconds]:
     )
     waiting = max(each.waiting_s for each in arrived)
     return plans[0].version, way, Seconds(waiting, max(each.fetching_s for each in arrived))
+
+
+def check_standing(now: object, staged_over: object, version: int) -> None:
+    """Raise InputError where another version was applied since `version` was staged, by whatever
+    thread."""
+    if now != staged_over:
+        raise InputError(
+            f"version {version} was staged over another version than the one that is here now: "
+            "stage it again"
+        )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparsewire.errors import DataError, ProtocolError
-from sparsewire.weights.versions.chunks import changes_of
+from sparsewire.weights.versions.chunks import Form, changes_of
 from sparsewire.weights.versions.tensors import Bytes, Format
 
 Bits = NDArray[np.unsignedinteger[Any]]
@@ -24,9 +24,6 @@ _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 def as_bits(data: Bytes, width: int) -> Bits:
     """The same memory, element by element of `width` bytes."""
     return data.view(_BITS[width])
-
-
-Form = Literal["same", "steps", "values", "whole", "xor"]
 
 
 class Changes(NamedTuple):
@@ -93,49 +90,40 @@ def moved(bits: Bits, steps: NDArray[np.int64], *, floating: bool) -> Bits:
 def composed(earlier: Sequence[Changes], later: Changes, element: Format) -> list[Changes]:
     """The changes of a chunk from one version to another, and then to the next, as one.
 
-    No element is in two of them. So a chain of versions is written at once, without those between.
+    No element is in two of them, and no form is there twice. So a chain of versions is written at
+    once, without those between. Raises DataError where steps meet what changes bits.
     """
     if later.form == "same":
         return list(earlier)
     if later.form == "whole" or not earlier:
         return [later]
-    by_form = {each.form: each for each in earlier}
-    if whole := by_form.get("whole"):
-        return [_changed(whole, later, element)]
-    if later.form == "xor" or "xor" in by_form:
-        return _composed_xor(earlier, later, element)
-    steps = by_form.get("steps", Changes("steps", _NOWHERE, np.empty(0, np.int64)))
-    no_bits = np.empty(0, _BITS[element.width])
-    values = by_form.get("values", Changes("values", _NOWHERE, no_bits))
+    if earlier[0].form == "whole":
+        return [_changed(earlier[0], later, element)]
     if later.form == "values":
-        steps, values = steps.apart_from(later), _joined(values, later)
+        kept = [each.apart_from(later) for each in earlier]
     else:
-        values = _changed(values, later.among(values), element)
-        steps = _joined(steps, later.apart_from(values))
-    return [each for each in (steps, values) if len(each.payload)]
+        kept = [_after(each, later, element) for each in earlier]
+        for each in earlier:
+            later = later.apart_from(each) if each.form == "values" else later
+    alike = next((each for each in kept if each.form == later.form), None)
+    others = [each for each in kept if each is not alike]
+    last = _joined(alike, later) if alike else later
+    return [each for each in (*others, last) if len(each.payload)]
 
 
-def _composed_xor(earlier: Sequence[Changes], later: Changes, element: Format) -> list[Changes]:
-    """The same where one of them says what changes bits. Raises DataError where steps meet that."""
-    found: list[Changes] = []
-    for each in earlier:
-        both = later.among(each)
-        if later.form == "values":
-            found.append(each.apart_from(later))
-        elif each.form == "values":
-            found.append(_changed(each, both, element))
-            later = later.apart_from(each)
-        elif each.form == later.form:
-            found.append(_joined(each, later))
-            later = later.among(Changes("same", _NOWHERE, _NOWHERE))
-        elif len(both.payload):
-            raise DataError(
-                "changes of several versions cannot be composed here: stage the version again, and "
-                "it comes whole"
-            )
-        else:
-            found.append(each)
-    return [each for each in (*found, later) if len(each.payload)]
+def _after(earlier: Changes, later: Changes, element: Format) -> Changes:
+    """Earlier changes after those later ones that are of the same elements, if they take any."""
+    if earlier.form == later.form:
+        return earlier
+    both = later.among(earlier)
+    if earlier.form == "values":
+        return _changed(earlier, both, element)
+    if len(both.payload):
+        raise DataError(
+            "changes of several versions cannot be composed here: stage the version again, and it "
+            "comes whole"
+        )
+    return earlier
 
 
 def _changed(bits: Changes, later: Changes, element: Format) -> Changes:

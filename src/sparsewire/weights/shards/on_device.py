@@ -7,7 +7,7 @@ on CPUs as well.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sparsewire._core import DELTA_CHUNK
 from sparsewire.errors import InputError
 from sparsewire.weights.shards.changes import Bits, Indices, as_bits
+from sparsewire.weights.shards.targets import Scattered
 from sparsewire.weights.shards.windows import Where
 from sparsewire.weights.versions.tensors import FORMATS, Bytes, Tensor
 
@@ -113,9 +114,7 @@ class DeviceTarget(NamedTuple):
     def shape(self) -> tuple[int, ...]:
         return tuple(self.tensor.shape)
 
-    def scattering(
-        self, positions: Indices, form: Literal["steps", "values", "xor"], payload: NDArray[Any]
-    ) -> DeviceWrite:
+    def scattering(self, positions: Indices, form: Scattered, payload: NDArray[Any]) -> DeviceWrite:
         bits = self._bits()
         at = _like(bits, positions)
         values = _like(bits, payload)

@@ -61,9 +61,9 @@ class Resharding:
         """What to write for messages, each the base of the next, over the version that is here.
 
         That it is the first one's base is the caller's to know: slices have no checksums. It runs
-        beside the reader's work, on all processors, and costs time and memory for what
-        changed. The new bits are absolute then, and each element is written once. Raises
-        ProtocolError for a damaged code, DataError where layout and messages do not fit.
+        beside the reader's work, on all processors, and costs time and memory for what changed.
+        The new bits are absolute then, and each element is written once. Raises ProtocolError for
+        a damaged code, DataError where layout and messages do not fit.
         """
         work = coder.ahead(self._writes, self._chunks(deltas))
         return [write for found in work for write in found]

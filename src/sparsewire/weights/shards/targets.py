@@ -13,6 +13,9 @@ from sparsewire.weights.shards.changes import Bits, Indices, as_bits, moved
 from sparsewire.weights.shards.windows import Where
 from sparsewire.weights.versions.tensors import Tensor
 
+Scattered = Literal["steps", "values", "xor"]
+"""Forms of `Changes` that name the elements one by one."""
+
 
 class Write(Protocol):
     """Bits that are ready, and where they go. To write them twice is to write them once."""
@@ -35,9 +38,7 @@ class Target(Protocol):
     def dtype(self) -> str: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
-    def scattering(
-        self, positions: Indices, form: Literal["steps", "values", "xor"], payload: NDArray[Any]
-    ) -> Write:
+    def scattering(self, positions: Indices, form: Scattered, payload: NDArray[Any]) -> Write:
         """Change elements at distinct positions, as `Changes` has them."""
 
     def copying(self, where: Where, bits: Bits) -> Write:
@@ -57,9 +58,7 @@ class HostTarget(NamedTuple):
     def shape(self) -> tuple[int, ...]:
         return self.tensor.shape
 
-    def scattering(
-        self, positions: Indices, form: Literal["steps", "values", "xor"], payload: NDArray[Any]
-    ) -> Write:
+    def scattering(self, positions: Indices, form: Scattered, payload: NDArray[Any]) -> Write:
         bits, element = self._bits(), self.tensor.format
         if form == "steps":
             payload = moved(bits[positions], payload, floating=element.floating)

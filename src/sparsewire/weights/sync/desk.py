@@ -10,14 +10,12 @@ from enum import Enum
 from typing import Any
 
 from sparsewire.errors import ProtocolError
-from sparsewire.options import Address, parse_address
-from sparsewire.weights.sync.chain import VERSION_MAX, Chain, Entry
+from sparsewire.weights.sync.chain import Chain, Entry
 from sparsewire.weights.sync.channel import Document
 from sparsewire.weights.sync.fan_out import Candidate, Sources, sources, stripes
 from sparsewire.weights.sync.plan import Plan
+from sparsewire.weights.sync.told import fingerprint_in, mbits_in, number_in, relay_in, text_in
 
-_NAME_MAX = 200
-_EVERYWHERE = ("", "0.0.0.0", "::")
 _GROUPS_MAX = 64
 _PLAIN = Candidate(relays=False)
 
@@ -97,10 +95,10 @@ class PublishersDesk:
     def hear(self, caller: Reader, told: Document) -> None:
         """A reader tells which version it has, which one it has verified, and who failed it."""
         caller.seen = time.monotonic()
-        caller.applied, caller.verified = _number(told, "applied"), _number(told, "verified")
+        caller.applied, caller.verified = number_in(told, "applied"), number_in(told, "verified")
         if caller.doing is Doing.STAGING and caller.verified is not None:
             caller.doing = Doing.READING
-        if relay := _text(told, "failed"):
+        if relay := text_in(told, "failed"):
             self._blame(relay)
 
     async def answer(self, caller: Reader, request: Document) -> Document:
@@ -146,14 +144,13 @@ class PublishersDesk:
         }
 
     def _join(self, reader: Reader, request: Document) -> Document:
-        reader.name = _text(request, "name") or reader.address
-        reader.relay = _reachable(_text(request, "relay"), reader.address)
-        mbits = request.get("mbits")
-        speed = float(mbits) if isinstance(mbits, (int, float)) and 0 <= mbits < 1e9 else 0.0
-        reader.candidate = Candidate(bool(reader.relay), _text(request, "site"), speed)
+        reader.name = text_in(request, "name") or reader.address
+        reader.relay = relay_in(request, reader.address)
+        site = text_in(request, "site")
+        reader.candidate = Candidate(bool(reader.relay), site, mbits_in(request))
         reader.doing = Doing.READING
         self.hear(reader, request)
-        if _text(request, "chain") == self._identity:
+        if text_in(request, "chain") == self._identity:
             self._note_ahead(reader.applied)
         return {"chain": self._identity}
 
@@ -164,11 +161,11 @@ class PublishersDesk:
 
     async def _want(self, reader: Reader, request: Document) -> Document:
         given: asyncio.Future[Document] = asyncio.get_running_loop().create_future()
-        version, have = _number(request, "version"), _fingerprint(request, "have")
-        at, applied = _number(request, "at"), _number(request, "applied")
-        if _text(request, "chain") != self._identity:
+        version, have = number_in(request, "version"), fingerprint_in(request, "have")
+        at, applied = number_in(request, "at"), number_in(request, "applied")
+        if text_in(request, "chain") != self._identity:
             at = applied = None  # Those are numbers of another publisher's.
-        want = Want(reader, version, at, applied, have, _text(request, "names"), given)
+        want = Want(reader, version, at, applied, have, text_in(request, "names"), given)
         reader.doing = Doing.WAITING
         answer = self._ready(want)
         if isinstance(answer, Plan):
@@ -279,38 +276,3 @@ def _row(reader: Reader, head: Entry | None, now: float) -> dict[str, Any]:
         "is_newest": head is not None and reader.applied == head.version,
         "seen_s": now - reader.seen,
     }
-
-
-def _text(request: Document, key: str) -> str:
-    value = request.get(key) or ""
-    if not isinstance(value, str) or len(value) > _NAME_MAX or not value.isprintable():
-        raise ProtocolError(f"a reader told no text as its {key}")
-    return value
-
-
-def _number(request: Document, key: str) -> int | None:
-    value = request.get(key)
-    if value is not None and (type(value) is not int or not 0 <= value < VERSION_MAX):
-        raise ProtocolError(f"a reader told no number as its {key}")
-    return value
-
-
-def _fingerprint(request: Document, key: str) -> bytes | None:
-    text = _text(request, key)
-    try:
-        return bytes.fromhex(text) or None
-    except ValueError:
-        raise ProtocolError(f"a reader told no fingerprint as its {key}") from None
-
-
-def _reachable(relay: str, caller: str) -> str:
-    """The address of a relay as others reach it: one that listens everywhere is where it calls
-    from. Raises ProtocolError."""
-    if not relay:
-        return ""
-    try:
-        address = parse_address(relay)
-        host = parse_address(caller).host if address.host in _EVERYWHERE else address.host
-    except ValueError as error:
-        raise ProtocolError(f"a relay told no address: {error}") from None
-    return str(Address(host, address.port))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
+from typing import NamedTuple
 
 from sparsewire.errors import Error, ProtocolError, Timeout
 from sparsewire.options import Address, parse_address
@@ -24,6 +25,14 @@ _STALL_S = 5.0
 # A relay that passes on less than this in so long is left, however it says that it lives.
 _PATIENCE_S = 20.0
 _LEAST_BYTES = 16 << 10
+
+
+class _Source(NamedTuple):
+    """Who is asked, and after how many seconds without a byte, or of slow ones, it is left."""
+
+    address: Address
+    stall_s: float
+    patience_s: float = math.inf
 
 
 class Fetch:
@@ -69,9 +78,8 @@ class Fetch:
 
     async def _from_relay(self, number: int, span: Span, source: str) -> int:
         try:
-            reach = await self._get(
-                parse_address(source), number, span.begin, span.end, _STALL_S, _PATIENCE_S
-            )
+            relay = _Source(parse_address(source), _STALL_S, _PATIENCE_S)
+            reach = await self._get(relay, number, span.begin, span.end)
         except (OSError, ValueError, Error):
             reach = self._held.reach(span.begin)
         self.bytes_from_relays += reach - span.begin
@@ -87,38 +95,38 @@ class Fetch:
                 "find out whether the publisher runs, or allow a longer timeout"
             )
         try:
-            return await self._get(self._publisher, number, begin, end, SILENCE_S)
+            return await self._get(_Source(self._publisher, SILENCE_S), number, begin, end)
         except OSError:
             await asyncio.sleep(_RETRY_S)
             return self._held.reach(begin)
 
-    async def _get(
-        self,
-        address: Address,
-        number: int,
-        begin: int,
-        end: int,
-        stall_s: float,
-        patience_s: float = math.inf,
-    ) -> int:
+    async def _get(self, source: _Source, number: int, begin: int, end: int) -> int:
+        """Get what a source sends of a stripe until `end`; returns how far it went."""
         remaining = max(self._deadline - time.monotonic(), 0.01)
-        channel = await Channel.dial(address, self._secret, min(_DIAL_S, remaining))
+        channel = await Channel.dial(source.address, self._secret, min(_DIAL_S, remaining))
         with closing(channel):
-            key = self._held.entry.key
-            await channel.send({"op": "get", "key": key, "begin": begin, "end": end})
-            answer = await channel.receive(stall_s)
-            if "error" in answer:
-                raise Gone(str(answer["error"]))
-            if answer.get("size") != self._held.entry.size:
-                raise ProtocolError(f"message {key} has another size at {address}")
-            pace = _Pace(begin, patience_s)
+            await self._ask(channel, source, begin, end)
+            pace = _Pace(begin, source.patience_s)
             while begin < end and time.monotonic() < self._deadline:
                 # Others get each part from here as it comes, not the run once it is whole.
                 came = partial(self._advance, number, begin)
-                begin += await channel.receive_run(self._held.memory[begin:end], stall_s, came)
+                target = self._held.memory[begin:end]
+                begin += await channel.receive_run(target, source.stall_s, came)
                 pace.check(begin)
-                await asyncio.sleep(0)  # Nor may a fast sender, or one of empty runs.
+                await asyncio.sleep(
+                    0
+                )  # A fast sender, or one of empty runs, may not keep others waiting.
         return begin
+
+    async def _ask(self, channel: Channel, source: _Source, begin: int, end: int) -> None:
+        """Ask for bytes of the message; raises Gone, or ProtocolError where it is another one."""
+        entry = self._held.entry
+        await channel.send({"op": "get", "key": entry.key, "begin": begin, "end": end})
+        answer = await channel.receive(source.stall_s)
+        if "error" in answer:
+            raise Gone(str(answer["error"]))
+        if answer.get("size") != entry.size:
+            raise ProtocolError(f"message {entry.key} has another size at {source.address}")
 
     def _advance(self, number: int, begin: int, count: int) -> None:
         self._held.advance(number, begin + count)

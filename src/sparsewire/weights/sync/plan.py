@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sparsewire.errors import ProtocolError
 from sparsewire.weights.sync.chain import VERSION_MAX, Entry, follows
 from sparsewire.weights.sync.channel import Document
-from sparsewire.weights.versions.coding import CHECKSUM_BYTES
+from sparsewire.weights.versions.coding import checksum_from
 
 _SIZE_MAX = 2**62
 
@@ -52,7 +52,7 @@ class Plan(NamedTuple):
             plan = cls(
                 str(document["chain"]),
                 _count(document["version"], VERSION_MAX),
-                _sum(document["made"]),
+                checksum_from(document["made"]),
                 _count(document["whole_nbytes"], _SIZE_MAX),
                 [_entry(each) for each in document["entries"]],
                 [None if each is None else str(each) for each in document["relays"]],
@@ -72,11 +72,10 @@ class Plan(NamedTuple):
 
 
 def _described(entry: Entry) -> Document:
-    texts = {
+    return {
         key: value.hex() if isinstance(value, bytes) else value
         for key, value in entry._asdict().items()
     }
-    return texts
 
 
 def _entry(document: Document) -> Entry:
@@ -84,10 +83,10 @@ def _entry(document: Document) -> Entry:
     return Entry(
         _count(document["version"], VERSION_MAX),
         None if base is None else _count(base, VERSION_MAX),
-        b"" if base is None else _sum(document["had"]),
-        _sum(document["made"]),
+        b"" if base is None else checksum_from(document["had"]),
+        checksum_from(document["made"]),
         _count(document["size"], _SIZE_MAX, 1),
-        _sum(document["checksum"]),
+        checksum_from(document["checksum"]),
     )
 
 
@@ -95,10 +94,3 @@ def _count(value: object, limit: int, least: int = 0) -> int:
     if type(value) is not int or not least <= value < limit:
         raise ValueError(f"{value!r:.40} is no count")
     return value
-
-
-def _sum(text: str) -> bytes:
-    raw = bytes.fromhex(text)
-    if len(raw) != CHECKSUM_BYTES:
-        raise ValueError(f"{text!r:.40} is no checksum")
-    return raw

@@ -99,11 +99,10 @@ class Server:
             try:
                 channel = await self._met(connection)
                 await self._talk(channel, name)
-            except (Error, OSError) as error:
-                if isinstance(error, Error):
-                    self._refusals.note(kind_of(error), worded(error, name))
-                else:
-                    _log.debug("the connection of %s ended: %s", name, error)
+            except Error as error:
+                self._refusals.note(kind_of(error), worded(error, name))
+            except OSError as error:
+                _log.debug("the connection of %s ended: %s", name, error)
 
     async def _met(self, connection: socket.socket) -> Channel:
         self._strangers += 1

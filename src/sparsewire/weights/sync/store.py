@@ -79,7 +79,7 @@ class Store:
                 continue
             try:
                 delta = read(path)
-                entry = _entry(delta)
+                entry = entry_of(delta, len(delta.memory), delta.checksum)
                 if entry.key + _SUFFIX != path.name:
                     raise DataError(f"it is message {entry.key}")
                 self._memory[entry.key] = delta.memory
@@ -141,8 +141,7 @@ class _Lock:
         os.close(self._descriptor)
 
 
-def _entry(delta: Delta) -> Entry:
-    """Raises ValueError for a message whose versions are no numbers."""
+def entry_of(delta: Delta, size: int, checksum: bytes) -> Entry:
+    """The message of so many bytes in a chain; raises ValueError if its versions are no numbers."""
     base = int(delta.base_version) if delta.base else None
-    size = len(delta.memory)
-    return Entry(int(delta.version), base, delta.base, delta.fresh, size, delta.checksum)
+    return Entry(int(delta.version), base, delta.base, delta.fresh, size, checksum)

@@ -75,7 +75,7 @@ class Subscription:
         self._tell = tell
         self._shelf = Shelf()
         self._server = Server(door, secret, self._shelf, None) if door else None
-        self._follower = Follower(address, secret, self._told)
+        self._follower = Follower(address, secret, self._tell_all)
         self._coming: list[Held] = []
         self._chain = ""
 
@@ -108,7 +108,8 @@ class Subscription:
         if self._server:
             self._server.close()
 
-    def _told(self) -> Document:
+    def _tell_all(self) -> Document:
+        """What the publisher hears of this reader, its relay and its chain."""
         relay = {"relay": str(self._server.address)} if self._server else {}
         return {**self._tell(), **relay, "chain": self._base.chain}
 
@@ -136,26 +137,33 @@ class Subscription:
         self, version: int | None, above: int | None, deadline: float, *, takes_deltas: bool
     ) -> Plan:
         while True:
-            have = self._base.have if takes_deltas else None
-            applied = self._base.version if self._base.chain == self._chain else None
-            at = max((each for each in (applied, above) if each is not None), default=None)
-            request = {
-                "op": "want",
-                "version": version,
-                "chain": self._chain,
-                "at": at,
-                "applied": applied,
-                "have": have.hex() if have else "",
-                "names": self._base.digest,
-            }
+            request = self._request(version, above, takes_deltas=takes_deltas)
             answer = await self._follower.ask(request, deadline)
             if "names" not in answer:
-                plan = Plan.read(answer)
-                self._meet_chain(plan)
-                self._check_asked(plan, version, at if plan.chain == request["chain"] else None)
-                return plan
+                return self._planned(answer, request)
             names, digest = _names(answer)
             await asyncio.to_thread(self._base.meet, names, digest)
+
+    def _request(self, version: int | None, above: int | None, *, takes_deltas: bool) -> Document:
+        have = self._base.have if takes_deltas else None
+        applied = self._base.version if self._base.chain == self._chain else None
+        return {
+            "op": "want",
+            "version": version,
+            "chain": self._chain,
+            "at": max((each for each in (applied, above) if each is not None), default=None),
+            "applied": applied,
+            "have": have.hex() if have else "",
+            "names": self._base.digest,
+        }
+
+    def _planned(self, answer: Document, request: Document) -> Plan:
+        """The plan that answers a request; raises ProtocolError for another answer."""
+        plan = Plan.read(answer)
+        self._meet_chain(plan)
+        at = request["at"] if plan.chain == request["chain"] else None
+        self._check_asked(plan, request["version"], at)
+        return plan
 
     def _meet_chain(self, plan: Plan) -> None:
         if self._chain and plan.chain != self._chain:
@@ -197,24 +205,33 @@ class Subscription:
     async def _get(self, plan: Plan, number: int, deadline: float) -> tuple[Delta, int]:
         """Get one message; a damaged one is fetched once more, from the publisher alone."""
         entry = plan.entries[number]
-        source = f"message {entry.key}"
         for relays in (plan.relays, [None]):
             held = self._coming[number]
             self._shelf.put(held)
-            fetch = Fetch(held, self._address, self._secret, deadline, self._blame)
-            await fetch.run(relays)
             try:
-                delta = await asyncio.to_thread(parse, held.memory.toreadonly(), source)
-                if (delta.checksum, delta.version) != (entry.checksum, str(entry.version)):
-                    raise DataError(f"{source} is another one than the publisher has")
-                return delta, fetch.bytes_from_relays
+                return await self._fetched(held, relays, deadline)
             except DataError as error:
                 held.lose()
                 self._coming[number] = _room(entry)
-                _log.warning("%s came damaged: %s", source, error)
+                _log.warning("message %s came damaged: %s", entry.key, error)
                 for relay in filter(None, relays):
                     self._blame(relay)
-        raise DataError(f"{source} came damaged twice, the second time from the publisher itself")
+        raise DataError(
+            f"message {entry.key} came damaged twice, the second time from the publisher itself"
+        )
+
+    async def _fetched(
+        self, held: Held, relays: Sequence[str | None], deadline: float
+    ) -> tuple[Delta, int]:
+        """The message, and how many bytes came from relays; raises DataError for a damaged one."""
+        entry = held.entry
+        source = f"message {entry.key}"
+        fetch = Fetch(held, self._address, self._secret, deadline, self._blame)
+        await fetch.run(relays)
+        delta = await asyncio.to_thread(parse, held.memory.toreadonly(), source)
+        if (delta.checksum, delta.version) != (entry.checksum, str(entry.version)):
+            raise DataError(f"{source} is another one than the publisher has")
+        return delta, fetch.bytes_from_relays
 
     def _blame(self, relay: str) -> None:
         self._follower.note(failed=relay)

@@ -24,8 +24,11 @@ from sparsewire.weights.versions.tensors import Bytes
 
 Code = bytes | memoryview
 
+Form = Literal["same", "steps", "values", "whole", "xor"]
+"""How a code says what changed: see `CodeContent`."""
 
-class Changes(NamedTuple):
+
+class CodeContent(NamedTuple):
     """What the code of a chunk says.
 
     `positions` of the elements that changed ascend, for steps and values. `payload` is for steps
@@ -34,7 +37,7 @@ class Changes(NamedTuple):
     the bits of all elements.
     """
 
-    form: Literal["same", "steps", "values", "whole", "xor"]
+    form: Form
     positions: NDArray[np.uint32] | None
     payload: NDArray[Any]
 
@@ -71,14 +74,14 @@ def prepare_chunk(code: Code, base: Bytes, width: int, floating: bool) -> bytes 
     return prepare_between(base, _fresh(packing, base, content), width)
 
 
-def changes_of(code: Code, count: int, width: int, floating: bool) -> Changes | None:
+def changes_of(code: Code, count: int, width: int, floating: bool) -> CodeContent | None:
     """What the code of a chunk of `count` elements says; None for what is no code of it."""
     if packing := packing_of(code):
         content = unpack(code, count * width)
-        form: Literal["whole", "xor"] = "whole" if packing is Packing.FRESH else "xor"
-        return None if content is None else Changes(form, None, content)
+        form: Form = "whole" if packing is Packing.FRESH else "xor"
+        return None if content is None else CodeContent(form, None, content)
     told = delta_changes(code, count, width, floating)
-    return told and Changes(*told)
+    return told and CodeContent(*told)
 
 
 def _fresh(packing: Packing, base: Bytes, content: Bytes) -> Bytes:

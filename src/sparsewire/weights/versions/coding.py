@@ -29,6 +29,14 @@ def checksum(data: Bytes | bytes | memoryview) -> bytes:
     return bytes(xxh3_128_digest(data.data if isinstance(data, np.ndarray) else data))
 
 
+def checksum_from(text: str) -> bytes:
+    """The checksum that is written in hexadecimal digits; raises ValueError for what is none."""
+    raw = bytes.fromhex(text)
+    if len(raw) != CHECKSUM_BYTES:
+        raise ValueError(f"{text!r:.40} is no checksum")
+    return raw
+
+
 def checksum_of_pieces() -> Any:
     """A checksum that grows: `update` takes bytes, `digest` gives it."""
     from xxhash import xxh3_128
@@ -36,7 +44,7 @@ def checksum_of_pieces() -> Any:
     return xxh3_128()
 
 
-class Code(NamedTuple):
+class Coded(NamedTuple):
     """The code of one chunk over its base, and how many elements changed."""
 
     code: bytes
@@ -60,14 +68,14 @@ class Coder:
     def close(self) -> None:
         self._threads.shutdown()
 
-    def encode(self, base: Tensor | None, fresh: Tensor) -> Iterator[Code]:
+    def encode(self, base: Tensor | None, fresh: Tensor) -> Iterator[Coded]:
         """The codes of `fresh` over `base`, which has the same dtype and shape; None: over zeros.
 
         Few are made ahead of the caller, so memory is bounded.
         """
         bases = base.chunks() if base else _zeros(fresh)
         chunks = zip(bases, fresh.chunks(), *_told(fresh.format), strict=False)
-        return self.ahead(lambda chunk: Code(*encode_chunk(*chunk)), chunks)
+        return self.ahead(lambda chunk: Coded(*encode_chunk(*chunk)), chunks)
 
     def apply(self, codes: Iterable[bytes | memoryview], tensor: Tensor) -> None:
         """Make the base in `tensor` the new version, in place.

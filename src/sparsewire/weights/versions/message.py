@@ -19,7 +19,13 @@ from typing import Any, BinaryIO, NamedTuple
 
 from sparsewire._core import DELTA_CHUNK
 from sparsewire.errors import DataError
-from sparsewire.weights.versions.coding import CHECKSUM_BYTES, Code, checksum, checksum_of_pieces
+from sparsewire.weights.versions.coding import (
+    CHECKSUM_BYTES,
+    Coded,
+    checksum,
+    checksum_from,
+    checksum_of_pieces,
+)
 from sparsewire.weights.versions.names import file_name, shown
 from sparsewire.weights.versions.safetensors import HEADER_MAX, Header, Span
 from sparsewire.weights.versions.tensors import coded_elements
@@ -109,7 +115,7 @@ class Writer:
         self._put(_HEAD.pack(_MAGIC, _FORMAT))
 
     def add(
-        self, name: str, codes: Iterable[Code], fresh: Callable[[], bytes], *, is_new: bool
+        self, name: str, codes: Iterable[Coded], fresh: Callable[[], bytes], *, is_new: bool
     ) -> int:
         """Write a tensor's codes, unless it is the same as before; returns its changed elements.
 
@@ -226,8 +232,8 @@ def _delta_of(document: dict[str, Any], codes: memoryview, source: str) -> Delta
         str(document["version"]),
         str(document["base_version"]),
         headers,
-        _sum(document["base"]) if document["base"] else b"",
-        _sum(document["fresh"]),
+        checksum_from(document["base"]) if document["base"] else b"",
+        checksum_from(document["fresh"]),
         [str(name) for name in document["removed"]],
         {str(alias): str(name) for alias, name in document["aliases"].items()},
         {file_name(name): _raw(text) for name, text in document["texts"].items()},
@@ -252,18 +258,13 @@ def _tensors(entries: list[list[Any]], codes: memoryview) -> dict[str, TensorDel
         if end > len(codes):
             raise ValueError("codes end early")
         own = codes[begin:end]
-        tensors[str(name)] = TensorDelta(_sum(fresh), int(changed), bool(is_new), tuple(sizes), own)
+        tensors[str(name)] = TensorDelta(
+            checksum_from(fresh), int(changed), bool(is_new), tuple(sizes), own
+        )
         begin = end
     if begin != len(codes):
         raise ValueError("there are bytes behind the last code")
     return tensors
-
-
-def _sum(text: str) -> bytes:
-    raw = bytes.fromhex(text)
-    if len(raw) != CHECKSUM_BYTES:
-        raise ValueError("a checksum is none")
-    return raw
 
 
 def _check(delta: Delta, listed: int) -> None:

@@ -77,14 +77,19 @@ class Header:
             }
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
             raise DataError(f"{source} has no header of safetensors: {error}") from None
-        end = 0
-        for name, span in sorted(spans.items(), key=lambda each: (each[1].begin, each[1].end)):
-            if span.begin != end:
-                raise DataError(
-                    f"{source}: {shown(name)} does not begin where the tensor before it ends"
-                )
-            end = span.end
+        _check_order(spans, source)
         return cls(raw, spans)
+
+
+def _check_order(spans: Mapping[str, Span], source: str) -> None:
+    """Raise DataError where tensors do not lie behind each other."""
+    end = 0
+    for name, span in sorted(spans.items(), key=lambda each: (each[1].begin, each[1].end)):
+        if span.begin != end:
+            raise DataError(
+                f"{source}: {shown(name)} does not begin where the tensor before it ends"
+            )
+        end = span.end
 
 
 def header_of(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> Header:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +46,14 @@ class Snapshot:
         """The tensor of this name; None if there is none."""
         return self.tensors.get(name)
 
+    def check_target(self, target: Path) -> None:
+        """Raise DataError where the next version of this directory cannot appear at `target`."""
+        if not self.is_directory:
+            return
+        check_absent(target)
+        if target.resolve().is_relative_to(self.path.resolve()):
+            raise DataError(f"{shown(target)} is inside of the base: name a directory elsewhere")
+
     def texts_beside(self, old: Snapshot) -> dict[str, bytes]:
         """The JSON files of this directory that differ from the old version's, by name."""
         before = old.texts()
@@ -63,3 +72,9 @@ class Snapshot:
             return []
         left_out = {MARK, *self.files}
         return [each for each in sorted(self.path.iterdir()) if each.name not in left_out]
+
+
+def check_absent(target: Path) -> None:
+    """Raise DataError for a directory to write that is there already."""
+    if os.path.lexists(target):
+        raise DataError(f"{shown(target)} is there already: name a directory that is not")

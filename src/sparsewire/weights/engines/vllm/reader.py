@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparsewire.errors import InputError
 from sparsewire.weights.engines.host_copy import HostCopy
+from sparsewire.weights.readers.end import TIMEOUT_S
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +44,7 @@ class ReaderInfo:
     address: str
     checkpoint: str | None = None
     load: str = Load.RELOAD.value
-    timeout: float = 300.0
+    timeout: float = TIMEOUT_S
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from sparsewire.errors import InputError
 from sparsewire.weights.engines.publishing import publish
 from sparsewire.weights.engines.vllm.reader import Load
-from sparsewire.weights.publisher import Publisher
+from sparsewire.weights.publisher import KEEP, Publisher
 
 BACKEND = "sparsewire"
 """The name of our back end in vLLM."""
@@ -20,8 +20,7 @@ class TrainerInfo:
     """Where rank 0 of a training publishes.
 
     Workers reach it at `address`, which is the publisher's own by default. `checkpoint` and `load`
-    go to the workers: see `ReaderInfo`. `directory` keeps the chain when
-    this process ends.
+    go to the workers: see `ReaderInfo`. `directory` keeps the chain when this process ends.
     """
 
     backend: ClassVar[str] = BACKEND
@@ -30,7 +29,7 @@ class TrainerInfo:
     address: str | None = None
     checkpoint: str | None = None
     load: str = Load.RELOAD.value
-    keep: int = 64
+    keep: int = KEEP
     directory: str | None = None
     rank: int = 0
 
