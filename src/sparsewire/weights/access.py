@@ -1,11 +1,14 @@
-"""The secret that publishers and readers share."""
+"""The secret that publishers and readers share, and what a reader says of itself."""
 
 from __future__ import annotations
 
 import os
+import socket
 
 from sparsewire.errors import InputError
 from sparsewire.options import check_secret
+from sparsewire.weights.sync.channel import Document
+from sparsewire.weights.sync.desk import MBITS_MAX, is_text
 
 
 def secret_of(given: str | bytes | None) -> bytes:
@@ -18,3 +21,17 @@ def secret_of(given: str | bytes | None) -> bytes:
         return check_secret(text.encode() if isinstance(text, str) else text)
     except ValueError as error:
         raise InputError(str(error)) from None
+
+
+def described(name: str | None, site: str = "", mbits: float = 0) -> Document:
+    """What the publisher hears of a reader, whose host's name is its own by default.
+
+    Raises InputError for what a publisher would refuse.
+    """
+    own = name or socket.gethostname()
+    for key, text in (("name", own), ("site", site)):
+        if not is_text(text):
+            raise InputError(f"{key}={text!r:.40} is no line of at most 200 characters")
+    if not isinstance(mbits, (int, float)) or not 0 <= mbits < MBITS_MAX:
+        raise InputError(f"mbits={mbits!r:.40} is no speed in Mbit/s")
+    return {"name": own, "site": site, "mbits": mbits}

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sparsewire.errors import DataError, InputError, MismatchError
 from sparsewire.sparse_vector import SparseVector
 from sparsewire.weights.shards.placements import own_weights
-from sparsewire.weights.sync.chain import VERSION_MAX, Chain, Entry
+from sparsewire.weights.sync.chain import Chain, Entry, check_version
 from sparsewire.weights.sync.store import Store
 from sparsewire.weights.versions.coding import Coder
 from sparsewire.weights.versions.fingerprint import fingerprint
@@ -29,6 +29,9 @@ from sparsewire.weights.versions.tensors import Tensor, check_alike
 _log = logging.getLogger(__name__)
 
 _FILE = "model.safetensors"
+_UNKNOWN = b""
+
+T = TypeVar("T")
 
 
 class Message(NamedTuple):
@@ -75,6 +78,19 @@ class Source:
             self.tensors = iter(weights.tensors.items())
         else:
             self.tensors, self.layout.aliases = distinct(own_weights(weights, mesh))
+            if isinstance(weights, Iterator) and mesh is None:
+                self.tensors = _some(self.tensors)
+
+
+def _some(tensors: Iterator[T]) -> Iterator[T]:
+    """The same; raises InputError if there are none, lest readers lose all that they have."""
+    first = next(tensors, None)
+    if first is None:
+        raise InputError(
+            "the iterator has no tensors: it may have been used up already, so give a new one"
+        )
+    yield first
+    yield from tensors
 
 
 class History:
@@ -87,6 +103,8 @@ class History:
         self._coder = coder
         self._state = State({}, store.spool.memory)
         self._layout = Layout()
+        self._made: bytes | None = None
+        """The fingerprint of the version that the state is; None of none."""
 
     @property
     def names(self) -> list[str]:
@@ -106,6 +124,7 @@ class History:
 
         If it raises, all is as before.
         """
+        self._settle()
         head = self._chain.head
         delta = Delta(str(number), str(head.version) if head else "", {})
         delta.base = head.made if head else b""
@@ -122,6 +141,14 @@ class History:
             self._store.spool.drop(file)
             raise
         return self._read_again(entry, memory, changed)
+
+    def _settle(self) -> None:
+        """Forget a message that never came into the chain, and make the state the chain's newest
+        version if it did not follow: Ctrl-C may fall in between."""
+        self._store.keep_only(self._chain.entries)
+        head = self._chain.head
+        if self._made != (head.made if head else None):
+            self.rebuild()
 
     def _compare(self, writer: Writer, delta: Delta, source: Source, *, complete: bool) -> int:
         """Write the codes of all tensors, and describe the version; returns what changed."""
@@ -187,8 +214,10 @@ class History:
         store's messages any more.
         """
         try:
+            self._made = _UNKNOWN
             self._state.apply(message.delta, self._coder, message.room)
             self._layout.follow(message.delta)
+            self._made = message.entry.made
         except BaseException as error:
             _log.warning("the last version is made anew from its messages: %s", error)
             self.rebuild()
@@ -200,6 +229,7 @@ class History:
         head = self._chain.head
         if not head or not self._chain.wants_anchor():
             return None
+        self._settle()
         layout = self._layout
         delta = Delta(str(head.version), "", layout.headers, b"", head.made)
         delta.aliases, delta.texts = layout.aliases, layout.texts
@@ -223,12 +253,14 @@ class History:
         """
         self._state, self._layout = State({}, self._store.spool.memory), Layout()
         head = self._chain.head
+        self._made = _UNKNOWN
         for entry in (self._chain.path(None, head.version) or []) if head else []:
             delta = parse(self._store.memory(entry), entry.key)
             self._state.apply(delta, self._coder, self._state.room(delta))
             self._layout.follow(delta)
         if head and self._state.fingerprint() != head.made:
             raise DataError(f"the messages of the store do not make version {head.version}")
+        self._made = head.made if head else None
 
     def load(self) -> None:
         """Fill the chain with the messages of the store, and make the state its newest version."""
@@ -250,8 +282,7 @@ def check_number(chain: Chain, version: int | None, ahead: int | None, lost: int
     the newest one whose message was damaged."""
     newest = chain.head.version if chain.head else None
     number = version if version is not None else max(-1 if newest is None else newest, lost) + 1
-    if type(number) is not int or not 0 <= number < VERSION_MAX:
-        raise InputError(f"version {version!r} is no number from 0 to 10^12")
+    check_version(number)
     if newest is not None and number <= newest:
         raise MismatchError(
             f"version {number} is not newer than {newest}, the newest of the chain: versions only "

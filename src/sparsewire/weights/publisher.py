@@ -71,8 +71,8 @@ class Publisher:
         if type(keep) is not int or keep < 1:
             raise InputError(f"keep={keep!r} is no positive number of versions")
         own_secret = secret_of(secret)
-        self._store = Store(Path(directory) if directory else None)
         self._coder = Coder(threads)
+        self._store = Store(Path(directory) if directory else None)
         self._chain = Chain(keep)
         self._shelf = Shelf()
         self._desk = PublishersDesk(self._chain, self._store.identity)

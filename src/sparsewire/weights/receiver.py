@@ -11,11 +11,12 @@ from sparsewire.errors import InputError
 from sparsewire.lifetime import close_at_exit, closes_now
 from sparsewire.meeting.contact.sockets import bind as bind_door
 from sparsewire.options import Address, parse_address
-from sparsewire.weights.access import secret_of
+from sparsewire.weights.access import described, secret_of
 from sparsewire.weights.readers.base import OwnBase
 from sparsewire.weights.readers.home import home_of
 from sparsewire.weights.readers.staged import Staged, way_of
 from sparsewire.weights.readers.watch import Watch
+from sparsewire.weights.sync.chain import check_version
 from sparsewire.weights.sync.channel import Document
 from sparsewire.weights.sync.loop import LoopThread
 from sparsewire.weights.sync.subscription import Subscription
@@ -55,7 +56,7 @@ class Receiver:
         `mbits` is the speed of its link, which places it in the tree. `name` is for `status`.
 
         Raises InputError for a base or a setting that is none, DataError for files that are none,
-        Error if it cannot listen.
+        Error if it cannot listen, OSError for files that cannot be read.
         """
         try:
             publisher = parse_address(address) if isinstance(address, str) else address
@@ -63,9 +64,9 @@ class Receiver:
         except ValueError as error:
             raise InputError(str(error)) from None
         own_secret = secret_of(secret)
+        self._about = described(name, site, mbits)
         self._coder = Coder(threads)
         self._base = OwnBase(home_of(base), self._coder)
-        self._about: Document = {"name": name or socket.gethostname(), "site": site, "mbits": mbits}
         self._loop = LoopThread("weights receiver")
         self._subscription = self._loop.call(
             lambda: Subscription(publisher, own_secret, self._base, self._tell, door)
@@ -142,6 +143,8 @@ class Receiver:
 
     async def _staging(self, version: int | None, above: int | None, limit: float) -> Staged:
         """Stage `version`, or one newer than both what is applied and `above`."""
+        if version is not None:
+            check_version(version)
         arrived = await self._subscription.obtain(version, above, limit)
         changed = dict.fromkeys(name for delta in arrived.deltas for name in delta.tensors)
         return Staged(*way_of([arrived]), list(changed), self._base.next(arrived), self._note)
@@ -175,8 +178,8 @@ def limit_of(timeout: float | None) -> float:
     """Seconds to wait; raises InputError for what are none."""
     if timeout is None:
         return TIMEOUT_S
-    if not timeout >= 0:
-        raise InputError(f"timeout={timeout} is no number of seconds")
+    if not isinstance(timeout, (int, float)) or not timeout >= 0:
+        raise InputError(f"timeout={timeout!r:.40} is no number of seconds")
     return timeout
 
 

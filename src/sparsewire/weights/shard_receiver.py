@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,13 +10,14 @@ from typing import Any
 from sparsewire.errors import DataError, InputError
 from sparsewire.lifetime import close_at_exit, closes_now
 from sparsewire.options import Address, parse_address
-from sparsewire.weights.access import secret_of
+from sparsewire.weights.access import described, secret_of
 from sparsewire.weights.readers.staged import Staged, way_of
 from sparsewire.weights.readers.watch import Watch
 from sparsewire.weights.receiver import limit_of
 from sparsewire.weights.shards.layout import Layout
 from sparsewire.weights.shards.resharding import Resharding
 from sparsewire.weights.shards.targets import Write
+from sparsewire.weights.sync.chain import check_version
 from sparsewire.weights.sync.channel import Document
 from sparsewire.weights.sync.loop import LoopThread
 from sparsewire.weights.sync.subscription import Arrived, Subscription
@@ -88,7 +88,7 @@ class ShardReceiver:
             raise InputError("there is no publisher to follow: give their addresses")
         own_secret = secret_of(secret)
         self._resharding = Resharding(layout, weights)
-        self._about: Document = {"name": name or socket.gethostname()}
+        self._about = described(name)
         self._tracks = [Track() for _ in publishers]
         self._verified: int | None = None
         self._busy = threading.Lock()
@@ -131,6 +131,8 @@ class ShardReceiver:
         return Watch(self._loop, self._staging, callback)
 
     async def _staging(self, version: int | None, above: int | None, limit: float) -> Staged:
+        if version is not None:
+            check_version(version)
         first, *others = self._subscriptions
         leading = await first.obtain(version, above, limit)
         number = leading.plan.version

@@ -6,9 +6,9 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sparsewire.errors import InputError, MismatchError
+from sparsewire.errors import MismatchError
 from sparsewire.weights.versions.message import Delta
-from sparsewire.weights.versions.named import as_numpy, as_torch, items_of, place_of
+from sparsewire.weights.versions.named import as_numpy, as_torch, check_name, items_of, place_of
 from sparsewire.weights.versions.names import shown
 from sparsewire.weights.versions.safetensors import Span
 from sparsewire.weights.versions.snapshot import Snapshot
@@ -104,7 +104,6 @@ def home_of(base: Any) -> Home:
 def _places(weights: Any) -> dict[str, Tensor]:
     places: dict[str, Tensor] = {}
     for name, value in items_of(weights):
-        if not isinstance(name, str):
-            raise InputError(f"{name!r:.80} is no name: the names of tensors are strings")
+        check_name(name)
         places[name] = place_of(name, value)
     return places

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sparsewire.errors import MismatchError
+from sparsewire.errors import InputError, MismatchError
 
 VERSION_MAX = 10**12
 """Above all numbers of versions."""
@@ -13,6 +13,12 @@ VERSION_MAX = 10**12
 
 # Deltas kept at most, in multiples of `keep`: many cost a late reader time, however short they are.
 _KEPT_TIMES = 16
+
+
+def check_version(version: object) -> None:
+    """Raise InputError for what is no number of a version."""
+    if type(version) is not int or not 0 <= version < VERSION_MAX:
+        raise InputError(f"version {version!r:.40} is no number from 0 to 10^12: give an int")
 
 
 class Entry(NamedTuple):

@@ -17,6 +17,7 @@ from sparsewire.weights.sync.fan_out import Candidate, Sources, sources, stripes
 from sparsewire.weights.sync.plan import Plan
 
 _NAME_MAX = 200
+MBITS_MAX = 1e9
 _EVERYWHERE = ("", "0.0.0.0", "::")
 _GROUPS_MAX = 64
 _PLAIN = Candidate(relays=False)
@@ -149,7 +150,7 @@ class PublishersDesk:
         reader.name = _text(request, "name") or reader.address
         reader.relay = _reachable(_text(request, "relay"), reader.address)
         mbits = request.get("mbits")
-        speed = float(mbits) if isinstance(mbits, (int, float)) and 0 <= mbits < 1e9 else 0.0
+        speed = float(mbits) if isinstance(mbits, (int, float)) and 0 <= mbits < MBITS_MAX else 0.0
         reader.candidate = Candidate(bool(reader.relay), _text(request, "site"), speed)
         reader.doing = Doing.READING
         self.hear(reader, request)
@@ -283,9 +284,14 @@ def _row(reader: Reader, head: Entry | None, now: float) -> dict[str, Any]:
 
 def _text(request: Document, key: str) -> str:
     value = request.get(key) or ""
-    if not isinstance(value, str) or len(value) > _NAME_MAX or not value.isprintable():
+    if not is_text(value):
         raise ProtocolError(f"a reader told no text as its {key}")
-    return value
+    return str(value)
+
+
+def is_text(value: object) -> bool:
+    """Whether it is a line that a reader may tell of itself."""
+    return isinstance(value, str) and len(value) <= _NAME_MAX and value.isprintable()
 
 
 def _number(request: Document, key: str) -> int | None:

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -112,9 +112,17 @@ class Store:
 
     def drop(self, entries: list[Entry]) -> None:
         for entry in entries:
-            self._memory.pop(entry.key, None)
-            if self._directory:
-                (self._directory / (entry.key + _SUFFIX)).unlink(missing_ok=True)
+            self._drop(entry.key)
+
+    def _drop(self, key: str) -> None:
+        self._memory.pop(key, None)
+        if self._directory:
+            (self._directory / (key + _SUFFIX)).unlink(missing_ok=True)
+
+    def keep_only(self, entries: Sequence[Entry]) -> None:
+        """Drop what is of no chain."""
+        for key in self._memory.keys() - {entry.key for entry in entries}:
+            self._drop(key)
 
     def close(self) -> None:
         if self._lock:

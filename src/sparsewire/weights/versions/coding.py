@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from sparsewire._core import DELTA_CHUNK
-from sparsewire.errors import ProtocolError
+from sparsewire.errors import InputError, ProtocolError
 from sparsewire.weights.versions.chunks import apply_chunk, encode_chunk
 from sparsewire.weights.versions.tensors import Bytes, Format, Tensor
 
@@ -47,7 +47,9 @@ class Coder:
     """Threads that encode and apply chunks. Close it, or use it in a `with`."""
 
     def __init__(self, threads: int | None = None) -> None:
-        """`threads` are as many as there are processors by default."""
+        """`threads` are as many as there are processors by default. Raises InputError."""
+        if threads is not None and (type(threads) is not int or threads < 1):
+            raise InputError(f"threads={threads!r:.40} is no positive number of threads")
         self._count = threads or len(os.sched_getaffinity(0))
         self._threads = ThreadPoolExecutor(self._count, "weights")
 

@@ -1,0 +1,59 @@
+"""What may not end in other bits than the publisher's: an interrupted publisher, tied tensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sparsewire.errors import MismatchError
+from sparsewire.weights import Publisher, Receiver, as_numpy
+
+LIMIT_S = 10.0
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("step", ["_announce", "_history.follow"])
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_version_that_was_interrupted_spoils_none_after_it(
+    tmp_path: Path, is_stored: bool, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = np.arange(1000, dtype=np.float32)
+    directory = tmp_path if is_stored else None
+    with (
+        Publisher("127.0.0.1:0", directory=directory) as publisher,
+        Receiver(publisher.address) as reader,
+    ):
+        publisher.publish({"a": values})
+        reader.stage(timeout=LIMIT_S).apply()
+        values[3] += 1
+        with monkeypatch.context() as patched:
+            owner = publisher._history if "." in step else publisher
+            patched.setattr(owner, step.rpartition(".")[2], interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                publisher.publish({"a": values})
+        values[9] += 1
+        publisher.publish({"a": values}, version=5)
+        reader.stage(timeout=LIMIT_S).apply()
+        np.testing.assert_array_equal(as_numpy(reader.tensors["a"]), values)
+    with Publisher("127.0.0.1:0", directory=directory) as publisher:
+        assert publisher.version == (5 if is_stored else None)
+
+
+def test_a_reader_that_ties_what_the_publisher_does_not_is_told() -> None:
+    torch = pytest.importorskip("torch")
+    table = torch.zeros(4, 2)
+    with (
+        Publisher("127.0.0.1:0") as publisher,
+        Receiver(publisher.address, {"table": table, "head": table}) as reader,
+    ):
+        publisher.publish({"table": torch.zeros(4, 2), "head": torch.zeros(4, 2)})
+        reader.stage(timeout=LIMIT_S).apply()
+        publisher.publish({"table": torch.ones(4, 2), "head": torch.zeros(4, 2)})
+        with pytest.raises(MismatchError, match="one tensor here"):
+            reader.stage(timeout=LIMIT_S).apply()
+        assert not table.any()
