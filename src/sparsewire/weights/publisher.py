@@ -153,8 +153,8 @@ class Publisher:
                 self._history.nbytes,
                 time.perf_counter() - begin,
             )
-        if self._chain.wants_anchor():
-            self._anchors.submit(self._make_anchor)
+            if self._chain.wants_anchor():
+                self._anchors.submit(self._make_anchor)
         return published
 
     async def publish_async(

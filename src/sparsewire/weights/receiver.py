@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import socket
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sparsewire.errors import InputError
+from sparsewire.errors import Error, InputError
 from sparsewire.lifetime import close_at_exit, closes_now
 from sparsewire.meeting.contact.sockets import bind as bind_door
 from sparsewire.options import Address, parse_address
@@ -115,8 +115,7 @@ class Receiver:
     async def stage_async(self, version: int | None = None, timeout: float | None = None) -> Staged:
         """`stage` for an event loop. Cancelling it ends the wait."""
         self._check_open()
-        work = self._staging(version, None, limit_of(timeout))
-        return await asyncio.wrap_future(self._loop.begin(work))
+        return await self._loop.wait(self._staging(version, None, limit_of(timeout)))
 
     def watch(self, callback: Callable[[Staged], object]) -> Watch:
         """Call `callback` with each new version, staged, on a thread of its own, until `stop()`.
@@ -151,7 +150,7 @@ class Receiver:
 
     def _note(self) -> None:
         """Tell the publisher, soon, how far this reader is."""
-        if self._loop.is_running:
+        with contextlib.suppress(Error):  # It may be closed meanwhile.
             self._loop.call(self._subscription.note)
 
     def _check_open(self) -> None:
@@ -165,13 +164,17 @@ class Receiver:
         self.close()
 
     def close(self) -> None:
-        """Leave the publisher; the weights stay as they are."""
+        """Leave the publisher; the weights stay as they are.
+
+        An `apply` that is under way is waited for. What waits for a version raises Error, and what
+        is staged can no longer be applied.
+        """
         closes_now(self._close)
         if not self._loop.is_running:
             return
         self._loop.close()
         self._subscription.close()
-        self._coder.close()
+        self._base.close()
 
 
 def limit_of(timeout: float | None) -> float:

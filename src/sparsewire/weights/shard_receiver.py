@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sparsewire.errors import DataError, InputError
+from sparsewire.errors import DataError, Error, InputError
 from sparsewire.lifetime import close_at_exit, closes_now
 from sparsewire.options import Address, parse_address
 from sparsewire.weights.access import described, secret_of
@@ -122,8 +123,7 @@ class ShardReceiver:
     async def stage_async(self, version: int | None = None, timeout: float | None = None) -> Staged:
         """`stage` for an event loop. Cancelling it ends the wait."""
         self._check_open()
-        work = self._staging(version, None, limit_of(timeout))
-        return await asyncio.wrap_future(self._loop.begin(work))
+        return await self._loop.wait(self._staging(version, None, limit_of(timeout)))
 
     def watch(self, callback: Callable[[Staged], object]) -> Watch:
         """Call `callback` with each new version, as `Receiver.watch` does."""
@@ -145,7 +145,7 @@ class ShardReceiver:
         return Staged(*way_of(arrived), list(changed), following, self._note)
 
     def _note(self) -> None:
-        if self._loop.is_running:
+        with contextlib.suppress(Error):  # It may be closed meanwhile.
             self._loop.call(self._note_all)
 
     def _note_all(self) -> None:
@@ -193,6 +193,7 @@ class ShardReceiver:
 
     def _check_over(self, arrived: Sequence[Arrived], over: Over) -> None:
         """Raise InputError where another version was applied meanwhile, by whatever thread."""
+        self._check_open()
         if self.over() != over:
             raise InputError(
                 f"version {arrived[0].plan.version} was staged over another version than the one "
@@ -210,14 +211,15 @@ class ShardReceiver:
         self.close()
 
     def close(self) -> None:
-        """Leave the publishers; the weights stay as they are."""
+        """Leave the publishers, as `Receiver.close` does; the weights stay as they are."""
         closes_now(self._close)
         if not self._loop.is_running:
             return
         self._loop.close()
         for each in self._subscriptions:
             each.close()
-        self._coder.close()
+        with self._busy:
+            self._coder.close()
 
 
 class _Following:

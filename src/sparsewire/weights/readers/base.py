@@ -78,8 +78,15 @@ class OwnBase:
             self.version, self.chain = arrived.plan.version, arrived.plan.chain
             self._served = (model, self.version) if other else None
 
+    def close(self) -> None:
+        """End its coder, once what is under way is done."""
+        with self._busy:
+            self._coder.close()
+
     def _check_state(self, arrived: Arrived, over: State) -> None:
         """Raise InputError where another version was applied meanwhile, by whatever thread."""
+        if not self._coder.is_open:
+            raise InputError("the receiver is closed: make a new one, and stage the version again")
         if self.state != over:
             raise InputError(
                 f"version {arrived.plan.version} was staged over another version than the one that "

@@ -52,6 +52,7 @@ class Coder:
             raise InputError(f"threads={threads!r:.40} is no positive number of threads")
         self._count = threads or len(os.sched_getaffinity(0))
         self._threads = ThreadPoolExecutor(self._count, "weights")
+        self.is_open = True
 
     def __enter__(self) -> Coder:
         return self
@@ -60,6 +61,7 @@ class Coder:
         self.close()
 
     def close(self) -> None:
+        self.is_open = False
         self._threads.shutdown()
 
     def encode(self, base: Tensor | None, fresh: Tensor) -> Iterator[Code]:
