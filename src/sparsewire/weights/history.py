@@ -22,7 +22,7 @@ from sparsewire.weights.versions.named import distinct
 from sparsewire.weights.versions.names import shown
 from sparsewire.weights.versions.rows import with_rows
 from sparsewire.weights.versions.safetensors import Header, header_of
-from sparsewire.weights.versions.snapshot import Snapshot
+from sparsewire.weights.versions.snapshot import SUFFIX, Snapshot
 from sparsewire.weights.versions.state import State
 from sparsewire.weights.versions.tensors import Tensor, check_alike
 
@@ -73,7 +73,10 @@ class Source:
         if isinstance(weights, (str, os.PathLike)):
             weights = Snapshot(Path(weights))
         if isinstance(weights, Snapshot):
-            self.layout.headers = {name: file.header for name, file in weights.files.items()}
+            self.layout.headers = {
+                name if name.endswith(SUFFIX) else _FILE: file.header
+                for name, file in weights.files.items()
+            }
             self.layout.texts = weights.texts()
             self.tensors = iter(weights.tensors.items())
         else:

@@ -79,9 +79,10 @@ class OwnBase:
             self._served = (model, self.version) if other else None
 
     def close(self) -> None:
-        """End its coder, once what is under way is done."""
+        """End its coder, once what is under way is done, and let go of its home."""
         with self._busy:
             self._coder.close()
+            self.home.close()
 
     def _check_state(self, arrived: Arrived, over: State) -> None:
         """Raise InputError where another version was applied meanwhile, by whatever thread."""

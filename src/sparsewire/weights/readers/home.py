@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,9 @@ class Home:
             "tensors. Read into a mapping of names to tensors, or without a base"
         )
 
+    def check_files(self, names: Iterable[str]) -> None:
+        """Raise DataError where it cannot make files of these names."""
+
     def begin(self) -> None:
         """Changes follow."""
 
@@ -56,6 +59,9 @@ class Home:
 
     def remove(self, name: str) -> None:
         """The publisher has this tensor no more."""
+
+    def close(self) -> None:
+        """No changes follow."""
 
 
 class Growing(Home):

@@ -86,6 +86,7 @@ def prepare(
     last = deltas[-1]
     spans = last.spans()
     home.check(spans)
+    home.check_files(last.headers)
     # Names with a checksum here are those that the publisher told of before.
     gone = {*sums, *(name for delta in deltas for name in delta.removed)} - spans.keys()
     prepared = Prepared(removed=[name for name in home.tensors if name in gone])

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import re
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from sparsewire.errors import DataError, InputError
-from sparsewire.lifetime import disown_in_child
+from sparsewire.errors import DataError
 from sparsewire.weights.sync.chain import Entry
+from sparsewire.weights.versions.lock import DirectoryLock
 from sparsewire.weights.versions.message import Delta, read
 from sparsewire.weights.versions.spool import Spool, mapped
 
@@ -31,7 +29,7 @@ class Store:
         """Raises InputError if another process publishes from the directory, DataError for a
         directory that is none of a publisher, and OSError."""
         self._directory = directory
-        self._lock = _Lock(directory) if directory else None
+        self._lock = DirectoryLock(directory, "publishes from") if directory else None
         self._memory: dict[str, memoryview] = {}
         try:
             self.spool = Spool(directory)
@@ -128,25 +126,6 @@ class Store:
         if self._lock:
             self._lock.close()
             self._lock = None
-
-
-class _Lock:
-    """On a directory; a forked child lets go of it, lest it keeps it when the parent is killed."""
-
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.close()
-            raise InputError(
-                f"another process publishes from {directory}: end it first, or name another one"
-            ) from None
-        disown_in_child(self, "close")
-
-    def close(self) -> None:
-        os.close(self._descriptor)
 
 
 def _entry(delta: Delta) -> Entry:

@@ -230,11 +230,19 @@ def _delta_of(document: dict[str, Any], codes: memoryview, source: str) -> Delta
         _sum(document["fresh"]),
         [str(name) for name in document["removed"]],
         {str(alias): str(name) for alias, name in document["aliases"].items()},
-        {file_name(name): _raw(text) for name, text in document["texts"].items()},
+        {_text_name(name): _raw(text) for name, text in document["texts"].items()},
     )
     delta.tensors = _tensors(document["tensors"], codes)
     _check(delta, len(document["tensors"]))
     return delta
+
+
+def _text_name(name: object) -> str:
+    """Raises ValueError for what is not the name of a JSON file."""
+    found = file_name(name)
+    if not found.endswith(".json"):
+        raise ValueError(f"{name!r} is no JSON file")
+    return found
 
 
 def _header(text: str, source: str) -> Header:
