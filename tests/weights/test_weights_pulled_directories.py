@@ -70,7 +70,7 @@ def test_texts_are_json_files_alone(tmp_path: Path, name: str) -> None:
     path = tmp_path / "message"
     with path.open("wb") as file:
         Writer(file).finish(delta)
-    with pytest.raises(DataError, match="no JSON file|no name"):
+    with pytest.raises(DataError, match=r"no JSON file|no name"):
         parse(memoryview(path.read_bytes()), "message")
 
 

@@ -16,6 +16,7 @@ from sparsewire.weights.sync.channel import Channel
 from sparsewire.weights.sync.fan_out import Span
 from sparsewire.weights.sync.server import SILENCE_S
 from sparsewire.weights.sync.shelf import Held
+from sparsewire.weights.sync.within import within
 
 _DIAL_S = 5.0
 _RETRY_S = 0.2
@@ -102,7 +103,19 @@ class Fetch:
         patience_s: float = math.inf,
     ) -> int:
         remaining = max(self._deadline - time.monotonic(), 0.01)
-        channel = await Channel.dial(address, self._secret, min(_DIAL_S, remaining))
+        work = self._got(address, number, begin, end, stall_s, patience_s)
+        return await within(remaining, work)
+
+    async def _got(
+        self,
+        address: Address,
+        number: int,
+        begin: int,
+        end: int,
+        stall_s: float,
+        patience_s: float,
+    ) -> int:
+        channel = await Channel.dial(address, self._secret, _DIAL_S)
         with closing(channel):
             key = self._held.entry.key
             await channel.send({"op": "get", "key": key, "begin": begin, "end": end})
@@ -112,7 +125,7 @@ class Fetch:
             if answer.get("size") != self._held.entry.size:
                 raise ProtocolError(f"message {key} has another size at {address}")
             pace = _Pace(begin, patience_s)
-            while begin < end and time.monotonic() < self._deadline:
+            while begin < end:
                 # Others get each part from here as it comes, not the run once it is whole.
                 came = partial(self._advance, number, begin)
                 begin += await channel.receive_run(self._held.memory[begin:end], stall_s, came)
