@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from sparsewire.errors import MismatchError
+from sparsewire.errors import InputError, MismatchError
 from sparsewire.weights import Publisher, Receiver, as_numpy
 
 LIMIT_S = 10.0
@@ -57,3 +59,43 @@ def test_a_reader_that_ties_what_the_publisher_does_not_is_told() -> None:
         with pytest.raises(MismatchError, match="one tensor here"):
             reader.stage(timeout=LIMIT_S).apply()
         assert not table.any()
+
+
+def test_a_model_whose_tensors_were_replaced_is_not_left_behind() -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(3, 2)
+    with Publisher("127.0.0.1:0") as publisher, Receiver(publisher.address, model) as reader:
+        publisher.publish(torch.nn.Linear(3, 2))
+        reader.stage(timeout=LIMIT_S).apply()
+        model.double().float()
+        publisher.publish(torch.nn.Linear(3, 2))
+        with pytest.raises(InputError, match="another tensor in the model"):
+            reader.stage(timeout=LIMIT_S).apply()
+        assert reader.version == 0
+
+
+def test_a_mapping_whose_tensors_were_replaced_is_not_left_behind() -> None:
+    own = {"a": np.zeros(4, np.float32)}
+    with Publisher("127.0.0.1:0") as publisher, Receiver(publisher.address, own) as reader:
+        publisher.publish({"a": np.ones(4, np.float32), "b": np.ones(2, np.float32)})
+        reader.stage(timeout=LIMIT_S).apply()
+        publisher.publish({"a": np.zeros(4, np.float32), "b": np.zeros(2, np.float32)})
+        reader.stage(timeout=LIMIT_S).apply()
+        own["a"] = own["a"].copy()
+        publisher.publish({"a": np.ones(4, np.float32), "b": np.ones(2, np.float32)})
+        with pytest.raises(InputError, match="another tensor in the mapping"):
+            reader.stage(timeout=LIMIT_S).verify()
+
+
+@pytest.mark.parametrize("other", [np.zeros(3, np.float32), np.zeros(4, np.int32)])
+def test_a_model_of_other_tensors_is_refused_where_nothing_changed(
+    other: NDArray[Any],
+) -> None:
+    own = {"a": np.ones(4, np.float32)}
+    with Publisher("127.0.0.1:0") as publisher, Receiver(publisher.address, own) as reader:
+        publisher.publish(own)
+        staged = reader.stage(timeout=LIMIT_S)
+        with pytest.raises(MismatchError, match="a has dtype"):
+            staged.apply({"a": other})
+        assert reader.version is None
+        assert not other.any()

@@ -11,7 +11,7 @@ from sparsewire.weights.readers.home import Home, home_of
 from sparsewire.weights.readers.preparing import Prepared, prepare
 from sparsewire.weights.sync.subscription import Arrived
 from sparsewire.weights.versions.coding import Coder
-from sparsewire.weights.versions.fingerprint import fingerprint
+from sparsewire.weights.versions.fingerprint import Described, fingerprint
 from sparsewire.weights.versions.message import Delta
 from sparsewire.weights.versions.safetensors import Span
 from sparsewire.weights.versions.spool import memory
@@ -108,9 +108,9 @@ class OwnBase:
     def _other(self, model: Any, deltas: Sequence[Delta]) -> Home | None:
         """The home of a model, if it is another one than the base."""
         home = home_of(model)
-        spans = deltas[-1].spans() if deltas else {}
-        home.check({name: span for name, span in spans.items() if name in home.tensors})
         mine = self.home.tensors
+        wanted: Mapping[str, Described] = deltas[-1].spans() if deltas else mine
+        home.check({name: each for name, each in wanted.items() if name in home.tensors})
         is_same = all(
             name in mine and mine[name].data.ctypes.data == tensor.data.ctypes.data
             for name, tensor in home.tensors.items()

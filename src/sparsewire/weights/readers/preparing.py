@@ -80,13 +80,15 @@ def prepare(
 ) -> Prepared:
     """What `deltas`, each the base of the next, make of `home`, whose checksums are `sums`.
 
-    Raises MismatchError where the home cannot take it or is not their base, DataError where a
-    message is damaged, and OSError where there is no room. The home stays as it is.
+    Raises MismatchError where the home cannot take it or is not their base, InputError where its
+    tensors lie elsewhere by now, DataError where a message is damaged, and OSError where there is
+    no room. The home stays as it is.
     """
     last = deltas[-1]
     spans = last.spans()
     home.check(spans)
     home.check_files(last.headers)
+    home.check_places()
     # Names with a checksum here are those that the publisher told of before.
     gone = {*sums, *(name for delta in deltas for name in delta.removed)} - spans.keys()
     prepared = Prepared(removed=[name for name in home.tensors if name in gone])
