@@ -66,10 +66,15 @@ class Publisher:
         `threads` compare, by default as many as there are processors.
 
         Raises InputError for what is no such setting, or a directory from which another process
-        publishes; Error if it cannot listen; OSError.
+        publishes; DataError for a directory of another version of sparsewire, or one whose messages
+        do not make its newest version; Error if it cannot listen; OSError.
         """
         if type(keep) is not int or keep < 1:
             raise InputError(f"keep={keep!r} is no positive number of versions")
+        try:
+            place = parse_address(bind) if isinstance(bind, str) else bind
+        except ValueError as error:
+            raise InputError(str(error)) from None
         own_secret = secret_of(secret)
         self._coder = Coder(threads)
         self._store = Store(Path(directory) if directory else None)
@@ -84,15 +89,12 @@ class Publisher:
         self._close = self.close
         try:
             self._history.load()
-            door = bind_door(*(parse_address(bind) if isinstance(bind, str) else bind))
+            door = bind_door(*place)
             self._server = self._loop.call(
                 lambda: Server(door, own_secret, self._shelf, self._desk)
             )
             if self._chain.head:
                 self._announce(self._history.names, self._shelve_all)
-        except ValueError as error:
-            self._shut()
-            raise InputError(str(error)) from None
         except BaseException:
             self._shut()
             raise

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from sparsewire.errors import DataError
 from sparsewire.weights.sync.chain import Entry
 from sparsewire.weights.versions.lock import DirectoryLock
-from sparsewire.weights.versions.message import Delta, read
+from sparsewire.weights.versions.message import Delta, OtherFormat, read
 from sparsewire.weights.versions.spool import Spool, mapped
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,10 @@ class Store:
             raise
 
     def load(self) -> Iterator[Entry]:
-        """The messages that are there, in order; damaged ones are removed."""
+        """The messages that are there, in order; damaged ones are removed.
+
+        Raises DataError for those of another version of sparsewire, which stay.
+        """
         for path in sorted(self._directory.glob(f"*{_SUFFIX}")) if self._directory else []:
             named = _NAMES.fullmatch(path.name)
             if not named:
@@ -82,6 +85,8 @@ class Store:
                     raise DataError(f"it is message {entry.key}")
                 self._memory[entry.key] = delta.memory
                 yield entry
+            except OtherFormat:
+                raise
             except (DataError, ValueError) as error:
                 _log.warning("dropped %s: %s", path, error)
                 self.lose(int(named[1]))

@@ -32,6 +32,10 @@ _MAGIC, _FORMAT = b"SWWD", 2
 _DOCUMENT_MAX = 2 * HEADER_MAX
 
 
+class OtherFormat(DataError):
+    """A message that another version of sparsewire wrote, and that is whole."""
+
+
 class TensorDelta(NamedTuple):
     """One tensor that changed, or is new: the checksum of its new state, its changed elements, the
     sizes of its chunks' codes, and these codes behind each other. New ones are over zeros."""
@@ -186,11 +190,15 @@ def parse(whole: memoryview, source: str) -> Delta:
     if len(whole) < _HEAD.size + _TAIL_BYTES or whole[:4] != _MAGIC:
         raise DataError(f"{source} is no delta of weights")
     _, form = _HEAD.unpack_from(whole)
-    if form != _FORMAT:
-        raise DataError(f"{source} has format {form}, and this version reads {_FORMAT}")
+    is_sound = checksum(whole[:-CHECKSUM_BYTES]) == whole[-CHECKSUM_BYTES:]
+    if is_sound and form != _FORMAT:
+        raise OtherFormat(
+            f"{source} has format {form}, and this version of sparsewire reads {_FORMAT}: use the "
+            "version that wrote it"
+        )
     size = _SIZE.unpack_from(whole, len(whole) - _TAIL_BYTES)[0]
     body = whole[_HEAD.size : -_TAIL_BYTES]
-    if checksum(whole[:-CHECKSUM_BYTES]) != whole[-CHECKSUM_BYTES:] or size > len(body):
+    if not is_sound or size > len(body):
         raise DataError(f"{source} is damaged: its checksum does not fit")
     try:
         document = json.loads(_unpacked(body[len(body) - size :]))
