@@ -77,3 +77,11 @@ def test_what_changes_bits_adds_up() -> None:
     steps = Changes("steps", np.array([3]), np.array([1]))
     with pytest.raises(DataError, match="it comes whole"):
         composed([one], steps, BF16)
+
+
+def test_steps_do_not_meet_what_changes_bits_behind_other_steps() -> None:
+    steps = Changes("steps", np.array([1]), np.array([1]))
+    bits = Changes("xor", np.array([3]), np.array([5], np.uint16))
+    both = composed([steps], bits, BF16)
+    with pytest.raises(DataError, match="it comes whole"):
+        composed(both, Changes("steps", np.array([3]), np.array([1])), BF16)

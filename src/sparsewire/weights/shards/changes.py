@@ -118,7 +118,8 @@ def composed(earlier: Sequence[Changes], later: Changes, element: Format) -> lis
 def _composed_xor(earlier: Sequence[Changes], later: Changes, element: Format) -> list[Changes]:
     """The same where one of them says what changes bits. Raises DataError where steps meet that."""
     found: list[Changes] = []
-    for each in earlier:
+    # What is of the later form takes in all that is left, so it has to come last.
+    for each in sorted(earlier, key=lambda each: each.form == later.form):
         both = later.among(each)
         if later.form == "values":
             found.append(each.apart_from(later))
