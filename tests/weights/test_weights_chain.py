@@ -42,6 +42,14 @@ def test_the_way_of_fewest_bytes() -> None:
     assert chain.path(None, 3) is None
 
 
+def test_bits_that_came_back_are_a_base_as_each_version_that_has_them() -> None:
+    back = Entry(3, 2, made(2), made(1), 10, b"")
+    chain = chain_of(anchor(0), delta(1, 0), delta(2, 1), back)
+    assert chain.version_of(made(1)) == 3
+    assert chain.path(made(1), 3) == []
+    assert chain.path(made(1), 2) == [delta(2, 1)]
+
+
 def test_a_chain_does_not_fork() -> None:
     chain = chain_of(anchor(0), delta(1, 0))
     for wrong in (

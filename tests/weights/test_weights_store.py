@@ -278,3 +278,16 @@ def test_messages_that_make_another_version_are_no_bad_setting(
     monkeypatch.setattr(State, "fingerprint", lambda _: b"another")
     with pytest.raises(DataError, match="do not make version 3"):
         Publisher("127.0.0.1:0", directory=tmp_path)
+
+
+def test_messages_of_another_format_are_left_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Publisher("127.0.0.1:0", directory=tmp_path) as publisher:
+        publisher.publish({"a": np.zeros(3, np.float32)})
+    with monkeypatch.context() as patched:
+        patched.setattr("sparsewire.weights.versions.message._FORMAT", 1)
+        with pytest.raises(DataError, match="use the version that wrote it"):
+            Publisher("127.0.0.1:0", directory=tmp_path)
+    with Publisher("127.0.0.1:0", directory=tmp_path) as publisher:
+        assert publisher.version == 0

@@ -26,7 +26,7 @@ def diff(
 ) -> Delta:
     """Write the delta from one version to the next to `target`, and return it.
 
-    Raises DataError for a shape that changed, and OSError.
+    Raises MismatchError for a dtype or shape that changed, and OSError.
     """
     delta = Delta(version, base_version, {name: file.header for name, file in new.files.items()})
     delta.removed = [name for name in old if new.get(name) is None]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sparsewire.errors import DataError, InputError
 from sparsewire.sparse_vector import SparseVector
-from sparsewire.weights.offer import Offer
+from sparsewire.weights.offer import FILE, Offer
 from sparsewire.weights.sync.chain import Chain, Entry
 from sparsewire.weights.sync.store import Store, entry_of
 from sparsewire.weights.versions.coding import Coder
@@ -25,7 +25,7 @@ from sparsewire.weights.versions.tensors import Tensor
 
 _log = logging.getLogger(__name__)
 
-_FILE = "model.safetensors"
+_UNKNOWN = b""
 
 
 class Written(NamedTuple):
@@ -49,6 +49,8 @@ class History:
         self._coder = coder
         self._state = State({}, store.spool.memory)
         self._manifest = Manifest()
+        self._made: bytes | None = None
+        """The fingerprint of the version that the state is; None of none."""
 
     @property
     def names(self) -> list[str]:
@@ -68,6 +70,7 @@ class History:
 
         If it raises, all is as before.
         """
+        self._settle()
         head = self._chain.head
         delta = Delta(str(number), str(head.version) if head else "", {})
         delta.base = head.made if head else b""
@@ -81,6 +84,7 @@ class History:
         head = self._chain.head
         if not head or not self._chain.wants_anchor():
             return None
+        self._settle()
         delta = Delta(str(head.version), "", self._manifest.headers, b"", head.made)
         delta.aliases, delta.texts = self._manifest.aliases, self._manifest.texts
         return self._write(delta, self._add_all)
@@ -103,6 +107,14 @@ class History:
             known = partial(self._state.sums.__getitem__, name)
             writer.add(name, self._coder.encode(None, tensor), known, is_new=True)
         return 0
+
+    def _settle(self) -> None:
+        """Forget a message that never came into the chain, and make the state the chain's newest
+        version if it did not follow: Ctrl-C may fall in between."""
+        self._store.keep_only(self._chain.entries)
+        head = self._chain.head
+        if self._made != (head.made if head else None):
+            self.rebuild()
 
     def _compare(self, writer: Writer, delta: Delta, offer: Offer, *, complete: bool) -> int:
         """Write the codes of all tensors, and describe the version; returns what changed."""
@@ -134,7 +146,7 @@ class History:
         self, delta: Delta, manifest: Manifest, seen: dict[str, Tensor], *, complete: bool
     ) -> None:
         has_files = complete and bool(manifest.headers)
-        delta.headers = manifest.headers if has_files else {_FILE: header_of(seen)}
+        delta.headers = manifest.headers if has_files else {FILE: header_of(seen)}
         delta.removed = [name for name in self._state.tensors if name not in seen]
         aliases = manifest.aliases if complete else self._manifest.aliases | manifest.aliases
         delta.aliases = {
@@ -161,8 +173,10 @@ class History:
         store's messages any more.
         """
         try:
+            self._made = _UNKNOWN
             self._state.apply(written.delta, self._coder, written.room)
             self._manifest.follow(written.delta)
+            self._made = written.entry.made
         except BaseException as error:
             _log.warning("the last version is made anew from its messages: %s", error)
             self.rebuild()
@@ -176,12 +190,14 @@ class History:
         """
         self._state, self._manifest = State({}, self._store.spool.memory), Manifest()
         head = self._chain.head
+        self._made = _UNKNOWN
         for entry in (self._chain.path(None, head.version) or []) if head else []:
             delta = parse(self._store.memory(entry), entry.key)
             self._state.apply(delta, self._coder, self._state.room(delta))
             self._manifest.follow(delta)
         if head and self._state.fingerprint() != head.made:
             raise DataError(f"the messages of the store do not make version {head.version}")
+        self._made = head.made if head else None
 
     def load(self) -> None:
         """Fill the chain with the messages of the store, and make the state its newest version."""

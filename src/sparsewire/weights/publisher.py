@@ -68,14 +68,14 @@ class Publisher:
         `threads` compare, by default as many as there are processors.
 
         Raises InputError for what is no such setting, or a directory from which another process
-        publishes; DataError for messages in it that do not make its newest version; Error if it
-        cannot listen; OSError.
+        publishes; DataError for a directory of another version of sparsewire, or one whose messages
+        do not make its newest version; Error if it cannot listen; OSError.
         """
         if type(keep) is not int or keep < 1:
             raise InputError(f"keep={keep!r} is no positive number of versions")
         door_at, own_secret = address_of(bind), secret_of(secret)
-        self._store = Store(Path(directory) if directory else None)
         self._coder = Coder(threads)
+        self._store = Store(Path(directory) if directory else None)
         self._chain = Chain(keep)
         self._shelf = Shelf()
         self._desk = PublishersDesk(self._chain, self._store.identity)
@@ -154,8 +154,8 @@ class Publisher:
                 self._history.nbytes,
                 time.perf_counter() - begin,
             )
-        if self._chain.wants_anchor():
-            self._anchors.submit(self._make_anchor)
+            if self._chain.wants_anchor():
+                self._anchors.submit(self._make_anchor)
         return published
 
     async def publish_async(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 from typing import Any
 
 from sparsewire.meeting.contact.sockets import bind as bind_door
 from sparsewire.options import Address
-from sparsewire.weights.access import address_of, secret_of
+from sparsewire.weights.access import address_of, described, secret_of
 from sparsewire.weights.readers.base import OwnBase
 from sparsewire.weights.readers.end import ReadersEnd
 from sparsewire.weights.readers.home import home_of
@@ -48,7 +47,7 @@ class Receiver(ReadersEnd[OwnBase]):
         `mbits` is the speed of its link, which places it in the tree. `name` is for `status`.
 
         Raises InputError for a base or a setting that is none, DataError for files that are none,
-        Error if it cannot listen.
+        Error if it cannot listen, OSError for files that cannot be read.
         """
         publisher = address_of(address)
         door = None if relay is None else bind_door(*address_of(relay))
@@ -57,8 +56,7 @@ class Receiver(ReadersEnd[OwnBase]):
         own = OwnBase(home_of(base), coder)
         super().__init__(
             own,
-            coder,
-            {"name": name or socket.gethostname(), "site": site, "mbits": mbits},
+            described(name, site, mbits),
             "weights receiver",
             lambda: [Subscription(publisher, own_secret, own, self._tell, door)],
         )

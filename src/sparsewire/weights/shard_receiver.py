@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 from typing import Any
 
 from sparsewire.errors import InputError
 from sparsewire.options import Address
-from sparsewire.weights.access import address_of, secret_of
+from sparsewire.weights.access import address_of, described, secret_of
 from sparsewire.weights.readers.end import ReadersEnd
 from sparsewire.weights.readers.shard import Shard
 from sparsewire.weights.shards.layout import Layout
@@ -52,8 +51,7 @@ class ShardReceiver(ReadersEnd[Shard]):
         shard = Shard(resharding, len(publishers), coder)
         super().__init__(
             shard,
-            coder,
-            {"name": name or socket.gethostname()},
+            described(name),
             "weights shard receiver",
             lambda: [
                 Subscription(address, own_secret, track, self._tell, None)

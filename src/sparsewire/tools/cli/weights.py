@@ -49,8 +49,15 @@ def weights() -> None:
     default="xor",
     help="Of changes in a directory.",
 )
-@click.option("--version", default="", help="Name of the new version.  [default: NEW]")
-@click.option("--base-version", default="", help="Name of the old version.  [default: OLD]")
+@click.option(
+    "--version", default="", show_default=False, help="Name of the new version.  [default: NEW]"
+)
+@click.option(
+    "--base-version",
+    default="",
+    show_default=False,
+    help="Name of the old version.  [default: OLD]",
+)
 def diff(
     old: Path,
     new: Path,

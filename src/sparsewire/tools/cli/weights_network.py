@@ -107,7 +107,12 @@ def _until_told() -> Iterator[threading.Event]:
 @click.option(
     "--relay", metavar="HOST:PORT", help="Listen here, and pass versions on to other readers."
 )
-@click.option("--site", default="", help="Where this reader stands: between sites bytes go once.")
+@click.option(
+    "--site",
+    default="",
+    show_default=False,
+    help="Where this reader stands: between sites bytes go once.",
+)
 @options.plot_file("Draw bytes and seconds of each version into this file (matplotlib).")
 @_secret
 def pull(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,9 @@ from typing import NamedTuple
 
 from sparsewire.errors import DataError
 from sparsewire.weights.publisher import Published, Publisher
+from sparsewire.weights.readers.checkout import is_changing
+
+_log = logging.getLogger(__name__)
 
 _LAST_NUMBER = re.compile(r"(\d+)\D*$")
 
@@ -57,7 +61,8 @@ def serve(
 
     It looks each `interval` seconds. What changed since the look before is left for the next one:
     somebody may still write it. Folders with a number publish as that version, and those that the
-    publisher's chain has already are left out. If `once`, it looks one time.
+    publisher's chain has already are left out. Files that are none are logged, and read again when
+    they change. If `once`, it looks one time, and raises DataError for such.
     """
     served: dict[Path, Signature] = {}
     looked: dict[Path, Signature] = {each.path: each.signature for each in versions_in(path)}
@@ -67,9 +72,19 @@ def serve(
             looked[found.path] = found.signature
             if not is_settled or served.get(found.path) == found.signature:
                 continue
+            if is_changing(found.path):
+                continue  # By a reader: its files are of two versions.
             served[found.path] = found.signature
-            if not _is_old(found, publisher.version):
-                yield found.path, publisher.publish(found.path, found.number)
+            if _is_old(found, publisher.version):
+                continue
+            try:
+                published = publisher.publish(found.path, found.number)
+            except (DataError, FileNotFoundError) as error:
+                if once:
+                    raise
+                _log.warning("%s is no version yet: %s", found.path, error)
+            else:
+                yield found.path, published
         if once or ended.wait(interval):
             return
 

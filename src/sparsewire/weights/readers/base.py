@@ -11,7 +11,7 @@ from sparsewire.weights.readers.preparing import Prepared, prepare
 from sparsewire.weights.readers.staged import Standing, check_standing
 from sparsewire.weights.sync.subscription import Arrived
 from sparsewire.weights.versions.coding import Coder
-from sparsewire.weights.versions.fingerprint import fingerprint
+from sparsewire.weights.versions.fingerprint import Described, fingerprint
 from sparsewire.weights.versions.message import Delta
 from sparsewire.weights.versions.safetensors import Span
 from sparsewire.weights.versions.spool import memory
@@ -57,7 +57,7 @@ class OwnBase:
     def prepare(self, arrived: Arrived, over: Standing) -> Prepared:
         """Find what makes it the version that arrived while it was `over`; see `Next`."""
         with self._busy:
-            check_standing(self.standing, over, arrived.plan.version)
+            self._check(arrived, over)
             deltas = arrived.deltas
             found = Prepared()
             if deltas:
@@ -68,13 +68,23 @@ class OwnBase:
     def apply(self, arrived: Arrived, over: Standing, prepared: Prepared, model: Any) -> None:
         """Make it the version that arrived while it was `over`; see `Next`."""
         with self._busy:
-            check_standing(self.standing, over, arrived.plan.version)
+            self._check(arrived, over)
             other = None if model is None else self._other(model, arrived.deltas)
             self._write(arrived, prepared)
             if other:
                 self._bring(other, model, prepared)
             self.version, self.chain = arrived.plan.version, arrived.plan.chain
             self._served = (model, self.version) if other else None
+
+    def _check(self, arrived: Arrived, over: Standing) -> None:
+        self._coder.check_open()
+        check_standing(self.standing, over, arrived.plan.version)
+
+    def close(self) -> None:
+        """End its coder, once what is under way is done, and let go of its home."""
+        with self._busy:
+            self._coder.close()
+            self.home.close()
 
     def _write(self, arrived: Arrived, prepared: Prepared) -> None:
         """Make the base the version. If it fails half-way, its bits are unknown from then on, and
@@ -90,9 +100,9 @@ class OwnBase:
     def _other(self, model: Any, deltas: Sequence[Delta]) -> Home | None:
         """The home of a model, if it is another one than the base."""
         home = home_of(model)
-        spans = deltas[-1].spans() if deltas else {}
-        home.check({name: span for name, span in spans.items() if name in home.tensors})
         mine = self.home.tensors
+        wanted: Mapping[str, Described] = deltas[-1].spans() if deltas else mine
+        home.check({name: each for name, each in wanted.items() if name in home.tensors})
         is_same = all(
             name in mine and mine[name].data.ctypes.data == tensor.data.ctypes.data
             for name, tensor in home.tensors.items()

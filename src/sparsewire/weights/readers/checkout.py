@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from sparsewire.errors import DataError
+from sparsewire.errors import DataError, InputError
 from sparsewire.weights.readers.home import Growing
 from sparsewire.weights.versions.atomic import put, replacing
+from sparsewire.weights.versions.lock import DirectoryLock
 from sparsewire.weights.versions.message import Delta
+from sparsewire.weights.versions.names import shown
 from sparsewire.weights.versions.safetensors import Span, create
-from sparsewire.weights.versions.snapshot import Snapshot
+from sparsewire.weights.versions.snapshot import CONDITION as MARK
+from sparsewire.weights.versions.snapshot import SUFFIX, Snapshot
 
-MARK = "sparsewire.json"
 _INDEX = ".safetensors.index.json"
 
 
@@ -36,16 +38,29 @@ class Checkout(Growing):
     """
 
     def __init__(self, directory: Path) -> None:
-        """Open or make the directory. Raises DataError for files that are none, and OSError."""
-        directory.mkdir(parents=True, exist_ok=True)
+        """Open or make the directory.
+
+        Raises DataError for files that are none, InputError for links to files elsewhere, or if
+        another process keeps the directory, and OSError.
+        """
+        self._lock = DirectoryLock(directory, "pulls into")
         self._directory = directory
+        _check_links(directory)
         for left in directory.glob(".sparsewire.*"):
             shutil.rmtree(left, ignore_errors=True)
         self._files = Snapshot(directory, "r+") if self._has_files() else None
         super().__init__(self._files.tensors if self._files else {}, str(directory))
 
     def _has_files(self) -> bool:
-        return any(self._directory.glob("*.safetensors"))
+        return any(self._directory.glob(f"*{SUFFIX}"))
+
+    def check_files(self, names: Iterable[str]) -> None:
+        for name in names:
+            if not name.endswith(SUFFIX):
+                raise DataError(f"the publisher names a file {shown(name)}, not *{SUFFIX}")
+
+    def close(self) -> None:
+        self._lock.close()
 
     def begin(self) -> None:
         self._mark(Condition.CHANGING, None)
@@ -55,6 +70,7 @@ class Checkout(Growing):
         if deltas and not self._fits(deltas[-1].spans()):
             self._write(deltas[-1])
         texts = {name: text for delta in deltas for name, text in delta.texts.items()}
+        texts.pop(MARK, None)
         for name, text in texts.items():
             with replacing(self._directory / name) as folder:
                 (folder / name).write_bytes(text)
@@ -73,7 +89,7 @@ class Checkout(Growing):
                 for tensor, span in header.spans.items():
                     span.of(data).data[:] = self.tensors[tensor].data
                 put(folder / name, self._directory / name)
-        for path in self._directory.glob("*.safetensors"):
+        for path in self._directory.glob(f"*{SUFFIX}"):
             if path.name not in delta.headers:
                 path.unlink()
         for path in self._directory.glob(f"*{_INDEX}"):
@@ -87,6 +103,21 @@ class Checkout(Growing):
         with replacing(self._directory / MARK) as folder:
             (folder / MARK).write_text(text + "\n")
             put(folder / MARK, self._directory / MARK)
+
+
+def _check_links(directory: Path) -> None:
+    """Raise InputError where a file of tensors is a link: it would change what others have."""
+    for path in directory.glob(f"*{SUFFIX}"):
+        if path.is_symlink():
+            raise InputError(
+                f"{shown(path)} is a link to {shown(path.resolve())}, which would change: pull "
+                "into a copy of the directory, made by `cp -rL`, or into a new one"
+            )
+
+
+def is_changing(directory: Path) -> bool:
+    """Whether a reader is changing the directory's files, or was killed meanwhile."""
+    return (directory / MARK).exists() and read_mark(directory) is None
 
 
 def read_mark(directory: Path) -> int | None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from sparsewire.errors import InputError
+from sparsewire.errors import Error, InputError
 from sparsewire.lifetime import close_at_exit, closes_now
 from sparsewire.weights.readers.staged import Following, Staged, way_of
 from sparsewire.weights.readers.watch import Watch
+from sparsewire.weights.sync.chain import check_version
 from sparsewire.weights.sync.channel import Document
 from sparsewire.weights.sync.loop import LoopThread
 from sparsewire.weights.sync.subscription import Arrived, Subscription
-from sparsewire.weights.versions.coding import Coder
 
 TIMEOUT_S = 300.0
 
@@ -28,6 +29,9 @@ class Weights(Protocol):
     def next(self, arrived: Sequence[Arrived]) -> Following:
         """The version that arrived, from each publisher, over the one that is here."""
 
+    def close(self) -> None:
+        """End its work, once what is under way is done."""
+
 
 W = TypeVar("W", bound=Weights)
 End = TypeVar("End")
@@ -39,17 +43,15 @@ class ReadersEnd(Generic[W]):
     def __init__(
         self,
         weights: W,
-        coder: Coder,
         about: Document,
         thread: str,
         subscribe: Callable[[], list[Subscription]],
     ) -> None:
-        """Follow what `subscribe` makes on the loop's thread, and close `coder` in the end.
+        """Follow what `subscribe` makes on the loop's thread, and close the weights in the end.
 
         `about` is what publishers hear of the reader beside its versions.
         """
         self._weights = weights
-        self._coder = coder
         self._about = about
         self._loop = LoopThread(thread)
         self._subscriptions = self._loop.call(subscribe)
@@ -84,8 +86,7 @@ class ReadersEnd(Generic[W]):
     async def stage_async(self, version: int | None = None, timeout: float | None = None) -> Staged:
         """`stage` for an event loop. Cancelling it ends the wait."""
         self._check_open()
-        work = self._staging(version, None, _limit(timeout))
-        return await asyncio.wrap_future(self._loop.begin(work))
+        return await self._loop.wait(self._staging(version, None, _limit(timeout)))
 
     def watch(self, callback: Callable[[Staged], object]) -> Watch:
         """Call `callback` with each new version, staged, on a thread of its own, until `stop()`.
@@ -99,6 +100,8 @@ class ReadersEnd(Generic[W]):
 
     async def _staging(self, version: int | None, above: int | None, limit: float) -> Staged:
         """Stage `version`, or one newer than both what is applied and `above`."""
+        if version is not None:
+            check_version(version)
         first, *others = self._subscriptions
         leading = await first.obtain(version, above, limit)
         number = leading.plan.version
@@ -110,7 +113,7 @@ class ReadersEnd(Generic[W]):
 
     def _note(self) -> None:
         """Tell the publishers, soon, how far this reader is."""
-        if self._loop.is_running:
+        with contextlib.suppress(Error):  # It may be closed meanwhile.
             self._loop.call(self._note_all)
 
     def _note_all(self) -> None:
@@ -128,20 +131,24 @@ class ReadersEnd(Generic[W]):
         self.close()
 
     def close(self) -> None:
-        """Leave the publishers; the weights stay as they are."""
+        """Leave the publishers; the weights stay as they are.
+
+        An `apply` that is under way is waited for. What waits for a version raises Error, and what
+        is staged can no longer be applied.
+        """
         closes_now(self._close)
         if not self._loop.is_running:
             return
         self._loop.close()
         for each in self._subscriptions:
             each.close()
-        self._coder.close()
+        self._weights.close()
 
 
 def _limit(timeout: float | None) -> float:
     """Seconds to wait; raises InputError for what are none."""
     if timeout is None:
         return TIMEOUT_S
-    if not timeout >= 0:
-        raise InputError(f"timeout={timeout} is no number of seconds")
+    if not isinstance(timeout, (int, float)) or not timeout >= 0:
+        raise InputError(f"timeout={timeout!r:.40} is no number of seconds")
     return timeout

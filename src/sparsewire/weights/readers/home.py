@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sparsewire.errors import InputError, MismatchError
+from sparsewire.weights.versions.fingerprint import Described
 from sparsewire.weights.versions.message import Delta
-from sparsewire.weights.versions.named import as_numpy, as_torch, items_of, place_of
+from sparsewire.weights.versions.named import as_numpy, as_torch, check_name, items_of, place_of
 from sparsewire.weights.versions.names import shown
-from sparsewire.weights.versions.safetensors import Span
 from sparsewire.weights.versions.snapshot import Snapshot
 from sparsewire.weights.versions.tensors import Tensor
 
@@ -21,11 +21,13 @@ class Home:
     Tensors that no publisher tells of, such as a model's buffers, stay as they are.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor], what: str) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor], what: str, weights: Any = None) -> None:
+        """`weights` are the user's, if they can be looked at again."""
         self.tensors = dict(tensors)
         self._what = what
+        self._weights = weights
 
-    def check(self, spans: Mapping[str, Span]) -> None:
+    def check(self, spans: Mapping[str, Described]) -> None:
         """Raise MismatchError where it cannot take these tensors."""
         for name, span in spans.items():
             tensor = self.tensors.get(name)
@@ -44,6 +46,21 @@ class Home:
             "tensors. Read into a mapping of names to tensors, or without a base"
         )
 
+    def check_places(self) -> None:
+        """Raise InputError where tensors of the user's lie elsewhere by now."""
+        for name, value in () if self._weights is None else items_of(self._weights):
+            own = self.tensors.get(name)
+            if own is None or not len(own.data):
+                continue
+            if place_of(name, value).data.ctypes.data != own.data.ctypes.data:
+                raise InputError(
+                    f"{shown(name)} is another tensor in {self._what} than when the receiver was "
+                    "made, as after `to` or `half`: make a new Receiver"
+                )
+
+    def check_files(self, names: Iterable[str]) -> None:
+        """Raise DataError where it cannot make files of these names."""
+
     def begin(self) -> None:
         """Changes follow."""
 
@@ -56,6 +73,9 @@ class Home:
 
     def remove(self, name: str) -> None:
         """The publisher has this tensor no more."""
+
+    def close(self) -> None:
+        """No changes follow."""
 
 
 class Growing(Home):
@@ -72,7 +92,7 @@ class MappingHome(Growing):
     """A mapping of the user's: new tensors appear there, as arrays of the kind of the others."""
 
     def __init__(self, mapping: MutableMapping[str, Any]) -> None:
-        super().__init__(_places(mapping), "the mapping")
+        super().__init__(_places(mapping), "the mapping", mapping)
         self._mapping = mapping
         self._is_torch = any(hasattr(each, "untyped_storage") for each in mapping.values())
 
@@ -98,13 +118,13 @@ def home_of(base: Any) -> Home:
         return Growing(Snapshot(Path(base), "c").tensors, str(base))
     if isinstance(base, MutableMapping):
         return MappingHome(base)
-    return Home(_places(base), "the model")
+    lasts = hasattr(base, "state_dict") or isinstance(base, Mapping)
+    return Home(_places(base), "the model", base if lasts else None)
 
 
 def _places(weights: Any) -> dict[str, Tensor]:
     places: dict[str, Tensor] = {}
     for name, value in items_of(weights):
-        if not isinstance(name, str):
-            raise InputError(f"{name!r:.80} is no name: the names of tensors are strings")
+        check_name(name)
         places[name] = place_of(name, value)
     return places

@@ -19,6 +19,7 @@ from sparsewire.weights.versions.chunks import apply_chunk
 from sparsewire.weights.versions.coding import Coder, checksum_of_pieces
 from sparsewire.weights.versions.fingerprint import fingerprint
 from sparsewire.weights.versions.message import Delta, TensorDelta, tensor_changes
+from sparsewire.weights.versions.names import shown
 from sparsewire.weights.versions.prepared import Change, change_between, change_of, write_change
 from sparsewire.weights.versions.safetensors import Span
 from sparsewire.weights.versions.state import Make
@@ -79,12 +80,15 @@ def prepare(
 ) -> Prepared:
     """What `deltas`, each the base of the next, make of `home`, whose checksums are `sums`.
 
-    Raises MismatchError where the home cannot take it or is not their base, DataError where a
-    message is damaged, and OSError where there is no room. The home stays as it is.
+    Raises MismatchError where the home cannot take it or is not their base, InputError where its
+    tensors lie elsewhere by now, DataError where a message is damaged, and OSError where there is
+    no room. The home stays as it is.
     """
     last = deltas[-1]
     spans = last.spans()
     home.check(spans)
+    home.check_files(last.headers)
+    home.check_places()
     # Names with a checksum here are those that the publisher told of before.
     gone = {*sums, *(name for delta in deltas for name in delta.removed)} - spans.keys()
     prepared = Prepared(removed=[name for name in home.tensors if name in gone])
@@ -98,7 +102,20 @@ def prepare(
     known = {name: prepared.sums.get(name) or sums.get(name, b"") for name in spans}
     if fingerprint(spans, known) != last.fresh:
         raise _wrong_base(last, "tensors that it leaves as they are have other bits here")
+    _check_tied(home, known)
     return prepared
+
+
+def _check_tied(home: Home, sums: Mapping[str, bytes]) -> None:
+    """Raise MismatchError where the home ties tensors whose bits differ at the publisher."""
+    first: dict[tuple[int, int], str] = {}
+    for name in sums.keys() & home.tensors.keys():
+        other = first.setdefault(_place(home.tensors[name]), name)
+        if sums[other] != sums[name]:
+            raise MismatchError(
+                f"{shown(name)} and {shown(other)} are one tensor here, and the publisher has "
+                "other bits for each: read into a model that does not tie them"
+            )
 
 
 def _each(tensors: Sequence[_InHome], coder: Coder, make: Make) -> Iterator[Prepared]:

@@ -69,7 +69,7 @@ class Shard:
     def prepare(self, arrived: Sequence[Arrived], over: list[Standing]) -> list[Write]:
         """What to write for the version that arrived while this was `over`; see `NextOfShard`."""
         with self._busy:
-            check_standing(self.standing, over, arrived[0].plan.version)
+            self._check(arrived, over)
             self._check_layout(arrived)
             found = [
                 write
@@ -79,6 +79,15 @@ class Shard:
             ]
             self.verified = arrived[0].plan.version
             return found
+
+    def _check(self, arrived: Sequence[Arrived], over: list[Standing]) -> None:
+        self._coder.check_open()
+        check_standing(self.standing, over, arrived[0].plan.version)
+
+    def close(self) -> None:
+        """End its coder, once what is under way is done."""
+        with self._busy:
+            self._coder.close()
 
     def _check_layout(self, arrived: Sequence[Arrived]) -> None:
         """Raise DataError where the parts are not those that the layout is made of."""
@@ -95,7 +104,7 @@ class Shard:
     ) -> None:
         """Make the weights the version. If it fails half-way, the next version comes whole."""
         with self._busy:
-            check_standing(self.standing, over, arrived[0].plan.version)
+            self._check(arrived, over)
             self.forget()
             for write in writes:
                 write.write()

@@ -95,7 +95,8 @@ class Staged:
 
         It runs beside the reader's work. The weights stay as they are. Returns itself. Raises
         MismatchError if they are not this version's base, DataError for a damaged message, and
-        InputError if another version was applied meanwhile.
+        InputError if another version was applied meanwhile, if a model's tensors were replaced
+        since the receiver was made, or if that is closed.
         """
         if self.stage is Stage.STAGED:
             begin = time.perf_counter()

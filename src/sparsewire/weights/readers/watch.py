@@ -38,9 +38,11 @@ class Watch:
 
     def _run(self) -> None:
         above: int | None = None
-        while not self._stopping.is_set():
+        while self._loop.is_running and not self._stopping.is_set():
             try:
                 self._waiting = self._loop.begin(self._staging(None, above, _WATCH_S))
+                if self._stopping.is_set():
+                    self._waiting.cancel()  # `stop` may have looked for it before it was there.
                 staged = self._waiting.result()
             except CancelledError:
                 return

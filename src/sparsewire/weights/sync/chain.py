@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sparsewire.errors import MismatchError
+from sparsewire.errors import InputError, MismatchError
 
 VERSION_MAX = 10**12
 """Above all numbers of versions."""
@@ -13,6 +13,12 @@ VERSION_MAX = 10**12
 
 # Deltas kept at most, in multiples of `keep`: many cost a late reader time, however short they are.
 _KEPT_TIMES = 16
+
+
+def check_version(version: object) -> None:
+    """Raise InputError for what is no number of a version."""
+    if type(version) is not int or not 0 <= version < VERSION_MAX:
+        raise InputError(f"version {version!r:.40} is no number from 0 to 10^12: give an int")
 
 
 class Entry(NamedTuple):
@@ -127,21 +133,20 @@ class Chain:
 
     def version_of(self, fingerprint: bytes) -> int | None:
         """The newest version with this fingerprint that the chain tells of."""
-        found = [each.version for each in self._entries if each.made == fingerprint]
-        found += [
-            each.base for each in self._entries if each.had == fingerprint and each.base is not None
-        ]
-        return max(found, default=None)
+        return max(self._versions_of(fingerprint), default=None)
+
+    def _versions_of(self, fingerprint: bytes) -> set[int]:
+        made = {each.version for each in self._entries if each.made == fingerprint}
+        had = {each.base for each in self._entries if each.had == fingerprint}
+        return made | {each for each in had if each is not None}
 
     def path(self, have: bytes | None, want: int) -> list[Entry] | None:
         """The messages of fewest bytes that make version `want` of what has the fingerprint `have`.
 
         None where there is no way: the version is not, or no longer, there.
         """
-        start = None if have is None else self.version_of(have)
-        best: dict[int, tuple[int, list[Entry]]] = {}
-        if start is not None:
-            best[start] = (0, [])
+        starts = () if have is None else self._versions_of(have)
+        best: dict[int, tuple[int, list[Entry]]] = {start: (0, []) for start in starts}
         for entry in self._entries:
             before = (0, []) if entry.base is None else best.get(entry.base)
             if before is None or entry.version > want:

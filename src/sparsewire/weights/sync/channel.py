@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Any
 
 from sparsewire.errors import ProtocolError
-from sparsewire.lifetime import disown_in_child
 from sparsewire.meeting.contact.handshake import (
     ANY_PEER,
     Guard,
@@ -79,15 +78,29 @@ class Channel:
 
     @classmethod
     async def dial(cls, address: Address, secret: bytes, limit: float) -> Channel:
-        """Connect within `limit` seconds; raises OSError, or an Error if refused."""
+        """Connect within `limit` seconds, to the first of the host's addresses that answers.
+
+        Raises OSError, or an Error if refused.
+        """
         return await within(limit, cls._dial(address, secret, limit))
 
     @classmethod
     async def _dial(cls, address: Address, secret: bytes, limit: float) -> Channel:
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
-        connection = begin_connect(Address(*found[0][4][:2]))
-        channel = cls(disown_in_child(connection, "close"))
+        ends = list(dict.fromkeys(Address(*each[4][:2]) for each in found))
+        for number, end in enumerate(ends, start=1):
+            try:
+                return await within(limit / len(ends), cls._dial_one(end, secret, limit))
+            except OSError:
+                if number == len(ends):
+                    raise
+        raise ConnectionRefusedError(f"{address.host} has no address")
+
+    @classmethod
+    async def _dial_one(cls, address: Address, secret: bytes, limit: float) -> Channel:
+        loop = asyncio.get_running_loop()
+        channel = cls(connection := begin_connect(address))
         try:
             await _ready(loop.add_writer, loop.remove_writer, connection, limit)
             if reason := connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):

@@ -17,6 +17,7 @@ from sparsewire.weights.sync.channel import Channel
 from sparsewire.weights.sync.fan_out import Span
 from sparsewire.weights.sync.server import SILENCE_S
 from sparsewire.weights.sync.shelf import Held
+from sparsewire.weights.sync.within import within
 
 _DIAL_S = 5.0
 _RETRY_S = 0.2
@@ -103,11 +104,14 @@ class Fetch:
     async def _get(self, source: _Source, number: int, begin: int, end: int) -> int:
         """Get what a source sends of a stripe until `end`; returns how far it went."""
         remaining = max(self._deadline - time.monotonic(), 0.01)
-        channel = await Channel.dial(source.address, self._secret, min(_DIAL_S, remaining))
+        return await within(remaining, self._got(source, number, begin, end))
+
+    async def _got(self, source: _Source, number: int, begin: int, end: int) -> int:
+        channel = await Channel.dial(source.address, self._secret, _DIAL_S)
         with closing(channel):
             await self._ask(channel, source, begin, end)
             pace = _Pace(begin, source.patience_s)
-            while begin < end and time.monotonic() < self._deadline:
+            while begin < end:
                 # Others get each part from here as it comes, not the run once it is whole.
                 came = partial(self._advance, number, begin)
                 target = self._held.memory[begin:end]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sparsewire.errors import InputError, MismatchError
-from sparsewire.weights.sync.chain import VERSION_MAX
+from sparsewire.errors import MismatchError
+from sparsewire.weights.sync.chain import check_version
 
 
 def next_number(wanted: int | None, newest: int, ahead: int | None, lost: int) -> int:
@@ -13,8 +13,7 @@ def next_number(wanted: int | None, newest: int, ahead: int | None, lost: int) -
     message was damaged. Raises InputError for no number, MismatchError for one that was there.
     """
     number = max(newest, lost) + 1 if wanted is None else wanted
-    if type(number) is not int or not 0 <= number < VERSION_MAX:
-        raise InputError(f"version {wanted!r} is no number from 0 to 10^12")
+    check_version(number)
     _check_free(number, newest, ahead, lost)
     return number
 

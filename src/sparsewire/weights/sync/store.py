@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from sparsewire.errors import DataError, InputError
-from sparsewire.lifetime import disown_in_child
+from sparsewire.errors import DataError
 from sparsewire.weights.sync.chain import Entry
-from sparsewire.weights.versions.message import Delta, read
+from sparsewire.weights.versions.lock import DirectoryLock
+from sparsewire.weights.versions.message import Delta, OtherFormat, read
 from sparsewire.weights.versions.spool import Spool, mapped
 
 _log = logging.getLogger(__name__)
@@ -31,7 +29,7 @@ class Store:
         """Raises InputError if another process publishes from the directory, DataError for a
         directory that is none of a publisher, and OSError."""
         self._directory = directory
-        self._lock = _Lock(directory) if directory else None
+        self._lock = DirectoryLock(directory, "publishes from") if directory else None
         self._memory: dict[str, memoryview] = {}
         try:
             self.spool = Spool(directory)
@@ -71,7 +69,10 @@ class Store:
             raise
 
     def load(self) -> Iterator[Entry]:
-        """The messages that are there, in order; damaged ones are removed."""
+        """The messages that are there, in order; damaged ones are removed.
+
+        Raises DataError for those of another version of sparsewire, which stay.
+        """
         for path in sorted(self._directory.glob(f"*{_SUFFIX}")) if self._directory else []:
             named = _NAMES.fullmatch(path.name)
             if not named:
@@ -84,6 +85,8 @@ class Store:
                     raise DataError(f"it is message {entry.key}")
                 self._memory[entry.key] = delta.memory
                 yield entry
+            except OtherFormat:
+                raise
             except (DataError, ValueError) as error:
                 _log.warning("dropped %s: %s", path, error)
                 self.lose(int(named[1]))
@@ -112,33 +115,22 @@ class Store:
 
     def drop(self, entries: list[Entry]) -> None:
         for entry in entries:
-            self._memory.pop(entry.key, None)
-            if self._directory:
-                (self._directory / (entry.key + _SUFFIX)).unlink(missing_ok=True)
+            self._drop(entry.key)
+
+    def _drop(self, key: str) -> None:
+        self._memory.pop(key, None)
+        if self._directory:
+            (self._directory / (key + _SUFFIX)).unlink(missing_ok=True)
+
+    def keep_only(self, entries: Sequence[Entry]) -> None:
+        """Drop what is of no chain."""
+        for key in self._memory.keys() - {entry.key for entry in entries}:
+            self._drop(key)
 
     def close(self) -> None:
         if self._lock:
             self._lock.close()
             self._lock = None
-
-
-class _Lock:
-    """On a directory; a forked child lets go of it, lest it keeps it when the parent is killed."""
-
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.close()
-            raise InputError(
-                f"another process publishes from {directory}: end it first, or name another one"
-            ) from None
-        disown_in_child(self, "close")
-
-    def close(self) -> None:
-        os.close(self._descriptor)
 
 
 def entry_of(delta: Delta, size: int, checksum: bytes) -> Entry:

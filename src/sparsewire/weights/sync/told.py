@@ -8,16 +8,21 @@ from sparsewire.weights.sync.chain import VERSION_MAX
 from sparsewire.weights.sync.channel import Document
 
 _TEXT_MAX = 200
-_MBITS_MAX = 1e9
+MBITS_MAX = 1e9
 _EVERYWHERE = ("", "0.0.0.0", "::")
 
 
 def text_in(told: Document, key: str) -> str:
     """A short line, empty where it is missing; raises ProtocolError for what is none."""
     value = told.get(key) or ""
-    if not isinstance(value, str) or len(value) > _TEXT_MAX or not value.isprintable():
+    if not is_text(value):
         raise ProtocolError(f"a reader told no text as its {key}")
-    return value
+    return str(value)
+
+
+def is_text(value: object) -> bool:
+    """Whether it is a line that a reader may tell of itself."""
+    return isinstance(value, str) and len(value) <= _TEXT_MAX and value.isprintable()
 
 
 def number_in(told: Document, key: str) -> int | None:
@@ -40,7 +45,7 @@ def fingerprint_in(told: Document, key: str) -> bytes | None:
 def mbits_in(told: Document) -> float:
     """The speed of a reader's link in Mbit/s; zero for what is none."""
     mbits = told.get("mbits")
-    return float(mbits) if isinstance(mbits, (int, float)) and 0 <= mbits < _MBITS_MAX else 0.0
+    return float(mbits) if isinstance(mbits, (int, float)) and 0 <= mbits < MBITS_MAX else 0.0
 
 
 def relay_in(told: Document, caller: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from sparsewire._core import DELTA_CHUNK
-from sparsewire.errors import ProtocolError
+from sparsewire.errors import InputError, ProtocolError
 from sparsewire.weights.versions.chunks import apply_chunk, encode_chunk
 from sparsewire.weights.versions.tensors import Bytes, Format, Tensor
 
@@ -55,9 +55,12 @@ class Coder:
     """Threads that encode and apply chunks. Close it, or use it in a `with`."""
 
     def __init__(self, threads: int | None = None) -> None:
-        """`threads` are as many as there are processors by default."""
+        """`threads` are as many as there are processors by default. Raises InputError."""
+        if threads is not None and (type(threads) is not int or threads < 1):
+            raise InputError(f"threads={threads!r:.40} is no positive number of threads")
         self._count = threads or len(os.sched_getaffinity(0))
         self._threads = ThreadPoolExecutor(self._count, "weights")
+        self._is_open = True
 
     def __enter__(self) -> Coder:
         return self
@@ -66,7 +69,13 @@ class Coder:
         self.close()
 
     def close(self) -> None:
+        self._is_open = False
         self._threads.shutdown()
+
+    def check_open(self) -> None:
+        """Raise InputError if its receiver was closed."""
+        if not self._is_open:
+            raise InputError("the receiver is closed: make a new one, and stage the version again")
 
     def encode(self, base: Tensor | None, fresh: Tensor) -> Iterator[Coded]:
         """The codes of `fresh` over `base`, which has the same dtype and shape; None: over zeros.

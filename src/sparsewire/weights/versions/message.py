@@ -38,6 +38,10 @@ _MAGIC, _FORMAT = b"SWWD", 2
 _DOCUMENT_MAX = 2 * HEADER_MAX
 
 
+class OtherFormat(DataError):
+    """A message that another version of sparsewire wrote, and that is whole."""
+
+
 class TensorDelta(NamedTuple):
     """One tensor that changed, or is new: the checksum of its new state, its changed elements, the
     sizes of its chunks' codes, and these codes behind each other. New ones are over zeros."""
@@ -192,11 +196,15 @@ def parse(whole: memoryview, source: str) -> Delta:
     if len(whole) < _HEAD.size + _TAIL_BYTES or whole[:4] != _MAGIC:
         raise DataError(f"{source} is no delta of weights")
     _, form = _HEAD.unpack_from(whole)
-    if form != _FORMAT:
-        raise DataError(f"{source} has format {form}, and this version reads {_FORMAT}")
+    is_sound = checksum(whole[:-CHECKSUM_BYTES]) == whole[-CHECKSUM_BYTES:]
+    if is_sound and form != _FORMAT:
+        raise OtherFormat(
+            f"{source} has format {form}, and this version of sparsewire reads {_FORMAT}: use the "
+            "version that wrote it"
+        )
     size = _SIZE.unpack_from(whole, len(whole) - _TAIL_BYTES)[0]
     body = whole[_HEAD.size : -_TAIL_BYTES]
-    if checksum(whole[:-CHECKSUM_BYTES]) != whole[-CHECKSUM_BYTES:] or size > len(body):
+    if not is_sound or size > len(body):
         raise DataError(f"{source} is damaged: its checksum does not fit")
     try:
         document = json.loads(_unpacked(body[len(body) - size :]))
@@ -236,11 +244,19 @@ def _delta_of(document: dict[str, Any], codes: memoryview, source: str) -> Delta
         checksum_from(document["fresh"]),
         [str(name) for name in document["removed"]],
         {str(alias): str(name) for alias, name in document["aliases"].items()},
-        {file_name(name): _raw(text) for name, text in document["texts"].items()},
+        {_text_name(name): _raw(text) for name, text in document["texts"].items()},
     )
     delta.tensors = _tensors(document["tensors"], codes)
     _check(delta, len(document["tensors"]))
     return delta
+
+
+def _text_name(name: object) -> str:
+    """Raises ValueError for what is not the name of a JSON file."""
+    found = file_name(name)
+    if not found.endswith(".json"):
+        raise ValueError(f"{name!r} is no JSON file")
+    return found
 
 
 def _header(text: str, source: str) -> Header:

@@ -11,6 +11,7 @@ import numpy as np
 from sparsewire.errors import InputError
 from sparsewire.sparse_vector import SparseVector
 from sparsewire.weights.versions.names import shown
+from sparsewire.weights.versions.safetensors import METADATA
 from sparsewire.weights.versions.tensors import FORMATS, Bytes, Tensor
 
 if TYPE_CHECKING:
@@ -67,14 +68,17 @@ def items_of(weights: Any) -> Named:
 def tensor_of(name: str, value: Any) -> Tensor:
     """The bytes of a tensor or an array in C order, in place where they lie so already.
 
-    A tensor of torch that is elsewhere than in host memory is copied. Raises InputError.
+    A tensor of torch that is elsewhere than in host memory is copied, and so is an array whose
+    bytes are in the other order: safetensors has little-endian ones. Raises InputError.
     """
     if isinstance(value, Tensor):
         return value
     if type(value).__module__.partition(".")[0] == "torch" or hasattr(value, "untyped_storage"):
         return _of_torch(name, value)
     array = np.asarray(value)
-    return Tensor(_dtype(name, array.dtype.name), array.shape, _bytes(np.ascontiguousarray(array)))
+    dtype = _dtype(name, array.dtype.name)
+    ordered = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    return Tensor(dtype, array.shape, _bytes(ordered))
 
 
 def place_of(name: str, value: Any) -> Tensor:
@@ -100,13 +104,19 @@ def _memory(value: Any) -> Bytes:
             return np.empty(0, np.uint8)
         whole = torch.empty(0, dtype=torch.uint8).set_(storage)
         return np.asarray(whole.numpy())
-    return _bytes(value) if value.flags.c_contiguous else np.empty(0, np.uint8)
+    is_in_one = isinstance(value, np.ndarray) and value.flags.c_contiguous
+    return _bytes(value) if is_in_one else np.empty(0, np.uint8)
 
 
 def _of_torch(name: str, value: torch.Tensor) -> Tensor:
     import torch
 
     dtype = _dtype(name, str(value.dtype).removeprefix("torch."))
+    if value.is_meta or value.layout is not torch.strided:
+        raise InputError(
+            f"{shown(name)} is on the device {value.device} in the layout {value.layout}: only "
+            "dense tensors that have their values can be compared"
+        )
     plain = value.detach()
     if plain.is_conj() or plain.is_neg():
         plain = plain.resolve_conj().resolve_neg()
@@ -143,7 +153,7 @@ def aliases_among(weights: Mapping[str, Any]) -> dict[str, str]:
     first: dict[tuple[object, ...], str] = {}
     aliases: dict[str, str] = {}
     for name, value in weights.items():
-        if not hasattr(value, "untyped_storage") or not value.numel() or value.is_meta:
+        if not hasattr(value, "untyped_storage") or not value.numel() or not _has_place(value):
             continue
         place = (
             str(value.device),
@@ -156,6 +166,12 @@ def aliases_among(weights: Mapping[str, Any]) -> dict[str, str]:
         if owner != name:
             aliases[name] = owner
     return aliases
+
+
+def _has_place(value: torch.Tensor) -> bool:
+    import torch
+
+    return value.layout is torch.strided and not value.is_meta
 
 
 def distinct(weights: Any) -> tuple[Iterator[tuple[str, Tensor | SparseVector]], dict[str, str]]:
@@ -179,10 +195,21 @@ def _tensors(
             name, value = item
         except (TypeError, ValueError):
             raise InputError(f"{item!r:.80} is no pair of a name and a tensor") from None
-        if not isinstance(name, str):
-            raise InputError(f"{name!r:.80} is no name: the names of tensors are strings")
+        check_name(name)
         if name not in aliases:
             yield name, value if isinstance(value, SparseVector) else tensor_of(name, value)
+
+
+def check_name(name: object) -> None:
+    """Raise InputError for what a file of safetensors cannot call a tensor."""
+    if not isinstance(name, str):
+        raise InputError(f"{name!r:.80} is no name: the names of tensors are strings")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{name!r:.80} is no name: it is not Unicode throughout") from None
+    if name == METADATA:
+        raise InputError(f"{name} is no name: files of safetensors tell of themselves there")
 
 
 def _counted(dtype: str, shape: tuple[int, ...]) -> tuple[int, ...]:

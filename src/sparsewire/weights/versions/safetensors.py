@@ -28,7 +28,7 @@ _LENGTH_BYTES = 8
 HEADER_MAX = 100_000_000
 _DIMENSIONS_MAX = 64
 _BYTES_MAX = 2**62
-_METADATA = "__metadata__"
+METADATA = "__metadata__"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Header:
     @property
     def metadata(self) -> Mapping[str, str]:
         """What the file says of itself: texts by name."""
-        told = json.loads(self.raw[_LENGTH_BYTES:]).get(_METADATA) or {}
+        told = json.loads(self.raw[_LENGTH_BYTES:]).get(METADATA) or {}
         return {str(name): str(text) for name, text in told.items()}
 
     @classmethod
@@ -68,12 +68,12 @@ class Header:
             raise DataError(f"{source} has no header of safetensors: its length does not fit")
         try:
             fields = json.loads(raw[_LENGTH_BYTES:])
-            if not isinstance(fields.get(_METADATA) or {}, dict):
-                raise ValueError(f"{_METADATA} is no object")
+            if not isinstance(fields.get(METADATA) or {}, dict):
+                raise ValueError(f"{METADATA} is no object")
             spans = {
                 name: _span(shown(name), entry)
                 for name, entry in fields.items()
-                if name != _METADATA
+                if name != METADATA
             }
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
             raise DataError(f"{source} has no header of safetensors: {error}") from None
@@ -94,7 +94,7 @@ def _check_order(spans: Mapping[str, Span], source: str) -> None:
 
 def header_of(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> Header:
     """The header of a file that holds these tensors, in this order, and says this of itself."""
-    entries: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
+    entries: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     spans: dict[str, Span] = {}
     end = 0
     for name, tensor in tensors.items():

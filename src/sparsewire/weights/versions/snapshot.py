@@ -11,10 +11,14 @@ from sparsewire.weights.versions.names import shown
 from sparsewire.weights.versions.safetensors import Mode, SafetensorsFile
 from sparsewire.weights.versions.tensors import Tensor
 
-_SUFFIX = ".safetensors"
+SUFFIX = ".safetensors"
 
 MARK = ".weight_sync"
 """The folder in a copy of a model that says which version it has, which no other copy has."""
+
+CONDITION = "sparsewire.json"
+"""The file in a directory that a reader keeps at the newest version: which one, and if it is whole.
+It is of that directory alone, too."""
 
 
 class Snapshot:
@@ -27,9 +31,9 @@ class Snapshot:
         """
         self.path = path
         self.is_directory = path.is_dir()
-        found = sorted(path.glob(f"*{_SUFFIX}")) if self.is_directory else [path]
+        found = sorted(path.glob(f"*{SUFFIX}")) if self.is_directory else [path]
         if not found:
-            raise DataError(f"{shown(path)} has no files that end in {_SUFFIX}")
+            raise DataError(f"{shown(path)} has no files that end in {SUFFIX}")
         self.files = {each.name: SafetensorsFile(each, mode) for each in found}
         self.tensors: dict[str, Tensor] = {}
         for name, file in self.files.items():
@@ -70,7 +74,7 @@ class Snapshot:
         """Files of a directory beside the tensors: the configuration, the tokenizer and so on."""
         if not self.is_directory:
             return []
-        left_out = {MARK, *self.files}
+        left_out = {MARK, CONDITION, *self.files}
         return [each for each in sorted(self.path.iterdir()) if each.name not in left_out]
 
 
