@@ -132,7 +132,8 @@ class Publisher:
         DeviceMesh of all ranks that hold the model together, and each of them has a publisher of
         its own. `version` is a number above the last one's, by default the next.
 
-        Readers see the version as a whole, or not at all. If this raises, nothing was published.
+        The tensors may not change meanwhile. Readers see the version as a whole, or not at all. If
+        this raises, nothing was published.
 
         Raises InputError for tensors that are none, MismatchError for a dtype or shape that
         changed or a version that is not newer, DataError for files that are none, OSError where

@@ -17,6 +17,7 @@ from sparsewire.weights.sync.plan import Plan
 from sparsewire.weights.sync.told import fingerprint_in, mbits_in, number_in, relay_in, text_in
 
 _GROUPS_MAX = 64
+_AHEAD_MAX = 1 << 20
 _PLAIN = Candidate(relays=False)
 
 
@@ -155,8 +156,9 @@ class PublishersDesk:
         return {"chain": self._identity}
 
     def _note_ahead(self, applied: int | None) -> None:
-        head = self._chain.head
-        if applied is not None and (not head or applied > head.version):
+        newest = self._chain.head.version if self._chain.head else -1
+        # Anybody may claim anything where there is no secret: what is far off binds nobody.
+        if applied is not None and newest < applied <= newest + _AHEAD_MAX:
             self.ahead = max(applied, -1 if self.ahead is None else self.ahead)
 
     async def _want(self, reader: Reader, request: Document) -> Document:
