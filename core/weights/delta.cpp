@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 
 #include "kernels/bit_fields.hpp"
 #include "weights/changes.hpp"
@@ -18,6 +19,9 @@ namespace {
 // An estimate from a sample is hardly too large by this share.
 constexpr std::size_t kDoubt = 8;
 
+// Where fewer elements than this share stayed, values would save less than their positions take.
+constexpr std::size_t kStayedShare = 256;
+
 // What is known of a chunk's changes, and how to write them in each form.
 template <typename T>
 class Coding {
@@ -26,6 +30,7 @@ class Coding {
       : found_(found),
         changed_(fresh, sizeof(T), found.changed, found.positions.get()),
         all_(fresh, sizeof(T), count, nullptr),
+        are_most_(count - found.changed < count / kStayedShare + 1),
         positions_(kCountBytes) {
     store_32(positions_.data(), static_cast<std::uint32_t>(found.changed));
     encode_numbers(gaps_of(found.all_positions()), positions_);
@@ -34,6 +39,7 @@ class Coding {
   std::size_t estimate(Form form) const {
     if (form == Form::whole) return all_.estimate();
     const bool has_steps = form == Form::steps;
+    if (!has_steps && are_most_) return std::numeric_limits<std::size_t>::max();
     return positions_.size() +
            (has_steps ? estimate_numbers(found_.all_steps()) : changed_.estimate());
   }
@@ -55,6 +61,7 @@ class Coding {
   const Found<T>& found_;
   Planes changed_;
   Planes all_;
+  bool are_most_;
   std::vector<std::byte> positions_;
 };
 
