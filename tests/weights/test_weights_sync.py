@@ -291,3 +291,10 @@ def test_versions_of_the_same_bits_only_grow() -> None:
         with pytest.raises(InputError, match="staged over another version"):
             earlier.apply()
         assert receiver.version == 2
+
+
+def test_a_publisher_for_everybody_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with Publisher("127.0.0.1:0"), Publisher("0.0.0.0:0", secret="one secret for all"):
+        assert not caplog.records
+    with Publisher("0.0.0.0:0"):
+        assert "anybody who reaches 0.0.0.0:" in caplog.text

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from sparsewire.errors import InputError
 from sparsewire.lifetime import close_at_exit, closes_now
 from sparsewire.meeting.contact.sockets import bind as bind_door
+from sparsewire.meeting.contact.sockets import is_loopback
 from sparsewire.options import Address
 from sparsewire.weights.access import address_of, secret_of
 from sparsewire.weights.history import History, Written
@@ -97,6 +98,12 @@ class Publisher:
         self._history.load()
         door = bind_door(*door_at)
         self._server = self._loop.call(lambda: Server(door, secret, self._shelf, self._desk))
+        if not secret and not is_loopback(self.address.host):
+            _log.warning(
+                "anybody who reaches %s may read these weights: give publisher and readers a "
+                "secret, or listen on 127.0.0.1",
+                self.address,
+            )
         if self._chain.head:
             self._announce(self._history.names, self._shelve_all)
 
