@@ -76,11 +76,21 @@ class HostCopy:
             what = "a newer version" if version is None else f"version {version}"
             raise Timeout(f"{what} of the weights did not come within {timeout:g} s") from None
         except BaseException:
+            # It may be of another version than the one that is asked for.
+            if version is not None:
+                return self._stage(version, timeout)
             self._ahead = self._look_ahead()
             raise
         if version in (None, staged.version):
             return staged
-        return self._receiver.stage(version, timeout).verify()
+        return self._stage(version, timeout)
+
+    def _stage(self, version: int | None, timeout: float) -> Staged:
+        try:
+            return self._receiver.stage(version, timeout).verify()
+        except BaseException:
+            self._ahead = self._look_ahead()
+            raise
 
     @property
     def is_owing(self) -> bool:
