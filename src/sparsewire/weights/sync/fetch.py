@@ -117,9 +117,8 @@ class Fetch:
                 target = self._held.memory[begin:end]
                 begin += await channel.receive_run(target, source.stall_s, came)
                 pace.check(begin)
-                await asyncio.sleep(
-                    0
-                )  # A fast sender, or one of empty runs, may not keep others waiting.
+                # A fast sender, or one of empty runs, may not keep others waiting.
+                await asyncio.sleep(0)
         return begin
 
     async def _ask(self, channel: Channel, source: _Source, begin: int, end: int) -> None:

@@ -26,11 +26,6 @@ class State:
         self.sums: dict[str, bytes] = {}
         self._make = make
 
-    def sum_up(self, coder: Coder) -> None:
-        """Find the checksums of all tensors."""
-        found = coder.checksums(self.tensors.values())
-        self.sums = dict(zip(self.tensors, found, strict=True))
-
     def fingerprint(self) -> bytes:
         """Of all tensors; their checksums have to be there."""
         return fingerprint(self.tensors, self.sums)
