@@ -1,0 +1,75 @@
+"""Saved states of replicas: of any number of replicas, and whatever the fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from sparsewire.torch.hooks.saved import residuals_of
+from sparsewire.torch.outer.state import ReplicaState
+
+
+def saved(state: ReplicaState, steps: int, rank: int, world_size: int) -> dict[str, Any]:
+    """The state of one replica by the names of its parameters; tensors are copies on the host."""
+    tensors: dict[str, Tensor] = {}
+    numbers: dict[str, Any] = {}
+    residuals: dict[str, Tensor] = {}
+    for each in state.fragments:
+        tensors.update({k: v.detach().cpu().clone() for k, v in each.shared.tensors().items()})
+        numbers.update(each.shared.numbers())
+        if each.residual is not None:
+            for slot in each.fragment.slots:
+                residuals[slot.name] = slot.of(each.residual.vector).cpu().clone()
+    return {
+        "rank": rank,
+        "world_size": world_size,
+        "steps": steps,
+        "rounds": state.rounds,
+        "shared": tensors,
+        "numbers": numbers,
+        "residuals": residuals,
+    }
+
+
+def load(
+    state: ReplicaState,
+    given: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    rank: int,
+    world_size: int,
+) -> int:
+    """Take over the state of one replica, or its share of those of all; returns the steps."""
+    states: Sequence[Mapping[str, Any]] = [given] if isinstance(given, Mapping) else list(given)
+    _check(states, rank, world_size)
+    own = next((each for each in states if each["rank"] == rank), states[0])
+    residuals = residuals_of(states, rank, world_size)  # type: ignore[arg-type]
+    for each in state.fragments:
+        each.shared.load(own["shared"], own["numbers"])
+        if each.residual is not None:
+            each.residual.vector.zero_()
+            for slot in each.fragment.slots:
+                if slot.name in residuals:
+                    slot.of(each.residual.vector).copy_(residuals[slot.name])
+        each.restart()
+    state.rounds = int(own["rounds"])
+    return int(own["steps"])
+
+
+def _check(states: Sequence[Mapping[str, Any]], rank: int, world_size: int) -> None:
+    if not states:
+        raise ValueError("there is no state to load: pass one replica's, or a list of all")
+    if len(states) == 1 and states[0]["world_size"] > 1:
+        if (states[0]["rank"], states[0]["world_size"]) != (rank, world_size):
+            raise ValueError(
+                f"this state is of replica {states[0]['rank']} of {states[0]['world_size']}, and "
+                f"here is replica {rank} of {world_size}: load a list of the states of all instead"
+            )
+    elif sorted(each["rank"] for each in states) != list(range(states[0]["world_size"])):
+        raise ValueError(f"a list must have the states of all {states[0]['world_size']} replicas")
+    rounds = sorted({int(each["rounds"]) for each in states})
+    if len(rounds) > 1:
+        raise ValueError(
+            f"the states are of different rounds, {rounds[0]} to {rounds[-1]}: load those that the "
+            "replicas saved at the same round"
+        )

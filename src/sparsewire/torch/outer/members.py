@@ -1,0 +1,156 @@
+"""The members of now and the communicator among them, made anew in each epoch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Any
+
+from torch._C._distributed_c10d import PrefixStore
+
+import sparsewire
+from sparsewire.errors import Error, PeerLost, Timeout
+from sparsewire.torch.outer.membership.membership import Epoch, Excluded, Membership
+from sparsewire.torch.outer.records import Arrivals, stand
+from sparsewire.torch.outer.stats import Counters
+
+_ATTEMPTS = 20
+# Errors after which the members that are left can go on; others are told to the user.
+_ENDINGS = (Error, PeerLost, Timeout)
+
+
+def ends_epoch(error: BaseException) -> bool:
+    """Whether the members can meet again after this error of the engine."""
+    return type(error) in _ENDINGS
+
+
+class Members:
+    """The epoch, and its communicator. Only the thread of rounds uses it."""
+
+    def __init__(self, membership: Membership, timeout: float, counters: Counters) -> None:
+        self._membership = membership
+        self.timeout = timeout
+        """Seconds for a collective, and at most for connecting."""
+        self._counters = counters
+        self._epoch: Epoch | None = None
+        self._communicator: sparsewire.Communicator | None = None
+        self._told = (0, 0)
+        self._owed: dict[str, float] = {}
+        self.standings: Any = None
+
+    @property
+    def epoch(self) -> Epoch:
+        assert self._epoch is not None, "the members have met"
+        return self._epoch
+
+    @property
+    def communicator(self) -> sparsewire.Communicator:
+        assert self._communicator is not None, "the members have met"
+        return self._communicator
+
+    def meet(self, lost: Collection[str], committed: int, prepared: int, has_state: bool) -> None:
+        """Agree on an epoch without the lost, connect, and learn where each member stands.
+
+        Raises Error if that fails again and again.
+        """
+        self._end_epoch()
+        for attempt in range(_ATTEMPTS):
+            try:
+                epoch = self._agree(lost)
+                self._communicator = self._connect(epoch)
+                self.standings = stand(
+                    self.communicator,
+                    self.timeout,
+                    committed=committed,
+                    prepared=prepared,
+                    has_state=has_state,
+                )
+                break
+            except Error as error:
+                self._end_epoch()
+                if not ends_epoch(error) or attempt == _ATTEMPTS - 1:
+                    raise
+                lost = self.lost_by(error)
+        self._count_lost()
+
+    def _agree(self, lost: Collection[str]) -> Epoch:
+        try:
+            self._epoch = self._membership.reconfigure(self._epoch, lost)
+        except Excluded:
+            # The others took this replica for lost; it comes back as one that is new.
+            self._epoch = self._membership.reconfigure(None, ())
+        return self._epoch
+
+    def _connect(self, epoch: Epoch) -> sparsewire.Communicator:
+        return self.connected(epoch, "mesh", epoch.rank, len(epoch.members))
+
+    def connected(
+        self, epoch: Epoch, purpose: str, rank: int, world_size: int
+    ) -> sparsewire.Communicator:
+        """A communicator of some members of an epoch; all of these call this."""
+        return sparsewire.init(
+            PrefixStore(purpose, epoch.store),
+            rank=rank,
+            world_size=world_size,
+            timeout=self.timeout,
+            aggregators=[],
+        )
+
+    def _count_lost(self) -> None:
+        """Count the members that are gone without having left, and what they owed."""
+        names = set(self.epoch.members)
+        for name, owed in self._owed.items():
+            if name not in names:
+                self._counters.lost.append(name)
+                self._counters.owed_lost += owed
+        self._owed = {name: owed for name, owed in self._owed.items() if name in names}
+        self._counters.members = len(names)
+        self._counters.epochs += 1
+
+    def note(self, arrivals: Arrivals) -> None:
+        """Remember what members owe, in case they are lost."""
+        self._owed = arrivals.owed()
+
+    def forget(self, names: Collection[str]) -> None:
+        """These members leave in order: they owe nothing."""
+        for name in names:
+            self._owed.pop(name, None)
+
+    def lost_by(self, error: Error) -> list[str]:
+        """The names of the members that an error says are lost."""
+        rank = getattr(error, "rank", -1)
+        known = self._epoch is not None and 0 <= rank < len(self.epoch.members)
+        return [self.epoch.members[rank]] if known else []
+
+    def wishes(self) -> bool:
+        """Whether a replica asks to join; only rank 0 looks."""
+        return self.epoch.rank == 0 and self._membership.wishes(self.epoch)
+
+    def count_bytes(self) -> None:
+        """Add what the communicator has sent and received since the last call."""
+        stats = self.communicator.stats()
+        now = stats["bytes_sent"], stats["bytes_received"]
+        self._counters.bytes_up += now[0] - self._told[0]
+        self._counters.bytes_down += now[1] - self._told[1]
+        self._told = now
+
+    def _end_epoch(self) -> None:
+        """Leave the communicator, so that all others notice at once and meet."""
+        if self._communicator is not None:
+            self.count_bytes()
+            self._communicator.abort("the members meet again")
+            self._communicator.close()
+            self._communicator, self._told = None, (0, 0)
+
+    def close(self) -> None:
+        """Leave in order. Idempotent."""
+        if self._communicator is not None:
+            self.count_bytes()
+            self._communicator.close()
+            self._communicator = None
+        self._membership.close()
+
+
+def monotonic() -> float:
+    """The clock of deadlines, in seconds."""
+    return time.monotonic()

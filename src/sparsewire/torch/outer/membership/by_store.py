@@ -1,0 +1,184 @@
+"""Membership by a key-value store: who is there says so, and the first proposal counts.
+
+A store compares and sets in one step, so all members read one list, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+from sparsewire.errors import Error, Timeout
+from sparsewire.torch.outer.membership.membership import Epoch, Excluded, Membership
+
+_POLL_S = 0.01
+_MEETING = "meeting"
+
+
+class Meeting(NamedTuple):
+    """What the members of an epoch wrote down: their names, and how many wishes they answered."""
+
+    members: list[str]
+    wishes: int
+
+
+class StoreMembership(Membership):
+    """Members that meet in a store of torch.distributed, which must outlive each of them.
+
+    `name` is this replica's, unlike all others', also those of earlier lives. A job begins once
+    `expect` replicas are there; later ones join it. `grace`: seconds that a meeting waits for
+    members that nobody knows to be lost. `timeout`: seconds that a newcomer waits to be let in.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        name: str,
+        expect: int,
+        *,
+        grace: float = 2.0,
+        timeout: float = 600.0,
+        first: Sequence[str] | None = None,
+    ) -> None:
+        self._store = store
+        self.name = name
+        self._expect = expect
+        self._grace = grace
+        self._timeout = timeout
+        self._first = first
+        self._answered = 0
+
+    def reconfigure(self, last: Epoch | None, lost: Collection[str]) -> Epoch:
+        try:
+            if last is None:
+                return self._begin()
+            return self._meet(last.number + 1, last.members, lost)
+        except dist.DistError as error:
+            raise Error(
+                f"the store in which replicas meet is gone ({error}): it must outlive them, as "
+                "that of `sparsewire outer-meeting` does"
+            ) from error
+
+    def wishes(self, epoch: Epoch) -> bool:
+        return self._has(f"wish/{self._answered}")
+
+    def _begin(self) -> Epoch:
+        if self._first is not None:
+            first, self._first = list(self._first), None
+            return self._epoch(0, Meeting(first, 0))
+        return self._join()
+
+    def _join(self) -> Epoch:
+        """Ask to join, and wait until an epoch has this replica."""
+        number = 0
+        while self._store.compare_set(f"wish/{number}", "", self.name).decode() != self.name:
+            number += 1
+        deadline = time.monotonic() + self._timeout
+        seen = -1
+        while time.monotonic() < deadline:
+            current = self._current()
+            if current is None:
+                self._found_job()
+            elif current != seen:
+                # A meeting is on: be there, and see whether it lets this replica in.
+                self._store.set(f"{current}/here/{self.name}", "[]")
+                decided = self._decided(current)
+                if decided is not None:
+                    seen = current
+                    if self.name in decided.members:
+                        return self._epoch(current, decided)
+            time.sleep(_POLL_S)
+        raise Timeout(
+            f"replica {self.name!r} waited {self._timeout:g} s and was not let in: are the others "
+            "at work, and do they meet at the same address?"
+        )
+
+    def _found_job(self) -> None:
+        """If enough replicas are there and nobody has begun, begin with all of them."""
+        names = self._wished()
+        if len(names) >= self._expect:
+            self._propose(0, Meeting(sorted(names), len(names)))
+            self._store.set(_MEETING, "0")
+
+    def _meet(self, number: int, members: Sequence[str], lost: Collection[str]) -> Epoch:
+        self._store.set(f"{number}/here/{self.name}", json.dumps(sorted(lost)))
+        self._store.set(_MEETING, str(number))
+        deadline = time.monotonic() + self._grace
+        while (decided := self._decided(number)) is None:
+            wished = self._wished()
+            known = list(dict.fromkeys([*members, *wished]))
+            here = [name for name in known if self._has(f"{number}/here/{name}")]
+            awaited = {*known} - self._lost(number, here) - {*here}
+            if not awaited or time.monotonic() > deadline:
+                self._propose(number, Meeting(here, self._answered + len(wished)))
+            else:
+                time.sleep(_POLL_S)
+        if self.name not in decided.members:
+            raise Excluded(f"the others went on without replica {self.name!r}, which came too late")
+        return self._epoch(number, decided)
+
+    def _lost(self, number: int, here: Sequence[str]) -> set[str]:
+        """The members that someone here knows to be lost."""
+        found: set[str] = set()
+        for name in here:
+            found.update(json.loads(self._store.get(f"{number}/here/{name}")))
+        return found
+
+    def _epoch(self, number: int, decided: Meeting) -> Epoch:
+        self._answered = decided.wishes
+        rank = decided.members.index(self.name)
+        store = PrefixStore(f"{number}/epoch", self._store)
+        return Epoch(number, tuple(decided.members), rank, store)
+
+    def _propose(self, number: int, meeting: Meeting) -> None:
+        self._store.compare_set(f"{number}/list", "", json.dumps(meeting._asdict()))
+
+    def _decided(self, number: int) -> Meeting | None:
+        if not self._has(f"{number}/list"):
+            return None
+        return Meeting(**json.loads(self._store.get(f"{number}/list")))
+
+    def _current(self) -> int | None:
+        return int(self._store.get(_MEETING)) if self._has(_MEETING) else None
+
+    def _wished(self) -> list[str]:
+        """Names of the replicas that asked to join and have no answer yet, in their order."""
+        names: list[str] = []
+        while self._has(key := f"wish/{self._answered + len(names)}"):
+            names.append(self._store.get(key).decode())
+        return names
+
+    def _has(self, *keys: str) -> bool:
+        found: bool = self._store.check([*keys])
+        return found
+
+
+def meeting_at(
+    address: str, name: str, expect: int, *, grace: float = 2.0, timeout: float = 600.0
+) -> StoreMembership:
+    """Membership by the store at `address` ("host:port"), which `serve_meeting` serves.
+
+    Raises Timeout if nothing serves there.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        store = TCPStore(host, int(port), timeout=timedelta(seconds=min(timeout, 60.0)))
+    except (dist.DistError, ValueError) as error:
+        raise Timeout(
+            f"no meeting of replicas at {address!r} ({error}): start `sparsewire outer-meeting` "
+            "there, and write HOST:PORT"
+        ) from error
+    return StoreMembership(
+        PrefixStore("sparsewire_outer", store), name, expect, grace=grace, timeout=timeout
+    )
+
+
+def serve_meeting(host: str, port: int) -> Any:
+    """Serve a store in which replicas meet, for as long as the returned object lives."""
+    return TCPStore(host, port, is_master=True, wait_for_workers=False)

@@ -1,0 +1,240 @@
+"""One round as a transaction: nothing of the state moves before all members have the sum."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sparsewire.errors import CompressError
+from sparsewire.torch.outer.members import Members
+from sparsewire.torch.outer.phases import Phase
+from sparsewire.torch.outer.records import GIVING, Arrivals, Part, agreed, arrive
+from sparsewire.torch.outer.state import ReplicaState
+from sparsewire.torch.outer.stats import Counters
+from sparsewire.torch.outer.sums.sums import Added, Sums
+
+_FLUSHING = (Part.FLUSHES, Part.LEAVES)
+
+
+class Average(Enum):
+    """What the sum is divided by."""
+
+    MEMBERS = "members"
+    """All replicas that have the shared state, as the formula of the papers has it."""
+    CONTRIBUTORS = "contributors"
+    """Those that contributed to the round."""
+
+
+@dataclass
+class Offer:
+    """What the training loop brings to round `number`.
+
+    `outcome` is set once the round has an end: None if it went by without this offer. `vector` is
+    the turned delta, which stays as it is until then.
+    """
+
+    number: int
+    part: Part = Part.LATE
+    vector: Tensor | None = None
+    moved: float = 0.0
+    worked: float = 0.0
+    outcome: Future[Arrivals | None] = field(default_factory=Future)
+
+
+class Prepared(NamedTuple):
+    """A round that this member has voted for, and all that a commit applies."""
+
+    number: int
+    mean: Tensor
+    offer: Offer
+    added: Added
+    arrivals: Arrivals
+    drift: float
+
+
+class Rounds:
+    """The rounds of one replica. `enter` is told each phase."""
+
+    def __init__(
+        self,
+        state: ReplicaState,
+        sums: Sequence[Sums],
+        members: Members,
+        average: Average,
+        counters: Counters,
+        enter: Callable[[Phase], None],
+    ) -> None:
+        self._state = state
+        self._sums = sums
+        self._members = members
+        self._average = average
+        self._counters = counters
+        self._enter = enter
+        self.has_state = False
+        self.prepared: Prepared | None = None
+        self._queued: list[tuple[int, Tensor]] = []
+
+    def run(self, offer: Offer) -> Arrivals:
+        """Take part in one round; a collective call. The round counts for all members or for none.
+
+        Raises CompressError on every member if one cannot contribute or read a contribution,
+        MismatchError if shared states differ, and the engine's errors.
+        """
+        begun = time.monotonic()
+        self._enter(Phase.ARRIVING)
+        arrivals = self._arrive(offer)
+        if arrivals.contributors:
+            self._add(arrivals, offer)
+            self._enter(Phase.COMMITTING)
+            self.commit()
+            self._counters.round_seconds = time.monotonic() - begun
+        self._members.count_bytes()
+        return arrivals
+
+    def _arrive(self, offer: Offer) -> Arrivals:
+        members, state = self._members, self._state
+        with state.lock:
+            own = {
+                "round": state.rounds,
+                "digest": np.frombuffer(state.digest(), np.int64),
+                "owed": state.due(state.rounds).owed,
+            }
+        arrivals = arrive(
+            members.communicator,
+            members.epoch.members,
+            members.timeout,
+            part=offer.part if self.has_state else Part.OBSERVES,
+            moved=offer.moved,
+            worked=offer.worked,
+            wishes=members.wishes(),
+            **own,
+        )
+        arrivals.check()
+        members.note(arrivals)
+        return arrivals
+
+    def _add(self, arrivals: Arrivals, offer: Offer) -> None:
+        self._enter(Phase.ADDING)
+        try:
+            self.prepared, failure = self._sum(arrivals, offer), None
+        except CompressError as error:
+            failure = error
+        self._enter(Phase.VOTING)
+        members = self._members
+        votes = agreed(members.communicator, failure is None, members.timeout)
+        if not all(votes):
+            self.give_up()
+            raise _refused(members.epoch.members, votes, arrivals.round) from failure
+
+    def _sum(self, arrivals: Arrivals, offer: Offer) -> Prepared:
+        members, number = self._members, arrivals.round
+        sums = self._sums[number % len(self._sums)]
+        codes = offer.part is Part.CONTRIBUTES and self.has_state
+        vector = _on_host(offer.vector) if codes else None
+        added = sums.run(members.communicator, vector, members.timeout)
+        total = torch.from_numpy(added.total)
+        if any(part in _FLUSHING for part in arrivals.parts):
+            total += self._flushed(offer, sums.elements)
+        divisor = {
+            Average.MEMBERS: arrivals.holders,
+            Average.CONTRIBUTORS: arrivals.contributors,
+        }[self._average]
+        mean = total.div_(divisor)
+        drift = arrivals.drift(float(mean.norm()))
+        return Prepared(number, mean, offer, added, arrivals, drift)
+
+    def _flushed(self, offer: Offer, elements: int) -> Tensor:
+        """The sum of what the members that leave still owe, as it is; zeros cost nothing."""
+        own = _on_host(offer.vector) if offer.part in _FLUSHING else np.zeros(elements, np.float32)
+        total = np.empty(elements, np.float32)
+        self._members.communicator.all_reduce(own, out=total, timeout=self._members.timeout)
+        return torch.from_numpy(total)
+
+    def commit(self) -> None:
+        """Apply the prepared round; nothing can fail from here on."""
+        prepared = self.prepared
+        assert prepared is not None, "a round is prepared before it is committed"
+        self.prepared = None
+        sums = self._sums[prepared.number % len(self._sums)]
+        sums.commit()
+        if not self.has_state:
+            self._queued.append((prepared.number, prepared.mean))
+            return
+        with self._state.lock:
+            self._apply(prepared, sums)
+        self._count(prepared)
+
+    def _apply(self, prepared: Prepared, sums: Sums) -> None:
+        state = self._state
+        due = state.due(prepared.number)
+        offer, contributed = prepared.offer, prepared.offer.part in GIVING
+        if due.residual is not None and offer.vector is not None:
+            if offer.part in _FLUSHING:
+                offer.vector.zero_()
+            else:
+                sums.take_off(prepared.added.sent, offer.vector.numpy())
+        due.commit(prepared.mean.to(due.fragment.device), contributed)
+        state.rounds = prepared.number + 1
+        state.missed = 0 if contributed else state.missed + 1
+
+    def _count(self, prepared: Prepared) -> None:
+        counters, contributed = self._counters, prepared.offer.part in GIVING
+        counters.rounds += 1
+        counters.contributed += contributed
+        counters.missed += not contributed
+        counters.contributors = prepared.added.contributors
+        counters.drift = prepared.drift
+        if contributed:
+            counters.delta_norm = prepared.offer.moved
+            counters.residual_norm = self._state.due(prepared.number).owed
+
+    def give_up(self) -> None:
+        """The round in flight does not count."""
+        for sums in self._sums:
+            sums.abort()
+        self.prepared = None
+        self._counters.aborted += 1
+
+    def reset_sums(self) -> None:
+        """The members have changed: owners hand what they owe to the residuals."""
+        with self._state.lock:
+            for sums, state in zip(self._sums, self._state.fragments, strict=True):
+                residual = state.residual
+                kept = None if residual is None else residual.vector.numpy()
+                self._counters.owed_lost += sums.reset(kept)
+
+    def take_over(self, rounds: int) -> None:
+        """The shared state is here, of after `rounds` rounds: catch up with those that went by."""
+        with self._state.lock:
+            self._state.rounds = rounds
+            for number, mean in self._queued:
+                if number >= rounds:
+                    due = self._state.due(number)
+                    due.shared.advance(mean.to(due.fragment.device))
+                    self._state.rounds = number + 1
+        self._queued.clear()
+        self.has_state = True
+
+
+def _on_host(vector: Tensor | None) -> NDArray[np.float32]:
+    assert vector is not None, "a contribution has a vector"
+    array: NDArray[np.float32] = vector.detach().cpu().numpy()
+    return array
+
+
+def _refused(members: Sequence[str], votes: Sequence[bool], number: int) -> CompressError:
+    names = [repr(name) for name, vote in zip(members, votes, strict=True) if not vote]
+    return CompressError(
+        f"round {number} counts for no replica, because {', '.join(names)} could not contribute to "
+        "it, or not read what others contributed. If training diverged there, lower its learning "
+        "rate or call restart() there; the error on that replica says more."
+    )
