@@ -129,11 +129,11 @@ def _balanced(parameters: Named, count: int) -> list[list[str]]:
     total = sum(parameter.numel() for parameter in parameters.values())
     parts: list[list[str]] = [[] for _ in range(count)]
     seen = 0
-    for left, (name, parameter) in zip(range(len(parameters), 0, -1), parameters.items()):
+    for at, (name, parameter) in enumerate(parameters.items()):
         middle = seen + parameter.numel() / 2
         wanted = min(int(middle * count / max(total, 1)), count - 1)
         # No part stays empty: the last parameters are for the last parts.
-        parts[max(wanted, count - left)].append(name)
+        parts[max(wanted, count - len(parameters) + at)].append(name)
         seen += parameter.numel()
     return parts
 
