@@ -8,6 +8,7 @@ from sparsewire.tools.cli import (
     bench,
     doctor,
     lab,
+    meeting,
     optimize,
     profile,
     top,
@@ -35,6 +36,7 @@ for command in (
     doctor.doctor,
     top.top,
     aggregator.aggregator,
+    meeting.meeting,
     weights.weights,
 ):
     app.add_command(command)

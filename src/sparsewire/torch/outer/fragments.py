@@ -154,14 +154,14 @@ def layers_of(parameters: Named) -> list[str]:
 
 
 def _layer(name: str) -> str:
-    """The layer of a parameter: its name up to the first number, as in blocks.3, else its module."""
+    """The layer of a parameter: its name up to the first number (blocks.3), else its module."""
     path = name.split(".")
     numbers = [at for at, part in enumerate(path) if part.isdecimal()]
     return ".".join(path[: numbers[0] + 1] if numbers else path[:-1] or path)
 
 
 def masters_of(parameters: Named, masters: Iterable[Tensor] | Named | None) -> dict[str, Tensor]:
-    """The float32 masters by the names of their parameters; raises ValueError if they do not fit."""
+    """The float32 masters by their parameters' names; raises ValueError if they do not fit."""
     if masters is None:
         return {}
     named = dict(_paired(parameters, masters))

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from sparsewire.errors import Error
 from sparsewire.torch.outer import checkpoint
+from sparsewire.torch.outer.adding import DENSE, Adding, Topology
 from sparsewire.torch.outer.fragments import cut, masters_of, trained
 from sparsewire.torch.outer.members import Members
 from sparsewire.torch.outer.membership.by_store import StoreMembership
@@ -25,7 +26,6 @@ from sparsewire.torch.outer.rounds import Average, Offer, Rounds
 from sparsewire.torch.outer.shared_point import MakeOptimizer, maker_of
 from sparsewire.torch.outer.state import FragmentState, ReplicaState
 from sparsewire.torch.outer.stats import Counters
-from sparsewire.torch.outer.sums.choice import sums_for
 
 CORRECTED = "corrected"
 """Merging keeps what training has done while the sum was on its way."""
@@ -102,20 +102,16 @@ class OuterOptimizer:
         self._mix = mix
         self._patience = patience
         self._counters = Counters()
-        compressed = compressor != "dense"
         parameters = trained(model)
-        make = maker_of(outer, compressed)
+        make = maker_of(outer, compressor != DENSE)
         cuts = cut(parameters, fragments, masters_of(parameters, masters), strided)
-        beta = decay if compressed else None
+        beta = decay if compressor != DENSE else None
         self._state = ReplicaState([FragmentState(each, make, beta) for each in cuts])
-        ways = [
-            sums_for(compressor, each.elements, way=sums, down=down, topology=topology, seed=seed)
-            for each in cuts
-        ]
+        adding = Adding(compressor, Topology(topology), sums, down, seed)
         members = Members(membership or _ranks_of(process_group), timeout, self._counters)
 
         def rounds(enter: Any) -> Rounds:
-            return Rounds(self._state, ways, members, Average(average), self._counters, enter)
+            return Rounds(self._state, adding, members, Average(average), self._counters, enter)
 
         self._thread = RoundThread(self._state, rounds, members, deadline)
         self.inner = [inner] if isinstance(inner, Optimizer) else list(inner)
@@ -301,8 +297,8 @@ class Schedule:
         """Raises ValueError for settings out of range."""
         if every < 1 or not 1 <= fragments <= every:
             raise ValueError(
-                f"every={every} and fragments={fragments} do not fit: each fragment needs a step of "
-                "its own, and both are at least 1"
+                f"every={every} and fragments={fragments} do not fit: each fragment needs a step "
+                "of its own, and both are at least 1"
             )
         if not 0 <= delay <= every // fragments:
             raise ValueError(

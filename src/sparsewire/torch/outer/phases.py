@@ -8,9 +8,9 @@ from enum import Enum
 class Phase(Enum):
     """What the thread of rounds does.
 
-    WAITING -> ARRIVING -> ADDING -> VOTING -> COMMITTING -> WAITING; a round that nobody contributes
-    to ends after ARRIVING. From any of them to MEETING if a member is lost, and from there back to
-    WAITING, with what the training loop brought; ENDED is the last.
+    WAITING -> ARRIVING -> ADDING -> VOTING -> COMMITTING -> WAITING; a round that nobody
+    contributes to ends after ARRIVING. From any of them to MEETING if a member is lost, and from
+    there back to WAITING, with what the training loop brought; ENDED is the last.
     """
 
     WAITING = "waits for the training loop"

@@ -85,7 +85,7 @@ class RoundThread:
         return epoch.rank, len(epoch.members)
 
     def offer(self, offer: Offer) -> Offer:
-        """Bring what the training loop has; the next round takes it. Raises what ended the thread."""
+        """Bring an offer, which the next round takes. Raises what ended the thread."""
         with self._changed:
             self._check()
             self._offer = offer
@@ -201,7 +201,7 @@ class RoundThread:
         self.joined.set()
 
     def _meet(self, lost: Collection[str]) -> None:
-        """Agree on who takes part, and bring all to the same round: forward if one has committed."""
+        """Agree on who takes part, and bring all to one round: forward if one has committed."""
         self.enter(Phase.MEETING)
         rounds, prepared = self._rounds, self._rounds.prepared
         committed = self._state.rounds
@@ -216,7 +216,7 @@ class RoundThread:
         top = int(standings["committed"][holders].max()) if holders.any() else 0
         if prepared is not None:
             self._resolve(prepared, is_counted=top > prepared.number)
-        rounds.reset_sums()
+        rounds.renew_sums()
         if holders.any():
             self._copy(holders & (np.maximum(standings["prepared"], standings["committed"]) >= top))
         else:

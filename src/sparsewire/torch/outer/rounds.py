@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsewire.errors import CompressError
+from sparsewire.torch.outer.adding import Adding, Topology, given
 from sparsewire.torch.outer.members import Members
 from sparsewire.torch.outer.phases import Phase
 from sparsewire.torch.outer.records import GIVING, Arrivals, Part, agreed, arrive
@@ -67,14 +68,15 @@ class Rounds:
     def __init__(
         self,
         state: ReplicaState,
-        sums: Sequence[Sums],
+        adding: Adding,
         members: Members,
         average: Average,
         counters: Counters,
         enter: Callable[[Phase], None],
     ) -> None:
         self._state = state
-        self._sums = sums
+        self._adding = adding
+        self._sums: list[Sums] = []
         self._members = members
         self._average = average
         self._counters = counters
@@ -118,7 +120,8 @@ class Rounds:
             wishes=members.wishes(),
             **own,
         )
-        arrivals.check()
+        if self._adding.topology is Topology.ALL:
+            arrivals.check()
         members.note(arrivals)
         return arrivals
 
@@ -139,18 +142,21 @@ class Rounds:
         members, number = self._members, arrivals.round
         sums = self._sums[number % len(self._sums)]
         codes = offer.part is Part.CONTRIBUTES and self.has_state
-        vector = _on_host(offer.vector) if codes else None
+        vector = given(offer.vector, self._adding) if codes and offer.vector is not None else None
         added = sums.run(members.communicator, vector, members.timeout)
         total = torch.from_numpy(added.total)
         if any(part in _FLUSHING for part in arrivals.parts):
             total += self._flushed(offer, sums.elements)
-        divisor = {
-            Average.MEMBERS: arrivals.holders,
-            Average.CONTRIBUTORS: arrivals.contributors,
-        }[self._average]
-        mean = total.div_(divisor)
+        mean = total.div_(self._divisor(arrivals))
         drift = arrivals.drift(float(mean.norm()))
         return Prepared(number, mean, offer, added, arrivals, drift)
+
+    def _divisor(self, arrivals: Arrivals) -> int:
+        if self._adding.topology is Topology.PAIRS:
+            return 1  # Pairs give means.
+        if self._average is Average.MEMBERS:
+            return arrivals.holders
+        return arrivals.contributors
 
     def _flushed(self, offer: Offer, elements: int) -> Tensor:
         """The sum of what the members that leave still owe, as it is; zeros cost nothing."""
@@ -181,7 +187,7 @@ class Rounds:
             if offer.part in _FLUSHING:
                 offer.vector.zero_()
             else:
-                sums.take_off(prepared.added.sent, offer.vector.numpy())
+                sums.take_off(prepared.added.sent, given(offer.vector, self._adding))
         due.commit(prepared.mean.to(due.fragment.device), contributed)
         state.rounds = prepared.number + 1
         state.missed = 0 if contributed else state.missed + 1
@@ -204,13 +210,21 @@ class Rounds:
         self.prepared = None
         self._counters.aborted += 1
 
-    def reset_sums(self) -> None:
-        """The members have changed: owners hand what they owe to the residuals."""
+    def renew_sums(self) -> None:
+        """The members have changed: owners hand what they owe to residuals; a collective call."""
+        states, members = self._state.fragments, self._members
         with self._state.lock:
-            for sums, state in zip(self._sums, self._state.fragments, strict=True):
-                residual = state.residual
-                kept = None if residual is None else residual.vector.numpy()
-                self._counters.owed_lost += sums.reset(kept)
+            for sums, state in zip(self._sums, states, strict=False):
+                if state.residual is None:
+                    self._counters.owed_lost += sums.reset()
+                else:
+                    owed = torch.zeros(state.fragment.elements)
+                    sums.reset(owed.numpy())
+                    state.residual.vector += owed.to(state.fragment.device)
+        self._sums = [
+            self._adding.sums(members.communicator, state, index, members.timeout)
+            for index, state in enumerate(states)
+        ]
 
     def take_over(self, rounds: int) -> None:
         """The shared state is here, of after `rounds` rounds: catch up with those that went by."""

@@ -130,7 +130,7 @@ def maker_of(outer: Any, is_compressed: bool) -> MakeOptimizer:
     group = outer.param_groups[0]
     settings = {name: group[name] for name in outer.defaults}
     kind: Any = type(outer)
-    return lambda parameters: kind(parameters, **settings)  # type: ignore[no-any-return]
+    return lambda parameters: kind(parameters, **settings)
 
 
 def _nesterov(parameters: list[nn.Parameter]) -> Optimizer:

@@ -6,6 +6,7 @@ A store compares and sets in one step, so all members read one list, whoever wro
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Collection, Sequence
 from datetime import timedelta
@@ -62,7 +63,7 @@ class StoreMembership(Membership):
         except dist.DistError as error:
             raise Error(
                 f"the store in which replicas meet is gone ({error}): it must outlive them, as "
-                "that of `sparsewire outer-meeting` does"
+                "that of `sparsewire meeting` does"
             ) from error
 
     def wishes(self, epoch: Epoch) -> bool:
@@ -167,11 +168,13 @@ def meeting_at(
     Raises Timeout if nothing serves there.
     """
     host, _, port = address.rpartition(":")
+    # Replicas reach each other from the address that reaches the meeting, if nothing else is said.
+    os.environ.setdefault("MASTER_ADDR", host)
     try:
         store = TCPStore(host, int(port), timeout=timedelta(seconds=min(timeout, 60.0)))
     except (dist.DistError, ValueError) as error:
         raise Timeout(
-            f"no meeting of replicas at {address!r} ({error}): start `sparsewire outer-meeting` "
+            f"no meeting of replicas at {address!r} ({error}): start `sparsewire meeting` "
             "there, and write HOST:PORT"
         ) from error
     return StoreMembership(
