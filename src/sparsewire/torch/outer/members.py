@@ -11,7 +11,7 @@ from torch._C._distributed_c10d import PrefixStore
 import sparsewire
 from sparsewire.errors import Error, PeerLost, Timeout
 from sparsewire.torch.outer.membership.membership import Epoch, Excluded, Membership
-from sparsewire.torch.outer.records import Arrivals, stand
+from sparsewire.torch.outer.records import Arrivals, agreed, stand
 from sparsewire.torch.outer.stats import Counters
 
 _ATTEMPTS = 20
@@ -27,8 +27,15 @@ def ends_epoch(error: BaseException) -> bool:
 class Members:
     """The epoch, and its communicator. Only the thread of rounds uses it."""
 
-    def __init__(self, membership: Membership, timeout: float, counters: Counters) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        timeout: float,
+        counters: Counters,
+        inside: sparsewire.Communicator | None = None,
+    ) -> None:
         self._membership = membership
+        self._inside = inside
         self.timeout = timeout
         """Seconds for a collective, and at most for connecting."""
         self._counters = counters
@@ -107,6 +114,12 @@ class Members:
         self._counters.members = len(names)
         self._counters.epochs += 1
 
+    def all_inside(self, is_so: bool) -> bool:
+        """Whether it is so on all workers of this replica; a collective call among these."""
+        if self._inside is None:
+            return is_so
+        return all(agreed(self._inside, is_so, self.timeout))
+
     def note(self, arrivals: Arrivals) -> None:
         """Remember what members owe, in case they are lost."""
         self._owed = arrivals.owed()
@@ -148,6 +161,8 @@ class Members:
             self.count_bytes()
             self._communicator.close()
             self._communicator = None
+        if self._inside is not None:
+            self._inside.close()
         self._membership.close()
 
 

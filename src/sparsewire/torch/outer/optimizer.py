@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import PrefixStore
 from torch.optim import Optimizer
 
+from sparsewire.collectives.communicator import Communicator
 from sparsewire.errors import Error
+from sparsewire.meeting.connect import init
 from sparsewire.torch.outer import checkpoint
 from sparsewire.torch.outer.adding import DENSE, Adding, Topology
 from sparsewire.torch.outer.fragments import cut, masters_of, trained
@@ -36,10 +38,11 @@ _made: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 class OuterOptimizer:
     """Lets replicas train alone for `every` steps, and then averages how far each has come.
 
-    A replica is one process, or several that share a model by DDP or FSDP2; `process_group` is of
-    the processes that have the same part of the model on each replica. `inner` is the optimizer of
-    the training loop, or several of which the last counts: its `step` is counted, and at each
-    `every`-th one a round of a fragment takes place, with delta = theta_0 - theta:
+    A replica is one process, or several that share a model by DDP or FSDP2. `process_group` is of
+    the processes that have the same part of the model on each replica. `replica_group` is of the
+    processes of this replica; with it, they are late, or refuse a round, together. `inner` is the
+    optimizer of the training loop, or several of which the last counts: its `step` is counted, and
+    at each `every`-th one a round of a fragment takes place, with delta = theta_0 - theta:
 
         e <- decay e + delta;  send C(e);  e <- e - C(e);  theta_0 <- outer step with the mean sent
 
@@ -87,6 +90,7 @@ class OuterOptimizer:
         mix: float | str = 0.0,
         topology: str = "all",
         process_group: dist.ProcessGroup | None = None,
+        replica_group: dist.ProcessGroup | None = None,
         decay: float = 1.0,
         sums: str = "auto",
         down: str | None = None,
@@ -108,7 +112,8 @@ class OuterOptimizer:
         beta = decay if compressor != DENSE else None
         self._state = ReplicaState([FragmentState(each, make, beta) for each in cuts])
         adding = Adding(compressor, Topology(topology), sums, down, seed)
-        members = Members(membership or _ranks_of(process_group), timeout, self._counters)
+        inside = None if replica_group is None else _inside(replica_group, timeout)
+        members = Members(membership or _ranks_of(process_group), timeout, self._counters, inside)
 
         def rounds(enter: Any) -> Rounds:
             return Rounds(self._state, adding, members, Average(average), self._counters, enter)
@@ -120,6 +125,8 @@ class OuterOptimizer:
         self._begun = time.monotonic()
         self.steps = 0
         """Inner steps that were counted."""
+        self._last = -1
+        """The number of steps before the last round that was waited for."""
         self._join()
         self._hook = self.inner[-1].register_step_post_hook(lambda *_: self._stepped())
 
@@ -153,6 +160,7 @@ class OuterOptimizer:
                 break
         with self._state.lock:
             self._state.due(offer.number).restart()
+        self._last = self.steps
         self._rest(begun)
 
     def _is_given_up(self) -> bool:
@@ -205,10 +213,13 @@ class OuterOptimizer:
     def sync(self) -> None:
         """Have a round of each fragment now; a collective call of all replicas.
 
-        Afterwards the parameters of all replicas are equal, unless `topology` is "pairs". Raises
+        Afterwards the parameters of all replicas are equal, unless `topology` is "pairs". If there
+        is one fragment, and its last round was after the last inner step, nothing is done. Raises
         CompressError, on all replicas, if one cannot contribute, and the errors of the engine.
         """
         self._land()
+        if len(self._state.fragments) == 1 and self._last == self.steps:
+            return
         for _ in self._state.fragments:
             self._take_part(Part.CONTRIBUTES)
 
@@ -330,14 +341,20 @@ def _ranks_of(process_group: dist.ProcessGroup | None) -> Membership:
             "there is no process group: call torch.distributed.init_process_group first, or pass "
             "membership="
         )
+    names = [str(rank) for rank in range(group.size())]
+    return StoreMembership(_store_of(group), str(group.rank()), len(names), first=names)
+
+
+def _inside(group: Any, timeout: float) -> Communicator:
+    """A communicator among the workers of this replica."""
+    return init(_store_of(group), rank=group.rank(), world_size=group.size(), timeout=timeout)
+
+
+def _store_of(group: Any) -> PrefixStore:
+    """A part of a group's store that was not used before; all ranks call this alike.
+
+    It has a connection of its own, since the thread of rounds must not wait for other users.
+    """
     number = _made.get(group, 0)
     _made[group] = number + 1
-    # A connection of its own: the thread of rounds must not wait for others that use the store.
-    store = group.get_group_store().clone()
-    names = [str(rank) for rank in range(group.size())]
-    return StoreMembership(
-        PrefixStore(f"sparsewire_outer/{number}", store),
-        str(group.rank()),
-        len(names),
-        first=names,
-    )
+    return PrefixStore(f"sparsewire_outer/{number}", group.get_group_store().clone())

@@ -16,7 +16,7 @@ from sparsewire.errors import CompressError, Error
 from sparsewire.torch.outer.joining import Copying, Snapshot, give, take
 from sparsewire.torch.outer.members import Members, ends_epoch
 from sparsewire.torch.outer.phases import Phase
-from sparsewire.torch.outer.records import Arrivals, Part
+from sparsewire.torch.outer.records import GIVING, Arrivals, Part
 from sparsewire.torch.outer.rounds import Offer, Prepared, Rounds
 from sparsewire.torch.outer.state import ReplicaState
 
@@ -136,6 +136,10 @@ class RoundThread:
         offer = self._awaited()
         if self._closing:
             return
+        # A replica contributes with all its workers, or not at all.
+        gives = offer.part in GIVING and self._rounds.has_state
+        if not self._members.all_inside(gives):
+            offer = Offer(offer.number)
         try:
             arrivals = self._rounds.run(offer)
         except CompressError as error:

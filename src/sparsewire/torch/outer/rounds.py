@@ -134,7 +134,8 @@ class Rounds:
         self._enter(Phase.VOTING)
         members = self._members
         votes = agreed(members.communicator, failure is None, members.timeout)
-        if not all(votes):
+        # Groups of other parts of the model must not decide otherwise.
+        if not members.all_inside(all(votes)):
             self.give_up()
             raise _refused(members.epoch.members, votes, arrivals.round) from failure
 
