@@ -37,10 +37,12 @@ class Sums(ABC):
     def run(self, communicator: Communicator, vector: Vector | None, timeout: float) -> Added:
         """Add up the vectors of all members; collective, blocking, in the same order on all.
 
-        `vector`, shape (elements,), is not changed; None contributes nothing. `timeout` in seconds
-        is for each collective. Raises the engine's errors. Raises CompressError if a contribution
-        cannot be encoded, decoded or added: this member has taken part in all collectives by then,
-        so the communicator goes on, and a vote must decide that the round does not count.
+        `vector`, shape (elements,), is not changed, and the caller must not change it before
+        `take_off`, because a code may be the vector itself. None contributes nothing. `timeout` in
+        seconds is for each collective. Raises the engine's errors. Raises CompressError if a
+        contribution cannot be encoded, decoded or added: this member has taken part in all
+        collectives by then, so the communicator goes on. Others may have a sum all the same, so a
+        vote must decide whether the round counts.
         """
 
     @abstractmethod
