@@ -208,6 +208,7 @@ def merged(rounds: list[tuple[Row, ...]]) -> Row:
         "most_down_bytes": max(row["down"] for each in rounds for row in each),
         "link_up_bytes": mean["link_up"],
         "link_down_bytes": mean["link_down"],
+        "link_up_over_formula": mean["link_up"] / formula.link_bytes(mean["up"]),
     }
 
 
