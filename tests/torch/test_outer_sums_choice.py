@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,16 +11,18 @@ from numpy.typing import NDArray
 from test_outer_sums import TIMEOUT_S, normal, on_members
 
 from sparsewire import Communicator
-from sparsewire.compress import Draws, Identity, parse
+from sparsewire.compress import CompressError, Draws, parse
 from sparsewire.options import LinkFigures
 from sparsewire.torch.outer.sums import formula
-from sparsewire.torch.outer.sums.choice import Way, predict, sums_for
+from sparsewire.torch.outer.sums.choice import agreed, sums_for
+from sparsewire.torch.outer.sums.cost import Cost, Way, predict
 from sparsewire.torch.outer.sums.dense import Dense
 from sparsewire.torch.outer.sums.engine import EngineSum
 from sparsewire.torch.outer.sums.gather import Gather
 from sparsewire.torch.outer.sums.owned import Owned
 from sparsewire.torch.outer.sums.pairs import Pairs
-from sparsewire.torch.outer.sums.parts import MakeOperator, maker_of, parts_of
+from sparsewire.torch.outer.sums.parts import maker_of, parts_of
+from sparsewire.torch.outer.sums.sample import sampled
 from sparsewire.torch.outer.sums.sums import Sums
 
 ELEMENTS = 1 << 20
@@ -94,7 +97,7 @@ def test_positions_take_little_more_than_they_must() -> None:
 
 
 def chosen(text: str, members: int, elements: int = ELEMENTS) -> Way:
-    costs = predict(maker_of(text), elements, members, SLOW)
+    costs = predict(sampled(maker_of(text), elements), members, SLOW)
     return min(costs, key=lambda way: costs[way].seconds)
 
 
@@ -109,28 +112,92 @@ def test_dense_messages_are_added_by_owners_from_some_members_on() -> None:
 
 
 def test_values_as_they_are_go_by_the_engine_where_their_places_meet() -> None:
-    assert chosen("block-top-k:0.5:256", 16) is not Way.GATHER
+    assert chosen("block-top-k:0.5:256", 16) is Way.ENGINE
 
 
 def test_what_parts_would_code_otherwise_is_not_owned() -> None:
-    assert Way.OWNED not in predict(maker_of("top-k:0.01"), ELEMENTS, 4, SLOW)
-    assert Way.OWNED in predict(maker_of("span-top-k:64:4096"), ELEMENTS, 4, SLOW)
+    assert Way.OWNED not in predict(sampled(maker_of("top-k:0.01"), ELEMENTS), 4, SLOW)
+    assert Way.OWNED in predict(sampled(maker_of(SPARSE), ELEMENTS), 4, SLOW)
+
+
+@pytest.mark.parametrize("text", ["top-k:3000000", SPARSE])
+def test_a_sample_tells_of_vectors_that_are_longer(text: str) -> None:
+    elements = 1 << 22
+    found = sampled(maker_of(text), elements)
+    message = formula.message_bytes(parse(text, elements))
+    assert found.message == pytest.approx(message, rel=0.01)
+    assert found.elements == elements
 
 
 def test_members_choose_alike_whatever_each_predicts() -> None:
-    def task(communicator: Communicator) -> list[type[Sums]]:
-        operators: list[str | MakeOperator] = ["rounded:8:64", SPARSE, Identity]
-        return [
-            type(sums_for(communicator, 20_000, operator, Draws(0), timeout=TIMEOUT_S))
-            for operator in operators
-        ]
+    costs = [
+        {Way.GATHER: Cost(1, 1.0), Way.OWNED: Cost(1, 2.0)},
+        {Way.GATHER: Cost(1, 3.0), Way.OWNED: Cost(1, 1.0)},
+    ]
 
-    first, *others = on_members(3, task)
-    assert all(other == first for other in others)
+    def task(communicator: Communicator) -> Way:
+        return agreed(communicator, costs[communicator.rank], TIMEOUT_S)
+
+    assert on_members(2, task) == [Way.OWNED] * 2
 
 
-def test_sums_are_coded_only_if_that_is_asked_for() -> None:
-    def task(communicator: Communicator) -> type[Sums]:
-        return type(sums_for(communicator, 20_000, SPARSE, Draws(0), down=SPARSE))
+def taken(communicator: Communicator, settings: dict[str, Any]) -> tuple[type, bytes]:
+    """The way that is taken for normal vectors, and the bits of the sum."""
+    sums = sums_for(elements=20_000, **{"compressor": SPARSE, **settings})
+    added = sums.run(communicator, normal(communicator.rank, 20_000), TIMEOUT_S)
+    return type(getattr(sums, "way", sums)), added.total.tobytes()
 
-    assert on_members(2, task) == [Owned, Owned]
+
+@pytest.mark.parametrize(
+    ("settings", "way"),
+    [
+        ({}, Gather),
+        ({"compressor": "dense"}, Dense),
+        ({"compressor": "dense", "down": SPARSE}, Owned),
+        ({"compressor": "dense", "topology": "pairs"}, Pairs),
+        ({"topology": "pairs"}, Pairs),
+        ({"down": "exact"}, Owned),
+        ({"way": "owned"}, Owned),
+        ({"way": "engine"}, EngineSum),
+    ],
+)
+def test_ways_that_are_asked_for_are_taken(settings: dict[str, Any], way: type[Sums]) -> None:
+    found = on_members(2, lambda communicator: taken(communicator, settings))
+    assert {each for each, _ in found} == {way}
+    assert len({bits for _, bits in found}) == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"way": "gather", "down": SPARSE},
+        {"way": "around"},
+        {"topology": "ring"},
+        {"topology": "pairs", "way": "owned"},
+        {"topology": "pairs", "down": SPARSE},
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"sums=|topology=|down="):
+        sums_for(SPARSE, 20_000, **settings)
+
+
+@pytest.mark.parametrize("settings", [{"way": "engine"}, {"down": "top-k:30000"}])
+def test_operators_that_do_not_fit_are_refused_at_once(settings: dict[str, Any]) -> None:
+    with pytest.raises(CompressError):
+        sums_for("sign", 20_000, **settings)
+
+
+def test_members_draw_apart_and_again_after_a_reset() -> None:
+    def task(communicator: Communicator) -> list[bytes]:
+        sums = sums_for("rand-k:0.01", 20_000, way="gather")
+        found = []
+        for rank in range(communicator.world_size):
+            vector = np.ones(20_000, np.float32) if rank == communicator.rank else None
+            found.append(sums.run(communicator, vector, TIMEOUT_S).total.tobytes())
+            sums.reset()
+        return found
+
+    first, other = on_members(2, task)
+    assert first == other
+    assert len(set(first)) == 2

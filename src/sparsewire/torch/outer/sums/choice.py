@@ -1,150 +1,148 @@
-"""The way to add up that is said to take the least time, chosen by all members alike.
+"""How a fragment's contributions are added: the way that was asked for, or the one that is said to
+take the least time, chosen by all members alike.
 
 Only ways that give the same sum, up to the order of its additions, are compared. To send sums by a
 compressor changes the training, so that is done only if it was asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import Enum
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from sparsewire.collectives.communicator import Communicator
-from sparsewire.compress import Draws
-from sparsewire.options import LinkFigures
+from sparsewire.compress import Draws, as_contraction
+from sparsewire.torch.outer.sums.cost import Cost, Way, predict
+from sparsewire.torch.outer.sums.dense import Dense
 from sparsewire.torch.outer.sums.engine import EngineSum
-from sparsewire.torch.outer.sums.formula import (
-    engine_bytes,
-    exact_bytes,
-    gather_bytes,
-    normal,
-    owned_bytes,
-    union_share,
-)
 from sparsewire.torch.outer.sums.gather import Gather
 from sparsewire.torch.outer.sums.owned import Owned
-from sparsewire.torch.outer.sums.parts import CHUNK, EXACT, MakeOperator, maker_of, parts_of
-from sparsewire.torch.outer.sums.sums import Sums, Vector
+from sparsewire.torch.outer.sums.pairs import Pairs
+from sparsewire.torch.outer.sums.parts import CHUNK, EXACT, MakeOperator, maker_of
+from sparsewire.torch.outer.sums.sample import sampled
+from sparsewire.torch.outer.sums.sums import Added, Sums, Vector
 
+AUTO = "auto"
+WAYS = (AUTO, *(way.value for way in Way))
+DENSE = "dense"
+ALL, PAIRS = TOPOLOGIES = ("all", "pairs")
 
-class Way(Enum):
-    """Ways that give the same sum."""
-
-    GATHER = "gather"
-    OWNED = "owned"
-    ENGINE = "engine"
-
-
-class Cost(NamedTuple):
-    """What a round is predicted to cost a member."""
-
-    nbytes: float
-    """Sent, and as many received."""
-    seconds: float
-
-
-class Sample(NamedTuple):
-    """What an operator does with a normal vector, by which costs are predicted."""
-
-    message: int
-    """Bytes of its message."""
-    kept: int
-    """Elements that are not zero."""
-    is_cut: bool
-    """Whether parts coded alone are what the whole is."""
-    block: int | None
-    """Elements of the blocks that its code marks; None if it marks none."""
+Make = Callable[[Communicator, Draws, float], Sums]
+"""Makes a way for the members of a communicator, which may take a collective of some timeout."""
 
 
 def sums_for(
-    communicator: Communicator,
+    compressor: str | MakeOperator,
     elements: int,
-    operator: str | MakeOperator,
-    draws: Draws,
     *,
+    way: str = AUTO,
     down: str | MakeOperator | None = None,
+    topology: str = ALL,
     chunk: int = CHUNK,
-    timeout: float | None = None,
+    seed: int = 0,
 ) -> Sums:
-    """How to add up messages of `operator` of this many elements; collective, with one small sum.
+    """How to add up vectors of this many elements, sent by a compressor, or whole if it is "dense".
 
-    With `down`, sums come from owners as its messages. Otherwise the way is the fastest by the
-    model. Raises CompressError for settings that an operator cannot have, and the engine's errors.
+    `way` is "gather"; "owned", whose sums come by the operator `down`, or by the compressor if that
+    is None, with what this loses owed by owners; "engine", for sparsifiers; or "auto": the fastest
+    by the model of those whose sum is that of the messages, or owners if `down` is given. "exact"
+    as `down` loses nothing. `topology` "pairs" adds up random pairs, drawn from `seed`, alike on
+    all members. Owners' parts are whole chunks of `chunk` elements. Unbiased operators are scaled,
+    so that they contract.
+
+    Raises ValueError for settings that do not fit together, and CompressError for operators.
     """
-    if down is not None:
-        return Owned(elements, operator, draws, down, chunk)
+    _check(way, down, topology)
+    if compressor == DENSE and topology == ALL and down is None:
+        return Dense(elements)
+    up = _contracting("identity" if compressor == DENSE else compressor)
+    up(elements)
+    if topology == PAIRS:
+        return Chosen(elements, lambda _, draws, __: Pairs(up(elements), draws, seed), seed)
+    if down is not None or way == Way.OWNED.value:
+        answers = up if down is None else _contracting(down)
+        answers(elements)
+        return Chosen(elements, lambda _, d, __: Owned(elements, up, d, answers, chunk), seed)
+    return Chosen(elements, _same_sum(up, elements, way, chunk), seed)
+
+
+def _check(way: str, down: str | MakeOperator | None, topology: str) -> None:
+    if way not in WAYS:
+        raise ValueError(f"sums={way!r} is not known: use one of {', '.join(WAYS)}")
+    if topology not in TOPOLOGIES:
+        raise ValueError(f"topology={topology!r} is not known: use {ALL} or {PAIRS}")
+    if topology == PAIRS and (way not in (AUTO, Way.GATHER.value) or down is not None):
+        raise ValueError("pairs give each other their messages: leave out sums= and down=")
+    if down is not None and way not in (AUTO, Way.OWNED.value):
+        raise ValueError(f'down= is for sums of owners, not for "{way}": leave it out')
+
+
+def _contracting(operator: str | MakeOperator) -> MakeOperator:
     make = maker_of(operator)
-    members = communicator.world_size
-    costs = predict(make, elements, members, communicator.link, chunk)
-    way = _agreed(communicator, costs, timeout)
-    if way is Way.OWNED:
-        return Owned(elements, operator, draws, EXACT, chunk)
-    if way is Way.ENGINE:
-        return EngineSum(make(elements), draws)
-    return Gather(make(elements), draws)
+    return lambda elements: as_contraction(make(elements))
 
 
-def predict(
-    make: MakeOperator, elements: int, members: int, link: LinkFigures, chunk: int = CHUNK
-) -> Mapping[Way, Cost]:
-    """What a round costs by each way that gives the sum of the operator's messages."""
-    sample = sampled(make, elements, members, chunk)
-    costs = {Way.GATHER: _gather_cost(sample, members, link)}
-    if sample.is_cut:
-        costs[Way.OWNED] = _owned_cost(sample, elements, members, link, chunk)
-    if sample.block is not None:
-        costs[Way.ENGINE] = _engine_cost(sample, elements, members, link)
-    return costs
+def _same_sum(up: MakeOperator, elements: int, way: str, chunk: int) -> Make:
+    """Makes the way that is named, or the fastest."""
+    ways: dict[Way, Callable[[Draws], Sums]] = {
+        Way.GATHER: lambda draws: Gather(up(elements), draws),
+        Way.OWNED: lambda draws: Owned(elements, up, draws, EXACT, chunk),
+        Way.ENGINE: lambda draws: EngineSum(up(elements), draws),
+    }
+    if way != AUTO:
+        ways[Way(way)](Draws(0))  # Raises now what it would raise in the first round.
+        return lambda _, draws, __: ways[Way(way)](draws)
+    sample = sampled(up, elements, chunk)
+
+    def fastest(communicator: Communicator, draws: Draws, timeout: float) -> Sums:
+        costs = predict(sample, communicator.world_size, communicator.link, chunk)
+        return ways[agreed(communicator, costs, timeout)](draws)
+
+    return fastest
 
 
-def sampled(make: MakeOperator, elements: int, members: int, chunk: int = CHUNK) -> Sample:
-    """What the operator does with a normal vector of this many elements."""
-    operator, vector = make(elements), normal(elements)
-    code = operator.code(vector, Draws(0))
-    values, marked = operator.reconstruct(code), operator.marked(code)
-    return Sample(
-        message=len(operator.pack(code)),
-        kept=int(np.count_nonzero(values)),
-        is_cut=all(
-            np.array_equal(_compressed(make, vector[part]), values[part])
-            for part in parts_of(elements, members, chunk)
-        ),
-        block=marked and marked.blocks.size,
-    )
-
-
-def _compressed(make: MakeOperator, part: Vector) -> Vector:
-    return make(part.size).compress(part, Draws(0)) if part.size else part
-
-
-def _gather_cost(sample: Sample, members: int, link: LinkFigures) -> Cost:
-    return _cost(gather_bytes(sample.message, members), 1, members * sample.kept, link)
-
-
-def _owned_cost(sample: Sample, elements: int, members: int, link: LinkFigures, chunk: int) -> Cost:
-    sizes = [part.stop - part.start for part in parts_of(elements, members, chunk)]
-    union = union_share(sample.kept / elements, members)
-    up = [sample.message * size / elements for size in sizes]
-    down = [exact_bytes(size, union) for size in sizes]
-    return _cost(owned_bytes(up, down), 2, sample.kept + union * elements, link)
-
-
-def _engine_cost(sample: Sample, elements: int, members: int, link: LinkFigures) -> Cost:
-    nbytes = engine_bytes(elements, sample.kept, members, sample.block or 1)
-    union = union_share(sample.kept / elements, members) * elements
-    return _cost(nbytes, 2, sample.kept + union, link)
-
-
-def _cost(nbytes: float, calls: int, added: float, link: LinkFigures) -> Cost:
-    """Of so many bytes each way, calls of two latencies, and elements added."""
-    seconds = nbytes * link.byte_s + 2 * calls * link.latency_s + added * link.merge_s
-    return Cost(nbytes, seconds)
-
-
-def _agreed(communicator: Communicator, costs: Mapping[Way, Cost], timeout: float | None) -> Way:
-    """The way whose longest prediction, of all members, is the shortest."""
+def agreed(communicator: Communicator, costs: Mapping[Way, Cost], timeout: float) -> Way:
+    """The way whose longest prediction, of all members, is the shortest; collective."""
     seconds = np.array([costs[way].seconds if way in costs else np.inf for way in Way])
     communicator.all_reduce(seconds, op="max", timeout=timeout)
     return list(Way)[int(seconds.argmin())]
+
+
+class Chosen(Sums):
+    """A way for the present members: made at their first round, and anew after `reset`.
+
+    What is drawn at random differs between members.
+    """
+
+    def __init__(self, elements: int, make: Make, seed: int) -> None:
+        super().__init__(elements)
+        self._make = make
+        self._seed = seed
+        self._resets = 0
+        self.way: Sums | None = None
+        """The way of these members; None before their first round."""
+
+    def run(self, communicator: Communicator, vector: Vector | None, timeout: float) -> Added:
+        if self.way is None:
+            draws = Draws(self._seed, communicator.rank, f"outer {self._resets}")
+            self.way = self._make(communicator, draws, timeout)
+        return self.way.run(communicator, vector, timeout)
+
+    def take_off(self, sent: Any, residual: Vector) -> None:
+        assert self.way, "it was sent before the members changed"
+        self.way.take_off(sent, residual)
+
+    def commit(self) -> None:
+        if self.way:
+            self.way.commit()
+
+    def abort(self) -> None:
+        if self.way:
+            self.way.abort()
+
+    def reset(self, residual: Vector | None = None) -> float:
+        lost = self.way.reset(residual) if self.way else 0.0
+        self.way = None
+        self._resets += 1
+        return lost

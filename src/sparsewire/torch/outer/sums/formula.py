@@ -19,6 +19,17 @@ _PARCEL_BYTES = 288
 _NOTHING_BYTES = 144
 """Of the engine's frames to each peer, beside the rows of a parcel, and where there are none."""
 _LENGTH_AND_KIND = 9
+_HEADER_BYTES = 66
+_PAYLOAD_BYTES = 1448
+"""Of a full packet: headers of Ethernet, IPv4 and TCP with timestamps, and what they carry."""
+
+
+def link_bytes(nbytes: float) -> float:
+    """Bytes on a link for as many of the engine each way, with the headers of packets.
+
+    Packets of 1500 bytes, and an acknowledgement for every second one that comes.
+    """
+    return nbytes * (1 + 1.5 * _HEADER_BYTES / _PAYLOAD_BYTES)
 
 
 def parcel_bytes(message: float | None) -> float:
